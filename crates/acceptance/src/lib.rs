@@ -1,0 +1,1 @@
+//! Acceptance features run against the real binary.

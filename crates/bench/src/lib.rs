@@ -1,0 +1,1 @@
+//! Benchmarks of Unbroken beside its peers, interleaved in one run.

@@ -1,0 +1,1 @@
+//! The Unbroken MQTT broker as a library: shard threads, sockets, configuration.

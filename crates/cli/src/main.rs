@@ -1,0 +1,3 @@
+//! The `unbroken` command.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Load generator behind unbroken bench.

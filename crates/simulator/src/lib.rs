@@ -1,0 +1,1 @@
+//! Whole shards and clients under seeded random schedules.
