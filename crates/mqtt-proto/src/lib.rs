@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::string_slice))]
 
+pub mod connection;
 mod deframer;
 mod error;
 pub mod packet;
@@ -18,6 +19,8 @@ mod primitive;
 pub mod property;
 mod qos;
 mod reason;
+pub mod session;
+pub mod topic;
 mod version;
 
 pub use self::{
@@ -32,5 +35,6 @@ pub use self::{
     property::{Properties, Property, PropertyBuf, PropertyId},
     qos::{InvalidQoS, PacketId, QoS},
     reason::{ReasonCode, UnknownReasonCode},
+    topic::{SubscriptionFilter, TopicError, TopicFilter, TopicName},
     version::Version,
 };

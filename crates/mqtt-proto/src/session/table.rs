@@ -1,0 +1,222 @@
+//! In-flight entries by packet id, in the order in which they were begun.
+//!
+//! ```text
+//!   slots (a power of two, at least twice the entries)     an id lives in slot `id % slots`
+//!   +----+----+----+----+----+----+----+----+
+//!   |    | 17 | 18 |    |  4 |    |  6 |    |              4 is an old one that is not yet answered;
+//!   +----+----+----+----+----+----+----+----+              order: 4 -> 6 -> 17 -> 18, linked by id
+//! ```
+//!
+//! Ids are given out in sequence. One whose slot is taken by an old entry is passed over, so a look-up is
+//! one index and one comparison however long an entry stays, an id in flight is never given out again
+//! `[MQTT-2.2.1-3]`, and an id that was just freed is not reused at once, which makes a client that
+//! acknowledges twice harmless. At least half of the slots are free, hence passing over costs at most
+//! one step per entry begun, taken over a round of the table.
+//!
+//! Memory follows the entries in flight, not the distance between the oldest and the newest id: one
+//! message that is never acknowledged does not make the table grow.
+
+use crate::PacketId;
+
+/// The most entries at a time: half of the ids, so that a free one is always near.
+pub(super) const MAX_ENTRIES: usize = 32_767;
+
+/// Slots of the smallest table, which is kept when idle.
+const MIN_SLOTS: usize = 8;
+
+/// Slots of the largest table: one for each 16-bit number; the one for 0 stays empty.
+const MAX_SLOTS: usize = 65_536;
+
+#[derive(Clone, Debug)]
+pub(super) struct Table<V> {
+    /// Empty, or a power of two of them.
+    slots: Vec<Option<Linked<V>>>,
+    len: usize,
+    /// The most entries since the table was last empty: says whether its size is still in use.
+    peak: usize,
+    oldest: Option<PacketId>,
+    newest: Option<PacketId>,
+    /// The id given out last; 0 before the first.
+    last_id: u16,
+}
+
+#[derive(Clone, Debug)]
+struct Linked<V> {
+    id: PacketId,
+    older: Option<PacketId>,
+    newer: Option<PacketId>,
+    value: V,
+}
+
+impl<V> Table<V> {
+    pub(super) const fn new() -> Self {
+        Self {
+            slots: Vec::new(),
+            len: 0,
+            peak: 0,
+            oldest: None,
+            newest: None,
+            last_id: 0,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The next free id, with room for its entry; none when the table is full.
+    pub(super) fn vacant_id(&mut self) -> Option<PacketId> {
+        if self.len >= MAX_ENTRIES {
+            return None;
+        }
+        self.reserve_one();
+        let mut number = self.last_id;
+        // Ends within one round: half of the slots are free.
+        loop {
+            number = number.wrapping_add(1);
+            if let Some(id) = PacketId::new(number)
+                && self.slot(id).is_some_and(Option::is_none)
+            {
+                return Some(id);
+            }
+        }
+    }
+
+    /// Adds the newest entry, under what [`vacant_id`](Self::vacant_id) just gave.
+    pub(super) fn push(&mut self, id: PacketId, value: V) {
+        let older = self.newest.replace(id);
+        match older.and_then(|older| self.linked_mut(older)) {
+            Some(older) => older.newer = Some(id),
+            None => self.oldest = Some(id),
+        }
+        if let Some(slot) = self.slot_mut(id) {
+            debug_assert!(slot.is_none(), "the slot was found free");
+            *slot = Some(Linked {
+                id,
+                older,
+                newer: None,
+                value,
+            });
+        }
+        self.last_id = id.get();
+        self.len += 1;
+        self.peak = self.peak.max(self.len);
+    }
+
+    /// Adds the newest entry under an id that was given out in an earlier life. False: id in use.
+    pub(super) fn push_with_id(&mut self, id: PacketId, value: V) -> bool {
+        if self.get(id).is_some() || self.len >= MAX_ENTRIES {
+            return false;
+        }
+        self.reserve_one();
+        // Entries that were in one table together have a table of that size in which they fit.
+        while self.slot(id).is_some_and(Option::is_some) {
+            self.grow();
+        }
+        self.push(id, value);
+        true
+    }
+
+    pub(super) fn get(&self, id: PacketId) -> Option<&V> {
+        self.linked(id).map(|linked| &linked.value)
+    }
+
+    pub(super) fn get_mut(&mut self, id: PacketId) -> Option<&mut V> {
+        self.linked_mut(id).map(|linked| &mut linked.value)
+    }
+
+    pub(super) fn oldest(&self) -> Option<PacketId> {
+        self.oldest
+    }
+
+    /// The entry begun after `id`.
+    pub(super) fn newer(&self, id: PacketId) -> Option<PacketId> {
+        self.linked(id).and_then(|linked| linked.newer)
+    }
+
+    pub(super) fn remove(&mut self, id: PacketId) -> Option<V> {
+        let linked = self.slot_mut(id)?.take_if(|linked| linked.id == id)?;
+        match linked.older.and_then(|older| self.linked_mut(older)) {
+            Some(older) => older.newer = linked.newer,
+            None => self.oldest = linked.newer,
+        }
+        match linked.newer.and_then(|newer| self.linked_mut(newer)) {
+            Some(newer) => newer.older = linked.older,
+            None => self.newest = linked.older,
+        }
+        self.len -= 1;
+        if self.len == 0 {
+            self.shrink();
+        }
+        Some(linked.value)
+    }
+
+    /// Entries from the oldest to the newest.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (PacketId, &V)> {
+        let mut next = self.oldest;
+        std::iter::from_fn(move || {
+            let linked = self.linked(next?)?;
+            next = linked.newer;
+            Some((linked.id, &linked.value))
+        })
+    }
+
+    /// Room for one more entry while half of the slots stay free.
+    fn reserve_one(&mut self) {
+        if self.slots.is_empty() || self.len >= self.slots.len() / 2 {
+            self.grow();
+        }
+    }
+
+    /// Ids that had different slots have different ones in twice as many.
+    #[cold]
+    fn grow(&mut self) {
+        let count = (self.slots.len() * 2).clamp(MIN_SLOTS, MAX_SLOTS);
+        let old = std::mem::take(&mut self.slots);
+        self.slots.resize_with(count, || None);
+        for linked in old.into_iter().flatten() {
+            if let Some(slot) = self.slot_mut(linked.id) {
+                *slot = Some(linked);
+            }
+        }
+    }
+
+    /// Gives back the memory of a burst once a later, smaller one has come and gone: a table that
+    /// is filled as high again and again is not allocated again and again.
+    fn shrink(&mut self) {
+        let wanted = (self.peak * 4).next_power_of_two().max(MIN_SLOTS);
+        self.peak = 0;
+        if wanted < self.slots.len() {
+            self.slots.truncate(wanted);
+            self.slots.shrink_to_fit();
+        }
+    }
+
+    /// Gives back all memory if there are no entries.
+    pub(super) fn shrink_idle(&mut self) {
+        if self.len == 0 {
+            self.slots = Vec::new();
+        }
+    }
+
+    fn slot_index(&self, id: PacketId) -> usize {
+        usize::from(id.get()) & self.slots.len().wrapping_sub(1)
+    }
+
+    fn slot(&self, id: PacketId) -> Option<&Option<Linked<V>>> {
+        self.slots.get(self.slot_index(id))
+    }
+
+    fn slot_mut(&mut self, id: PacketId) -> Option<&mut Option<Linked<V>>> {
+        let index = self.slot_index(id);
+        self.slots.get_mut(index)
+    }
+
+    fn linked(&self, id: PacketId) -> Option<&Linked<V>> {
+        self.slot(id)?.as_ref().filter(|linked| linked.id == id)
+    }
+
+    fn linked_mut(&mut self, id: PacketId) -> Option<&mut Linked<V>> {
+        self.slot_mut(id)?.as_mut().filter(|linked| linked.id == id)
+    }
+}
