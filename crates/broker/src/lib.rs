@@ -1,1 +1,3 @@
 //! The Unbroken MQTT broker as a library: shard threads, sockets, configuration.
+
+pub mod config;

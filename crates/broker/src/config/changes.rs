@@ -1,0 +1,92 @@
+//! What differs between two configurations, for a broker that has read its configuration again.
+
+use std::fmt;
+
+use super::Config;
+use super::table::{LISTENER_KEYS, LISTENERS, SECTIONS};
+
+/// When a changed value takes effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Applies {
+    /// At once, for what happens from now on.
+    Live,
+    /// When the broker is started again.
+    Restart,
+}
+
+/// One value that differs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// `section.key`, `listeners.0.key`, or `listeners.1` for a whole listener.
+    pub name: String,
+    /// As it would stand in a config file; empty for a listener that was not there.
+    pub old: String,
+    /// As it would stand in a config file; empty for a listener that is gone.
+    pub new: String,
+    /// When it takes effect.
+    pub applies: Applies,
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            name,
+            old,
+            new,
+            applies,
+        } = self;
+        match (old.is_empty(), new.is_empty()) {
+            (true, _) => write!(f, "{name}: {new} added")?,
+            (_, true) => write!(f, "{name}: {old} removed")?,
+            _ => write!(f, "{name}: {old} -> {new}")?,
+        }
+        match applies {
+            Applies::Live => write!(f, " (applied)"),
+            Applies::Restart => write!(f, " (needs a restart)"),
+        }
+    }
+}
+
+/// Everything that differs, in the order of the table.
+pub fn changes(old: &Config, new: &Config) -> Vec<Change> {
+    let mut changes = Vec::new();
+    for index in 0..old.listeners.len().max(new.listeners.len()) {
+        let (old, new) = match (old.listeners.get(index), new.listeners.get(index)) {
+            (Some(old), Some(new)) => (old, new),
+            (old, new) => {
+                changes.push(Change {
+                    name: format!("{LISTENERS}.{index}"),
+                    old: old.map_or(String::new(), |listener| listener.address().to_string()),
+                    new: new.map_or(String::new(), |listener| listener.address().to_string()),
+                    applies: Applies::Restart,
+                });
+                continue;
+            }
+        };
+        for key in LISTENER_KEYS {
+            let (old, new) = ((key.get)(old), (key.get)(new));
+            if old != new {
+                changes.push(Change {
+                    name: format!("{LISTENERS}.{index}.{}", key.name),
+                    old: key.kind.show(&old),
+                    new: key.kind.show(&new),
+                    applies: key.applies,
+                });
+            }
+        }
+    }
+    for section in SECTIONS {
+        for key in section.keys {
+            let (old, new) = ((key.get)(old), (key.get)(new));
+            if old != new {
+                changes.push(Change {
+                    name: format!("{}.{}", section.name, key.name),
+                    old: key.kind.show(&old),
+                    new: key.kind.show(&new),
+                    applies: key.applies,
+                });
+            }
+        }
+    }
+    changes
+}

@@ -1,0 +1,65 @@
+//! A config file to start from: every key with its meaning and its default, commented out.
+
+use std::fmt::Write;
+
+use super::table::{Key, LISTENER_KEYS, LISTENERS, LISTENERS_DOC, SECTIONS};
+use super::{Config, Listener};
+
+/// The text of the example file. It is valid and, as it stands, changes nothing.
+pub fn example() -> String {
+    let mut text = String::from(
+        "# Configuration of `unbroken serve`. Every key shows its default; take the # away to change it.\n\
+         # `unbroken check -c FILE` says whether a file is right, and where each value comes from.\n\
+         # UNBROKEN__SECTION__KEY in the environment is stronger than this file, flags are stronger still;\n\
+         # UNBROKEN__SECTION__KEY_FILE names a file that holds the value.\n",
+    );
+    let (config, listener) = (Config::default(), Listener::default());
+    // Writing to a String cannot fail, here and below.
+    let _ = write!(text, "\n# {LISTENERS_DOC}\n[[{LISTENERS}]]\n");
+    push_keys(&mut text, LISTENER_KEYS, &listener);
+    for section in SECTIONS {
+        let _ = write!(text, "\n# {}\n[{}]\n", section.doc, section.name);
+        push_keys(&mut text, section.keys, &config);
+    }
+    text
+}
+
+fn push_keys<T>(text: &mut String, keys: &[Key<T>], defaults: &T) {
+    for key in keys {
+        for line in key.doc {
+            let _ = writeln!(text, "# {line}");
+        }
+        let _ = writeln!(
+            text,
+            "#{} = {}",
+            key.name,
+            key.kind.show(&(key.get)(defaults))
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::written::Written;
+
+    #[test]
+    fn the_example_is_valid_and_so_is_each_of_its_defaults() {
+        let uncommented: String = example()
+            .lines()
+            .map(|line| {
+                line.strip_prefix('#')
+                    .filter(|l| !l.starts_with(' '))
+                    .unwrap_or(line)
+            })
+            .fold(String::new(), |text, line| text + line + "\n");
+        for text in [example(), uncommented] {
+            let mut written = Written::default();
+            written.read_text(&text, "example.toml".as_ref());
+            let effective = crate::config::load::resolve(written).unwrap();
+            assert_eq!(effective.config.broker, Config::default().broker);
+            assert_eq!(effective.config.limits, Config::default().limits);
+            assert_eq!(effective.config.listeners, [Listener::default()]);
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! From what was written to what is used: every value parsed, then all of them checked together.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use super::error::{ConfigError, Problem};
+use super::table::{Key, LISTENER_KEYS, LISTENERS, SECTIONS};
+use super::value::{Kind, Value};
+use super::written::{FlagValue, Origin, Place, Raw, Written};
+use super::{Config, Listener};
+
+/// Where configuration comes from. Kept by the broker, so that SIGHUP reads the same places again.
+#[derive(Clone, Debug, Default)]
+pub struct Sources {
+    /// The config file, if there is one.
+    pub file: Option<PathBuf>,
+    /// Environment variables; those that do not begin with `UNBROKEN__` are left alone.
+    pub environment: Vec<(String, String)>,
+    /// Values given on the command line.
+    pub flags: Vec<FlagValue>,
+}
+
+/// A configuration in use and where each of its values comes from.
+#[derive(Clone, Debug)]
+pub struct Effective {
+    /// The configuration.
+    pub config: Config,
+    origins: BTreeMap<Place, Origin>,
+}
+
+/// One value, to be shown.
+#[derive(Clone, Debug)]
+pub struct EffectiveValue {
+    /// `section.key` or `listeners.0.key`.
+    pub name: String,
+    /// As it would stand in a config file.
+    pub value: String,
+    /// Where it comes from.
+    pub origin: Origin,
+}
+
+impl Sources {
+    /// No file and no flags, but this process's environment.
+    pub fn from_environment() -> Self {
+        let environment = std::env::vars_os()
+            .filter_map(|(name, value)| name.into_string().ok().zip(value.into_string().ok()))
+            .collect();
+        Self {
+            environment,
+            ..Self::default()
+        }
+    }
+
+    /// Reads all sources and checks the whole.
+    pub fn load(&self) -> Result<Effective, ConfigError> {
+        let mut written = Written::default();
+        if let Some(path) = &self.file {
+            written.read_file(path);
+        }
+        written.read_environment(&self.environment);
+        written.read_flags(&self.flags);
+        resolve(written)
+    }
+}
+
+impl Effective {
+    /// Every value, in the order of the table.
+    pub fn values(&self) -> Vec<EffectiveValue> {
+        let one = |place: Place, kind: Kind, value: &Value| EffectiveValue {
+            name: place.to_string(),
+            value: kind.show(value),
+            origin: self.origins.get(&place).cloned().unwrap_or(Origin::Default),
+        };
+        let mut values = Vec::new();
+        for (index, listener) in self.config.listeners.iter().enumerate() {
+            for key in LISTENER_KEYS {
+                let place = Place {
+                    section: LISTENERS,
+                    index: Some(index),
+                    key: key.name,
+                };
+                values.push(one(place, key.kind, &(key.get)(listener)));
+            }
+        }
+        for section in SECTIONS {
+            for key in section.keys {
+                let place = Place {
+                    section: section.name,
+                    index: None,
+                    key: key.name,
+                };
+                values.push(one(place, key.kind, &(key.get)(&self.config)));
+            }
+        }
+        values
+    }
+
+    /// Where a value of a listener was written, or its nearest written neighbour, for messages.
+    pub fn listener_origin(&self, index: usize, key: &str) -> Origin {
+        self.origins
+            .iter()
+            .find(|(place, _)| place.index == Some(index) && place.key == key)
+            .map_or(Origin::Default, |(_, origin)| origin.clone())
+    }
+}
+
+pub(super) fn resolve(written: Written) -> Result<Effective, ConfigError> {
+    let Written {
+        values,
+        listeners,
+        problems,
+    } = written;
+    let mut reader = Reader {
+        values,
+        origins: BTreeMap::new(),
+        problems,
+    };
+    let mut config = Config {
+        listeners: vec![Listener::default(); listeners.max(1)],
+        ..Config::default()
+    };
+    for section in SECTIONS {
+        for key in section.keys {
+            reader.read(
+                Place {
+                    section: section.name,
+                    index: None,
+                    key: key.name,
+                },
+                key,
+                &mut config,
+            );
+        }
+    }
+    for (index, listener) in config.listeners.iter_mut().enumerate() {
+        for key in LISTENER_KEYS {
+            let place = Place {
+                section: LISTENERS,
+                index: Some(index),
+                key: key.name,
+            };
+            reader.read(place, key, listener);
+        }
+        admit(index, listener, &mut reader);
+    }
+    let Reader {
+        origins,
+        mut problems,
+        ..
+    } = reader;
+    if problems.is_empty() {
+        problems.extend(check_addresses(&config.listeners, &origins));
+        problems.extend(check_limits(&config, &origins));
+    }
+    if problems.is_empty() {
+        Ok(Effective { config, origins })
+    } else {
+        Err(ConfigError { problems })
+    }
+}
+
+struct Reader {
+    values: BTreeMap<Place, Raw>,
+    origins: BTreeMap<Place, Origin>,
+    problems: Vec<Problem>,
+}
+
+impl Reader {
+    fn read<T>(&mut self, place: Place, key: &Key<T>, whole: &mut T) {
+        let Some(Raw { text, form, origin }) = self.values.remove(&place) else {
+            return;
+        };
+        let value = key
+            .kind
+            .parse(&text, form)
+            .map(|value| match (key.kind, value) {
+                (Kind::Path, Value::Text(path)) => Value::Text(beside(&origin, path)),
+                (_, value) => value,
+            });
+        let problem = match value {
+            Ok(value) => {
+                if (key.set)(whole, value) {
+                    self.origins.insert(place, origin);
+                    return;
+                }
+                format!("`{place}`: `{text}` is not {}", key.kind.expects())
+            }
+            Err(why) => format!("`{place}`: {why}"),
+        };
+        self.problems.push(Problem::new(Some(origin), problem));
+    }
+
+    /// The place of a listener's value, or of any other of its values.
+    fn near(&self, index: usize, keys: &[&'static str]) -> Option<Origin> {
+        keys.iter().find_map(|key| {
+            self.origins
+                .get(&Place {
+                    section: LISTENERS,
+                    index: Some(index),
+                    key,
+                })
+                .cloned()
+        })
+    }
+}
+
+/// A file named in the config file lies beside it; named elsewhere, in the working directory.
+fn beside(origin: &Origin, path: String) -> String {
+    match origin {
+        Origin::File { path: file, .. } => match file.parent() {
+            Some(directory) => directory.join(path).display().to_string(),
+            None => path,
+        },
+        _ => path,
+    }
+}
+
+/// Decides who may come in where nobody has said so, and refuses to open a door by accident.
+fn admit(index: usize, listener: &mut Listener, reader: &mut Reader) {
+    let said = Place {
+        section: LISTENERS,
+        index: Some(index),
+        key: "allow_anonymous",
+    };
+    let loopback = listener.bind.is_loopback();
+    if !reader.origins.contains_key(&said) {
+        listener.allow_anonymous = loopback && listener.password_file.is_none();
+    }
+    if listener.allow_anonymous || listener.password_file.is_some() {
+        return;
+    }
+    let address = listener.address();
+    let message = if loopback {
+        format!(
+            "nobody could come in at {address}: anonymous clients are refused and there is no password file"
+        )
+    } else {
+        format!(
+            "the listener on {address} can be reached from other machines, and nothing says who may come in"
+        )
+    };
+    let anonymous = if loopback {
+        "remove `allow_anonymous = false`"
+    } else {
+        "`allow_anonymous = true`"
+    };
+    let help = format!(
+        "in its `[[listeners]]` table add `password_file = \"FILE\"` (make one with `unbroken passwd FILE USER`)\n        \
+         or {anonymous} to let everybody in; without a file: UNBROKEN__LISTENERS__{index}__PASSWORD_FILE=FILE\n        \
+         or UNBROKEN__LISTENERS__{index}__ALLOW_ANONYMOUS=true"
+    );
+    let origin = reader.near(index, &["allow_anonymous", "bind", "port"]);
+    reader
+        .problems
+        .push(Problem::new(origin, message).help(help));
+}
+
+fn check_addresses(listeners: &[Listener], origins: &BTreeMap<Place, Origin>) -> Vec<Problem> {
+    let mut seen: BTreeMap<SocketAddr, usize> = BTreeMap::new();
+    let mut problems = Vec::new();
+    for (index, listener) in listeners.iter().enumerate().filter(|(_, l)| l.port != 0) {
+        if let Some(first) = seen.insert(listener.address(), index) {
+            let origin = ["port", "bind"].iter().find_map(|key| {
+                origins
+                    .get(&Place {
+                        section: LISTENERS,
+                        index: Some(index),
+                        key,
+                    })
+                    .cloned()
+            });
+            let message = format!(
+                "listeners {first} and {index} are both on {}",
+                listener.address()
+            );
+            problems.push(Problem::new(origin, message).help("give each its own port"));
+        }
+    }
+    problems
+}
+
+fn check_limits(config: &Config, origins: &BTreeMap<Place, Origin>) -> Option<Problem> {
+    let message = config.limits.check().err()?.to_string();
+    let name = message.split(' ').next().unwrap_or_default();
+    let origin = origins.iter().find(|(place, _)| place.to_string() == name);
+    Some(Problem::new(
+        origin.map(|(_, origin)| origin.clone()),
+        message.clone(),
+    ))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,318 @@
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::*;
+use crate::config::{Applies, LogFormat, changes};
+
+/// Loads `text` as `broker.toml` with these variables.
+fn load(text: &str, environment: &[(&str, &str)]) -> Result<Effective, String> {
+    let mut written = Written::default();
+    written.read_text(text, "broker.toml".as_ref());
+    let environment: Vec<_> = environment
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+        .collect();
+    written.read_environment(&environment);
+    resolve(written).map_err(|error| error.to_string())
+}
+
+fn check(text: &str, expect: &[&str]) {
+    let message = load(text, &[]).map(|_| ()).unwrap_err();
+    for part in expect {
+        assert!(
+            message.contains(part),
+            "{text}\ngave\n{message}\nwithout\n{part}"
+        );
+    }
+}
+
+#[test]
+fn nothing_written_is_one_loopback_listener_that_allows_anonymous_clients() {
+    let config = load("", &[]).unwrap().config;
+    assert_eq!(config.listeners, [Listener::default()]);
+    assert_eq!(
+        config.listeners[0].address(),
+        "127.0.0.1:1883".parse().unwrap()
+    );
+    assert!(config.listeners[0].allow_anonymous);
+}
+
+#[test]
+fn values_of_a_file_arrive_with_their_lines() {
+    let effective = load(
+        "[broker]\nshards = 3\nsys_interval = \"off\"\n\n[[listeners]]\naddress = \"[::1]:1884\"\nname = \"six\"\n\
+         [limits]\npacket_bytes_max = \"256 KiB\"\nsession_expiry_max = \"2d\"\n[log]\nformat = \"json\"\n",
+        &[],
+    )
+    .unwrap();
+    let config = &effective.config;
+    assert_eq!(config.broker.shards, Some(3));
+    assert_eq!(config.broker.sys_interval, None);
+    assert_eq!(config.listeners[0].address(), "[::1]:1884".parse().unwrap());
+    assert_eq!(config.limits.packet_bytes_max, 256 * 1024);
+    assert_eq!(config.limits.session_expiry_max_s, 172_800);
+    assert_eq!(config.log.format, LogFormat::Json);
+    let origin = |name: &str| {
+        effective
+            .values()
+            .into_iter()
+            .find(|value| value.name == name)
+            .unwrap()
+            .origin
+            .to_string()
+    };
+    assert_eq!(origin("broker.shards"), "broker.toml:2");
+    assert_eq!(origin("listeners.0.port"), "broker.toml:6");
+    assert_eq!(origin("limits.packet_bytes_max"), "broker.toml:9");
+    assert_eq!(origin("limits.inflight_max"), "default");
+}
+
+#[test]
+fn an_unknown_key_names_its_place_and_the_nearest_known_one() {
+    check(
+        "[limits]\npacket_byte_max = \"1 MiB\"\n",
+        &[
+            "broker.toml:2: unknown key `packet_byte_max` in `limits`",
+            "did you mean `packet_bytes_max`?",
+        ],
+    );
+    check(
+        "[[listeners]]\nadress = \"x\"\n",
+        &["broker.toml:2", "did you mean `address`?"],
+    );
+    check(
+        "[limit]\nx = 1\n",
+        &[
+            "broker.toml:2: unknown section `limit`",
+            "did you mean `limits`?",
+        ],
+    );
+    check(
+        "[broker]\nlevel = \"info\"\n",
+        &["`level` belongs to `[log]`"],
+    );
+    check(
+        "shards = 3\n",
+        &[
+            "`shards` stands outside a section",
+            "write it below `[broker]`",
+        ],
+    );
+    check("[limits]\nzzz = 1\n", &["unknown key `zzz`"]);
+}
+
+#[test]
+fn all_mistakes_are_told_at_once() {
+    check(
+        "[broker]\nshards = 65\nsys_interval = 10\n[limits]\nconnections = 1\n",
+        &[
+            "broker.toml:2: `broker.shards`",
+            "broker.toml:3: `broker.sys_interval`: `10` has no unit",
+            "broker.toml:5",
+        ],
+    );
+}
+
+#[test]
+fn text_that_is_not_toml_names_its_line() {
+    check("[broker]\nshards = \n", &["broker.toml:2:"]);
+    check("[broker]\nshards = 1\nshards = 2\n", &["broker.toml:3:"]);
+    check(
+        "listeners = 3\n",
+        &["`listeners` is not a table", "[[listeners]]"],
+    );
+    check("[listeners]\nport = 1\n", &["[[listeners]]"]);
+    check(
+        "[broker]\nshards = [1]\n",
+        &["`broker.shards`: `[…]` is not a whole number"],
+    );
+}
+
+#[test]
+fn the_environment_is_stronger_than_the_file_and_flags_are_stronger_still() {
+    let mut written = Written::default();
+    written.read_text(
+        "[broker]\nshards = 1\n[[listeners]]\nport = 1\n",
+        "broker.toml".as_ref(),
+    );
+    written.read_environment(&[
+        ("UNBROKEN__BROKER__SHARDS".to_owned(), "2".to_owned()),
+        ("UNBROKEN__LISTENERS__0__PORT".to_owned(), "2".to_owned()),
+        ("UNBROKEN_OTHER".to_owned(), "left alone".to_owned()),
+    ]);
+    written.read_flags(&[FlagValue {
+        name: "listeners.0.port",
+        value: "3".to_owned(),
+        flag: "--port",
+    }]);
+    let effective = resolve(written).unwrap();
+    assert_eq!(effective.config.broker.shards, Some(2));
+    assert_eq!(effective.config.listeners[0].port, 3);
+    let values = effective.values();
+    let origin = |name| {
+        &values
+            .iter()
+            .find(|value| value.name == name)
+            .unwrap()
+            .origin
+    };
+    assert_eq!(
+        origin("broker.shards").to_string(),
+        "environment UNBROKEN__BROKER__SHARDS"
+    );
+    assert_eq!(origin("listeners.0.port").to_string(), "flag --port");
+}
+
+#[test]
+fn every_value_can_be_overridden_by_its_variable() {
+    for value in load("", &[]).unwrap().values() {
+        let variable = format!("UNBROKEN__{}", value.name.to_uppercase().replace('.', "__"));
+        let text = value.value.trim_matches('"').to_owned();
+        let effective =
+            load("", &[(&variable, &text)]).unwrap_or_else(|error| panic!("{variable}: {error}"));
+        let same = effective
+            .values()
+            .into_iter()
+            .find(|other| other.name == value.name)
+            .unwrap();
+        assert_eq!(same.value, value.value);
+        assert_eq!(same.origin, Origin::Environment { variable });
+    }
+}
+
+#[test]
+fn a_variable_ending_in_file_reads_the_value_from_that_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("prefix");
+    std::fs::write(&path, "from-a-file-\n").unwrap();
+    let path = path.to_str().unwrap();
+    let effective = load("", &[("UNBROKEN__BROKER__CLIENT_ID_PREFIX_FILE", path)]).unwrap();
+    assert_eq!(effective.config.broker.client_id_prefix, "from-a-file-");
+    let effective = load("", &[("UNBROKEN__LISTENERS__0__PASSWORD_FILE", path)]).unwrap();
+    assert_eq!(
+        effective.config.listeners[0].password_file,
+        Some(PathBuf::from(path))
+    );
+    let message = load(
+        "",
+        &[("UNBROKEN__BROKER__CLIENT_ID_PREFIX_FILE", "/nowhere")],
+    )
+    .map(|_| ())
+    .unwrap_err();
+    assert!(message.contains("cannot read `/nowhere`"), "{message}");
+}
+
+#[test]
+fn an_unknown_variable_is_an_error_with_a_suggestion() {
+    let message = load("", &[("UNBROKEN__LIMITS__INFLIGHT_MX", "3")])
+        .map(|_| ())
+        .unwrap_err();
+    assert!(
+        message.contains("environment UNBROKEN__LIMITS__INFLIGHT_MX"),
+        "{message}"
+    );
+    assert!(
+        message.contains("did you mean `inflight_max`?"),
+        "{message}"
+    );
+    let message = load("", &[("UNBROKEN__LISTENERS__2__PORT", "3")])
+        .map(|_| ())
+        .unwrap_err();
+    assert!(
+        message.contains("there is no listener 2; the next one is 0"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_listener_beyond_loopback_must_say_who_may_come_in() {
+    check(
+        "[[listeners]]\naddress = \"0.0.0.0:1883\"\n",
+        &[
+            "broker.toml:2",
+            "0.0.0.0:1883",
+            "password_file = \"FILE\"",
+            "`allow_anonymous = true`",
+        ],
+    );
+    let open = load(
+        "[[listeners]]\naddress = \"0.0.0.0:1883\"\nallow_anonymous = true\n",
+        &[],
+    )
+    .unwrap();
+    assert!(open.config.listeners[0].allow_anonymous);
+    let users = load(
+        "[[listeners]]\nbind = \"::\"\npassword_file = \"users\"\n",
+        &[],
+    )
+    .unwrap();
+    assert!(!users.config.listeners[0].allow_anonymous);
+    check(
+        "[[listeners]]\nallow_anonymous = false\n",
+        &["broker.toml:2: nobody could come in"],
+    );
+}
+
+#[test]
+fn a_file_named_in_the_config_file_lies_beside_it() {
+    let mut written = Written::default();
+    written.read_text(
+        "[[listeners]]\npassword_file = \"users\"\n",
+        "/etc/unbroken/broker.toml".as_ref(),
+    );
+    let config = resolve(written).unwrap().config;
+    assert_eq!(
+        config.listeners[0].password_file,
+        Some(PathBuf::from("/etc/unbroken/users"))
+    );
+}
+
+#[test]
+fn two_listeners_on_one_address_are_an_error() {
+    check(
+        "[[listeners]]\n[[listeners]]\nname = \"b\"\n",
+        &["listeners 0 and 1 are both on 127.0.0.1:1883"],
+    );
+    assert!(load("[[listeners]]\nport = 0\n[[listeners]]\nport = 0\n", &[]).is_ok());
+}
+
+#[test]
+fn limits_are_checked_against_the_broker_s_own_rules() {
+    check(
+        "[limits]\n\ntopic_levels_max = 201\n",
+        &["broker.toml:3: limits.topic_levels_max is 201; it can be at most 200"],
+    );
+}
+
+#[test]
+fn changes_say_what_differs_and_what_needs_a_restart() {
+    let old = load("", &[]).unwrap().config;
+    let new = load(
+        "[broker]\nshards = 2\n[[listeners]]\nmax_connections = 5\n[[listeners]]\nport = 7\n\
+         [mqtt]\nserver_keep_alive = \"1m\"\n[limits]\nconnect_timeout = \"1m 30s\"\n",
+        &[],
+    )
+    .unwrap()
+    .config;
+    assert_eq!(new.mqtt.server_keep_alive, Some(Duration::from_mins(1)));
+    let lines: Vec<String> = changes(&old, &new)
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(
+        lines,
+        [
+            "listeners.0.max_connections: \"unlimited\" -> 5 (applied)",
+            "listeners.1: 127.0.0.1:7 added (needs a restart)",
+            "broker.shards: \"auto\" -> 2 (needs a restart)",
+            "mqtt.server_keep_alive: \"off\" -> \"1m\" (needs a restart)",
+            "limits.connect_timeout: \"10s\" -> \"1m 30s\" (applied)",
+        ]
+    );
+    assert!(changes(&old, &old).is_empty());
+    assert!(
+        changes(&new, &old)
+            .iter()
+            .any(|change| change.applies == Applies::Restart)
+    );
+}

@@ -1,0 +1,183 @@
+//! The configuration of `unbroken serve`: read, checked, explained, compared.
+//!
+//! Two types: [`Written`](written::Written) is what somebody wrote, wherever they wrote it (file,
+//! environment, flags), and still has the place of each value; [`Config`] is what the broker uses:
+//! complete, typed and cross-checked. [`Sources::load`] leads from one to the other.
+//!
+//! Invariants:
+//! - [`table`] alone says which keys exist: reading, overriding, explaining, comparing and the example
+//!   file all walk it, so a key cannot exist in one and be missing in another. Defaults are the
+//!   `Default` of the types here and of [`Limits`].
+//! - A later source wins: default, file, environment, flag. The origin of each value is kept.
+//! - All mistakes of all sources are reported at once, each with its place.
+//!
+//! Deliberately absent: reading password files ([`crate::passwords`]), opening sockets, and applying a
+//! changed configuration: [`changes`] only says what differs and what needs a restart.
+
+mod changes;
+mod error;
+mod example;
+mod load;
+mod table;
+mod value;
+mod written;
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use unbroken_broker_core::Limits;
+
+pub use changes::{Applies, Change, changes};
+pub use error::{ConfigError, Problem};
+pub use example::example;
+pub use load::{Effective, EffectiveValue, Sources};
+pub use written::{FlagValue, Origin};
+
+/// The configuration in use: complete and cross-checked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Config {
+    /// The broker as a whole.
+    pub broker: Broker,
+    /// Where it listens, and who may come in there. Never empty.
+    pub listeners: Vec<Listener>,
+    /// What clients are told, and what the protocol leaves to the broker.
+    pub mqtt: Mqtt,
+    /// Every limit.
+    pub limits: Limits,
+    /// What is logged, and how.
+    pub log: Log,
+}
+
+/// `[broker]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Broker {
+    /// Shard threads; `None`: chosen by the number of cores.
+    pub shards: Option<u8>,
+    /// Time between two updates of the `$SYS` topics; `None`: they are not published.
+    pub sys_interval: Option<Duration>,
+    /// What a client id that the broker assigns begins with.
+    pub client_id_prefix: String,
+    /// How long a stopping broker waits for its clients to take what was sent to them.
+    pub drain_timeout: Duration,
+}
+
+impl Default for Broker {
+    fn default() -> Self {
+        Self {
+            shards: None,
+            sys_interval: Some(Duration::from_secs(10)),
+            client_id_prefix: "auto-".to_owned(),
+            drain_timeout: Duration::from_secs(5),
+        }
+    }
+}
+
+/// One of `[[listeners]]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listener {
+    /// Its name in logs and `$SYS`; `None`: its address.
+    pub name: Option<String>,
+    /// The address to listen on.
+    pub bind: IpAddr,
+    /// The port; 0: one that is free.
+    pub port: u16,
+    /// Whether a client without user name may come in.
+    pub allow_anonymous: bool,
+    /// Who may come in by user name and password; `None`: nobody.
+    pub password_file: Option<PathBuf>,
+    /// Connections of this listener at once; `None`: only `limits.connections_max` holds.
+    pub max_connections: Option<u32>,
+}
+
+impl Default for Listener {
+    fn default() -> Self {
+        Self {
+            name: None,
+            bind: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            port: 1883,
+            allow_anonymous: true,
+            password_file: None,
+            max_connections: None,
+        }
+    }
+}
+
+impl Listener {
+    /// Where to listen.
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::new(self.bind, self.port)
+    }
+
+    /// Who may come in, in words for the line that tells what is open.
+    pub fn admits(&self) -> &'static str {
+        match (self.allow_anonymous, &self.password_file) {
+            (true, None) => "anonymous allowed",
+            (true, Some(_)) => "anonymous allowed, or user name and password",
+            (false, _) => "user name and password",
+        }
+    }
+}
+
+/// `[mqtt]`
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Mqtt {
+    /// The keep alive that the broker prescribes to 5.0 clients; `None`: the client's own.
+    pub server_keep_alive: Option<Duration>,
+    /// What Response Information begins with; `None`: none is given.
+    pub response_information: Option<String>,
+}
+
+/// `[log]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Log {
+    /// For people or for machines.
+    pub format: LogFormat,
+    /// The least serious level that is written.
+    pub level: LogLevel,
+    /// Directives of `tracing`'s filter, stronger than `level`; `None`: none.
+    pub filter: Option<String>,
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self {
+            format: LogFormat::Human,
+            level: LogLevel::Info,
+            filter: None,
+        }
+    }
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// One readable line for each event.
+    Human,
+    /// One JSON object for each event.
+    Json,
+}
+
+/// How much is logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are the ones everybody knows")]
+pub enum LogLevel {
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+impl LogLevel {
+    /// The level as a word.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warn => "warn",
+            Self::Info => "info",
+            Self::Debug => "debug",
+            Self::Trace => "trace",
+        }
+    }
+}

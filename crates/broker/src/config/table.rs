@@ -1,0 +1,372 @@
+//! The one list of keys: name, kind, meaning, what a change needs, and the field behind it.
+
+use std::time::Duration;
+
+use super::changes::Applies;
+use super::value::{ExpirySeconds, Kind, Setting, Value};
+use super::{Config, Listener};
+
+/// One key of a section whose values live in a `T`.
+pub(super) struct Key<T> {
+    pub(super) name: &'static str,
+    pub(super) kind: Kind,
+    pub(super) applies: Applies,
+    /// Full sentences, one line each.
+    pub(super) doc: &'static [&'static str],
+    pub(super) get: fn(&T) -> Value,
+    /// False if the value does not fit the field, which the kind's range rules out.
+    pub(super) set: fn(&mut T, Value) -> bool,
+}
+
+/// A section with one of each key.
+pub(super) struct Section {
+    pub(super) name: &'static str,
+    pub(super) doc: &'static str,
+    pub(super) keys: &'static [Key<Config>],
+}
+
+/// The name of the array of tables whose keys are [`LISTENER_KEYS`].
+pub(super) const LISTENERS: &str = "listeners";
+/// What [`LISTENERS`] is about.
+pub(super) const LISTENERS_DOC: &str =
+    "Where clients connect, and who may come in. One table for each address.";
+/// Stands for `bind` and `port` together.
+pub(super) const ADDRESS: &str = "address";
+
+macro_rules! key {
+    ($name:literal, $kind:expr, $applies:ident, [$($doc:literal),+], $($field:ident).+) => {
+        Key {
+            name: $name,
+            kind: $kind,
+            applies: Applies::$applies,
+            doc: &[$($doc),+],
+            get: |whole| Setting::to_value(&whole.$($field).+),
+            set: |whole, value| Setting::from_value(value).map(|v| whole.$($field).+ = v).is_some(),
+        }
+    };
+}
+
+const U16: Kind = Kind::Count {
+    min: 0,
+    max: u16::MAX as u64,
+    absent: None,
+};
+const U32: Kind = Kind::Count {
+    min: 0,
+    max: u32::MAX as u64,
+    absent: None,
+};
+const SIZE32: Kind = Kind::Size {
+    min: 1,
+    max: u32::MAX as u64,
+};
+const SIZE64: Kind = Kind::Size {
+    min: 1,
+    max: u64::MAX,
+};
+
+const fn time(min_s: u64, max_s: u64, absent: Option<&'static str>) -> Kind {
+    Kind::Time {
+        min: Duration::from_secs(min_s),
+        max: Duration::from_secs(max_s),
+        absent,
+    }
+}
+
+/// All sections but the listeners, in the order in which they are shown.
+pub(super) const SECTIONS: &[Section] = &[
+    Section {
+        name: "broker",
+        doc: "The broker as a whole.",
+        keys: &[
+            key!(
+                "shards",
+                Kind::Count {
+                    min: 1,
+                    max: 64,
+                    absent: Some("auto")
+                },
+                Restart,
+                ["Threads that serve clients, each with its share of them."],
+                broker.shards
+            ),
+            key!(
+                "sys_interval",
+                time(1, 86_400, Some("off")),
+                Restart,
+                ["Time between two updates of the $SYS topics."],
+                broker.sys_interval
+            ),
+            key!(
+                "client_id_prefix",
+                Kind::Text,
+                Restart,
+                ["What a client id begins with that the broker assigns."],
+                broker.client_id_prefix
+            ),
+            key!(
+                "drain_timeout",
+                time(0, 3_600, None),
+                Live,
+                ["How long a stopping broker waits for clients to take what was sent to them."],
+                broker.drain_timeout
+            ),
+        ],
+    },
+    Section {
+        name: "mqtt",
+        doc: "What the protocol leaves to the broker.",
+        keys: &[
+            key!(
+                "server_keep_alive",
+                time(1, 65_535, Some("off")),
+                Restart,
+                ["Keep alive that the broker prescribes to 5.0 clients instead of their own."],
+                mqtt.server_keep_alive
+            ),
+            key!(
+                "response_information",
+                Kind::Text,
+                Restart,
+                [
+                    "What 5.0 clients that ask for Response Information get: the start of their response topics."
+                ],
+                mqtt.response_information
+            ),
+        ],
+    },
+    Section {
+        name: "limits",
+        doc: "What clients may take. At a limit something is refused or dropped: counted, logged and named.",
+        keys: &[
+            key!(
+                "connections_max",
+                U32,
+                Live,
+                ["Connections at once, all listeners together. About 1 KiB each while idle."],
+                limits.connections_max
+            ),
+            key!(
+                "sessions_max",
+                U32,
+                Live,
+                [
+                    "Sessions at once, connected or not. About 600 bytes each, without queue and subscriptions."
+                ],
+                limits.sessions_max
+            ),
+            key!(
+                "packet_bytes_max",
+                SIZE32,
+                Live,
+                ["One control packet, both directions."],
+                limits.packet_bytes_max
+            ),
+            key!(
+                "receive_maximum",
+                U16,
+                Live,
+                ["QoS 1 and 2 messages a 5.0 client may have unanswered towards the broker."],
+                limits.receive_maximum
+            ),
+            key!(
+                "inflight_max",
+                U16,
+                Live,
+                [
+                    "QoS 1 and 2 messages the broker has unanswered towards one client. 32 bytes each."
+                ],
+                limits.inflight_max
+            ),
+            key!(
+                "queue_messages_max",
+                U32,
+                Live,
+                [
+                    "Messages waiting in one session beyond those in flight. 24 bytes each plus the message,",
+                    "which all receivers share. Beyond it the newest is dropped (queue-full)."
+                ],
+                limits.queue_messages_max
+            ),
+            key!(
+                "queue_bytes_max",
+                SIZE64,
+                Live,
+                ["Topics, properties and payloads waiting in one session."],
+                limits.queue_bytes_max
+            ),
+            key!(
+                "output_bytes_max",
+                SIZE32,
+                Live,
+                [
+                    "Bytes waiting for one connection that does not read. At it QoS 0 messages are dropped",
+                    "(slow-receiver), and QoS 1 and 2 wait in the session's queue."
+                ],
+                limits.output_bytes_max
+            ),
+            key!(
+                "topic_bytes_max",
+                U16,
+                Live,
+                ["Bytes of a topic name or filter."],
+                limits.topic_bytes_max
+            ),
+            key!(
+                "topic_levels_max",
+                U16,
+                Live,
+                ["Levels of a topic name or filter."],
+                limits.topic_levels_max
+            ),
+            key!(
+                "subscriptions_per_session_max",
+                U32,
+                Live,
+                ["Subscriptions of one session. About 250 bytes each."],
+                limits.subscriptions_per_session_max
+            ),
+            key!(
+                "subscriptions_max",
+                U32,
+                Live,
+                ["Subscriptions of all sessions together."],
+                limits.subscriptions_max
+            ),
+            key!(
+                "retained_messages_max",
+                U32,
+                Live,
+                ["Retained messages. About 200 bytes each plus topic and payload."],
+                limits.retained_messages_max
+            ),
+            key!(
+                "retained_bytes_max",
+                SIZE64,
+                Live,
+                ["Topics, properties and payloads of retained messages."],
+                limits.retained_bytes_max
+            ),
+            key!(
+                "topic_aliases_in_max",
+                U16,
+                Live,
+                ["Topic aliases a 5.0 client may set. Each holds one topic."],
+                limits.topic_aliases_in_max
+            ),
+            key!(
+                "topic_aliases_out_max",
+                U16,
+                Live,
+                ["Topic aliases the broker sets towards a 5.0 client. Each holds one topic."],
+                limits.topic_aliases_out_max
+            ),
+            key!(
+                "connect_timeout",
+                time(1, 3_600, None),
+                Live,
+                ["Time from the opening of a connection to its CONNECT."],
+                limits.connect_timeout
+            ),
+            Key {
+                name: "session_expiry_max",
+                kind: time(0, u32::MAX as u64 - 1, Some("never")),
+                applies: Applies::Live,
+                doc: &["Longest time a session outlives its connection."],
+                get: |config| ExpirySeconds(config.limits.session_expiry_max_s).to_value(),
+                set: |config, value| {
+                    ExpirySeconds::from_value(value)
+                        .map(|ExpirySeconds(s)| config.limits.session_expiry_max_s = s)
+                        .is_some()
+                },
+            },
+        ],
+    },
+    Section {
+        name: "log",
+        doc: "What is logged. Payloads never are, but at level trace.",
+        keys: &[
+            key!(
+                "format",
+                Kind::Choice(&["human", "json"]),
+                Restart,
+                ["One readable line, or one JSON object, for each event."],
+                log.format
+            ),
+            key!(
+                "level",
+                Kind::Choice(&["error", "warn", "info", "debug", "trace"]),
+                Live,
+                ["The least serious level that is written."],
+                log.level
+            ),
+            key!(
+                "filter",
+                Kind::Text,
+                Live,
+                ["Directives that say more than a level, such as \"unbroken_broker=debug\"."],
+                log.filter
+            ),
+        ],
+    },
+];
+
+/// The keys of one `[[listeners]]` table.
+pub(super) const LISTENER_KEYS: &[Key<Listener>] = &[
+    key!(
+        "name",
+        Kind::Text,
+        Restart,
+        ["Name in logs; without one, the address."],
+        name
+    ),
+    key!(
+        "bind",
+        Kind::Address,
+        Restart,
+        ["Address to listen on. `address = \"127.0.0.1:1883\"` stands for bind and port together."],
+        bind
+    ),
+    key!(
+        "port",
+        Kind::Count {
+            min: 0,
+            max: u16::MAX as u64,
+            absent: None
+        },
+        Restart,
+        ["Port; 0 takes one that is free and prints it."],
+        port
+    ),
+    key!(
+        "allow_anonymous",
+        Kind::Flag,
+        Live,
+        [
+            "Whether clients without user name may come in. Without this line: only on loopback, and only",
+            "where there is no password_file."
+        ],
+        allow_anonymous
+    ),
+    key!(
+        "password_file",
+        Kind::Path,
+        Live,
+        [
+            "Users and password hashes, in the format of mosquitto_passwd and `unbroken passwd`.",
+            "Relative to the directory of this file. Read again on SIGHUP."
+        ],
+        password_file
+    ),
+    key!(
+        "max_connections",
+        Kind::Count {
+            min: 1,
+            max: u32::MAX as u64,
+            absent: Some("unlimited")
+        },
+        Live,
+        ["Connections of this listener at once."],
+        max_connections
+    ),
+];

@@ -1,0 +1,531 @@
+//! Values as people write them: counts, durations, sizes, words; and back.
+//!
+//! A [`Kind`] says what a key takes, parses it, and explains what it takes when something else was
+//! written. [`Setting`] leads between the neutral [`Value`] and the field's own type.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::{LogFormat, LogLevel};
+
+/// A value that fits its kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Value {
+    Flag(bool),
+    Number(u64),
+    Time(Duration),
+    Text(String),
+    /// The word of the kind for "not set": auto, off, never, unlimited.
+    Absent,
+}
+
+/// What a key takes.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Kind {
+    Flag,
+    /// A whole number in this range, or the word for absent.
+    Count {
+        min: u64,
+        max: u64,
+        absent: Option<&'static str>,
+    },
+    /// A time with units in this range, or the word for absent.
+    Time {
+        min: Duration,
+        max: Duration,
+        absent: Option<&'static str>,
+    },
+    /// A number of bytes in this range.
+    Size {
+        min: u64,
+        max: u64,
+    },
+    /// Free text; empty is absent.
+    Text,
+    /// A file; empty is absent. Relative to the directory of the config file that names it.
+    Path,
+    /// An IP address, or `localhost`.
+    Address,
+    /// One of these words.
+    Choice(&'static [&'static str]),
+}
+
+/// How the value stood in its source: environment variables and flags are always text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    Text,
+    Integer,
+    Flag,
+    /// A table, an array, a date: no key takes one.
+    Other,
+}
+
+impl Kind {
+    /// Reads `text`; what is wrong with it is said in one sentence.
+    pub(super) fn parse(self, text: &str, form: Form) -> Result<Value, String> {
+        let text = text.trim();
+        let wrong = || Err(format!("`{text}` is not {}", self.expects()));
+        if form == Form::Other {
+            return wrong();
+        }
+        match self {
+            Self::Flag => match text {
+                "true" => Ok(Value::Flag(true)),
+                "false" => Ok(Value::Flag(false)),
+                _ => wrong(),
+            },
+            Self::Count {
+                absent: Some(word), ..
+            }
+            | Self::Time {
+                absent: Some(word), ..
+            } if text == word => Ok(Value::Absent),
+            Self::Count { min, max, .. } => match text.replace('_', "").parse::<u64>() {
+                Ok(n) if (min..=max).contains(&n) => Ok(Value::Number(n)),
+                _ => wrong(),
+            },
+            Self::Time { min, max, .. } => match parse_duration(text) {
+                Ok(time) if (min..=max).contains(&time) => Ok(Value::Time(time)),
+                Ok(_) => wrong(),
+                Err(why) => Err(format!("`{text}` {why}; it takes {}", self.expects())),
+            },
+            Self::Size { min, max } => match parse_size(text) {
+                Ok(bytes) if (min..=max).contains(&bytes) => Ok(Value::Number(bytes)),
+                Ok(_) => wrong(),
+                Err(why) => Err(format!("`{text}` {why}; it takes {}", self.expects())),
+            },
+            Self::Text | Self::Path if form != Form::Text => wrong(),
+            Self::Text | Self::Path if text.is_empty() => Ok(Value::Absent),
+            Self::Text | Self::Path => Ok(Value::Text(text.to_owned())),
+            Self::Address => match text.trim_matches(['[', ']']).parse::<IpAddr>() {
+                Ok(address) => Ok(Value::Text(address.to_string())),
+                Err(_) if text == "localhost" => Ok(Value::Text(Ipv4Addr::LOCALHOST.to_string())),
+                Err(_) => wrong(),
+            },
+            Self::Choice(words) if words.contains(&text) => Ok(Value::Text(text.to_owned())),
+            Self::Choice(_) => wrong(),
+        }
+    }
+
+    /// What it takes, to stand behind "is not" or "it takes".
+    pub(super) fn expects(self) -> String {
+        let or =
+            |absent: Option<&str>| absent.map_or(String::new(), |word| format!(" or \"{word}\""));
+        match self {
+            Self::Flag => "true or false".to_owned(),
+            Self::Count { min, max, absent } => {
+                format!("a whole number from {min} to {max}{}", or(absent))
+            }
+            Self::Time { min, max, absent } => format!(
+                "a time from {} to {} with a unit (ms, s, m, h, d, w), such as \"30s\" or \"1h 30m\"{}",
+                show_duration(min),
+                show_duration(max),
+                or(absent)
+            ),
+            Self::Size { min, max } => format!(
+                "a size from {} to {} with a unit (B, KiB, MiB, GiB, kB, MB, GB), such as \"64 KiB\"",
+                show_size(min),
+                show_size(max)
+            ),
+            Self::Text => "a text in quotes".to_owned(),
+            Self::Path => "a file name in quotes".to_owned(),
+            Self::Address => {
+                "an IP address such as \"127.0.0.1\" or \"::\", or \"localhost\"".to_owned()
+            }
+            Self::Choice(words) => words
+                .iter()
+                .map(|word| format!("\"{word}\""))
+                .collect::<Vec<_>>()
+                .join(" or "),
+        }
+    }
+
+    /// The value as it would stand in the config file.
+    pub(super) fn show(self, value: &Value) -> String {
+        match (self, value) {
+            (Self::Size { .. }, Value::Number(bytes)) => quoted(&show_size(*bytes)),
+            (_, Value::Number(n)) => n.to_string(),
+            (_, Value::Flag(flag)) => flag.to_string(),
+            (_, Value::Time(time)) => quoted(&show_duration(*time)),
+            (_, Value::Text(text)) => quoted(text),
+            (
+                Self::Count {
+                    absent: Some(word), ..
+                }
+                | Self::Time {
+                    absent: Some(word), ..
+                },
+                _,
+            ) => quoted(word),
+            (_, Value::Absent) => quoted(""),
+        }
+    }
+}
+
+fn quoted(text: &str) -> String {
+    toml::Value::String(text.to_owned()).to_string()
+}
+
+/// A field's own type, to and from [`Value`]. `from_value` gets only what the key's kind let through.
+pub(super) trait Setting: Sized {
+    fn to_value(&self) -> Value;
+    fn from_value(value: Value) -> Option<Self>;
+}
+
+macro_rules! number_settings {
+    ($($number:ty),*) => {$(
+        impl Setting for $number {
+            fn to_value(&self) -> Value {
+                Value::Number(u64::from(*self))
+            }
+            fn from_value(value: Value) -> Option<Self> {
+                match value {
+                    Value::Number(n) => n.try_into().ok(),
+                    _ => None,
+                }
+            }
+        }
+    )*};
+}
+number_settings!(u8, u16, u32, u64);
+
+impl Setting for bool {
+    fn to_value(&self) -> Value {
+        Value::Flag(*self)
+    }
+    fn from_value(value: Value) -> Option<Self> {
+        match value {
+            Value::Flag(flag) => Some(flag),
+            _ => None,
+        }
+    }
+}
+
+impl Setting for Duration {
+    fn to_value(&self) -> Value {
+        Value::Time(*self)
+    }
+    fn from_value(value: Value) -> Option<Self> {
+        match value {
+            Value::Time(time) => Some(time),
+            _ => None,
+        }
+    }
+}
+
+impl Setting for String {
+    fn to_value(&self) -> Value {
+        Value::Text(self.clone())
+    }
+    fn from_value(value: Value) -> Option<Self> {
+        match value {
+            Value::Text(text) => Some(text),
+            Value::Absent => Some(Self::new()),
+            _ => None,
+        }
+    }
+}
+
+impl Setting for PathBuf {
+    fn to_value(&self) -> Value {
+        Value::Text(self.display().to_string())
+    }
+    fn from_value(value: Value) -> Option<Self> {
+        String::from_value(value).map(Self::from)
+    }
+}
+
+impl Setting for IpAddr {
+    fn to_value(&self) -> Value {
+        Value::Text(self.to_string())
+    }
+    fn from_value(value: Value) -> Option<Self> {
+        String::from_value(value)?.parse().ok()
+    }
+}
+
+impl<T: Setting> Setting for Option<T> {
+    fn to_value(&self) -> Value {
+        self.as_ref().map_or(Value::Absent, T::to_value)
+    }
+    fn from_value(value: Value) -> Option<Self> {
+        match value {
+            Value::Absent => Some(None),
+            value => T::from_value(value).map(Some),
+        }
+    }
+}
+
+impl Setting for LogFormat {
+    fn to_value(&self) -> Value {
+        Value::Text(match self {
+            Self::Human => "human".to_owned(),
+            Self::Json => "json".to_owned(),
+        })
+    }
+    fn from_value(value: Value) -> Option<Self> {
+        [Self::Human, Self::Json]
+            .into_iter()
+            .find(|format| format.to_value() == value)
+    }
+}
+
+impl Setting for LogLevel {
+    fn to_value(&self) -> Value {
+        Value::Text(self.as_str().to_owned())
+    }
+    fn from_value(value: Value) -> Option<Self> {
+        [
+            Self::Error,
+            Self::Warn,
+            Self::Info,
+            Self::Debug,
+            Self::Trace,
+        ]
+        .into_iter()
+        .find(|level| level.to_value() == value)
+    }
+}
+
+/// Seconds that the protocol carries as a number with `u32::MAX` for "without end".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ExpirySeconds(pub(super) u32);
+
+impl Setting for ExpirySeconds {
+    fn to_value(&self) -> Value {
+        match self.0 {
+            u32::MAX => Value::Absent,
+            seconds => Value::Time(Duration::from_secs(seconds.into())),
+        }
+    }
+    fn from_value(value: Value) -> Option<Self> {
+        match value {
+            Value::Absent => Some(Self(u32::MAX)),
+            Value::Time(time) => time.as_secs().try_into().ok().map(Self),
+            _ => None,
+        }
+    }
+}
+
+const TIME_UNITS: [(&str, u64); 6] = [
+    ("w", 604_800_000),
+    ("d", 86_400_000),
+    ("h", 3_600_000),
+    ("m", 60_000),
+    ("s", 1_000),
+    ("ms", 1),
+];
+
+/// Largest first within each system, so that the first one that divides a value shows it shortest.
+const SIZE_UNITS: [(&str, u64); 7] = [
+    ("GiB", 1 << 30),
+    ("MiB", 1 << 20),
+    ("KiB", 1 << 10),
+    ("GB", 1_000_000_000),
+    ("MB", 1_000_000),
+    ("kB", 1_000),
+    ("B", 1),
+];
+
+/// `30s`, `1h 30m`, `250ms`.
+fn parse_duration(text: &str) -> Result<Duration, &'static str> {
+    let mut rest = text;
+    let mut total_ms = 0_u64;
+    while !rest.is_empty() {
+        let (number, unit, after) = number_and_word(rest)?;
+        let factor = match unit {
+            "min" => 60_000,
+            unit => {
+                TIME_UNITS
+                    .iter()
+                    .find(|(name, _)| *name == unit)
+                    .ok_or("has an unknown unit")?
+                    .1
+            }
+        };
+        let part = number.checked_mul(factor).ok_or("is too long")?;
+        total_ms = total_ms.checked_add(part).ok_or("is too long")?;
+        rest = after.trim_start();
+    }
+    if text.is_empty() {
+        return Err("is empty");
+    }
+    Ok(Duration::from_millis(total_ms))
+}
+
+/// `64 KiB`, `10MB`, `512 B`.
+fn parse_size(text: &str) -> Result<u64, &'static str> {
+    let (number, unit, rest) = number_and_word(text)?;
+    if !rest.is_empty() {
+        return Err("has something behind the unit");
+    }
+    let factor = match unit {
+        "KB" => 1_000,
+        unit => {
+            SIZE_UNITS
+                .iter()
+                .find(|(name, _)| *name == unit)
+                .ok_or("has an unknown unit")?
+                .1
+        }
+    };
+    number.checked_mul(factor).ok_or("is too large")
+}
+
+/// The number and the unit at the front of `text`, and what follows.
+fn number_and_word(text: &str) -> Result<(u64, &str, &str), &'static str> {
+    let digits = text
+        .find(|c: char| !c.is_ascii_digit() && c != '_')
+        .unwrap_or(text.len());
+    let (number, rest) = text.split_at(digits);
+    let number = number
+        .replace('_', "")
+        .parse()
+        .map_err(|_| "does not begin with a whole number")?;
+    let rest = rest.trim_start();
+    let letters = rest
+        .find(|c: char| !c.is_alphabetic())
+        .unwrap_or(rest.len());
+    let (unit, rest) = rest.split_at(letters);
+    if unit.is_empty() {
+        return Err("has no unit");
+    }
+    Ok((number, unit, rest))
+}
+
+/// The inverse of [`parse_duration`], in the fewest parts.
+fn show_duration(time: Duration) -> String {
+    let mut rest = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let mut parts = Vec::new();
+    for (unit, factor) in TIME_UNITS {
+        if rest >= factor {
+            parts.push(format!("{}{unit}", rest / factor));
+            rest %= factor;
+        }
+    }
+    if parts.is_empty() {
+        "0s".to_owned()
+    } else {
+        parts.join(" ")
+    }
+}
+
+/// The inverse of [`parse_size`], exact.
+fn show_size(bytes: u64) -> String {
+    let exact = SIZE_UNITS
+        .iter()
+        .find(|(_, factor)| bytes > 0 && bytes.is_multiple_of(*factor));
+    match exact {
+        Some((unit, factor)) => format!("{} {unit}", bytes / factor),
+        None => format!("{bytes} B"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIME: Kind = Kind::Time {
+        min: Duration::ZERO,
+        max: Duration::from_secs(1_000_000_000),
+        absent: Some("off"),
+    };
+    const SIZE: Kind = Kind::Size {
+        min: 0,
+        max: u64::MAX,
+    };
+
+    #[test]
+    fn durations_take_units_and_their_sums() {
+        for (text, ms) in [
+            ("30s", 30_000),
+            ("5m", 300_000),
+            ("5min", 300_000),
+            ("1h 30m", 5_400_000),
+            ("1h30m", 5_400_000),
+            ("2d", 172_800_000),
+            ("1w", 604_800_000),
+            ("250 ms", 250),
+            ("0s", 0),
+        ] {
+            assert_eq!(
+                TIME.parse(text, Form::Text),
+                Ok(Value::Time(Duration::from_millis(ms))),
+                "{text}"
+            );
+        }
+        assert_eq!(TIME.parse("off", Form::Text), Ok(Value::Absent));
+    }
+
+    #[test]
+    fn a_duration_without_or_with_a_wrong_unit_says_what_is_allowed() {
+        for (text, why) in [
+            ("30", "`30` has no unit"),
+            ("30 KiB", "`30 KiB` has an unknown unit"),
+            ("soon", "`soon` does not begin with a whole number"),
+            ("", "`` is empty"),
+            (
+                "99999999999999999999s",
+                "does not begin with a whole number",
+            ),
+            ("9999999999999999999s", "is too long"),
+        ] {
+            let message = TIME.parse(text, Form::Text).unwrap_err();
+            assert!(message.contains(why), "{message}");
+            assert!(message.contains("ms, s, m, h, d, w"), "{message}");
+        }
+    }
+
+    #[test]
+    fn sizes_take_binary_and_decimal_units() {
+        for (text, bytes) in [
+            ("256KiB", 262_144),
+            ("64 MB", 64_000_000),
+            ("1 GiB", 1 << 30),
+            ("12 B", 12),
+            ("3 KB", 3_000),
+            ("3 kB", 3_000),
+        ] {
+            assert_eq!(
+                SIZE.parse(text, Form::Text),
+                Ok(Value::Number(bytes)),
+                "{text}"
+            );
+        }
+        let message = SIZE.parse("64 s", Form::Text).unwrap_err();
+        assert!(
+            message.contains("unknown unit") && message.contains("KiB"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn what_is_shown_can_be_read_again() {
+        for ms in [0, 1, 999, 1_000, 61_000, 5_400_000, 694_861_001] {
+            let value = Value::Time(Duration::from_millis(ms));
+            let shown = TIME.show(&value);
+            assert_eq!(TIME.parse(shown.trim_matches('"'), Form::Text), Ok(value));
+        }
+        for bytes in [0, 1, 1_000, 1_024, 1_025, 64_000_000, 1 << 30, u64::MAX] {
+            let value = Value::Number(bytes);
+            let shown = SIZE.show(&value);
+            assert_eq!(SIZE.parse(shown.trim_matches('"'), Form::Text), Ok(value));
+        }
+    }
+
+    #[test]
+    fn a_count_outside_its_range_says_the_range() {
+        let kind = Kind::Count {
+            min: 1,
+            max: 64,
+            absent: Some("auto"),
+        };
+        assert_eq!(kind.parse("8", Form::Integer), Ok(Value::Number(8)));
+        assert_eq!(kind.parse("auto", Form::Text), Ok(Value::Absent));
+        assert_eq!(
+            kind.parse("65", Form::Integer),
+            Err("`65` is not a whole number from 1 to 64 or \"auto\"".to_owned())
+        );
+    }
+}

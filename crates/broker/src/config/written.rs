@@ -1,0 +1,396 @@
+//! What somebody wrote: values by name, each with its place, before it is known whether they fit.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use toml::de::{DeTable, DeValue};
+
+use super::error::Problem;
+use super::table::{ADDRESS, LISTENER_KEYS, LISTENERS, SECTIONS};
+use super::value::Form;
+
+/// Where an effective value comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Nobody wrote it.
+    Default,
+    /// A line of the config file, from 1.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The line.
+        line: usize,
+    },
+    /// An environment variable.
+    Environment {
+        /// Its name.
+        variable: String,
+    },
+    /// The content of a file that an environment variable names.
+    EnvironmentFile {
+        /// The variable's name.
+        variable: String,
+        /// The file.
+        path: PathBuf,
+    },
+    /// A flag of the command line.
+    Flag {
+        /// The flag.
+        flag: &'static str,
+    },
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => write!(f, "default"),
+            Self::File { path, line } => write!(f, "{}:{line}", path.display()),
+            Self::Environment { variable } => write!(f, "environment {variable}"),
+            Self::EnvironmentFile { variable, path } => {
+                write!(f, "environment {variable} ({})", path.display())
+            }
+            Self::Flag { flag } => write!(f, "flag {flag}"),
+        }
+    }
+}
+
+/// A value given by a flag.
+#[derive(Clone, Debug)]
+pub struct FlagValue {
+    /// What it sets: `broker.shards`, `listeners.0.port`.
+    pub name: &'static str,
+    /// The value, as in a config file but without quotes.
+    pub value: String,
+    /// The flag, for messages.
+    pub flag: &'static str,
+}
+
+/// The name of one value: section, position for listeners, key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place {
+    pub(super) section: &'static str,
+    pub(super) index: Option<usize>,
+    pub(super) key: &'static str,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.index {
+            Some(index) => write!(f, "{}.{index}.{}", self.section, self.key),
+            None => write!(f, "{}.{}", self.section, self.key),
+        }
+    }
+}
+
+/// A value as written. `Debug` shows only its form: it may be a secret.
+#[derive(Clone)]
+pub(super) struct Raw {
+    pub(super) text: String,
+    pub(super) form: Form,
+    pub(super) origin: Origin,
+}
+
+/// Everything that was written, later sources over earlier ones.
+#[derive(Default)]
+pub(super) struct Written {
+    pub(super) values: BTreeMap<Place, Raw>,
+    /// One for each table of the file; values of the environment and of flags may add one.
+    pub(super) listeners: usize,
+    pub(super) problems: Vec<Problem>,
+}
+
+impl Written {
+    /// Reads a config file.
+    pub(super) fn read_file(&mut self, path: &Path) {
+        match fs::read_to_string(path) {
+            Ok(text) => self.read_text(&text, path),
+            Err(error) => self.problems.push(
+                Problem::new(None, format!("cannot read {}: {error}", path.display())).help(
+                    "give the file with -c FILE, or none: `unbroken check --example` prints one to start from",
+                ),
+            ),
+        }
+    }
+
+    pub(super) fn read_text(&mut self, text: &str, path: &Path) {
+        let at = |offset: usize| Origin::File {
+            path: path.to_owned(),
+            line: line_of(text, offset),
+        };
+        let document = match DeTable::parse(text) {
+            Ok(document) => document,
+            Err(error) => {
+                let origin = at(error.span().map_or(0, |span| span.start));
+                self.problems
+                    .push(Problem::new(Some(origin), error.message()));
+                return;
+            }
+        };
+        for (section, content) in document.get_ref() {
+            let origin = at(section.span().start);
+            match (section.get_ref().as_ref(), content.get_ref()) {
+                (LISTENERS, DeValue::Array(tables)) => {
+                    for table in tables {
+                        let index = self.listeners;
+                        self.listeners += 1;
+                        match table.get_ref() {
+                            DeValue::Table(keys) => {
+                                self.read_keys(LISTENERS, Some(index), keys, &at);
+                            }
+                            _ => self.wrong_shape(at(table.span().start), LISTENERS),
+                        }
+                    }
+                }
+                (LISTENERS, _) => self.wrong_shape(origin, LISTENERS),
+                (name, DeValue::Table(keys)) => self.read_keys(name, None, keys, &at),
+                (name, _) if SECTIONS.iter().any(|section| section.name == name) => {
+                    self.wrong_shape(origin, name);
+                }
+                (name, _) => {
+                    let problem =
+                        Problem::new(Some(origin), format!("`{name}` stands outside a section"));
+                    let owner = SECTIONS
+                        .iter()
+                        .find(|s| s.keys.iter().any(|key| key.name == name));
+                    self.problems.push(match owner {
+                        Some(owner) => problem.help(format!("write it below `[{}]`", owner.name)),
+                        None => problem.suggest(name, section_names()),
+                    });
+                }
+            }
+        }
+    }
+
+    fn read_keys(
+        &mut self,
+        section: &str,
+        index: Option<usize>,
+        keys: &DeTable<'_>,
+        at: &dyn Fn(usize) -> Origin,
+    ) {
+        for (key, value) in keys {
+            let (text, form) = match value.get_ref() {
+                DeValue::String(text) => (text.to_string(), Form::Text),
+                DeValue::Integer(n) if n.radix() == 10 => (n.as_str().to_owned(), Form::Integer),
+                DeValue::Boolean(flag) => (flag.to_string(), Form::Flag),
+                DeValue::Array(_) => ("[…]".to_owned(), Form::Other),
+                DeValue::Table(_) => ("{…}".to_owned(), Form::Other),
+                DeValue::Integer(n) => (n.as_str().to_owned(), Form::Other),
+                DeValue::Float(n) => (n.as_str().to_owned(), Form::Other),
+                DeValue::Datetime(time) => (time.to_string(), Form::Other),
+            };
+            let origin = at(key.span().start);
+            self.put(section, index, key.get_ref(), Raw { text, form, origin });
+        }
+    }
+
+    fn wrong_shape(&mut self, origin: Origin, section: &str) {
+        let header = if section == LISTENERS {
+            "[[listeners]]".to_owned()
+        } else {
+            format!("[{section}]")
+        };
+        self.problems.push(
+            Problem::new(Some(origin), format!("`{section}` is not a table")).help(format!(
+                "write `{header}` on a line of its own and its keys below"
+            )),
+        );
+    }
+
+    /// Reads `UNBROKEN__SECTION__KEY` and `UNBROKEN__SECTION__KEY_FILE`; leaves all else alone.
+    pub(super) fn read_environment(&mut self, variables: &[(String, String)]) {
+        for (variable, value) in variables {
+            let Some(name) = variable.strip_prefix(ENVIRONMENT_PREFIX) else {
+                continue;
+            };
+            let name = name.to_lowercase().replace("__", ".");
+            let origin = Origin::Environment {
+                variable: variable.clone(),
+            };
+            let in_file = name
+                .strip_suffix("_file")
+                .filter(|_| !is_known(&name))
+                .filter(|n| is_known(n));
+            let Some(name) = in_file else {
+                self.put_by_name(
+                    &name,
+                    Raw {
+                        text: value.clone(),
+                        form: Form::Text,
+                        origin,
+                    },
+                );
+                continue;
+            };
+            match fs::read_to_string(value) {
+                Ok(text) => {
+                    let origin = Origin::EnvironmentFile {
+                        variable: variable.clone(),
+                        path: value.into(),
+                    };
+                    let text = text.trim_end_matches(['\r', '\n']).to_owned();
+                    self.put_by_name(
+                        name,
+                        Raw {
+                            text,
+                            form: Form::Text,
+                            origin,
+                        },
+                    );
+                }
+                Err(error) => self.problems.push(Problem::new(
+                    Some(origin),
+                    format!("cannot read `{value}`: {error}"),
+                )),
+            }
+        }
+    }
+
+    /// Takes the values of the command line.
+    pub(super) fn read_flags(&mut self, flags: &[FlagValue]) {
+        for FlagValue { name, value, flag } in flags {
+            let origin = Origin::Flag { flag };
+            self.put_by_name(
+                name,
+                Raw {
+                    text: value.clone(),
+                    form: Form::Text,
+                    origin,
+                },
+            );
+        }
+    }
+
+    /// `name` is `section.key` or `listeners.INDEX.key`.
+    fn put_by_name(&mut self, name: &str, raw: Raw) {
+        let parts: Vec<&str> = name.split('.').collect();
+        match *parts.as_slice() {
+            [LISTENERS, index, key] => match index.parse::<usize>() {
+                Ok(index) if index <= self.listeners => {
+                    self.listeners = self.listeners.max(index + 1);
+                    self.put(LISTENERS, Some(index), key, raw);
+                }
+                Ok(index) => self.problems.push(Problem::new(
+                    Some(raw.origin),
+                    format!(
+                        "there is no listener {index}; the next one is {}",
+                        self.listeners
+                    ),
+                )),
+                Err(_) => self.problems.push(
+                    Problem::new(
+                        Some(raw.origin),
+                        format!("`{index}` is not the number of a listener"),
+                    )
+                    .help("listeners are numbered from 0: UNBROKEN__LISTENERS__0__PORT"),
+                ),
+            },
+            [section, key] if section != LISTENERS => self.put(section, None, key, raw),
+            _ => self.problems.push(
+                Problem::new(
+                    Some(raw.origin),
+                    format!("`{name}` is not the name of a value"),
+                )
+                .help("names are UNBROKEN__SECTION__KEY, or UNBROKEN__LISTENERS__0__KEY"),
+            ),
+        }
+    }
+
+    fn put(&mut self, section: &str, index: Option<usize>, key: &str, raw: Raw) {
+        let Some(known_section) = section_names().find(|name| *name == section) else {
+            let problem = Problem::new(Some(raw.origin), format!("unknown section `{section}`"));
+            self.problems
+                .push(problem.suggest(section, section_names()));
+            return;
+        };
+        if section == LISTENERS && key == ADDRESS {
+            self.put_address(index, raw);
+            return;
+        }
+        let Some(known_key) = key_names(section).find(|name| *name == key) else {
+            let problem = Problem::new(
+                Some(raw.origin),
+                format!("unknown key `{key}` in `{section}`"),
+            );
+            let elsewhere = SECTIONS
+                .iter()
+                .find(|s| s.keys.iter().any(|k| k.name == key));
+            self.problems.push(match elsewhere {
+                Some(owner) => problem.help(format!("`{key}` belongs to `[{}]`", owner.name)),
+                None => problem.suggest(key, key_names(section)),
+            });
+            return;
+        };
+        self.values.insert(
+            Place {
+                section: known_section,
+                index,
+                key: known_key,
+            },
+            raw,
+        );
+    }
+
+    /// Splits `host:port`, so that everything behind this knows only `bind` and `port`.
+    fn put_address(&mut self, index: Option<usize>, raw: Raw) {
+        let Some((bind, port)) = raw.text.rsplit_once(':') else {
+            let message = format!("`{}` is not an address and a port", raw.text);
+            self.problems.push(
+                Problem::new(Some(raw.origin), message)
+                    .help("write it as \"127.0.0.1:1883\" or \"[::1]:1883\""),
+            );
+            return;
+        };
+        for (key, text) in [("bind", bind), ("port", port)] {
+            self.put(
+                LISTENERS,
+                index,
+                key,
+                Raw {
+                    text: text.to_owned(),
+                    ..raw.clone()
+                },
+            );
+        }
+    }
+}
+
+/// What the name of an environment variable that sets a value begins with.
+const ENVIRONMENT_PREFIX: &str = "UNBROKEN__";
+
+fn section_names() -> impl Iterator<Item = &'static str> {
+    SECTIONS
+        .iter()
+        .map(|section| section.name)
+        .chain([LISTENERS])
+}
+
+fn key_names(section: &str) -> impl Iterator<Item = &'static str> {
+    let listeners = section == LISTENERS;
+    let listener_keys = if listeners { LISTENER_KEYS } else { &[] };
+    let keys = SECTIONS
+        .iter()
+        .find(|s| s.name == section)
+        .map_or(&[][..], |s| s.keys);
+    keys.iter()
+        .map(|key| key.name)
+        .chain(listener_keys.iter().map(|key| key.name))
+        .chain(listeners.then_some(ADDRESS))
+}
+
+fn is_known(name: &str) -> bool {
+    name.split_once('.')
+        .zip(name.rsplit_once('.'))
+        .is_some_and(|((section, _), (_, key))| key_names(section).any(|known| known == key))
+}
+
+/// The line of the byte at `offset`, from 1.
+fn line_of(text: &str, offset: usize) -> usize {
+    text.bytes()
+        .take(offset)
+        .filter(|byte| *byte == b'\n')
+        .count()
+        + 1
+}
