@@ -166,7 +166,7 @@ pub enum EncodeError {
     #[error("a string contains U+0000")]
     NullCharacter,
     #[error("{value} does not fit a variable byte integer")]
-    IntegerTooLarge { value: u32 },
+    IntegerTooLarge { value: usize },
     #[error("{property} has a value outside its range")]
     InvalidPropertyValue { property: PropertyId },
     #[error("{packet} does not exist in MQTT {version}")]

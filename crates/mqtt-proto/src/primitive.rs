@@ -145,25 +145,32 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Appends `value` in its shortest form. // [MQTT-1.5.5-1]
-pub(crate) fn put_varint(out: &mut Vec<u8>, value: u32) -> Result<(), EncodeError> {
-    if value > MAX_VARINT {
-        return Err(EncodeError::IntegerTooLarge { value });
-    }
+/// Writes `value` in its shortest form and says how many bytes that took; `None` if it is over [`MAX_VARINT`].
+///
+/// [MQTT-1.5.5-1]
+pub(crate) fn varint(value: usize, bytes: &mut [u8; 4]) -> Option<usize> {
     let mut rest = value;
-    loop {
-        let digit = (rest & 0x7F) as u8;
+    for (length, byte) in (1..).zip(bytes) {
+        *byte = (rest & 0x7F) as u8;
         rest >>= 7;
         if rest == 0 {
-            out.push(digit);
-            return Ok(());
+            return Some(length);
         }
-        out.push(digit | 0x80);
+        *byte |= 0x80;
     }
+    None
+}
+
+/// Appends `value` in its shortest form.
+pub(crate) fn put_varint(out: &mut Vec<u8>, value: usize) -> Result<(), EncodeError> {
+    let mut bytes = [0; 4];
+    let length = varint(value, &mut bytes).ok_or(EncodeError::IntegerTooLarge { value })?;
+    out.extend(bytes.into_iter().take(length));
+    Ok(())
 }
 
 /// How many bytes [`put_varint`] appends for a value in range.
-pub(crate) const fn varint_len(value: u32) -> usize {
+pub(crate) const fn varint_len(value: usize) -> usize {
     match value {
         0..=0x7F => 1,
         0x80..=0x3FFF => 2,

@@ -6,7 +6,7 @@
 
 use core::fmt;
 
-use crate::packet::PacketType;
+use crate::{packet::PacketType, reason::ReasonCode};
 
 /// A protocol version, as negotiated by CONNECT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -95,10 +95,31 @@ impl Version {
         }
     }
 
-    /// Whether a packet other than PUBLISH may have these flags in its first byte.
+    /// Whether a SUBACK or UNSUBACK may hold this code.
+    ///
+    /// [MQTT-3.9.3-2] [MQTT-3.11.3-2] [MQTT311-3.9.3-2]
+    pub fn allows_filter_code(self, packet: PacketType, code: u8) -> bool {
+        match self {
+            Self::V3_1 | Self::V3_1_1 => matches!(code, 0..=2 | 0x80),
+            Self::V5 => ReasonCode::try_from(code).is_ok_and(|code| code.is_allowed_in(packet)),
+        }
+    }
+
+    /// A SUBACK's code as this version has it: 3.x knows one failure.
+    pub const fn suback_code(self, code: u8) -> u8 {
+        match self {
+            Self::V3_1 | Self::V3_1_1 if code > 0x80 => 0x80,
+            _ => code,
+        }
+    }
+
+    /// Whether a packet may have these flags in its first byte.
     ///
     /// [MQTT-2.1.3-1] [MQTT-3.6.1-1] [MQTT-3.8.1-1] [MQTT-3.10.1-1] [MQTT311-2.2.2-2]
     pub const fn allows_flags(self, packet: PacketType, flags: u8) -> bool {
+        if matches!(packet, PacketType::Publish) {
+            return true; // they are fields of the packet
+        }
         let fixed = packet.fixed_flags();
         // 3.1 sends PUBREL, SUBSCRIBE and UNSUBSCRIBE at QoS 1, so that a repeated one has DUP set.
         let repeated = fixed != 0 && matches!(self, Self::V3_1);

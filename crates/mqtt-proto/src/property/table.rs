@@ -123,7 +123,7 @@ impl Wire<'_> for VarInt {
     }
 
     fn write(value: u32, out: &mut Vec<u8>) -> Result<bool, EncodeError> {
-        primitive::put_varint(out, value)?;
+        primitive::put_varint(out, value as usize)?;
         Ok(true)
     }
 }
