@@ -1,0 +1,269 @@
+//! Retained messages of this shard's topics, found by topic or by filter.
+//!
+//! Invariants:
+//! - Topics are in the order of their levels: `a`, then all of `a/…`, then `a-b`. What lies beneath a
+//!   level is therefore one range, and a filter is answered by leaping from range to range.
+//! - An answer can be taken in pieces. A topic that is there from the first piece to the last is in it
+//!   once, whatever comes and goes between.
+//!
+//! Memory: about 45 bytes a topic, plus the topic and the value.
+//!
+//! Deliberately absent: bytes held, expiry and limits; the caller counts, looks and refuses.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use smallvec::SmallVec;
+use unbroken_mqtt_proto::{TopicFilter, TopicName};
+
+#[cfg(test)]
+mod twin;
+
+/// The value of each topic that has one.
+#[derive(Debug)]
+pub(crate) struct RetainedIndex<V> {
+    /// By topic, with [`SEPARATOR`] for `/`: then the order of the bytes is that of the levels.
+    by_key: BTreeMap<Box<[u8]>, V>,
+}
+
+impl<V> Default for RetainedIndex<V> {
+    fn default() -> Self {
+        Self {
+            by_key: BTreeMap::new(),
+        }
+    }
+}
+
+impl<V> RetainedIndex<V> {
+    /// Keeps a value and gives back the one it replaces.
+    pub(crate) fn set(&mut self, topic: TopicName<'_>, value: V) -> Option<V> {
+        let key = key(topic.as_str());
+        if let Some(held) = self.by_key.get_mut(&*key) {
+            return Some(std::mem::replace(held, value));
+        }
+        self.by_key.insert(Box::from(&*key), value)
+    }
+
+    /// Forgets the value of a topic and gives it back.
+    pub(crate) fn remove(&mut self, topic: TopicName<'_>) -> Option<V> {
+        self.by_key.remove(&*key(topic.as_str()))
+    }
+
+    /// The value of a topic.
+    pub(crate) fn get(&self, topic: TopicName<'_>) -> Option<&V> {
+        self.by_key.get(&*key(topic.as_str()))
+    }
+
+    /// Topics that have a value.
+    pub(crate) fn len(&self) -> usize {
+        self.by_key.len()
+    }
+
+    /// Calls `f` with the value of each topic that the filter matches, in the order of topics.
+    pub(crate) fn for_each_match(&self, filter: TopicFilter<'_>, f: impl FnMut(&V)) {
+        let rest = self.leap(filter, None, usize::MAX, usize::MAX, f);
+        debug_assert!(rest.is_none(), "nothing stops it");
+    }
+
+    /// Calls `f` for the matches behind the topic `after`, at most `max` of them. `None`: that was all.
+    /// Otherwise the topic to go on after, which need not be a match: looking ends after a bounded
+    /// number of topics even if none of them is.
+    #[must_use = "there may be more"]
+    pub(crate) fn scan(
+        &self,
+        filter: TopicFilter<'_>,
+        after: Option<&str>,
+        max: usize,
+        f: impl FnMut(&V),
+    ) -> Option<Box<str>> {
+        self.leap(filter, after, max, STEPS_MAX, f)
+    }
+
+    // The scan. Each topic looked at is a match, or tells where the next candidate can be:
+    //
+    //   filter a/+/c, topics   a/1/b   too small in the last level: leap to  a/1/c
+    //                          a/1/c   match
+    //                          a/1/d   too large: leap over all of a/1
+    //                          a/2     ends too early: leap to  a/2/c
+    //                          b/…     no wildcard before the difference: end
+    //
+    // Most leaps are short, so the neighbour is tried before the tree is descended again; an answer
+    // to `#` never descends twice.
+    fn leap(
+        &self,
+        filter: TopicFilter<'_>,
+        after: Option<&str>,
+        max: usize,
+        steps: usize,
+        mut f: impl FnMut(&V),
+    ) -> Option<Box<str>> {
+        let pattern = Pattern::new(filter);
+        let mut target = pattern.first_candidate();
+        if let Some(after) = after {
+            let mut next = key(after);
+            next.push(SEPARATOR);
+            target = target.max(next);
+        }
+        let mut matches = 0;
+        let mut looked_at = 0;
+        let mut topics = self.from(&target);
+        let mut topic = topics.next();
+        while let Some((key, value)) = topic {
+            looked_at += 1;
+            match pattern.judge(key, &mut target) {
+                Verdict::Match => {
+                    f(value);
+                    matches += 1;
+                    topic = topics.next();
+                }
+                Verdict::Leap => {
+                    topic = topics.next();
+                    if topic.is_some_and(|(key, _)| **key < *target) {
+                        topics = self.from(&target);
+                        topic = topics.next();
+                    }
+                }
+                Verdict::End => return None,
+            }
+            if (matches >= max || looked_at >= steps) && topic.is_some() {
+                return Some(topic_of(key));
+            }
+        }
+        None
+    }
+
+    fn from(&self, target: &[u8]) -> std::collections::btree_map::Range<'_, Box<[u8]>, V> {
+        self.by_key
+            .range::<[u8], _>((Bound::Included(target), Bound::Unbounded))
+    }
+}
+
+/// A topic as it is ordered here.
+type Key = SmallVec<[u8; KEY_INLINE]>;
+
+/// A filter, cut into levels.
+struct Pattern<'f> {
+    levels: SmallVec<[&'f [u8]; 16]>,
+}
+
+/// What a topic says about a filter.
+enum Verdict {
+    /// It matches; the next one behind it may, too.
+    Match,
+    /// It does not, nor does any before the target.
+    Leap,
+    /// Neither it nor any behind it does.
+    End,
+}
+
+impl<'f> Pattern<'f> {
+    fn new(filter: TopicFilter<'f>) -> Self {
+        Self {
+            levels: filter.levels().map(str::as_bytes).collect(),
+        }
+    }
+
+    /// Not behind any match: the levels before the first wildcard.
+    fn first_candidate(&self) -> Key {
+        let mut candidate = Key::new();
+        for (depth, level) in self
+            .levels
+            .iter()
+            .take_while(|level| !is_wildcard(level))
+            .enumerate()
+        {
+            if depth > 0 {
+                candidate.push(SEPARATOR);
+            }
+            candidate.extend_from_slice(level);
+        }
+        candidate
+    }
+
+    /// Compares level by level. On [`Verdict::Leap`] the target is behind `topic`.
+    fn judge(&self, topic: &[u8], target: &mut Key) -> Verdict {
+        // Neither `+` nor `#` in the first place matches `$…` [MQTT-4.7.2-1]. `%` follows `$`.
+        if topic.first() == Some(&b'$')
+            && self.levels.first().is_some_and(|level| is_wildcard(level))
+        {
+            return leap_to(target, b"%", b"");
+        }
+        // Where the last level ends that `+` stands for: behind all beneath it is the next chance.
+        let mut plus_end = None;
+        let mut rest = Some(topic);
+        for wanted in &self.levels {
+            if *wanted == b"#" {
+                return Verdict::Match;
+            }
+            let Some(unread) = rest else {
+                // It ends where the filter goes on.
+                let wanted: &[u8] = if *wanted == b"+" { b"" } else { wanted };
+                target.clear();
+                target.extend_from_slice(topic);
+                target.push(SEPARATOR);
+                target.extend_from_slice(wanted);
+                return Verdict::Leap;
+            };
+            let begin = topic.len() - unread.len();
+            let length = memchr::memchr(SEPARATOR, unread).unwrap_or(unread.len());
+            let (level, beneath) = unread.split_at(length);
+            if *wanted == b"+" {
+                plus_end = Some(begin + length);
+            } else if level < *wanted {
+                return leap_to(target, &topic[..begin], wanted);
+            } else if level > *wanted {
+                return leap_over(target, topic, plus_end);
+            }
+            rest = beneath.split_first().map(|(_, deeper)| deeper);
+        }
+        match rest {
+            None => Verdict::Match,
+            Some(_) => leap_over(target, topic, plus_end),
+        }
+    }
+}
+
+fn leap_to(target: &mut Key, parent: &[u8], level: &[u8]) -> Verdict {
+    target.clear();
+    target.extend_from_slice(parent);
+    target.extend_from_slice(level);
+    Verdict::Leap
+}
+
+/// Over everything beneath the levels that end at `plus_end`.
+fn leap_over(target: &mut Key, topic: &[u8], plus_end: Option<usize>) -> Verdict {
+    match plus_end {
+        Some(end) => leap_to(target, &topic[..end], &[SEPARATOR + 1]),
+        None => Verdict::End,
+    }
+}
+
+fn is_wildcard(level: &[u8]) -> bool {
+    matches!(level, b"+" | b"#")
+}
+
+fn key(topic: &str) -> Key {
+    topic
+        .bytes()
+        .map(|byte| if byte == b'/' { SEPARATOR } else { byte })
+        .collect()
+}
+
+fn topic_of(key: &[u8]) -> Box<str> {
+    let bytes = key
+        .iter()
+        .map(|byte| if *byte == SEPARATOR { b'/' } else { *byte })
+        .collect();
+    String::from_utf8(bytes)
+        .expect("a key is a topic with one ASCII letter for another")
+        .into()
+}
+
+/// Sorts before everything a level may contain, and is the one letter that no topic has [MQTT-4.7.3-2].
+const SEPARATOR: u8 = 0;
+
+/// Length of a topic that is looked up without allocating.
+const KEY_INLINE: usize = 128;
+
+/// Topics that a piece of an answer looks at: about a millisecond.
+const STEPS_MAX: usize = 4_096;

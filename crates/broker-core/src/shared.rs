@@ -1,0 +1,468 @@
+//! Shared subscription groups that live on this shard: who is in them, and whose turn it is.
+//!
+//! ```text
+//!   ready:    A → B → C → (A)      those that can take a message now; the head is next
+//!   waiting:  D → E → (D)          the rest: only if nobody is ready
+//! ```
+//!
+//! Invariants:
+//! - A member sits in exactly one of its group's two rings.
+//! - Whoever was chosen goes to the end of its ring, and whoever comes sits down at the end: between
+//!   two turns of a member every other one of its ring has had one.
+//! - A group without members does not exist; its number is used again.
+//! - Choosing, joining, leaving and changing rings cost the same in a group of any size.
+//!
+//! Deliberately absent: the messages, and the memory of who was given what (the member's session has
+//! it); the subscription of the group itself (the caller inserts `Subscriber::Group` into the index).
+
+use std::collections::HashMap;
+
+use foldhash::fast::RandomState;
+use slab::Slab;
+use unbroken_mqtt_proto::TopicFilter;
+
+use crate::ids::{GroupId, SessionId, ShardId};
+use crate::subscriptions::Grant;
+
+/// A session of any shard, as a member of a group.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct Member {
+    pub(crate) shard: ShardId,
+    pub(crate) session: SessionId,
+}
+
+/// The groups of one shard.
+#[derive(Debug, Default)]
+pub(crate) struct SharedGroups {
+    groups: Slab<Group>,
+    /// By `group/filter`: a group's name has no `/` in it [MQTT-4.8.2-1].
+    by_name: HashMap<Box<str>, GroupId, RandomState>,
+    seats: Slab<Seat>,
+    by_member: HashMap<(GroupId, Member), SeatId, RandomState>,
+}
+
+#[derive(Debug)]
+struct Group {
+    name: Box<str>,
+    filter: Box<str>,
+    ready: Ring,
+    waiting: Ring,
+}
+
+/// Seats in a circle. Empty or begun at whose turn it is.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ring {
+    head: Option<SeatId>,
+}
+
+#[derive(Debug)]
+struct Seat {
+    member: Member,
+    grant: Grant,
+    ready: bool,
+    before: SeatId,
+    after: SeatId,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct SeatId(usize);
+
+impl SharedGroups {
+    /// Adds a member, ready, to the group of this name and filter, which is made if need be; the
+    /// answer's second part tells whether it was. Somebody who is in it already gets the new grant and
+    /// keeps its turn.
+    pub(crate) fn join(
+        &mut self,
+        group: &str,
+        filter: TopicFilter<'_>,
+        member: Member,
+        grant: Grant,
+    ) -> (GroupId, bool) {
+        let found = self.find(group, filter);
+        let id = found.unwrap_or_else(|| self.open(group, filter));
+        if let Some(&seat) = self.by_member.get(&(id, member)) {
+            self.seats[seat.0].grant = grant;
+        } else {
+            let seat = SeatId(self.seats.vacant_key());
+            self.seats.insert(Seat {
+                member,
+                grant,
+                ready: true,
+                before: seat,
+                after: seat,
+            });
+            self.by_member.insert((id, member), seat);
+            self.sit_down(id, seat);
+        }
+        (id, found.is_none())
+    }
+
+    /// Removes a member. `true` if it was the last one: the group has gone with it, and its
+    /// subscription is to be removed.
+    pub(crate) fn leave(&mut self, id: GroupId, member: Member) -> bool {
+        let Some(seat) = self.by_member.remove(&(id, member)) else {
+            return false;
+        };
+        self.stand_up(id, seat);
+        self.seats.remove(seat.0);
+        let Some(group) = self.groups.get(id.key()) else {
+            return false;
+        };
+        if group.ready.head.or(group.waiting.head).is_some() {
+            return false;
+        }
+        self.by_name.remove(&*key(&group.name, &group.filter));
+        self.groups.remove(id.key());
+        true
+    }
+
+    /// The group of this name and filter.
+    pub(crate) fn find(&self, group: &str, filter: TopicFilter<'_>) -> Option<GroupId> {
+        self.by_name.get(&*key(group, filter.as_str())).copied()
+    }
+
+    /// Whether a member is connected and able to take messages. It goes to the end of the line.
+    pub(crate) fn set_ready(&mut self, id: GroupId, member: Member, ready: bool) {
+        let Some(&seat) = self.by_member.get(&(id, member)) else {
+            return;
+        };
+        if self.seats[seat.0].ready != ready {
+            self.stand_up(id, seat);
+            self.seats[seat.0].ready = ready;
+            self.sit_down(id, seat);
+        }
+    }
+
+    /// Who gets the next message: the ready members in turn, or, when none is ready, the others in
+    /// turn, whose sessions keep it for them. `None` if there is no such group.
+    pub(crate) fn choose(&mut self, id: GroupId) -> Option<(Member, Grant)> {
+        let group = self.groups.get_mut(id.key())?;
+        let ring = if group.ready.head.is_some() {
+            &mut group.ready
+        } else {
+            &mut group.waiting
+        };
+        let seat = &self.seats[ring.head?.0];
+        ring.head = Some(seat.after);
+        Some((seat.member, seat.grant))
+    }
+
+    /// Who gets a message that `not` was chosen for and cannot be given [MQTT-4.8.2-5]. `None` if
+    /// there is nobody else.
+    pub(crate) fn choose_other(&mut self, id: GroupId, not: Member) -> Option<(Member, Grant)> {
+        let group = self.groups.get_mut(id.key())?;
+        for ring in [&mut group.ready, &mut group.waiting] {
+            let Some(head) = ring.head else { continue };
+            let mut seat = &self.seats[head.0];
+            if seat.member == not {
+                seat = &self.seats[seat.after.0];
+            }
+            if seat.member != not {
+                ring.head = Some(seat.after);
+                return Some((seat.member, seat.grant));
+            }
+        }
+        None
+    }
+
+    /// Whether a member of the group can take a message now.
+    pub(crate) fn has_ready(&self, id: GroupId) -> bool {
+        self.groups
+            .get(id.key())
+            .is_some_and(|group| group.ready.head.is_some())
+    }
+
+    /// What the group subscribed to, without `$share/` and name.
+    pub(crate) fn filter(&self, id: GroupId) -> Option<&str> {
+        self.groups.get(id.key()).map(|group| &*group.filter)
+    }
+
+    /// The group's name.
+    pub(crate) fn name(&self, id: GroupId) -> Option<&str> {
+        self.groups.get(id.key()).map(|group| &*group.name)
+    }
+
+    /// What this member was granted when it last joined.
+    pub(crate) fn grant(&self, id: GroupId, member: Member) -> Option<Grant> {
+        self.by_member
+            .get(&(id, member))
+            .map(|seat| self.seats[seat.0].grant)
+    }
+
+    /// Groups.
+    pub(crate) fn len(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// Members of all groups: shared subscriptions.
+    pub(crate) fn members(&self) -> usize {
+        self.seats.len()
+    }
+
+    fn open(&mut self, name: &str, filter: TopicFilter<'_>) -> GroupId {
+        let filter = filter.as_str();
+        let number = self.groups.insert(Group {
+            name: name.into(),
+            filter: filter.into(),
+            ready: Ring::default(),
+            waiting: Ring::default(),
+        });
+        let id = GroupId(u32::try_from(number).expect("2^32 groups do not fit in memory"));
+        self.by_name.insert(key(name, filter), id);
+        id
+    }
+
+    /// Puts a seat, which is in no ring, last into the one it belongs to.
+    fn sit_down(&mut self, id: GroupId, seat: SeatId) {
+        let Some(group) = self.groups.get_mut(id.key()) else {
+            return;
+        };
+        let ring = group.ring_mut(self.seats[seat.0].ready);
+        let head = *ring.head.get_or_insert(seat);
+        // Last is before the head. A seat that is alone has itself on both sides.
+        let last = if head == seat {
+            seat
+        } else {
+            self.seats[head.0].before
+        };
+        self.seats[seat.0].before = last;
+        self.seats[seat.0].after = head;
+        self.seats[last.0].after = seat;
+        self.seats[head.0].before = seat;
+    }
+
+    /// Takes a seat out of its ring.
+    fn stand_up(&mut self, id: GroupId, seat: SeatId) {
+        let Seat {
+            ready,
+            before,
+            after,
+            ..
+        } = self.seats[seat.0];
+        self.seats[before.0].after = after;
+        self.seats[after.0].before = before;
+        let Some(group) = self.groups.get_mut(id.key()) else {
+            return;
+        };
+        let ring = group.ring_mut(ready);
+        if ring.head == Some(seat) {
+            ring.head = (after != seat).then_some(after);
+        }
+    }
+}
+
+impl Group {
+    fn ring_mut(&mut self, ready: bool) -> &mut Ring {
+        if ready {
+            &mut self.ready
+        } else {
+            &mut self.waiting
+        }
+    }
+}
+
+impl GroupId {
+    const fn key(self) -> usize {
+        self.0 as usize
+    }
+}
+
+fn key(group: &str, filter: &str) -> Box<str> {
+    format!("{group}/{filter}").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use unbroken_mqtt_proto::QoS;
+
+    use super::*;
+
+    const GRANT: Grant = Grant {
+        qos: QoS::AtLeastOnce,
+        no_local: false,
+        retain_as_published: false,
+        identifier: None,
+    };
+
+    fn member(session: u32) -> Member {
+        Member {
+            shard: ShardId(0),
+            session: SessionId(session),
+        }
+    }
+
+    fn filter(text: &str) -> TopicFilter<'_> {
+        TopicFilter::parse(text).unwrap()
+    }
+
+    fn group_of(members: std::ops::Range<u32>) -> (SharedGroups, GroupId) {
+        let mut groups = SharedGroups::default();
+        for session in members {
+            groups.join("g", filter("a/+"), member(session), GRANT);
+        }
+        let id = groups.find("g", filter("a/+")).unwrap();
+        (groups, id)
+    }
+
+    fn turns(groups: &mut SharedGroups, id: GroupId, count: usize) -> Vec<u32> {
+        (0..count)
+            .filter_map(|_| groups.choose(id))
+            .map(|(member, _)| member.session.0)
+            .collect()
+    }
+
+    #[test]
+    fn ready_members_take_turns() {
+        let (mut groups, id) = group_of(0..3);
+        assert_eq!(turns(&mut groups, id, 7), [0, 1, 2, 0, 1, 2, 0]);
+    }
+
+    #[test]
+    fn members_that_are_not_ready_are_passed_over() {
+        let (mut groups, id) = group_of(0..4);
+        groups.set_ready(id, member(1), false);
+        groups.set_ready(id, member(1), false);
+        assert_eq!(turns(&mut groups, id, 4), [0, 2, 3, 0]);
+        groups.set_ready(id, member(1), true);
+        assert_eq!(turns(&mut groups, id, 4), [2, 3, 0, 1]);
+    }
+
+    #[test]
+    fn when_none_is_ready_all_take_turns() {
+        let (mut groups, id) = group_of(0..3);
+        for session in 0..3 {
+            groups.set_ready(id, member(session), false);
+        }
+        assert!(!groups.has_ready(id));
+        assert_eq!(turns(&mut groups, id, 4), [0, 1, 2, 0]);
+        groups.set_ready(id, member(2), true);
+        assert_eq!(turns(&mut groups, id, 2), [2, 2]);
+    }
+
+    #[test]
+    fn another_member_is_preferred_ready() {
+        let (mut groups, id) = group_of(0..3);
+        groups.set_ready(id, member(2), false);
+        for _ in 0..2 {
+            assert_eq!(groups.choose_other(id, member(0)), Some((member(1), GRANT)));
+        }
+        groups.leave(id, member(1));
+        assert_eq!(groups.choose_other(id, member(0)), Some((member(2), GRANT)));
+        groups.leave(id, member(2));
+        assert_eq!(groups.choose_other(id, member(0)), None);
+    }
+
+    #[test]
+    fn joining_again_replaces_the_grant_and_keeps_the_turn() {
+        let (mut groups, id) = group_of(0..2);
+        let better = Grant {
+            qos: QoS::ExactlyOnce,
+            ..GRANT
+        };
+        assert_eq!(
+            groups.join("g", filter("a/+"), member(0), better),
+            (id, false)
+        );
+        assert_eq!(groups.members(), 2);
+        assert_eq!(groups.grant(id, member(0)), Some(better));
+        assert_eq!(groups.choose(id), Some((member(0), better)));
+    }
+
+    #[test]
+    fn a_group_is_its_name_and_its_filter() {
+        let mut groups = SharedGroups::default();
+        let (first, new) = groups.join("g", filter("a"), member(0), GRANT);
+        assert!(new);
+        let (other_filter, new) = groups.join("g", filter("b/a"), member(0), GRANT);
+        assert!(new);
+        let (other_name, new) = groups.join("h", filter("a"), member(0), GRANT);
+        assert!(new);
+        assert_eq!(groups.len(), 3);
+        assert_eq!(groups.filter(other_filter), Some("b/a"));
+        assert_eq!(groups.name(other_name), Some("h"));
+        assert!(groups.leave(first, member(0)));
+        assert_eq!(groups.find("g", filter("a")), None);
+        assert_eq!(groups.choose(first), None);
+        assert!(!groups.leave(first, member(0)));
+    }
+
+    #[test]
+    fn leaving_hands_the_turn_on() {
+        let (mut groups, id) = group_of(0..3);
+        assert_eq!(turns(&mut groups, id, 1), [0]);
+        assert!(!groups.leave(id, member(1)));
+        assert_eq!(turns(&mut groups, id, 2), [2, 0]);
+    }
+
+    /// The twin keeps the two lines as plain queues.
+    #[test]
+    fn rings_behave_like_two_queues() {
+        use std::collections::VecDeque;
+        for seed in 1..200_u64 {
+            let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            let mut below = |n: u64| {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                state % n
+            };
+            let mut groups = SharedGroups::default();
+            let mut lines: [VecDeque<u32>; 2] = Default::default();
+            let mut id = GroupId(0);
+            for _ in 0..500 {
+                let session = u32::try_from(below(6)).unwrap();
+                let known = lines.iter().any(|line| line.contains(&session));
+                match below(5) {
+                    0 => {
+                        let empty = lines.iter().all(VecDeque::is_empty);
+                        let (joined, new) = groups.join("g", filter("f"), member(session), GRANT);
+                        assert_eq!(new, empty, "seed {seed}");
+                        id = joined;
+                        if !known {
+                            lines[1].push_back(session);
+                        }
+                    }
+                    1 => {
+                        for line in &mut lines {
+                            line.retain(|s| *s != session);
+                        }
+                        let emptied = known && lines.iter().all(VecDeque::is_empty);
+                        assert_eq!(groups.leave(id, member(session)), emptied, "seed {seed}");
+                    }
+                    2 => {
+                        let ready = below(2) == 1;
+                        groups.set_ready(id, member(session), ready);
+                        if known && !lines[usize::from(ready)].contains(&session) {
+                            lines[usize::from(!ready)].retain(|s| *s != session);
+                            lines[usize::from(ready)].push_back(session);
+                        }
+                    }
+                    3 => {
+                        let expected = lines.iter_mut().rev().find_map(|line| {
+                            let at = line.iter().take(2).position(|s| *s != session)?;
+                            line.rotate_left(at + 1);
+                            line.back().copied()
+                        });
+                        let chosen = groups.choose_other(id, member(session));
+                        assert_eq!(chosen.map(|(m, _)| m.session.0), expected, "seed {seed}");
+                    }
+                    _ => {
+                        let line = if lines[1].is_empty() {
+                            &mut lines[0]
+                        } else {
+                            &mut lines[1]
+                        };
+                        let expected = line.front().copied();
+                        line.rotate_left(usize::from(expected.is_some()));
+                        let chosen = groups.choose(id).map(|(m, _)| m.session.0);
+                        assert_eq!(chosen, expected, "seed {seed}");
+                    }
+                }
+                assert_eq!(
+                    groups.members(),
+                    lines.iter().map(VecDeque::len).sum::<usize>()
+                );
+            }
+        }
+    }
+}

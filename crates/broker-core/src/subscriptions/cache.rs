@@ -1,0 +1,297 @@
+//! Routes: the merged answer of the index for one topic, and a cache of them.
+//!
+//! Invariants:
+//! - A route is given out only if the index has not changed since it was made.
+//! - A session is in a route once: highest QoS, all identifiers, in the index's order
+//!   [MQTT-3.3.4-2] [MQTT-3.3.4-3] [MQTT-3.3.4-4].
+//! - The cache holds at most [`ROUTES_MAX`] routes of at most [`ROUTE_RECEIVERS_MAX`] receivers, and
+//!   one of any size. A hit allocates nothing; a miss only until its place has grown to fit.
+//!
+//! Deliberately absent: recency. Within a set of [`WAYS`] places a stale route goes first, then any.
+
+use std::hash::BuildHasher;
+use std::num::NonZeroU32;
+
+use foldhash::fast::RandomState;
+use smallvec::SmallVec;
+use unbroken_mqtt_proto::{QoS, TopicName};
+
+use super::{Grant, Subscriber, SubscriptionIndex};
+use crate::ids::{GroupId, SessionId, ShardId};
+
+/// Everybody a message on one topic goes to.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Route {
+    /// Sessions of this shard, each once.
+    pub(crate) receivers: Vec<Receiver>,
+    /// Other shards that want it: bit `n` is shard `n`.
+    pub(crate) shards: u64,
+    /// Shared groups of this shard that want it.
+    pub(crate) groups: SmallVec<[GroupId; 2]>,
+}
+
+/// One session and what all its matching subscriptions together ask for.
+#[derive(Clone, Debug)]
+pub(crate) struct Receiver {
+    /// Who.
+    pub(crate) session: SessionId,
+    /// The highest granted [MQTT-3.3.4-2].
+    pub(crate) qos: QoS,
+    /// Whether one of them wants the retain flag as published.
+    pub(crate) retain_as_published: bool,
+    /// Whether one of them is No Local: if the session is the publisher, ask
+    /// [`SubscriptionIndex::receiver_of_own`] instead.
+    pub(crate) no_local_some: bool,
+    /// Of all that have one [MQTT-3.3.4-4].
+    pub(crate) identifiers: SmallVec<[NonZeroU32; 1]>,
+}
+
+/// Routes of recent topics.
+#[derive(Debug, Default)]
+pub(crate) struct RouteCache {
+    hasher: RandomState,
+    /// Hash of the topic in each place, 0 if there is none: one look at 32 bytes tells whether a set is
+    /// worth searching.
+    tags: Vec<u64>,
+    /// A power of two times [`WAYS`] places, or none before the first use; as many as `tags`.
+    places: Vec<Place>,
+    /// Where a route is made, and where the last one stays that is too large for a place.
+    bench: Place,
+    merger: Merger,
+    /// Chooses among routes that are all in use.
+    hand: usize,
+}
+
+#[derive(Debug, Default)]
+struct Place {
+    topic: String,
+    /// Of the index when the route was made; 0, which no index has, if there is none.
+    generation: u64,
+    route: Route,
+}
+
+/// Where a route was found or put.
+enum At {
+    Place(usize),
+    Bench,
+}
+
+impl RouteCache {
+    /// Everybody a message on `topic` goes to. The caller may change sessions while it walks the
+    /// receivers, but not the index.
+    pub(crate) fn route(&mut self, index: &SubscriptionIndex, topic: TopicName<'_>) -> &Route {
+        let tag = self.hasher.hash_one(topic.as_str()) | 1;
+        let at = match self.find(tag, topic, index.generation()) {
+            Some(at) => at,
+            None => self.make(tag, topic, index),
+        };
+        match at {
+            At::Place(place) => &self.places[place].route,
+            At::Bench => &self.bench.route,
+        }
+    }
+
+    fn find(&self, tag: u64, topic: TopicName<'_>, generation: u64) -> Option<At> {
+        for place in self.set(tag) {
+            if self.tags[place] == tag && self.places[place].is(topic, generation) {
+                return Some(At::Place(place));
+            }
+        }
+        self.bench.is(topic, generation).then_some(At::Bench)
+    }
+
+    fn make(&mut self, tag: u64, topic: TopicName<'_>, index: &SubscriptionIndex) -> At {
+        let generation = index.generation();
+        self.merger.route(index, topic, &mut self.bench.route);
+        let receivers = &self.bench.route.receivers;
+        if receivers.len() > ROUTE_RECEIVERS_MAX || topic.as_str().len() > TOPIC_BYTES_MAX {
+            self.bench.set_topic(topic, generation);
+            return At::Bench;
+        }
+        self.bench.generation = 0;
+        let place = self.place_for(tag, topic, generation);
+        self.tags[place] = tag;
+        let chosen = &mut self.places[place];
+        chosen.set_topic(topic, generation);
+        chosen.route.copy_from(&self.bench.route);
+        At::Place(place)
+    }
+
+    /// A place of the topic's set whose route may go: the topic's own from before, an unused or stale
+    /// one, or, when the cache cannot grow, any.
+    fn place_for(&mut self, tag: u64, topic: TopicName<'_>, generation: u64) -> usize {
+        loop {
+            let own = |place: &usize| self.places[*place].topic == topic.as_str();
+            let stale = |place: &usize| self.places[*place].generation != generation;
+            if let Some(place) = self
+                .set(tag)
+                .find(own)
+                .or_else(|| self.set(tag).find(stale))
+            {
+                return place;
+            }
+            if self.places.len() >= ROUTES_MAX {
+                self.hand = self.hand.wrapping_add(1);
+                return self.set(tag).start + self.hand % WAYS;
+            }
+            self.grow(generation);
+        }
+    }
+
+    /// Doubles the places. Stale routes are left behind.
+    #[cold]
+    fn grow(&mut self, generation: u64) {
+        let places = (self.places.len() * 2).max(ROUTES_MIN);
+        let old_places = std::mem::take(&mut self.places);
+        let old_tags = std::mem::replace(&mut self.tags, vec![0; places]);
+        self.places.resize_with(places, Place::default);
+        for (tag, old) in old_tags.into_iter().zip(old_places) {
+            // A set splits into two, so there is room for each.
+            if old.generation == generation
+                && let Some(place) = self.set(tag).find(|place| self.tags[*place] == 0)
+            {
+                self.tags[place] = tag;
+                self.places[place] = old;
+            }
+        }
+    }
+
+    /// The places a topic with this hash may be in.
+    fn set(&self, tag: u64) -> std::ops::Range<usize> {
+        let sets = self.places.len() / WAYS;
+        if sets == 0 {
+            return 0..0;
+        }
+        // The upper half: the lowest bit is always set, and the lower ones are as good.
+        let upper = usize::try_from(tag >> 32).unwrap_or_default();
+        let first = (upper & (sets - 1)) * WAYS;
+        first..first + WAYS
+    }
+}
+
+impl Place {
+    fn is(&self, topic: TopicName<'_>, generation: u64) -> bool {
+        self.generation == generation && self.topic == topic.as_str()
+    }
+
+    fn set_topic(&mut self, topic: TopicName<'_>, generation: u64) {
+        self.topic.clear();
+        self.topic.push_str(topic.as_str());
+        self.generation = generation;
+    }
+}
+
+impl Route {
+    /// Nobody wants it.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.receivers.is_empty() && self.shards == 0 && self.groups.is_empty()
+    }
+
+    fn clear(&mut self) {
+        self.receivers.clear();
+        self.shards = 0;
+        self.groups.clear();
+    }
+
+    /// `clone`, into the memory that is there.
+    fn copy_from(&mut self, other: &Self) {
+        self.receivers.clone_from(&other.receivers);
+        self.shards = other.shards;
+        self.groups.clone_from(&other.groups);
+    }
+}
+
+impl Receiver {
+    pub(super) fn new(session: SessionId, grant: Grant) -> Self {
+        Self {
+            session,
+            qos: grant.qos,
+            retain_as_published: grant.retain_as_published,
+            no_local_some: grant.no_local,
+            identifiers: grant.identifier.into_iter().collect(),
+        }
+    }
+
+    /// Takes in one more matching subscription of the same session.
+    pub(super) fn merge(&mut self, grant: Grant) {
+        self.qos = self.qos.max(grant.qos);
+        self.retain_as_published |= grant.retain_as_published;
+        self.no_local_some |= grant.no_local;
+        self.identifiers.extend(grant.identifier);
+    }
+}
+
+/// Makes one receiver of all matches of a session. A table over all sessions remembers where in the
+/// route each one is, stamped with the number of the route, so that nothing is cleared in between:
+/// merging costs the same for each match, be there one or a hundred thousand. 8 bytes a session.
+#[derive(Debug, Default)]
+struct Merger {
+    stamps: Vec<Stamp>,
+    round: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Stamp {
+    round: u32,
+    position: u32,
+}
+
+impl Merger {
+    fn route(&mut self, index: &SubscriptionIndex, topic: TopicName<'_>, route: &mut Route) {
+        self.next_round();
+        route.clear();
+        index.for_each_match(topic, |subscriber, grant| match subscriber {
+            Subscriber::Session(session) => self.add(session, *grant, &mut route.receivers),
+            Subscriber::Shard(ShardId(shard)) => {
+                debug_assert!(
+                    u32::from(shard) < u64::BITS,
+                    "the limits keep shards below 64"
+                );
+                route.shards |= 1_u64.wrapping_shl(u32::from(shard));
+            }
+            Subscriber::Group(group) => route.groups.push(group),
+        });
+    }
+
+    fn add(&mut self, session: SessionId, grant: Grant, receivers: &mut Vec<Receiver>) {
+        if self.stamps.len() <= session.index() {
+            self.stamps.resize(session.index() + 1, Stamp::default());
+        }
+        let stamp = &mut self.stamps[session.index()];
+        if stamp.round == self.round
+            && let Some(receiver) = receivers.get_mut(stamp.position as usize)
+        {
+            receiver.merge(grant);
+            return;
+        }
+        // Sessions are numbered with 32 bits, and each is in the list once.
+        let position = u32::try_from(receivers.len()).unwrap_or(u32::MAX);
+        *stamp = Stamp {
+            round: self.round,
+            position,
+        };
+        receivers.push(Receiver::new(session, grant));
+    }
+
+    fn next_round(&mut self) {
+        self.round = self.round.checked_add(1).unwrap_or_else(|| {
+            self.stamps.fill(Stamp::default());
+            1
+        });
+    }
+}
+
+/// Routes kept. About 150 bytes each and 32 for each receiver: at most 17 MiB with all of them full.
+const ROUTES_MAX: usize = 4096;
+/// The places a cache begins with.
+const ROUTES_MIN: usize = 64;
+/// Places a topic may be in. With four, 500 topics in 4,096 places practically never displace each
+/// other; with one, a tenth would.
+const WAYS: usize = 4;
+/// Receivers of a route that is worth keeping: beyond it making the route is little beside delivering.
+const ROUTE_RECEIVERS_MAX: usize = 128;
+/// Length of a topic that is worth keeping.
+const TOPIC_BYTES_MAX: usize = 512;
+
+const _: () = assert!(ROUTES_MAX.is_power_of_two() && ROUTES_MIN.is_power_of_two());
+const _: () = assert!(WAYS <= ROUTES_MIN && ROUTES_MIN <= ROUTES_MAX);
