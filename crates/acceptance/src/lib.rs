@@ -1,1 +1,32 @@
-//! Acceptance features run against the real binary.
+//! What the acceptance tests share: the broker as another process, and clients that are not ours.
+//!
+//! Everything here talks to the real binary over TCP. The raw client writes and reads MQTT bytes by
+//! hand and knows nothing of the broker's own codec, so that an error made symmetrically in encoder
+//! and decoder is still seen. Helpers panic with what was expected and what came instead: their only
+//! callers are tests.
+//!
+//! Deliberately absent: sleeps and fixed ports. A test waits for a condition until a deadline.
+
+pub mod client;
+pub mod process;
+pub mod raw;
+pub mod tools;
+
+use std::time::Duration;
+
+pub use client::{Client, collect};
+pub use process::{Broker, Launch};
+
+/// How long anything that must happen may take before a test gives up on it.
+///
+/// Generous, because the suite shares its machine; a passing test never waits this long.
+pub const DEADLINE: Duration = Duration::from_secs(15);
+
+/// Names the case that a test over many of them is about to try; shown when it fails.
+#[expect(
+    clippy::print_stderr,
+    reason = "the test harness captures this and shows it on failure"
+)]
+pub fn case(name: &str) {
+    eprintln!("case: {name}");
+}

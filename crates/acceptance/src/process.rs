@@ -1,0 +1,457 @@
+//! The broker as another process.
+//!
+//! Each one runs in its own directory on a port it chose itself, is ended by its process id, and its
+//! log is printed when the test that owns it fails.
+//!
+//! `UNBROKEN_BIN` names another binary. When that is a `mosquitto`, it is started as one: a test can
+//! then be tried against a second opinion. No result depends on that.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+use std::{env, io, thread};
+
+use tempfile::TempDir;
+
+use crate::DEADLINE;
+use crate::client::Client;
+use crate::raw::{Connect, Version};
+
+/// How to start a broker.
+#[derive(Clone, Debug, Default)]
+pub struct Launch {
+    config: Option<String>,
+    own_listeners: bool,
+    arguments: Vec<String>,
+    environment: Vec<(String, String)>,
+    files: Vec<(String, String)>,
+    shards: Option<u32>,
+}
+
+impl Launch {
+    /// With a configuration file; it still listens where the command line says.
+    pub fn config(text: &str) -> Self {
+        Self {
+            config: Some(text.to_owned()),
+            ..Self::default()
+        }
+    }
+
+    /// With a configuration file that says itself where to listen (on port 0).
+    pub fn listeners(text: &str) -> Self {
+        Self {
+            own_listeners: true,
+            ..Self::config(text)
+        }
+    }
+
+    /// With one more file in the broker's directory, which is where it runs.
+    #[must_use]
+    pub fn file(mut self, name: &str, content: &str) -> Self {
+        self.files.push((name.to_owned(), content.to_owned()));
+        self
+    }
+
+    /// With one more argument.
+    #[must_use]
+    pub fn argument(mut self, argument: &str) -> Self {
+        self.arguments.push(argument.to_owned());
+        self
+    }
+
+    /// With an environment variable.
+    #[must_use]
+    pub fn environment(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// With this many shards, whatever the suite runs with.
+    #[must_use]
+    pub fn shards(mut self, count: u32) -> Self {
+        self.shards = Some(count);
+        self
+    }
+
+    /// Starts it and waits until it listens.
+    #[track_caller]
+    pub fn start(self) -> Broker {
+        let mut running = self.spawn();
+        let address = running.wait_for_address();
+        Broker { running, address }
+    }
+
+    /// Starts it and waits until it has ended by itself, as it must when it refuses to serve.
+    #[track_caller]
+    pub fn run_to_end(self) -> (ExitStatus, String) {
+        let mut running = self.spawn();
+        let status = running.wait();
+        (status, running.log.text())
+    }
+
+    fn spawn(self) -> Running {
+        let directory = tempfile::tempdir().expect("a temporary directory can be made");
+        for (name, content) in &self.files {
+            fs::write(directory.path().join(name), content).expect("its directory is writable");
+        }
+        let binary = binary();
+        let mut command = if is_mosquitto(&binary) {
+            mosquitto(&binary, directory.path())
+        } else {
+            self.unbroken(&binary, directory.path())
+        };
+        command
+            .args(&self.arguments)
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .current_dir(directory.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap_or_else(|error| {
+            panic!(
+                "{} does not start: {error}. Build it with `cargo build --release -p unbroken`, or \
+                 name another with UNBROKEN_BIN",
+                binary.display()
+            )
+        });
+        let log = Log::default();
+        log.follow(child.stdout.take().expect("stdout is piped"));
+        log.follow(child.stderr.take().expect("stderr is piped"));
+        Running {
+            child,
+            directory,
+            log,
+        }
+    }
+
+    fn unbroken(&self, binary: &Path, directory: &Path) -> Command {
+        let mut command = Command::new(binary);
+        command.arg("serve");
+        if !self.own_listeners {
+            command.args(["-p", "0", "--bind", "127.0.0.1"]);
+        }
+        if let Some(config) = &self.config {
+            let path = directory.join("unbroken.toml");
+            fs::write(&path, config).expect("its directory is writable");
+            command.arg("-c").arg(path);
+        }
+        let shards = match self.shards {
+            Some(count) => count.to_string(),
+            None => env::var("UNBROKEN_SHARDS").unwrap_or_else(|_| "1".to_owned()),
+        };
+        command.args(["--shards", &shards]);
+        command
+    }
+}
+
+/// A broker that listens. Dropping it ends it.
+#[derive(Debug)]
+pub struct Broker {
+    running: Running,
+    address: SocketAddr,
+}
+
+impl Broker {
+    /// Starts one with no configuration file.
+    #[track_caller]
+    pub fn start() -> Self {
+        Launch::default().start()
+    }
+
+    /// Starts one with a configuration file.
+    #[track_caller]
+    pub fn with_config(text: &str) -> Self {
+        Launch::config(text).start()
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The directory it runs in.
+    pub fn directory(&self) -> &Path {
+        self.running.directory.path()
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.running.child.id()
+    }
+
+    /// Everything it has logged so far.
+    pub fn log(&self) -> String {
+        self.running.log.text()
+    }
+
+    /// A handle on its log that outlives it.
+    pub fn log_handle(&self) -> Log {
+        self.running.log.clone()
+    }
+
+    /// Waits until it has logged this.
+    #[track_caller]
+    pub fn wait_for_log(&self, part: &str) -> String {
+        self.running.log.wait_for(part)
+    }
+
+    /// A connection on which nothing has been said; replies are read as 5.0.
+    pub fn open(&self) -> Client {
+        Client::open(self.address, Version::V5)
+    }
+
+    /// A connection on which nothing has been said, read in the given version.
+    pub fn open_as(&self, version: Version) -> Client {
+        Client::open(self.address, version)
+    }
+
+    /// A 5.0 client with a clean session.
+    #[track_caller]
+    pub fn connect(&self, client_id: &str) -> Client {
+        self.accept(&Connect::v5(client_id))
+    }
+
+    /// A client of the given version with a clean session.
+    #[track_caller]
+    pub fn connect_as(&self, version: Version, client_id: &str) -> Client {
+        self.accept(&Connect::new(version, client_id))
+    }
+
+    /// A client that connects like this and is accepted.
+    #[track_caller]
+    pub fn accept(&self, connect: &Connect) -> Client {
+        Client::connect(self.address, connect)
+    }
+
+    /// A connection on which this CONNECT was sent and nothing was read.
+    pub fn attempt(&self, connect: &Connect) -> Client {
+        let mut client = Client::open(self.address, connect.version);
+        client.send(connect.encode());
+        client
+    }
+
+    /// Lets more than a second pass on the broker's own clock: a client with a keep alive of one
+    /// second says nothing until it is dropped.
+    #[track_caller]
+    pub fn let_a_second_pass(&self) {
+        self.accept(&Connect::v5("clock").keep_alive(1))
+            .drain_to_close();
+    }
+
+    /// Tells it to read its configuration again.
+    pub fn reload(&self) {
+        signal(self.pid(), "HUP");
+    }
+
+    /// Replaces the configuration file it was started with.
+    pub fn rewrite_config(&self, text: &str) {
+        fs::write(self.directory().join("unbroken.toml"), text).expect("its directory is writable");
+    }
+
+    /// Asks it to end, without waiting.
+    pub fn ask_to_end(&self) {
+        signal(self.pid(), "TERM");
+    }
+
+    /// Waits until it has ended.
+    #[track_caller]
+    pub fn wait(&mut self) -> ExitStatus {
+        self.running.wait()
+    }
+}
+
+/// What a process has printed, line by line, while it runs and afterwards.
+#[derive(Clone, Debug, Default)]
+pub struct Log(Arc<(Mutex<String>, Condvar)>);
+
+impl Log {
+    /// All of it so far.
+    pub fn text(&self) -> String {
+        self.lock().clone()
+    }
+
+    /// Waits until it contains this, and gives the line that does.
+    #[track_caller]
+    pub fn wait_for(&self, part: &str) -> String {
+        let deadline = Instant::now() + DEADLINE;
+        let mut text = self.lock();
+        loop {
+            if let Some(line) = text.lines().find(|line| line.contains(part)) {
+                return line.to_owned();
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            assert!(
+                !left.is_zero(),
+                "{part:?} did not appear in the log:\n{}",
+                *text
+            );
+            text = self
+                .0
+                .1
+                .wait_timeout(text, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+        }
+    }
+
+    fn follow(&self, stream: impl Read + Send + 'static) {
+        let log = self.clone();
+        thread::spawn(move || {
+            for line in BufReader::new(stream).split(b'\n').map_while(Result::ok) {
+                let mut text = log.lock();
+                text.push_str(&String::from_utf8_lossy(&line));
+                text.push('\n');
+                log.0.1.notify_all();
+            }
+        });
+    }
+
+    fn lock(&self) -> MutexGuard<'_, String> {
+        self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Debug)]
+struct Running {
+    child: Child,
+    directory: TempDir,
+    log: Log,
+}
+
+impl Running {
+    #[track_caller]
+    fn wait_for_address(&mut self) -> SocketAddr {
+        const UNBROKEN: &str = "listening on 127.0.0.1:";
+        const MOSQUITTO: &str = "listen socket on port ";
+        let deadline = Instant::now() + DEADLINE;
+        let mut text = self.log.lock();
+        loop {
+            if let Some(port) = port_after(&text, UNBROKEN)
+                && port != 0
+            {
+                return (Ipv4Addr::LOCALHOST, port).into();
+            }
+            if let Some(port) = port_after(&text, MOSQUITTO)
+                && text.contains(" running")
+            {
+                return (Ipv4Addr::LOCALHOST, port).into();
+            }
+            if let Ok(Some(status)) = self.child.try_wait() {
+                panic!(
+                    "the broker ended with {status} before it listened:\n{}",
+                    *text
+                );
+            }
+            assert!(
+                Instant::now() < deadline,
+                "the broker does not listen:\n{}",
+                *text
+            );
+            // Short, because the end of the process is not announced here.
+            let short = std::time::Duration::from_millis(100);
+            text = self
+                .log
+                .0
+                .1
+                .wait_timeout(text, short)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+        }
+    }
+
+    #[track_caller]
+    fn wait(&mut self) -> ExitStatus {
+        let deadline = Instant::now() + DEADLINE;
+        loop {
+            match self.child.try_wait() {
+                Ok(Some(status)) => return status,
+                Ok(None) => {}
+                Err(error) => panic!("cannot wait for the broker: {error}"),
+            }
+            assert!(
+                Instant::now() < deadline,
+                "the broker does not end:\n{}",
+                self.log.text()
+            );
+            // There is no portable wait with a deadline; this is a poll of it, not a guess.
+            thread::park_timeout(std::time::Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if thread::panicking() {
+            let _ = writeln!(
+                io::stderr(),
+                "--- log of the broker\n{}---",
+                self.log.text()
+            );
+        }
+    }
+}
+
+/// The binary under test.
+pub fn binary() -> PathBuf {
+    if let Some(named) = env::var_os("UNBROKEN_BIN") {
+        return named.into();
+    }
+    target_directory().join("release").join("unbroken")
+}
+
+/// Whether the binary under test is the second opinion.
+pub fn is_mosquitto(binary: &Path) -> bool {
+    binary.file_name() == Some(OsStr::new("mosquitto"))
+}
+
+/// Where cargo builds: this very program lies in `<target>/<profile>/deps`.
+pub fn target_directory() -> PathBuf {
+    let program = env::current_exe().expect("the running program has a path");
+    let target = program
+        .ancestors()
+        .nth(3)
+        .expect("test programs lie three levels deep");
+    target.to_owned()
+}
+
+fn port_after(text: &str, lead: &str) -> Option<u16> {
+    let after = text.split(lead).nth(1)?;
+    let digits: String = after.chars().take_while(char::is_ascii_digit).collect();
+    // A port at the very end may still be incomplete; lines arrive whole, so it never is.
+    digits.parse().ok()
+}
+
+fn signal(pid: u32, name: &str) {
+    let status = Command::new("kill")
+        .args([format!("-{name}"), pid.to_string()])
+        .status();
+    assert!(
+        status.is_ok_and(|status| status.success()),
+        "cannot send {name} to {pid}"
+    );
+}
+
+/// Mosquitto cannot choose a port itself, so one is chosen for it.
+fn mosquitto(binary: &Path, directory: &Path) -> Command {
+    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .and_then(|listener| listener.local_addr())
+        .expect("a loopback port is free")
+        .port();
+    let config = directory.join("mosquitto.conf");
+    let mut text = format!(
+        "listener {port} 127.0.0.1\nallow_anonymous true\nuser root\nlog_type all\n\
+         max_queued_messages 0\nmax_topic_alias 10\n"
+    );
+    text.push_str("sys_interval 1\n");
+    fs::write(&config, text).expect("its directory is writable");
+    let mut command = Command::new(binary);
+    command.arg("-c").arg(config);
+    command
+}

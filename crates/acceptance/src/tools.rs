@@ -1,0 +1,114 @@
+//! Programs of other people that the features drive, and where to find them.
+//!
+//! `cargo xtask install-tools` puts them under `target/tools`; `UNBROKEN_TOOLS` names another place:
+//!
+//! | tool | what is looked for |
+//! |---|---|
+//! | mosquitto | `mosquitto_pub` and `mosquitto_sub` on the `PATH` |
+//! | paho-python | `python/bin/python`, a virtual environment with `paho-mqtt` |
+//! | mqtt-js | `node/node_modules/mqtt`, and `node` on the `PATH` |
+//! | paho-go | `go/paho-client`, built from `crates/acceptance/clients/go` |
+//!
+//! A scenario tagged `@tool:<name>` is skipped and counted when its tool is missing, unless
+//! `UNBROKEN_REQUIRE_TOOLS=1`, which makes it fail.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::process::target_directory;
+
+/// A third-party client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tool {
+    /// `mosquitto_pub` and `mosquitto_sub`.
+    Mosquitto,
+    /// paho for Python.
+    PahoPython,
+    /// MQTT.js.
+    MqttJs,
+    /// paho for Go.
+    PahoGo,
+}
+
+impl Tool {
+    /// All of them.
+    pub const ALL: [Self; 4] = [
+        Self::Mosquitto,
+        Self::PahoPython,
+        Self::MqttJs,
+        Self::PahoGo,
+    ];
+
+    /// The name in tags.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Mosquitto => "mosquitto",
+            Self::PahoPython => "paho-python",
+            Self::MqttJs => "mqtt-js",
+            Self::PahoGo => "paho-go",
+        }
+    }
+
+    /// The tool with this name in tags.
+    pub fn named(name: &str) -> Self {
+        Self::ALL
+            .into_iter()
+            .find(|tool| tool.name() == name)
+            .unwrap_or_else(|| panic!("no tool is called {name:?}"))
+    }
+
+    /// Whether it can be used on this machine.
+    pub fn is_installed(self) -> bool {
+        let tools = directory();
+        match self {
+            Self::Mosquitto => on_path("mosquitto_pub") && on_path("mosquitto_sub"),
+            Self::PahoPython => tools.join("python/bin/python").exists(),
+            Self::MqttJs => tools.join("node/node_modules/mqtt").exists() && on_path("node"),
+            Self::PahoGo => tools.join("go/paho-client").exists(),
+        }
+    }
+
+    /// The command that starts our small program on top of the client library.
+    pub fn program(self) -> Command {
+        let clients = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients");
+        let tools = directory();
+        match self {
+            Self::Mosquitto => panic!("mosquitto's clients are two programs; name one"),
+            Self::PahoPython => {
+                let mut command = Command::new(tools.join("python/bin/python"));
+                command.arg("-u").arg(clients.join("python/client.py"));
+                command
+            }
+            Self::MqttJs => {
+                let mut command = Command::new("node");
+                command.arg(clients.join("js/client.js"));
+                command.env("NODE_PATH", tools.join("node/node_modules"));
+                command
+            }
+            Self::PahoGo => Command::new(tools.join("go/paho-client")),
+        }
+    }
+}
+
+/// Whether a missing tool is a failure.
+pub fn required() -> bool {
+    env::var_os("UNBROKEN_REQUIRE_TOOLS").is_some_and(|value| value == "1")
+}
+
+fn directory() -> PathBuf {
+    match env::var_os("UNBROKEN_TOOLS") {
+        // A relative path is meant from the workspace, where cargo is called; tests run elsewhere.
+        Some(named) => Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../..")
+            .join(named),
+        None => target_directory().join("tools"),
+    }
+}
+
+fn on_path(program: &str) -> bool {
+    let Some(path) = env::var_os("PATH") else {
+        return false;
+    };
+    env::split_paths(&path).any(|directory| directory.join(program).is_file())
+}

@@ -1,0 +1,2 @@
+//! Runs the features.
+fn main() {}
