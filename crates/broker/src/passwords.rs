@@ -1,0 +1,270 @@
+//! Password files in Mosquitto's format: who may come in, checked without telling who exists.
+//!
+//! A line is `user:hash`; empty lines and lines beginning with `#` are skipped. The hash is one of
+//! `$7$iterations$salt$hash` (PBKDF2 with HMAC-SHA-512, Mosquitto 2.0), `$6$salt$hash` (one salted
+//! SHA-512, Mosquitto 1.6) and `$argon2id$v=19$m=…,t=…,p=…$salt$hash` (Mosquitto 2.1).
+//!
+//! Invariants:
+//! - Hashes are compared in constant time, and an unknown user costs what a known one costs: the work
+//!   is done for a stand-in from the file, the same one for the same name.
+//! - A file is used whole or not at all.
+//! - Nothing here can be printed with its secrets: no `Debug` shows a hash.
+//!
+//! Deliberately absent: a cache of successful logins, and threads. [`Passwords::verify`] is slow by
+//! design; the caller decides where it may block.
+
+mod edit;
+mod hash;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::fs;
+use std::hash::{BuildHasher, RandomState};
+use std::path::{Path, PathBuf};
+
+pub use edit::{EditError, PasswordFile};
+use hash::StoredHash;
+pub use hash::{HashError, Scheme};
+
+/// The users of one password file.
+pub struct Passwords {
+    hashes: Vec<StoredHash>,
+    users: HashMap<Box<str>, usize>,
+    /// Chooses the stand-in of an unknown user.
+    stand_in: RandomState,
+}
+
+impl fmt::Debug for Passwords {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Passwords")
+            .field("users", &self.users.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Passwords {
+    /// Reads a password file.
+    pub fn read(path: &Path) -> Result<Self, PasswordFileError> {
+        let text = fs::read_to_string(path).map_err(|source| PasswordFileError::Unreadable {
+            path: path.to_owned(),
+            source,
+        })?;
+        Self::parse(&text, path)
+    }
+
+    fn parse(text: &str, path: &Path) -> Result<Self, PasswordFileError> {
+        let mut hashes = Vec::new();
+        let mut users = HashMap::new();
+        for (number, line) in text.lines().enumerate() {
+            let Some(entry) = entry(line) else { continue };
+            let wrong = |problem| PasswordFileError::Line {
+                path: path.to_owned(),
+                line: number + 1,
+                problem,
+            };
+            let (user, hash) = entry.map_err(wrong)?;
+            let hash = StoredHash::parse(hash).map_err(|why| wrong(LineProblem::Hash(why)))?;
+            if users.insert(user.into(), hashes.len()).is_some() {
+                return Err(wrong(LineProblem::Twice));
+            }
+            hashes.push(hash);
+        }
+        Ok(Self {
+            hashes,
+            users,
+            stand_in: RandomState::new(),
+        })
+    }
+
+    /// Whether `user` exists and `password` is the right one. Takes as long as the hash wants.
+    pub fn verify(&self, user: &str, password: &[u8]) -> bool {
+        let known = self.users.get(user).copied();
+        let position = known.unwrap_or_else(|| self.stand_in_for(user));
+        let right = self
+            .hashes
+            .get(position)
+            .is_some_and(|hash| hash.matches(password));
+        known.is_some() && right
+    }
+
+    /// How many users there are.
+    pub fn len(&self) -> usize {
+        self.users.len()
+    }
+
+    /// Whether nobody can come in.
+    pub fn is_empty(&self) -> bool {
+        self.users.is_empty()
+    }
+
+    /// Spread over all entries, so that a file with hashes of different cost shows the same mixture of
+    /// times for unknown names as for known ones.
+    fn stand_in_for(&self, user: &str) -> usize {
+        let entries = self.hashes.len().max(1) as u64;
+        usize::try_from(self.stand_in.hash_one(user) % entries).unwrap_or(0)
+    }
+}
+
+/// The user and the hash of a line; `None` for a line without an entry.
+fn entry(line: &str) -> Option<Result<(&str, &str), LineProblem>> {
+    let line = line.trim_end();
+    if line.is_empty() || line.starts_with('#') {
+        return None;
+    }
+    Some(match line.split_once(':') {
+        None => Err(LineProblem::NoColon),
+        Some(("", _)) => Err(LineProblem::NoUser),
+        Some((user, hash)) => Ok((user, hash)),
+    })
+}
+
+/// Why a password file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum PasswordFileError {
+    /// It cannot be read.
+    #[error("cannot read the password file {}: {source}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A line is not an entry.
+    #[error("{}:{line}: {problem}", path.display())]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong with it.
+        problem: LineProblem,
+    },
+}
+
+/// What is wrong with a line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum LineProblem {
+    /// Not `user:hash`.
+    #[error("there is no `:` between user and hash")]
+    NoColon,
+    /// Nothing before the colon.
+    #[error("there is no user name before the `:`")]
+    NoUser,
+    /// A user has two entries.
+    #[error("this user has an entry above already")]
+    Twice,
+    /// The hash cannot be read.
+    #[error("{0}")]
+    Hash(HashError),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = "\
+# written by mosquitto_passwd 2.0.11 and by the argon2 tool
+alice:$7$101$LYA36uTTVWnKaVmL$ma2zMW1ICz0Y/bQFCbNsOvFsQ6cqsEauKE0srY2MQaw5V4XF58AsmRGaql1KUUzfFyGSHdoC2MFtGnxZupYyHw==
+
+bob:$6$XrD0LFwTJVwmIpwB$mVDsC7JT+UcD55iyMAWIY5hpM904g7bVP/Gym/xt7kB7fjUqUlDiN6kaYZWrYLLNXb4m44uP+vtXn/NPVMMeow==
+carol:$argon2id$v=19$m=64,t=1,p=1$c2FsdHNhbHQxMg$A14reEoOMqCXaTNdQ3I7Fz4OJMldBImNuAUa8BRYEsk\r
+dave:$argon2id$v=19$m=128,t=2,p=2$c2FsdHNhbHRzYWx0c2FsdA$+VbzrahGI1ps9z9HHZhHfpC9cQieGvT8bSd3pOhohKU
+";
+
+    fn passwords(text: &str) -> Result<Passwords, String> {
+        Passwords::parse(text, "users".as_ref()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn hashes_of_every_mosquitto_version_are_verified() {
+        let users = passwords(FILE).unwrap();
+        assert_eq!(users.len(), 4);
+        for (user, password) in [
+            ("alice", "secret"),
+            ("bob", "hunter2"),
+            ("carol", "correct horse"),
+            ("dave", "two lanes"),
+        ] {
+            assert!(users.verify(user, password.as_bytes()), "{user}");
+            for wrong in ["", "Secret", "hunter2 ", "correct hors"] {
+                assert!(!users.verify(user, wrong.as_bytes()), "{user} with {wrong}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_unknown_user_is_refused_whatever_the_password() {
+        let users = passwords(FILE).unwrap();
+        for user in ["", "Alice", "alice ", "eve", "#"] {
+            for password in ["secret", "hunter2", ""] {
+                assert!(!users.verify(user, password.as_bytes()));
+            }
+        }
+        assert!(!passwords("# nobody\n").unwrap().verify("alice", b"secret"));
+    }
+
+    #[test]
+    fn an_unknown_user_always_costs_the_same_entry() {
+        let users = passwords(FILE).unwrap();
+        let picked: Vec<usize> = (0..100)
+            .map(|n| users.stand_in_for(&format!("u{n}")))
+            .collect();
+        let again: Vec<usize> = (0..100)
+            .map(|n| users.stand_in_for(&format!("u{n}")))
+            .collect();
+        assert_eq!(picked, again);
+        assert!((0..4).all(|entry| picked.contains(&entry)), "{picked:?}");
+    }
+
+    #[test]
+    fn a_wrong_line_is_named() {
+        for (text, expect) in [
+            (
+                "\n\nalice\n",
+                "users:3: there is no `:` between user and hash",
+            ),
+            (":$6$a$b\n", "users:1: there is no user name before the `:`"),
+            ("alice:secret\n", "users:1: the password is not hashed"),
+            (
+                "alice:$5$x$y\n",
+                "users:1: the hash is of no kind that is understood",
+            ),
+            ("alice:$7$101$!$AA==\n", "users:1: the salt is not base64"),
+            (
+                "alice:$7$0$AAAA$AA==\n",
+                "users:1: the number of iterations",
+            ),
+            (
+                "alice:$7$101$AAAA$AA==\n",
+                "users:1: the hash has 1 bytes instead of 64",
+            ),
+            (
+                "alice:$7$101$AAAA\n",
+                "users:1: a part of the hash is missing",
+            ),
+            (
+                "alice:$argon2id$v=19$m=1,t=1,p=1$c2FsdHNhbHQ$AAAAAAAAAAAAAAAAAAAAAA\n",
+                "users:1: the argon2 parameters",
+            ),
+            (
+                "alice:$argon2id$v=16$m=64,t=1,p=1$c2FsdHNhbHQ$AAAA\n",
+                "users:1: the argon2 version",
+            ),
+        ] {
+            let error = passwords(text).map(|_| ()).unwrap_err();
+            assert!(error.starts_with(expect), "{text}: {error}");
+        }
+        let twice = FILE.to_owned()
+            + "alice:$argon2id$v=19$m=128,t=2,p=2$c2FsdHNhbHRzYWx0c2FsdA$+VbzrahGI1ps9z9HHZhHfpC9cQieGvT8bSd3pOhohKU\n";
+        assert_eq!(
+            passwords(&twice).unwrap_err(),
+            "users:7: this user has an entry above already"
+        );
+    }
+
+    #[test]
+    fn no_secret_can_be_printed() {
+        let users = passwords(FILE).unwrap();
+        assert_eq!(format!("{users:?}"), "Passwords { users: 4, .. }");
+    }
+}

@@ -1,0 +1,242 @@
+//! One stored hash: read, compared, made.
+
+use std::hint;
+
+use argon2::{Algorithm, Argon2, Params, Version};
+use base64::Engine;
+use base64::alphabet;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use sha2::{Digest, Sha512};
+
+/// How a new hash is made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Scheme {
+    /// Argon2id, which makes guessing cost memory. Mosquitto reads it from 2.1 on.
+    Argon2id,
+    /// PBKDF2 with HMAC-SHA-512, for files that Mosquitto 2.0 reads, too.
+    Pbkdf2,
+}
+
+/// A hash as stored. No `Debug`: it is a secret to be guessed at.
+pub(super) struct StoredHash {
+    work: Work,
+    salt: Vec<u8>,
+    hash: Vec<u8>,
+}
+
+/// What must be done to a password to compare it.
+enum Work {
+    Sha512,
+    Pbkdf2 { iterations: u32 },
+    Argon2id(Box<Argon2<'static>>),
+}
+
+/// Why a hash cannot be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum HashError {
+    /// Plain text.
+    #[error("the password is not hashed; `unbroken passwd -U FILE` hashes a whole file")]
+    Plain,
+    /// Another scheme.
+    #[error("the hash is of no kind that is understood ($6$, $7$ and $argon2id$ are)")]
+    UnknownScheme,
+    /// Too few parts.
+    #[error("a part of the hash is missing")]
+    Incomplete,
+    /// Not between 1 and the most that is taken.
+    #[error("the number of iterations is not one from 1 to {ITERATIONS_MAX}")]
+    Iterations,
+    /// Parameters that Argon2 does not allow, or that cost more than is taken.
+    #[error(
+        "the argon2 parameters are not m=8…{ARGON2_KIB_MAX}, t=1…{ARGON2_PASSES_MAX}, p=1…{ARGON2_LANES_MAX}"
+    )]
+    Argon2Parameters,
+    /// Not 19 (1.3).
+    #[error("the argon2 version is not v=19")]
+    Argon2Version,
+    /// The salt cannot be decoded.
+    #[error("the salt is not base64")]
+    Salt,
+    /// The hash cannot be decoded.
+    #[error("the hash is not base64")]
+    Base64,
+    /// The hash is cut off.
+    #[error("the hash has {found} bytes instead of {expected}")]
+    Length {
+        /// Bytes there are.
+        found: usize,
+        /// Bytes there should be.
+        expected: usize,
+    },
+}
+
+impl StoredHash {
+    /// Reads what stands behind the colon of an entry.
+    pub(super) fn parse(text: &str) -> Result<Self, HashError> {
+        let Some(text) = text.strip_prefix('$') else {
+            return Err(HashError::Plain);
+        };
+        let mut parts = text.split('$');
+        let mut part = || parts.next().ok_or(HashError::Incomplete);
+        match part()? {
+            "6" => Self::new(Work::Sha512, part()?, part()?, Some(SHA512_BYTES)),
+            "7" => {
+                let iterations = part()?.parse().map_err(|_| HashError::Iterations)?;
+                if !(1..=ITERATIONS_MAX).contains(&iterations) {
+                    return Err(HashError::Iterations);
+                }
+                Self::new(
+                    Work::Pbkdf2 { iterations },
+                    part()?,
+                    part()?,
+                    Some(SHA512_BYTES),
+                )
+            }
+            "argon2id" => {
+                if part()? != "v=19" {
+                    return Err(HashError::Argon2Version);
+                }
+                let (kib, passes, lanes) =
+                    argon2_costs(part()?).ok_or(HashError::Argon2Parameters)?;
+                let params = Params::new(kib, passes, lanes, None)
+                    .map_err(|_| HashError::Argon2Parameters)?;
+                let argon2 = Argon2::new(Algorithm::Argon2id, Version::V0x13, params);
+                Self::new(Work::Argon2id(Box::new(argon2)), part()?, part()?, None)
+            }
+            _ => Err(HashError::UnknownScheme),
+        }
+    }
+
+    fn new(work: Work, salt: &str, hash: &str, length: Option<usize>) -> Result<Self, HashError> {
+        let salt = BASE64.decode(salt).map_err(|_| HashError::Salt)?;
+        let hash = BASE64.decode(hash).map_err(|_| HashError::Base64)?;
+        let expected = length.unwrap_or(hash.len().clamp(ARGON2_HASH_MIN, SHA512_BYTES));
+        if hash.len() != expected {
+            return Err(HashError::Length {
+                found: hash.len(),
+                expected,
+            });
+        }
+        Ok(Self { work, salt, hash })
+    }
+
+    /// Whether this is the hash of `password`. The comparison's time does not depend on the answer.
+    pub(super) fn matches(&self, password: &[u8]) -> bool {
+        let mut made = vec![0; self.hash.len()];
+        let worked = self.work.hash(password, &self.salt, &mut made);
+        let difference = made
+            .iter()
+            .zip(&self.hash)
+            .fold(0, |sum, (a, b)| sum | (a ^ b));
+        worked & (hint::black_box(difference) == 0)
+    }
+
+    /// The text of a new entry's hash.
+    pub(super) fn make(scheme: Scheme, password: &[u8]) -> Result<String, getrandom::Error> {
+        let mut salt = [0; 16];
+        getrandom::fill(&mut salt)?;
+        let (work, prefix, length) = match scheme {
+            Scheme::Argon2id => {
+                let params = Params::new(NEW_ARGON2_KIB, NEW_ARGON2_PASSES, 1, None)
+                    .expect("these constants are within Argon2's ranges");
+                let argon2 = Argon2::new(Algorithm::Argon2id, Version::V0x13, params);
+                let prefix = format!("$argon2id$v=19$m={NEW_ARGON2_KIB},t={NEW_ARGON2_PASSES},p=1");
+                (Work::Argon2id(Box::new(argon2)), prefix, 32)
+            }
+            Scheme::Pbkdf2 => {
+                let work = Work::Pbkdf2 {
+                    iterations: NEW_ITERATIONS,
+                };
+                (work, format!("$7${NEW_ITERATIONS}"), SHA512_BYTES)
+            }
+        };
+        let mut hash = vec![0; length];
+        assert!(
+            work.hash(password, &salt, &mut hash),
+            "lengths and costs are the constants above"
+        );
+        // The PHC format of argon2 goes without padding, Mosquitto's own one with it.
+        let encode = |bytes: &[u8]| match scheme {
+            Scheme::Argon2id => base64::engine::general_purpose::STANDARD_NO_PAD.encode(bytes),
+            Scheme::Pbkdf2 => base64::engine::general_purpose::STANDARD.encode(bytes),
+        };
+        Ok(format!("{prefix}${}${}", encode(&salt), encode(&hash)))
+    }
+}
+
+impl Work {
+    /// Fills `out`; false if the parameters do not allow it.
+    fn hash(&self, password: &[u8], salt: &[u8], out: &mut [u8]) -> bool {
+        match self {
+            Self::Sha512 => {
+                let hash = Sha512::new()
+                    .chain_update(password)
+                    .chain_update(salt)
+                    .finalize();
+                let fits = out.len() == hash.len();
+                out.iter_mut().zip(hash).for_each(|(to, from)| *to = from);
+                fits
+            }
+            Self::Pbkdf2 { iterations } => {
+                pbkdf2::pbkdf2_hmac::<Sha512>(password, salt, *iterations, out);
+                true
+            }
+            Self::Argon2id(argon2) => argon2.hash_password_into(password, salt, out).is_ok(),
+        }
+    }
+}
+
+/// `m=65536,t=2,p=1`, within what one login may cost.
+fn argon2_costs(text: &str) -> Option<(u32, u32, u32)> {
+    let mut parts = text.split(',');
+    let mut cost = |name: &str, max: u32| {
+        let number = parts.next()?.strip_prefix(name)?.parse().ok()?;
+        (1..=max).contains(&number).then_some(number)
+    };
+    let costs = (
+        cost("m=", ARGON2_KIB_MAX)?,
+        cost("t=", ARGON2_PASSES_MAX)?,
+        cost("p=", ARGON2_LANES_MAX)?,
+    );
+    parts.next().is_none().then_some(costs)
+}
+
+/// With and without padding, as both are found in the wild.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+const SHA512_BYTES: usize = 64;
+const ARGON2_HASH_MIN: usize = 16;
+
+// A login must not cost more than a second or a gigabyte, whatever a file says.
+const ITERATIONS_MAX: u32 = 10_000_000;
+const ARGON2_KIB_MAX: u32 = 1024 * 1024;
+const ARGON2_PASSES_MAX: u32 = 64;
+const ARGON2_LANES_MAX: u32 = 64;
+
+// OWASP's password storage advice of 2025 for each scheme: about 30 ms and 150 ms of one core.
+const NEW_ARGON2_KIB: u32 = 19 * 1024;
+const NEW_ARGON2_PASSES: u32 = 2;
+const NEW_ITERATIONS: u32 = 210_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_hash_verifies_its_password_and_no_other() {
+        for scheme in [Scheme::Argon2id, Scheme::Pbkdf2] {
+            let text = StoredHash::make(scheme, b"open sesame").unwrap();
+            let hash = StoredHash::parse(&text).unwrap_or_else(|error| panic!("{text}: {error}"));
+            assert!(hash.matches(b"open sesame"));
+            assert!(!hash.matches(b"open sesam"));
+            assert_ne!(
+                text,
+                StoredHash::make(scheme, b"open sesame").unwrap(),
+                "salts differ"
+            );
+        }
+    }
+}
