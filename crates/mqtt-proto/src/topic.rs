@@ -11,8 +11,9 @@
 //! Deliberately absent: limits on length or levels below the standard's (see [`TopicName::levels`]
 //! and `count()`), access control, and any meaning of `$SYS`.
 
-use std::fmt;
 use std::str::Split;
+
+use thiserror::Error;
 
 use crate::ReasonCode;
 
@@ -30,7 +31,7 @@ impl<'a> TopicName<'a> {
     /// Checks a topic as it stands in PUBLISH, in a will, or in a Response Topic.
     pub fn parse(text: &'a str) -> Result<Self, TopicError> {
         check_text(text).map_err(TopicError::Name)?;
-        // [MQTT-3.3.2-2] [MQTT-3.3.2-14] [MQTT-4.7.1-1] [MQTT311-3.3.2-2]
+        // [MQTT-4.7.0-1] [MQTT-3.3.2-2] [MQTT-3.3.2-14] [MQTT311-3.3.2-2] [MQTT311-4.7.1-1]
         if text.bytes().any(|byte| matches!(byte, b'+' | b'#')) {
             return Err(TopicError::Name(TopicFault::Wildcard));
         }
@@ -201,11 +202,13 @@ impl<'a> Iterator for Levels<'a> {
 }
 
 /// Why text is not a topic name or not a topic filter. It is the client's fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum TopicError {
     /// Where a topic name belongs.
+    #[error("invalid topic name: {0}")]
     Name(TopicFault),
     /// Where a topic filter belongs.
+    #[error("invalid topic filter: {0}")]
     Filter(TopicFault),
 }
 
@@ -219,57 +222,39 @@ impl TopicError {
     }
 }
 
-impl fmt::Display for TopicError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Name(fault) => write!(f, "invalid topic name: {fault}"),
-            Self::Filter(fault) => write!(f, "invalid topic filter: {fault}"),
-        }
-    }
-}
-
-impl std::error::Error for TopicError {}
-
 /// What is wrong with the text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum TopicFault {
     /// It has no characters `[MQTT-4.7.3-1]`.
+    #[error("it is empty")]
     Empty,
     /// It has more bytes than a length prefix can say `[MQTT-4.7.3-3]`.
+    #[error("it is longer than 65535 bytes")]
     TooLong,
     /// It contains U+0000 `[MQTT-4.7.3-2]`.
+    #[error("it contains U+0000")]
     Nul,
     /// A wildcard where a name belongs.
+    #[error("a topic name has no wildcards")]
     Wildcard,
     /// `#` beside other characters of its level.
+    #[error("'#' must be alone in its level")]
     HashNotAlone,
     /// `#` before the last level.
+    #[error("'#' must be the last level")]
     HashNotLast,
     /// `+` beside other characters of its level.
+    #[error("'+' must be alone in its level")]
     PlusNotAlone,
     /// `$share/…` without a filter.
+    #[error("a shared subscription is $share/name/filter")]
     ShareIncomplete,
     /// `$share//…`.
+    #[error("the share name is empty")]
     ShareNameEmpty,
     /// `+` or `#` in the share name.
+    #[error("the share name has no wildcards")]
     ShareNameWildcard,
-}
-
-impl fmt::Display for TopicFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Empty => "it is empty",
-            Self::TooLong => "it is longer than 65535 bytes",
-            Self::Nul => "it contains U+0000",
-            Self::Wildcard => "a topic name has no wildcards",
-            Self::HashNotAlone => "'#' must be alone in its level",
-            Self::HashNotLast => "'#' must be the last level",
-            Self::PlusNotAlone => "'+' must be alone in its level",
-            Self::ShareIncomplete => "a shared subscription is $share/name/filter",
-            Self::ShareNameEmpty => "the share name is empty",
-            Self::ShareNameWildcard => "the share name has no wildcards",
-        })
-    }
 }
 
 /// What names and filters have in common.
@@ -320,7 +305,8 @@ mod tests {
         );
     }
 
-    // [MQTT-4.7.3-1] [MQTT-4.7.3-2] [MQTT-4.7.3-3] [MQTT-3.3.2-2]
+    // [MQTT-4.7.0-1] [MQTT-4.7.3-1] [MQTT-4.7.3-2] [MQTT-4.7.3-3] [MQTT-3.3.2-2] [MQTT311-3.3.2-2]
+    // [MQTT311-4.7.1-1] [MQTT311-4.7.3-1] [MQTT311-4.7.3-2] [MQTT311-4.7.3-3]
     #[test]
     fn names_have_text_and_no_wildcards() {
         for good in [
@@ -345,7 +331,7 @@ mod tests {
         check_name(&"x".repeat(65_536), Err(TopicFault::TooLong));
     }
 
-    // [MQTT-4.7.1-1] [MQTT-4.7.1-2]
+    // [MQTT-4.7.1-1] [MQTT-4.7.1-2] [MQTT311-4.7.1-2] [MQTT311-4.7.1-3]
     #[test]
     fn wildcards_of_a_filter_stand_alone_and_hash_is_last() {
         for good in [
@@ -425,7 +411,7 @@ mod tests {
         check_match("+/#", "a", true);
     }
 
-    // [MQTT-4.7.2-1]
+    // [MQTT-4.7.2-1] [MQTT311-4.7.2-1]
     #[test]
     fn leading_wildcards_do_not_match_dollar_topics() {
         check_match("#", "$SYS", false);
@@ -436,7 +422,7 @@ mod tests {
         check_match("a/#", "a/$x", true);
     }
 
-    // [MQTT-4.7.3-4]
+    // [MQTT-4.7.3-4] [MQTT311-4.7.3-4]
     #[test]
     fn matching_does_not_normalize() {
         check_match("Å", "A\u{30a}", false);

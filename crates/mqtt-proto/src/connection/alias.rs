@@ -1,13 +1,14 @@
 //! Topic aliases: numbers for topic names, per connection and per direction.
 //!
 //! [`Inbound`] is for the aliases that the other side sets, [`Outbound`] for those that we set. Both
-//! begin empty with each connection and end with it: a re-sent or queued message carries its full topic.
+//! begin empty with each connection and end with it `[MQTT-3.3.2-7]`: a re-sent or queued message carries its full topic.
 //!
 //! Deliberately absent: taking an alias back. The first topics of a connection get the aliases; a
 //! client that wants more announces a larger maximum.
 
 use std::collections::HashMap;
-use std::fmt;
+
+use thiserror::Error;
 
 use crate::ReasonCode;
 use crate::topic::{TopicError, TopicName};
@@ -40,9 +41,9 @@ impl Inbound {
             if topic.is_empty() {
                 return Err(AliasError::NoTopic);
             }
-            return TopicName::parse(topic).map_err(AliasError::Topic);
+            return Ok(TopicName::parse(topic)?);
         };
-        // [MQTT-3.3.2-8] [MQTT-3.3.2-9]
+        // [MQTT-3.3.2-8] [MQTT-3.3.2-9] [MQTT-3.3.2-12]
         if alias == 0 || alias > self.maximum {
             return Err(AliasError::OutOfRange {
                 alias,
@@ -56,7 +57,7 @@ impl Inbound {
                 .map(TopicName::trusted)
                 .ok_or(AliasError::Unknown { alias });
         }
-        let name = TopicName::parse(topic).map_err(AliasError::Topic)?;
+        let name = TopicName::parse(topic)?;
         if self.names.len() <= at {
             self.names.resize(at + 1, None);
         }
@@ -70,9 +71,10 @@ impl Inbound {
 }
 
 /// Why a PUBLISH has no topic.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum AliasError {
     /// 0, or more than was announced.
+    #[error("topic alias {alias} is not in 1..={maximum}")]
     OutOfRange {
         /// What the other side used.
         alias: u16,
@@ -80,14 +82,17 @@ pub enum AliasError {
         maximum: u16,
     },
     /// Not set on this connection.
+    #[error("topic alias {alias} was not set")]
     Unknown {
         /// What the other side used.
         alias: u16,
     },
     /// Neither a topic nor an alias.
+    #[error("neither a topic nor a topic alias")]
     NoTopic,
     /// A topic, but not a valid one.
-    Topic(TopicError),
+    #[error(transparent)]
+    Topic(#[from] TopicError),
 }
 
 impl AliasError {
@@ -100,21 +105,6 @@ impl AliasError {
         }
     }
 }
-
-impl fmt::Display for AliasError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::OutOfRange { alias, maximum } => {
-                write!(f, "topic alias {alias} is not in 1..={maximum}")
-            }
-            Self::Unknown { alias } => write!(f, "topic alias {alias} was not set"),
-            Self::NoTopic => f.write_str("neither a topic nor a topic alias"),
-            Self::Topic(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for AliasError {}
 
 /// The aliases that we have set.
 #[derive(Clone, Debug, Default)]
@@ -180,6 +170,7 @@ mod tests {
             .map_err(AliasError::reason)
     }
 
+    // [MQTT-3.3.2-12]
     #[test]
     fn an_alias_stands_for_the_last_topic_it_was_set_to() {
         let mut aliases = Inbound::new(2);

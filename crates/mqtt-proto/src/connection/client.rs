@@ -11,7 +11,7 @@
 //! Deliberately absent: whether a packet's content is acceptable. The client may send before CONNACK;
 //! nothing but CONNACK and AUTH may come back by then.
 
-use std::fmt;
+use thiserror::Error;
 
 use crate::{PacketType, ReasonCode, Version};
 
@@ -101,21 +101,28 @@ impl Phase {
 }
 
 /// A packet that may not come now. The server's fault; the connection is closed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Violation {
     /// Another packet before CONNACK.
+    #[error("a packet before CONNACK")]
     NotConnAck,
     /// CONNACK again.
+    #[error("second CONNACK")]
     SecondConnAck,
     /// A packet that only clients send.
+    #[error("a packet that only a client sends")]
     ClientPacket,
     /// AUTH or DISCONNECT in 3.1 or 3.1.1.
+    #[error("a packet that servers send since MQTT 5.0")]
     NotBefore5,
     /// AUTH, though we began no exchange.
+    #[error("AUTH, but no authentication is under way")]
     AuthUnasked,
     /// AUTH with a reason code that does not continue what is under way.
+    #[error("AUTH with a reason code that does not fit")]
     AuthStep,
     /// A packet after the last one.
+    #[error("a packet after the end")]
     Closed,
 }
 
@@ -133,19 +140,3 @@ impl Violation {
         }
     }
 }
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NotConnAck => "a packet before CONNACK",
-            Self::SecondConnAck => "second CONNACK",
-            Self::ClientPacket => "a packet that only a client sends",
-            Self::NotBefore5 => "a packet that servers send since MQTT 5.0",
-            Self::AuthUnasked => "AUTH, but no authentication is under way",
-            Self::AuthStep => "AUTH with a reason code that does not fit",
-            Self::Closed => "a packet after the end",
-        })
-    }
-}
-
-impl std::error::Error for Violation {}

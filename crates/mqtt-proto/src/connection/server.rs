@@ -14,7 +14,7 @@
 //! CONNACK: packets that arrive then wait until the phase is `Connected` or `Closed`
 //! `[MQTT-3.1.4-6]`.
 
-use std::fmt;
+use thiserror::Error;
 
 use crate::{PacketType, ReasonCode, Version};
 
@@ -110,23 +110,31 @@ impl Phase {
 }
 
 /// A packet that may not come now. The client's fault; the connection is closed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Violation {
     /// The first packet is not CONNECT. There is no version to answer in.
+    #[error("the first packet is not CONNECT")]
     NotConnect,
     /// CONNECT again.
+    #[error("second CONNECT")]
     SecondConnect,
     /// A packet that only servers send.
+    #[error("a packet that only a server sends")]
     ServerPacket,
     /// AUTH in 3.1 or 3.1.1.
+    #[error("AUTH before MQTT 5.0")]
     AuthBefore5,
     /// AUTH, though CONNECT named no method.
+    #[error("AUTH, but CONNECT had no authentication method")]
     AuthWithoutMethod,
     /// AUTH with a reason code that does not continue what is under way.
+    #[error("AUTH with a reason code that does not fit")]
     AuthStep,
     /// Another packet than AUTH and DISCONNECT before CONNACK.
+    #[error("only AUTH and DISCONNECT may come before CONNACK")]
     NotAuthenticated,
     /// A packet after the last one.
+    #[error("a packet after the end")]
     Closed,
 }
 
@@ -146,20 +154,3 @@ impl Violation {
         }
     }
 }
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NotConnect => "the first packet is not CONNECT",
-            Self::SecondConnect => "second CONNECT",
-            Self::ServerPacket => "a packet that only a server sends",
-            Self::AuthBefore5 => "AUTH before MQTT 5.0",
-            Self::AuthWithoutMethod => "AUTH, but CONNECT had no authentication method",
-            Self::AuthStep => "AUTH with a reason code that does not fit",
-            Self::NotAuthenticated => "only AUTH and DISCONNECT may come before CONNACK",
-            Self::Closed => "a packet after the end",
-        })
-    }
-}
-
-impl std::error::Error for Violation {}

@@ -1,27 +1,33 @@
-//! Messages that the other side has begun to send here: who counts against our Receive Maximum, and
-//! which QoS 2 messages are here already.
+//! Messages that the other side has begun to send here: what counts against our Receive Maximum,
+//! and which QoS 2 messages are here already.
 //!
 //! ```text
-//!             PUBLISH QoS 1         acknowledged (PUBACK sent)
-//!   (unknown) -----------> AtLeastOnce ---------------------------------------> (unknown)
-//!             PUBLISH QoS 2         received (PUBREC sent)             PUBREL
-//!   (unknown) -----------> Arrived ---------------------> Received -----------> (unknown)
-//!                             |     acknowledged (PUBREC >= 0x80 sent)             ^
-//!                             +----------------------------------------------------+
+//!             PUBLISH QoS 1            acknowledged (PUBACK sent)
+//!   (unknown) -------------> AtLeastOnce --------------------------------> (unknown)
+//!             PUBLISH QoS 2          received (PUBREC sent)      PUBREL
+//!   (unknown) -------------> Arrived ----------------> Received ---------> (unknown)
+//!                               |  acknowledged (PUBREC >= 0x80 sent)          ^
+//!                               +----------------------------------------------+
 //! ```
 //!
 //! Invariants:
-//! - From its arrival until PUBREL, a QoS 2 id is remembered: its repetitions are answered and not
-//!   delivered again `[MQTT-4.3.3-10]`, also over reconnects. After PUBREL the same id is a new message
-//!   `[MQTT-4.3.3-11]`.
-//! - At most Receive Maximum ids are remembered `[MQTT-3.3.4-7]`, so memory is bounded by what we announced.
+//! - From its arrival until PUBREL a QoS 2 id is remembered, also over reconnects: repetitions are answered
+//!   and not delivered again `[MQTT-4.3.3-10]` `[MQTT311-4.3.3-2]`. Afterwards the same id is a new message
+//!   `[MQTT-4.3.3-12]`, as it is after PUBACK `[MQTT-4.3.2-5]` or a PUBREC that refuses `[MQTT-4.3.3-9]`.
+//! - On one connection at most Receive Maximum messages are unfinished `[MQTT-3.3.4-7]`. Ids of earlier
+//!   connections count when their PUBLISH is repeated: a client that lost its own state and never sends
+//!   their PUBREL is not locked out by them. What they cost is bounded by the id space, at 4 bytes an id.
 //!
-//! What a durable session must have on disk before something leaves: the id of a QoS 2 message, with
-//! the message, before PUBREC; that the id is forgotten, before PUBCOMP. [`iter`](Inbound::iter) gives
-//! the ids, [`restore`](Inbound::restore) takes them back.
+//! What a durable session must have on disk before something leaves: the id of a QoS 2 message,
+//! together with the message, before PUBREC; that the id is forgotten, before PUBCOMP.
+//! [`iter`](Inbound::iter) gives the ids, [`restore`](Inbound::restore) takes them back.
+//!
+//! Deliberately absent: the order of the answers. They go in the order of the messages
+//! `[MQTT-4.6.0-2]` `[MQTT-4.6.0-3]` because the owner's storage finishes in that order.
 
 use std::collections::VecDeque;
-use std::fmt;
+
+use thiserror::Error;
 
 use crate::{PacketId, QoS};
 
@@ -29,8 +35,18 @@ use crate::{PacketId, QoS};
 #[derive(Clone, Debug)]
 pub struct Inbound {
     /// Sorted by id. Clients count upwards, so entries come at the back and leave at the front.
-    entries: VecDeque<(PacketId, Stage)>,
+    entries: VecDeque<Entry>,
+    /// Entries that count for the present connection.
+    here: usize,
     receive_maximum: u16,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    id: PacketId,
+    stage: Stage,
+    /// Its PUBLISH came on the present connection.
+    here: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,27 +61,37 @@ impl Inbound {
     pub const fn new() -> Self {
         Self {
             entries: VecDeque::new(),
+            here: 0,
             receive_maximum: u16::MAX,
         }
     }
 
     /// For a session read from disk: the QoS 2 ids whose PUBREL has not come, in any order.
     pub fn restore(ids: impl IntoIterator<Item = PacketId>) -> Self {
-        let mut entries: Vec<_> = ids.into_iter().map(|id| (id, Stage::Received)).collect();
-        entries.sort_unstable_by_key(|&(id, _)| id);
-        entries.dedup();
+        let mut ids: Vec<_> = ids.into_iter().collect();
+        ids.sort_unstable();
+        ids.dedup();
+        let stage = Stage::Received;
+        let entries: VecDeque<_> = ids
+            .into_iter()
+            .map(|id| Entry {
+                id,
+                stage,
+                here: false,
+            })
+            .collect();
         Self {
-            entries: entries.into(),
+            entries,
             ..Self::new()
         }
     }
 
-    /// What we announced for this connection; the default otherwise, and for 3.x.
+    /// What we announced for this connection; 65,535 if nothing, and for 3.x.
     pub fn set_receive_maximum(&mut self, receive_maximum: u16) {
         self.receive_maximum = receive_maximum;
     }
 
-    /// Messages that are not acknowledged.
+    /// Messages that are not finished.
     pub fn inflight(&self) -> usize {
         self.entries.len()
     }
@@ -81,91 +107,109 @@ impl Inbound {
             QoS::AtLeastOnce => Stage::AtLeastOnce,
             QoS::ExactlyOnce => Stage::Arrived,
         };
-        match self.position(id) {
-            Ok(at) => Ok(self.repeated(at, stage)),
-            Err(_) if self.entries.len() >= usize::from(self.receive_maximum) => {
-                Err(ReceiveMaximumExceeded {
-                    receive_maximum: self.receive_maximum,
-                })
+        let position = self.position(id);
+        let known = position.ok().and_then(|at| self.entries.get_mut(at));
+        let counted = known.as_ref().is_some_and(|entry| entry.here);
+        if !counted {
+            if self.here >= usize::from(self.receive_maximum) {
+                let receive_maximum = self.receive_maximum;
+                return Err(ReceiveMaximumExceeded { receive_maximum });
             }
-            Err(at) => {
-                self.entries.insert(at, (id, stage));
-                Ok(Arrival::New)
-            }
+            self.here += 1;
         }
+        let Some(entry) = known else {
+            let at = position.unwrap_or_else(|at| at);
+            self.entries.insert(
+                at,
+                Entry {
+                    id,
+                    stage,
+                    here: true,
+                },
+            );
+            return Ok(Arrival::New);
+        };
+        entry.here = true;
+        Ok(match (entry.stage, stage) {
+            (Stage::Received, Stage::Arrived) => Arrival::Duplicate,
+            (Stage::Arrived, Stage::Arrived) => Arrival::InProgress,
+            // QoS 1 may arrive any number of times. Another QoS than before breaks [MQTT-2.2.1-3]:
+            // the sender has given up the older message, as it has no id of its own any more.
+            _ => {
+                entry.stage = stage;
+                Arrival::New
+            }
+        })
     }
 
     /// PUBREC without an error was sent; from now on a repetition gets one at once.
     pub fn received(&mut self, id: PacketId) {
         if let Ok(at) = self.position(id)
-            && let Some((_, stage @ Stage::Arrived)) = self.entries.get_mut(at)
+            && let Some(entry) = self.entries.get_mut(at)
+            && entry.stage == Stage::Arrived
         {
-            *stage = Stage::Received;
+            entry.stage = Stage::Received;
         }
     }
 
     /// PUBACK, or PUBREC with an error, was sent: the id is free.
     pub fn acknowledged(&mut self, id: PacketId) {
-        self.forget(id);
+        if let Ok(at) = self.position(id) {
+            self.forget(at);
+        }
     }
 
-    /// PUBREL: the id is free, PUBCOMP is due. False: it was not in use (0x92 in 5.0); PUBCOMP is due all the same.
+    /// PUBREL: the id is free, PUBCOMP is due `[MQTT-4.3.3-11]`. False: it was not in use, PUBCOMP
+    /// is due all the same and says so (0x92 in 5.0).
     pub fn handle_pubrel(&mut self, id: PacketId) -> bool {
-        match self.position(id).ok().and_then(|at| self.entries.get(at)) {
-            Some((_, Stage::Arrived | Stage::Received)) => {
-                self.forget(id);
-                true
-            }
-            Some((_, Stage::AtLeastOnce)) | None => false,
+        let Ok(at) = self.position(id) else {
+            return false;
+        };
+        let known = self
+            .entries
+            .get(at)
+            .is_some_and(|entry| entry.stage != Stage::AtLeastOnce);
+        if known {
+            self.forget(at);
         }
+        known
     }
 
     /// The connection ended. QoS 1 messages without an answer will come again as new ones; QoS 2
     /// messages are here, and will be answered when they come again.
     pub fn handle_disconnected(&mut self) {
-        self.entries.retain_mut(|(_, stage)| match stage {
-            Stage::AtLeastOnce => false,
-            Stage::Arrived | Stage::Received => {
-                *stage = Stage::Received;
-                true
-            }
+        self.entries.retain_mut(|entry| {
+            let keep = entry.stage != Stage::AtLeastOnce;
+            *entry = Entry {
+                stage: Stage::Received,
+                here: false,
+                ..*entry
+            };
+            keep
         });
         self.entries.shrink_to_fit();
+        self.here = 0;
     }
 
     /// The QoS 2 ids whose PUBREL has not come.
     pub fn iter(&self) -> impl Iterator<Item = PacketId> {
-        self.entries
-            .iter()
-            .filter(|(_, stage)| !matches!(stage, Stage::AtLeastOnce))
-            .map(|&(id, _)| id)
+        let mut entries = self.entries.iter();
+        std::iter::from_fn(move || {
+            entries
+                .find(|entry| entry.stage != Stage::AtLeastOnce)
+                .map(|entry| entry.id)
+        })
     }
 
-    /// A PUBLISH with an id that is in use.
-    fn repeated(&mut self, at: usize, stage: Stage) -> Arrival {
-        let Some((_, known)) = self.entries.get_mut(at) else {
-            return Arrival::New;
-        };
-        match (*known, stage) {
-            (Stage::Received, Stage::Arrived) => Arrival::Duplicate,
-            (Stage::Arrived, Stage::Arrived) => Arrival::InProgress,
-            // QoS 1 may arrive any number of times. Another QoS than before breaks [MQTT-2.2.1-3];
-            // the sender has given up the older message, as it has no id of its own any more.
-            _ => {
-                *known = stage;
-                Arrival::New
-            }
+    fn forget(&mut self, at: usize) {
+        if let Some(entry) = self.entries.remove(at) {
+            self.here -= usize::from(entry.here);
         }
     }
 
-    fn forget(&mut self, id: PacketId) {
-        if let Ok(at) = self.position(id) {
-            self.entries.remove(at);
-        }
-    }
-
+    /// Where the id is, or would be.
     fn position(&self, id: PacketId) -> Result<usize, usize> {
-        self.entries.binary_search_by_key(&id, |&(known, _)| known)
+        self.entries.binary_search_by_key(&id, |entry| entry.id)
     }
 }
 
@@ -178,7 +222,8 @@ impl Default for Inbound {
 /// What to do with a PUBLISH.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
-    /// Deliver it, then answer: [`Inbound::acknowledged`] or [`Inbound::received`].
+    /// Deliver it, answer it, and say so: [`Inbound::received`] after PUBREC,
+    /// [`Inbound::acknowledged`] after PUBACK or a PUBREC that refuses.
     New,
     /// It is here and was answered: answer again with PUBREC, do not deliver.
     Duplicate,
@@ -186,21 +231,149 @@ pub enum Arrival {
     InProgress,
 }
 
-/// The other side has more messages unacknowledged than we said we take: DISCONNECT with 0x93.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The other side has more messages unfinished than we said we take: DISCONNECT with 0x93.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("more than {receive_maximum} messages without an acknowledgement")]
 pub struct ReceiveMaximumExceeded {
     /// What we announced.
     pub receive_maximum: u16,
 }
 
-impl fmt::Display for ReceiveMaximumExceeded {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "more than {} messages without an acknowledgement",
-            self.receive_maximum
-        )
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use Arrival::{Duplicate, InProgress, New};
+    use QoS::{AtLeastOnce, AtMostOnce, ExactlyOnce};
+
+    fn id(number: u16) -> PacketId {
+        PacketId::new(number).unwrap()
+    }
+
+    fn publish(
+        inbound: &mut Inbound,
+        qos: QoS,
+        number: u16,
+        expect: Result<Arrival, ReceiveMaximumExceeded>,
+    ) {
+        assert_eq!(
+            inbound.handle_publish(qos, id(number)),
+            expect,
+            "{qos} {number}"
+        );
+    }
+
+    // [MQTT-4.3.3-10] [MQTT-4.3.3-12] [MQTT311-4.3.3-2]
+    #[test]
+    fn qos2_repetitions_are_not_delivered_until_pubrel() {
+        let mut inbound = Inbound::new();
+        publish(&mut inbound, ExactlyOnce, 7, Ok(New));
+        publish(&mut inbound, ExactlyOnce, 7, Ok(InProgress));
+        inbound.received(id(7));
+        publish(&mut inbound, ExactlyOnce, 7, Ok(Duplicate));
+        assert!(inbound.handle_pubrel(id(7)));
+        publish(&mut inbound, ExactlyOnce, 7, Ok(New));
+    }
+
+    // [MQTT-4.3.3-11]
+    #[test]
+    fn pubrel_of_an_unknown_id_is_told_apart() {
+        let mut inbound = Inbound::new();
+        assert!(!inbound.handle_pubrel(id(1)));
+        publish(&mut inbound, AtLeastOnce, 1, Ok(New));
+        assert!(!inbound.handle_pubrel(id(1)));
+        assert_eq!(inbound.inflight(), 1);
+    }
+
+    // [MQTT-4.3.3-9]
+    #[test]
+    fn a_refused_qos2_message_frees_its_id() {
+        let mut inbound = Inbound::new();
+        publish(&mut inbound, ExactlyOnce, 1, Ok(New));
+        inbound.acknowledged(id(1));
+        publish(&mut inbound, ExactlyOnce, 1, Ok(New));
+    }
+
+    // [MQTT-4.3.2-5] [MQTT311-4.3.2-2]
+    #[test]
+    fn qos1_is_delivered_each_time_it_arrives() {
+        let mut inbound = Inbound::new();
+        publish(&mut inbound, AtLeastOnce, 1, Ok(New));
+        publish(&mut inbound, AtLeastOnce, 1, Ok(New));
+        assert_eq!(inbound.inflight(), 1);
+        inbound.acknowledged(id(1));
+        inbound.acknowledged(id(1));
+        assert_eq!(inbound.inflight(), 0);
+    }
+
+    #[test]
+    fn a_reconnect_forgets_qos1_and_keeps_qos2() {
+        let mut inbound = Inbound::new();
+        publish(&mut inbound, AtLeastOnce, 1, Ok(New));
+        publish(&mut inbound, ExactlyOnce, 2, Ok(New));
+        publish(&mut inbound, ExactlyOnce, 3, Ok(New));
+        inbound.received(id(3));
+        inbound.handle_disconnected();
+        assert_eq!(inbound.iter().collect::<Vec<_>>(), [id(2), id(3)]);
+        // The answer to 2 that was under way went to the old connection.
+        for known in [2, 3] {
+            publish(&mut inbound, ExactlyOnce, known, Ok(Duplicate));
+        }
+        publish(&mut inbound, AtLeastOnce, 1, Ok(New));
+    }
+
+    // [MQTT-3.3.4-7]
+    #[test]
+    fn one_message_more_than_announced_is_refused() {
+        let mut inbound = Inbound::new();
+        inbound.set_receive_maximum(2);
+        let refused = Err(ReceiveMaximumExceeded { receive_maximum: 2 });
+        publish(&mut inbound, AtLeastOnce, 1, Ok(New));
+        publish(&mut inbound, ExactlyOnce, 2, Ok(New));
+        publish(&mut inbound, AtLeastOnce, 3, refused);
+        publish(&mut inbound, AtMostOnce, 3, Ok(New));
+        publish(&mut inbound, ExactlyOnce, 2, Ok(InProgress));
+        inbound.acknowledged(id(1));
+        publish(&mut inbound, AtLeastOnce, 3, Ok(New));
+        inbound.received(id(2));
+        publish(&mut inbound, AtLeastOnce, 4, refused);
+        assert!(inbound.handle_pubrel(id(2)));
+        publish(&mut inbound, AtLeastOnce, 4, Ok(New));
+    }
+
+    #[test]
+    fn a_smaller_maximum_after_a_reconnect_does_not_refuse_what_is_sent_again() {
+        let mut inbound = Inbound::new();
+        inbound.set_receive_maximum(4);
+        for number in [2, 3, 4] {
+            publish(&mut inbound, ExactlyOnce, number, Ok(New));
+        }
+        inbound.handle_disconnected();
+        inbound.set_receive_maximum(2);
+        publish(&mut inbound, AtLeastOnce, 1, Ok(New));
+        publish(&mut inbound, ExactlyOnce, 2, Ok(Duplicate));
+        let refused = Err(ReceiveMaximumExceeded { receive_maximum: 2 });
+        publish(&mut inbound, ExactlyOnce, 3, refused);
+        inbound.acknowledged(id(1));
+        publish(&mut inbound, ExactlyOnce, 3, Ok(Duplicate));
+    }
+
+    #[test]
+    fn ids_that_a_client_abandoned_do_not_lock_it_out() {
+        let mut inbound = Inbound::new();
+        inbound.set_receive_maximum(1);
+        for number in 1..=10 {
+            publish(&mut inbound, ExactlyOnce, number, Ok(New));
+            inbound.handle_disconnected();
+        }
+        assert_eq!(inbound.inflight(), 10);
+    }
+
+    #[test]
+    fn restoring_knows_the_ids_and_nothing_else() {
+        let mut inbound = Inbound::restore([id(9), id(4), id(9)]);
+        assert_eq!(inbound.iter().collect::<Vec<_>>(), [id(4), id(9)]);
+        publish(&mut inbound, ExactlyOnce, 9, Ok(Duplicate));
+        publish(&mut inbound, ExactlyOnce, 5, Ok(New));
     }
 }
-
-impl std::error::Error for ReceiveMaximumExceeded {}

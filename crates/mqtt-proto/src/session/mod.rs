@@ -12,6 +12,8 @@
 mod inbound;
 mod outbound;
 mod table;
+#[cfg(test)]
+mod twin;
 
 pub use inbound::{Arrival, Inbound, ReceiveMaximumExceeded};
 pub use outbound::{AckError, Drained, DuplicateId, Entry, Outbound, PubRec, Resend};

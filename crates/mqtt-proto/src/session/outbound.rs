@@ -15,9 +15,10 @@
 //!   connection `[MQTT-3.3.4-9]`. QoS 0 does not pass through here and is never held up
 //!   `[MQTT-3.3.4-10]`.
 //! - After a reconnect everything unfinished is sent again, in the order in which it was begun and
-//!   before any new message `[MQTT-4.4.0-1]` `[MQTT-4.6.0-1]`, never more of it at a time than the new
+//!   before any new message `[MQTT-4.4.0-1]` `[MQTT-4.6.0-1]` `[MQTT311-4.4.0-1]` `[MQTT311-4.6.0-1]`, never more of it at a time than the new
 //!   connection's window. There is no other reason to send again.
-//! - DUP is set exactly on what was sent before `[MQTT-3.3.1-1]`.
+//! - DUP is set exactly on what was sent before `[MQTT-3.3.1-1]` `[MQTT-4.3.2-2]` `[MQTT-4.3.3-2]`.
+//! - PUBREL is sent again in the same order too, which is that of the PUBRECs `[MQTT-4.6.0-4]`.
 //!
 //! What a durable session must have on disk before something leaves:
 //!
@@ -34,7 +35,7 @@
 //! [`mark_sent`]: Outbound::mark_sent
 //! [`poll_resend`]: Outbound::poll_resend
 
-use std::fmt;
+use thiserror::Error;
 
 use super::table::Table;
 use crate::{PacketId, QoS};
@@ -62,11 +63,12 @@ struct State<M> {
     under_way: bool,
 }
 
+/// Which acknowledgement is next: PUBACK, PUBREC or PUBCOMP.
 #[derive(Clone, Debug)]
 enum Awaiting<M> {
-    PubAck(M),
-    PubRec(M),
-    PubComp,
+    Ack(M),
+    Rec(M),
+    Comp,
 }
 
 impl<M> Outbound<M> {
@@ -90,9 +92,9 @@ impl<M> Outbound<M> {
                     id,
                     qos: QoS::ExactlyOnce,
                     message,
-                } => (id, Awaiting::PubRec(message)),
-                Entry::Publish { id, message, .. } => (id, Awaiting::PubAck(message)),
-                Entry::PubRel { id } => (id, Awaiting::PubComp),
+                } => (id, Awaiting::Rec(message)),
+                Entry::Publish { id, message, .. } => (id, Awaiting::Ack(message)),
+                Entry::PubRel { id } => (id, Awaiting::Comp),
             };
             // Whether it left before the stop is not known; saying so is the safe side.
             let state = State {
@@ -124,8 +126,8 @@ impl<M> Outbound<M> {
         self.table.len()
     }
 
-    /// Gives the message a packet id, under which the owner sends it now, DUP not set. The message
-    /// comes back if the window is closed `[MQTT-3.3.4-9]`, or if its QoS is 0: it needs no id.
+    /// Gives the message a packet id that is not in use `[MQTT-2.2.1-4]`, under which the owner sends it now, DUP not set. The message
+    /// comes back if the window is closed `[MQTT-4.9.0-2]`, or if its QoS is 0: it needs no id.
     pub fn begin(&mut self, qos: QoS, message: M) -> Result<PacketId, M> {
         self.begin_state(qos, message, true)
     }
@@ -150,11 +152,11 @@ impl<M> Outbound<M> {
     /// PUBACK, whatever its reason: the message is finished and comes back.
     pub fn handle_puback(&mut self, id: PacketId) -> Result<M, AckError> {
         match self.awaited(id)?.awaiting {
-            Awaiting::PubAck(_) => {}
-            Awaiting::PubRec(_) | Awaiting::PubComp => return Err(AckError::WrongQoS),
+            Awaiting::Ack(_) => {}
+            Awaiting::Rec(_) | Awaiting::Comp => return Err(AckError::WrongQoS),
         }
         match self.finish(id) {
-            Some(Awaiting::PubAck(message)) => Ok(message),
+            Some(Awaiting::Ack(message)) => Ok(message),
             _ => Err(AckError::Unknown),
         }
     }
@@ -168,19 +170,19 @@ impl<M> Outbound<M> {
     ) -> Result<PubRec<M>, AckError> {
         let state = self.awaited(id)?;
         match state.awaiting {
-            Awaiting::PubAck(_) => return Err(AckError::WrongQoS),
+            Awaiting::Ack(_) => return Err(AckError::WrongQoS),
             // The other side owns the message since its first PUBREC; only PUBCOMP ends it now.
-            Awaiting::PubComp => return Ok(PubRec::SendPubRel(None)),
-            Awaiting::PubRec(_) => {}
+            Awaiting::Comp => return Ok(PubRec::SendPubRel(None)),
+            Awaiting::Rec(_) => {}
         }
         if reason_is_error {
             return match self.finish(id) {
-                Some(Awaiting::PubRec(message)) => Ok(PubRec::Ended(message)),
+                Some(Awaiting::Rec(message)) => Ok(PubRec::Ended(message)),
                 _ => Err(AckError::Unknown),
             };
         }
         // The PUBLISH must not be sent again from here on. [MQTT-4.3.3-6]
-        let awaiting = std::mem::replace(&mut state.awaiting, Awaiting::PubComp);
+        let awaiting = std::mem::replace(&mut state.awaiting, Awaiting::Comp);
         // An answer to what an earlier connection carried: the PUBREL is this connection's first.
         let first_here = !std::mem::replace(&mut state.under_way, true);
         if first_here {
@@ -188,7 +190,7 @@ impl<M> Outbound<M> {
             self.skip_under_way();
         }
         match awaiting {
-            Awaiting::PubRec(message) => Ok(PubRec::SendPubRel(Some(message))),
+            Awaiting::Rec(message) => Ok(PubRec::SendPubRel(Some(message))),
             _ => Ok(PubRec::SendPubRel(None)),
         }
     }
@@ -196,9 +198,9 @@ impl<M> Outbound<M> {
     /// PUBCOMP: the id is free. The message went back to the owner at PUBREC.
     pub fn handle_pubcomp(&mut self, id: PacketId) -> Result<(), AckError> {
         match self.awaited(id)?.awaiting {
-            Awaiting::PubAck(_) => Err(AckError::WrongQoS),
-            Awaiting::PubRec(_) => Err(AckError::TooEarly),
-            Awaiting::PubComp => {
+            Awaiting::Ack(_) => Err(AckError::WrongQoS),
+            Awaiting::Rec(_) => Err(AckError::TooEarly),
+            Awaiting::Comp => {
                 self.finish(id);
                 Ok(())
             }
@@ -233,19 +235,19 @@ impl<M> Outbound<M> {
         let state = self.table.get_mut(id)?;
         let dup = std::mem::replace(&mut state.sent, true);
         Some(match &state.awaiting {
-            Awaiting::PubAck(message) => Resend::Publish {
+            Awaiting::Ack(message) => Resend::Publish {
                 id,
                 qos: QoS::AtLeastOnce,
                 dup,
                 message,
             },
-            Awaiting::PubRec(message) => Resend::Publish {
+            Awaiting::Rec(message) => Resend::Publish {
                 id,
                 qos: QoS::ExactlyOnce,
                 dup,
                 message,
             },
-            Awaiting::PubComp => Resend::PubRel { id },
+            Awaiting::Comp => Resend::PubRel { id },
         })
     }
 
@@ -269,9 +271,9 @@ impl<M> Outbound<M> {
             loop {
                 let State { awaiting, sent, .. } = table.remove(table.oldest()?)?;
                 let (qos, message) = match awaiting {
-                    Awaiting::PubAck(message) => (QoS::AtLeastOnce, message),
-                    Awaiting::PubRec(message) => (QoS::ExactlyOnce, message),
-                    Awaiting::PubComp => continue,
+                    Awaiting::Ack(message) => (QoS::AtLeastOnce, message),
+                    Awaiting::Rec(message) => (QoS::ExactlyOnce, message),
+                    Awaiting::Comp => continue,
                 };
                 return Some(Drained { qos, sent, message });
             }
@@ -281,17 +283,17 @@ impl<M> Outbound<M> {
     /// The entries, oldest first, as a store keeps them.
     pub fn iter(&self) -> impl Iterator<Item = Entry<&M>> {
         self.table.iter().map(|(id, state)| match &state.awaiting {
-            Awaiting::PubAck(message) => Entry::Publish {
+            Awaiting::Ack(message) => Entry::Publish {
                 id,
                 qos: QoS::AtLeastOnce,
                 message,
             },
-            Awaiting::PubRec(message) => Entry::Publish {
+            Awaiting::Rec(message) => Entry::Publish {
                 id,
                 qos: QoS::ExactlyOnce,
                 message,
             },
-            Awaiting::PubComp => Entry::PubRel { id },
+            Awaiting::Comp => Entry::PubRel { id },
         })
     }
 
@@ -301,8 +303,8 @@ impl<M> Outbound<M> {
         }
         let awaiting: fn(M) -> Awaiting<M> = match qos {
             QoS::AtMostOnce => return Err(message),
-            QoS::AtLeastOnce => Awaiting::PubAck,
-            QoS::ExactlyOnce => Awaiting::PubRec,
+            QoS::AtLeastOnce => Awaiting::Ack,
+            QoS::ExactlyOnce => Awaiting::Rec,
         };
         let Some(id) = self.table.vacant_id() else {
             return Err(message);
@@ -360,8 +362,8 @@ impl<M> Default for Outbound<M> {
 impl<M> Awaiting<M> {
     fn message(&self) -> Option<&M> {
         match self {
-            Self::PubAck(message) | Self::PubRec(message) => Some(message),
-            Self::PubComp => None,
+            Self::Ack(message) | Self::Rec(message) => Some(message),
+            Self::Comp => None,
         }
     }
 }
@@ -376,28 +378,19 @@ pub enum PubRec<M> {
 }
 
 /// Why an acknowledgement does not fit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum AckError {
     /// No message with this id is under way. An unknown PUBREC is answered by a PUBREL that says
     /// so (0x92, 5.0); an unknown PUBACK or PUBCOMP is ignored.
+    #[error("acknowledgement of a packet id that is not in use")]
     Unknown,
     /// PUBACK to a QoS 2 message, PUBREC or PUBCOMP to a QoS 1 message: a protocol error.
+    #[error("acknowledgement of the wrong kind for the message's QoS")]
     WrongQoS,
     /// PUBCOMP to a message whose PUBREC has not come: a protocol error.
+    #[error("PUBCOMP before PUBREC")]
     TooEarly,
 }
-
-impl fmt::Display for AckError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Unknown => "acknowledgement of a packet id that is not in use",
-            Self::WrongQoS => "acknowledgement of the wrong kind for the message's QoS",
-            Self::TooEarly => "PUBCOMP before PUBREC",
-        })
-    }
-}
-
-impl std::error::Error for AckError {}
 
 /// One packet of [`Outbound::poll_resend`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -452,13 +445,203 @@ pub struct Drained<M> {
 }
 
 /// A store that names a packet id twice: it is damaged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("packet id {0} is stored twice")]
 pub struct DuplicateId(pub PacketId);
 
-impl fmt::Display for DuplicateId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "packet id {} is stored twice", self.0)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use QoS::{AtLeastOnce, AtMostOnce, ExactlyOnce};
+
+    /// What is sent again until the window is full or nothing is left.
+    fn resent(outbound: &mut Outbound<char>) -> String {
+        let mut text = String::new();
+        while let Some(resend) = outbound.poll_resend() {
+            match resend {
+                Resend::Publish {
+                    dup: true, message, ..
+                } => text.push(*message),
+                Resend::Publish {
+                    dup: false,
+                    message,
+                    ..
+                } => text.extend(['+', *message]),
+                Resend::PubRel { .. } => text.push('.'),
+            }
+        }
+        text
+    }
+
+    // [MQTT-4.3.2-3] [MQTT-4.3.3-3] [MQTT-4.3.3-5] [MQTT311-4.3.2-1] [MQTT311-4.3.3-1]
+    #[test]
+    fn a_message_is_unfinished_until_its_last_acknowledgement() {
+        let mut outbound = Outbound::new();
+        let a = outbound.begin(AtLeastOnce, 'a').unwrap();
+        let b = outbound.begin(ExactlyOnce, 'b').unwrap();
+        assert_eq!(outbound.handle_puback(a), Ok('a'));
+        assert_eq!(outbound.inflight(), 1);
+        assert_eq!(
+            outbound.handle_pubrec(b, false),
+            Ok(PubRec::SendPubRel(Some('b')))
+        );
+        assert_eq!(outbound.inflight(), 1);
+        assert_eq!(outbound.handle_pubcomp(b), Ok(()));
+        assert_eq!(outbound.inflight(), 0);
+    }
+
+    // [MQTT-4.4.0-2] [MQTT-4.3.3-4]
+    #[test]
+    fn a_refusing_pubrec_ends_the_message_and_frees_the_window() {
+        let mut outbound = Outbound::new();
+        outbound.set_receive_maximum(1);
+        let a = outbound.begin(ExactlyOnce, 'a').unwrap();
+        assert_eq!(outbound.handle_pubrec(a, true), Ok(PubRec::Ended('a')));
+        assert_eq!(outbound.handle_pubrec(a, false), Err(AckError::Unknown));
+        assert!(outbound.begin(ExactlyOnce, 'b').is_ok());
+        outbound.handle_disconnected();
+        assert_eq!(resent(&mut outbound), "b");
+    }
+
+    #[test]
+    fn a_repeated_pubrec_is_answered_again() {
+        let mut outbound = Outbound::new();
+        let a = outbound.begin(ExactlyOnce, 'a').unwrap();
+        assert_eq!(
+            outbound.handle_pubrec(a, false),
+            Ok(PubRec::SendPubRel(Some('a')))
+        );
+        assert_eq!(
+            outbound.handle_pubrec(a, false),
+            Ok(PubRec::SendPubRel(None))
+        );
+        assert_eq!(
+            outbound.handle_pubrec(a, true),
+            Ok(PubRec::SendPubRel(None))
+        );
+    }
+
+    #[test]
+    fn acknowledgements_of_the_wrong_kind_are_told_apart_and_change_nothing() {
+        let mut outbound = Outbound::new();
+        let one = outbound.begin(AtLeastOnce, 'a').unwrap();
+        let two = outbound.begin(ExactlyOnce, 'b').unwrap();
+        assert_eq!(outbound.handle_pubrec(one, false), Err(AckError::WrongQoS));
+        assert_eq!(outbound.handle_pubcomp(one), Err(AckError::WrongQoS));
+        assert_eq!(outbound.handle_puback(two), Err(AckError::WrongQoS));
+        assert_eq!(outbound.handle_pubcomp(two), Err(AckError::TooEarly));
+        assert_eq!(
+            outbound.handle_puback(PacketId::new(99).unwrap()),
+            Err(AckError::Unknown)
+        );
+        assert_eq!(outbound.inflight(), 2);
+    }
+
+    // [MQTT-3.3.4-9] [MQTT-3.3.4-10] [MQTT-4.9.0-2]
+    #[test]
+    fn the_window_gives_back_what_it_cannot_take() {
+        let mut outbound = Outbound::new();
+        outbound.set_receive_maximum(1);
+        assert_eq!(outbound.begin(AtMostOnce, 'z'), Err('z'));
+        let a = outbound.begin(ExactlyOnce, 'a').unwrap();
+        assert_eq!(outbound.begin(AtLeastOnce, 'b'), Err('b'));
+        assert!(outbound.handle_pubrec(a, false).is_ok());
+        assert_eq!(
+            outbound.begin(AtLeastOnce, 'b'),
+            Err('b'),
+            "PUBREC frees no slot"
+        );
+        assert_eq!(outbound.handle_pubcomp(a), Ok(()));
+        assert!(outbound.begin(AtLeastOnce, 'b').is_ok());
+    }
+
+    // [MQTT-4.4.0-1] [MQTT-4.6.0-1] [MQTT-4.6.0-4] [MQTT-4.3.3-6] [MQTT-3.3.1-1] [MQTT311-3.3.1-1]
+    #[test]
+    fn a_reconnect_sends_the_unfinished_again_in_order_and_before_the_new() {
+        let mut outbound = Outbound::new();
+        let ids: Vec<_> = "abcd"
+            .chars()
+            .map(|m| outbound.begin(ExactlyOnce, m).unwrap())
+            .collect();
+        assert!(outbound.handle_pubrec(ids[2], false).is_ok());
+        assert_eq!(
+            resent(&mut outbound),
+            "",
+            "nothing is sent again without a reconnect"
+        );
+        outbound.handle_disconnected();
+        assert_eq!(outbound.begin(AtLeastOnce, 'e'), Err('e'));
+        assert_eq!(resent(&mut outbound), "ab.d");
+        assert!(outbound.begin(AtLeastOnce, 'e').is_ok());
+    }
+
+    // [MQTT-3.3.4-9]
+    #[test]
+    fn a_smaller_window_sends_the_rest_as_acknowledgements_come() {
+        let mut outbound = Outbound::new();
+        let ids: Vec<_> = "abc"
+            .chars()
+            .map(|m| outbound.begin(AtLeastOnce, m).unwrap())
+            .collect();
+        outbound.handle_disconnected();
+        outbound.set_receive_maximum(1);
+        assert_eq!(resent(&mut outbound), "a");
+        assert!(outbound.handle_puback(ids[0]).is_ok());
+        assert_eq!(resent(&mut outbound), "b");
+        assert!(outbound.resending());
+        // A connection that breaks on the way begins again with the oldest.
+        outbound.handle_disconnected();
+        outbound.set_receive_maximum(9);
+        assert_eq!(resent(&mut outbound), "bc");
+        assert!(!outbound.resending());
+    }
+
+    // [MQTT-3.3.1-1] [MQTT-4.3.3-2]
+    #[test]
+    fn what_has_never_left_is_sent_without_dup() {
+        let mut outbound = Outbound::new();
+        let a = outbound.begin_unsent(ExactlyOnce, 'a').unwrap();
+        let b = outbound.begin_unsent(ExactlyOnce, 'b').unwrap();
+        assert_eq!(outbound.handle_pubrec(a, false), Err(AckError::Unknown));
+        assert_eq!(outbound.mark_sent(a), Some(&'a'));
+        assert_eq!(outbound.mark_sent(a), None);
+        outbound.handle_disconnected();
+        assert_eq!(outbound.mark_sent(b), None, "its connection is gone");
+        assert_eq!(resent(&mut outbound), "a+b");
+        assert_eq!(outbound.mark_sent(b), None, "it was sent");
+    }
+
+    // [MQTT-4.8.2-5]
+    #[test]
+    fn what_is_drained_says_whether_the_other_side_may_have_it() {
+        let mut outbound = Outbound::new();
+        assert!(outbound.begin(AtLeastOnce, 'a').is_ok());
+        let b = outbound.begin(ExactlyOnce, 'b').unwrap();
+        assert!(outbound.handle_pubrec(b, false).is_ok());
+        assert!(outbound.begin_unsent(ExactlyOnce, 'c').is_ok());
+        let drained: Vec<_> = outbound
+            .drain()
+            .map(|d| (d.qos, d.sent, d.message))
+            .collect();
+        assert_eq!(
+            drained,
+            [(AtLeastOnce, true, 'a'), (ExactlyOnce, false, 'c')]
+        );
+        assert_eq!(outbound.inflight(), 0);
+    }
+
+    #[test]
+    fn a_store_that_names_an_id_twice_is_refused() {
+        let id = PacketId::FIRST;
+        let entries = [
+            Entry::PubRel { id },
+            Entry::Publish {
+                id,
+                qos: AtLeastOnce,
+                message: 'a',
+            },
+        ];
+        assert_eq!(Outbound::restore(entries).err(), Some(DuplicateId(id)));
     }
 }
-
-impl std::error::Error for DuplicateId {}

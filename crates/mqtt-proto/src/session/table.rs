@@ -9,7 +9,7 @@
 //!
 //! Ids are given out in sequence. One whose slot is taken by an old entry is passed over, so a look-up is
 //! one index and one comparison however long an entry stays, an id in flight is never given out again
-//! `[MQTT-2.2.1-3]`, and an id that was just freed is not reused at once, which makes a client that
+//! `[MQTT-2.2.1-4]` `[MQTT311-2.3.1-4]`, and an id that was just freed is not reused at once, which makes a client that
 //! acknowledges twice harmless. At least half of the slots are free, hence passing over costs at most
 //! one step per entry begun, taken over a round of the table.
 //!
@@ -218,5 +218,130 @@ impl<V> Table<V> {
 
     fn linked_mut(&mut self, id: PacketId) -> Option<&mut Linked<V>> {
         self.slot_mut(id)?.as_mut().filter(|linked| linked.id == id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn ids<V>(table: &Table<V>) -> Vec<u16> {
+        table.iter().map(|(id, _)| id.get()).collect()
+    }
+
+    fn push<V>(table: &mut Table<V>, value: V) -> PacketId {
+        let id = table.vacant_id().unwrap();
+        table.push(id, value);
+        id
+    }
+
+    #[test]
+    fn ids_follow_each_other_and_wrap_past_zero() {
+        let mut table = Table::new();
+        for round in 0..2 {
+            for number in 1..=u16::MAX {
+                let id = push(&mut table, round);
+                assert_eq!(id.get(), number);
+                assert_eq!(table.remove(id), Some(round));
+            }
+        }
+    }
+
+    // [MQTT-2.2.1-4] [MQTT-4.3.2-1] [MQTT-4.3.3-1]
+    #[test]
+    fn an_id_that_is_never_answered_is_never_given_out_again() {
+        let mut table = Table::new();
+        let stuck = [
+            push(&mut table, 0),
+            push(&mut table, 0),
+            push(&mut table, 0),
+        ];
+        for value in 1..=210_000 {
+            let id = push(&mut table, value);
+            assert!(!stuck.contains(&id));
+            assert_eq!(table.remove(id), Some(value));
+        }
+        assert_eq!(ids(&table), [1, 2, 3]);
+        assert_eq!(
+            table.slots.len(),
+            MIN_SLOTS,
+            "the distance between ids costs no memory"
+        );
+    }
+
+    #[test]
+    fn a_full_table_gives_no_id_until_one_is_free() {
+        let mut table = Table::new();
+        for _ in 0..MAX_ENTRIES {
+            push(&mut table, ());
+        }
+        assert_eq!(table.vacant_id(), None);
+        assert_eq!(table.slots.len(), MAX_SLOTS);
+        assert!(table.remove(PacketId::FIRST).is_some());
+        let id = push(&mut table, ());
+        assert_eq!(usize::from(id.get()), MAX_ENTRIES + 1);
+    }
+
+    #[test]
+    fn memory_of_a_burst_is_given_back_after_a_smaller_one() {
+        let mut table = Table::new();
+        let burst = |table: &mut Table<()>, count| {
+            let ids: Vec<_> = (0..count).map(|_| push(table, ())).collect();
+            assert!(ids.into_iter().all(|id| table.remove(id).is_some()));
+            table.slots.len()
+        };
+        let slots = burst(&mut table, 1_000);
+        assert!(slots >= 2_000);
+        assert_eq!(
+            burst(&mut table, 1_000),
+            slots,
+            "the same again needs the same memory"
+        );
+        assert_eq!(burst(&mut table, 1), MIN_SLOTS);
+        table.shrink_idle();
+        assert_eq!(table.slots.capacity(), 0);
+    }
+
+    #[test]
+    fn entries_of_an_earlier_life_keep_ids_and_order() {
+        let mut table = Table::new();
+        for number in [9, 1, 17, 65_535] {
+            assert!(table.push_with_id(PacketId::new(number).unwrap(), number));
+        }
+        assert!(!table.push_with_id(PacketId::FIRST, 0));
+        assert_eq!(ids(&table), [9, 1, 17, 65_535]);
+        assert_eq!(push(&mut table, 0).get(), 2, "1 is in use");
+    }
+
+    proptest! {
+        /// The twin is a list: what was pushed, in that order, without what was removed.
+        #[test]
+        fn a_table_is_a_list_with_fast_look_up(
+            steps in prop::collection::vec((any::<bool>(), any::<prop::sample::Index>()), 0..400),
+        ) {
+            let mut table = Table::new();
+            let mut twin: Vec<(PacketId, usize)> = Vec::new();
+            for (step, (grow, which)) in steps.into_iter().enumerate() {
+                if grow || twin.is_empty() {
+                    let id = push(&mut table, step);
+                    prop_assert!(twin.iter().all(|&(used, _)| used != id));
+                    twin.push((id, step));
+                } else {
+                    let (id, value) = twin.remove(which.index(twin.len()));
+                    prop_assert_eq!(table.remove(id), Some(value));
+                    prop_assert_eq!(table.remove(id), None);
+                    prop_assert_eq!(table.get(id), None);
+                }
+                prop_assert_eq!(table.len(), twin.len());
+                prop_assert_eq!(table.oldest(), twin.first().map(|&(id, _)| id));
+                prop_assert!(table.iter().eq(twin.iter().map(|(id, value)| (*id, value))));
+                for pair in twin.windows(2) {
+                    prop_assert_eq!(table.newer(pair[0].0), Some(pair[1].0));
+                    prop_assert_eq!(table.get(pair[0].0), Some(&pair[0].1));
+                }
+            }
+        }
     }
 }
