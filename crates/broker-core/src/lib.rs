@@ -1,1 +1,59 @@
-//! One shard of the Unbroken broker as a value: inputs in, outputs out. No I/O, no clock.
+//! One shard of the broker as a value: inputs in, outputs out.
+//!
+//! [`Shard`] is the only mutable type. A driver gives it bytes, mail from other shards, answers to its
+//! requests and the time; it answers with bytes to write, mail to send, and requests. Nothing here
+//! opens a socket, reads a clock, starts a thread or takes a lock, so that the simulator runs exactly
+//! the code that production runs.
+//!
+//! Reading order: [`input`], [`output`], [`shard`], then `admission` (CONNECT), `publish` (the hot
+//! path), `delivery` (a message to one session), `subscribe`, `barrier`, `will`.
+//!
+//! Invariants:
+//! - A session lives on the shard its client id hashes to; so does its connection, once admitted.
+//! - Mail between two shards arrives in the order it was sent, and none is lost.
+//! - Nothing that is not delivered goes unnamed: every such message has a [`DropReason`].
+//!
+//! Deliberately absent: authentication (asked of the driver), disk (asked of the driver through
+//! [`Output::Store`]), TLS and WebSocket (byte transforms in the driver).
+
+#![forbid(unsafe_code)]
+
+mod access;
+mod admission;
+mod barrier;
+mod clients;
+mod connection;
+mod frames;
+mod ids;
+pub mod input;
+mod interest;
+mod limits;
+mod mail;
+mod message;
+pub mod output;
+mod placement;
+mod post;
+mod publish;
+mod retain;
+mod retained;
+mod session;
+mod settings;
+pub mod shard;
+mod share;
+mod shared;
+mod stats;
+mod subscribe;
+mod subscriptions;
+mod sys;
+mod timers;
+mod will;
+
+pub use ids::{ConnectionId, GroupId, SessionId, ShardId};
+pub use input::{Admission, CloseCause, Input, Peer};
+pub use limits::{Limits, LimitsError};
+pub use mail::Mail;
+pub use message::Message;
+pub use output::{Credentials, Disconnection, DropReason, Event, Output, StoreId, StoreRequest};
+pub use settings::{Settings, ShardOptions, Totals};
+pub use shard::{Outputs, Shard};
+pub use stats::Stats;

@@ -1,0 +1,552 @@
+//! CONNECT: who comes in, with which session, on which terms; and how a client goes.
+//!
+//! ```text
+//! CONNECT -> checks -> belongs to this shard? -> driver decides (Authenticate) -> takeover -> session -> CONNACK
+//!               |               |                        |
+//!            CONNACK 0x8n     Move                   CONNACK 0x8n
+//! ```
+//!
+//! Invariants:
+//! - A client id has at most one connection and one session in the whole broker [MQTT-3.1.4-3]: it lives on the shard it hashes to.
+//! - What the client sends behind CONNECT is not looked at before CONNACK is written [MQTT-3.1.4-6].
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Instant;
+
+use unbroken_mqtt_proto::connection::{alias, keepalive};
+use unbroken_mqtt_proto::topic::TopicName;
+use unbroken_mqtt_proto::{
+    ConnAck, Connect, Frame, Packet, Properties, Property, PropertyBuf, ReasonCode, Version,
+    next_frame,
+};
+
+use crate::clients::Clients;
+use crate::ids::{ConnectionId, SessionId};
+use crate::input::Admission;
+use crate::output::{Credentials, Disconnection, DropReason, Event, Output};
+use crate::placement;
+use crate::publish::add;
+use crate::session::Session;
+use crate::shard::{Fault, Shard};
+use crate::timers::Timer;
+
+impl Shard {
+    /// Whether this CONNECT is for another shard; if so the connection is on its way there, with `rest`, which begins with it.
+    pub(crate) fn belongs_elsewhere(
+        &mut self,
+        id: ConnectionId,
+        frame: Frame<'_>,
+        rest: &[u8],
+    ) -> bool {
+        if self.options.shards == 1 {
+            return false;
+        }
+        let Some(connection) = self.clients.named(id) else {
+            return false;
+        };
+        if connection.session.is_some() {
+            return false; // a second CONNECT; its sender is about to be disconnected
+        }
+        let Ok(Packet::Connect(connect)) = Packet::decode(frame, Version::V5) else {
+            return false;
+        };
+        if connect.client_id.is_empty() {
+            return false; // an assigned id is chosen to belong here
+        }
+        let to = placement::of_client(connect.client_id, self.options.shards);
+        if to == self.options.id {
+            return false;
+        }
+        self.forget_connection(id);
+        self.clients.outputs.push_back(Output::Move {
+            connection: id,
+            to,
+            unread: rest.to_vec(),
+        });
+        true
+    }
+
+    pub(crate) fn handle_connect(
+        &mut self,
+        id: ConnectionId,
+        frame: Frame<'_>,
+        connect: Connect<'_>,
+    ) -> Result<(), Fault> {
+        let Some(connection) = self.clients.named(id) else {
+            return Ok(());
+        };
+        connection.version = connect.version;
+        if let Some(limit) = connect.properties.maximum_packet_size() {
+            connection.packet_bytes_max = limit;
+        }
+        connection.problem_information = connect.properties.request_problem_information();
+        connection.connect = Some(frame.bytes.into());
+        let (peer, counted) = (connection.peer.clone(), connection.counted);
+        if !counted {
+            let fault = Fault::new(
+                ReasonCode::QuotaExceeded,
+                "limits.connections_max is reached",
+            );
+            self.refuse(id, Some(Arc::from(connect.client_id)), fault);
+            return Ok(());
+        }
+        if let Err(fault) = check_connect(&connect, self.clients.limits.topic_bytes_max) {
+            let client_id = Some(Arc::from(connect.client_id));
+            self.refuse(id, client_id, fault);
+            return Ok(());
+        }
+        self.clients.outputs.push_back(Output::Authenticate {
+            connection: id,
+            credentials: Credentials {
+                client_id: connect.client_id.into(),
+                user_name: connect.user_name.map(Into::into),
+                password: connect.password.map(Into::into),
+                peer,
+            },
+        });
+        Ok(())
+    }
+
+    pub(crate) fn handle_admission(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        admission: Admission,
+    ) {
+        let Some(connection) = self.clients.named(id) else {
+            return;
+        };
+        let Some(bytes) = connection.connect.take() else {
+            return;
+        };
+        let version = connection.version;
+        let Ok(Some(frame)) = next_frame(&bytes, u32::MAX) else {
+            return;
+        };
+        let Ok(Packet::Connect(connect)) = Packet::decode(frame, version) else {
+            return;
+        };
+        match admission {
+            Admission::Granted { user } => {
+                connection.identity.user = user;
+                self.admit(now, id, &connect);
+                self.consume_unread(now, id);
+            }
+            Admission::Refused { reason } => {
+                let client_id = Some(Arc::from(connect.client_id));
+                self.refuse(
+                    id,
+                    client_id,
+                    Fault {
+                        reason,
+                        detail: Cow::Borrowed(reason.name()),
+                    },
+                );
+            }
+        }
+    }
+
+    fn admit(&mut self, now: Instant, id: ConnectionId, connect: &Connect<'_>) {
+        let client_id: Arc<str> = if connect.client_id.is_empty() {
+            self.assign_client_id().into()
+        } else {
+            connect.client_id.into()
+        };
+        let existing = self.clients.by_client_id.get(&client_id).copied();
+        if let Some(session) = existing {
+            self.take_over(now, session);
+        }
+        // A takeover may have ended the session.
+        let mut existing = self.clients.by_client_id.get(&client_id).copied();
+        if connect.clean_start
+            && let Some(session) = existing.take()
+        {
+            self.end_session(now, session, DropReason::SessionEnded); // [MQTT-3.1.2-4]
+        }
+        let present = existing.is_some(); // [MQTT-3.2.2-2] [MQTT-3.2.2-3]
+        let session_id = match existing {
+            Some(session) => session,
+            None => match self.new_session(&client_id) {
+                Some(session) => session,
+                None => {
+                    let fault =
+                        Fault::new(ReasonCode::QuotaExceeded, "limits.sessions_max is reached");
+                    return self.refuse(id, Some(client_id), fault);
+                }
+            },
+        };
+        let terms = self.agree(connect);
+        let will = self.will_of(now, connect);
+        let (receive_maximum, inflight_max) = (
+            self.clients.limits.receive_maximum,
+            self.clients.limits.inflight_max,
+        );
+        let aliases_in_max = self.clients.limits.topic_aliases_in_max;
+        let aliases_out_max = self.clients.limits.topic_aliases_out_max;
+        let v5 = connect.version == Version::V5;
+        if let Some(session) = self.clients.session_mut(session_id) {
+            session.connection = Some(id.index);
+            session.absence += 1; // timers of the absence that ends now are stale: its will is cancelled [MQTT-3.1.3-9]
+            session.expiry_s = terms.expiry_s;
+            session.will = will;
+            session
+                .inbound
+                .set_receive_maximum(if v5 { receive_maximum } else { u16::MAX });
+            let wanted = connect.properties.receive_maximum().unwrap_or(u16::MAX);
+            session
+                .outbound
+                .set_receive_maximum(wanted.min(inflight_max));
+        }
+        if let Some(connection) = self.clients.named(id) {
+            connection.phase = connection.phase.accept(false);
+            connection.session = Some(session_id);
+            connection.last_received = now;
+            connection.keep_alive = keepalive::limit(connect.keep_alive, terms.server_keep_alive);
+            if v5 {
+                connection.aliases_in = Some(Box::new(alias::Inbound::new(aliases_in_max)));
+                let wanted = connect
+                    .properties
+                    .topic_alias_maximum()
+                    .unwrap_or(0)
+                    .min(aliases_out_max);
+                connection.aliases_out =
+                    (wanted > 0).then(|| Box::new(alias::Outbound::new(wanted)));
+            }
+            if let Some(keep_alive) = connection.keep_alive {
+                self.timers.set(now + keep_alive, Timer::KeepAlive(id));
+            }
+        }
+        self.welcome(id, connect, &client_id, present, terms);
+        let stats = &mut self.clients.stats;
+        stats.connects_admitted += 1;
+        stats.clients_connected += 1;
+        stats.clients_disconnected = self.clients.sessions.len() as u64 - stats.clients_connected;
+        stats.clients_maximum = stats.clients_maximum.max(stats.clients_connected);
+        let address = self
+            .clients
+            .connection(id.index)
+            .and_then(|connection| connection.peer.address);
+        self.event(Event::Connected {
+            client_id,
+            address,
+            version: connect.version,
+            session_present: present,
+            keep_alive_s: connect.keep_alive,
+        });
+        self.tell_groups(session_id, true);
+        self.pump(now, session_id);
+    }
+
+    /// What the two sides agree on where CONNECT leaves it to the server.
+    fn agree(&self, connect: &Connect<'_>) -> Terms {
+        let wanted = match connect.version {
+            Version::V5 => connect.properties.session_expiry_interval().unwrap_or(0),
+            // 3.x knows only "ends with the connection" and "stays".
+            Version::V3_1 | Version::V3_1_1 if connect.clean_start => 0,
+            Version::V3_1 | Version::V3_1_1 => u32::MAX,
+        };
+        let server_keep_alive = self.options.settings.keep_alive_max_s.filter(|max| {
+            connect.version == Version::V5 && (connect.keep_alive == 0 || connect.keep_alive > *max)
+        });
+        Terms {
+            wanted_expiry_s: wanted,
+            expiry_s: wanted.min(self.clients.limits.session_expiry_max_s),
+            server_keep_alive,
+        }
+    }
+
+    fn welcome(
+        &mut self,
+        id: ConnectionId,
+        connect: &Connect<'_>,
+        client_id: &str,
+        session_present: bool,
+        terms: Terms,
+    ) {
+        let mut properties = PropertyBuf::new();
+        if connect.version == Version::V5 {
+            let limits = &self.clients.limits;
+            if terms.expiry_s != terms.wanted_expiry_s {
+                add(
+                    &mut properties,
+                    Property::SessionExpiryInterval(terms.expiry_s),
+                ); // [MQTT-3.1.2-23]
+            }
+            add(
+                &mut properties,
+                Property::ReceiveMaximum(limits.receive_maximum),
+            );
+            add(
+                &mut properties,
+                Property::MaximumPacketSize(limits.packet_bytes_max),
+            );
+            add(
+                &mut properties,
+                Property::TopicAliasMaximum(limits.topic_aliases_in_max),
+            );
+            if connect.client_id.is_empty() {
+                add(
+                    &mut properties,
+                    Property::AssignedClientIdentifier(client_id),
+                ); // [MQTT-3.2.2-16]
+            }
+            if let Some(seconds) = terms.server_keep_alive {
+                add(&mut properties, Property::ServerKeepAlive(seconds)); // [MQTT-3.2.2-21]
+            }
+            if connect.properties.request_response_information() {
+                add(
+                    &mut properties,
+                    Property::ResponseInformation(&response_prefix(client_id)),
+                ); // [MQTT-3.1.2-28]
+            }
+        }
+        let version_knows = connect.version.has_session_present();
+        let session_present = session_present && version_knows;
+        let full = ConnAck {
+            session_present,
+            reason: ReasonCode::Success,
+            properties: properties.as_properties(),
+        };
+        if !self.clients.send(id.index, &Packet::ConnAck(full)) {
+            // The client takes no packet that long: only what it must know can be left out, so say nothing more [MQTT-3.2.2-19].
+            let bare = ConnAck {
+                session_present,
+                reason: ReasonCode::Success,
+                properties: Properties::EMPTY,
+            };
+            self.clients.send(id.index, &Packet::ConnAck(bare));
+        }
+    }
+
+    /// An id that nobody has and that belongs to this shard, so that the connection stays where it is.
+    fn assign_client_id(&mut self) -> String {
+        loop {
+            let number = mix(self.options.seed ^ self.token());
+            let id = format!("auto-{number:016x}");
+            let here = placement::of_client(&id, self.options.shards) == self.options.id;
+            if here && !self.clients.by_client_id.contains_key(id.as_str()) {
+                return id;
+            }
+        }
+    }
+
+    fn new_session(&mut self, client_id: &Arc<str>) -> Option<SessionId> {
+        if !self
+            .options
+            .totals
+            .sessions
+            .try_add(1, self.clients.limits.sessions_max.into())
+        {
+            return None;
+        }
+        let key = self
+            .clients
+            .sessions
+            .insert(Session::new(Arc::clone(client_id)));
+        let id =
+            SessionId(u32::try_from(key).expect("sessions_max is a u32, and keys are below it"));
+        self.clients.by_client_id.insert(Arc::clone(client_id), id);
+        Some(id)
+    }
+
+    /// Disconnects whoever uses this session now [MQTT-3.1.4-3].
+    fn take_over(&mut self, now: Instant, session: SessionId) {
+        let connection = self
+            .clients
+            .session_mut(session)
+            .and_then(|session| session.connection);
+        if let Some(old) = connection
+            .and_then(|index| self.clients.connection(index))
+            .map(|connection| connection.id)
+        {
+            self.disconnect(
+                now,
+                old,
+                Fault::new(ReasonCode::SessionTakenOver, "the client connected again"),
+            );
+        }
+    }
+
+    /// Takes a connection off its session and forgets it; the session stays as long as its expiry says.
+    pub(crate) fn detach(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        why: Disconnection,
+        farewell: Vec<u8>,
+    ) {
+        let Some(connection) = self.forget_connection(id) else {
+            return;
+        };
+        let mut last_words = connection.output[connection.written..].to_vec();
+        last_words.extend_from_slice(&farewell);
+        self.clients.outputs.push_back(Output::Close {
+            connection: id,
+            last_words,
+        });
+        let Some(session_id) = connection.session else {
+            return;
+        };
+        self.clients.stats.clients_connected -= 1;
+        let Some(session) = self.clients.session_mut(session_id) else {
+            return;
+        };
+        session.connection = None;
+        session.absence += 1;
+        session.inbound.handle_disconnected();
+        session.outbound.handle_disconnected();
+        let (absence, expiry_s) = (session.absence, session.expiry_s);
+        let client_id = Arc::clone(&session.client_id);
+        self.event(Event::Disconnected { client_id, why });
+        self.tell_groups(session_id, false);
+        self.schedule_will(now, session_id);
+        if expiry_s == 0 {
+            self.end_session(now, session_id, DropReason::SessionEnded);
+        } else if expiry_s != u32::MAX {
+            let at = now + std::time::Duration::from_secs(expiry_s.into());
+            self.timers.set(
+                at,
+                Timer::SessionExpiry {
+                    session: session_id,
+                    absence,
+                },
+            );
+        }
+        self.clients.stats.clients_disconnected =
+            self.clients.sessions.len() as u64 - self.clients.stats.clients_connected;
+    }
+
+    pub(crate) fn expire_session(&mut self, now: Instant, id: SessionId, absence: u64) {
+        let absent = |session: &Session| session.absence == absence && session.connection.is_none();
+        if self.clients.sessions.get(id.index()).is_some_and(absent) {
+            self.clients.stats.sessions_expired += 1;
+            self.end_session(now, id, DropReason::SessionEnded);
+        }
+    }
+
+    /// Forgets a session that has no connection: its will is due, its subscriptions end, what waited in it is handed over or
+    /// named as dropped.
+    pub(crate) fn end_session(&mut self, now: Instant, id: SessionId, reason: DropReason) {
+        self.publish_will(now, id); // the session's end makes a delayed will due [MQTT-3.1.3-9]
+        self.unsubscribe_all(id);
+        let Some(mut session) = self.clients.sessions.try_remove(id.index()) else {
+            return;
+        };
+        debug_assert!(
+            session.connection.is_none(),
+            "a session ends after its connection"
+        );
+        self.clients.by_client_id.remove(&session.client_id);
+        self.options.totals.sessions.subtract(1);
+        self.clients.stats.messages_waiting_bytes = self
+            .clients
+            .stats
+            .messages_waiting_bytes
+            .saturating_sub(session.queue_bytes);
+        let client_id = Arc::clone(&session.client_id);
+        let mut undelivered = 0;
+        let waiting: Vec<_> = Clients::drain_session(&mut session).collect();
+        for (qos, sent, delivery) in waiting {
+            match delivery.group {
+                // A QoS 2 message that has left may have arrived: no other member may get it [MQTT-4.8.2-5].
+                Some(group) if qos != unbroken_mqtt_proto::QoS::ExactlyOnce || !sent => {
+                    self.hand_over(now, group, id, delivery);
+                }
+                _ => {
+                    undelivered += 1;
+                    self.clients.stats.dropped[reason as usize] += 1;
+                    self.clients.delivered(delivery);
+                }
+            }
+        }
+        self.clients.stats.clients_disconnected = (self.clients.sessions.len() as u64)
+            .saturating_sub(self.clients.stats.clients_connected);
+        self.event(Event::SessionEnded {
+            client_id,
+            undelivered,
+        });
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Terms {
+    wanted_expiry_s: u32,
+    expiry_s: u32,
+    server_keep_alive: Option<u16>,
+}
+
+/// What makes a well-formed CONNECT unacceptable whoever sends it.
+fn check_connect(connect: &Connect<'_>, topic_bytes_max: u16) -> Result<(), Fault> {
+    if connect.properties.authentication_method().is_some() {
+        // [MQTT-4.12.0-1]
+        return Err(Fault::new(
+            ReasonCode::BadAuthenticationMethod,
+            "no enhanced authentication method is known here",
+        ));
+    }
+    match connect.version {
+        Version::V3_1
+            if connect.client_id.is_empty()
+                || connect.client_id.chars().count() > CLIENT_ID_CHARS_MAX_3_1 =>
+        {
+            return Err(Fault::new(
+                ReasonCode::ClientIdentifierNotValid,
+                "a 3.1 client id has 1 to 23 characters",
+            ));
+        }
+        // [MQTT311-3.1.3-7] [MQTT311-3.1.3-8]
+        Version::V3_1_1 if connect.client_id.is_empty() && !connect.clean_start => {
+            return Err(Fault::new(
+                ReasonCode::ClientIdentifierNotValid,
+                "a client without an id cannot have a session that stays",
+            ));
+        }
+        _ => {}
+    }
+    if let Some(will) = &connect.will {
+        let valid = TopicName::parse(will.topic).is_ok()
+            && will.topic.len() <= usize::from(topic_bytes_max);
+        if !valid || will.topic.starts_with("$SYS/") {
+            return Err(Fault::new(
+                ReasonCode::TopicNameInvalid,
+                "the will's topic is not a topic name one may publish to",
+            ));
+        }
+        if let Some(topic) = will.properties.response_topic()
+            && TopicName::parse(topic).is_err()
+        {
+            return Err(Fault::new(
+                ReasonCode::ProtocolError,
+                "the will's response topic is not a topic name",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// A prefix for response topics that no other client is given; characters that mean something in a filter are replaced.
+fn response_prefix(client_id: &str) -> String {
+    let safe: String = client_id
+        .chars()
+        .map(|c| {
+            if matches!(c, '+' | '#' | '/' | '$') {
+                '_'
+            } else {
+                c
+            }
+        })
+        .collect();
+    format!("response/{safe}")
+}
+
+/// SplitMix64's output function: one-to-one, so that distinct inputs give distinct ids.
+fn mix(value: u64) -> u64 {
+    let mut z = value.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// The limit of MQTT 3.1, section 3.1.
+const CLIENT_ID_CHARS_MAX_3_1: usize = 23;

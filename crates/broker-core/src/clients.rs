@@ -1,0 +1,688 @@
+//! Sessions and connections of one shard, and the way a message takes to one of them.
+//!
+//! HOT: `deliver` runs once for each receiver of each message.
+//!
+//! ```text
+//! deliver(session, terms, item):
+//!   qos = min(published, granted)                                   [MQTT-3.8.4-8]
+//!   qos 0:  connected and room in its output? append : drop, named
+//!   qos 1+: connected, nothing queued before it, window open, room? take a packet id, append : queue
+//! ```
+//!
+//! - Bytes are appended to one buffer per connection; the driver writes each buffer once a turn. A buffer exists
+//!   only while something is pending and comes from a pool, so the steady state allocates nothing.
+//! - A [`Message`] is made only when somebody must remember it (QoS 1 and 2, another shard, retain): QoS 0 to receivers here goes
+//!   from the publisher's bytes to the receivers' buffers.
+//! - The window ([MQTT-3.3.4-9]) and the output limit hold back QoS 1 and 2 into the queue, never QoS 0 or acknowledgements
+//!   [MQTT-3.3.4-10].
+
+use std::collections::{HashMap, VecDeque};
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Instant;
+
+use foldhash::fast::FixedState;
+use slab::Slab;
+use unbroken_mqtt_proto::connection::alias;
+use unbroken_mqtt_proto::packet::publish;
+use unbroken_mqtt_proto::session::{Drained, Resend};
+use unbroken_mqtt_proto::{Ack, Packet, PacketId, QoS};
+
+use crate::connection::{Acknowledgement, Connection, Held, Until};
+use crate::frames::{Frames, Layout, OwnProperties};
+use crate::ids::{ConnectionId, GroupId, SessionId, ShardId};
+use crate::limits::{BUFFER_POOL_BYTES_MAX, BUFFER_POOL_MAX, Limits, RETAINED_RACE_TOPICS_MAX};
+use crate::message::{Message, MessagePool, Publication};
+use crate::output::{DropReason, Event, Output};
+use crate::session::{Delivery, Identifiers, Session};
+use crate::stats::Stats;
+
+pub(crate) struct Clients {
+    pub(crate) limits: Limits,
+    /// By the index of the [`ConnectionId`].
+    pub(crate) connections: Vec<Option<Box<Connection>>>,
+    pub(crate) sessions: Slab<Session>,
+    pub(crate) by_client_id: HashMap<Arc<str>, SessionId, FixedState>,
+    pub(crate) outputs: VecDeque<Output>,
+    pub(crate) stats: Stats,
+    pub(crate) pool: MessagePool,
+    dirty: Vec<ConnectionId>,
+    frames: Frames,
+    buffers: Vec<Vec<u8>>,
+}
+
+/// A message in delivery: where its bytes lie now, and the copy that is kept once somebody needs one.
+pub(crate) struct Item<'a> {
+    pub(crate) publication: Publication<'a>,
+    pub(crate) publisher: Option<&'a Arc<str>>,
+    message: Option<Arc<Message>>,
+}
+
+impl<'a> Item<'a> {
+    /// A message that lies in received bytes.
+    pub(crate) fn borrowed(publication: Publication<'a>, publisher: Option<&'a Arc<str>>) -> Self {
+        Self {
+            publication,
+            publisher,
+            message: None,
+        }
+    }
+
+    /// A message that is kept already.
+    pub(crate) fn kept(message: &'a Arc<Message>) -> Self {
+        Self {
+            publication: message.publication(),
+            publisher: message.publisher(),
+            message: Some(Arc::clone(message)),
+        }
+    }
+
+    /// The copy that is kept, made at the first call.
+    pub(crate) fn message(&mut self, pool: &mut MessagePool) -> Arc<Message> {
+        Arc::clone(
+            self.message
+                .get_or_insert_with(|| pool.message(&self.publication, self.publisher)),
+        )
+    }
+
+    /// Gives the copy back, if there is one.
+    pub(crate) fn finish(self, pool: &mut MessagePool) {
+        if let Some(message) = self.message {
+            pool.release(message);
+        }
+    }
+}
+
+/// What one session is to get of a message.
+#[derive(Clone, Copy)]
+pub(crate) struct Terms<'a> {
+    /// The highest QoS granted.
+    pub(crate) qos: QoS,
+    /// The retain flag to send.
+    pub(crate) retain: bool,
+    pub(crate) identifiers: &'a [NonZeroU32],
+    pub(crate) group: Option<(ShardId, GroupId)>,
+}
+
+impl Clients {
+    pub(crate) fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            connections: Vec::new(),
+            sessions: Slab::new(),
+            by_client_id: HashMap::with_hasher(FixedState::with_seed(0)),
+            outputs: VecDeque::new(),
+            stats: Stats::default(),
+            pool: MessagePool::default(),
+            dirty: Vec::new(),
+            frames: Frames::default(),
+            buffers: Vec::new(),
+        }
+    }
+
+    /// Begins the delivery of another message: what was encoded for the last one is forgotten.
+    pub(crate) fn begin_item(&mut self) {
+        self.frames.clear();
+    }
+
+    pub(crate) fn deliver(
+        &mut self,
+        now: Instant,
+        session_id: SessionId,
+        terms: Terms<'_>,
+        item: &mut Item<'_>,
+    ) {
+        let Some(session) = self.sessions.get_mut(session_id.index()) else {
+            return;
+        };
+        let qos = terms.qos.min(item.publication.qos); // [MQTT-3.8.4-8]
+        if !session.retained.is_empty() && !terms.retain {
+            note_overtaken(session, &item.publication);
+        }
+        let connection = session
+            .connection
+            .and_then(|index| self.connections[index as usize].as_deref_mut());
+        if qos == QoS::AtMostOnce {
+            let outcome = match connection {
+                None => Err(DropReason::NotConnected),
+                Some(connection)
+                    if connection.pending() >= self.limits.output_bytes_max as usize =>
+                {
+                    Err(DropReason::SlowReceiver)
+                }
+                Some(connection) => write_publish(
+                    &mut self.frames,
+                    &mut self.buffers,
+                    connection,
+                    Copy {
+                        publication: &item.publication,
+                        qos,
+                        retain: terms.retain,
+                        identifiers: terms.identifiers,
+                    },
+                    now,
+                ),
+            };
+            match outcome {
+                Ok(_) => self.sent(session_id, &item.publication),
+                Err(reason) => self.drop_message(now, session_id, &item.publication, reason),
+            }
+            return;
+        }
+        if let Some(connection) = connection
+            && session.queue.is_empty()
+            && session.outbound.window_open()
+            && connection.pending() < self.limits.output_bytes_max as usize
+        {
+            let start = match write_publish(
+                &mut self.frames,
+                &mut self.buffers,
+                connection,
+                Copy {
+                    publication: &item.publication,
+                    qos,
+                    retain: terms.retain,
+                    identifiers: terms.identifiers,
+                },
+                now,
+            ) {
+                Ok(start) => start,
+                Err(reason) => {
+                    return self.drop_message(now, session_id, &item.publication, reason);
+                }
+            };
+            let delivery = Delivery {
+                message: item.message(&mut self.pool),
+                retain: terms.retain,
+                identifiers: Identifiers::from_slice(terms.identifiers),
+                group: terms.group,
+            };
+            match session.outbound.begin(qos, delivery) {
+                Ok(packet_id) => patch(connection, start, packet_id),
+                Err(delivery) => {
+                    // Not reached while `window_open` tells the truth; the message is kept either way.
+                    connection.output.truncate(start);
+                    session.queue_bytes += item.publication.cost();
+                    session.queue.push_back((qos, delivery));
+                }
+            }
+            self.stats.messages_waiting += 1;
+            self.sent(session_id, &item.publication);
+            return;
+        }
+        self.enqueue(now, session_id, qos, terms, item);
+    }
+
+    /// Puts a message behind those that wait already.
+    fn enqueue(
+        &mut self,
+        now: Instant,
+        session_id: SessionId,
+        qos: QoS,
+        terms: Terms<'_>,
+        item: &mut Item<'_>,
+    ) {
+        let Some(session) = self.sessions.get_mut(session_id.index()) else {
+            return;
+        };
+        let cost = item.publication.cost();
+        let full = session.queue.len() >= self.limits.queue_messages_max as usize
+            || session.queue_bytes + cost > self.limits.queue_bytes_max
+                && !session.queue.is_empty();
+        if full {
+            return self.drop_message(now, session_id, &item.publication, DropReason::QueueFull);
+        }
+        session.queue_bytes += cost;
+        session.queue.push_back((
+            qos,
+            Delivery {
+                message: item.message(&mut self.pool),
+                retain: terms.retain,
+                identifiers: Identifiers::from_slice(terms.identifiers),
+                group: terms.group,
+            },
+        ));
+        self.stats.messages_waiting += 1;
+        self.stats.messages_waiting_bytes += cost;
+    }
+
+    /// Sends what may be sent now: first what an earlier connection left unanswered, then the queue.
+    /// Answers whether there is room for more.
+    pub(crate) fn pump(&mut self, now: Instant, session_id: SessionId) -> bool {
+        loop {
+            let Some(session) = self.sessions.get_mut(session_id.index()) else {
+                return false;
+            };
+            let Some(connection) = session
+                .connection
+                .and_then(|index| self.connections[index as usize].as_deref_mut())
+            else {
+                return false;
+            };
+            if connection.pending() >= self.limits.output_bytes_max as usize {
+                return false;
+            }
+            // In the original order, before anything new [MQTT-4.4.0-1] [MQTT-4.6.0-1].
+            match session.outbound.poll_resend() {
+                Some(Resend::Publish {
+                    id,
+                    qos,
+                    message,
+                    dup,
+                }) => {
+                    self.frames.clear();
+                    let publication = message.message.publication();
+                    let copy = Copy {
+                        publication: &publication,
+                        qos,
+                        retain: message.retain,
+                        identifiers: &message.identifiers,
+                    };
+                    let start =
+                        write_publish(&mut self.frames, &mut self.buffers, connection, copy, now);
+                    match start {
+                        Ok(start) => {
+                            patch(connection, start, id);
+                            if dup {
+                                connection.output[start] |= DUP; // [MQTT-3.3.1-1]
+                            }
+                            self.sent_bytes(session_id, 1);
+                        }
+                        Err(reason) => {
+                            // The client now takes smaller packets than before: as if it had been delivered [MQTT-3.1.2-25].
+                            let ended = session.outbound.forget(id);
+                            if let Some(delivery) = ended {
+                                self.drop_delivery(now, session_id, delivery, reason);
+                            }
+                        }
+                    }
+                    continue;
+                }
+                Some(Resend::PubRel { id }) => {
+                    self.send_to(session_id, &Packet::PubRel(Ack::success(id)));
+                    continue;
+                }
+                None => {}
+            }
+            if session.outbound.resending() || !session.outbound.window_open() {
+                return false;
+            }
+            let Some((qos, delivery)) = session.queue.pop_front() else {
+                return true;
+            };
+            let publication = delivery.message.publication();
+            session.queue_bytes = session.queue_bytes.saturating_sub(publication.cost());
+            self.stats.messages_waiting_bytes = self
+                .stats
+                .messages_waiting_bytes
+                .saturating_sub(publication.cost());
+            if publication.expired(now) {
+                self.drop_waiting(now, session_id, delivery, DropReason::Expired); // [MQTT-3.3.2-5]
+                continue;
+            }
+            self.frames.clear();
+            let copy = Copy {
+                publication: &publication,
+                qos,
+                retain: delivery.retain,
+                identifiers: &delivery.identifiers,
+            };
+            match write_publish(&mut self.frames, &mut self.buffers, connection, copy, now) {
+                Ok(start) => match session.outbound.begin(qos, delivery) {
+                    Ok(packet_id) => {
+                        patch(connection, start, packet_id);
+                        self.sent_bytes(session_id, 1);
+                    }
+                    Err(delivery) => {
+                        connection.output.truncate(start);
+                        session.queue.push_front((qos, delivery));
+                        return false;
+                    }
+                },
+                Err(reason) => self.drop_waiting(now, session_id, delivery, reason),
+            }
+        }
+    }
+
+    /// Appends a packet other than PUBLISH to the session's connection, if it has one.
+    pub(crate) fn send_to(&mut self, session_id: SessionId, packet: &Packet<'_>) {
+        if let Some(index) = self
+            .sessions
+            .get(session_id.index())
+            .and_then(|session| session.connection)
+        {
+            self.send(index, packet);
+        }
+    }
+
+    /// Appends a packet other than PUBLISH.
+    pub(crate) fn send(&mut self, index: u32, packet: &Packet<'_>) -> bool {
+        let Some(connection) = self.connections[index as usize].as_deref_mut() else {
+            return false;
+        };
+        take_buffer(connection, &mut self.buffers);
+        let fits = connection.append(packet);
+        if fits {
+            self.stats.packets_sent += 1;
+        }
+        if !connection.dirty {
+            connection.dirty = true;
+            self.dirty.push(connection.id);
+        }
+        fits
+    }
+
+    /// Sends an acknowledgement, or holds it until what it promises is true; later ones stand behind it.
+    pub(crate) fn acknowledge(
+        &mut self,
+        index: u32,
+        until: Until,
+        acknowledgement: Acknowledgement,
+    ) {
+        let Some(connection) = self.connections[index as usize].as_deref_mut() else {
+            return;
+        };
+        if until == Until::Now && connection.held.is_empty() {
+            self.release(index, acknowledgement);
+        } else {
+            connection.held.push_back(Held {
+                until,
+                acknowledgement,
+            });
+        }
+    }
+
+    /// Something came true: sends what stood only behind that.
+    pub(crate) fn release_held(&mut self, index: u32, came_true: impl Fn(Until) -> bool) {
+        let Some(connection) = self.connections[index as usize].as_deref_mut() else {
+            return;
+        };
+        for held in &mut connection.held {
+            if came_true(held.until) {
+                held.until = Until::Now;
+            }
+        }
+        while let Some(connection) = self.connections[index as usize].as_deref_mut()
+            && connection
+                .held
+                .front()
+                .is_some_and(|held| held.until == Until::Now)
+            && let Some(held) = connection.held.pop_front()
+        {
+            self.release(index, held.acknowledgement);
+        }
+    }
+
+    fn release(&mut self, index: u32, acknowledgement: Acknowledgement) {
+        let session = self
+            .connection(index)
+            .and_then(|connection| connection.session);
+        if let Some(session) = session.and_then(|id| self.sessions.get_mut(id.index())) {
+            match acknowledgement {
+                Acknowledgement::PubAck(id, _) => session.inbound.acknowledged(id),
+                Acknowledgement::PubRec(id, reason) if reason.is_error() => {
+                    session.inbound.acknowledged(id)
+                }
+                Acknowledgement::PubRec(..) => {}
+            }
+        }
+        self.send(index, &acknowledgement.packet());
+    }
+
+    pub(crate) fn connection(&self, index: u32) -> Option<&Connection> {
+        self.connections.get(index as usize)?.as_deref()
+    }
+
+    pub(crate) fn connection_mut(&mut self, index: u32) -> Option<&mut Connection> {
+        self.connections.get_mut(index as usize)?.as_deref_mut()
+    }
+
+    /// The connection of this name, if it is still that one.
+    pub(crate) fn named(&mut self, id: ConnectionId) -> Option<&mut Connection> {
+        self.connection_mut(id.index)
+            .filter(|connection| connection.id == id)
+    }
+
+    pub(crate) fn session_mut(&mut self, id: SessionId) -> Option<&mut Session> {
+        self.sessions.get_mut(id.index())
+    }
+
+    pub(crate) fn take_dirty(&mut self, into: &mut Vec<ConnectionId>) {
+        for id in self.dirty.drain(..) {
+            if let Some(connection) = self.connections[id.index as usize].as_deref_mut()
+                && connection.id == id
+            {
+                connection.dirty = false;
+                into.push(id);
+            }
+        }
+    }
+
+    /// Notes that the driver has written so much; answers whose connection it was if all of it has gone or at least half the limit
+    /// is free again, which is when its session may send more.
+    pub(crate) fn wrote(&mut self, id: ConnectionId, bytes: usize) -> Option<SessionId> {
+        let half = self.limits.output_bytes_max as usize / 2;
+        let connection = self
+            .connections
+            .get_mut(id.index as usize)?
+            .as_deref_mut()
+            .filter(|c| c.id == id)?;
+        let before = connection.pending();
+        debug_assert!(bytes <= before, "more was written than was pending");
+        connection.written = connection.output.len().min(connection.written + bytes);
+        let after = connection.pending();
+        if after == 0 {
+            let mut buffer = std::mem::take(&mut connection.output);
+            connection.written = 0;
+            if buffer.capacity() <= BUFFER_POOL_BYTES_MAX && self.buffers.len() < BUFFER_POOL_MAX {
+                buffer.clear();
+                self.buffers.push(buffer);
+            }
+        } else if connection.written >= half.max(BUFFER_POOL_BYTES_MAX) {
+            connection.output.drain(..connection.written);
+            connection.written = 0;
+        }
+        self.stats.bytes_sent += bytes as u64;
+        (after == 0 || before > half && after <= half)
+            .then_some(connection.session)
+            .flatten()
+    }
+
+    /// Gives back a message that its receiver has acknowledged.
+    pub(crate) fn delivered(&mut self, delivery: Delivery) {
+        self.stats.messages_waiting = self.stats.messages_waiting.saturating_sub(1);
+        self.pool.release(delivery.message);
+    }
+
+    /// Counts and tells a message that this session does not get.
+    pub(crate) fn drop_message(
+        &mut self,
+        now: Instant,
+        session_id: SessionId,
+        publication: &Publication<'_>,
+        reason: DropReason,
+    ) {
+        self.stats.dropped[reason as usize] += 1;
+        if let Some(session) = self.sessions.get_mut(session_id.index())
+            && let Some(count) = session.tally_drop(now, reason)
+        {
+            self.outputs.push_back(Output::Event(Event::Dropped {
+                client_id: Arc::clone(&session.client_id),
+                topic: publication.topic.into(),
+                reason,
+                count,
+            }));
+        }
+    }
+
+    /// The same for one that was waiting.
+    pub(crate) fn drop_waiting(
+        &mut self,
+        now: Instant,
+        session_id: SessionId,
+        delivery: Delivery,
+        reason: DropReason,
+    ) {
+        self.drop_message(now, session_id, &delivery.message.publication(), reason);
+        self.delivered(delivery);
+    }
+
+    fn drop_delivery(
+        &mut self,
+        now: Instant,
+        session_id: SessionId,
+        delivery: Delivery,
+        reason: DropReason,
+    ) {
+        self.drop_waiting(now, session_id, delivery, reason);
+    }
+
+    fn sent(&mut self, session_id: SessionId, publication: &Publication<'_>) {
+        self.stats.publish_bytes_sent += publication.payload.len() as u64;
+        self.sent_bytes(session_id, 1);
+    }
+
+    fn sent_bytes(&mut self, session_id: SessionId, publishes: u64) {
+        self.stats.publishes_sent += publishes;
+        self.stats.packets_sent += publishes;
+        if let Some(index) = self
+            .sessions
+            .get(session_id.index())
+            .and_then(|session| session.connection)
+            && let Some(connection) = self.connections[index as usize].as_deref_mut()
+            && !connection.dirty
+        {
+            connection.dirty = true;
+            self.dirty.push(connection.id);
+        }
+    }
+
+    /// Takes everything that still waits in a session that has ended.
+    pub(crate) fn drain_session(
+        session: &mut Session,
+    ) -> impl Iterator<Item = (QoS, bool, Delivery)> + '_ {
+        let Session {
+            outbound, queue, ..
+        } = session;
+        let inflight = outbound
+            .drain()
+            .map(|Drained { qos, sent, message }| (qos, sent, message));
+        inflight.chain(
+            queue
+                .drain(..)
+                .map(|(qos, delivery)| (qos, false, delivery)),
+        )
+    }
+}
+
+impl std::fmt::Debug for Clients {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Clients")
+            .field("sessions", &self.sessions.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// One receiver's copy.
+#[derive(Clone, Copy)]
+struct Copy<'a> {
+    publication: &'a Publication<'a>,
+    qos: QoS,
+    retain: bool,
+    identifiers: &'a [NonZeroU32],
+}
+
+/// Appends the PUBLISH, with a placeholder for the packet id; answers where it begins.
+fn write_publish(
+    frames: &mut Frames,
+    buffers: &mut Vec<Vec<u8>>,
+    connection: &mut Connection,
+    copy: Copy<'_>,
+    now: Instant,
+) -> Result<usize, DropReason> {
+    let Copy {
+        publication,
+        qos,
+        retain,
+        identifiers,
+    } = copy;
+    take_buffer(connection, buffers);
+    let layout = Layout {
+        version: connection.version,
+        qos,
+        retain,
+    };
+    let packet_id = (qos > QoS::AtMostOnce).then_some(PacketId::FIRST);
+    let start = connection.output.len();
+    let limit = connection.packet_bytes_max as usize;
+    let identifiers = if layout.version.has_properties() {
+        identifiers
+    } else {
+        &[]
+    };
+    if identifiers.is_empty() && connection.aliases_out.is_none() {
+        let length = frames.encoded_len(publication, layout, now);
+        if length == 0 || length > limit {
+            return Err(DropReason::TooLargeForReceiver); // [MQTT-3.1.2-24]
+        }
+        frames.append(publication, layout, packet_id, now, &mut connection.output);
+        return Ok(start);
+    }
+    // An alias is used only where the packet fits even with the whole topic: a packet that is not sent must not have set one.
+    let roomy = publication.cost() + 32 + 5 * identifiers.len() as u64 <= limit as u64;
+    let choice = match connection.aliases_out.as_deref_mut() {
+        Some(aliases) if roomy => aliases.assign(publication.topic),
+        _ => alias::Naming::Full,
+    };
+    let (topic, alias) = match choice {
+        alias::Naming::First(alias) => (publication.topic, Some(alias)),
+        alias::Naming::Known(alias) => ("", Some(alias)),
+        alias::Naming::Full => (publication.topic, None),
+    };
+    let own = OwnProperties { alias, identifiers };
+    frames.append_own(
+        publication,
+        layout,
+        false,
+        packet_id,
+        topic,
+        own,
+        now,
+        &mut connection.output,
+    );
+    let length = connection.output.len() - start;
+    if length == 0 || length > limit {
+        connection.output.truncate(start);
+        return Err(DropReason::TooLargeForReceiver); // [MQTT-3.1.2-24]
+    }
+    Ok(start)
+}
+
+/// Writes the packet id over the placeholder of the PUBLISH that begins at `start` and ends the output.
+fn patch(connection: &mut Connection, start: usize, packet_id: PacketId) {
+    let frame = &mut connection.output[start..];
+    let patched = publish::packet_id_offset(frame)
+        .is_some_and(|at| publish::patch_packet_id(frame, at, packet_id));
+    debug_assert!(patched, "a PUBLISH with QoS 1 or 2 has a packet id");
+}
+
+fn take_buffer(connection: &mut Connection, buffers: &mut Vec<Vec<u8>>) {
+    if connection.output.capacity() == 0 {
+        connection.output = buffers.pop().unwrap_or_default();
+    }
+}
+
+#[cold]
+fn note_overtaken(session: &mut Session, publication: &Publication<'_>) {
+    for scan in &mut session.retained {
+        if let Some(stamp) = scan.overtaken.get_mut(publication.topic) {
+            *stamp = publication.stamp.max(*stamp);
+        } else if scan.overtaken.len() < RETAINED_RACE_TOPICS_MAX {
+            scan.overtaken
+                .insert(publication.topic.into(), publication.stamp);
+        }
+    }
+}
+
+/// The DUP flag in the first byte of a PUBLISH.
+const DUP: u8 = 0b1000;

@@ -1,0 +1,146 @@
+//! One connection of the shard: what is known of the client as long as it stays connected.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use unbroken_mqtt_proto::connection::{alias, server::Phase};
+use unbroken_mqtt_proto::{Ack, Packet, PacketId, ReasonCode, Version};
+
+use crate::access::Identity;
+use crate::ids::{ConnectionId, SessionId};
+use crate::input::Peer;
+use crate::output::StoreId;
+
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) id: ConnectionId,
+    pub(crate) peer: Peer,
+    pub(crate) phase: Phase,
+    /// Set by CONNECT; before it, 5.0's rules hold.
+    pub(crate) version: Version,
+    /// Counted among the broker's connections; one that is not is refused at its CONNECT.
+    pub(crate) counted: bool,
+    /// The CONNECT while the driver decides about it; nothing behind it is looked at until then.
+    pub(crate) connect: Option<Box<[u8]>>,
+    /// Set while a session is attached.
+    pub(crate) session: Option<SessionId>,
+    pub(crate) identity: Identity,
+    /// Bytes received and not yet used: an incomplete packet, or everything behind CONNECT while the client is being
+    /// authenticated. Empty, without capacity, for an idle connection.
+    pub(crate) unread: Vec<u8>,
+    /// Encoded packets that the driver has not yet written. `written` of them, from the front, are gone. Without capacity when
+    /// nothing is pending.
+    pub(crate) output: Vec<u8>,
+    /// `0 <= written <= output.len()`.
+    pub(crate) written: usize,
+    /// In the shard's list of connections with output.
+    pub(crate) dirty: bool,
+    /// One and a half times the keep alive in force [MQTT-3.1.2-22].
+    pub(crate) keep_alive: Option<Duration>,
+    pub(crate) last_received: Instant,
+    /// The client's Maximum Packet Size [MQTT-3.1.2-24].
+    pub(crate) packet_bytes_max: u32,
+    /// The client's Request Problem Information [MQTT-3.1.2-29].
+    pub(crate) problem_information: bool,
+    /// Boxed and absent until used: most connections never see an alias.
+    pub(crate) aliases_in: Option<Box<alias::Inbound>>,
+    pub(crate) aliases_out: Option<Box<alias::Outbound>>,
+    /// Acknowledgements that must not leave yet, in the order they must leave [MQTT-4.6.0-2] [MQTT-4.6.0-3].
+    pub(crate) held: VecDeque<Held>,
+}
+
+/// An acknowledgement that waits for something.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) until: Until,
+    pub(crate) acknowledgement: Acknowledgement,
+}
+
+/// What an acknowledgement waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Until {
+    /// Nothing of its own; it stands behind others.
+    Now,
+    /// The message is on disk.
+    Stored(StoreId),
+    /// The shard that keeps the topic's retained message has it.
+    Retained(u64),
+}
+
+/// What the publisher of a QoS 1 or 2 message is told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Acknowledgement {
+    PubAck(PacketId, ReasonCode),
+    PubRec(PacketId, ReasonCode),
+}
+
+impl Acknowledgement {
+    pub(crate) fn packet(self) -> Packet<'static> {
+        match self {
+            Self::PubAck(id, reason) => Packet::PubAck(Ack::new(id, reason)),
+            Self::PubRec(id, reason) => Packet::PubRec(Ack::new(id, reason)),
+        }
+    }
+}
+
+impl Connection {
+    pub(crate) fn new(id: ConnectionId, peer: Peer, now: Instant) -> Self {
+        Self {
+            id,
+            peer,
+            phase: Phase::AwaitConnect,
+            version: Version::V5,
+            counted: false,
+            connect: None,
+            session: None,
+            identity: Identity::default(),
+            unread: Vec::new(),
+            output: Vec::new(),
+            written: 0,
+            dirty: false,
+            keep_alive: None,
+            last_received: now,
+            packet_bytes_max: u32::MAX,
+            problem_information: true,
+            aliases_in: None,
+            aliases_out: None,
+            held: VecDeque::new(),
+        }
+    }
+
+    /// Bytes waiting for the socket.
+    pub(crate) fn pending(&self) -> usize {
+        self.output.len() - self.written
+    }
+
+    /// Appends a packet that is not a PUBLISH. Answers whether it fitted the client's Maximum Packet Size; one that does not is
+    /// not sent [MQTT-3.1.2-24].
+    pub(crate) fn append(&mut self, packet: &Packet<'_>) -> bool {
+        let start = self.output.len();
+        let encoded = packet.encode(self.version, &mut self.output);
+        debug_assert!(encoded.is_ok(), "{packet:?}: {encoded:?}");
+        let fits = encoded.is_ok() && self.output.len() - start <= self.packet_bytes_max as usize;
+        if !fits {
+            self.output.truncate(start);
+        }
+        fits
+    }
+}
+
+/// The name of the client in events: shared, so that an event costs no copy.
+pub(crate) fn anonymous() -> Arc<str> {
+    Arc::from("")
+}
+
+/// A SUBACK that waits until the subscription is in force on every shard.
+#[derive(Debug)]
+pub(crate) struct PendingSubAck {
+    pub(crate) connection: ConnectionId,
+    pub(crate) packet_id: PacketId,
+    pub(crate) codes: Vec<u8>,
+    /// Every shard has applied what this one announced up to here.
+    pub(crate) barrier: u64,
+    /// Joins of groups on other shards that have not been answered.
+    pub(crate) joins: Vec<u64>,
+}

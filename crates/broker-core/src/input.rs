@@ -1,0 +1,92 @@
+//! What a shard is told. A closed enum: this and [`crate::output`] are the whole contract.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use unbroken_mqtt_proto::ReasonCode;
+
+use crate::ids::{ConnectionId, ShardId};
+use crate::mail::Mail;
+use crate::output::StoreId;
+
+/// One thing that happened.
+#[derive(Debug)]
+pub enum Input<'a> {
+    /// A connection was accepted, or has moved here from another shard. It is empty: what the other
+    /// shard had not used follows as [`Input::Received`].
+    Opened {
+        /// Its name from now on.
+        connection: ConnectionId,
+        /// Who is on the other side.
+        peer: Peer,
+    },
+    /// Bytes came, after TLS or WebSocket were taken off. The shard keeps what is incomplete.
+    Received {
+        /// From whom.
+        connection: ConnectionId,
+        /// At least one byte.
+        bytes: &'a [u8],
+    },
+    /// The connection ended without the shard having asked for it.
+    Closed {
+        /// Which one.
+        connection: ConnectionId,
+        /// How.
+        cause: CloseCause,
+    },
+    /// The answer to [`crate::Output::Authenticate`].
+    Authenticated {
+        /// Whose answer. Ignored if that connection has gone.
+        connection: ConnectionId,
+        /// The answer.
+        admission: Admission,
+    },
+    /// The answer to [`crate::Output::Store`]: this request and all before it are on disk.
+    Stored(StoreId),
+    /// Mail from another shard, in the order it was sent.
+    Mail {
+        /// The sender.
+        from: ShardId,
+        /// What it says.
+        mail: Mail,
+    },
+    /// The time that [`crate::Shard::next_timeout`] asked for has come.
+    Timeout,
+    /// New limits, after the configuration was read again.
+    Reconfigured(Box<crate::Limits>),
+    /// The broker is stopping: say so to every client and close.
+    Drain,
+}
+
+/// The other side of a connection, as the listener saw it.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// Address and port; `None` where the transport has none (tests, simulator).
+    pub address: Option<SocketAddr>,
+    /// Position of the listener in the configuration. The driver decides by it who may come in.
+    pub listener: u16,
+}
+
+/// How a connection ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CloseCause {
+    /// The peer closed it.
+    Peer,
+    /// The transport failed: reset, timed out.
+    Transport(std::io::ErrorKind),
+}
+
+/// Whether a client may come in.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Admission {
+    /// Yes, as this user (`None`: anonymous).
+    Granted {
+        /// The name that rights are decided by.
+        user: Option<Arc<str>>,
+    },
+    /// No.
+    Refused {
+        /// What the client is told: usually 0x86 or 0x87.
+        reason: ReasonCode,
+    },
+}

@@ -1,0 +1,219 @@
+//! Every limit of the broker, with what it costs in memory. Nothing else in the workspace invents one.
+//!
+//! What happens at a limit is a named reason ([`crate::DropReason`]) or an MQTT reason code, counted
+//! and told; a limit never makes anything disappear quietly.
+
+use std::time::Duration;
+
+/// Limits in force. The defaults suit a machine with 2 GiB of memory or more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Limits {
+    /// Connections at once, all listeners together. About 1 KiB each while idle.
+    /// Beyond it: CONNACK 0x97 (3.x: 3), then close.
+    pub connections_max: u32,
+    /// Sessions at once, connected or not. About 600 bytes each, without queue and subscriptions.
+    /// Beyond it a new session is refused with 0x97.
+    pub sessions_max: u32,
+    /// Bytes of one control packet, both directions; announced as Maximum Packet Size.
+    /// A connection holds at most this many bytes of an incomplete packet. Beyond it: 0x95.
+    pub packet_bytes_max: u32,
+    /// QoS 1 and 2 messages a client may have unanswered towards the broker; announced as Receive
+    /// Maximum. 4 bytes each. Beyond it: 0x93 (5.0 only; 3.x knows no such limit).
+    pub receive_maximum: u16,
+    /// QoS 1 and 2 messages the broker has unanswered towards one client, if the client does not ask
+    /// for fewer. 32 bytes each plus the message, which all receivers share.
+    pub inflight_max: u16,
+    /// Messages waiting in one session beyond those in flight. 24 bytes each plus the message, which
+    /// all receivers share. Beyond it the newest is dropped: [`crate::DropReason::QueueFull`].
+    pub queue_messages_max: u32,
+    /// Bytes of topic, properties and payload waiting in one session. Beyond it: `QueueFull`.
+    pub queue_bytes_max: u64,
+    /// Encoded bytes waiting for one connection's socket. At it QoS 0 messages are dropped
+    /// ([`crate::DropReason::SlowReceiver`]), and QoS 1 and 2 wait in the session's queue. One packet may exceed it.
+    pub output_bytes_max: u32,
+    /// Bytes of a topic name or filter. Beyond it: 0x90 or 0x8F.
+    pub topic_bytes_max: u16,
+    /// Levels of a topic name or filter; bounds the depth of the subscription tree.
+    pub topic_levels_max: u16,
+    /// Subscriptions of one session; about 250 bytes each, more with a long filter. Beyond it: 0x97.
+    pub subscriptions_per_session_max: u32,
+    /// Subscriptions of all sessions together. Beyond it: 0x97.
+    pub subscriptions_max: u32,
+    /// Retained messages. About 200 bytes each plus topic and payload. Beyond it a new one is delivered
+    /// but not kept: [`crate::DropReason::RetainedFull`].
+    pub retained_messages_max: u32,
+    /// Bytes of topics, properties and payloads of retained messages. Beyond it: `RetainedFull`.
+    pub retained_bytes_max: u64,
+    /// Topic aliases a client may set; announced as Topic Alias Maximum. Each holds one topic.
+    pub topic_aliases_in_max: u16,
+    /// Topic aliases the broker sets towards a client that allows them. Each holds one topic.
+    pub topic_aliases_out_max: u16,
+    /// Time from the opening of a connection to its CONNECT.
+    pub connect_timeout: Duration,
+    /// Longest time a session outlives its connection, in seconds; `u32::MAX` is without end.
+    pub session_expiry_max_s: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections_max: 100_000,
+            sessions_max: 1_000_000,
+            packet_bytes_max: 16 * 1024 * 1024,
+            receive_maximum: 1_024,
+            inflight_max: 1_024,
+            queue_messages_max: 100_000,
+            queue_bytes_max: 64 * 1024 * 1024,
+            output_bytes_max: 4 * 1024 * 1024,
+            topic_bytes_max: u16::MAX,
+            topic_levels_max: LEVELS_MAX,
+            subscriptions_per_session_max: 10_000,
+            subscriptions_max: 10_000_000,
+            retained_messages_max: 1_000_000,
+            retained_bytes_max: 1024 * 1024 * 1024,
+            topic_aliases_in_max: 64,
+            topic_aliases_out_max: 64,
+            connect_timeout: Duration::from_secs(10),
+            session_expiry_max_s: u32::MAX,
+        }
+    }
+}
+
+/// Why a set of limits cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LimitsError {
+    /// A limit that must be at least one is zero.
+    #[error("limits.{name} is 0; it must be at least 1")]
+    Zero {
+        /// The limit.
+        name: &'static str,
+    },
+    /// A limit exceeds what the protocol or the data structures allow.
+    #[error("limits.{name} is {value}; it can be at most {max}")]
+    TooLarge {
+        /// The limit.
+        name: &'static str,
+        /// The value given.
+        value: u64,
+        /// The largest value allowed.
+        max: u64,
+    },
+}
+
+impl Limits {
+    /// Checks each limit by itself and against the others.
+    pub fn check(&self) -> Result<(), LimitsError> {
+        let at_least_one: [(&'static str, u64); 12] = [
+            ("connections_max", self.connections_max.into()),
+            ("sessions_max", self.sessions_max.into()),
+            ("packet_bytes_max", self.packet_bytes_max.into()),
+            ("receive_maximum", self.receive_maximum.into()),
+            ("inflight_max", self.inflight_max.into()),
+            ("queue_messages_max", self.queue_messages_max.into()),
+            ("queue_bytes_max", self.queue_bytes_max),
+            ("output_bytes_max", self.output_bytes_max.into()),
+            ("topic_bytes_max", self.topic_bytes_max.into()),
+            ("topic_levels_max", self.topic_levels_max.into()),
+            (
+                "subscriptions_per_session_max",
+                self.subscriptions_per_session_max.into(),
+            ),
+            ("subscriptions_max", self.subscriptions_max.into()),
+        ];
+        for (name, value) in at_least_one {
+            if value == 0 {
+                return Err(LimitsError::Zero { name });
+            }
+        }
+        let at_most: [(&'static str, u64, u64); 3] = [
+            (
+                "packet_bytes_max",
+                self.packet_bytes_max.into(),
+                PACKET_BYTES_MAX.into(),
+            ),
+            (
+                "topic_levels_max",
+                self.topic_levels_max.into(),
+                LEVELS_MAX.into(),
+            ),
+            (
+                "connections_max",
+                self.connections_max.into(),
+                u64::from(u32::MAX / 2),
+            ),
+        ];
+        for (name, value, max) in at_most {
+            if value > max {
+                return Err(LimitsError::TooLarge { name, value, max });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The largest packet MQTT can express: 1 byte, 4 bytes of length, 268,435,455 bytes of content.
+pub(crate) const PACKET_BYTES_MAX: u32 = 268_435_455 + 5;
+/// The deepest topic: the tree is walked with a stack of this many entries.
+pub(crate) const LEVELS_MAX: u16 = 200;
+/// Shards of one broker: the receivers of a message are a bit set of this width.
+pub(crate) const SHARDS_MAX: usize = 64;
+/// Messages kept for reuse by one shard, and the capacity beyond which a buffer is given back to the
+/// allocator instead: at most 1,024 x 4 KiB a shard.
+pub(crate) const MESSAGE_POOL_MAX: usize = 1_024;
+pub(crate) const MESSAGE_POOL_BYTES_MAX: usize = 4 * 1_024;
+/// Output buffers kept for reuse by one shard, and the capacity beyond which one is given back:
+/// at most 256 x 64 KiB a shard.
+pub(crate) const BUFFER_POOL_MAX: usize = 256;
+pub(crate) const BUFFER_POOL_BYTES_MAX: usize = 64 * 1_024;
+/// Messages handed over in one piece of a retained answer; the next piece follows in a later turn.
+pub(crate) const RETAINED_SLICE: usize = 256;
+/// Topics remembered while a retained answer is on its way, to leave out copies older than what was
+/// delivered meanwhile. Beyond it such a copy may arrive late: allowed by MQTT, never a loss.
+pub(crate) const RETAINED_RACE_TOPICS_MAX: usize = 1_024;
+
+const _: () = assert!(
+    SHARDS_MAX <= u64::BITS as usize,
+    "a shard is a bit of a u64"
+);
+const _: () = assert!(RETAINED_SLICE > 0, "an answer must make progress");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_usable() {
+        assert_eq!(Limits::default().check(), Ok(()));
+    }
+
+    #[test]
+    fn a_zero_limit_is_named() {
+        let limits = Limits {
+            inflight_max: 0,
+            ..Limits::default()
+        };
+        assert_eq!(
+            limits.check(),
+            Err(LimitsError::Zero {
+                name: "inflight_max"
+            })
+        );
+    }
+
+    #[test]
+    fn a_packet_larger_than_the_protocol_allows_is_named() {
+        let limits = Limits {
+            packet_bytes_max: u32::MAX,
+            ..Limits::default()
+        };
+        assert!(matches!(
+            limits.check(),
+            Err(LimitsError::TooLarge {
+                name: "packet_bytes_max",
+                ..
+            })
+        ));
+    }
+}

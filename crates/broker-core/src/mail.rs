@@ -1,0 +1,83 @@
+//! What one shard says to another. In order between two shards, never lost.
+
+use std::sync::Arc;
+
+use crate::ids::{GroupId, SessionId};
+use crate::message::Message;
+use crate::stats::Stats;
+use crate::subscriptions::Grant;
+
+/// One letter. Opaque to the driver, which carries it.
+#[derive(Debug)]
+pub struct Mail(pub(crate) Letter);
+
+#[derive(Debug)]
+pub(crate) enum Letter {
+    /// A message that matches something you told me you want.
+    Publish(Arc<Message>),
+    /// From now on send me what matches this filter; answer `BarrierReached` with the number.
+    InterestAdded { filter: Box<str>, barrier: u64 },
+    /// Stop sending me what matches this filter.
+    InterestRemoved { filter: Box<str> },
+    /// Every interest you announced up to this number is in force here.
+    BarrierReached { barrier: u64 },
+    /// My session joins this group of yours; answer `ShareJoined` when everybody knows.
+    ShareJoin {
+        group: Box<str>,
+        filter: Box<str>,
+        session: SessionId,
+        grant: Grant,
+        token: u64,
+    },
+    /// The join with this token is in force everywhere.
+    ShareJoined { token: u64 },
+    /// My session leaves the group.
+    ShareLeave {
+        group: Box<str>,
+        filter: Box<str>,
+        session: SessionId,
+    },
+    /// My session, a member of this group, is (no longer) connected.
+    ShareReady {
+        group: Box<str>,
+        filter: Box<str>,
+        session: SessionId,
+        ready: bool,
+    },
+    /// Your session was chosen to get this one.
+    ShareDelivery {
+        session: SessionId,
+        group: GroupId,
+        grant: Grant,
+        message: Arc<Message>,
+    },
+    /// My session was given this but ended before it had it: give it to another member.
+    ShareReturn {
+        group: GroupId,
+        session: SessionId,
+        message: Arc<Message>,
+    },
+    /// Keep this as the retained message of its topic, which is yours (empty payload: forget it); with a token, answer `Retained`.
+    Retain {
+        message: Arc<Message>,
+        token: Option<u64>,
+    },
+    /// The message sent with this token is kept.
+    Retained { token: u64 },
+    /// Send my session your retained messages that match, from after this topic on.
+    RetainedQuery {
+        token: u64,
+        session: SessionId,
+        filter: Box<str>,
+        after: Option<Box<str>>,
+    },
+    /// Some of them; ask again from after `next` if it is there.
+    RetainedAnswer {
+        token: u64,
+        session: SessionId,
+        messages: Vec<Arc<Message>>,
+        next: Option<Box<str>>,
+    },
+    /// My counters, for `$SYS`.
+    Stats(Box<Stats>),
+}

@@ -1,0 +1,228 @@
+//! What a shard asks for. A closed enum: this and [`crate::input`] are the whole contract.
+//!
+//! Bytes to write are not here: they move in batches, by [`crate::Shard::take_dirty`],
+//! [`crate::Shard::pending_output`] and [`crate::Shard::wrote`].
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use unbroken_mqtt_proto::{ReasonCode, Version};
+
+use crate::ids::{ConnectionId, ShardId};
+use crate::input::{CloseCause, Peer};
+use crate::mail::Mail;
+use crate::message::Message;
+
+/// One thing the shard wants done.
+#[derive(Debug)]
+pub enum Output {
+    /// Write these bytes if the peer still takes them, then close. The shard has forgotten the
+    /// connection; no [`crate::Input::Closed`] is expected for it.
+    Close {
+        /// Which one.
+        connection: ConnectionId,
+        /// Everything not yet written, a DISCONNECT or CONNACK last.
+        last_words: Vec<u8>,
+    },
+    /// The client belongs to another shard: take the connection off this thread and open it there,
+    /// then offer it `unread`.
+    Move {
+        /// Which one. The shard has forgotten it.
+        connection: ConnectionId,
+        /// Where it belongs.
+        to: ShardId,
+        /// Its CONNECT and whatever came behind it.
+        unread: Vec<u8>,
+    },
+    /// Decide whether this client may come in, and answer with [`crate::Input::Authenticated`].
+    /// Do not read from the connection until then.
+    Authenticate {
+        /// Who asks.
+        connection: ConnectionId,
+        /// What it showed.
+        credentials: Credentials,
+    },
+    /// Give this to another shard, behind everything given before.
+    Mail {
+        /// The receiver.
+        to: ShardId,
+        /// What to say.
+        mail: Mail,
+    },
+    /// Put this on disk and answer with [`crate::Input::Stored`]. Acknowledgements that promise it
+    /// wait in the shard until then.
+    Store(StoreRequest),
+    /// Something an operator wants to read.
+    Event(Event),
+}
+
+/// What a client showed in its CONNECT. No `Debug`: it holds a password.
+pub struct Credentials {
+    /// The client id.
+    pub client_id: Arc<str>,
+    /// The user name, if it gave one.
+    pub user_name: Option<Box<str>>,
+    /// The password, if it gave one.
+    pub password: Option<Box<[u8]>>,
+    /// Where it came from.
+    pub peer: Peer,
+}
+
+impl std::fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Credentials")
+            .field("client_id", &self.client_id)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Numbers the store requests of one shard, in order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct StoreId(pub u64);
+
+/// What must be on disk before an acknowledgement may leave. The durability issue adds the records of
+/// sessions, packet ids and retained messages; the place where they are asked for is this.
+#[derive(Clone, Debug)]
+pub struct StoreRequest {
+    /// Answered by [`crate::Input::Stored`] with this or a later number.
+    pub id: StoreId,
+    /// A message that at least one persistent session waits for.
+    pub message: Arc<Message>,
+}
+
+/// Something that happened to a client or a message and that an operator can find by the client's id.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// A client was let in.
+    Connected {
+        /// Its id.
+        client_id: Arc<str>,
+        /// From where.
+        address: Option<std::net::SocketAddr>,
+        /// The protocol it speaks.
+        version: Version,
+        /// Whether it found its session.
+        session_present: bool,
+        /// Seconds of its keep alive; 0 is none.
+        keep_alive_s: u16,
+    },
+    /// A client was not let in, or what came was not MQTT.
+    Refused {
+        /// Its id, if it got that far.
+        client_id: Option<Arc<str>>,
+        /// From where.
+        address: Option<std::net::SocketAddr>,
+        /// What it was told.
+        reason: ReasonCode,
+        /// What was wrong.
+        detail: Cow<'static, str>,
+    },
+    /// A connection ended.
+    Disconnected {
+        /// Whose.
+        client_id: Arc<str>,
+        /// Why.
+        why: Disconnection,
+    },
+    /// A session was forgotten: expired, or ended by its client.
+    SessionEnded {
+        /// Whose.
+        client_id: Arc<str>,
+        /// Messages that were still waiting in it.
+        undelivered: u64,
+    },
+    /// A client subscribed, or was refused it.
+    Subscribed {
+        /// Who.
+        client_id: Arc<str>,
+        /// To what.
+        filter: Box<str>,
+        /// Granted QoS or why not.
+        reason: ReasonCode,
+    },
+    /// Messages were not delivered. Told at once, then at most once a second for a session and reason.
+    Dropped {
+        /// Whose: the receiver, or the publisher where nobody was to receive it yet.
+        client_id: Arc<str>,
+        /// The newest one's topic.
+        topic: Box<str>,
+        /// Why.
+        reason: DropReason,
+        /// How many since it was last told.
+        count: u64,
+    },
+}
+
+/// Why a connection ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Disconnection {
+    /// The client said goodbye, with this reason.
+    ByClient(ReasonCode),
+    /// The client's connection broke.
+    Lost(CloseCause),
+    /// The broker ended it and told the client this.
+    ByBroker {
+        /// What a 5.0 client was told.
+        reason: ReasonCode,
+        /// What was wrong.
+        detail: Cow<'static, str>,
+    },
+}
+
+/// Why a message was not delivered to somebody who might have had it. Every one is counted in
+/// [`crate::Stats`] and told as an [`Event::Dropped`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+#[non_exhaustive]
+pub enum DropReason {
+    /// The session's queue is at `queue_messages_max` or `queue_bytes_max`.
+    QueueFull = 0,
+    /// A QoS 0 message for a connection at `output_bytes_max`.
+    SlowReceiver = 1,
+    /// Its message expiry interval had passed.
+    Expired = 2,
+    /// Larger than the receiver's Maximum Packet Size [MQTT-3.1.2-25].
+    TooLargeForReceiver = 3,
+    /// The session it waited in ended.
+    SessionEnded = 4,
+    /// A QoS 0 message for a session that is not connected.
+    NotConnected = 5,
+    /// Retained messages are at `retained_messages_max` or `retained_bytes_max`.
+    RetainedFull = 6,
+    /// The publisher may not publish there.
+    NotAuthorized = 7,
+    /// The receiver answered PUBREC or PUBACK with an error.
+    RefusedByReceiver = 8,
+}
+
+impl DropReason {
+    /// All reasons, in the order of their numbers.
+    pub const ALL: [Self; 9] = [
+        Self::QueueFull,
+        Self::SlowReceiver,
+        Self::Expired,
+        Self::TooLargeForReceiver,
+        Self::SessionEnded,
+        Self::NotConnected,
+        Self::RetainedFull,
+        Self::NotAuthorized,
+        Self::RefusedByReceiver,
+    ];
+
+    /// The reason as a word for `$SYS` topics and logs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::QueueFull => "queue-full",
+            Self::SlowReceiver => "slow-receiver",
+            Self::Expired => "expired",
+            Self::TooLargeForReceiver => "too-large-for-receiver",
+            Self::SessionEnded => "session-ended",
+            Self::NotConnected => "not-connected",
+            Self::RetainedFull => "retained-full",
+            Self::NotAuthorized => "not-authorized",
+            Self::RefusedByReceiver => "refused-by-receiver",
+        }
+    }
+}

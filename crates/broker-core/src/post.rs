@@ -1,0 +1,141 @@
+//! Mail from other shards: each letter to the part of the shard it is for.
+
+use std::time::Instant;
+
+use unbroken_mqtt_proto::TopicFilter;
+
+use crate::clients::Item;
+use crate::ids::ShardId;
+use crate::mail::{Letter, Mail};
+use crate::shard::Shard;
+use crate::shared::Member;
+
+impl Shard {
+    pub(crate) fn handle_mail(&mut self, now: Instant, from: ShardId, mail: Mail) {
+        match mail.0 {
+            Letter::Publish(message) => {
+                let mut item = Item::kept(&message);
+                self.route_here(now, &mut item, None);
+                item.finish(&mut self.clients.pool);
+                self.clients.pool.release(message);
+            }
+            Letter::InterestAdded { filter, barrier } => {
+                self.handle_interest_added(from, &filter, barrier)
+            }
+            Letter::InterestRemoved { filter } => self.handle_interest_removed(from, &filter),
+            Letter::BarrierReached { barrier } => {
+                self.barriers.handle_reached(from, barrier);
+                self.release_subacks();
+            }
+            Letter::ShareJoin {
+                group,
+                filter,
+                session,
+                grant,
+                token,
+            } => {
+                if let Ok(filter) = TopicFilter::parse(&filter) {
+                    self.take_member(
+                        &group,
+                        filter,
+                        Member {
+                            shard: from,
+                            session,
+                        },
+                        grant,
+                    );
+                }
+                let barrier = self.barriers.latest();
+                self.barriers.joins.push_back((barrier, from, token));
+                self.release_subacks();
+            }
+            Letter::ShareJoined { token } => {
+                for suback in &mut self.barriers.subacks {
+                    suback.joins.retain(|waited| *waited != token);
+                }
+                self.release_subacks();
+            }
+            Letter::ShareLeave {
+                group,
+                filter,
+                session,
+            } => {
+                if let Ok(filter) = TopicFilter::parse(&filter) {
+                    self.drop_member(
+                        &group,
+                        filter,
+                        Member {
+                            shard: from,
+                            session,
+                        },
+                    );
+                }
+            }
+            Letter::ShareReady {
+                group,
+                filter,
+                session,
+                ready,
+            } => {
+                if let Ok(filter) = TopicFilter::parse(&filter) {
+                    self.set_member_ready(
+                        &group,
+                        filter,
+                        Member {
+                            shard: from,
+                            session,
+                        },
+                        ready,
+                    );
+                }
+            }
+            Letter::ShareDelivery {
+                session,
+                group,
+                grant,
+                message,
+            } => {
+                let mut item = Item::kept(&message);
+                self.clients.begin_item();
+                self.deliver_as_member(now, session, grant, (from, group), &mut item);
+                item.finish(&mut self.clients.pool);
+                self.clients.pool.release(message);
+            }
+            Letter::ShareReturn {
+                group,
+                session,
+                message,
+            } => {
+                self.redistribute(
+                    now,
+                    group,
+                    Member {
+                        shard: from,
+                        session,
+                    },
+                    &message,
+                );
+            }
+            Letter::Retain { message, token } => self.handle_retain(now, from, message, token),
+            Letter::Retained { token } => self.handle_retained(token),
+            Letter::RetainedQuery {
+                token,
+                session,
+                filter,
+                after,
+            } => {
+                self.handle_retained_query(from, token, session, &filter, after.as_deref());
+            }
+            Letter::RetainedAnswer {
+                token,
+                session,
+                messages,
+                next,
+            } => {
+                self.take_retained(now, session, token, messages, next);
+                self.pump(now, session);
+            }
+            Letter::Stats(stats) => self.sys.note(from, *stats),
+        }
+    }
+}

@@ -1,0 +1,357 @@
+//! HOT: a PUBLISH from a client to everybody who wants it.
+//!
+//! ```text
+//! handle_publish: topic (alias?) -> QoS 2 seen before? -> may it? -> retain? -> route -> acknowledge
+//! route:          receivers here: deliver · other shards: mail once each · groups that live here: one member each
+//! ```
+//!
+//! The route of a topic is cached with the generation of the subscription index, so that a repeated topic costs one look-up
+//! instead of a walk through the tree. The message is copied only if somebody must remember it (see [`crate::clients`]).
+//!
+//! Invariants:
+//! - A message is routed at the shard it came to, and matched once more at each shard that asked for it; it never travels further.
+//! - An acknowledgement leaves after everything it promises is true: stored for those that wait, retained by its shard.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use unbroken_mqtt_proto::session::Arrival;
+use unbroken_mqtt_proto::topic::TopicName;
+use unbroken_mqtt_proto::{Ack, Packet, PropertyBuf, Publish, QoS, ReasonCode};
+
+use crate::access::{self, Access};
+use crate::clients::{Item, Terms};
+use crate::connection::{Acknowledgement, Until};
+use crate::ids::{ConnectionId, SessionId, ShardId};
+use crate::mail::Letter;
+use crate::message::{self, Publication};
+use crate::output::{DropReason, Event, Output, StoreId, StoreRequest};
+use crate::shard::{Fault, Shard};
+
+/// What became of a routed message.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Routed {
+    /// Somebody subscribed to it.
+    pub(crate) wanted: bool,
+    /// Somebody keeps it beyond this turn at QoS 1 or 2.
+    pub(crate) kept: bool,
+}
+
+impl Shard {
+    pub(crate) fn handle_publish(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        session_id: SessionId,
+        publish: Publish<'_>,
+    ) -> Result<(), Fault> {
+        self.clients.stats.publishes_received += 1;
+        self.clients.stats.publish_bytes_received += publish.payload.len() as u64;
+        if publish.properties.is_empty() {
+            let topic = TopicName::parse(publish.topic).map_err(invalid_topic)?;
+            return self.take_publish(now, id, session_id, &publish, topic);
+        }
+        self.check_properties(&publish)?;
+        // The table of aliases lends the topic, so it is taken off its connection meanwhile.
+        let Some(connection) = self.clients.named(id) else {
+            return Ok(());
+        };
+        let mut aliases = connection.aliases_in.take();
+        let taken = match aliases.as_deref_mut() {
+            Some(table) => match table.resolve(publish.topic, publish.properties.topic_alias()) {
+                Ok(topic) => self.take_publish(now, id, session_id, &publish, topic),
+                Err(error) => Err(Fault {
+                    reason: error.reason(),
+                    detail: error.to_string().into(),
+                }),
+            },
+            None => TopicName::parse(publish.topic)
+                .map_err(invalid_topic)
+                .and_then(|topic| self.take_publish(now, id, session_id, &publish, topic)),
+        };
+        if let Some(connection) = self.clients.named(id) {
+            connection.aliases_in = aliases;
+        }
+        taken
+    }
+
+    #[cold]
+    fn check_properties(&self, publish: &Publish<'_>) -> Result<(), Fault> {
+        if publish
+            .properties
+            .subscription_identifiers()
+            .next()
+            .is_some()
+        {
+            // [MQTT-3.3.4-6]
+            return Err(Fault::new(
+                ReasonCode::ProtocolError,
+                "a client sent a subscription identifier",
+            ));
+        }
+        if let Some(topic) = publish.properties.response_topic()
+            && TopicName::parse(topic).is_err()
+        {
+            // [MQTT-3.3.2-14]
+            return Err(Fault::new(
+                ReasonCode::ProtocolError,
+                "the response topic is not a topic name",
+            ));
+        }
+        Ok(())
+    }
+
+    fn take_publish(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        session_id: SessionId,
+        publish: &Publish<'_>,
+        topic: TopicName<'_>,
+    ) -> Result<(), Fault> {
+        let limits = &self.clients.limits;
+        let name = topic.as_str();
+        if name.len() > usize::from(limits.topic_bytes_max)
+            || topic.levels().count() > usize::from(limits.topic_levels_max)
+        {
+            return Err(Fault::new(
+                ReasonCode::TopicNameInvalid,
+                "the topic is longer or deeper than the limits allow",
+            ));
+        }
+        let Some(session) = self.clients.session_mut(session_id) else {
+            return Ok(());
+        };
+        if let Some(packet_id) = publish.packet_id {
+            match session.inbound.handle_publish(publish.qos, packet_id) {
+                Ok(Arrival::New) => {}
+                Ok(Arrival::Duplicate) => {
+                    // [MQTT-4.3.3-10]: answered again, not delivered again.
+                    self.clients
+                        .send(id.index, &Packet::PubRec(Ack::success(packet_id)));
+                    return Ok(());
+                }
+                Ok(Arrival::InProgress) => return Ok(()),
+                Err(exceeded) => {
+                    // [MQTT-3.3.4-7]
+                    return Err(Fault {
+                        reason: ReasonCode::ReceiveMaximumExceeded,
+                        detail: exceeded.to_string().into(),
+                    });
+                }
+            }
+        }
+        let publisher = Arc::clone(&session.client_id);
+        let properties = publish.properties;
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let publication = Publication {
+            topic: name,
+            properties: message::forwarded_properties(properties, &mut scratch),
+            payload: publish.payload,
+            qos: publish.qos,
+            retain: publish.retain,
+            expires: properties
+                .message_expiry_interval()
+                .map(|s| now + Duration::from_secs(s.into())),
+            stamp: now,
+        };
+        let outcome = self.accept(now, id, session_id, &publisher, publication);
+        self.scratch = scratch;
+        if let Some(packet_id) = publish.packet_id {
+            let acknowledgement = match publish.qos {
+                QoS::ExactlyOnce => {
+                    Acknowledgement::PubRec(packet_id, self.expressible(id, outcome.reason))
+                }
+                _ => Acknowledgement::PubAck(packet_id, self.expressible(id, outcome.reason)),
+            };
+            self.clients
+                .acknowledge(id.index, outcome.until, acknowledgement);
+        }
+        Ok(())
+    }
+
+    fn accept(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        session_id: SessionId,
+        publisher: &Arc<str>,
+        publication: Publication<'_>,
+    ) -> Outcome {
+        let allowed = self.clients.connection(id.index).is_none_or(|connection| {
+            access::may_publish(&connection.identity, publication.topic) == Access::Allowed
+        });
+        if !allowed {
+            self.clients
+                .drop_message(now, session_id, &publication, DropReason::NotAuthorized);
+            return Outcome {
+                reason: ReasonCode::NotAuthorized,
+                until: Until::Now,
+            };
+        }
+        let mut item = Item::borrowed(publication, Some(publisher));
+        let mut until = Until::Now;
+        if publication.retain {
+            until = self.retain(now, &mut item, publication.qos);
+        }
+        let routed = self.route(now, &mut item, Some(session_id));
+        if routed.kept && until == Until::Now && self.options.settings.durable {
+            until = Until::Stored(self.store(&mut item));
+        }
+        item.finish(&mut self.clients.pool);
+        let reason = if routed.wanted {
+            ReasonCode::Success
+        } else {
+            ReasonCode::NoMatchingSubscribers
+        };
+        Outcome { reason, until }
+    }
+
+    /// Asks for the message to be put on disk.
+    fn store(&mut self, item: &mut Item<'_>) -> StoreId {
+        self.stored.0 += 1;
+        let request = StoreRequest {
+            id: self.stored,
+            message: item.message(&mut self.clients.pool),
+        };
+        self.clients.outputs.push_back(Output::Store(request));
+        self.stored
+    }
+
+    /// A client before 5.0 cannot be told why: it gets its acknowledgement, and the log has the reason.
+    fn expressible(&self, id: ConnectionId, reason: ReasonCode) -> ReasonCode {
+        let v5 = self
+            .clients
+            .connection(id.index)
+            .is_some_and(|connection| connection.version.has_properties());
+        if v5 { reason } else { ReasonCode::Success }
+    }
+
+    /// Brings a message to everybody in the broker who wants it. `from`: the session it came from, if that lives here.
+    pub(crate) fn route(
+        &mut self,
+        now: Instant,
+        item: &mut Item<'_>,
+        from: Option<SessionId>,
+    ) -> Routed {
+        let mut routed = self.route_here(now, item, from);
+        let Ok(topic) = TopicName::parse(item.publication.topic) else {
+            return routed;
+        };
+        let mut shards = self.routes.route(&self.index, topic).shards;
+        while shards != 0 {
+            let shard = ShardId(u8::try_from(shards.trailing_zeros()).expect("a u64 has 64 bits"));
+            shards &= shards - 1;
+            routed.wanted = true;
+            routed.kept |= item.publication.qos > QoS::AtMostOnce;
+            let message = item.message(&mut self.clients.pool);
+            self.mail(shard, Letter::Publish(message));
+        }
+        if !routed.wanted {
+            self.clients.stats.publishes_unrouted += 1;
+        }
+        routed
+    }
+
+    /// Brings a message to the sessions and groups of this shard.
+    pub(crate) fn route_here(
+        &mut self,
+        now: Instant,
+        item: &mut Item<'_>,
+        from: Option<SessionId>,
+    ) -> Routed {
+        let mut routed = Routed::default();
+        let Ok(topic) = TopicName::parse(item.publication.topic) else {
+            return routed;
+        };
+        let Self {
+            routes,
+            index,
+            clients,
+            ..
+        } = self;
+        clients.begin_item();
+        let route = routes.route(index, topic);
+        let groups = route.groups.clone();
+        let published_retain = item.publication.retain;
+        let mut own = None;
+        for receiver in &route.receivers {
+            routed.wanted = true;
+            if receiver.no_local_some && from == Some(receiver.session) {
+                own = from;
+                continue;
+            }
+            let terms = Terms {
+                qos: receiver.qos,
+                retain: published_retain && receiver.retain_as_published, // [MQTT-3.3.1-12] [MQTT-3.3.1-13]
+                identifiers: &receiver.identifiers,
+                group: None,
+            };
+            routed.kept |= receiver.qos > QoS::AtMostOnce && item.publication.qos > QoS::AtMostOnce;
+            clients.deliver(now, receiver.session, terms, item);
+        }
+        if let Some(session) = own {
+            self.deliver_to_publisher(now, session, topic, item);
+        }
+        for group in groups {
+            routed.wanted = true;
+            routed.kept |= item.publication.qos > QoS::AtMostOnce;
+            self.deliver_to_group(now, group, item, None);
+        }
+        routed
+    }
+
+    /// The publisher has subscriptions that match, and some of them say No Local: only the others count [MQTT-3.8.3-3].
+    #[cold]
+    fn deliver_to_publisher(
+        &mut self,
+        now: Instant,
+        session: SessionId,
+        topic: TopicName<'_>,
+        item: &mut Item<'_>,
+    ) {
+        let Some(receiver) = self.index.receiver_of_own(topic, session) else {
+            return;
+        };
+        let terms = Terms {
+            qos: receiver.qos,
+            retain: item.publication.retain && receiver.retain_as_published,
+            identifiers: &receiver.identifiers,
+            group: None,
+        };
+        self.clients.deliver(now, session, terms, item);
+    }
+
+    /// Counts and tells a message that has no receiver to be told of: its publisher is named.
+    pub(crate) fn drop_of_publisher(&mut self, item: &Item<'_>, reason: DropReason) {
+        self.clients.stats.dropped[reason as usize] += 1;
+        let client_id = item
+            .publisher
+            .map_or_else(crate::connection::anonymous, Arc::clone);
+        self.event(Event::Dropped {
+            client_id,
+            topic: item.publication.topic.into(),
+            reason,
+            count: 1,
+        });
+    }
+}
+
+/// What the publisher is told, and when.
+struct Outcome {
+    reason: ReasonCode,
+    until: Until,
+}
+
+fn invalid_topic(error: unbroken_mqtt_proto::topic::TopicError) -> Fault {
+    Fault {
+        reason: error.reason(),
+        detail: error.to_string().into(),
+    } // [MQTT-3.3.2-2]
+}
+
+/// Adds a property whose size the caller has bounded.
+pub(crate) fn add(properties: &mut PropertyBuf, property: unbroken_mqtt_proto::Property<'_>) {
+    let added = properties.push(property);
+    debug_assert!(added.is_ok(), "{added:?}");
+}

@@ -1,0 +1,129 @@
+//! What the broker knows of a client between CONNECT and the end of its session.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use smallvec::SmallVec;
+use unbroken_mqtt_proto::QoS;
+use unbroken_mqtt_proto::session::{Inbound, Outbound};
+
+use crate::ids::{GroupId, ShardId};
+use crate::message::Message;
+use crate::output::DropReason;
+use crate::subscriptions::Grant;
+
+/// A session: state that outlives its connection if the client wishes.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) client_id: Arc<str>,
+    /// The index of its connection while it has one.
+    pub(crate) connection: Option<u32>,
+    /// Seconds it outlives its connection; `u32::MAX` is without end.
+    pub(crate) expiry_s: u32,
+    /// Counts its absences, so that a timer set in one is not taken for one of the next.
+    pub(crate) absence: u64,
+    /// By filter as the client wrote it, `$share/…` included.
+    pub(crate) subscriptions: BTreeMap<Box<str>, Grant>,
+    pub(crate) inbound: Inbound,
+    pub(crate) outbound: Outbound<Delivery>,
+    /// QoS 1 and 2 messages that the window or a slow connection does not let out yet. In order.
+    pub(crate) queue: VecDeque<(QoS, Delivery)>,
+    pub(crate) queue_bytes: u64,
+    pub(crate) will: Option<Box<Will>>,
+    /// Retained messages still to be sent for subscriptions, in the order these were made.
+    pub(crate) retained: VecDeque<RetainedScan>,
+    /// When each reason was last told and how many came since. Absent until something is dropped.
+    pub(crate) drops: Vec<DropTally>,
+}
+
+/// A message on its way to one session.
+#[derive(Clone, Debug)]
+pub(crate) struct Delivery {
+    pub(crate) message: Arc<Message>,
+    /// The flag to send.
+    pub(crate) retain: bool,
+    pub(crate) identifiers: Identifiers,
+    /// The group that chose this session, if one did: it gets the message back if the session ends first.
+    pub(crate) group: Option<(ShardId, GroupId)>,
+}
+
+/// The subscription identifiers a copy carries.
+pub(crate) type Identifiers = SmallVec<[NonZeroU32; 1]>;
+
+/// A last will: published when the client goes without saying DISCONNECT.
+#[derive(Debug)]
+pub(crate) struct Will {
+    pub(crate) message: Message,
+    /// Message Expiry Interval; it begins to run when the will is published.
+    pub(crate) expiry: Option<Duration>,
+    pub(crate) delay_s: u32,
+}
+
+/// A subscription's walk through the retained messages of all shards, in slices, as the connection takes them.
+#[derive(Debug)]
+pub(crate) struct RetainedScan {
+    /// Names it in mail.
+    pub(crate) token: u64,
+    pub(crate) filter: Box<str>,
+    pub(crate) grant: Grant,
+    /// The shard being asked.
+    pub(crate) shard: ShardId,
+    /// The last shard to ask.
+    pub(crate) last: ShardId,
+    /// Where in that shard's topics to go on.
+    pub(crate) after: Option<Box<str>>,
+    /// A question is on its way.
+    pub(crate) asked: bool,
+    /// Live messages delivered meanwhile, newest stamp per topic: an older retained copy is left out.
+    pub(crate) overtaken: HashMap<Box<str>, Instant, foldhash::fast::FixedState>,
+}
+
+/// How often something was not delivered for one reason.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DropTally {
+    pub(crate) reason: DropReason,
+    pub(crate) told: Instant,
+    pub(crate) untold: u64,
+}
+
+impl Session {
+    pub(crate) fn new(client_id: Arc<str>) -> Self {
+        Self {
+            client_id,
+            connection: None,
+            expiry_s: 0,
+            absence: 0,
+            subscriptions: BTreeMap::new(),
+            inbound: Inbound::new(),
+            outbound: Outbound::new(),
+            queue: VecDeque::new(),
+            queue_bytes: 0,
+            will: None,
+            retained: VecDeque::new(),
+            drops: Vec::new(),
+        }
+    }
+
+    /// Whether this drop is to be told now, and how many it stands for.
+    pub(crate) fn tally_drop(&mut self, now: Instant, reason: DropReason) -> Option<u64> {
+        let Some(tally) = self.drops.iter_mut().find(|tally| tally.reason == reason) else {
+            self.drops.push(DropTally {
+                reason,
+                told: now,
+                untold: 0,
+            });
+            return Some(1);
+        };
+        tally.untold += 1;
+        if now.saturating_duration_since(tally.told) < TELL_DROPS_EVERY {
+            return None;
+        }
+        tally.told = now;
+        Some(std::mem::take(&mut tally.untold))
+    }
+}
+
+/// At most one event a second for a session and reason, so that a flood of drops is not also a flood of log lines.
+const TELL_DROPS_EVERY: Duration = Duration::from_secs(1);

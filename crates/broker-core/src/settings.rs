@@ -1,0 +1,97 @@
+//! How a shard is set up, and what the shards of one broker count together.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::ids::ShardId;
+use crate::limits::{Limits, SHARDS_MAX};
+
+/// Everything a shard is made from.
+#[derive(Clone, Debug)]
+pub struct ShardOptions {
+    /// Which shard this is: below `shards`.
+    pub id: ShardId,
+    /// How many there are: `1..=64`, the same for all.
+    pub shards: u8,
+    /// The limits of the broker, the same for all.
+    pub limits: Limits,
+    /// Choices that are not limits, the same for all.
+    pub settings: Settings,
+    /// What is counted over all shards: one value shared by them.
+    pub totals: Arc<Totals>,
+    /// Makes assigned client ids unguessable; a test gives a fixed one.
+    pub seed: u64,
+    /// When the broker started; the uptime in `$SYS` counts from it.
+    pub start: Instant,
+}
+
+impl ShardOptions {
+    /// Whether shard number and count are possible.
+    pub(crate) fn valid(&self) -> bool {
+        (1..=SHARDS_MAX).contains(&usize::from(self.shards)) && self.id.0 < self.shards
+    }
+}
+
+/// Choices that are not limits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Settings {
+    /// The longest keep alive, in seconds; a client that asks for more, or for none, is told this one. `None`: the
+    /// client decides.
+    pub keep_alive_max_s: Option<u16>,
+    /// How often `$SYS` is published; `None`: never.
+    pub sys_interval: Option<Duration>,
+    /// Published as `$SYS/broker/version`.
+    pub version: String,
+    /// Acknowledgements of messages that a persistent session waits for are held until [`crate::Input::Stored`].
+    pub durable: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            keep_alive_max_s: None,
+            sys_interval: Some(Duration::from_secs(10)),
+            version: format!("unbroken version {}", env!("CARGO_PKG_VERSION")),
+            durable: false,
+        }
+    }
+}
+
+/// Counts that a limit holds for all shards together. They are numbers, not state: no shard learns from them what another holds.
+#[derive(Debug, Default)]
+pub struct Totals {
+    pub(crate) connections: Total,
+    pub(crate) sessions: Total,
+    pub(crate) subscriptions: Total,
+    pub(crate) retained_messages: Total,
+    pub(crate) retained_bytes: Total,
+}
+
+/// One count.
+#[derive(Debug, Default)]
+pub(crate) struct Total(AtomicU64);
+
+impl Total {
+    /// Adds, unless that would pass the limit.
+    pub(crate) fn try_add(&self, amount: u64, limit: u64) -> bool {
+        let added = self
+            .0
+            .fetch_add(amount, Ordering::Relaxed)
+            .saturating_add(amount)
+            <= limit;
+        if !added {
+            self.subtract(amount);
+        }
+        added
+    }
+
+    pub(crate) fn subtract(&self, amount: u64) {
+        let before = self.0.fetch_sub(amount, Ordering::Relaxed);
+        debug_assert!(
+            before >= amount,
+            "more was taken off a total than was added"
+        );
+    }
+}

@@ -1,0 +1,720 @@
+//! The shard: takes inputs one at a time, sorts packets by kind, and lets each part of the crate do its own.
+//!
+//! Invariants:
+//! - [`Outputs`] borrows the shard, so a second input before the last one's outputs were taken does not compile.
+//! - After a fault of the peer its connection is gone before the next packet is looked at; whatever it had sent behind is not read.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Instant;
+
+use unbroken_mqtt_proto::connection::server::Phase;
+use unbroken_mqtt_proto::session::{AckError, PubRec};
+use unbroken_mqtt_proto::{
+    Ack, ConnAck, DecodeError, Disconnect, Frame, Packet, PacketType, Properties, Property,
+    PropertyBuf, ReasonCode, Version, next_frame,
+};
+
+use crate::barrier::Barriers;
+use crate::clients::Clients;
+use crate::connection::{Connection, Until};
+use crate::ids::{ConnectionId, SessionId};
+use crate::input::{CloseCause, Input, Peer};
+use crate::interest::Interest;
+use crate::limits::Limits;
+use crate::mail::{Letter, Mail};
+use crate::output::{Disconnection, DropReason, Event, Output, StoreId};
+use crate::retained::RetainedIndex;
+use crate::settings::ShardOptions;
+use crate::shared::SharedGroups;
+use crate::stats::Stats;
+use crate::subscriptions::{RouteCache, SubscriptionIndex};
+use crate::sys::Sys;
+use crate::timers::{Timer, Timers};
+use crate::{Message, ShardId};
+
+/// One shard of the broker.
+pub struct Shard {
+    pub(crate) options: ShardOptions,
+    pub(crate) clients: Clients,
+    pub(crate) index: SubscriptionIndex,
+    pub(crate) routes: RouteCache,
+    pub(crate) groups: SharedGroups,
+    pub(crate) retained: RetainedIndex<Arc<Message>>,
+    pub(crate) interest: Interest,
+    pub(crate) barriers: Barriers,
+    pub(crate) timers: Timers,
+    pub(crate) sys: Sys,
+    /// Numbers what this shard asks of others and of the store.
+    pub(crate) tokens: u64,
+    pub(crate) stored: StoreId,
+    pub(crate) scratch: PropertyBuf,
+}
+
+/// What the shard wants done after an input. Must be drained before the next one.
+#[must_use = "the driver has to do what the shard asks for"]
+#[derive(Debug)]
+pub struct Outputs<'a> {
+    shard: &'a mut Shard,
+}
+
+impl Iterator for Outputs<'_> {
+    type Item = Output;
+
+    fn next(&mut self) -> Option<Output> {
+        self.shard.clients.outputs.pop_front()
+    }
+}
+
+/// What a peer did wrong: what it is told, and what the log says.
+#[derive(Debug)]
+pub(crate) struct Fault {
+    pub(crate) reason: ReasonCode,
+    pub(crate) detail: Cow<'static, str>,
+}
+
+impl Fault {
+    pub(crate) const fn new(reason: ReasonCode, detail: &'static str) -> Self {
+        Self {
+            reason,
+            detail: Cow::Borrowed(detail),
+        }
+    }
+}
+
+impl From<DecodeError> for Fault {
+    fn from(error: DecodeError) -> Self {
+        Self {
+            reason: error.reason(),
+            detail: Cow::Owned(error.to_string()),
+        }
+    }
+}
+
+impl Shard {
+    /// An empty shard.
+    ///
+    /// # Panics
+    /// If the shard number is not below the number of shards, or that is not in `1..=64`.
+    pub fn new(options: ShardOptions) -> Self {
+        assert!(
+            options.valid(),
+            "shard {} of {}",
+            options.id,
+            options.shards
+        );
+        let mut shard = Self {
+            clients: Clients::new(options.limits.clone()),
+            index: SubscriptionIndex::new(),
+            routes: RouteCache::default(),
+            groups: SharedGroups::default(),
+            retained: RetainedIndex::default(),
+            interest: Interest::default(),
+            barriers: Barriers::new(options.id, options.shards),
+            timers: Timers::default(),
+            sys: Sys::default(),
+            tokens: 0,
+            stored: StoreId(0),
+            scratch: PropertyBuf::new(),
+            options,
+        };
+        shard.start_sys();
+        shard
+    }
+
+    /// Takes one input. The answer says what is to be done; bytes to write are told by [`take_dirty`](Self::take_dirty).
+    pub fn handle(&mut self, now: Instant, input: Input<'_>) -> Outputs<'_> {
+        match input {
+            Input::Opened { connection, peer } => self.open(now, connection, peer),
+            Input::Received { connection, bytes } => self.receive(now, connection, bytes),
+            Input::Closed { connection, cause } => self.handle_closed(now, connection, cause),
+            Input::Authenticated {
+                connection,
+                admission,
+            } => self.handle_admission(now, connection, admission),
+            Input::Stored(id) => self.handle_stored(id),
+            Input::Mail { from, mail } => self.handle_mail(now, from, mail),
+            Input::Timeout => self.handle_timeout(now),
+            Input::Reconfigured(limits) => {
+                self.clients.limits = Limits::clone(&limits);
+                self.options.limits = *limits;
+            }
+            Input::Drain => self.drain(now),
+        }
+        Outputs { shard: self }
+    }
+
+    /// When [`Input::Timeout`] is wanted next.
+    pub fn next_timeout(&self) -> Option<Instant> {
+        self.timers.next()
+    }
+
+    /// Takes the connections that have got output since the last call, each once.
+    pub fn take_dirty(&mut self, into: &mut Vec<ConnectionId>) {
+        self.clients.take_dirty(into);
+    }
+
+    /// What waits to be written to this connection; empty if it is not known any more.
+    pub fn pending_output(&self, connection: ConnectionId) -> &[u8] {
+        match self.clients.connection(connection.index) {
+            Some(found) if found.id == connection => &found.output[found.written..],
+            _ => &[],
+        }
+    }
+
+    /// Says that so many bytes of [`pending_output`](Self::pending_output), from its front, were written.
+    pub fn wrote(&mut self, now: Instant, connection: ConnectionId, bytes: usize) {
+        if let Some(session) = self.clients.wrote(connection, bytes) {
+            self.pump(now, session);
+        }
+    }
+
+    /// What this shard has counted.
+    pub fn stats(&self) -> &Stats {
+        &self.clients.stats
+    }
+
+    /// Another number for a question.
+    pub(crate) fn token(&mut self) -> u64 {
+        self.tokens += 1;
+        self.tokens
+    }
+
+    pub(crate) fn event(&mut self, event: Event) {
+        self.clients.outputs.push_back(Output::Event(event));
+    }
+
+    pub(crate) fn mail(&mut self, to: ShardId, letter: Letter) {
+        debug_assert_ne!(to, self.options.id, "a shard does not write to itself");
+        self.clients.outputs.push_back(Output::Mail {
+            to,
+            mail: Mail(letter),
+        });
+    }
+
+    /// The shards but this one.
+    pub(crate) fn others(&self) -> impl Iterator<Item = ShardId> + use<> {
+        let me = self.options.id;
+        (0..self.options.shards)
+            .map(ShardId)
+            .filter(move |shard| *shard != me)
+    }
+
+    /// Sends what a session may have now: what waits for it, then what is retained for its new subscriptions.
+    pub(crate) fn pump(&mut self, now: Instant, session: SessionId) {
+        if self.clients.pump(now, session) {
+            self.pump_retained(now, session);
+        }
+    }
+
+    fn open(&mut self, now: Instant, id: ConnectionId, peer: Peer) {
+        let index = id.index as usize;
+        if self.clients.connections.len() <= index {
+            self.clients.connections.resize_with(index + 1, || None);
+        }
+        debug_assert!(
+            self.clients.connections[index].is_none(),
+            "the driver reused an index too early"
+        );
+        let mut connection = Box::new(Connection::new(id, peer, now));
+        let limit = self.clients.limits.connections_max;
+        connection.counted = self.options.totals.connections.try_add(1, limit.into());
+        self.clients.connections[index] = Some(connection);
+        self.timers.set(
+            now + self.clients.limits.connect_timeout,
+            Timer::Connect(id),
+        );
+    }
+
+    /// Takes a connection out of the table; what it still had to say is in it.
+    pub(crate) fn forget_connection(&mut self, id: ConnectionId) -> Option<Box<Connection>> {
+        let connection = self.clients.connections[id.index as usize].take()?;
+        if connection.counted {
+            self.options.totals.connections.subtract(1);
+        }
+        Some(connection)
+    }
+
+    fn receive(&mut self, now: Instant, id: ConnectionId, bytes: &[u8]) {
+        self.clients.stats.bytes_received += bytes.len() as u64;
+        let Some(connection) = self.clients.named(id) else {
+            return;
+        };
+        connection.last_received = now;
+        if connection.unread.is_empty() {
+            let used = self.consume(now, id, bytes);
+            if used < bytes.len()
+                && let Some(connection) = self.clients.named(id)
+            {
+                connection.unread.extend_from_slice(&bytes[used..]);
+            }
+        } else {
+            connection.unread.extend_from_slice(bytes);
+            self.consume_unread(now, id);
+        }
+    }
+
+    /// Goes on with what was received earlier.
+    pub(crate) fn consume_unread(&mut self, now: Instant, id: ConnectionId) {
+        let Some(connection) = self.clients.named(id) else {
+            return;
+        };
+        let mut unread = std::mem::take(&mut connection.unread);
+        let used = self.consume(now, id, &unread);
+        if used < unread.len()
+            && let Some(connection) = self.clients.named(id)
+        {
+            unread.drain(..used);
+            connection.unread = unread;
+        }
+    }
+
+    /// Handles whole packets from the front; answers how many bytes they had.
+    fn consume(&mut self, now: Instant, id: ConnectionId, bytes: &[u8]) -> usize {
+        let mut used = 0;
+        while let Some(connection) = self.clients.named(id)
+            && connection.connect.is_none()
+        {
+            let rest = &bytes[used..];
+            let frame = match next_frame(rest, self.clients.limits.packet_bytes_max) {
+                Ok(Some(frame)) => frame,
+                Ok(None) => break,
+                Err(error) => {
+                    self.fail(now, id, error.into());
+                    break;
+                }
+            };
+            self.clients.stats.packets_received += 1;
+            if frame.packet_type() == Some(PacketType::Connect)
+                && self.belongs_elsewhere(id, frame, rest)
+            {
+                break;
+            }
+            if let Err(fault) = self.handle_frame(now, id, frame) {
+                self.fail(now, id, fault);
+                break;
+            }
+            used += frame.bytes.len();
+        }
+        used
+    }
+
+    fn handle_frame(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        frame: Frame<'_>,
+    ) -> Result<(), Fault> {
+        let Some(connection) = self.clients.named(id) else {
+            return Ok(());
+        };
+        let (version, phase) = (connection.version, connection.phase);
+        let Some(packet_type) = frame.packet_type() else {
+            return Err(Fault::new(ReasonCode::MalformedPacket, "packet type 0"));
+        };
+        phase
+            .expect(packet_type, version)
+            .map_err(|violation| Fault {
+                reason: violation.reason(),
+                detail: Cow::Owned(violation.to_string()),
+            })?;
+        let session = connection.session;
+        let packet = Packet::decode(frame, version)?;
+        if let Packet::Connect(connect) = packet {
+            return self.handle_connect(id, frame, connect);
+        }
+        let Some(session) = session else {
+            return Err(Fault::new(
+                ReasonCode::ProtocolError,
+                "the first packet was not CONNECT",
+            )); // [MQTT-3.1.0-1]
+        };
+        match packet {
+            Packet::Publish(publish) => self.handle_publish(now, id, session, publish),
+            Packet::PubAck(ack) => self.handle_puback(now, session, ack),
+            Packet::PubRec(ack) => self.handle_pubrec(now, session, version, ack),
+            Packet::PubRel(ack) => {
+                self.handle_pubrel(id, session, version, ack);
+                Ok(())
+            }
+            Packet::PubComp(ack) => self.handle_pubcomp(now, session, ack),
+            Packet::Subscribe(subscribe) => self.handle_subscribe(now, id, session, subscribe),
+            Packet::Unsubscribe(unsubscribe) => self.handle_unsubscribe(id, session, unsubscribe),
+            Packet::PingReq => {
+                self.clients.send(id.index, &Packet::PingResp); // [MQTT-3.12.4-1]
+                Ok(())
+            }
+            Packet::Disconnect(disconnect) => self.handle_disconnect(now, id, session, disconnect),
+            // No authentication method is known, so no exchange is ever under way [MQTT-4.12.0-1].
+            Packet::Auth(_) => Err(Fault::new(
+                ReasonCode::ProtocolError,
+                "AUTH without an authentication method",
+            )),
+            Packet::Connect(_)
+            | Packet::ConnAck(_)
+            | Packet::SubAck(_)
+            | Packet::UnsubAck(_)
+            | Packet::PingResp => Err(Fault::new(
+                ReasonCode::ProtocolError,
+                "a packet that only a server sends",
+            )),
+        }
+    }
+
+    fn handle_puback(
+        &mut self,
+        now: Instant,
+        session_id: SessionId,
+        ack: Ack<'_>,
+    ) -> Result<(), Fault> {
+        let Some(session) = self.clients.session_mut(session_id) else {
+            return Ok(());
+        };
+        match session.outbound.handle_puback(ack.packet_id) {
+            Ok(delivery) if ack.reason.is_error() => {
+                self.clients
+                    .drop_waiting(now, session_id, delivery, DropReason::RefusedByReceiver); // [MQTT-4.8.2-6]
+            }
+            Ok(delivery) => self.clients.delivered(delivery),
+            Err(AckError::Unknown) => {}
+            Err(AckError::WrongQoS | AckError::TooEarly) => {
+                return Err(Fault::new(
+                    ReasonCode::ProtocolError,
+                    "PUBACK for a message that was not QoS 1",
+                ));
+            }
+        }
+        self.pump(now, session_id);
+        Ok(())
+    }
+
+    fn handle_pubrec(
+        &mut self,
+        now: Instant,
+        session_id: SessionId,
+        version: Version,
+        ack: Ack<'_>,
+    ) -> Result<(), Fault> {
+        let Some(session) = self.clients.session_mut(session_id) else {
+            return Ok(());
+        };
+        // A PUBREC with an error ends the exchange and frees the packet id [MQTT-4.3.3-4] [MQTT-4.4.0-2].
+        match session
+            .outbound
+            .handle_pubrec(ack.packet_id, ack.reason.is_error())
+        {
+            Ok(PubRec::SendPubRel(delivery)) => {
+                if let Some(delivery) = delivery {
+                    self.clients.delivered(delivery);
+                }
+                self.clients
+                    .send_to(session_id, &Packet::PubRel(Ack::success(ack.packet_id)));
+            }
+            Ok(PubRec::Ended(delivery)) => {
+                self.clients
+                    .drop_waiting(now, session_id, delivery, DropReason::RefusedByReceiver);
+                self.pump(now, session_id);
+            }
+            Err(AckError::Unknown) => {
+                let reason = if version.has_properties() {
+                    ReasonCode::PacketIdentifierNotFound
+                } else {
+                    ReasonCode::Success
+                };
+                self.clients
+                    .send_to(session_id, &Packet::PubRel(Ack::new(ack.packet_id, reason)));
+            }
+            Err(AckError::WrongQoS | AckError::TooEarly) => {
+                return Err(Fault::new(
+                    ReasonCode::ProtocolError,
+                    "PUBREC for a message that was not QoS 2",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn handle_pubrel(
+        &mut self,
+        id: ConnectionId,
+        session_id: SessionId,
+        version: Version,
+        ack: Ack<'_>,
+    ) {
+        let Some(session) = self.clients.session_mut(session_id) else {
+            return;
+        };
+        let known = session.inbound.handle_pubrel(ack.packet_id);
+        let reason = if known || !version.has_properties() {
+            ReasonCode::Success
+        } else {
+            ReasonCode::PacketIdentifierNotFound
+        };
+        self.clients
+            .send(id.index, &Packet::PubComp(Ack::new(ack.packet_id, reason))); // [MQTT-4.3.3-11]
+    }
+
+    fn handle_pubcomp(
+        &mut self,
+        now: Instant,
+        session_id: SessionId,
+        ack: Ack<'_>,
+    ) -> Result<(), Fault> {
+        let Some(session) = self.clients.session_mut(session_id) else {
+            return Ok(());
+        };
+        match session.outbound.handle_pubcomp(ack.packet_id) {
+            Ok(()) | Err(AckError::Unknown) => {}
+            Err(AckError::WrongQoS | AckError::TooEarly) => {
+                return Err(Fault::new(
+                    ReasonCode::ProtocolError,
+                    "PUBCOMP before PUBREC, or for a message that was not QoS 2",
+                ));
+            }
+        }
+        self.pump(now, session_id);
+        Ok(())
+    }
+
+    fn handle_disconnect(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        session_id: SessionId,
+        disconnect: Disconnect<'_>,
+    ) -> Result<(), Fault> {
+        let expiry_max = self.clients.limits.session_expiry_max_s;
+        let Some(session) = self.clients.session_mut(session_id) else {
+            return Ok(());
+        };
+        if let Some(expiry_s) = disconnect.properties.session_expiry_interval() {
+            if session.expiry_s == 0 && expiry_s != 0 {
+                // [MQTT-3.1.2-23]: a session announced to end with its connection cannot be kept afterwards.
+                return Err(Fault::new(
+                    ReasonCode::ProtocolError,
+                    "DISCONNECT revives a session that was to end",
+                ));
+            }
+            session.expiry_s = expiry_s.min(expiry_max);
+        }
+        if disconnect.reason == ReasonCode::Success {
+            session.will = None; // [MQTT-3.14.4-3]
+        }
+        self.detach(
+            now,
+            id,
+            Disconnection::ByClient(disconnect.reason),
+            Vec::new(),
+        );
+        Ok(())
+    }
+
+    fn handle_closed(&mut self, now: Instant, id: ConnectionId, cause: CloseCause) {
+        if self.clients.named(id).is_some() {
+            self.detach(now, id, Disconnection::Lost(cause), Vec::new());
+            // The driver has closed it already; it is not to be told so.
+            let closed = |output: &Output| matches!(output, Output::Close { connection, .. } if *connection == id);
+            self.clients.outputs.retain(|output| !closed(output));
+        }
+    }
+
+    /// Ends a connection for the peer's fault, saying so where the protocol has words for it.
+    pub(crate) fn fail(&mut self, now: Instant, id: ConnectionId, fault: Fault) {
+        let Some(connection) = self.clients.named(id) else {
+            return;
+        };
+        let admitted = connection.session.is_some();
+        if !admitted {
+            return self.refuse(id, None, fault);
+        }
+        self.disconnect(now, id, fault);
+    }
+
+    /// Ends an admitted connection: DISCONNECT with the reason for 5.0, a plain close for older clients.
+    pub(crate) fn disconnect(&mut self, now: Instant, id: ConnectionId, fault: Fault) {
+        let Some(connection) = self.clients.named(id) else {
+            return;
+        };
+        let mut last_words = Vec::new();
+        if connection.version == Version::V5 {
+            farewell(connection, &mut last_words, &fault);
+        }
+        let Fault { reason, detail } = fault;
+        self.detach(
+            now,
+            id,
+            Disconnection::ByBroker { reason, detail },
+            last_words,
+        );
+    }
+
+    /// Answers a client that is not let in: CONNACK where its protocol has one, and closes.
+    pub(crate) fn refuse(&mut self, id: ConnectionId, client_id: Option<Arc<str>>, fault: Fault) {
+        let Some(connection) = self.forget_connection(id) else {
+            return;
+        };
+        let mut last_words = connection.output[connection.written..].to_vec();
+        refusal(&connection, &mut last_words, &fault);
+        self.clients.stats.connects_refused += 1;
+        self.clients.outputs.push_back(Output::Close {
+            connection: id,
+            last_words,
+        });
+        self.event(Event::Refused {
+            client_id,
+            address: connection.peer.address,
+            reason: fault.reason,
+            detail: fault.detail,
+        });
+    }
+
+    fn handle_stored(&mut self, id: StoreId) {
+        for index in 0..self.clients.connections.len() {
+            if let Ok(index) = u32::try_from(index) {
+                self.clients.release_held(
+                    index,
+                    |until| matches!(until, Until::Stored(wanted) if wanted <= id),
+                );
+            }
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        while let Some(timer) = self.timers.take_due(now) {
+            match timer {
+                Timer::Connect(id) => {
+                    if self
+                        .clients
+                        .named(id)
+                        .is_some_and(|connection| connection.phase == Phase::AwaitConnect)
+                    {
+                        self.refuse(
+                            id,
+                            None,
+                            Fault::new(ReasonCode::KeepAliveTimeout, "no CONNECT in time"),
+                        );
+                    }
+                }
+                Timer::KeepAlive(id) => self.check_keep_alive(now, id),
+                Timer::Will { session, absence } => self.publish_due_will(now, session, absence),
+                Timer::SessionExpiry { session, absence } => {
+                    self.expire_session(now, session, absence)
+                }
+                Timer::Retained(message) => self.expire_retained(now, &message),
+                Timer::Sys => self.publish_sys(now),
+            }
+        }
+    }
+
+    fn check_keep_alive(&mut self, now: Instant, id: ConnectionId) {
+        let Some(connection) = self.clients.named(id) else {
+            return;
+        };
+        let Some(keep_alive) = connection.keep_alive else {
+            return;
+        };
+        let deadline = connection.last_received + keep_alive;
+        if deadline > now {
+            self.timers.set(deadline, Timer::KeepAlive(id));
+        } else {
+            // [MQTT-3.1.2-22]
+            self.disconnect(
+                now,
+                id,
+                Fault::new(
+                    ReasonCode::KeepAliveTimeout,
+                    "nothing came within 1.5 times the keep alive",
+                ),
+            );
+        }
+    }
+
+    fn drain(&mut self, now: Instant) {
+        let ids: Vec<_> = self
+            .clients
+            .connections
+            .iter()
+            .flatten()
+            .map(|connection| connection.id)
+            .collect();
+        for id in ids {
+            self.fail(
+                now,
+                id,
+                Fault::new(ReasonCode::ServerShuttingDown, "the broker is stopping"),
+            );
+        }
+    }
+}
+
+impl std::fmt::Debug for Shard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shard")
+            .field("id", &self.options.id)
+            .field("clients", &self.clients)
+            .finish_non_exhaustive()
+    }
+}
+
+/// DISCONNECT with its reason, and a Reason String if the client wants one and it fits [MQTT-3.14.2-3].
+fn farewell(connection: &Connection, out: &mut Vec<u8>, fault: &Fault) {
+    if !fault.reason.is_allowed_in(PacketType::Disconnect) {
+        return;
+    }
+    with_reason_string(connection, &fault.detail, out, |properties| {
+        Packet::Disconnect(Disconnect {
+            reason: fault.reason,
+            properties,
+        })
+    });
+}
+
+/// CONNACK with an error. One that the client's version cannot express is left out: a plain close says it.
+fn refusal(connection: &Connection, out: &mut Vec<u8>, fault: &Fault) {
+    let expressible = match connection.version {
+        Version::V5 => fault.reason.is_allowed_in(PacketType::ConnAck),
+        // Before 5.0 a packet that breaks the protocol is answered by closing the connection, no more.
+        Version::V3_1 | Version::V3_1_1 => !matches!(
+            fault.reason,
+            ReasonCode::MalformedPacket
+                | ReasonCode::ProtocolError
+                | ReasonCode::PacketTooLarge
+                | ReasonCode::TopicNameInvalid
+                | ReasonCode::KeepAliveTimeout
+                | ReasonCode::ServerShuttingDown
+        ),
+    };
+    if !expressible {
+        return;
+    }
+    with_reason_string(connection, &fault.detail, out, |properties| {
+        Packet::ConnAck(ConnAck {
+            session_present: false,
+            reason: fault.reason,
+            properties,
+        }) // [MQTT-3.2.2-6]
+    });
+}
+
+fn with_reason_string<'a>(
+    connection: &Connection,
+    detail: &str,
+    out: &mut Vec<u8>,
+    packet: impl Fn(Properties<'_>) -> Packet<'_> + 'a,
+) {
+    let limit = connection.packet_bytes_max as usize;
+    let start = out.len();
+    if connection.version.has_properties() {
+        let mut properties = PropertyBuf::new();
+        crate::publish::add(&mut properties, Property::ReasonString(detail));
+        let encoded = packet(properties.as_properties()).encode(connection.version, out);
+        if encoded.is_ok() && out.len() - start <= limit {
+            return;
+        }
+        out.truncate(start);
+    }
+    let encoded = packet(Properties::EMPTY).encode(connection.version, out);
+    if encoded.is_err() || out.len() - start > limit {
+        out.truncate(start);
+    }
+}

@@ -1,0 +1,112 @@
+//! Plain counters of one shard. Sums over shards make the `$SYS` tree.
+
+use crate::output::DropReason;
+
+/// What a shard has counted since it started, and what it holds now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Bytes of packets received.
+    pub bytes_received: u64,
+    /// Bytes of packets given to the driver.
+    pub bytes_sent: u64,
+    /// Packets of any kind received.
+    pub packets_received: u64,
+    /// Packets of any kind given to the driver.
+    pub packets_sent: u64,
+    /// PUBLISH packets received.
+    pub publishes_received: u64,
+    /// PUBLISH packets given to the driver.
+    pub publishes_sent: u64,
+    /// Payload bytes of PUBLISH packets received.
+    pub publish_bytes_received: u64,
+    /// Payload bytes of PUBLISH packets given to the driver.
+    pub publish_bytes_sent: u64,
+    /// Messages nobody subscribed to.
+    pub publishes_unrouted: u64,
+    /// Connections that sent a valid CONNECT and were let in, ever.
+    pub connects_admitted: u64,
+    /// Connections refused, ever.
+    pub connects_refused: u64,
+    /// Sessions that ended by expiry.
+    pub sessions_expired: u64,
+    /// Clients connected now.
+    pub clients_connected: u64,
+    /// Sessions without a connection now.
+    pub clients_disconnected: u64,
+    /// Most clients connected at once.
+    pub clients_maximum: u64,
+    /// Subscriptions now.
+    pub subscriptions: u64,
+    /// Shared subscriptions now.
+    pub shared_subscriptions: u64,
+    /// Retained messages now.
+    pub retained_messages: u64,
+    /// Bytes of retained messages now.
+    pub retained_bytes: u64,
+    /// Messages waiting in queues or in flight now.
+    pub messages_waiting: u64,
+    /// Bytes of messages waiting in queues now.
+    pub messages_waiting_bytes: u64,
+    /// Messages not delivered, by reason.
+    pub dropped: [u64; DropReason::ALL.len()],
+}
+
+impl Stats {
+    /// Messages not delivered, all reasons together.
+    pub fn dropped_total(&self) -> u64 {
+        self.dropped.iter().sum()
+    }
+
+    /// Adds another shard's counters.
+    pub(crate) fn add(&mut self, other: &Self) {
+        let Self {
+            bytes_received,
+            bytes_sent,
+            packets_received,
+            packets_sent,
+            publishes_received,
+            publishes_sent,
+            publish_bytes_received,
+            publish_bytes_sent,
+            publishes_unrouted,
+            connects_admitted,
+            connects_refused,
+            sessions_expired,
+            clients_connected,
+            clients_disconnected,
+            clients_maximum,
+            subscriptions,
+            shared_subscriptions,
+            retained_messages,
+            retained_bytes,
+            messages_waiting,
+            messages_waiting_bytes,
+            dropped,
+        } = other;
+        self.bytes_received += bytes_received;
+        self.bytes_sent += bytes_sent;
+        self.packets_received += packets_received;
+        self.packets_sent += packets_sent;
+        self.publishes_received += publishes_received;
+        self.publishes_sent += publishes_sent;
+        self.publish_bytes_received += publish_bytes_received;
+        self.publish_bytes_sent += publish_bytes_sent;
+        self.publishes_unrouted += publishes_unrouted;
+        self.connects_admitted += connects_admitted;
+        self.connects_refused += connects_refused;
+        self.sessions_expired += sessions_expired;
+        self.clients_connected += clients_connected;
+        self.clients_disconnected += clients_disconnected;
+        self.clients_maximum += clients_maximum;
+        self.subscriptions += subscriptions;
+        self.shared_subscriptions += shared_subscriptions;
+        self.retained_messages += retained_messages;
+        self.retained_bytes += retained_bytes;
+        self.messages_waiting += messages_waiting;
+        self.messages_waiting_bytes += messages_waiting_bytes;
+        for (mine, theirs) in self.dropped.iter_mut().zip(dropped) {
+            *mine += theirs;
+        }
+    }
+}

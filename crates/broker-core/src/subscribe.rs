@@ -1,0 +1,341 @@
+//! SUBSCRIBE and UNSUBSCRIBE: what a session wants, made known to every shard before it is acknowledged.
+//!
+//! ```text
+//! SUBSCRIBE -> each filter: granted or refused -> index here, interest announced to the others -> SUBACK when all have applied it
+//!                                |
+//!                          $share/group/filter: joins the group on the shard that it lives on
+//! ```
+//!
+//! Invariant: a message published anywhere in the broker after its subscriber saw SUBACK reaches that subscriber.
+
+use std::num::NonZeroU32;
+use std::time::Instant;
+
+use unbroken_mqtt_proto::topic::{SubscriptionFilter, TopicFilter};
+use unbroken_mqtt_proto::{
+    Packet, Properties, QoS, ReasonCode, RetainHandling, SubAck, Subscribe, SubscriptionOptions,
+    UnsubAck, Unsubscribe, Version,
+};
+
+use crate::access::{self, Access};
+use crate::connection::PendingSubAck;
+use crate::ids::{ConnectionId, SessionId, ShardId};
+use crate::mail::Letter;
+use crate::output::Event;
+use crate::shard::{Fault, Shard};
+use crate::subscriptions::{Grant, Subscriber};
+
+impl Shard {
+    pub(crate) fn handle_subscribe(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        session_id: SessionId,
+        subscribe: Subscribe<'_>,
+    ) -> Result<(), Fault> {
+        let identifier = subscribe
+            .properties
+            .subscription_identifiers()
+            .next()
+            .and_then(NonZeroU32::new);
+        let mut codes = Vec::new();
+        let mut retained = Vec::new();
+        let mut joins = Vec::new();
+        // One SUBSCRIBE with many filters acts like many with one [MQTT-3.8.4-5].
+        for (text, options) in subscribe.filters.iter() {
+            let code =
+                match self.subscribe(id, session_id, text, options, identifier, &mut joins)? {
+                    Ok(Subscribed { grant, new }) => {
+                        let wanted = match options.retain_handling {
+                            RetainHandling::SendAlways => true, // [MQTT-3.3.1-9]
+                            RetainHandling::SendIfNew => new,   // [MQTT-3.3.1-10]
+                            RetainHandling::DoNotSend => false, // [MQTT-3.3.1-11]
+                        };
+                        // A shared subscription gets nothing retained.
+                        if wanted
+                            && let Ok(SubscriptionFilter::Plain(filter)) =
+                                SubscriptionFilter::parse(text)
+                        {
+                            retained.push((filter, grant));
+                        }
+                        granted(grant.qos)
+                    }
+                    Err(reason) => reason,
+                };
+            if let Some(session) = self.clients.session_mut(session_id) {
+                let client_id = std::sync::Arc::clone(&session.client_id);
+                self.event(Event::Subscribed {
+                    client_id,
+                    filter: text.into(),
+                    reason: code,
+                });
+            }
+            codes.push(code as u8);
+        }
+        let suback = PendingSubAck {
+            connection: id,
+            packet_id: subscribe.packet_id,
+            codes,
+            barrier: self.barriers.latest(),
+            joins,
+        };
+        self.barriers.subacks.push_back(suback);
+        self.release_subacks();
+        for (filter, grant) in retained {
+            self.begin_retained(now, session_id, filter, grant);
+        }
+        Ok(())
+    }
+
+    /// One filter. The outer error ends the connection, the inner one is this filter's answer.
+    fn subscribe(
+        &mut self,
+        id: ConnectionId,
+        session_id: SessionId,
+        text: &str,
+        options: SubscriptionOptions,
+        identifier: Option<NonZeroU32>,
+        joins: &mut Vec<u64>,
+    ) -> Result<Result<Subscribed, ReasonCode>, Fault> {
+        let limits = &self.clients.limits;
+        let parsed = match SubscriptionFilter::parse(text) {
+            Ok(parsed) => parsed,
+            // A share name with a wildcard or without a filter breaks the protocol's own rules [MQTT-4.8.2-1] [MQTT-4.8.2-2].
+            Err(error) => return Ok(Err(error.reason())),
+        };
+        let too_long = text.len() > usize::from(limits.topic_bytes_max);
+        if too_long || parsed.filter().levels().count() > usize::from(limits.topic_levels_max) {
+            return Ok(Err(ReasonCode::TopicFilterInvalid));
+        }
+        if options.no_local && parsed.group().is_some() {
+            // [MQTT-3.8.3-4]
+            return Err(Fault::new(
+                ReasonCode::ProtocolError,
+                "No Local on a shared subscription",
+            ));
+        }
+        let denied = self.clients.connection(id.index).is_some_and(|connection| {
+            access::may_subscribe(&connection.identity, text) == Access::Denied
+        });
+        if denied {
+            return Ok(Err(ReasonCode::NotAuthorized));
+        }
+        let grant = Grant {
+            qos: options.qos,
+            no_local: options.no_local,
+            retain_as_published: options.retain_as_published,
+            identifier,
+        };
+        let (per_session, overall) = (
+            limits.subscriptions_per_session_max,
+            limits.subscriptions_max,
+        );
+        let Some(session) = self.clients.session_mut(session_id) else {
+            return Ok(Err(ReasonCode::UnspecifiedError));
+        };
+        let new = !session.subscriptions.contains_key(text);
+        if new {
+            let full = session.subscriptions.len() >= per_session as usize;
+            if full || !self.options.totals.subscriptions.try_add(1, overall.into()) {
+                return Ok(Err(ReasonCode::QuotaExceeded));
+            }
+            self.clients.stats.subscriptions += 1;
+        }
+        if let Some(session) = self.clients.session_mut(session_id) {
+            session.subscriptions.insert(text.into(), grant); // [MQTT-3.8.4-3]
+        }
+        match parsed {
+            SubscriptionFilter::Plain(filter) => {
+                self.index
+                    .insert(filter, Subscriber::Session(session_id), grant);
+                if new {
+                    self.announce(filter.as_str());
+                }
+            }
+            SubscriptionFilter::Shared { group, filter } => {
+                if new {
+                    self.clients.stats.shared_subscriptions += 1;
+                }
+                joins.extend(self.join_group(session_id, group, filter, grant));
+            }
+        }
+        Ok(Ok(Subscribed { grant, new }))
+    }
+
+    pub(crate) fn handle_unsubscribe(
+        &mut self,
+        id: ConnectionId,
+        session_id: SessionId,
+        unsubscribe: Unsubscribe<'_>,
+    ) -> Result<(), Fault> {
+        let mut codes = Vec::new();
+        for text in unsubscribe.filters.iter() {
+            let code = match SubscriptionFilter::parse(text) {
+                Err(error) => error.reason(),
+                Ok(parsed) => {
+                    let removed = self
+                        .clients
+                        .session_mut(session_id)
+                        .and_then(|session| session.subscriptions.remove(text));
+                    if removed.is_some() {
+                        self.unsubscribe(session_id, parsed);
+                        ReasonCode::Success
+                    } else {
+                        ReasonCode::NoSubscriptionExisted
+                    }
+                }
+            };
+            codes.push(code as u8);
+        }
+        // [MQTT-3.10.4-5] [MQTT-3.11.3-1]; before 5.0 there is no list of codes.
+        let packet = UnsubAck {
+            packet_id: unsubscribe.packet_id,
+            properties: Properties::EMPTY,
+            reasons: &codes,
+        };
+        self.clients.send(id.index, &Packet::UnsubAck(packet));
+        Ok(())
+    }
+
+    /// Takes one subscription, already off its session, out of the index.
+    fn unsubscribe(&mut self, session_id: SessionId, parsed: SubscriptionFilter<'_>) {
+        self.clients.stats.subscriptions -= 1;
+        self.options.totals.subscriptions.subtract(1);
+        match parsed {
+            SubscriptionFilter::Plain(filter) => {
+                self.index.remove(filter, Subscriber::Session(session_id));
+                if let Some(session) = self.clients.session_mut(session_id) {
+                    session
+                        .retained
+                        .retain(|scan| *scan.filter != *filter.as_str());
+                }
+                self.withdraw(filter.as_str());
+            }
+            SubscriptionFilter::Shared { group, filter } => {
+                self.clients.stats.shared_subscriptions -= 1;
+                self.leave_group(session_id, group, filter);
+            }
+        }
+    }
+
+    /// The session ends: all its subscriptions do.
+    pub(crate) fn unsubscribe_all(&mut self, session_id: SessionId) {
+        let Some(session) = self.clients.session_mut(session_id) else {
+            return;
+        };
+        for (text, _) in std::mem::take(&mut session.subscriptions) {
+            if let Ok(parsed) = SubscriptionFilter::parse(&text) {
+                self.unsubscribe(session_id, parsed);
+            }
+        }
+    }
+
+    /// Somebody here wants this filter: the other shards are told if that is news.
+    pub(crate) fn announce(&mut self, filter: &str) {
+        if self.options.shards > 1 && self.interest.add(filter) {
+            let barrier = self.barriers.issue();
+            for shard in self.others() {
+                self.mail(
+                    shard,
+                    Letter::InterestAdded {
+                        filter: filter.into(),
+                        barrier,
+                    },
+                );
+            }
+        }
+    }
+
+    /// Somebody here no longer wants this filter.
+    pub(crate) fn withdraw(&mut self, filter: &str) {
+        if self.options.shards > 1 && self.interest.remove(filter) {
+            for shard in self.others() {
+                self.mail(
+                    shard,
+                    Letter::InterestRemoved {
+                        filter: filter.into(),
+                    },
+                );
+            }
+        }
+    }
+
+    pub(crate) fn handle_interest_added(&mut self, from: ShardId, filter: &str, barrier: u64) {
+        if let Ok(filter) = TopicFilter::parse(filter) {
+            // Another shard matches once more, so nothing of the grant but its presence counts.
+            let grant = Grant {
+                qos: QoS::ExactlyOnce,
+                no_local: false,
+                retain_as_published: true,
+                identifier: None,
+            };
+            self.index.insert(filter, Subscriber::Shard(from), grant);
+        }
+        self.mail(from, Letter::BarrierReached { barrier });
+    }
+
+    pub(crate) fn handle_interest_removed(&mut self, from: ShardId, filter: &str) {
+        if let Ok(filter) = TopicFilter::parse(filter) {
+            self.index.remove(filter, Subscriber::Shard(from));
+        }
+    }
+
+    /// Sends the SUBACKs that wait for nothing any more, and tells other shards that their sessions' joins are in force.
+    pub(crate) fn release_subacks(&mut self) {
+        let reached = self.barriers.reached();
+        let mut at = 0;
+        while let Some(suback) = self.barriers.subacks.get(at) {
+            if suback.barrier > reached || !suback.joins.is_empty() {
+                at += 1;
+                continue;
+            }
+            if let Some(suback) = self.barriers.subacks.remove(at) {
+                self.send_suback(&suback);
+            }
+        }
+        while self
+            .barriers
+            .joins
+            .front()
+            .is_some_and(|(barrier, ..)| *barrier <= reached)
+        {
+            if let Some((_, shard, token)) = self.barriers.joins.pop_front() {
+                self.mail(shard, Letter::ShareJoined { token });
+            }
+        }
+    }
+
+    fn send_suback(&mut self, suback: &PendingSubAck) {
+        let Some(connection) = self.clients.named(suback.connection) else {
+            return;
+        };
+        let codes: Vec<u8> = match connection.version {
+            Version::V5 => suback.codes.clone(),
+            // [MQTT311-3.9.3-2]: before 5.0 there is one code for "no". 3.1 has none, and clients understand this one.
+            Version::V3_1 | Version::V3_1_1 => {
+                suback.codes.iter().map(|code| (*code).min(0x80)).collect()
+            }
+        };
+        let packet = SubAck {
+            packet_id: suback.packet_id,
+            properties: Properties::EMPTY,
+            reasons: &codes,
+        };
+        self.clients
+            .send(suback.connection.index, &Packet::SubAck(packet)); // [MQTT-3.8.4-1] [MQTT-3.8.4-6]
+    }
+}
+
+struct Subscribed {
+    grant: Grant,
+    /// The session did not have this filter.
+    new: bool,
+}
+
+fn granted(qos: QoS) -> ReasonCode {
+    match qos {
+        QoS::AtMostOnce => ReasonCode::Success,
+        QoS::AtLeastOnce => ReasonCode::GrantedQoS1,
+        QoS::ExactlyOnce => ReasonCode::GrantedQoS2,
+    }
+}

@@ -1,0 +1,220 @@
+//! The `$SYS` tree: Mosquitto's names, and ours under `$SYS/broker/unbroken/`.
+//!
+//! Every shard sends its counters to shard 0, which adds them up and publishes what has changed, retained. The messages take the
+//! way of any other, so they are matched, limited and cleared like those of clients.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use unbroken_mqtt_proto::{Properties, QoS};
+
+use crate::clients::Item;
+use crate::ids::ShardId;
+use crate::mail::Letter;
+use crate::message::Publication;
+use crate::output::DropReason;
+use crate::shard::Shard;
+use crate::stats::Stats;
+use crate::timers::Timer;
+
+/// What shard 0 knows of the others, and what it last published.
+#[derive(Debug, Default)]
+pub(crate) struct Sys {
+    shards: BTreeMap<ShardId, Stats>,
+    published: BTreeMap<String, String>,
+    loads: BTreeMap<&'static str, Load>,
+}
+
+/// A rate per minute as Mosquitto shows it: moving averages over 1, 5 and 15 minutes.
+#[derive(Debug, Default)]
+struct Load {
+    last: u64,
+    averages: [f64; 3],
+}
+
+impl Load {
+    fn update(&mut self, total: u64, interval: Duration) -> [f64; 3] {
+        let seconds = interval.as_secs_f64().max(f64::EPSILON);
+        #[allow(clippy::cast_precision_loss, reason = "a rate shown with two decimals")]
+        let per_minute = total.saturating_sub(self.last) as f64 * 60.0 / seconds;
+        self.last = total;
+        for (average, minutes) in self.averages.iter_mut().zip([1.0, 5.0, 15.0]) {
+            let keep = (-seconds / (minutes * 60.0)).exp();
+            *average = per_minute + keep * (*average - per_minute);
+        }
+        self.averages
+    }
+}
+
+impl Sys {
+    pub(crate) fn note(&mut self, shard: ShardId, stats: Stats) {
+        self.shards.insert(shard, stats);
+    }
+
+    fn sum(&self) -> Stats {
+        let mut sum = Stats::default();
+        for stats in self.shards.values() {
+            sum.add(stats);
+        }
+        sum
+    }
+}
+
+impl Shard {
+    pub(crate) fn start_sys(&mut self) {
+        if self.options.settings.sys_interval.is_some() {
+            // At once, so that the tree is there for the first client that looks.
+            self.timers.set(self.options.start, Timer::Sys);
+        }
+    }
+
+    pub(crate) fn publish_sys(&mut self, now: Instant) {
+        let Some(interval) = self.options.settings.sys_interval else {
+            return;
+        };
+        self.timers.set(now + interval, Timer::Sys);
+        let mine = self.clients.stats.clone();
+        if self.options.id != ShardId(0) {
+            return self.mail(ShardId(0), Letter::Stats(Box::new(mine)));
+        }
+        self.sys.note(ShardId(0), mine);
+        let sum = self.sys.sum();
+        for (topic, value) in self.sys_values(now, interval, &sum) {
+            if self.sys.published.get(&topic) == Some(&value) {
+                continue;
+            }
+            let publication = Publication {
+                topic: &topic,
+                properties: Properties::EMPTY,
+                payload: value.as_bytes(),
+                qos: QoS::AtMostOnce,
+                retain: true,
+                expires: None,
+                stamp: now,
+            };
+            let mut item = Item::borrowed(publication, None);
+            let _ = self.retain(now, &mut item, QoS::AtMostOnce);
+            let unrouted = self.clients.stats.publishes_unrouted;
+            self.route(now, &mut item, None);
+            self.clients.stats.publishes_unrouted = unrouted; // the broker's own word is not a client's message that nobody wanted
+            item.finish(&mut self.clients.pool);
+            self.sys.published.insert(topic, value);
+        }
+    }
+
+    fn sys_values(
+        &mut self,
+        now: Instant,
+        interval: Duration,
+        sum: &Stats,
+    ) -> Vec<(String, String)> {
+        let uptime = now.saturating_duration_since(self.options.start).as_secs();
+        let mut values: Vec<(String, String)> = vec![
+            (
+                "$SYS/broker/version".into(),
+                self.options.settings.version.clone(),
+            ),
+            ("$SYS/broker/uptime".into(), format!("{uptime} seconds")),
+        ];
+        let dropped = sum.dropped_total();
+        let counts: [(&str, u64); 24] = [
+            (
+                "clients/total",
+                sum.clients_connected + sum.clients_disconnected,
+            ),
+            ("clients/connected", sum.clients_connected),
+            ("clients/active", sum.clients_connected),
+            ("clients/disconnected", sum.clients_disconnected),
+            ("clients/inactive", sum.clients_disconnected),
+            ("clients/maximum", sum.clients_maximum),
+            ("clients/expired", sum.sessions_expired),
+            ("messages/received", sum.packets_received),
+            ("messages/sent", sum.packets_sent),
+            (
+                "messages/stored",
+                sum.retained_messages + sum.messages_waiting,
+            ),
+            (
+                "store/messages/count",
+                sum.retained_messages + sum.messages_waiting,
+            ),
+            (
+                "store/messages/bytes",
+                sum.retained_bytes + sum.messages_waiting_bytes,
+            ),
+            ("publish/messages/received", sum.publishes_received),
+            ("publish/messages/sent", sum.publishes_sent),
+            ("publish/messages/dropped", dropped),
+            ("publish/bytes/received", sum.publish_bytes_received),
+            ("publish/bytes/sent", sum.publish_bytes_sent),
+            ("bytes/received", sum.bytes_received),
+            ("bytes/sent", sum.bytes_sent),
+            ("subscriptions/count", sum.subscriptions),
+            ("shared_subscriptions/count", sum.shared_subscriptions),
+            ("retained messages/count", sum.retained_messages),
+            ("unbroken/shards", u64::from(self.options.shards)),
+            ("unbroken/publish/unrouted", sum.publishes_unrouted),
+        ];
+        values.extend(
+            counts
+                .iter()
+                .map(|(name, value)| (format!("$SYS/broker/{name}"), value.to_string())),
+        );
+        for reason in DropReason::ALL {
+            let count = sum.dropped[reason as usize];
+            values.push((
+                format!("$SYS/broker/unbroken/dropped/{}", reason.name()),
+                count.to_string(),
+            ));
+        }
+        let rates: [(&'static str, u64); 10] = [
+            ("messages/received", sum.packets_received),
+            ("messages/sent", sum.packets_sent),
+            ("publish/dropped", dropped),
+            ("publish/received", sum.publishes_received),
+            ("publish/sent", sum.publishes_sent),
+            ("bytes/received", sum.bytes_received),
+            ("bytes/sent", sum.bytes_sent),
+            ("connections", sum.connects_admitted),
+            ("sockets", sum.connects_admitted + sum.connects_refused),
+            ("sessions/expired", sum.sessions_expired),
+        ];
+        for (name, total) in rates {
+            let averages = self
+                .sys
+                .loads
+                .entry(name)
+                .or_default()
+                .update(total, interval);
+            for (average, span) in averages.iter().zip(["1min", "5min", "15min"]) {
+                values.push((
+                    format!("$SYS/broker/load/{name}/{span}"),
+                    format!("{average:.2}"),
+                ));
+            }
+        }
+        values
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_steady_rate_becomes_its_average() {
+        let mut load = Load::default();
+        let mut total = 0;
+        for _ in 0..1_000 {
+            total += 100;
+            load.update(total, Duration::from_secs(10));
+        }
+        assert!(
+            load.averages
+                .iter()
+                .all(|average| (average - 600.0).abs() < 1.0),
+            "{:?}",
+            load.averages
+        );
+    }
+}

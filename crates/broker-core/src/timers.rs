@@ -1,0 +1,87 @@
+//! Deadlines of one shard, soonest first.
+//!
+//! A deadline that no longer matters is not searched for and removed: it comes up, is recognised as stale
+//! by whoever it names, and is dropped. Keep alive uses the same: the entry is put where the deadline was
+//! when it was last looked at, so receiving a packet costs no heap operation.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+use std::sync::Weak;
+use std::time::Instant;
+
+use crate::ids::{ConnectionId, SessionId};
+use crate::message::Message;
+
+/// What is to be looked at when the time has come.
+#[derive(Clone, Debug)]
+pub(crate) enum Timer {
+    /// No CONNECT yet?
+    Connect(ConnectionId),
+    /// Nothing heard for one and a half times the keep alive?
+    KeepAlive(ConnectionId),
+    /// The delayed will of a session that has been away since `absence`.
+    Will { session: SessionId, absence: u64 },
+    /// The end of a session that has been away since `absence`.
+    SessionExpiry { session: SessionId, absence: u64 },
+    /// A retained message whose expiry interval has passed, if it is still the one.
+    Retained(Weak<Message>),
+    /// `$SYS` is due.
+    Sys,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Timers {
+    heap: BinaryHeap<Entry>,
+    entries: u64,
+}
+
+impl Timers {
+    pub(crate) fn set(&mut self, at: Instant, timer: Timer) {
+        self.entries += 1;
+        self.heap.push(Entry {
+            at,
+            number: self.entries,
+            timer,
+        });
+    }
+
+    pub(crate) fn next(&self) -> Option<Instant> {
+        self.heap.peek().map(|entry| entry.at)
+    }
+
+    /// Takes a timer whose time has come.
+    pub(crate) fn take_due(&mut self, now: Instant) -> Option<Timer> {
+        if self.next()? > now {
+            return None;
+        }
+        self.heap.pop().map(|entry| entry.timer)
+    }
+}
+
+#[derive(Debug)]
+struct Entry {
+    at: Instant,
+    /// Entries of one instant come up in the order they were set.
+    number: u64,
+    timer: Timer,
+}
+
+impl Ord for Entry {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (other.at, other.number).cmp(&(self.at, self.number)) // the heap has its greatest on top
+    }
+}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Entry {}

@@ -1,0 +1,103 @@
+//! Last wills: published when a client goes without DISCONNECT, at once or after their delay.
+//!
+//! A will is due at the earliest of its delay and the end of its session [MQTT-3.1.3-9]; a client that comes back before that cancels
+//! it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use unbroken_mqtt_proto::{Connect, Property, PropertyBuf};
+
+use crate::clients::Item;
+use crate::ids::SessionId;
+use crate::message::{Message, Publication};
+use crate::session::Will;
+use crate::shard::Shard;
+use crate::timers::Timer;
+
+impl Shard {
+    /// The will of a CONNECT.
+    pub(crate) fn will_of(&self, now: Instant, connect: &Connect<'_>) -> Option<Box<Will>> {
+        let will = connect.will.as_ref()?;
+        let mut properties = PropertyBuf::new();
+        for property in will.properties.iter() {
+            // The first two are the broker's to act on; the rest goes with the message [MQTT-3.1.3-10].
+            if !matches!(
+                property,
+                Property::WillDelayInterval(_) | Property::MessageExpiryInterval(_)
+            ) {
+                crate::publish::add(&mut properties, property);
+            }
+        }
+        let publication = Publication {
+            topic: will.topic,
+            properties: properties.as_properties(),
+            payload: will.payload,
+            qos: will.qos,
+            retain: will.retain,
+            expires: None,
+            stamp: now,
+        };
+        let publisher: Arc<str> = connect.client_id.into();
+        Some(Box::new(Will {
+            message: Message::new(&publication, Some(&publisher)),
+            expiry: will
+                .properties
+                .message_expiry_interval()
+                .map(|seconds| Duration::from_secs(seconds.into())),
+            delay_s: will.properties.will_delay_interval().unwrap_or(0),
+        }))
+    }
+
+    /// The client has gone: publishes its will, or sets the time for it.
+    pub(crate) fn schedule_will(&mut self, now: Instant, id: SessionId) {
+        let Some(session) = self.clients.session_mut(id) else {
+            return;
+        };
+        let Some(will) = &session.will else { return };
+        if will.delay_s == 0 || session.expiry_s == 0 {
+            self.publish_will(now, id);
+        } else if will.delay_s < session.expiry_s || session.expiry_s == u32::MAX {
+            let at = now + Duration::from_secs(will.delay_s.into());
+            let absence = session.absence;
+            self.timers.set(
+                at,
+                Timer::Will {
+                    session: id,
+                    absence,
+                },
+            );
+        }
+        // Otherwise the end of the session publishes it.
+    }
+
+    pub(crate) fn publish_due_will(&mut self, now: Instant, id: SessionId, absence: u64) {
+        if self
+            .clients
+            .session_mut(id)
+            .is_some_and(|session| session.absence == absence)
+        {
+            self.publish_will(now, id);
+        }
+    }
+
+    pub(crate) fn publish_will(&mut self, now: Instant, id: SessionId) {
+        let Some(will) = self
+            .clients
+            .session_mut(id)
+            .and_then(|session| session.will.take())
+        else {
+            return;
+        };
+        let mut publication = will.message.publication();
+        publication.stamp = now;
+        publication.expires = will.expiry.map(|interval| now + interval);
+        let mut item = Item::borrowed(publication, will.message.publisher());
+        if publication.retain {
+            // [MQTT-3.1.2-15]; nobody waits for an acknowledgement.
+            let _ = self.retain(now, &mut item, unbroken_mqtt_proto::QoS::AtMostOnce);
+        }
+        self.route(now, &mut item, Some(id));
+        item.finish(&mut self.clients.pool);
+    }
+}
