@@ -41,7 +41,8 @@ impl Phase {
                 Err(Violation::ClientPacket)
             }
             // A 3.x server closes without a word.
-            (_, P::Auth | P::Disconnect) if version != Version::V5 => Err(Violation::NotBefore5),
+            (_, P::Disconnect) if !version.has_properties() => Err(Violation::NotBefore5),
+            _ if !version.has_packet(packet) => Err(Violation::NotBefore5),
             (Self::AwaitConnAck { .. }, P::ConnAck)
             | (
                 Self::AwaitConnAck {

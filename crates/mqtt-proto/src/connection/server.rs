@@ -48,7 +48,7 @@ impl Phase {
             // [MQTT-3.1.0-2] [MQTT311-3.1.0-2]
             (_, P::Connect) => Err(Violation::SecondConnect),
             (_, P::ConnAck | P::SubAck | P::UnsubAck | P::PingResp) => Err(Violation::ServerPacket),
-            (_, P::Auth) if version != Version::V5 => Err(Violation::AuthBefore5),
+            _ if !version.has_packet(packet) => Err(Violation::AuthBefore5),
             // [MQTT-4.12.0-7]
             (
                 Self::Connected {
