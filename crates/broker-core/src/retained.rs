@@ -6,7 +6,7 @@
 //! - An answer can be taken in pieces. A topic that is there from the first piece to the last is in it
 //!   once, whatever comes and goes between.
 //!
-//! Memory: about 45 bytes a topic, plus the topic and the value.
+//! Memory: about 70 bytes a topic, plus the topic and the value.
 //!
 //! Deliberately absent: bytes held, expiry and limits; the caller counts, looks and refuses.
 
@@ -65,9 +65,9 @@ impl<V> RetainedIndex<V> {
         debug_assert!(rest.is_none(), "nothing stops it");
     }
 
-    /// Calls `f` for the matches behind the topic `after`, at most `max` of them. `None`: that was all.
-    /// Otherwise the topic to go on after, which need not be a match: looking ends after a bounded
-    /// number of topics even if none of them is.
+    /// Calls `f` for the matches behind the topic `after`, at most `max` (at least 1) of them. `None`:
+    /// that was all. Otherwise the topic to go on after, which need not be a match: looking ends after
+    /// a bounded number of topics even if none of them is.
     #[must_use = "there may be more"]
     pub(crate) fn scan(
         &self,
