@@ -1,0 +1,882 @@
+//! Framing and validation: what the broker does with bytes that no correct client sends.
+//!
+//! 5.0 clients are told the reason before the connection ends; 3.x clients just lose it.
+
+use unbroken_acceptance::raw::{
+    AckKind, Connect, Properties, Publish, Subscribe, Version, Will, disconnect_with, field, frame,
+    id, reason,
+};
+use unbroken_acceptance::{Broker, case};
+
+const MALFORMED: u8 = reason::MALFORMED_PACKET;
+const PROTOCOL_ERROR: u8 = reason::PROTOCOL_ERROR;
+
+/// Strings no MQTT packet may contain: ill-formed, a surrogate, overlong, and the null character.
+const BAD_STRINGS: [(&str, &[u8]); 6] = [
+    ("a lone continuation byte", b"a\x80"),
+    ("a sequence cut short", b"a\xc3("),
+    ("a byte UTF-8 never uses", b"\xffa"),
+    ("a surrogate", b"\xed\xa0\x80"),
+    ("an overlong null", b"\xc0\x80"),
+    ("the null character", b"a\0b"),
+];
+
+/// Connects a fresh client of the version for each row, sends the bytes and expects it dropped.
+#[track_caller]
+fn dropped(version: Version, reason: u8, rows: &[(&str, &str)]) {
+    let broker = Broker::start();
+    for (name, bytes) in rows {
+        case(name);
+        let mut client = broker.connect_as(version, "sender");
+        client.send_hex(bytes);
+        client.expect_dropped(reason);
+    }
+}
+
+/// The same for bytes made by the caller, for reasons either of which the standard allows.
+#[track_caller]
+fn dropped_for(broker: &Broker, name: &str, bytes: &[u8]) {
+    case(name);
+    let mut client = broker.connect("sender");
+    client.send(bytes);
+    client.expect_disconnect_one_of(&[MALFORMED, PROTOCOL_ERROR]);
+}
+
+/// [MQTT-4.13.1-1, MQTT311-4.8.0-1]
+#[test]
+fn remaining_length_of_more_than_four_bytes_ends_the_connection() {
+    dropped(
+        Version::V5,
+        MALFORMED,
+        &[("publish", "30 ff ff ff ff 7f"), ("ping", "c0 80 80 80 80")],
+    );
+    dropped(Version::V3_1_1, 0, &[("publish", "30 ff ff ff ff 7f")]);
+}
+
+/// [MQTT-1.5.5-1]
+#[test]
+fn lengths_written_with_more_bytes_than_needed_are_malformed() {
+    dropped(
+        Version::V5,
+        MALFORMED,
+        &[
+            ("remaining length", "c0 80 00"),
+            ("property length", "30 06 00 01 61 80 00 78"),
+            (
+                "subscription identifier",
+                "82 0a 00 01 03 0b 81 00 00 01 61 00",
+            ),
+        ],
+    );
+}
+
+/// [MQTT-3.12.4-1]
+#[test]
+fn packets_longer_than_their_content_are_malformed() {
+    dropped(
+        Version::V5,
+        MALFORMED,
+        &[
+            ("PINGREQ", "c0 01 00"),
+            ("PUBACK", "40 05 00 01 00 00 00"),
+            ("PUBREL", "62 05 00 01 00 00 00"),
+            ("PUBREC", "50 06 00 01 00 00 00 00"),
+            ("DISCONNECT", "e0 03 00 00 00"),
+        ],
+    );
+    dropped(
+        Version::V3_1_1,
+        0,
+        &[
+            ("PINGREQ", "c0 01 00"),
+            ("PUBACK", "40 03 00 01 00"),
+            ("PUBREL", "62 03 00 01 00"),
+            ("DISCONNECT", "e0 01 00"),
+        ],
+    );
+}
+
+/// [MQTT-4.13.1-1, MQTT311-4.8.0-1]
+#[test]
+fn packets_shorter_than_their_content_are_malformed() {
+    let rows = [
+        ("SUBSCRIBE without options", "82 06 00 01 00 00 01 61"),
+        (
+            "SUBSCRIBE with a filter cut short",
+            "82 07 00 01 00 00 05 61 62",
+        ),
+        ("SUBSCRIBE with half an identifier", "82 01 00"),
+        (
+            "UNSUBSCRIBE with a filter cut short",
+            "a2 06 00 01 00 00 05 61",
+        ),
+        ("PUBLISH with a topic cut short", "30 03 00 05 61"),
+        ("PUBLISH without a topic", "30 00"),
+        ("PUBACK without an identifier", "40 00"),
+        ("PUBREL with half an identifier", "62 01 00"),
+    ];
+    dropped(Version::V5, MALFORMED, &rows);
+    let rows = [
+        ("SUBSCRIBE without options", "82 05 00 01 00 01 61"),
+        (
+            "SUBSCRIBE with a filter cut short",
+            "82 06 00 01 00 05 61 62",
+        ),
+        (
+            "UNSUBSCRIBE with a filter cut short",
+            "a2 05 00 01 00 05 61",
+        ),
+        ("PUBLISH with a topic cut short", "30 03 00 05 61"),
+        ("PUBREL with half an identifier", "62 01 00"),
+    ];
+    dropped(Version::V3_1_1, 0, &rows);
+}
+
+/// [MQTT-2.1.3-1, MQTT-3.6.1-1, MQTT-3.8.1-1, MQTT-3.10.1-1, MQTT-3.14.1-1, MQTT-3.15.1-1]
+#[test]
+fn reserved_header_flags_are_malformed() {
+    dropped(
+        Version::V5,
+        MALFORMED,
+        &[
+            ("PUBACK", "41 02 00 01"),
+            ("PUBREC", "52 02 00 01"),
+            ("PUBREL", "60 02 00 01"),
+            ("PUBREL", "63 02 00 01"),
+            ("PUBCOMP", "78 02 00 01"),
+            ("SUBSCRIBE", "80 07 00 01 00 00 01 61 00"),
+            ("SUBSCRIBE", "83 07 00 01 00 00 01 61 00"),
+            ("UNSUBSCRIBE", "a0 06 00 01 00 00 01 61"),
+            ("PINGREQ", "c1 00"),
+            ("DISCONNECT", "e1 00"),
+            ("AUTH", "f1 02 19 00"),
+        ],
+    );
+}
+
+/// [MQTT311-2.2.2-1, MQTT311-2.2.2-2, MQTT311-3.6.1-1, MQTT311-3.8.1-1, MQTT311-3.10.1-1]
+#[test]
+fn reserved_header_flags_end_a_3_1_1_connection() {
+    dropped(
+        Version::V3_1_1,
+        0,
+        &[
+            ("PUBACK", "41 02 00 01"),
+            ("PUBREL", "60 02 00 01"),
+            ("SUBSCRIBE", "80 06 00 01 00 01 61 00"),
+            ("UNSUBSCRIBE", "a0 05 00 01 00 01 61"),
+            ("PINGREQ", "c1 00"),
+            ("DISCONNECT", "e1 00"),
+        ],
+    );
+}
+
+/// A DISCONNECT with reserved flags is no normal end: the will is published.
+/// [MQTT-3.14.1-1]
+#[test]
+fn disconnect_with_reserved_flags_does_not_cancel_the_will() {
+    let broker = Broker::start();
+    let mut watcher = broker.connect("watcher");
+    watcher.subscribe_to("will", 0);
+    let mut client = broker.accept(&Connect::v5("dying").will(Will::new("will", "gone")));
+    client.send_hex("e1 00");
+    client.expect_disconnect(MALFORMED);
+    watcher.expect_message("will", "gone");
+}
+
+/// [MQTT-2.1.3-1, MQTT311-2.2.2-2]
+#[test]
+fn packet_type_0_is_malformed() {
+    dropped(Version::V5, MALFORMED, &[("type 0", "00 00")]);
+    dropped(
+        Version::V3_1_1,
+        0,
+        &[("type 0", "00 00"), ("type 15", "f0 00")],
+    );
+}
+
+/// [MQTT-3.3.1-4, MQTT311-3.3.1-4]
+#[test]
+fn quality_of_service_3_is_malformed() {
+    dropped(
+        Version::V5,
+        MALFORMED,
+        &[("publish", "36 07 00 01 61 00 01 00 78")],
+    );
+    dropped(
+        Version::V3_1_1,
+        0,
+        &[("publish", "36 06 00 01 61 00 01 78")],
+    );
+}
+
+/// [MQTT-3.3.1-2, MQTT-4.3.1-1, MQTT311-3.3.1-2]
+#[test]
+fn dup_on_quality_0_is_malformed() {
+    dropped(
+        Version::V5,
+        MALFORMED,
+        &[("publish", "38 05 00 01 61 00 78")],
+    );
+    dropped(Version::V3_1_1, 0, &[("publish", "38 04 00 01 61 78")]);
+}
+
+/// [MQTT-1.5.4-1, MQTT-1.5.4-2, MQTT-3.3.2-1, MQTT-4.7.3-2]
+#[test]
+fn topic_names_that_are_not_utf8_are_malformed() {
+    let broker = Broker::start();
+    for (name, bad) in BAD_STRINGS {
+        dropped_for(&broker, name, &frame(0x30, &[&field(bad), &[0], b"x"]));
+    }
+}
+
+/// [MQTT311-1.5.3-1, MQTT311-1.5.3-2, MQTT311-3.3.2-1, MQTT311-3.8.3-1, MQTT311-3.10.3-1]
+#[test]
+fn strings_that_are_not_utf8_end_a_3_1_1_connection() {
+    let broker = Broker::start();
+    for (name, bad) in BAD_STRINGS {
+        let packets = [
+            ("topic", frame(0x30, &[&field(bad), b"x"])),
+            ("filter", frame(0x82, &[&[0, 1], &field(bad), &[0]])),
+            ("unsubscribed filter", frame(0xa2, &[&[0, 1], &field(bad)])),
+        ];
+        for (place, packet) in packets {
+            case(&format!("{name} in a {place}"));
+            let mut client = broker.connect_as(Version::V3_1_1, "sender");
+            client.send(packet);
+            client.expect_closed();
+        }
+    }
+}
+
+/// [MQTT-1.5.4-1, MQTT-1.5.4-2, MQTT-3.8.3-1, MQTT-3.10.3-1, MQTT-4.7.3-2]
+#[test]
+fn topic_filters_that_are_not_utf8_are_malformed() {
+    let broker = Broker::start();
+    for (name, bad) in BAD_STRINGS {
+        dropped_for(
+            &broker,
+            name,
+            &frame(0x82, &[&[0, 1, 0], &field(bad), &[0]]),
+        );
+        dropped_for(&broker, name, &frame(0xa2, &[&[0, 1, 0], &field(bad)]));
+    }
+}
+
+/// [MQTT-1.5.4-1, MQTT-1.5.4-2, MQTT-1.5.7-1, MQTT-3.3.2-13, MQTT-3.3.2-19]
+#[test]
+fn string_properties_that_are_not_utf8_are_malformed() {
+    let broker = Broker::start();
+    for (name, bad) in BAD_STRINGS {
+        let sections = [
+            (
+                "content type",
+                [&[id::CONTENT_TYPE], field(bad).as_slice()].concat(),
+            ),
+            (
+                "response topic",
+                [&[id::RESPONSE_TOPIC], field(bad).as_slice()].concat(),
+            ),
+            (
+                "user name",
+                [&[id::USER_PROPERTY], field(bad).as_slice(), &field("v")].concat(),
+            ),
+            (
+                "user value",
+                [&[id::USER_PROPERTY], field("n").as_slice(), &field(bad)].concat(),
+            ),
+        ];
+        for (place, section) in sections {
+            let length = [u8::try_from(section.len()).unwrap()];
+            let packet = frame(0x30, &[&field("t"), &length, &section, b"x"]);
+            dropped_for(&broker, &format!("{name} in {place}"), &packet);
+        }
+    }
+}
+
+/// [MQTT-1.5.4-1, MQTT-1.5.4-2, MQTT-3.1.3-4, MQTT-3.1.3-11, MQTT-3.1.3-12, MQTT-3.1.4-1]
+#[test]
+fn connect_with_strings_that_are_not_utf8_is_refused() {
+    let broker = Broker::start();
+    for (name, bad) in BAD_STRINGS {
+        let head = |flags| [field("MQTT").as_slice(), &[5, flags, 0, 0, 0]].concat();
+        let will = [&[0], field(bad).as_slice(), &field("x")].concat();
+        let packets = [
+            ("client id", frame(0x10, &[&head(0x02), &field(bad)])),
+            (
+                "user name",
+                frame(0x10, &[&head(0x82), &field("c"), &field(bad)]),
+            ),
+            (
+                "will topic",
+                frame(0x10, &[&head(0x06), &field("c"), &will]),
+            ),
+        ];
+        for (place, packet) in packets {
+            case(&format!("{name} as {place}"));
+            let mut client = broker.open();
+            client.send(packet);
+            client.expect_refused(&[MALFORMED, PROTOCOL_ERROR, 0x85, 0x90]);
+        }
+    }
+}
+
+/// [MQTT311-1.5.3-1, MQTT311-1.5.3-2, MQTT311-3.1.3-4, MQTT311-3.1.3-10, MQTT311-3.1.3-11]
+#[test]
+fn connect_of_3_1_1_with_strings_that_are_not_utf8_is_dropped_without_an_answer() {
+    let broker = Broker::start();
+    for (name, bad) in BAD_STRINGS {
+        let head = |flags| [field("MQTT").as_slice(), &[4, flags, 0, 0]].concat();
+        let packets = [
+            ("client id", frame(0x10, &[&head(0x02), &field(bad)])),
+            (
+                "user name",
+                frame(0x10, &[&head(0x82), &field("c"), &field(bad)]),
+            ),
+            (
+                "will topic",
+                frame(0x10, &[&head(0x06), &field("c"), &field(bad), &field("x")]),
+            ),
+        ];
+        for (place, packet) in packets {
+            case(&format!("{name} as {place}"));
+            let mut client = broker.open_as(Version::V3_1_1);
+            client.send(packet);
+            client.expect_closed();
+        }
+    }
+}
+
+/// [MQTT-1.5.4-3, MQTT311-1.5.3-3, MQTT-4.7.3-4]
+#[test]
+fn a_byte_order_mark_is_kept_and_means_a_different_topic() {
+    for version in [Version::V3_1_1, Version::V5] {
+        let broker = Broker::start();
+        let mut subscriber = broker.connect_as(version, "subscriber");
+        let mut publisher = broker.connect_as(version, "publisher");
+        subscriber.subscribe_to("\u{feff}topic", 0);
+        publisher.publish(Publish::new("topic", "without"));
+        publisher.publish(Publish::new("\u{feff}topic", "with"));
+        subscriber.expect_message("\u{feff}topic", "with");
+    }
+}
+
+/// [MQTT-4.13.1-1, MQTT311-4.8.0-1]
+#[test]
+fn packets_only_a_server_sends_end_the_connection() {
+    dropped(
+        Version::V5,
+        PROTOCOL_ERROR,
+        &[
+            ("CONNACK", "20 03 00 00 00"),
+            ("SUBACK", "90 04 00 01 00 00"),
+            ("UNSUBACK", "b0 04 00 01 00 00"),
+            ("PINGRESP", "d0 00"),
+        ],
+    );
+    dropped(
+        Version::V3_1_1,
+        0,
+        &[
+            ("CONNACK", "20 02 00 00"),
+            ("SUBACK", "90 03 00 01 00"),
+            ("UNSUBACK", "b0 02 00 01"),
+            ("PINGRESP", "d0 00"),
+        ],
+    );
+}
+
+/// [MQTT-4.13.1-1]
+#[test]
+fn a_property_given_twice_is_a_protocol_error() {
+    dropped(
+        Version::V5,
+        PROTOCOL_ERROR,
+        &[
+            ("payload format", "30 0a 00 01 61 04 01 01 01 01 78 78"),
+            (
+                "message expiry",
+                "30 0f 00 01 61 0a 02 00 00 00 05 02 00 00 00 05 78",
+            ),
+            (
+                "content type",
+                "30 0d 00 01 61 08 03 00 01 61 03 00 01 61 78",
+            ),
+            (
+                "response topic",
+                "30 0d 00 01 61 08 08 00 01 61 08 00 01 61 78",
+            ),
+            (
+                "correlation data",
+                "30 0d 00 01 61 08 09 00 01 61 09 00 01 61 78",
+            ),
+            ("topic alias", "30 0b 00 01 61 06 23 00 01 23 00 01 78"),
+            (
+                "subscription identifier",
+                "82 0b 00 01 04 0b 01 0b 02 00 01 61 00",
+            ),
+            (
+                "session expiry",
+                "e0 0c 00 0a 11 00 00 00 00 11 00 00 00 00",
+            ),
+        ],
+    );
+}
+
+/// [MQTT-4.13.1-1]
+#[test]
+fn a_property_in_the_wrong_packet_is_an_error() {
+    let broker = Broker::start();
+    for (name, bytes) in [
+        (
+            "reason string in PUBLISH",
+            "30 09 00 01 61 04 1f 00 01 61 78",
+        ),
+        (
+            "session expiry in PUBLISH",
+            "30 0a 00 01 61 05 11 00 00 00 01 78",
+        ),
+        (
+            "topic alias in SUBSCRIBE",
+            "82 0a 00 01 03 23 00 01 00 01 61 00",
+        ),
+        (
+            "content type in UNSUBSCRIBE",
+            "a2 0a 00 01 04 03 00 01 61 00 01 61",
+        ),
+        (
+            "subscription identifier in UNSUBSCRIBE",
+            "a2 08 00 01 02 0b 01 00 01 61",
+        ),
+        (
+            "will delay in PUBLISH",
+            "30 0a 00 01 61 05 18 00 00 00 01 78",
+        ),
+        ("topic alias in DISCONNECT", "e0 05 00 03 23 00 01"),
+        ("an unknown property", "30 07 00 01 61 02 7f 01 78"),
+    ] {
+        dropped_for(&broker, name, &unbroken_acceptance::raw::hex(bytes));
+    }
+}
+
+/// [MQTT-4.13.1-1]
+#[test]
+fn property_values_out_of_range_are_errors() {
+    let broker = Broker::start();
+    for (name, bytes) in [
+        ("payload format 2", "30 07 00 01 61 02 01 02 78"),
+        (
+            "subscription identifier 0",
+            "82 09 00 01 02 0b 00 00 01 61 00",
+        ),
+    ] {
+        dropped_for(&broker, name, &unbroken_acceptance::raw::hex(bytes));
+    }
+}
+
+/// [MQTT-3.1.4-1, MQTT-4.9.0-1]
+#[test]
+fn connect_properties_out_of_range_are_refused() {
+    let broker = Broker::start();
+    for (name, property, value) in [
+        ("receive maximum 0", id::RECEIVE_MAXIMUM, 0),
+        ("maximum packet size 0", id::MAXIMUM_PACKET_SIZE, 0),
+        (
+            "request problem information 2",
+            id::REQUEST_PROBLEM_INFORMATION,
+            2,
+        ),
+        (
+            "request response information 2",
+            id::REQUEST_RESPONSE_INFORMATION,
+            2,
+        ),
+    ] {
+        case(name);
+        let mut client = broker.attempt(&Connect::v5("c").property(property, value));
+        client.expect_refused(&[MALFORMED, PROTOCOL_ERROR]);
+    }
+}
+
+/// [MQTT-3.1.4-1]
+#[test]
+fn connect_properties_given_twice_or_misplaced_are_refused() {
+    let broker = Broker::start();
+    let connects = [
+        Connect::v5("c")
+            .property(id::RECEIVE_MAXIMUM, 5)
+            .property(id::RECEIVE_MAXIMUM, 5),
+        Connect::v5("c")
+            .property(id::TOPIC_ALIAS_MAXIMUM, 5)
+            .property(id::TOPIC_ALIAS_MAXIMUM, 5),
+        Connect::v5("c")
+            .property(id::SESSION_EXPIRY_INTERVAL, 5)
+            .property(0x11, 5),
+        Connect::v5("c").property(id::TOPIC_ALIAS, 1),
+        Connect::v5("c").property(id::SUBSCRIPTION_IDENTIFIER, 1),
+        Connect::v5("c").property(id::SERVER_KEEP_ALIVE, 1),
+        Connect::v5("c").will(Will::new("w", "x").property(id::TOPIC_ALIAS, 1)),
+        Connect::v5("c").will(
+            Will::new("w", "x")
+                .property(id::WILL_DELAY_INTERVAL, 1)
+                .property(0x18, 1),
+        ),
+        Connect::v5("c").will(Will::new("w", "x").property(id::PAYLOAD_FORMAT_INDICATOR, 2)),
+    ];
+    for connect in connects {
+        case(&format!("{connect:?}"));
+        broker
+            .attempt(&connect)
+            .expect_refused(&[MALFORMED, PROTOCOL_ERROR]);
+    }
+}
+
+/// [MQTT-3.1.2-3, MQTT-3.1.4-1]
+#[test]
+fn reserved_connect_flag_is_refused() {
+    let broker = Broker::start();
+    let mut client = broker.open();
+    client.send_hex("10 0e 00 04 4d 51 54 54 05 03 00 00 00 00 01 63");
+    client.expect_refused(&[MALFORMED]);
+}
+
+/// [MQTT311-3.1.2-3, MQTT311-3.1.4-1]
+#[test]
+fn reserved_connect_flag_of_3_1_1_is_dropped_without_an_answer() {
+    let broker = Broker::start();
+    let mut client = broker.open_as(Version::V3_1_1);
+    client.send_hex("10 0d 00 04 4d 51 54 54 04 03 00 00 00 01 63");
+    client.expect_closed();
+}
+
+/// [MQTT-3.1.2-11, MQTT-3.1.2-12, MQTT-3.1.2-13]
+#[test]
+fn will_quality_or_retain_without_a_will_is_refused() {
+    let broker = Broker::start();
+    for (name, flags) in [
+        ("QoS 1", "0a"),
+        ("QoS 2", "12"),
+        ("retain", "22"),
+        ("will with QoS 3", "1e"),
+    ] {
+        case(name);
+        let mut client = broker.open();
+        client.send_hex(&format!(
+            "10 0e 00 04 4d 51 54 54 05 {flags} 00 00 00 00 01 63"
+        ));
+        client.expect_refused(&[MALFORMED]);
+    }
+}
+
+/// [MQTT311-3.1.2-11, MQTT311-3.1.2-13, MQTT311-3.1.2-14, MQTT311-3.1.2-15]
+#[test]
+fn will_quality_or_retain_without_a_will_in_3_1_1_is_dropped_without_an_answer() {
+    let broker = Broker::start();
+    for (name, flags) in [("QoS 1", "0a"), ("QoS 2", "12"), ("retain", "22")] {
+        case(name);
+        let mut client = broker.open_as(Version::V3_1_1);
+        client.send_hex(&format!(
+            "10 0d 00 04 4d 51 54 54 04 {flags} 00 00 00 01 63"
+        ));
+        client.expect_closed();
+    }
+    case("will with QoS 3");
+    let mut client = broker.open_as(Version::V3_1_1);
+    client.send_hex("10 13 00 04 4d 51 54 54 04 1e 00 00 00 01 63 00 01 77 00 01 78");
+    client.expect_closed();
+}
+
+/// [MQTT-3.1.2-9, MQTT-3.1.2-17, MQTT-3.1.2-19, MQTT-3.1.3-1, MQTT-3.1.3-3]
+#[test]
+fn connect_without_the_fields_its_flags_announce_is_refused() {
+    let broker = Broker::start();
+    for (name, rest) in [
+        ("no client id", "10 0b 00 04 4d 51 54 54 05 02 00 00 00"),
+        ("no will", "10 0e 00 04 4d 51 54 54 05 06 00 00 00 00 01 63"),
+        (
+            "no user name",
+            "10 0e 00 04 4d 51 54 54 05 82 00 00 00 00 01 63",
+        ),
+        (
+            "no password",
+            "10 0e 00 04 4d 51 54 54 05 42 00 00 00 00 01 63",
+        ),
+    ] {
+        case(name);
+        let mut client = broker.open();
+        client.send_hex(rest);
+        client.expect_refused(&[MALFORMED]);
+    }
+}
+
+/// [MQTT-3.1.2-16, MQTT-3.1.2-18]
+#[test]
+fn connect_with_fields_its_flags_do_not_announce_is_refused() {
+    let broker = Broker::start();
+    let mut client = broker.open();
+    client.send_hex("10 11 00 04 4d 51 54 54 05 02 00 00 00 00 01 63 00 01 75");
+    client.expect_refused(&[MALFORMED]);
+}
+
+/// [MQTT311-3.1.2-9, MQTT311-3.1.2-18, MQTT311-3.1.2-19, MQTT311-3.1.2-20, MQTT311-3.1.2-21,
+/// MQTT311-3.1.3-1, MQTT311-3.1.3-3]
+#[test]
+fn connect_of_3_1_1_whose_flags_and_fields_disagree_is_dropped_without_an_answer() {
+    let broker = Broker::start();
+    for (name, rest) in [
+        ("no client id", "10 0a 00 04 4d 51 54 54 04 02 00 00"),
+        ("no will", "10 0d 00 04 4d 51 54 54 04 06 00 00 00 01 63"),
+        (
+            "no user name",
+            "10 0d 00 04 4d 51 54 54 04 82 00 00 00 01 63",
+        ),
+        (
+            "no password",
+            "10 10 00 04 4d 51 54 54 04 c2 00 00 00 01 63 00 01 75",
+        ),
+        (
+            "a field too many",
+            "10 10 00 04 4d 51 54 54 04 02 00 00 00 01 63 00 01 75",
+        ),
+    ] {
+        case(name);
+        let mut client = broker.open_as(Version::V3_1_1);
+        client.send_hex(rest);
+        client.expect_closed();
+    }
+}
+
+/// [MQTT311-3.1.2-22]
+#[test]
+fn password_without_user_name_in_3_1_1_is_dropped_without_an_answer() {
+    let broker = Broker::start();
+    let mut client = broker.attempt(&Connect::v311("c").password("secret"));
+    client.expect_closed();
+}
+
+/// 5.0 allows what 3.1.1 forbids.
+#[test]
+fn password_without_user_name_in_5_0_is_accepted() {
+    let broker = Broker::start();
+    broker.accept(&Connect::v5("c").password("token"));
+}
+
+/// [MQTT-3.1.0-2, MQTT311-3.1.0-2]
+#[test]
+fn a_second_connect_ends_the_connection() {
+    let broker = Broker::start();
+    for version in Version::ALL {
+        let mut client = broker.connect_as(version, "c");
+        client.send(Connect::new(version, "c").encode());
+        client.expect_dropped(PROTOCOL_ERROR);
+    }
+}
+
+/// [MQTT-3.1.0-1, MQTT-3.14.0-1, MQTT311-3.1.0-1, MQTT311-3.2.0-1]
+#[test]
+fn anything_before_connect_is_dropped_without_an_answer() {
+    let broker = Broker::start();
+    for bytes in [
+        "c0 00",
+        "30 05 00 01 61 00 78",
+        "82 07 00 01 00 00 01 61 00",
+        "e0 00",
+        "f0 00",
+        "20 03 00 00 00",
+        "47 45 54 20 2f 20 48 54 54 50 2f 31 2e 31 0d 0a 0d 0a",
+        "16 03 01 00 05 01 00 00 01 00",
+    ] {
+        case(bytes);
+        let mut client = broker.open();
+        client.send_hex(bytes);
+        client.expect_closed();
+    }
+}
+
+/// [MQTT-2.2.1-3, MQTT311-2.3.1-1]
+#[test]
+fn packet_identifier_0_ends_the_connection() {
+    let broker = Broker::start();
+    for (name, bytes) in [
+        ("PUBLISH of QoS 1", "32 06 00 01 61 00 00 00"),
+        ("PUBLISH of QoS 2", "34 06 00 01 61 00 00 00"),
+        ("SUBSCRIBE", "82 07 00 00 00 00 01 61 00"),
+        ("UNSUBSCRIBE", "a2 06 00 00 00 00 01 61"),
+    ] {
+        dropped_for(&broker, name, &unbroken_acceptance::raw::hex(bytes));
+    }
+    dropped(
+        Version::V3_1_1,
+        0,
+        &[
+            ("PUBLISH of QoS 1", "32 05 00 01 61 00 00"),
+            ("SUBSCRIBE", "82 06 00 00 00 01 61 00"),
+            ("UNSUBSCRIBE", "a2 05 00 00 00 01 61"),
+        ],
+    );
+}
+
+/// [MQTT-3.8.3-2, MQTT-3.10.3-2]
+#[test]
+fn subscribe_or_unsubscribe_without_filters_is_a_protocol_error() {
+    dropped(
+        Version::V5,
+        PROTOCOL_ERROR,
+        &[
+            ("SUBSCRIBE", "82 03 00 01 00"),
+            ("UNSUBSCRIBE", "a2 03 00 01 00"),
+        ],
+    );
+}
+
+/// [MQTT311-3.8.3-3, MQTT311-3.10.3-2]
+#[test]
+fn subscribe_or_unsubscribe_without_filters_ends_a_3_1_1_connection() {
+    dropped(
+        Version::V3_1_1,
+        0,
+        &[("SUBSCRIBE", "82 02 00 01"), ("UNSUBSCRIBE", "a2 02 00 01")],
+    );
+}
+
+/// [MQTT-3.8.3-5, MQTT-2.1.3-1]
+#[test]
+fn reserved_subscription_option_bits_are_malformed() {
+    let broker = Broker::start();
+    for options in [0x40, 0x80, 0xc1, 0x03, 0x30] {
+        let packet = Subscribe::to("a", options).encode(Version::V5, 1);
+        dropped_for(&broker, &format!("options {options:#04x}"), &packet);
+    }
+}
+
+/// [MQTT311-3.8.3-4]
+#[test]
+fn reserved_bits_of_the_requested_quality_end_a_3_1_1_connection() {
+    let broker = Broker::start();
+    for options in [0x03, 0x04, 0x08, 0x20, 0x80] {
+        case(&format!("options {options:#04x}"));
+        let mut client = broker.connect_as(Version::V3_1_1, "c");
+        client.send(Subscribe::to("a", options).encode(Version::V3_1_1, 1));
+        client.expect_closed();
+    }
+}
+
+/// [MQTT-3.3.2-2, MQTT-4.7.0-1]
+#[test]
+fn wildcards_in_a_published_topic_end_the_connection() {
+    let broker = Broker::start();
+    for topic in ["#", "+", "a/#", "a/+/b", "a+", "a#b"] {
+        case(topic);
+        let mut client = broker.connect("c");
+        client.send_publish(&Publish::new(topic, "x"));
+        client.expect_disconnect(reason::TOPIC_NAME_INVALID);
+    }
+}
+
+/// [MQTT311-3.3.2-2, MQTT311-4.7.3-1, MQTT311-4.7.3-2]
+#[test]
+fn wildcards_in_a_published_topic_end_a_3_1_1_connection() {
+    let broker = Broker::start();
+    for topic in ["#", "a/+"] {
+        let mut client = broker.connect_as(Version::V3_1_1, "c");
+        client.send_publish(&Publish::new(topic, "x"));
+        client.expect_closed();
+    }
+}
+
+/// [MQTT-3.3.2-14]
+#[test]
+fn wildcards_in_a_response_topic_are_a_protocol_error() {
+    let broker = Broker::start();
+    for topic in ["#", "reply/+", "reply/#"] {
+        let mut client = broker.connect("c");
+        client.send_publish(&Publish::new("a", "x").property(id::RESPONSE_TOPIC, topic));
+        client.expect_disconnect_one_of(&[PROTOCOL_ERROR, reason::TOPIC_NAME_INVALID]);
+    }
+}
+
+/// [MQTT-4.7.3-1, MQTT311-4.7.0-1]
+#[test]
+fn an_empty_topic_without_an_alias_ends_the_connection() {
+    let broker = Broker::start();
+    for version in Version::ALL {
+        let mut client = broker.connect_as(version, "c");
+        client.send_publish(&Publish::new("", "x"));
+        if version == Version::V5 {
+            client.expect_disconnect_one_of(&[PROTOCOL_ERROR, reason::TOPIC_NAME_INVALID]);
+        } else {
+            client.expect_closed();
+        }
+    }
+}
+
+/// [MQTT-3.3.4-6]
+#[test]
+fn a_client_that_sends_a_subscription_identifier_is_dropped() {
+    let broker = Broker::start();
+    let mut client = broker.connect("c");
+    client.send_publish(&Publish::new("a", "x").property(id::SUBSCRIPTION_IDENTIFIER, 7));
+    client.expect_disconnect(PROTOCOL_ERROR);
+}
+
+/// [MQTT-2.2.1-5, MQTT-4.13.1-1]
+#[test]
+fn the_wrong_acknowledgement_for_a_quality_ends_the_connection() {
+    let broker = Broker::start();
+    let mut publisher = broker.connect("publisher");
+    for (qos, wrong) in [
+        (1, AckKind::PubRec),
+        (2, AckKind::PubAck),
+        (1, AckKind::PubComp),
+    ] {
+        case(&format!("{wrong:?} for QoS {qos}"));
+        let mut subscriber = broker.connect("subscriber");
+        subscriber.subscribe_to("a", qos);
+        publisher.publish(Publish::new("a", "x").qos(qos));
+        let message = subscriber.expect_message("a", "x");
+        subscriber.send_ack(wrong, message.packet_id);
+        subscriber.expect_disconnect(PROTOCOL_ERROR);
+    }
+}
+
+/// [MQTT-3.1.2-23]
+#[test]
+fn a_session_of_no_length_cannot_be_prolonged_at_its_end() {
+    let broker = Broker::start();
+    let mut client = broker.connect("c");
+    client.send(disconnect_with(
+        0,
+        &Properties::one(id::SESSION_EXPIRY_INTERVAL, 60),
+    ));
+    client.expect_disconnect(PROTOCOL_ERROR);
+}
+
+/// A large valid packet arrives in as many pieces as the network likes.
+/// [MQTT-4.2-1]
+#[test]
+fn packets_split_at_every_byte_and_packets_sent_together_are_read_alike() {
+    let broker = Broker::start();
+    let mut client = broker.open();
+    for byte in Connect::v5("c").encode() {
+        client.send([byte]);
+    }
+    assert_eq!(client.expect_connack().reason, 0);
+    for byte in Subscribe::to("a", 0).encode(Version::V5, 1) {
+        client.send([byte]);
+    }
+    assert_eq!(client.expect_suback().codes, [0]);
+    let one = Publish::new("a", "1").encode(Version::V5);
+    let two = Publish::new("a", "2").encode(Version::V5);
+    client.send([one, two].concat());
+    client.expect_message("a", "1");
+    client.expect_message("a", "2");
+}
+
+/// [MQTT-3.12.4-1, MQTT311-3.12.4-1]
+#[test]
+fn a_ping_is_answered() {
+    let broker = Broker::start();
+    for version in Version::ALL {
+        broker.connect_as(version, "c").expect_pong();
+    }
+}
