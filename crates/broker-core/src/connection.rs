@@ -137,10 +137,13 @@ pub(crate) fn anonymous() -> Arc<str> {
 #[derive(Debug)]
 pub(crate) struct PendingSubAck {
     pub(crate) connection: ConnectionId,
+    pub(crate) session: SessionId,
     pub(crate) packet_id: PacketId,
     pub(crate) codes: Vec<u8>,
     /// Every shard has applied what this one announced up to here.
     pub(crate) barrier: u64,
     /// Joins of groups on other shards that have not been answered.
     pub(crate) joins: Vec<u64>,
+    /// Scans for retained messages that begin with it.
+    pub(crate) retained: Vec<u64>,
 }

@@ -86,7 +86,7 @@ pub struct StoreId(pub u64);
 pub struct StoreRequest {
     /// Answered by [`crate::Input::Stored`] with this or a later number.
     pub id: StoreId,
-    /// A message that at least one persistent session waits for.
+    /// A message that somebody waits for at QoS 1 or 2.
     pub message: Arc<Message>,
 }
 

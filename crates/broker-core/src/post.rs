@@ -25,7 +25,7 @@ impl Shard {
             Letter::InterestRemoved { filter } => self.handle_interest_removed(from, &filter),
             Letter::BarrierReached { barrier } => {
                 self.barriers.handle_reached(from, barrier);
-                self.release_subacks();
+                self.release_subacks(now);
             }
             Letter::ShareJoin {
                 group,
@@ -47,13 +47,13 @@ impl Shard {
                 }
                 let barrier = self.barriers.latest();
                 self.barriers.joins.push_back((barrier, from, token));
-                self.release_subacks();
+                self.release_subacks(now);
             }
             Letter::ShareJoined { token } => {
                 for suback in &mut self.barriers.subacks {
                     suback.joins.retain(|waited| *waited != token);
                 }
-                self.release_subacks();
+                self.release_subacks(now);
             }
             Letter::ShareLeave {
                 group,

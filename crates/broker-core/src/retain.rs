@@ -140,14 +140,13 @@ impl Shard {
         self.options.totals.retained_bytes.subtract(cost);
     }
 
-    /// Begins to send a new subscription what is retained for it.
-    pub(crate) fn begin_retained(
+    /// Notes that a new subscription is to be sent what is retained for it. Answers the token that begins it.
+    pub(crate) fn add_retained_scan(
         &mut self,
-        now: Instant,
         session: SessionId,
         filter: TopicFilter<'_>,
         grant: Grant,
-    ) {
+    ) -> Option<u64> {
         let (shard, last) = if filter.has_wildcard() {
             (ShardId(0), ShardId(self.options.shards - 1))
         } else {
@@ -155,20 +154,36 @@ impl Shard {
             (owner, owner)
         };
         let token = self.token();
-        let Some(session_state) = self.clients.session_mut(session) else {
+        self.clients
+            .session_mut(session)?
+            .retained
+            .push_back(RetainedScan {
+                token,
+                filter: filter.as_str().into(),
+                grant,
+                shard,
+                last,
+                after: None,
+                waits: true,
+                overtaken: HashMap::with_hasher(FixedState::with_seed(0)),
+            });
+        Some(token)
+    }
+
+    /// Begins the scans with these tokens.
+    pub(crate) fn begin_retained(&mut self, now: Instant, session_id: SessionId, tokens: &[u64]) {
+        if tokens.is_empty() {
+            return;
+        }
+        let Some(session) = self.clients.session_mut(session_id) else {
             return;
         };
-        session_state.retained.push_back(RetainedScan {
-            token,
-            filter: filter.as_str().into(),
-            grant,
-            shard,
-            last,
-            after: None,
-            asked: false,
-            overtaken: HashMap::with_hasher(FixedState::with_seed(0)),
-        });
-        self.pump(now, session);
+        for scan in &mut session.retained {
+            if tokens.contains(&scan.token) {
+                scan.waits = false;
+            }
+        }
+        self.pump(now, session_id);
     }
 
     /// Goes on with the session's first scan, as long as there is room for what it finds.
@@ -182,13 +197,13 @@ impl Shard {
             let Some(scan) = session.retained.front_mut() else {
                 return;
             };
-            if scan.asked || !room {
+            if scan.waits || !room {
                 return;
             }
             let (shard, token) = (scan.shard, scan.token);
             let (filter, after) = (scan.filter.clone(), scan.after.take());
             if shard != me {
-                scan.asked = true;
+                scan.waits = true;
                 return self.mail(
                     shard,
                     Letter::RetainedQuery {
@@ -276,7 +291,7 @@ impl Shard {
         };
         let grant = scan.grant;
         let client_id = Arc::clone(&session.client_id);
-        scan.asked = false;
+        scan.waits = false;
         let overtaken = std::mem::take(&mut scan.overtaken);
         let done = next.is_none();
         scan.after = next;

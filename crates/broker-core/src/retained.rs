@@ -54,31 +54,6 @@ impl<V> RetainedIndex<V> {
         self.by_key.get(&*key(topic.as_str()))
     }
 
-    /// Topics that have a value.
-    pub(crate) fn len(&self) -> usize {
-        self.by_key.len()
-    }
-
-    /// Calls `f` with the value of each topic that the filter matches, in the order of topics.
-    pub(crate) fn for_each_match(&self, filter: TopicFilter<'_>, f: impl FnMut(&V)) {
-        let rest = self.leap(filter, None, usize::MAX, usize::MAX, f);
-        debug_assert!(rest.is_none(), "nothing stops it");
-    }
-
-    /// Calls `f` for the matches behind the topic `after`, at most `max` (at least 1) of them. `None`:
-    /// that was all. Otherwise the topic to go on after, which need not be a match: looking ends after
-    /// a bounded number of topics even if none of them is.
-    #[must_use = "there may be more"]
-    pub(crate) fn scan(
-        &self,
-        filter: TopicFilter<'_>,
-        after: Option<&str>,
-        max: usize,
-        f: impl FnMut(&V),
-    ) -> Option<Box<str>> {
-        self.leap(filter, after, max, STEPS_MAX, f)
-    }
-
     // The scan. Each topic looked at is a match, or tells where the next candidate can be:
     //
     //   filter a/+/c, topics   a/1/b   too small in the last level: leap to  a/1/c
@@ -89,12 +64,16 @@ impl<V> RetainedIndex<V> {
     //
     // Most leaps are short, so the neighbour is tried before the tree is descended again; an answer
     // to `#` never descends twice.
-    fn leap(
+    //
+    /// Calls `f` for the matches behind the topic `after`, at most `max` (at least 1) of them. `None`:
+    /// that was all. Otherwise the topic to go on after, which need not be a match: looking ends after
+    /// a bounded number of topics even if none of them is.
+    #[must_use = "there may be more"]
+    pub(crate) fn scan(
         &self,
         filter: TopicFilter<'_>,
         after: Option<&str>,
         max: usize,
-        steps: usize,
         mut f: impl FnMut(&V),
     ) -> Option<Box<str>> {
         let pattern = Pattern::new(filter);
@@ -125,7 +104,7 @@ impl<V> RetainedIndex<V> {
                 }
                 Verdict::End => return None,
             }
-            if (matches >= max || looked_at >= steps) && topic.is_some() {
+            if (matches >= max || looked_at >= STEPS_MAX) && topic.is_some() {
                 return Some(topic_of(key));
             }
         }

@@ -74,8 +74,8 @@ pub(crate) struct RetainedScan {
     pub(crate) last: ShardId,
     /// Where in that shard's topics to go on.
     pub(crate) after: Option<Box<str>>,
-    /// A question is on its way.
-    pub(crate) asked: bool,
+    /// For its SUBACK, or for the answer to a question that is on its way.
+    pub(crate) waits: bool,
     /// Live messages delivered meanwhile, newest stamp per topic: an older retained copy is left out.
     pub(crate) overtaken: HashMap<Box<str>, Instant, foldhash::fast::FixedState>,
 }

@@ -339,7 +339,9 @@ impl Shard {
             }
             Packet::PubComp(ack) => self.handle_pubcomp(now, session, ack),
             Packet::Subscribe(subscribe) => self.handle_subscribe(now, id, session, subscribe),
-            Packet::Unsubscribe(unsubscribe) => self.handle_unsubscribe(id, session, unsubscribe),
+            Packet::Unsubscribe(unsubscribe) => {
+                self.handle_unsubscribe(now, id, session, unsubscribe)
+            }
             Packet::PingReq => {
                 self.clients.send(id.index, &Packet::PingResp); // [MQTT-3.12.4-1]
                 Ok(())

@@ -36,15 +36,14 @@ pub(crate) struct Member {
 pub(crate) struct SharedGroups {
     groups: Slab<Group>,
     /// By `group/filter`: a group's name has no `/` in it [MQTT-4.8.2-1].
-    by_name: HashMap<Box<str>, GroupId, RandomState>,
+    by_key: HashMap<Box<str>, GroupId, RandomState>,
     seats: Slab<Seat>,
     by_member: HashMap<(GroupId, Member), SeatId, RandomState>,
 }
 
 #[derive(Debug)]
 struct Group {
-    name: Box<str>,
-    filter: Box<str>,
+    key: Box<str>,
     ready: Ring,
     waiting: Ring,
 }
@@ -111,14 +110,14 @@ impl SharedGroups {
         if group.ready.head.or(group.waiting.head).is_some() {
             return false;
         }
-        self.by_name.remove(&*key(&group.name, &group.filter));
+        self.by_key.remove(&group.key);
         self.groups.remove(id.key());
         true
     }
 
     /// The group of this name and filter.
     pub(crate) fn find(&self, group: &str, filter: TopicFilter<'_>) -> Option<GroupId> {
-        self.by_name.get(&*key(group, filter.as_str())).copied()
+        self.by_key.get(&*key(group, filter.as_str())).copied()
     }
 
     /// Whether a member is connected and able to take messages. It goes to the end of the line.
@@ -165,50 +164,15 @@ impl SharedGroups {
         None
     }
 
-    /// Whether a member of the group can take a message now.
-    pub(crate) fn has_ready(&self, id: GroupId) -> bool {
-        self.groups
-            .get(id.key())
-            .is_some_and(|group| group.ready.head.is_some())
-    }
-
-    /// What the group subscribed to, without `$share/` and name.
-    pub(crate) fn filter(&self, id: GroupId) -> Option<&str> {
-        self.groups.get(id.key()).map(|group| &*group.filter)
-    }
-
-    /// The group's name.
-    pub(crate) fn name(&self, id: GroupId) -> Option<&str> {
-        self.groups.get(id.key()).map(|group| &*group.name)
-    }
-
-    /// What this member was granted when it last joined.
-    pub(crate) fn grant(&self, id: GroupId, member: Member) -> Option<Grant> {
-        self.by_member
-            .get(&(id, member))
-            .map(|seat| self.seats[seat.0].grant)
-    }
-
-    /// Groups.
-    pub(crate) fn len(&self) -> usize {
-        self.groups.len()
-    }
-
-    /// Members of all groups: shared subscriptions.
-    pub(crate) fn members(&self) -> usize {
-        self.seats.len()
-    }
-
     fn open(&mut self, name: &str, filter: TopicFilter<'_>) -> GroupId {
-        let filter = filter.as_str();
+        let key = key(name, filter.as_str());
         let number = self.groups.insert(Group {
-            name: name.into(),
-            filter: filter.into(),
+            key: key.clone(),
             ready: Ring::default(),
             waiting: Ring::default(),
         });
         let id = GroupId(u32::try_from(number).expect("2^32 groups do not fit in memory"));
-        self.by_name.insert(key(name, filter), id);
+        self.by_key.insert(key, id);
         id
     }
 
@@ -333,7 +297,6 @@ mod tests {
         for session in 0..3 {
             groups.set_ready(id, member(session), false);
         }
-        assert!(!groups.has_ready(id));
         assert_eq!(turns(&mut groups, id, 4), [0, 1, 2, 0]);
         groups.set_ready(id, member(2), true);
         assert_eq!(turns(&mut groups, id, 2), [2, 2]);
@@ -363,8 +326,7 @@ mod tests {
             groups.join("g", filter("a/+"), member(0), better),
             (id, false)
         );
-        assert_eq!(groups.members(), 2);
-        assert_eq!(groups.grant(id, member(0)), Some(better));
+        assert_eq!(groups.seats.len(), 2);
         assert_eq!(groups.choose(id), Some((member(0), better)));
     }
 
@@ -377,9 +339,9 @@ mod tests {
         assert!(new);
         let (other_name, new) = groups.join("h", filter("a"), member(0), GRANT);
         assert!(new);
-        assert_eq!(groups.len(), 3);
-        assert_eq!(groups.filter(other_filter), Some("b/a"));
-        assert_eq!(groups.name(other_name), Some("h"));
+        assert_eq!(groups.groups.len(), 3);
+        assert_eq!(groups.find("g", filter("b/a")), Some(other_filter));
+        assert_eq!(groups.find("h", filter("a")), Some(other_name));
         assert!(groups.leave(first, member(0)));
         assert_eq!(groups.find("g", filter("a")), None);
         assert_eq!(groups.choose(first), None);
@@ -459,7 +421,7 @@ mod tests {
                     }
                 }
                 assert_eq!(
-                    groups.members(),
+                    groups.seats.len(),
                     lines.iter().map(VecDeque::len).sum::<usize>()
                 );
             }

@@ -72,18 +72,22 @@ impl Shard {
             }
             codes.push(code as u8);
         }
-        let suback = PendingSubAck {
+        // Scans begin with SUBACK: a retained message that was acknowledged before is then found for sure. They exist from now on,
+        // so that they see what live messages overtake them.
+        let retained = retained
+            .into_iter()
+            .filter_map(|(filter, grant)| self.add_retained_scan(session_id, filter, grant))
+            .collect();
+        self.barriers.subacks.push_back(PendingSubAck {
             connection: id,
+            session: session_id,
             packet_id: subscribe.packet_id,
             codes,
             barrier: self.barriers.latest(),
             joins,
-        };
-        self.barriers.subacks.push_back(suback);
-        self.release_subacks();
-        for (filter, grant) in retained {
-            self.begin_retained(now, session_id, filter, grant);
-        }
+            retained,
+        });
+        self.release_subacks(now);
         Ok(())
     }
 
@@ -164,6 +168,7 @@ impl Shard {
 
     pub(crate) fn handle_unsubscribe(
         &mut self,
+        now: Instant,
         id: ConnectionId,
         session_id: SessionId,
         unsubscribe: Unsubscribe<'_>,
@@ -194,6 +199,7 @@ impl Shard {
             reasons: &codes,
         };
         self.clients.send(id.index, &Packet::UnsubAck(packet));
+        self.pump(now, session_id); // a scan for a later subscription may have stood behind one that is gone
         Ok(())
     }
 
@@ -281,7 +287,7 @@ impl Shard {
     }
 
     /// Sends the SUBACKs that wait for nothing any more, and tells other shards that their sessions' joins are in force.
-    pub(crate) fn release_subacks(&mut self) {
+    pub(crate) fn release_subacks(&mut self, now: Instant) {
         let reached = self.barriers.reached();
         let mut at = 0;
         while let Some(suback) = self.barriers.subacks.get(at) {
@@ -291,6 +297,7 @@ impl Shard {
             }
             if let Some(suback) = self.barriers.subacks.remove(at) {
                 self.send_suback(&suback);
+                self.begin_retained(now, suback.session, &suback.retained);
             }
         }
         while self

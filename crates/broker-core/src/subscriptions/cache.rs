@@ -183,11 +183,6 @@ impl Place {
 }
 
 impl Route {
-    /// Nobody wants it.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.receivers.is_empty() && self.shards == 0 && self.groups.is_empty()
-    }
-
     fn clear(&mut self) {
         self.receivers.clear();
         self.shards = 0;

@@ -25,7 +25,7 @@ use unbroken_mqtt_proto::QoS;
 
 use crate::ids::{GroupId, SessionId, ShardId};
 
-pub(crate) use cache::{Receiver, Route, RouteCache};
+pub(crate) use cache::RouteCache;
 pub(crate) use tree::SubscriptionIndex;
 
 /// Who subscribed.

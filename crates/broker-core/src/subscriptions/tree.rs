@@ -35,7 +35,6 @@ pub(crate) struct SubscriptionIndex {
     edges: HashMap<Edge, NodeId, RandomState>,
     names: Names,
     generation: u64,
-    len: usize,
 }
 
 /// What is known about one beginning of a filter.
@@ -78,7 +77,6 @@ impl SubscriptionIndex {
             edges: HashMap::default(),
             names: Names::default(),
             generation: 1,
-            len: 0,
         }
     }
 
@@ -105,7 +103,6 @@ impl SubscriptionIndex {
             .node_mut(node)
             .list_mut(multi_level)
             .insert(subscriber, grant);
-        self.len += usize::from(replaced.is_none());
         replaced
     }
 
@@ -138,7 +135,6 @@ impl SubscriptionIndex {
             .list_mut(multi_level)
             .remove(subscriber)?;
         self.generation += 1;
-        self.len -= 1;
         self.prune(path, node);
         Some(removed)
     }
@@ -184,20 +180,10 @@ impl SubscriptionIndex {
         self.generation
     }
 
-    /// Subscriptions.
-    pub(crate) fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Nodes of the tree, the root included.
-    pub(crate) fn nodes(&self) -> usize {
-        self.nodes.len()
-    }
-
-    /// Nothing but the root: no edge and no text either.
+    /// Nodes, the root included, edges and texts.
     #[cfg(test)]
-    pub(super) fn holds_nothing(&self) -> bool {
-        self.nodes.len() == 1 && self.edges.is_empty() && self.names.by_text.is_empty()
+    pub(super) fn parts(&self) -> (usize, usize, usize) {
+        (self.nodes.len(), self.edges.len(), self.names.by_text.len())
     }
 
     // The walk.

@@ -1,0 +1,340 @@
+//! A broker of some shards without threads or sockets: mail is carried at once, time stands still until told.
+
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use unbroken_broker_core::{
+    Admission, CloseCause, ConnectionId, Event, Input, Limits, Mail, Output, Peer, Settings, Shard,
+    ShardId, ShardOptions, StoreId, Totals,
+};
+use unbroken_mqtt_proto::{Packet, Version, next_frame};
+
+/// Shards and the clients connected to them.
+pub(crate) struct Broker {
+    pub(crate) shards: Vec<Shard>,
+    pub(crate) now: Instant,
+    pub(crate) events: Vec<Event>,
+    pub(crate) stores: Vec<(usize, StoreId)>,
+    mail: VecDeque<(ShardId, ShardId, Mail)>,
+    /// Mail stays where it is until `deliver_mail`.
+    pub(crate) hold_mail: bool,
+    links: Vec<Link>,
+    serial: u32,
+    dirty: Vec<ConnectionId>,
+}
+
+struct Link {
+    shard: usize,
+    id: ConnectionId,
+    received: Vec<u8>,
+    version: Version,
+    open: bool,
+}
+
+/// A client of a [`Broker`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Client(usize);
+
+impl Broker {
+    pub(crate) fn new(shards: u8) -> Self {
+        Self::with(shards, Limits::default(), Settings::default())
+    }
+
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a test's epoch; it advances only by `advance`"
+    )]
+    pub(crate) fn with(shards: u8, limits: Limits, mut settings: Settings) -> Self {
+        settings.sys_interval = None;
+        let start = Instant::now();
+        let totals = Arc::new(Totals::default());
+        let shards = (0..shards)
+            .map(|id| {
+                Shard::new(ShardOptions {
+                    id: ShardId(id),
+                    shards,
+                    limits: limits.clone(),
+                    settings: settings.clone(),
+                    totals: Arc::clone(&totals),
+                    seed: 7,
+                    start,
+                })
+            })
+            .collect();
+        Self {
+            shards,
+            now: start,
+            events: Vec::new(),
+            stores: Vec::new(),
+            mail: VecDeque::new(),
+            hold_mail: false,
+            links: Vec::new(),
+            serial: 0,
+            dirty: Vec::new(),
+        }
+    }
+
+    /// Opens a connection on some shard.
+    pub(crate) fn open(&mut self, version: Version) -> Client {
+        let shard = self.links.len() % self.shards.len();
+        let client = Client(self.links.len());
+        let id = self.next_id();
+        self.links.push(Link {
+            shard,
+            id,
+            received: Vec::new(),
+            version,
+            open: true,
+        });
+        self.input(
+            shard,
+            Input::Opened {
+                connection: id,
+                peer: Peer {
+                    address: None,
+                    listener: 0,
+                },
+            },
+        );
+        client
+    }
+
+    fn next_id(&mut self) -> ConnectionId {
+        self.serial += 1;
+        ConnectionId {
+            index: self.serial,
+            serial: self.serial,
+        }
+    }
+
+    /// Sends a packet.
+    pub(crate) fn send(&mut self, client: Client, packet: Packet<'_>) {
+        let mut bytes = Vec::new();
+        packet
+            .encode(self.links[client.0].version, &mut bytes)
+            .unwrap();
+        self.send_bytes(client, &bytes);
+    }
+
+    /// Sends bytes as they are.
+    pub(crate) fn send_bytes(&mut self, client: Client, bytes: &[u8]) {
+        let Link {
+            shard, id, open, ..
+        } = self.links[client.0];
+        if open {
+            self.input(
+                shard,
+                Input::Received {
+                    connection: id,
+                    bytes,
+                },
+            );
+        }
+    }
+
+    /// Cuts the connection.
+    pub(crate) fn cut(&mut self, client: Client) {
+        let Link { shard, id, .. } = self.links[client.0];
+        self.links[client.0].open = false;
+        self.input(
+            shard,
+            Input::Closed {
+                connection: id,
+                cause: CloseCause::Peer,
+            },
+        );
+    }
+
+    pub(crate) fn is_open(&self, client: Client) -> bool {
+        self.links[client.0].open
+    }
+
+    /// The packets the client has received since it was last asked, each as its `Debug` text.
+    pub(crate) fn take(&mut self, client: Client) -> Vec<String> {
+        let link = &mut self.links[client.0];
+        let bytes = std::mem::take(&mut link.received);
+        let mut rest = bytes.as_slice();
+        let mut packets = Vec::new();
+        while let Some(frame) = next_frame(rest, u32::MAX).unwrap() {
+            packets.push(show(&Packet::decode(frame, link.version).unwrap()));
+            rest = &rest[frame.bytes.len()..];
+        }
+        assert!(rest.is_empty(), "half a packet was written");
+        packets
+    }
+
+    /// Lets time pass.
+    pub(crate) fn advance(&mut self, by: Duration) {
+        self.now += by;
+        for shard in 0..self.shards.len() {
+            if self.shards[shard]
+                .next_timeout()
+                .is_some_and(|at| at <= self.now)
+            {
+                self.input(shard, Input::Timeout);
+            }
+        }
+    }
+
+    pub(crate) fn stored(&mut self) {
+        for (shard, id) in std::mem::take(&mut self.stores) {
+            self.input(shard, Input::Stored(id));
+        }
+    }
+
+    pub(crate) fn deliver_mail(&mut self) {
+        while let Some((from, to, mail)) = self.mail.pop_front() {
+            self.input_one(usize::from(to.0), Input::Mail { from, mail });
+        }
+        self.flush();
+    }
+
+    fn input(&mut self, shard: usize, input: Input<'_>) {
+        self.input_one(shard, input);
+        if !self.hold_mail {
+            self.deliver_mail();
+        }
+        self.flush();
+    }
+
+    fn input_one(&mut self, shard: usize, input: Input<'_>) {
+        let outputs: Vec<_> = self.shards[shard].handle(self.now, input).collect();
+        for output in outputs {
+            match output {
+                Output::Close {
+                    connection,
+                    last_words,
+                } => {
+                    if let Some(link) = self.link(shard, connection) {
+                        link.received.extend_from_slice(&last_words);
+                        link.open = false;
+                    }
+                }
+                Output::Move {
+                    connection,
+                    to,
+                    unread,
+                } => {
+                    let id = self.next_id();
+                    let link = self.link(shard, connection).unwrap();
+                    link.shard = usize::from(to.0);
+                    link.id = id;
+                    let peer = Peer {
+                        address: None,
+                        listener: 0,
+                    };
+                    self.input_one(
+                        usize::from(to.0),
+                        Input::Opened {
+                            connection: id,
+                            peer,
+                        },
+                    );
+                    self.input_one(
+                        usize::from(to.0),
+                        Input::Received {
+                            connection: id,
+                            bytes: &unread,
+                        },
+                    );
+                }
+                Output::Authenticate {
+                    connection,
+                    credentials,
+                } => {
+                    let admission = Admission::Granted {
+                        user: credentials.user_name.map(Into::into),
+                    };
+                    self.input_one(
+                        shard,
+                        Input::Authenticated {
+                            connection,
+                            admission,
+                        },
+                    );
+                }
+                Output::Mail { to, mail } => {
+                    self.mail
+                        .push_back((ShardId(u8::try_from(shard).unwrap()), to, mail))
+                }
+                Output::Store(request) => self.stores.push((shard, request.id)),
+                Output::Event(event) => self.events.push(event),
+            }
+        }
+    }
+
+    fn link(&mut self, shard: usize, id: ConnectionId) -> Option<&mut Link> {
+        self.links
+            .iter_mut()
+            .find(|link| link.shard == shard && link.id == id)
+    }
+
+    /// Writes everything that waits, until nothing does.
+    fn flush(&mut self) {
+        loop {
+            let mut written = false;
+            for shard in 0..self.shards.len() {
+                let mut dirty = std::mem::take(&mut self.dirty);
+                self.shards[shard].take_dirty(&mut dirty);
+                for id in dirty.drain(..) {
+                    let bytes = self.shards[shard].pending_output(id).to_vec();
+                    if bytes.is_empty() {
+                        continue;
+                    }
+                    self.shards[shard].wrote(self.now, id, bytes.len());
+                    if let Some(link) = self.link(shard, id) {
+                        link.received.extend_from_slice(&bytes);
+                    }
+                    written = true;
+                }
+                self.dirty = dirty;
+            }
+            if !written {
+                return;
+            }
+        }
+    }
+}
+
+/// A short text of a packet: what a reader of a test wants to see.
+fn show(packet: &Packet<'_>) -> String {
+    match packet {
+        Packet::ConnAck(p) => format!(
+            "CONNACK {} {:02x}",
+            u8::from(p.session_present),
+            p.reason as u8
+        ),
+        Packet::Publish(p) => {
+            let mut text = format!(
+                "PUBLISH {} {:?} q{}",
+                p.topic,
+                String::from_utf8_lossy(p.payload),
+                p.qos as u8
+            );
+            if let Some(id) = p.packet_id {
+                text += &format!(" #{}", id.get());
+            }
+            if p.dup {
+                text += " dup";
+            }
+            if p.retain {
+                text += " retain";
+            }
+            for property in p.properties.iter() {
+                text += &format!(" {property:?}");
+            }
+            text
+        }
+        Packet::PubAck(p) => format!("PUBACK #{} {:02x}", p.packet_id.get(), p.reason as u8),
+        Packet::PubRec(p) => format!("PUBREC #{} {:02x}", p.packet_id.get(), p.reason as u8),
+        Packet::PubRel(p) => format!("PUBREL #{} {:02x}", p.packet_id.get(), p.reason as u8),
+        Packet::PubComp(p) => format!("PUBCOMP #{} {:02x}", p.packet_id.get(), p.reason as u8),
+        Packet::SubAck(p) => format!("SUBACK #{} {:02x?}", p.packet_id.get(), p.reasons),
+        Packet::UnsubAck(p) => format!("UNSUBACK #{} {:02x?}", p.packet_id.get(), p.reasons),
+        Packet::Disconnect(p) => format!("DISCONNECT {:02x}", p.reason as u8),
+        other => other.packet_type().name().to_owned(),
+    }
+}

@@ -1,0 +1,381 @@
+//! What must hold whatever the number of shards: the same clients see the same broker.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Broker, Client};
+use unbroken_broker_core::{Limits, Settings};
+use unbroken_mqtt_proto::{
+    Ack, Connect, Packet, PacketId, Properties, Property, PropertyBuf, Publish, QoS,
+    RetainHandling, Subscribe, SubscriptionOptions, Subscriptions, Version, Will,
+};
+
+const SHARDS: [u8; 4] = [1, 2, 3, 8];
+
+fn connect<'a>(client_id: &'a str) -> Connect<'a> {
+    Connect {
+        version: Version::V5,
+        bridge: false,
+        clean_start: true,
+        keep_alive: 0,
+        client_id,
+        will: None,
+        user_name: None,
+        password: None,
+        properties: Properties::EMPTY,
+    }
+}
+
+fn join(broker: &mut Broker, client_id: &str) -> Client {
+    let client = broker.open(Version::V5);
+    broker.send(client, Packet::Connect(connect(client_id)));
+    assert_eq!(broker.take(client), ["CONNACK 0 00"]);
+    client
+}
+
+fn stay(broker: &mut Broker, client_id: &str, clean_start: bool) -> Client {
+    let mut properties = PropertyBuf::new();
+    properties
+        .push(Property::SessionExpiryInterval(100))
+        .unwrap();
+    let client = broker.open(Version::V5);
+    let packet = Connect {
+        clean_start,
+        properties: properties.as_properties(),
+        ..connect(client_id)
+    };
+    broker.send(client, Packet::Connect(packet));
+    client
+}
+
+fn subscribe(broker: &mut Broker, client: Client, filter: &str, qos: QoS) {
+    let options = SubscriptionOptions {
+        qos,
+        retain_handling: RetainHandling::SendAlways,
+        ..Default::default()
+    };
+    send_subscribe(broker, client, &[(filter, options)]);
+}
+
+fn send_subscribe(broker: &mut Broker, client: Client, list: &[(&str, SubscriptionOptions)]) {
+    let filters = Subscriptions::new(list);
+    let packet = Subscribe {
+        packet_id: PacketId::FIRST,
+        properties: Properties::EMPTY,
+        filters,
+    };
+    broker.send(client, Packet::Subscribe(packet));
+}
+
+fn publish<'a>(topic: &'a str, payload: &'a str, qos: QoS, id: u16) -> Packet<'a> {
+    Packet::Publish(Publish {
+        dup: false,
+        qos,
+        retain: false,
+        topic,
+        packet_id: PacketId::new(id),
+        properties: Properties::EMPTY,
+        payload: payload.as_bytes(),
+    })
+}
+
+fn retained<'a>(topic: &'a str, payload: &'a str, qos: QoS, id: u16) -> Packet<'a> {
+    let Packet::Publish(packet) = publish(topic, payload, qos, id) else {
+        unreachable!()
+    };
+    Packet::Publish(Publish {
+        retain: true,
+        ..packet
+    })
+}
+
+#[test]
+fn every_subscriber_on_every_shard_gets_a_message_once() {
+    for shards in SHARDS {
+        let mut broker = Broker::new(shards);
+        let clients: Vec<_> = (0..20)
+            .map(|n| join(&mut broker, &format!("c{n}")))
+            .collect();
+        for &client in &clients {
+            subscribe(&mut broker, client, "a/+", QoS::AtLeastOnce);
+            assert_eq!(broker.take(client), ["SUBACK #1 [01]"]);
+        }
+        broker.send(clients[3], publish("a/b", "x", QoS::AtMostOnce, 0));
+        broker.send(clients[4], publish("a/c", "y", QoS::AtLeastOnce, 9));
+        assert_eq!(
+            broker.take(clients[4]),
+            [
+                "PUBLISH a/b \"x\" q0",
+                "PUBLISH a/c \"y\" q1 #1",
+                "PUBACK #9 00"
+            ],
+            "{shards} shards"
+        );
+        for &client in &clients[5..] {
+            assert_eq!(
+                broker.take(client),
+                ["PUBLISH a/b \"x\" q0", "PUBLISH a/c \"y\" q1 #1"],
+                "{shards} shards"
+            );
+        }
+    }
+}
+
+#[test]
+fn suback_leaves_only_when_every_shard_knows() {
+    let mut broker = Broker::new(3);
+    let client = join(&mut broker, "c");
+    broker.hold_mail = true;
+    subscribe(&mut broker, client, "a", QoS::AtMostOnce);
+    assert_eq!(broker.take(client), Vec::<String>::new());
+    broker.hold_mail = false;
+    broker.deliver_mail();
+    assert_eq!(broker.take(client), ["SUBACK #1 [00]"]);
+}
+
+#[test]
+fn a_retained_message_is_found_from_every_shard() {
+    for shards in SHARDS {
+        let mut broker = Broker::new(shards);
+        let publisher = join(&mut broker, "p");
+        for n in 0..20 {
+            broker.send(
+                publisher,
+                retained(&format!("r/{n:02}"), "v", QoS::AtLeastOnce, n + 1),
+            );
+        }
+        broker.send(publisher, retained("r/07", "", QoS::AtMostOnce, 0));
+        assert_eq!(broker.take(publisher).len(), 20);
+        for n in 0..8 {
+            let client = join(&mut broker, &format!("s{n}"));
+            subscribe(&mut broker, client, "r/+", QoS::AtMostOnce);
+            let mut got = broker.take(client);
+            assert_eq!(got.remove(0), "SUBACK #1 [00]");
+            got.sort();
+            assert_eq!(got.len(), 19, "{shards} shards: {got:?}");
+            assert_eq!(got[0], "PUBLISH r/00 \"v\" q0 retain");
+            subscribe(&mut broker, client, "r/03", QoS::AtMostOnce);
+            assert_eq!(
+                broker.take(client),
+                ["SUBACK #1 [00]", "PUBLISH r/03 \"v\" q0 retain"]
+            );
+        }
+    }
+}
+
+#[test]
+fn a_retained_publish_is_acknowledged_after_its_shard_has_it() {
+    let mut broker = Broker::new(8);
+    let publisher = join(&mut broker, "p");
+    broker.hold_mail = true;
+    for n in 0..8 {
+        broker.send(
+            publisher,
+            retained(&format!("r/{n}"), "v", QoS::AtLeastOnce, n + 1),
+        );
+    }
+    let early = broker.take(publisher).len();
+    assert!(early < 8, "some of eight topics live on other shards");
+    broker.hold_mail = false;
+    broker.deliver_mail();
+    assert_eq!(early + broker.take(publisher).len(), 8);
+}
+
+#[test]
+fn one_member_of_a_shared_group_gets_each_message_and_turns_are_fair() {
+    for shards in SHARDS {
+        let mut broker = Broker::new(shards);
+        let members: Vec<_> = (0..4)
+            .map(|n| join(&mut broker, &format!("m{n}")))
+            .collect();
+        for &member in &members {
+            subscribe(&mut broker, member, "$share/g/a/#", QoS::AtLeastOnce);
+            assert_eq!(broker.take(member), ["SUBACK #1 [01]"]);
+        }
+        let publisher = join(&mut broker, "p");
+        for n in 0..40 {
+            broker.send(
+                publisher,
+                publish("a/b", &n.to_string(), QoS::AtLeastOnce, n + 1),
+            );
+        }
+        let counts: Vec<_> = members
+            .iter()
+            .map(|&member| broker.take(member).len())
+            .collect();
+        assert_eq!(counts, [10, 10, 10, 10], "{shards} shards");
+    }
+}
+
+#[test]
+fn a_message_for_a_member_that_ends_goes_to_another() {
+    for shards in SHARDS {
+        let mut broker = Broker::new(shards);
+        let (first, second) = (join(&mut broker, "m0"), join(&mut broker, "m1"));
+        for member in [first, second] {
+            subscribe(&mut broker, member, "$share/g/a", QoS::AtLeastOnce);
+            broker.take(member);
+        }
+        let publisher = join(&mut broker, "p");
+        for n in 1..=2 {
+            broker.send(publisher, publish("a", &n.to_string(), QoS::AtLeastOnce, n));
+        }
+        assert_eq!(broker.take(second).len(), 1);
+        broker.cut(first); // its session ends with it, and its message was not acknowledged
+        assert_eq!(broker.take(second).len(), 1, "{shards} shards");
+    }
+}
+
+#[test]
+fn a_session_resumes_with_what_it_missed_in_order() {
+    for shards in SHARDS {
+        let mut broker = Broker::new(shards);
+        let client = stay(&mut broker, "s", true);
+        broker.take(client);
+        subscribe(&mut broker, client, "a", QoS::ExactlyOnce);
+        broker.take(client);
+        let publisher = join(&mut broker, "p");
+        broker.send(publisher, publish("a", "1", QoS::ExactlyOnce, 1));
+        assert_eq!(broker.take(client), ["PUBLISH a \"1\" q2 #1"]);
+        broker.cut(client);
+        broker.send(publisher, publish("a", "2", QoS::AtLeastOnce, 2));
+        broker.send(publisher, publish("a", "3", QoS::AtMostOnce, 0));
+        let again = stay(&mut broker, "s", false);
+        assert_eq!(
+            broker.take(again),
+            [
+                "CONNACK 1 00",
+                "PUBLISH a \"1\" q2 #1 dup",
+                "PUBLISH a \"2\" q1 #2"
+            ],
+            "{shards} shards"
+        );
+    }
+}
+
+#[test]
+fn takeover_disconnects_the_old_connection_and_keeps_the_session() {
+    for shards in SHARDS {
+        let mut broker = Broker::new(shards);
+        let old = stay(&mut broker, "s", true);
+        broker.take(old);
+        let new = stay(&mut broker, "s", false);
+        assert_eq!(broker.take(old), ["DISCONNECT 8e"]);
+        assert!(!broker.is_open(old));
+        assert_eq!(broker.take(new), ["CONNACK 1 00"]);
+    }
+}
+
+#[test]
+fn a_delayed_will_waits_and_is_cancelled_by_coming_back() {
+    for shards in SHARDS {
+        let mut broker = Broker::new(shards);
+        let watcher = join(&mut broker, "w");
+        subscribe(&mut broker, watcher, "will", QoS::AtMostOnce);
+        broker.take(watcher);
+        let mut will_properties = PropertyBuf::new();
+        will_properties
+            .push(Property::WillDelayInterval(10))
+            .unwrap();
+        let mut properties = PropertyBuf::new();
+        properties
+            .push(Property::SessionExpiryInterval(100))
+            .unwrap();
+        let with_will = |clean_start| Connect {
+            clean_start,
+            properties: properties.as_properties(),
+            will: Some(Will {
+                topic: "will",
+                payload: b"gone",
+                qos: QoS::AtMostOnce,
+                retain: false,
+                properties: will_properties.as_properties(),
+            }),
+            ..connect("dying")
+        };
+        let client = broker.open(Version::V5);
+        broker.send(client, Packet::Connect(with_will(true)));
+        broker.cut(client);
+        broker.advance(Duration::from_secs(9));
+        let client = broker.open(Version::V5);
+        broker.send(client, Packet::Connect(with_will(false)));
+        broker.advance(Duration::from_secs(9));
+        assert_eq!(broker.take(watcher), Vec::<String>::new());
+        broker.cut(client);
+        broker.advance(Duration::from_secs(10));
+        assert_eq!(
+            broker.take(watcher),
+            ["PUBLISH will \"gone\" q0"],
+            "{shards} shards"
+        );
+    }
+}
+
+#[test]
+fn an_acknowledgement_waits_until_the_message_is_stored() {
+    let mut settings = Settings::default();
+    settings.durable = true;
+    let mut broker = Broker::with(1, Limits::default(), settings);
+    let client = stay(&mut broker, "s", true);
+    subscribe(&mut broker, client, "a", QoS::AtLeastOnce);
+    let publisher = join(&mut broker, "p");
+    broker.send(publisher, publish("a", "1", QoS::AtLeastOnce, 1));
+    broker.send(publisher, publish("nobody", "2", QoS::AtLeastOnce, 2));
+    assert_eq!(
+        broker.take(publisher),
+        Vec::<String>::new(),
+        "the second stands behind the first"
+    );
+    broker.stored();
+    assert_eq!(broker.take(publisher), ["PUBACK #1 00", "PUBACK #2 10"]);
+}
+
+#[test]
+fn a_client_before_5_0_is_told_nothing_it_cannot_read() {
+    let mut broker = Broker::new(1);
+    let client = broker.open(Version::V3_1_1);
+    broker.send(
+        client,
+        Packet::Connect(Connect {
+            version: Version::V3_1_1,
+            ..connect("old")
+        }),
+    );
+    broker.send(client, publish("nobody", "x", QoS::AtLeastOnce, 1));
+    broker.send(
+        client,
+        publish("$SYS/broker/version", "mine", QoS::AtLeastOnce, 2),
+    );
+    assert_eq!(
+        broker.take(client),
+        ["CONNACK 0 00", "PUBACK #1 00", "PUBACK #2 00"]
+    );
+}
+
+#[test]
+fn the_window_holds_back_and_acknowledgements_open_it() {
+    let mut broker = Broker::new(1);
+    let mut properties = PropertyBuf::new();
+    properties.push(Property::ReceiveMaximum(2)).unwrap();
+    let client = broker.open(Version::V5);
+    broker.send(
+        client,
+        Packet::Connect(Connect {
+            properties: properties.as_properties(),
+            ..connect("slow")
+        }),
+    );
+    subscribe(&mut broker, client, "a", QoS::AtLeastOnce);
+    broker.take(client);
+    let publisher = join(&mut broker, "p");
+    for n in 1..=4 {
+        broker.send(publisher, publish("a", &n.to_string(), QoS::AtLeastOnce, n));
+    }
+    assert_eq!(
+        broker.take(client),
+        ["PUBLISH a \"1\" q1 #1", "PUBLISH a \"2\" q1 #2"]
+    );
+    broker.send(client, Packet::PubAck(Ack::success(PacketId::FIRST)));
+    assert_eq!(broker.take(client), ["PUBLISH a \"3\" q1 #3"]);
+}
