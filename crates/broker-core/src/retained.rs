@@ -85,7 +85,7 @@ impl<V> RetainedIndex<V> {
         }
         let mut matches = 0;
         let mut looked_at = 0;
-        let mut topics = self.from(&target);
+        let mut topics = self.topics_from(&target);
         let mut topic = topics.next();
         while let Some((key, value)) = topic {
             looked_at += 1;
@@ -98,7 +98,7 @@ impl<V> RetainedIndex<V> {
                 Verdict::Leap => {
                     topic = topics.next();
                     if topic.is_some_and(|(key, _)| **key < *target) {
-                        topics = self.from(&target);
+                        topics = self.topics_from(&target);
                         topic = topics.next();
                     }
                 }
@@ -111,7 +111,7 @@ impl<V> RetainedIndex<V> {
         None
     }
 
-    fn from(&self, target: &[u8]) -> std::collections::btree_map::Range<'_, Box<[u8]>, V> {
+    fn topics_from(&self, target: &[u8]) -> std::collections::btree_map::Range<'_, Box<[u8]>, V> {
         self.by_key
             .range::<[u8], _>((Bound::Included(target), Bound::Unbounded))
     }

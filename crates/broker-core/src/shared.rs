@@ -43,6 +43,7 @@ pub(crate) struct SharedGroups {
 
 #[derive(Debug)]
 struct Group {
+    /// Name and filter, as in `by_key`.
     key: Box<str>,
     ready: Ring,
     waiting: Ring,

@@ -99,11 +99,9 @@ impl SubscriptionIndex {
                 text => node = self.child_or_insert(node, text),
             }
         }
-        let replaced = self
-            .node_mut(node)
+        self.node_mut(node)
             .list_mut(multi_level)
-            .insert(subscriber, grant);
-        replaced
+            .insert(subscriber, grant)
     }
 
     /// Removes a subscription and gives it back; `None` if there is none.
