@@ -1,6 +1,7 @@
 //! The decision point for rights: may this client publish to or subscribe to that?
 //!
-//! Rules come with the access issue; until then everybody admitted may do everything but write to `$SYS`.
+//! Rules come with the access issue; until then everybody admitted may do everything but write to
+//! `$SYS`.
 
 use std::sync::Arc;
 
@@ -19,7 +20,8 @@ pub(crate) enum Access {
 }
 
 pub(crate) fn may_publish(_who: &Identity, topic: &str) -> Access {
-    // The broker alone speaks there [MQTT-4.7.2-1]: a client's word in `$SYS` would be taken for ours.
+    // The broker alone speaks there [MQTT-4.7.2-1]: a client's word in `$SYS` would be taken for
+    // ours.
     if topic.starts_with("$SYS/") {
         Access::Denied
     } else {

@@ -7,8 +7,10 @@
 //! ```
 //!
 //! Invariants:
-//! - A client id has at most one connection and one session in the whole broker [MQTT-3.1.4-3]: it lives on the shard it hashes to.
-//! - What the client sends behind CONNECT is not looked at before CONNACK is written [MQTT-3.1.4-6].
+//! - A client id has at most one connection and one session in the whole broker [MQTT-3.1.4-3]: it
+//!   lives on the shard it hashes to.
+//! - What the client sends behind CONNECT is not looked at before CONNACK is written
+//!   [MQTT-3.1.4-6].
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -30,9 +32,11 @@ use crate::publish::add;
 use crate::session::Session;
 use crate::shard::{Fault, Shard};
 use crate::timers::Timer;
+use crate::will::will_of;
 
 impl Shard {
-    /// Whether this CONNECT is for another shard; if so the connection is on its way there, with `rest`, which begins with it.
+    /// Whether this CONNECT is for another shard; if so the connection is on its way there, with
+    /// `rest`, which begins with it.
     pub(crate) fn belongs_elsewhere(
         &mut self,
         id: ConnectionId,
@@ -72,11 +76,11 @@ impl Shard {
         id: ConnectionId,
         frame: Frame<'_>,
         connect: Connect<'_>,
-    ) -> Result<(), Fault> {
+    ) {
         let Some(connection) = self.clients.named(id) else {
-            return Ok(());
+            return;
         };
-        connection.version = connect.version;
+        debug_assert_eq!(connection.version, connect.version);
         if let Some(limit) = connect.properties.maximum_packet_size() {
             connection.packet_bytes_max = limit;
         }
@@ -89,12 +93,12 @@ impl Shard {
                 "limits.connections_max is reached",
             );
             self.refuse(id, Some(Arc::from(connect.client_id)), fault);
-            return Ok(());
+            return;
         }
         if let Err(fault) = check_connect(&connect, self.clients.limits.topic_bytes_max) {
             let client_id = Some(Arc::from(connect.client_id));
             self.refuse(id, client_id, fault);
-            return Ok(());
+            return;
         }
         self.clients.outputs.push_back(Output::Authenticate {
             connection: id,
@@ -105,7 +109,6 @@ impl Shard {
                 peer,
             },
         });
-        Ok(())
     }
 
     pub(crate) fn handle_admission(
@@ -167,17 +170,18 @@ impl Shard {
         let present = existing.is_some(); // [MQTT-3.2.2-2] [MQTT-3.2.2-3]
         let session_id = match existing {
             Some(session) => session,
-            None => match self.new_session(&client_id) {
-                Some(session) => session,
-                None => {
+            None => {
+                if let Some(session) = self.new_session(&client_id) {
+                    session
+                } else {
                     let fault =
                         Fault::new(ReasonCode::QuotaExceeded, "limits.sessions_max is reached");
                     return self.refuse(id, Some(client_id), fault);
                 }
-            },
+            }
         };
         let terms = self.agree(connect);
-        let will = self.will_of(now, connect);
+        let will = will_of(now, connect);
         let (receive_maximum, inflight_max) = (
             self.clients.limits.receive_maximum,
             self.clients.limits.inflight_max,
@@ -309,7 +313,8 @@ impl Shard {
             properties: properties.as_properties(),
         };
         if !self.clients.send(id.index, &Packet::ConnAck(full)) {
-            // The client takes no packet that long: only what it must know can be left out, so say nothing more [MQTT-3.2.2-19].
+            // The client takes no packet that long: only what it must know can be left out, so say
+            // nothing more [MQTT-3.2.2-19].
             let bare = ConnAck {
                 session_present,
                 reason: ReasonCode::Success,
@@ -319,7 +324,8 @@ impl Shard {
         }
     }
 
-    /// An id that nobody has and that belongs to this shard, so that the connection stays where it is.
+    /// An id that nobody has and that belongs to this shard, so that the connection stays where it
+    /// is.
     fn assign_client_id(&mut self) -> String {
         loop {
             let number = mix(self.options.seed ^ self.token());
@@ -368,7 +374,8 @@ impl Shard {
         }
     }
 
-    /// Takes a connection off its session and forgets it; the session stays as long as its expiry says.
+    /// Takes a connection off its session and forgets it; the session stays as long as its expiry
+    /// says.
     pub(crate) fn detach(
         &mut self,
         now: Instant,
@@ -425,8 +432,8 @@ impl Shard {
         }
     }
 
-    /// Forgets a session that has no connection: its will is due, its subscriptions end, what waited in it is handed over or
-    /// named as dropped.
+    /// Forgets a session that has no connection: its will is due, its subscriptions end, what
+    /// waited in it is handed over or named as dropped.
     pub(crate) fn end_session(&mut self, now: Instant, id: SessionId, reason: DropReason) {
         self.publish_will(now, id); // the session's end makes a delayed will due [MQTT-3.1.3-9]
         self.unsubscribe_all(id);
@@ -445,11 +452,22 @@ impl Shard {
             .messages_waiting_bytes
             .saturating_sub(session.queue_bytes);
         let client_id = Arc::clone(&session.client_id);
+        let untold: Vec<_> = session.drops.take_untold().collect();
+        for (reason, count) in untold {
+            let client_id = Arc::clone(&client_id);
+            self.event(Event::Dropped {
+                client_id,
+                topic: Box::default(),
+                reason,
+                count,
+            });
+        }
         let mut undelivered = 0;
         let waiting: Vec<_> = Clients::drain_session(&mut session).collect();
         for (qos, sent, delivery) in waiting {
             match delivery.group {
-                // A QoS 2 message that has left may have arrived: no other member may get it [MQTT-4.8.2-5].
+                // A QoS 2 message that has left may have arrived: no other member may get it
+                // [MQTT-4.8.2-5].
                 Some(group) if qos != unbroken_mqtt_proto::QoS::ExactlyOnce || !sent => {
                     self.hand_over(now, group, id, delivery);
                 }
@@ -525,7 +543,8 @@ fn check_connect(connect: &Connect<'_>, topic_bytes_max: u16) -> Result<(), Faul
     Ok(())
 }
 
-/// A prefix for response topics that no other client is given; characters that mean something in a filter are replaced.
+/// A prefix for response topics that no other client is given; characters that mean something in a
+/// filter are replaced.
 fn response_prefix(client_id: &str) -> String {
     let safe: String = client_id
         .chars()

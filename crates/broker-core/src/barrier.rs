@@ -1,8 +1,9 @@
 //! When every other shard has applied what this one announced.
 //!
-//! Announcements are numbered. Mail is in order, so a shard that has answered number n has applied everything up to n; whoever must
-//! wait (a SUBACK, a shared group's new member elsewhere) waits for the number that was last given out when it asked.
-//! With one shard every number is reached at once.
+//! Announcements are numbered. Mail is in order, so a shard that has answered number n has applied
+//! everything up to n; whoever must wait (a SUBACK, a shared group's new member elsewhere) waits
+//! for the number that was last given out when it asked. With one shard every number is reached at
+//! once.
 
 use std::collections::VecDeque;
 

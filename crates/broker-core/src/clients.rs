@@ -9,12 +9,13 @@
 //!   qos 1+: connected, nothing queued before it, window open, room? take a packet id, append : queue
 //! ```
 //!
-//! - Bytes are appended to one buffer per connection; the driver writes each buffer once a turn. A buffer exists
-//!   only while something is pending and comes from a pool, so the steady state allocates nothing.
-//! - A [`Message`] is made only when somebody must remember it (QoS 1 and 2, another shard, retain): QoS 0 to receivers here goes
-//!   from the publisher's bytes to the receivers' buffers.
-//! - The window ([MQTT-3.3.4-9]) and the output limit hold back QoS 1 and 2 into the queue, never QoS 0 or acknowledgements
-//!   [MQTT-3.3.4-10].
+//! - Bytes are appended to one buffer per connection; the driver writes each buffer once a turn. A
+//!   buffer exists only while something is pending and comes from a pool, so the steady state
+//!   allocates nothing.
+//! - A [`Message`] is made only when somebody must remember it (QoS 1 and 2, another shard,
+//!   retain): QoS 0 to receivers here goes from the publisher's bytes to the receivers' buffers.
+//! - The window ([MQTT-3.3.4-9]) and the output limit hold back QoS 1 and 2 into the queue, never
+//!   QoS 0 or acknowledgements [MQTT-3.3.4-10].
 
 use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU32;
@@ -34,7 +35,7 @@ use crate::ids::{ConnectionId, GroupId, SessionId, ShardId};
 use crate::limits::{BUFFER_POOL_BYTES_MAX, BUFFER_POOL_MAX, Limits, RETAINED_RACE_TOPICS_MAX};
 use crate::message::{Message, MessagePool, Publication};
 use crate::output::{DropReason, Event, Output};
-use crate::session::{Delivery, Identifiers, Session};
+use crate::session::{Delivery, DropTallies, Identifiers, Session};
 use crate::stats::Stats;
 
 pub(crate) struct Clients {
@@ -46,12 +47,15 @@ pub(crate) struct Clients {
     pub(crate) outputs: VecDeque<Output>,
     pub(crate) stats: Stats,
     pub(crate) pool: MessagePool,
+    /// Of messages that had no receiver to be told of.
+    pub(crate) drops: DropTallies,
     dirty: Vec<ConnectionId>,
     frames: Frames,
     buffers: Vec<Vec<u8>>,
 }
 
-/// A message in delivery: where its bytes lie now, and the copy that is kept once somebody needs one.
+/// A message in delivery: where its bytes lie now, and the copy that is kept once somebody needs
+/// one.
 pub(crate) struct Item<'a> {
     pub(crate) publication: Publication<'a>,
     pub(crate) publisher: Option<&'a Arc<str>>,
@@ -114,6 +118,7 @@ impl Clients {
             outputs: VecDeque::new(),
             stats: Stats::default(),
             pool: MessagePool::default(),
+            drops: DropTallies::default(),
             dirty: Vec::new(),
             frames: Frames::default(),
             buffers: Vec::new(),
@@ -200,7 +205,8 @@ impl Clients {
             match session.outbound.begin(qos, delivery) {
                 Ok(packet_id) => patch(connection, start, packet_id),
                 Err(delivery) => {
-                    // Not reached while `window_open` tells the truth; the message is kept either way.
+                    // Not reached while `window_open` tells the truth; the message is kept either
+                    // way.
                     connection.output.truncate(start);
                     session.queue_bytes += item.publication.cost();
                     session.queue.push_back((qos, delivery));
@@ -246,8 +252,8 @@ impl Clients {
         self.stats.messages_waiting_bytes += cost;
     }
 
-    /// Sends what may be sent now: first what an earlier connection left unanswered, then the queue.
-    /// Answers whether there is room for more.
+    /// Sends what may be sent now: first what an earlier connection left unanswered, then the
+    /// queue. Answers whether there is room for more.
     pub(crate) fn pump(&mut self, now: Instant, session_id: SessionId) -> bool {
         loop {
             let Some(session) = self.sessions.get_mut(session_id.index()) else {
@@ -289,7 +295,8 @@ impl Clients {
                             self.sent_bytes(session_id, 1);
                         }
                         Err(reason) => {
-                            // The client now takes smaller packets than before: as if it had been delivered [MQTT-3.1.2-25].
+                            // The client now takes smaller packets than before: as if it had been
+                            // delivered [MQTT-3.1.2-25].
                             let ended = session.outbound.forget(id);
                             if let Some(delivery) = ended {
                                 self.drop_delivery(now, session_id, delivery, reason);
@@ -372,7 +379,8 @@ impl Clients {
         fits
     }
 
-    /// Sends an acknowledgement, or holds it until what it promises is true; later ones stand behind it.
+    /// Sends an acknowledgement, or holds it until what it promises is true; later ones stand
+    /// behind it.
     pub(crate) fn acknowledge(
         &mut self,
         index: u32,
@@ -421,7 +429,7 @@ impl Clients {
             match acknowledgement {
                 Acknowledgement::PubAck(id, _) => session.inbound.acknowledged(id),
                 Acknowledgement::PubRec(id, reason) if reason.is_error() => {
-                    session.inbound.acknowledged(id)
+                    session.inbound.acknowledged(id);
                 }
                 Acknowledgement::PubRec(..) => {}
             }
@@ -458,8 +466,8 @@ impl Clients {
         }
     }
 
-    /// Notes that the driver has written so much; answers whose connection it was if all of it has gone or at least half the limit
-    /// is free again, which is when its session may send more.
+    /// Notes that the driver has written so much; answers whose connection it was if all of it has
+    /// gone or at least half the limit is free again, which is when its session may send more.
     pub(crate) fn wrote(&mut self, id: ConnectionId, bytes: usize) -> Option<SessionId> {
         let half = self.limits.output_bytes_max as usize / 2;
         let connection = self
@@ -504,7 +512,7 @@ impl Clients {
     ) {
         self.stats.dropped[reason as usize] += 1;
         if let Some(session) = self.sessions.get_mut(session_id.index())
-            && let Some(count) = session.tally_drop(now, reason)
+            && let Some(count) = session.drops.count(now, reason)
         {
             self.outputs.push_back(Output::Event(Event::Dropped {
                 client_id: Arc::clone(&session.client_id),
@@ -628,7 +636,8 @@ fn write_publish(
         frames.append(publication, layout, packet_id, now, &mut connection.output);
         return Ok(start);
     }
-    // An alias is used only where the packet fits even with the whole topic: a packet that is not sent must not have set one.
+    // An alias is used only where the packet fits even with the whole topic: a packet that is not
+    // sent must not have set one.
     let roomy = publication.cost() + 32 + 5 * identifiers.len() as u64 <= limit as u64;
     let choice = match connection.aliases_out.as_deref_mut() {
         Some(aliases) if roomy => aliases.assign(publication.topic),
@@ -658,7 +667,8 @@ fn write_publish(
     Ok(start)
 }
 
-/// Writes the packet id over the placeholder of the PUBLISH that begins at `start` and ends the output.
+/// Writes the packet id over the placeholder of the PUBLISH that begins at `start` and ends the
+/// output.
 fn patch(connection: &mut Connection, start: usize, packet_id: PacketId) {
     let frame = &mut connection.output[start..];
     let patched = publish::packet_id_offset(frame)

@@ -17,8 +17,11 @@ pub(crate) struct Connection {
     pub(crate) id: ConnectionId,
     pub(crate) peer: Peer,
     pub(crate) phase: Phase,
-    /// Set by CONNECT; before it, 5.0's rules hold.
+    /// As CONNECT says, even one that is refused. Before it there is nobody to answer, see
+    /// `greeted`.
     pub(crate) version: Version,
+    /// A CONNECT came and named a version, so the peer can be answered in it.
+    pub(crate) greeted: bool,
     /// Counted among the broker's connections; one that is not is refused at its CONNECT.
     pub(crate) counted: bool,
     /// The CONNECT while the driver decides about it; nothing behind it is looked at until then.
@@ -26,11 +29,11 @@ pub(crate) struct Connection {
     /// Set while a session is attached.
     pub(crate) session: Option<SessionId>,
     pub(crate) identity: Identity,
-    /// Bytes received and not yet used: an incomplete packet, or everything behind CONNECT while the client is being
-    /// authenticated. Empty, without capacity, for an idle connection.
+    /// Bytes received and not yet used: an incomplete packet, or everything behind CONNECT while
+    /// the client is being authenticated. Empty, without capacity, for an idle connection.
     pub(crate) unread: Vec<u8>,
-    /// Encoded packets that the driver has not yet written. `written` of them, from the front, are gone. Without capacity when
-    /// nothing is pending.
+    /// Encoded packets that the driver has not yet written. `written` of them, from the front, are
+    /// gone. Without capacity when nothing is pending.
     pub(crate) output: Vec<u8>,
     /// `0 <= written <= output.len()`.
     pub(crate) written: usize,
@@ -46,7 +49,8 @@ pub(crate) struct Connection {
     /// Boxed and absent until used: most connections never see an alias.
     pub(crate) aliases_in: Option<Box<alias::Inbound>>,
     pub(crate) aliases_out: Option<Box<alias::Outbound>>,
-    /// Acknowledgements that must not leave yet, in the order they must leave [MQTT-4.6.0-2] [MQTT-4.6.0-3].
+    /// Acknowledgements that must not leave yet, in the order they must leave [MQTT-4.6.0-2]
+    /// [MQTT-4.6.0-3].
     pub(crate) held: VecDeque<Held>,
 }
 
@@ -91,6 +95,7 @@ impl Connection {
             peer,
             phase: Phase::AwaitConnect,
             version: Version::V5,
+            greeted: false,
             counted: false,
             connect: None,
             session: None,
@@ -114,8 +119,8 @@ impl Connection {
         self.output.len() - self.written
     }
 
-    /// Appends a packet that is not a PUBLISH. Answers whether it fitted the client's Maximum Packet Size; one that does not is
-    /// not sent [MQTT-3.1.2-24].
+    /// Appends a packet that is not a PUBLISH. Answers whether it fitted the client's Maximum
+    /// Packet Size; one that does not is not sent [MQTT-3.1.2-24].
     pub(crate) fn append(&mut self, packet: &Packet<'_>) -> bool {
         let start = self.output.len();
         let encoded = packet.encode(self.version, &mut self.output);

@@ -1,9 +1,10 @@
 //! PUBLISH as bytes: encoded once per layout, shared, patched per receiver.
 //!
-//! A layout is what most receivers of one message have in common: with or without properties, the QoS and
-//! the retain flag. The first receiver of a layout has it encoded; every later one copies the bytes and, for QoS 1 and 2, gets
-//! its packet id written over the two bytes that hold it. A receiver with subscription identifiers or a topic alias has a packet
-//! of its own, which is encoded straight into its buffer.
+//! A layout is what most receivers of one message have in common: with or without properties, the
+//! QoS and the retain flag. The first receiver of a layout has it encoded; every later one copies
+//! the bytes and, for QoS 1 and 2, gets its packet id written over the two bytes that hold it. A
+//! receiver with subscription identifiers or a topic alias has a packet of its own, which is
+//! encoded straight into its buffer.
 
 use std::num::NonZeroU32;
 use std::time::Instant;
@@ -141,7 +142,8 @@ pub(crate) struct OwnProperties<'a> {
     pub(crate) identifiers: &'a [NonZeroU32],
 }
 
-/// The publisher's properties, then what the broker adds. User properties keep their order [MQTT-3.3.2-18].
+/// The publisher's properties, then what the broker adds. User properties keep their order
+/// [MQTT-3.3.2-18].
 fn collect<'a>(
     scratch: &'a mut PropertyBuf,
     publication: &Publication<'_>,
@@ -181,8 +183,8 @@ fn encode(
         property_len: properties.as_bytes().len(),
         payload_len: publication.payload.len(),
     };
-    // A message grows by a few bytes on its way through; one of almost 256 MiB may not be expressible any more. It is left
-    // out here and found too large by its length of zero.
+    // A message grows by a few bytes on its way through; one of almost 256 MiB may not be
+    // expressible any more. It is left out here and found too large by its length of zero.
     let packet_id_at = publish::encode_header(out, layout.version, &header)
         .ok()
         .flatten();

@@ -8,8 +8,8 @@ pub struct ShardId(pub u8);
 
 /// A connection of one shard, chosen by the driver when it opens the connection.
 ///
-/// `index` is dense and reused, so both sides can keep tables by it; `serial` is never reused, so an
-/// answer that arrives after the connection has gone is recognised.
+/// `index` is dense and reused, so both sides can keep tables by it; `serial` is never reused, so
+/// an answer that arrives after the connection has gone is recognised.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ConnectionId {
     /// Position in the driver's and the shard's tables.

@@ -1,4 +1,5 @@
-//! What this shard wants from the others: each filter that somebody here has, once, however many have it.
+//! What this shard wants from the others: each filter that somebody here has, once, however many
+//! have it.
 
 use std::collections::HashMap;
 

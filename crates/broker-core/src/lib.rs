@@ -1,9 +1,9 @@
 //! One shard of the broker as a value: inputs in, outputs out.
 //!
-//! [`Shard`] is the only mutable type. A driver gives it bytes, mail from other shards, answers to its
-//! requests and the time; it answers with bytes to write, mail to send, and requests. Nothing here
-//! opens a socket, reads a clock, starts a thread or takes a lock, so that the simulator runs exactly
-//! the code that production runs.
+//! [`Shard`] is the only mutable type. A driver gives it bytes, mail from other shards, answers to
+//! its requests and the time; it answers with bytes to write, mail to send, and requests. Nothing
+//! here opens a socket, reads a clock, starts a thread or takes a lock, so that the simulator runs
+//! exactly the code that production runs.
 //!
 //! Reading order: [`input`], [`output`], [`shard`], then `admission` (CONNECT), `publish` (the hot
 //! path), `delivery` (a message to one session), `subscribe`, `barrier`, `will`.

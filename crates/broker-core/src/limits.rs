@@ -1,7 +1,8 @@
-//! Every limit of the broker, with what it costs in memory. Nothing else in the workspace invents one.
+//! Every limit of the broker, with what it costs in memory. Nothing else in the workspace invents
+//! one.
 //!
-//! What happens at a limit is a named reason ([`crate::DropReason`]) or an MQTT reason code, counted
-//! and told; a limit never makes anything disappear quietly.
+//! What happens at a limit is a named reason ([`crate::DropReason`]) or an MQTT reason code,
+//! counted and told; a limit never makes anything disappear quietly.
 
 use std::time::Duration;
 
@@ -21,27 +22,30 @@ pub struct Limits {
     /// QoS 1 and 2 messages a client may have unanswered towards the broker; announced as Receive
     /// Maximum. 4 bytes each. Beyond it: 0x93 (5.0 only; 3.x knows no such limit).
     pub receive_maximum: u16,
-    /// QoS 1 and 2 messages the broker has unanswered towards one client, if the client does not ask
-    /// for fewer. 32 bytes each plus the message, which all receivers share.
+    /// QoS 1 and 2 messages the broker has unanswered towards one client, if the client does not
+    /// ask for fewer. 32 bytes each plus the message, which all receivers share.
     pub inflight_max: u16,
-    /// Messages waiting in one session beyond those in flight. 24 bytes each plus the message, which
-    /// all receivers share. Beyond it the newest is dropped: [`crate::DropReason::QueueFull`].
+    /// Messages waiting in one session beyond those in flight. 24 bytes each plus the message,
+    /// which all receivers share. Beyond it the newest is dropped:
+    /// [`crate::DropReason::QueueFull`].
     pub queue_messages_max: u32,
     /// Bytes of topic, properties and payload waiting in one session. Beyond it: `QueueFull`.
     pub queue_bytes_max: u64,
     /// Encoded bytes waiting for one connection's socket. At it QoS 0 messages are dropped
-    /// ([`crate::DropReason::SlowReceiver`]), and QoS 1 and 2 wait in the session's queue. One packet may exceed it.
+    /// ([`crate::DropReason::SlowReceiver`]), and QoS 1 and 2 wait in the session's queue. One
+    /// packet may exceed it.
     pub output_bytes_max: u32,
     /// Bytes of a topic name or filter. Beyond it: 0x90 or 0x8F.
     pub topic_bytes_max: u16,
     /// Levels of a topic name or filter; bounds the depth of the subscription tree.
     pub topic_levels_max: u16,
-    /// Subscriptions of one session; about 250 bytes each, more with a long filter. Beyond it: 0x97.
+    /// Subscriptions of one session; about 250 bytes each, more with a long filter. Beyond it:
+    /// 0x97.
     pub subscriptions_per_session_max: u32,
     /// Subscriptions of all sessions together. Beyond it: 0x97.
     pub subscriptions_max: u32,
-    /// Retained messages. About 200 bytes each plus topic and payload. Beyond it a new one is delivered
-    /// but not kept: [`crate::DropReason::RetainedFull`].
+    /// Retained messages. About 200 bytes each plus topic and payload. Beyond it a new one is
+    /// delivered but not kept: [`crate::DropReason::RetainedFull`].
     pub retained_messages_max: u32,
     /// Bytes of topics, properties and payloads of retained messages. Beyond it: `RetainedFull`.
     pub retained_bytes_max: u64,
@@ -159,8 +163,8 @@ pub(crate) const PACKET_BYTES_MAX: u32 = 268_435_455 + 5;
 pub(crate) const LEVELS_MAX: u16 = 200;
 /// Shards of one broker: the receivers of a message are a bit set of this width.
 pub(crate) const SHARDS_MAX: usize = 64;
-/// Messages kept for reuse by one shard, and the capacity beyond which a buffer is given back to the
-/// allocator instead: at most 1,024 x 4 KiB a shard.
+/// Messages kept for reuse by one shard, and the capacity beyond which a buffer is given back to
+/// the allocator instead: at most 1,024 x 4 KiB a shard.
 pub(crate) const MESSAGE_POOL_MAX: usize = 1_024;
 pub(crate) const MESSAGE_POOL_BYTES_MAX: usize = 4 * 1_024;
 /// Output buffers kept for reuse by one shard, and the capacity beyond which one is given back:

@@ -57,7 +57,8 @@ pub(crate) enum Letter {
         session: SessionId,
         message: Arc<Message>,
     },
-    /// Keep this as the retained message of its topic, which is yours (empty payload: forget it); with a token, answer `Retained`.
+    /// Keep this as the retained message of its topic, which is yours (empty payload: forget it);
+    /// with a token, answer `Retained`.
     Retain {
         message: Arc<Message>,
         token: Option<u64>,

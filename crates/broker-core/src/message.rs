@@ -3,8 +3,8 @@
 //!
 //! Invariants:
 //! - A publication's properties never hold Topic Alias, Message Expiry Interval or Subscription
-//!   Identifier: the first ends at the broker, the second is a deadline here and counted down where it
-//!   is written, the third is the receiver's.
+//!   Identifier: the first ends at the broker, the second is a deadline here and counted down where
+//!   it is written, the third is the receiver's.
 //! - A message is never changed after it was shared; a used one is refilled only by its last owner.
 
 use std::sync::Arc;
@@ -25,7 +25,8 @@ pub(crate) struct Publication<'a> {
     pub(crate) retain: bool,
     /// When its Message Expiry Interval will have passed.
     pub(crate) expires: Option<Instant>,
-    /// When the broker took it. Orders copies of one topic that took different ways through the shards.
+    /// When the broker took it. Orders copies of one topic that took different ways through the
+    /// shards.
     pub(crate) stamp: Instant,
 }
 
@@ -39,8 +40,8 @@ impl Publication<'_> {
         self.expires.is_some_and(|at| at <= now)
     }
 
-    /// Whole seconds left of the Message Expiry Interval [MQTT-3.3.2-6], rounded up so that a message
-    /// which is not yet expired never says 0.
+    /// Whole seconds left of the Message Expiry Interval [MQTT-3.3.2-6], rounded up so that a
+    /// message which is not yet expired never says 0.
     pub(crate) fn seconds_left(&self, now: Instant) -> Option<u32> {
         self.expires.map(|at| {
             let left = at.saturating_duration_since(now);
@@ -135,7 +136,7 @@ pub(crate) fn forwarded_properties<'a>(
         return received;
     }
     scratch.clear();
-    for property in received.iter() {
+    for property in received {
         if !matches!(
             property,
             Property::TopicAlias(_) | Property::MessageExpiryInterval(_)

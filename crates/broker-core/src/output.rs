@@ -80,8 +80,8 @@ impl std::fmt::Debug for Credentials {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct StoreId(pub u64);
 
-/// What must be on disk before an acknowledgement may leave. The durability issue adds the records of
-/// sessions, packet ids and retained messages; the place where they are asked for is this.
+/// What must be on disk before an acknowledgement may leave. The durability issue adds the records
+/// of sessions, packet ids and retained messages; the place where they are asked for is this.
 #[derive(Clone, Debug)]
 pub struct StoreRequest {
     /// Answered by [`crate::Input::Stored`] with this or a later number.
@@ -90,7 +90,8 @@ pub struct StoreRequest {
     pub message: Arc<Message>,
 }
 
-/// Something that happened to a client or a message and that an operator can find by the client's id.
+/// Something that happened to a client or a message and that an operator can find by the client's
+/// id.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Event {
@@ -141,11 +142,12 @@ pub enum Event {
         /// Granted QoS or why not.
         reason: ReasonCode,
     },
-    /// Messages were not delivered. Told at once, then at most once a second for a session and reason.
+    /// Messages were not delivered. Told at once, then at most once a second for a session and
+    /// reason.
     Dropped {
         /// Whose: the receiver, or the publisher where nobody was to receive it yet.
         client_id: Arc<str>,
-        /// The newest one's topic.
+        /// The newest one's topic; empty where the session has ended since.
         topic: Box<str>,
         /// Why.
         reason: DropReason,

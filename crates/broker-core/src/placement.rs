@@ -1,5 +1,5 @@
-//! Which shard something belongs to: sessions by client id, retained messages by topic, shared groups by
-//! name and filter.
+//! Which shard something belongs to: sessions by client id, retained messages by topic, shared
+//! groups by name and filter.
 //!
 //! The hash is fixed (FNV-1a, 64 bits), so that every shard, and a later process, agrees.
 

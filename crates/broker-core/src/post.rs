@@ -20,7 +20,7 @@ impl Shard {
                 self.clients.pool.release(message);
             }
             Letter::InterestAdded { filter, barrier } => {
-                self.handle_interest_added(from, &filter, barrier)
+                self.handle_interest_added(from, &filter, barrier);
             }
             Letter::InterestRemoved { filter } => self.handle_interest_removed(from, &filter),
             Letter::BarrierReached { barrier } => {

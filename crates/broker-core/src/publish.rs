@@ -5,12 +5,15 @@
 //! route:          receivers here: deliver · other shards: mail once each · groups that live here: one member each
 //! ```
 //!
-//! The route of a topic is cached with the generation of the subscription index, so that a repeated topic costs one look-up
-//! instead of a walk through the tree. The message is copied only if somebody must remember it (see [`crate::clients`]).
+//! The route of a topic is cached with the generation of the subscription index, so that a repeated
+//! topic costs one look-up instead of a walk through the tree. The message is copied only if
+//! somebody must remember it (see [`crate::clients`]).
 //!
 //! Invariants:
-//! - A message is routed at the shard it came to, and matched once more at each shard that asked for it; it never travels further.
-//! - An acknowledgement leaves after everything it promises is true: stored for those that wait, retained by its shard.
+//! - A message is routed at the shard it came to, and matched once more at each shard that asked
+//!   for it; it never travels further.
+//! - An acknowledgement leaves after everything it promises is true: stored for those that wait,
+//!   retained by its shard.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -51,7 +54,7 @@ impl Shard {
             let topic = TopicName::parse(publish.topic).map_err(invalid_topic)?;
             return self.take_publish(now, id, session_id, &publish, topic);
         }
-        self.check_properties(&publish)?;
+        check_properties(&publish)?;
         // The table of aliases lends the topic, so it is taken off its connection meanwhile.
         let Some(connection) = self.clients.named(id) else {
             return Ok(());
@@ -73,32 +76,6 @@ impl Shard {
             connection.aliases_in = aliases;
         }
         taken
-    }
-
-    #[cold]
-    fn check_properties(&self, publish: &Publish<'_>) -> Result<(), Fault> {
-        if publish
-            .properties
-            .subscription_identifiers()
-            .next()
-            .is_some()
-        {
-            // [MQTT-3.3.4-6]
-            return Err(Fault::new(
-                ReasonCode::ProtocolError,
-                "a client sent a subscription identifier",
-            ));
-        }
-        if let Some(topic) = publish.properties.response_topic()
-            && TopicName::parse(topic).is_err()
-        {
-            // [MQTT-3.3.2-14]
-            return Err(Fault::new(
-                ReasonCode::ProtocolError,
-                "the response topic is not a topic name",
-            ));
-        }
-        Ok(())
     }
 
     fn take_publish(
@@ -218,7 +195,8 @@ impl Shard {
         self.stored
     }
 
-    /// A client before 5.0 cannot be told why: it gets its acknowledgement, and the log has the reason.
+    /// A client before 5.0 cannot be told why: it gets its acknowledgement, and the log has the
+    /// reason.
     fn expressible(&self, id: ConnectionId, reason: ReasonCode) -> ReasonCode {
         let v5 = self
             .clients
@@ -227,7 +205,8 @@ impl Shard {
         if v5 { reason } else { ReasonCode::Success }
     }
 
-    /// Brings a message to everybody in the broker who wants it. `from`: the session it came from, if that lives here.
+    /// Brings a message to everybody in the broker who wants it. `from`: the session it came from,
+    /// if that lives here.
     pub(crate) fn route(
         &mut self,
         now: Instant,
@@ -283,7 +262,8 @@ impl Shard {
             }
             let terms = Terms {
                 qos: receiver.qos,
-                retain: published_retain && receiver.retain_as_published, // [MQTT-3.3.1-12] [MQTT-3.3.1-13]
+                retain: published_retain && receiver.retain_as_published, /* [MQTT-3.3.1-12]
+                                                                           * [MQTT-3.3.1-13] */
                 identifiers: &receiver.identifiers,
                 group: None,
             };
@@ -301,7 +281,8 @@ impl Shard {
         routed
     }
 
-    /// The publisher has subscriptions that match, and some of them say No Local: only the others count [MQTT-3.8.3-3].
+    /// The publisher has subscriptions that match, and some of them say No Local: only the others
+    /// count [MQTT-3.8.3-3].
     #[cold]
     fn deliver_to_publisher(
         &mut self,
@@ -323,17 +304,20 @@ impl Shard {
     }
 
     /// Counts and tells a message that has no receiver to be told of: its publisher is named.
-    pub(crate) fn drop_of_publisher(&mut self, item: &Item<'_>, reason: DropReason) {
+    pub(crate) fn drop_of_publisher(&mut self, now: Instant, item: &Item<'_>, reason: DropReason) {
         self.clients.stats.dropped[reason as usize] += 1;
-        let client_id = item
-            .publisher
-            .map_or_else(crate::connection::anonymous, Arc::clone);
-        self.event(Event::Dropped {
-            client_id,
-            topic: item.publication.topic.into(),
-            reason,
-            count: 1,
-        });
+        if let Some(count) = self.clients.drops.count(now, reason) {
+            let client_id = item
+                .publisher
+                .map_or_else(crate::connection::anonymous, Arc::clone);
+            let topic = item.publication.topic.into();
+            self.event(Event::Dropped {
+                client_id,
+                topic,
+                reason,
+                count,
+            });
+        }
     }
 }
 
@@ -341,6 +325,33 @@ impl Shard {
 struct Outcome {
     reason: ReasonCode,
     until: Until,
+}
+
+/// What a client may not say in the properties of a PUBLISH.
+#[cold]
+fn check_properties(publish: &Publish<'_>) -> Result<(), Fault> {
+    if publish
+        .properties
+        .subscription_identifiers()
+        .next()
+        .is_some()
+    {
+        // [MQTT-3.3.4-6]
+        return Err(Fault::new(
+            ReasonCode::ProtocolError,
+            "a client sent a subscription identifier",
+        ));
+    }
+    if let Some(topic) = publish.properties.response_topic()
+        && TopicName::parse(topic).is_err()
+    {
+        // [MQTT-3.3.2-14]
+        return Err(Fault::new(
+            ReasonCode::ProtocolError,
+            "the response topic is not a topic name",
+        ));
+    }
+    Ok(())
 }
 
 fn invalid_topic(error: unbroken_mqtt_proto::topic::TopicError) -> Fault {

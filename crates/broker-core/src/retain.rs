@@ -1,11 +1,13 @@
 //! Retained messages: kept on the shard their topic hashes to, asked for slice by slice.
 //!
-//! A subscription walks through the retained messages that match it, shard by shard and slice by slice, as fast as its connection
-//! takes them. While it walks, live messages go their own way; a retained copy older than a live message that the session was
-//! already given on that topic is left out.
+//! A subscription walks through the retained messages that match it, shard by shard and slice by
+//! slice, as fast as its connection takes them. While it walks, live messages go their own way; a
+//! retained copy older than a live message that the session was already given on that topic is left
+//! out.
 //!
-//! Invariant: the acknowledgement of a retained QoS 1 or 2 message leaves after the topic's shard has it, so that whoever
-//! learns of the acknowledgement and then subscribes anywhere in the broker gets it.
+//! Invariant: the acknowledgement of a retained QoS 1 or 2 message leaves after the topic's shard
+//! has it, so that whoever learns of the acknowledgement and then subscribes anywhere in the broker
+//! gets it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -29,7 +31,8 @@ use crate::subscriptions::Grant;
 use crate::timers::Timer;
 
 impl Shard {
-    /// Keeps (empty payload: forgets) the message of its topic. Answers what its acknowledgement has to wait for.
+    /// Keeps (empty payload: forgets) the message of its topic. Answers what its acknowledgement
+    /// has to wait for.
     pub(crate) fn retain(&mut self, now: Instant, item: &mut Item<'_>, qos: QoS) -> Until {
         let owner = placement::of_topic(item.publication.topic, self.options.shards);
         let message = item.message(&mut self.clients.pool);
@@ -98,7 +101,7 @@ impl Shard {
                 self.uncount_retained(&old);
             }
             let item = Item::kept(&message);
-            self.drop_of_publisher(&item, DropReason::RetainedFull);
+            self.drop_of_publisher(now, &item, DropReason::RetainedFull);
             return;
         }
         self.clients.stats.retained_messages += 1;
@@ -113,7 +116,7 @@ impl Shard {
         }
     }
 
-    pub(crate) fn expire_retained(&mut self, _now: Instant, message: &Weak<Message>) {
+    pub(crate) fn expire_retained(&mut self, now: Instant, message: &Weak<Message>) {
         let Some(message) = message.upgrade() else {
             return;
         };
@@ -128,7 +131,7 @@ impl Shard {
             self.retained.remove(topic);
             self.uncount_retained(&message);
             let item = Item::kept(&message);
-            self.drop_of_publisher(&item, DropReason::Expired);
+            self.drop_of_publisher(now, &item, DropReason::Expired);
         }
     }
 
@@ -140,7 +143,8 @@ impl Shard {
         self.options.totals.retained_bytes.subtract(cost);
     }
 
-    /// Notes that a new subscription is to be sent what is retained for it. Answers the token that begins it.
+    /// Notes that a new subscription is to be sent what is retained for it. Answers the token that
+    /// begins it.
     pub(crate) fn add_retained_scan(
         &mut self,
         session: SessionId,
@@ -245,7 +249,7 @@ impl Shard {
         let next = self
             .retained
             .scan(filter, after, RETAINED_SLICE, |message| {
-                found.push(Arc::clone(message))
+                found.push(Arc::clone(message));
             });
         (found, next)
     }

@@ -1,10 +1,10 @@
 //! Retained messages of this shard's topics, found by topic or by filter.
 //!
 //! Invariants:
-//! - Topics are in the order of their levels: `a`, then all of `a/…`, then `a-b`. What lies beneath a
-//!   level is therefore one range, and a filter is answered by leaping from range to range.
-//! - An answer can be taken in pieces. A topic that is there from the first piece to the last is in it
-//!   once, whatever comes and goes between.
+//! - Topics are in the order of their levels: `a`, then all of `a/…`, then `a-b`. What lies beneath
+//!   a level is therefore one range, and a filter is answered by leaping from range to range.
+//! - An answer can be taken in pieces. A topic that is there from the first piece to the last is in
+//!   it once, whatever comes and goes between.
 //!
 //! Memory: about 70 bytes a topic, plus the topic and the value.
 //!
@@ -65,9 +65,9 @@ impl<V> RetainedIndex<V> {
     // Most leaps are short, so the neighbour is tried before the tree is descended again; an answer
     // to `#` never descends twice.
     //
-    /// Calls `f` for the matches behind the topic `after`, at most `max` (at least 1) of them. `None`:
-    /// that was all. Otherwise the topic to go on after, which need not be a match: looking ends after
-    /// a bounded number of topics even if none of them is.
+    /// Calls `f` for the matches behind the topic `after`, at most `max` (at least 1) of them.
+    /// `None`: that was all. Otherwise the topic to go on after, which need not be a match:
+    /// looking ends after a bounded number of topics even if none of them is.
     #[must_use = "there may be more"]
     pub(crate) fn scan(
         &self,
@@ -238,7 +238,8 @@ fn topic_of(key: &[u8]) -> Box<str> {
         .into()
 }
 
-/// Sorts before everything a level may contain, and is the one letter that no topic has [MQTT-4.7.3-2].
+/// Sorts before everything a level may contain, and is the one letter that no topic has
+/// [MQTT-4.7.3-2].
 const SEPARATOR: u8 = 0;
 
 /// Length of a topic that is looked up without allocating.

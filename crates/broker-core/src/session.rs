@@ -34,8 +34,7 @@ pub(crate) struct Session {
     pub(crate) will: Option<Box<Will>>,
     /// Retained messages still to be sent for subscriptions, in the order these were made.
     pub(crate) retained: VecDeque<RetainedScan>,
-    /// When each reason was last told and how many came since. Absent until something is dropped.
-    pub(crate) drops: Vec<DropTally>,
+    pub(crate) drops: DropTallies,
 }
 
 /// A message on its way to one session.
@@ -45,7 +44,8 @@ pub(crate) struct Delivery {
     /// The flag to send.
     pub(crate) retain: bool,
     pub(crate) identifiers: Identifiers,
-    /// The group that chose this session, if one did: it gets the message back if the session ends first.
+    /// The group that chose this session, if one did: it gets the message back if the session ends
+    /// first.
     pub(crate) group: Option<(ShardId, GroupId)>,
 }
 
@@ -61,7 +61,8 @@ pub(crate) struct Will {
     pub(crate) delay_s: u32,
 }
 
-/// A subscription's walk through the retained messages of all shards, in slices, as the connection takes them.
+/// A subscription's walk through the retained messages of all shards, in slices, as the connection
+/// takes them.
 #[derive(Debug)]
 pub(crate) struct RetainedScan {
     /// Names it in mail.
@@ -76,16 +77,49 @@ pub(crate) struct RetainedScan {
     pub(crate) after: Option<Box<str>>,
     /// For its SUBACK, or for the answer to a question that is on its way.
     pub(crate) waits: bool,
-    /// Live messages delivered meanwhile, newest stamp per topic: an older retained copy is left out.
+    /// Live messages delivered meanwhile, newest stamp per topic: an older retained copy is left
+    /// out.
     pub(crate) overtaken: HashMap<Box<str>, Instant, foldhash::fast::FixedState>,
 }
 
-/// How often something was not delivered for one reason.
+/// When each reason for not delivering was last told, so that a flood of drops is not also a flood
+/// of log lines.
+#[derive(Debug, Default)]
+pub(crate) struct DropTallies(Vec<DropTally>);
+
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct DropTally {
-    pub(crate) reason: DropReason,
-    pub(crate) told: Instant,
-    pub(crate) untold: u64,
+struct DropTally {
+    reason: DropReason,
+    told: Instant,
+    untold: u64,
+}
+
+impl DropTallies {
+    /// Counts a drop. Answers how many are to be told now, if any.
+    pub(crate) fn count(&mut self, now: Instant, reason: DropReason) -> Option<u64> {
+        let Some(tally) = self.0.iter_mut().find(|tally| tally.reason == reason) else {
+            self.0.push(DropTally {
+                reason,
+                told: now,
+                untold: 0,
+            });
+            return Some(1);
+        };
+        tally.untold += 1;
+        if now.saturating_duration_since(tally.told) < TELL_DROPS_EVERY {
+            return None;
+        }
+        tally.told = now;
+        Some(std::mem::take(&mut tally.untold))
+    }
+
+    /// What was counted and not yet told.
+    pub(crate) fn take_untold(&mut self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
+        self.0
+            .iter_mut()
+            .filter(|tally| tally.untold > 0)
+            .map(|tally| (tally.reason, std::mem::take(&mut tally.untold)))
+    }
 }
 
 impl Session {
@@ -102,28 +136,10 @@ impl Session {
             queue_bytes: 0,
             will: None,
             retained: VecDeque::new(),
-            drops: Vec::new(),
+            drops: DropTallies::default(),
         }
-    }
-
-    /// Whether this drop is to be told now, and how many it stands for.
-    pub(crate) fn tally_drop(&mut self, now: Instant, reason: DropReason) -> Option<u64> {
-        let Some(tally) = self.drops.iter_mut().find(|tally| tally.reason == reason) else {
-            self.drops.push(DropTally {
-                reason,
-                told: now,
-                untold: 0,
-            });
-            return Some(1);
-        };
-        tally.untold += 1;
-        if now.saturating_duration_since(tally.told) < TELL_DROPS_EVERY {
-            return None;
-        }
-        tally.told = now;
-        Some(std::mem::take(&mut tally.untold))
     }
 }
 
-/// At most one event a second for a session and reason, so that a flood of drops is not also a flood of log lines.
+/// At most one event a second for a session and reason.
 const TELL_DROPS_EVERY: Duration = Duration::from_secs(1);

@@ -37,14 +37,15 @@ impl ShardOptions {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Settings {
-    /// The longest keep alive, in seconds; a client that asks for more, or for none, is told this one. `None`: the
-    /// client decides.
+    /// The longest keep alive, in seconds; a client that asks for more, or for none, is told this
+    /// one. `None`: the client decides.
     pub keep_alive_max_s: Option<u16>,
     /// How often `$SYS` is published; `None`: never.
     pub sys_interval: Option<Duration>,
     /// Published as `$SYS/broker/version`.
     pub version: String,
-    /// Acknowledgements of messages that a persistent session waits for are held until [`crate::Input::Stored`].
+    /// Acknowledgements of messages that a persistent session waits for are held until
+    /// [`crate::Input::Stored`].
     pub durable: bool,
 }
 
@@ -59,7 +60,8 @@ impl Default for Settings {
     }
 }
 
-/// Counts that a limit holds for all shards together. They are numbers, not state: no shard learns from them what another holds.
+/// Counts that a limit holds for all shards together. They are numbers, not state: no shard learns
+/// from them what another holds.
 #[derive(Debug, Default)]
 pub struct Totals {
     pub(crate) connections: Total,

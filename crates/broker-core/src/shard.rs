@@ -1,8 +1,11 @@
-//! The shard: takes inputs one at a time, sorts packets by kind, and lets each part of the crate do its own.
+//! The shard: takes inputs one at a time, sorts packets by kind, and lets each part of the crate do
+//! its own.
 //!
 //! Invariants:
-//! - [`Outputs`] borrows the shard, so a second input before the last one's outputs were taken does not compile.
-//! - After a fault of the peer its connection is gone before the next packet is looked at; whatever it had sent behind is not read.
+//! - [`Outputs`] borrows the shard, so a second input before the last one's outputs were taken does
+//!   not compile.
+//! - After a fault of the peer its connection is gone before the next packet is looked at; whatever
+//!   it had sent behind is not read.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -11,8 +14,8 @@ use std::time::Instant;
 use unbroken_mqtt_proto::connection::server::Phase;
 use unbroken_mqtt_proto::session::{AckError, PubRec};
 use unbroken_mqtt_proto::{
-    Ack, ConnAck, DecodeError, Disconnect, Frame, Packet, PacketType, Properties, Property,
-    PropertyBuf, ReasonCode, Version, next_frame,
+    Ack, ConnAck, Connect, DecodeError, Disconnect, Frame, Packet, PacketType, Properties,
+    Property, PropertyBuf, ReasonCode, Version, next_frame,
 };
 
 use crate::barrier::Barriers;
@@ -122,7 +125,8 @@ impl Shard {
         shard
     }
 
-    /// Takes one input. The answer says what is to be done; bytes to write are told by [`take_dirty`](Self::take_dirty).
+    /// Takes one input. The answer says what is to be done; bytes to write are told by
+    /// [`take_dirty`](Self::take_dirty).
     pub fn handle(&mut self, now: Instant, input: Input<'_>) -> Outputs<'_> {
         match input {
             Input::Opened { connection, peer } => self.open(now, connection, peer),
@@ -162,7 +166,8 @@ impl Shard {
         }
     }
 
-    /// Says that so many bytes of [`pending_output`](Self::pending_output), from its front, were written.
+    /// Says that so many bytes of [`pending_output`](Self::pending_output), from its front, were
+    /// written.
     pub fn wrote(&mut self, now: Instant, connection: ConnectionId, bytes: usize) {
         if let Some(session) = self.clients.wrote(connection, bytes) {
             self.pump(now, session);
@@ -200,7 +205,8 @@ impl Shard {
             .filter(move |shard| *shard != me)
     }
 
-    /// Sends what a session may have now: what waits for it, then what is retained for its new subscriptions.
+    /// Sends what a session may have now: what waits for it, then what is retained for its new
+    /// subscriptions.
     pub(crate) fn pump(&mut self, now: Instant, session: SessionId) {
         if self.clients.pump(now, session) {
             self.pump_retained(now, session);
@@ -319,9 +325,16 @@ impl Shard {
                 detail: Cow::Owned(violation.to_string()),
             })?;
         let session = connection.session;
+        if packet_type == PacketType::Connect
+            && let Some(claimed) = Connect::claimed_version(frame)
+        {
+            connection.version = claimed;
+            connection.greeted = true;
+        }
         let packet = Packet::decode(frame, version)?;
         if let Packet::Connect(connect) = packet {
-            return self.handle_connect(id, frame, connect);
+            self.handle_connect(id, frame, connect);
+            return Ok(());
         }
         let Some(session) = session else {
             return Err(Fault::new(
@@ -340,7 +353,8 @@ impl Shard {
             Packet::PubComp(ack) => self.handle_pubcomp(now, session, ack),
             Packet::Subscribe(subscribe) => self.handle_subscribe(now, id, session, subscribe),
             Packet::Unsubscribe(unsubscribe) => {
-                self.handle_unsubscribe(now, id, session, unsubscribe)
+                self.handle_unsubscribe(now, id, session, unsubscribe);
+                Ok(())
             }
             Packet::PingReq => {
                 self.clients.send(id.index, &Packet::PingResp); // [MQTT-3.12.4-1]
@@ -400,7 +414,8 @@ impl Shard {
         let Some(session) = self.clients.session_mut(session_id) else {
             return Ok(());
         };
-        // A PUBREC with an error ends the exchange and frees the packet id [MQTT-4.3.3-4] [MQTT-4.4.0-2].
+        // A PUBREC with an error ends the exchange and frees the packet id [MQTT-4.3.3-4]
+        // [MQTT-4.4.0-2].
         match session
             .outbound
             .handle_pubrec(ack.packet_id, ack.reason.is_error())
@@ -532,7 +547,8 @@ impl Shard {
         self.disconnect(now, id, fault);
     }
 
-    /// Ends an admitted connection: DISCONNECT with the reason for 5.0, a plain close for older clients.
+    /// Ends an admitted connection: DISCONNECT with the reason for 5.0, a plain close for older
+    /// clients.
     pub(crate) fn disconnect(&mut self, now: Instant, id: ConnectionId, fault: Fault) {
         let Some(connection) = self.clients.named(id) else {
             return;
@@ -600,7 +616,7 @@ impl Shard {
                 Timer::KeepAlive(id) => self.check_keep_alive(now, id),
                 Timer::Will { session, absence } => self.publish_due_will(now, session, absence),
                 Timer::SessionExpiry { session, absence } => {
-                    self.expire_session(now, session, absence)
+                    self.expire_session(now, session, absence);
                 }
                 Timer::Retained(message) => self.expire_retained(now, &message),
                 Timer::Sys => self.publish_sys(now),
@@ -658,7 +674,8 @@ impl std::fmt::Debug for Shard {
     }
 }
 
-/// DISCONNECT with its reason, and a Reason String if the client wants one and it fits [MQTT-3.14.2-3].
+/// DISCONNECT with its reason, and a Reason String if the client wants one and it fits
+/// [MQTT-3.14.2-3].
 fn farewell(connection: &Connection, out: &mut Vec<u8>, fault: &Fault) {
     if !fault.reason.is_allowed_in(PacketType::Disconnect) {
         return;
@@ -671,21 +688,24 @@ fn farewell(connection: &Connection, out: &mut Vec<u8>, fault: &Fault) {
     });
 }
 
-/// CONNACK with an error. One that the client's version cannot express is left out: a plain close says it.
+/// CONNACK with an error. One that the client's version cannot express is left out: a plain close
+/// says it.
 fn refusal(connection: &Connection, out: &mut Vec<u8>, fault: &Fault) {
-    let expressible = match connection.version {
-        Version::V5 => fault.reason.is_allowed_in(PacketType::ConnAck),
-        // Before 5.0 a packet that breaks the protocol is answered by closing the connection, no more.
-        Version::V3_1 | Version::V3_1_1 => !matches!(
-            fault.reason,
-            ReasonCode::MalformedPacket
-                | ReasonCode::ProtocolError
-                | ReasonCode::PacketTooLarge
-                | ReasonCode::TopicNameInvalid
-                | ReasonCode::KeepAliveTimeout
-                | ReasonCode::ServerShuttingDown
-        ),
-    };
+    let expressible = connection.greeted
+        && match connection.version {
+            Version::V5 => fault.reason.is_allowed_in(PacketType::ConnAck),
+            // Before 5.0 a packet that breaks the protocol is answered by closing the connection,
+            // no more.
+            Version::V3_1 | Version::V3_1_1 => !matches!(
+                fault.reason,
+                ReasonCode::MalformedPacket
+                    | ReasonCode::ProtocolError
+                    | ReasonCode::PacketTooLarge
+                    | ReasonCode::TopicNameInvalid
+                    | ReasonCode::KeepAliveTimeout
+                    | ReasonCode::ServerShuttingDown
+            ),
+        };
     if !expressible {
         return;
     }

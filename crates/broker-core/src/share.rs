@@ -1,9 +1,11 @@
 //! Shared subscriptions: one member of a group gets each message.
 //!
-//! A group lives on the shard that its name and filter hash to; members are sessions of any shard. That shard wants the filter's
-//! messages like any subscriber, picks a member for each, and gets a message back when the member's session ends before it had it.
+//! A group lives on the shard that its name and filter hash to; members are sessions of any shard.
+//! That shard wants the filter's messages like any subscriber, picks a member for each, and gets a
+//! message back when the member's session ends before it had it.
 //!
-//! Fair: members take turns, connected ones first; if none is connected, the sessions that stay queue in turn.
+//! Fair: members take turns, connected ones first; if none is connected, the sessions that stay
+//! queue in turn.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -178,7 +180,7 @@ impl Shard {
             Some(not) => self.groups.choose_other(id, not),
         };
         let Some((member, grant)) = chosen else {
-            return self.drop_of_publisher(item, DropReason::SessionEnded);
+            return self.drop_of_publisher(now, item, DropReason::SessionEnded);
         };
         let me = self.options.id;
         if member.shard == me {

@@ -7,13 +7,14 @@
 //!
 //! Invariants:
 //! - A member sits in exactly one of its group's two rings.
-//! - Whoever was chosen goes to the end of its ring, and whoever comes sits down at the end: between
-//!   two turns of a member every other one of its ring has had one.
+//! - Whoever was chosen goes to the end of its ring, and whoever comes sits down at the end:
+//!   between two turns of a member every other one of its ring has had one.
 //! - A group without members does not exist; its number is used again.
 //! - Choosing, joining, leaving and changing rings cost the same in a group of any size.
 //!
-//! Deliberately absent: the messages, and the memory of who was given what (the member's session has
-//! it); the subscription of the group itself (the caller inserts `Subscriber::Group` into the index).
+//! Deliberately absent: the messages, and the memory of who was given what (the member's session
+//! has it); the subscription of the group itself (the caller inserts `Subscriber::Group` into the
+//! index).
 
 use std::collections::HashMap;
 
@@ -69,8 +70,8 @@ struct SeatId(usize);
 
 impl SharedGroups {
     /// Adds a member, ready, to the group of this name and filter, which is made if need be; the
-    /// answer's second part tells whether it was. Somebody who is in it already gets the new grant and
-    /// keeps its turn.
+    /// answer's second part tells whether it was. Somebody who is in it already gets the new grant
+    /// and keeps its turn.
     pub(crate) fn join(
         &mut self,
         group: &str,

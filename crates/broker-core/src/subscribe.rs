@@ -1,4 +1,5 @@
-//! SUBSCRIBE and UNSUBSCRIBE: what a session wants, made known to every shard before it is acknowledged.
+//! SUBSCRIBE and UNSUBSCRIBE: what a session wants, made known to every shard before it is
+//! acknowledged.
 //!
 //! ```text
 //! SUBSCRIBE -> each filter: granted or refused -> index here, interest announced to the others -> SUBACK when all have applied it
@@ -6,7 +7,8 @@
 //!                          $share/group/filter: joins the group on the shard that it lives on
 //! ```
 //!
-//! Invariant: a message published anywhere in the broker after its subscriber saw SUBACK reaches that subscriber.
+//! Invariant: a message published anywhere in the broker after its subscriber saw SUBACK reaches
+//! that subscriber.
 
 use std::num::NonZeroU32;
 use std::time::Instant;
@@ -42,7 +44,7 @@ impl Shard {
         let mut retained = Vec::new();
         let mut joins = Vec::new();
         // One SUBSCRIBE with many filters acts like many with one [MQTT-3.8.4-5].
-        for (text, options) in subscribe.filters.iter() {
+        for (text, options) in &subscribe.filters {
             let code =
                 match self.subscribe(id, session_id, text, options, identifier, &mut joins)? {
                     Ok(Subscribed { grant, new }) => {
@@ -72,8 +74,9 @@ impl Shard {
             }
             codes.push(code as u8);
         }
-        // Scans begin with SUBACK: a retained message that was acknowledged before is then found for sure. They exist from now on,
-        // so that they see what live messages overtake them.
+        // Scans begin with SUBACK: a retained message that was acknowledged before is then found
+        // for sure. They exist from now on, so that they see what live messages overtake
+        // them.
         let retained = retained
             .into_iter()
             .filter_map(|(filter, grant)| self.add_retained_scan(session_id, filter, grant))
@@ -104,7 +107,8 @@ impl Shard {
         let limits = &self.clients.limits;
         let parsed = match SubscriptionFilter::parse(text) {
             Ok(parsed) => parsed,
-            // A share name with a wildcard or without a filter breaks the protocol's own rules [MQTT-4.8.2-1] [MQTT-4.8.2-2].
+            // A share name with a wildcard or without a filter breaks the protocol's own rules
+            // [MQTT-4.8.2-1] [MQTT-4.8.2-2].
             Err(error) => return Ok(Err(error.reason())),
         };
         let too_long = text.len() > usize::from(limits.topic_bytes_max);
@@ -172,9 +176,9 @@ impl Shard {
         id: ConnectionId,
         session_id: SessionId,
         unsubscribe: Unsubscribe<'_>,
-    ) -> Result<(), Fault> {
+    ) {
         let mut codes = Vec::new();
-        for text in unsubscribe.filters.iter() {
+        for text in &unsubscribe.filters {
             let code = match SubscriptionFilter::parse(text) {
                 Err(error) => error.reason(),
                 Ok(parsed) => {
@@ -200,7 +204,6 @@ impl Shard {
         };
         self.clients.send(id.index, &Packet::UnsubAck(packet));
         self.pump(now, session_id); // a scan for a later subscription may have stood behind one that is gone
-        Ok(())
     }
 
     /// Takes one subscription, already off its session, out of the index.
@@ -286,7 +289,8 @@ impl Shard {
         }
     }
 
-    /// Sends the SUBACKs that wait for nothing any more, and tells other shards that their sessions' joins are in force.
+    /// Sends the SUBACKs that wait for nothing any more, and tells other shards that their
+    /// sessions' joins are in force.
     pub(crate) fn release_subacks(&mut self, now: Instant) {
         let reached = self.barriers.reached();
         let mut at = 0;

@@ -1,7 +1,8 @@
 //! The `$SYS` tree: Mosquitto's names, and ours under `$SYS/broker/unbroken/`.
 //!
-//! Every shard sends its counters to shard 0, which adds them up and publishes what has changed, retained. The messages take the
-//! way of any other, so they are matched, limited and cleared like those of clients.
+//! Every shard sends its counters to shard 0, which adds them up and publishes what has changed,
+//! retained. The messages take the way of any other, so they are matched, limited and cleared like
+//! those of clients.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -1,8 +1,8 @@
 //! Deadlines of one shard, soonest first.
 //!
-//! A deadline that no longer matters is not searched for and removed: it comes up, is recognised as stale
-//! by whoever it names, and is dropped. Keep alive uses the same: the entry is put where the deadline was
-//! when it was last looked at, so receiving a packet costs no heap operation.
+//! A deadline that no longer matters is not searched for and removed: it comes up, is recognised as
+//! stale by whoever it names, and is dropped. Keep alive uses the same: the entry is put where the
+//! deadline was when it was last looked at, so receiving a packet costs no heap operation.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;

@@ -1,7 +1,7 @@
 //! Last wills: published when a client goes without DISCONNECT, at once or after their delay.
 //!
-//! A will is due at the earliest of its delay and the end of its session [MQTT-3.1.3-9]; a client that comes back before that cancels
-//! it.
+//! A will is due at the earliest of its delay and the end of its session [MQTT-3.1.3-9]; a client
+//! that comes back before that cancels it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,39 +16,6 @@ use crate::shard::Shard;
 use crate::timers::Timer;
 
 impl Shard {
-    /// The will of a CONNECT.
-    pub(crate) fn will_of(&self, now: Instant, connect: &Connect<'_>) -> Option<Box<Will>> {
-        let will = connect.will.as_ref()?;
-        let mut properties = PropertyBuf::new();
-        for property in will.properties.iter() {
-            // The first two are the broker's to act on; the rest goes with the message [MQTT-3.1.3-10].
-            if !matches!(
-                property,
-                Property::WillDelayInterval(_) | Property::MessageExpiryInterval(_)
-            ) {
-                crate::publish::add(&mut properties, property);
-            }
-        }
-        let publication = Publication {
-            topic: will.topic,
-            properties: properties.as_properties(),
-            payload: will.payload,
-            qos: will.qos,
-            retain: will.retain,
-            expires: None,
-            stamp: now,
-        };
-        let publisher: Arc<str> = connect.client_id.into();
-        Some(Box::new(Will {
-            message: Message::new(&publication, Some(&publisher)),
-            expiry: will
-                .properties
-                .message_expiry_interval()
-                .map(|seconds| Duration::from_secs(seconds.into())),
-            delay_s: will.properties.will_delay_interval().unwrap_or(0),
-        }))
-    }
-
     /// The client has gone: publishes its will, or sets the time for it.
     pub(crate) fn schedule_will(&mut self, now: Instant, id: SessionId) {
         let Some(session) = self.clients.session_mut(id) else {
@@ -100,4 +67,37 @@ impl Shard {
         self.route(now, &mut item, Some(id));
         item.finish(&mut self.clients.pool);
     }
+}
+
+/// The will of a CONNECT.
+pub(crate) fn will_of(now: Instant, connect: &Connect<'_>) -> Option<Box<Will>> {
+    let will = connect.will.as_ref()?;
+    let mut properties = PropertyBuf::new();
+    for property in will.properties {
+        // The first two are the broker's to act on; the rest goes with the message [MQTT-3.1.3-10].
+        if !matches!(
+            property,
+            Property::WillDelayInterval(_) | Property::MessageExpiryInterval(_)
+        ) {
+            crate::publish::add(&mut properties, property);
+        }
+    }
+    let publication = Publication {
+        topic: will.topic,
+        properties: properties.as_properties(),
+        payload: will.payload,
+        qos: will.qos,
+        retain: will.retain,
+        expires: None,
+        stamp: now,
+    };
+    let publisher: Arc<str> = connect.client_id.into();
+    Some(Box::new(Will {
+        message: Message::new(&publication, Some(&publisher)),
+        expiry: will
+            .properties
+            .message_expiry_interval()
+            .map(|seconds| Duration::from_secs(seconds.into())),
+        delay_s: will.properties.will_delay_interval().unwrap_or(0),
+    }))
 }

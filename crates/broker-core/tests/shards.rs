@@ -1,5 +1,7 @@
 //! What must hold whatever the number of shards: the same clients see the same broker.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod common;
 
 use std::time::Duration;
@@ -13,7 +15,7 @@ use unbroken_mqtt_proto::{
 
 const SHARDS: [u8; 4] = [1, 2, 3, 8];
 
-fn connect<'a>(client_id: &'a str) -> Connect<'a> {
+fn connect(client_id: &str) -> Connect<'_> {
     Connect {
         version: Version::V5,
         bridge: false,

@@ -4,11 +4,12 @@
 //! - A route is given out only if the index has not changed since it was made.
 //! - A session is in a route once: highest QoS, all identifiers, in the index's order
 //!   [MQTT-3.3.4-2] [MQTT-3.3.4-3] [MQTT-3.3.4-4].
-//! - The cache holds at most [`ROUTES_MAX`] routes of at most [`ROUTE_RECEIVERS_MAX`] receivers, and
-//!   one of any size, whose memory stays for the next of that kind. A hit allocates nothing; a miss
-//!   only until its place has grown to fit, or for a receiver with several identifiers.
+//! - The cache holds at most [`ROUTES_MAX`] routes of at most [`ROUTE_RECEIVERS_MAX`] receivers,
+//!   and one of any size, whose memory stays for the next of that kind. A hit allocates nothing; a
+//!   miss only until its place has grown to fit, or for a receiver with several identifiers.
 //!
-//! Deliberately absent: recency. Within a set of [`WAYS`] places a stale route goes first, then any.
+//! Deliberately absent: recency. Within a set of [`WAYS`] places a stale route goes first, then
+//! any.
 
 use std::hash::BuildHasher;
 use std::num::NonZeroU32;
@@ -51,8 +52,8 @@ pub(crate) struct Receiver {
 #[derive(Debug, Default)]
 pub(crate) struct RouteCache {
     hasher: RandomState,
-    /// Hash of the topic in each place, 0 if there is none: one look at 32 bytes tells whether a set is
-    /// worth searching.
+    /// Hash of the topic in each place, 0 if there is none: one look at 32 bytes tells whether a
+    /// set is worth searching.
     tags: Vec<u64>,
     /// A power of two times [`WAYS`] places, or none before the first use; as many as `tags`.
     places: Vec<Place>,
@@ -118,8 +119,8 @@ impl RouteCache {
         At::Place(place)
     }
 
-    /// A place of the topic's set whose route may go: the topic's own from before, an unused or stale
-    /// one, or, when the cache cannot grow, any.
+    /// A place of the topic's set whose route may go: the topic's own from before, an unused or
+    /// stale one, or, when the cache cannot grow, any.
     fn place_for(&mut self, tag: u64, topic: TopicName<'_>, generation: u64) -> usize {
         loop {
             let own = |place: &usize| self.places[*place].topic == topic.as_str();
@@ -277,15 +278,16 @@ impl Merger {
     }
 }
 
-/// Routes kept. About 300 bytes each with a receiver or a few, and at most 20 MiB if all of them are
-/// as large as is kept.
+/// Routes kept. About 300 bytes each with a receiver or a few, and at most 20 MiB if all of them
+/// are as large as is kept.
 const ROUTES_MAX: usize = 4096;
 /// The places a cache begins with.
 const ROUTES_MIN: usize = 64;
 /// Places a topic may be in. With four, 500 topics in 4,096 places practically never displace each
 /// other; with one, a tenth would.
 const WAYS: usize = 4;
-/// Receivers of a route that is worth keeping: beyond it making the route is little beside delivering.
+/// Receivers of a route that is worth keeping: beyond it making the route is little beside
+/// delivering.
 const ROUTE_RECEIVERS_MAX: usize = 128;
 /// Length of a topic that is worth keeping.
 const TOPIC_BYTES_MAX: usize = 512;

@@ -1,8 +1,8 @@
 //! The subscribers of one filter: nearly always one, sometimes a hundred thousand.
 //!
-//! Invariants: a subscriber is in the list at most once; finding, adding and removing one cost the same
-//! in a long list as in a short one. Order is that of insertion, but removing one moves the last into
-//! its place.
+//! Invariants: a subscriber is in the list at most once; finding, adding and removing one cost the
+//! same in a long list as in a short one. Order is that of insertion, but removing one moves the
+//! last into its place.
 
 use std::collections::HashMap;
 use std::slice;
@@ -18,8 +18,8 @@ pub(super) struct Entry {
     pub(super) grant: Grant,
 }
 
-/// Three sizes of the same thing. A list of one needs no memory of its own, and there are as many of
-/// those as subscriptions; a long one has an index, because a whole fleet on one filter would
+/// Three sizes of the same thing. A list of one needs no memory of its own, and there are as many
+/// of those as subscriptions; a long one has an index, because a whole fleet on one filter would
 /// otherwise cost the square of its size to connect.
 #[derive(Debug)]
 pub(super) enum SubscriberList {
@@ -103,8 +103,8 @@ impl SubscriberList {
             }
             Self::Many(many) => {
                 let removed = many.swap_remove(position);
-                // Well below the limit of the shorter form, so that one client coming and going does
-                // not rebuild the index each time.
+                // Well below the limit of the shorter form, so that one client coming and going
+                // does not rebuild the index each time.
                 if many.entries.len() <= FEW_MAX / 2 {
                     let mut entries = std::mem::take(&mut many.entries);
                     entries.shrink_to_fit();

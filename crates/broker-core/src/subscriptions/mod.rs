@@ -1,14 +1,14 @@
 //! From a topic to those who want it.
 //!
-//! [`SubscriptionIndex`] holds every subscription of a shard, the shared groups that live on it, and
-//! what the other shards asked for. [`RouteCache`] keeps the merged answer for recent topics.
+//! [`SubscriptionIndex`] holds every subscription of a shard, the shared groups that live on it,
+//! and what the other shards asked for. [`RouteCache`] keeps the merged answer for recent topics.
 //!
 //! Invariants:
 //! - One subscriber has at most one subscription per filter; a second one replaces the first
 //!   [MQTT-3.8.4-3].
 //! - A [`Route`] names each session once, however many of its subscriptions match [MQTT-3.3.4-2].
-//! - The order of subscribers, receivers and identifiers depends only on the calls made before, never
-//!   on a hash seed, so a run can be repeated.
+//! - The order of subscribers, receivers and identifiers depends only on the calls made before,
+//!   never on a hash seed, so a run can be repeated.
 //!
 //! Deliberately absent: the text `$share/…` (a group subscribes with its bare filter), rights, and
 //! limits on what one session may hold; the caller has decided those before it inserts.

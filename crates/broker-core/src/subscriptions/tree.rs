@@ -1,17 +1,19 @@
 //! The subscription tree: one node per distinct beginning of a filter.
 //!
 //! Invariants:
-//! - A node other than the root has a subscriber or a child; the last removal takes the empty ones away.
+//! - A node other than the root has a subscriber or a child; the last removal takes the empty ones
+//!   away.
 //! - A level's text is kept once, however many filters use it, and only while one does.
 //! - `generation` differs after every call that could change an answer.
 //!
-//! Memory: a node is 56 bytes, and the edge to it 13 to 30. A subscription alone on its filter is inside
-//! the node; one of several takes 16 bytes more, one of very many about 40. A text is its length and
-//! 50 to 80 bytes. Measured with 100,000: `site/+/device/<n>/#` 160 bytes each, `fleet/<n>/cmd` 260,
-//! one filter for all 40.
+//! Memory: a node is 56 bytes, and the edge to it 13 to 30. A subscription alone on its filter is
+//! inside the node; one of several takes 16 bytes more, one of very many about 40. A text is its
+//! length and 50 to 80 bytes. Measured with 100,000: `site/+/device/<n>/#` 160 bytes each,
+//! `fleet/<n>/cmd` 260, one filter for all 40.
 //!
-//! Deliberately absent: a cache (see `cache.rs`), any order among filters, and a limit on depth; the
-//! deepest filter bounds the walk, and filters were checked against the limit when they came in.
+//! Deliberately absent: a cache (see `cache.rs`), any order among filters, and a limit on depth;
+//! the deepest filter bounds the walk, and filters were checked against the limit when they came
+//! in.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -30,8 +32,8 @@ use crate::ids::SessionId;
 #[derive(Debug)]
 pub(crate) struct SubscriptionIndex {
     nodes: Slab<Node>,
-    /// From a node and the text of the next level to the child. One table for all nodes: most nodes
-    /// have one child, and a table each would cost more than the node.
+    /// From a node and the text of the next level to the child. One table for all nodes: most
+    /// nodes have one child, and a table each would cost more than the node.
     edges: HashMap<Edge, NodeId, RandomState>,
     names: Names,
     generation: u64,
@@ -137,8 +139,8 @@ impl SubscriptionIndex {
         Some(removed)
     }
 
-    /// Calls `f` once for each subscription whose filter matches, in an order that is the same as long
-    /// as the index does not change.
+    /// Calls `f` once for each subscription whose filter matches, in an order that is the same as
+    /// long as the index does not change.
     pub(crate) fn for_each_match(
         &self,
         topic: TopicName<'_>,
@@ -192,11 +194,11 @@ impl SubscriptionIndex {
     //       and sends to the next frontier its child of that text and its child of `+`
     //   every node left gives its subscribers, and those of `/#`: `a/#` matches `a`
     //
-    // Level by level rather than depth first, because then a text is looked up once however many nodes
-    // wait for it, the look-ups of one level do not wait for each other's memory, and there is no
-    // stack to bound: a frontier holds at most as many nodes as filters go that deep. A text that no
-    // filter uses has no symbol, and only `+` leads on. Nothing is allocated while a frontier fits
-    // into its inline part.
+    // Level by level rather than depth first, because then a text is looked up once however many
+    // nodes wait for it, the look-ups of one level do not wait for each other's memory, and
+    // there is no stack to bound: a frontier holds at most as many nodes as filters go that
+    // deep. A text that no filter uses has no symbol, and only `+` leads on. Nothing is
+    // allocated while a frontier fits into its inline part.
     //
     // Tried and lost: a table of children in each node instead of one for all. As fast at best, a
     // half slower where many nodes have one child, and up to 40 % more memory.
@@ -204,7 +206,8 @@ impl SubscriptionIndex {
         let mut frontier: SmallVec<[NodeId; FRONTIER_INLINE]> = SmallVec::new();
         let mut next: SmallVec<[NodeId; FRONTIER_INLINE]> = SmallVec::new();
         frontier.push(ROOT);
-        // A topic that begins with `$` is not matched by a wildcard in the first place [MQTT-4.7.2-1].
+        // A topic that begins with `$` is not matched by a wildcard in the first place
+        // [MQTT-4.7.2-1].
         let mut wildcards = !topic.is_dollar();
         for level in topic.levels() {
             let symbol = self.names.get(level);
@@ -398,7 +401,8 @@ impl Names {
 
 const ROOT: NodeId = NodeId(NonZeroU32::MIN);
 
-/// Nodes that a topic reaches at one level before the walk needs memory: 64 bytes on the stack, twice.
+/// Nodes that a topic reaches at one level before the walk needs memory: 64 bytes on the stack,
+/// twice.
 const FRONTIER_INLINE: usize = 16;
 
 /// Levels of a filter before its removal needs memory.

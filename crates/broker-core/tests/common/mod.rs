@@ -1,6 +1,8 @@
-//! A broker of some shards without threads or sockets: mail is carried at once, time stands still until told.
+//! A broker of some shards without threads or sockets: mail is carried at once, time stands still
+//! until told.
 
 #![allow(dead_code, reason = "each test file uses its part")]
+#![allow(clippy::format_push_string, reason = "a test reads better so")]
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -258,7 +260,7 @@ impl Broker {
                 }
                 Output::Mail { to, mail } => {
                     self.mail
-                        .push_back((ShardId(u8::try_from(shard).unwrap()), to, mail))
+                        .push_back((ShardId(u8::try_from(shard).unwrap()), to, mail));
                 }
                 Output::Store(request) => self.stores.push((shard, request.id)),
                 Output::Event(event) => self.events.push(event),
@@ -323,7 +325,7 @@ fn show(packet: &Packet<'_>) -> String {
             if p.retain {
                 text += " retain";
             }
-            for property in p.properties.iter() {
+            for property in p.properties {
                 text += &format!(" {property:?}");
             }
             text

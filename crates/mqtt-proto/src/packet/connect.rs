@@ -81,6 +81,17 @@ impl<'a> Connect<'a> {
         Ok(connect)
     }
 
+    /// The version in which the sender of this packet is to be answered, even if the rest is malformed or
+    /// the version is none of ours. `None`: it does not speak MQTT.
+    pub fn claimed_version(frame: Frame<'_>) -> Option<Version> {
+        match read_version(&mut Reader::new(PacketType::Connect, frame.body)) {
+            Ok((version, _)) => Some(version),
+            Err(DecodeError::UnsupportedVersion { v5_style: true, .. }) => Some(Version::V5),
+            Err(DecodeError::UnsupportedVersion { .. }) => Some(Version::V3_1_1),
+            Err(_) => None,
+        }
+    }
+
     pub(super) fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
         let (version, bridge) = read_version(reader)?;
         let flags = reader.u8(Field::ConnectFlags)?;
