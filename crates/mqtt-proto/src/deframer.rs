@@ -74,7 +74,7 @@ fn header(bytes: &[u8], limit: u32) -> Result<Option<Header>, DecodeError> {
     let Some((&first_byte, rest)) = bytes.split_first() else {
         return Ok(None);
     };
-    // [MQTT-2.1.2-1]: type 0 is forbidden; said at once, because a peer that speaks something else may never send a length.
+    // Type 0 is forbidden. Said at once: a peer that speaks something else may never send a length.
     let Some(packet) = PacketType::from_first_byte(first_byte) else {
         return Err(DecodeError::UnknownPacketType { first_byte });
     };

@@ -100,15 +100,15 @@ impl<'a> Reader<'a> {
         self.slice(usize::from(length), field)
     }
 
-    /// A string. A byte order mark is a character like any other and stays. // [MQTT-1.5.4-3]
+    /// A string. A byte order mark is a character like any other and stays. // [MQTT-1.5.4-3, MQTT311-1.5.3-3]
     pub(crate) fn string(&mut self, field: Field) -> Result<&'a str, DecodeError> {
         let bytes = self.binary(field)?;
         let packet = self.packet;
-        // Refuses surrogates as well. // [MQTT-1.5.4-1]
+        // Refuses surrogates as well. // [MQTT-1.5.4-1, MQTT311-1.5.3-1]
         let text = core::str::from_utf8(bytes)
             .map_err(|_| DecodeError::IllFormedUtf8 { packet, field })?;
         if bytes.contains(&0) {
-            return Err(DecodeError::NullCharacter { packet, field }); // [MQTT-1.5.4-2]
+            return Err(DecodeError::NullCharacter { packet, field }); // [MQTT-1.5.4-2, MQTT311-1.5.3-2]
         }
         Ok(text)
     }
@@ -117,7 +117,7 @@ impl<'a> Reader<'a> {
         let id = self.u16(Field::PacketId)?;
         PacketId::new(id).ok_or(DecodeError::PacketIdZero {
             packet: self.packet,
-        }) // [MQTT-2.2.1-3]
+        }) // [MQTT-2.2.1-3, MQTT311-2.3.1-1]
     }
 
     pub(crate) fn slice(&mut self, length: usize, field: Field) -> Result<&'a [u8], DecodeError> {
@@ -149,7 +149,7 @@ impl<'a> Reader<'a> {
 ///
 /// [MQTT-1.5.5-1]
 pub(crate) fn varint(value: usize, bytes: &mut [u8; 4]) -> Option<usize> {
-    let mut rest = value;
+    let mut rest = u32::try_from(value).ok()?;
     for (length, byte) in (1..).zip(bytes) {
         *byte = (rest & 0x7F) as u8;
         rest >>= 7;

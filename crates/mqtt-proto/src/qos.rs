@@ -45,7 +45,9 @@ impl fmt::Display for QoS {
     }
 }
 
-/// A packet identifier; 0 does not exist. // [MQTT-2.2.1-3]
+/// A packet identifier; 0 does not exist.
+///
+/// [MQTT-2.2.1-3, MQTT-2.2.1-4, MQTT311-2.3.1-1]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PacketId(NonZeroU16);
 

@@ -26,8 +26,8 @@ macro_rules! reason_codes {
 
             /// Whether the standard lists this code for that packet.
             ///
-            /// [MQTT-3.2.2-8] [MQTT-3.4.2-1] [MQTT-3.5.2-1] [MQTT-3.6.2-1] [MQTT-3.7.2-1] [MQTT-3.9.3-2] [MQTT-3.11.3-2]
-            /// [MQTT-3.14.2-1] [MQTT-3.15.2-1]
+            /// [MQTT-3.2.2-8, MQTT-3.4.2-1, MQTT-3.5.2-1, MQTT-3.6.2-1, MQTT-3.7.2-1, MQTT-3.9.3-2]
+            /// [MQTT-3.11.3-2, MQTT-3.14.2-1, MQTT-3.15.2-1]
             pub const fn is_allowed_in(self, packet: PacketType) -> bool {
                 match self { $(Self::$variant => matches!(packet, $($packet)|*),)+ }
             }

@@ -77,7 +77,7 @@ impl Version {
         matches!(self, Self::V5)
     }
 
-    /// CONNECT's lowest flag must be 0; 3.1 calls it unused. // [MQTT-3.1.2-3] [MQTT311-3.1.2-3]
+    /// CONNECT's lowest flag must be 0; 3.1 calls it unused. // [MQTT-3.1.2-3, MQTT311-3.1.2-3]
     pub const fn checks_reserved_connect_flag(self) -> bool {
         !matches!(self, Self::V3_1)
     }
@@ -87,7 +87,7 @@ impl Version {
         matches!(self, Self::V3_1)
     }
 
-    /// The bits of a subscription's options byte that have a meaning. // [MQTT-3.8.3-5] [MQTT311-3.8.3-4]
+    /// The bits of a subscription's options byte that have a meaning. // [MQTT-3.8.3-5, MQTT311-3.8.3-4]
     pub const fn subscription_option_bits(self) -> u8 {
         match self {
             Self::V3_1 | Self::V3_1_1 => 0b0000_0011,
@@ -97,7 +97,7 @@ impl Version {
 
     /// Whether a SUBACK or UNSUBACK may hold this code.
     ///
-    /// [MQTT-3.9.3-2] [MQTT-3.11.3-2] [MQTT311-3.9.3-2]
+    /// [MQTT-3.9.3-2, MQTT-3.11.3-2, MQTT311-3.9.3-2]
     pub fn allows_filter_code(self, packet: PacketType, code: u8) -> bool {
         match self {
             Self::V3_1 | Self::V3_1_1 => matches!(code, 0..=2 | 0x80),
@@ -115,7 +115,8 @@ impl Version {
 
     /// Whether a packet may have these flags in its first byte.
     ///
-    /// [MQTT-2.1.3-1] [MQTT-3.6.1-1] [MQTT-3.8.1-1] [MQTT-3.10.1-1] [MQTT311-2.2.2-2]
+    /// [MQTT-2.1.3-1, MQTT-3.6.1-1, MQTT-3.8.1-1, MQTT-3.10.1-1, MQTT-3.14.1-1, MQTT-3.15.1-1]
+    /// [MQTT311-2.2.2-1, MQTT311-2.2.2-2, MQTT311-3.6.1-1, MQTT311-3.8.1-1, MQTT311-3.10.1-1, MQTT311-3.14.1-1]
     pub const fn allows_flags(self, packet: PacketType, flags: u8) -> bool {
         if matches!(packet, PacketType::Publish) {
             return true; // they are fields of the packet

@@ -72,7 +72,7 @@ impl<'a> ConnAck<'a> {
         )
     }
 
-    // [MQTT-3.2.2-6] [MQTT311-3.2.2-4]
+    // [MQTT-3.2.2-6, MQTT311-3.2.2-4]
     const fn check(&self) -> Result<(), DecodeError> {
         if self.session_present && self.reason.is_error() {
             return Err(DecodeError::SessionPresentOnRefusal);

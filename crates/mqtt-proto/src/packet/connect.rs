@@ -58,7 +58,9 @@ pub struct Will<'a> {
 }
 
 impl<'a> Connect<'a> {
-    /// The first packet of a connection, when its version is not known yet. // [MQTT-3.1.0-1]
+    /// The first packet of a connection, when its version is not known yet.
+    ///
+    /// [MQTT-3.1.0-1, MQTT311-3.1.0-1]
     pub fn decode_first(frame: Frame<'a>) -> Result<Self, DecodeError> {
         let first_byte = frame.first_byte;
         let expected = PacketType::Connect;
@@ -100,19 +102,24 @@ impl<'a> Connect<'a> {
         let section = PropertySection::Packet(PacketType::Connect);
         let properties = read_properties(reader, version, section)?;
         check_authentication(properties)?;
-        // [MQTT-3.1.3-1]: the order of the payload's fields
+        // The payload's fields come in this order. // [MQTT-3.1.3-1, MQTT311-3.1.3-1]
+        // [MQTT-3.1.3-3, MQTT-3.1.3-4, MQTT311-3.1.3-3, MQTT311-3.1.3-4]
         let client_id = reader.string(Field::ClientId)?;
+        // [MQTT-3.1.2-9, MQTT311-3.1.2-9, MQTT311-3.1.2-11]
         let will = match flags & WILL {
             0 => None,
             _ => Some(Will::decode(reader, flags, version)?),
         };
         let is_cut_off =
             |reader: &Reader<'_>| version.credentials_may_be_cut_off() && reader.is_empty();
+        // [MQTT-3.1.2-16, MQTT-3.1.2-17, MQTT-3.1.3-12]
+        // [MQTT311-3.1.2-18, MQTT311-3.1.2-19, MQTT311-3.1.3-11]
         let user_name = match flags & USER_NAME {
             0 => None,
             _ if is_cut_off(reader) => None,
             _ => Some(reader.string(Field::UserName)?),
         };
+        // [MQTT-3.1.2-18, MQTT-3.1.2-19, MQTT311-3.1.2-20, MQTT311-3.1.2-21]
         let password = match flags & PASSWORD {
             0 => None,
             _ if is_cut_off(reader) => None,
@@ -176,7 +183,7 @@ impl<'a> Will<'a> {
     fn decode(reader: &mut Reader<'a>, flags: u8, version: Version) -> Result<Self, DecodeError> {
         let properties = read_properties(reader, version, PropertySection::Will)?;
         Ok(Self {
-            topic: reader.string(Field::WillTopic)?,
+            topic: reader.string(Field::WillTopic)?, // [MQTT-3.1.3-11, MQTT311-3.1.3-10]
             payload: reader.binary(Field::WillPayload)?,
             qos: will_qos(flags)?,
             retain: flags & WILL_RETAIN != 0,
@@ -193,7 +200,7 @@ fn read_version(reader: &mut Reader<'_>) -> Result<(Version, bool), DecodeError>
         .iter()
         .any(|version| version.protocol_name().as_bytes() == name)
     {
-        return Err(DecodeError::UnknownProtocol); // [MQTT-3.1.2-1] [MQTT311-3.1.2-1]
+        return Err(DecodeError::UnknownProtocol); // [MQTT-3.1.2-1, MQTT311-3.1.2-1]
     }
     let level = reader.u8(Field::ProtocolLevel)?;
     let plain = level & !BRIDGE;
@@ -203,7 +210,7 @@ fn read_version(reader: &mut Reader<'_>) -> Result<(Version, bool), DecodeError>
         _ => {
             let v5_style =
                 name == Version::V5.protocol_name().as_bytes() && plain >= Version::V5.level();
-            Err(DecodeError::UnsupportedVersion { level, v5_style }) // [MQTT-3.1.2-2]
+            Err(DecodeError::UnsupportedVersion { level, v5_style }) // [MQTT-3.1.2-2, MQTT311-3.1.2-2]
         }
     }
 }
@@ -216,10 +223,11 @@ fn check_flags(flags: u8, version: Version) -> Result<(), DecodeError> {
             packet,
             field,
             bits: flags,
-        }); // [MQTT-3.1.2-3]
+        }); // [MQTT-3.1.2-3, MQTT311-3.1.2-3]
     }
     if flags & WILL == 0 && flags & (WILL_QOS | WILL_RETAIN) != 0 {
-        // [MQTT-3.1.2-11] [MQTT-3.1.2-13] [MQTT311-3.1.2-13] [MQTT311-3.1.2-15]
+        // [MQTT-3.1.2-11, MQTT-3.1.2-13]
+        // [MQTT311-3.1.2-11, MQTT311-3.1.2-13, MQTT311-3.1.2-15]
         return Err(DecodeError::WillFlagsWithoutWill);
     }
     will_qos(flags)?;
@@ -232,7 +240,7 @@ fn check_flags(flags: u8, version: Version) -> Result<(), DecodeError> {
     Ok(())
 }
 
-// [MQTT-3.1.2-12] [MQTT311-3.1.2-14]
+// [MQTT-3.1.2-12, MQTT311-3.1.2-14]
 fn will_qos(flags: u8) -> Result<QoS, DecodeError> {
     QoS::try_from((flags & WILL_QOS) >> WILL_QOS_SHIFT).map_err(|_| DecodeError::InvalidQoS {
         packet: PacketType::Connect,

@@ -76,7 +76,7 @@ impl<'a> Publish<'a> {
         version: Version,
     ) -> Result<Self, DecodeError> {
         let Ok(qos) = QoS::try_from((flags & QOS) >> QOS_SHIFT) else {
-            // [MQTT-3.3.1-4] [MQTT311-3.3.1-4]
+            // [MQTT-3.3.1-4, MQTT311-3.3.1-4]
             return Err(DecodeError::InvalidQoS {
                 packet: PACKET,
                 field: Field::FixedHeader,
@@ -88,9 +88,9 @@ impl<'a> Publish<'a> {
             dup,
             qos,
             retain: flags & RETAIN != 0,
-            topic: reader.string(Field::TopicName)?, // [MQTT-3.3.2-1]
+            topic: reader.string(Field::TopicName)?, // [MQTT-3.3.2-1, MQTT311-3.3.2-1]
             packet_id: match qos {
-                QoS::AtMostOnce => None, // [MQTT-2.2.1-2]
+                QoS::AtMostOnce => None, // [MQTT-2.2.1-2, MQTT311-2.3.1-5]
                 QoS::AtLeastOnce | QoS::ExactlyOnce => Some(reader.packet_id()?),
             },
             properties: read_properties(reader, version, SECTION)?,
@@ -212,7 +212,7 @@ pub fn patch_packet_id(frame: &mut [u8], offset: usize, packet_id: PacketId) -> 
     }
 }
 
-// [MQTT-3.3.1-2] [MQTT311-3.3.1-2]
+// [MQTT-3.3.1-2, MQTT311-3.3.1-2]
 fn check_dup(dup: bool, qos: QoS) -> Result<(), DecodeError> {
     if dup && qos == QoS::AtMostOnce {
         return Err(DecodeError::DupAtQoS0 { packet: PACKET });

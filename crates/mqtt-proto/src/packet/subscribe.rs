@@ -107,7 +107,7 @@ impl SubscriptionOptions {
     pub fn from_byte(bits: u8, version: Version) -> Result<Self, DecodeError> {
         let (packet, field) = (PACKET, Field::SubscriptionOptions);
         if bits & !version.subscription_option_bits() != 0 {
-            // [MQTT-3.8.3-5] [MQTT311-3.8.3-4]
+            // [MQTT-3.8.3-5, MQTT311-3.8.3-4]
             return Err(DecodeError::ReservedBits {
                 packet,
                 field,
@@ -165,10 +165,10 @@ impl<'a> Subscriptions<'a> {
     fn decode(reader: &mut Reader<'a>, version: Version) -> Result<Self, DecodeError> {
         let received = *reader;
         if received.is_empty() {
-            return Err(DecodeError::EmptyList { packet: PACKET }); // [MQTT-3.8.3-2]
+            return Err(DecodeError::EmptyList { packet: PACKET }); // [MQTT-3.8.3-2, MQTT311-3.8.3-3]
         }
         while !reader.is_empty() {
-            reader.string(Field::TopicFilter)?; // [MQTT-3.8.3-1]
+            reader.string(Field::TopicFilter)?; // [MQTT-3.8.3-1, MQTT311-3.8.3-1]
             SubscriptionOptions::from_byte(reader.u8(Field::SubscriptionOptions)?, version)?;
         }
         Ok(Self(List::Received(received)))

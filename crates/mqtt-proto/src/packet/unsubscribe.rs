@@ -88,10 +88,10 @@ impl<'a> TopicFilters<'a> {
     fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
         let received = *reader;
         if received.is_empty() {
-            return Err(DecodeError::EmptyList { packet: PACKET }); // [MQTT-3.10.3-2]
+            return Err(DecodeError::EmptyList { packet: PACKET }); // [MQTT-3.10.3-2, MQTT311-3.10.3-2]
         }
         while !reader.is_empty() {
-            reader.string(Field::TopicFilter)?; // [MQTT-3.10.3-1]
+            reader.string(Field::TopicFilter)?; // [MQTT-3.10.3-1, MQTT311-3.10.3-1]
         }
         Ok(Self(List::Received(received)))
     }

@@ -35,6 +35,10 @@ const fn place(section: PropertySection) -> Places {
     }
 }
 
+const fn contains(places: Places, section: PropertySection) -> bool {
+    places & place(section) != 0
+}
+
 /// How a value is laid out and which values there are. The type says it, so that a row of the table is complete.
 trait Wire<'a> {
     type Value;
@@ -201,12 +205,12 @@ macro_rules! property_table {
 
             /// Whether the property may stand there at all.
             pub const fn is_allowed_in(self, section: PropertySection) -> bool {
-                match self { $(Self::$variant => ($once | $many) & place(section) != 0,)+ }
+                match self { $(Self::$variant => contains($once | $many, section),)+ }
             }
 
             /// Whether it may stand there more than once.
             pub const fn may_repeat_in(self, section: PropertySection) -> bool {
-                match self { $(Self::$variant => $many & place(section) != 0,)+ }
+                match self { $(Self::$variant => contains($many, section),)+ }
             }
         }
 
@@ -272,10 +276,10 @@ property_table! {
     /// Seconds.
     0x02 MessageExpiryInterval "Message Expiry Interval"
         (value: u32 as FourBytes), once PUBLISH | WILL, many 0;
-    /// Such as a MIME type.
+    /// Such as a MIME type. // [MQTT-3.3.2-19]
     0x03 ContentType "Content Type"
         (value: &'a str as Text), once PUBLISH | WILL, many 0;
-    /// Where an answer should go.
+    /// Where an answer should go. // [MQTT-3.3.2-13]
     0x08 ResponseTopic "Response Topic"
         (value: &'a str as Text), once PUBLISH | WILL, many 0;
     /// By which the asker knows what is answered.
@@ -332,7 +336,7 @@ property_table! {
     /// Whether the server keeps retained messages.
     0x25 RetainAvailable "Retain Available"
         (value: bool as Flag), once CONNACK, many 0;
-    /// A name and a value; their order and repetition count.
+    /// A name and a value; their order and repetition count. // [MQTT-1.5.7-1]
     0x26 UserProperty "User Property"
         (name: &'a str as Text, value: &'a str as Text), once 0, many EVERYWHERE;
     /// Bytes of a whole packet that the sender of this property accepts.
