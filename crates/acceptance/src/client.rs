@@ -379,6 +379,29 @@ impl Client {
         connack
     }
 
+    /// Whether nothing has arrived and nothing does for a while. Not a proof that nothing will:
+    /// only for telling apart connections of which all but one are known to be told something.
+    pub fn is_silent(&mut self) -> bool {
+        self.inbox.is_empty() && !self.fill(Instant::now() + Duration::from_millis(300))
+    }
+
+    /// The size of the next packet on the wire, which is forgotten.
+    #[track_caller]
+    pub fn expect_frame_length(&mut self) -> usize {
+        assert!(
+            self.inbox.is_empty(),
+            "a packet was read before: {:?}",
+            self.inbox
+        );
+        assert!(
+            self.fill(Instant::now() + DEADLINE),
+            "nothing arrived within {DEADLINE:?}"
+        );
+        let before = self.unread.len();
+        take_frame(&mut self.unread).expect("the broker closed before it answered");
+        before - self.unread.len()
+    }
+
     /// Everything `publisher` made the broker send to this client so far, each exchange completed:
     /// a marker from the same publisher takes the same way and must not overtake.
     #[track_caller]
