@@ -1,4 +1,32 @@
 //! The Unbroken MQTT broker as a library: shard threads, sockets, configuration.
+//!
+//! [`Server`] is a running broker, [`serve()`] what the command line makes of it. Reading order: `server` (which
+//! threads there are), `shard_thread` (the loop everything happens in), `sockets`, `mailbox`, `coalesce`.
+//!
+//! Invariants:
+//! - What clients are told is decided in `unbroken-broker-core`; here are bytes, time, threads and sockets.
+//! - Shard threads share nothing but feeds; no lock is taken for a message.
+//! - Nothing here waits for a client, a disk or whoever reads the log, but on a thread made for it.
 
+#![forbid(unsafe_code)]
+
+mod authenticator;
+mod bounds;
+mod coalesce;
 pub mod config;
+mod listener;
+mod log;
+mod logging;
+mod mailbox;
+mod open_files;
 pub mod passwords;
+mod serve;
+mod server;
+mod shard_thread;
+mod signals;
+mod sockets;
+mod transport;
+
+pub use logging::LogError;
+pub use serve::{ServeError, serve};
+pub use server::{OpenListener, ReloadError, Server, ServerError, StartError};

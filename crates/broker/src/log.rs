@@ -1,0 +1,186 @@
+//! What the broker says about its clients: one place where events become log records.
+//!
+//! Invariants:
+//! - Every record about a client has the field `client`, so that its story can be filtered out of all others.
+//! - Text that a client chose goes through [`Chosen`], which escapes what could break or forge a line.
+//! - A payload is never logged.
+//!
+//! Field names: `client`, `address`, `version`, `topic`, `filter`, `reason`, `detail`, `count`.
+
+use std::fmt::{self, Display, Write};
+
+use unbroken_broker_core::output::Disconnection;
+use unbroken_broker_core::{CloseCause, Event};
+use unbroken_mqtt_proto::ReasonCode;
+
+/// The target of records about clients, for filters such as `unbroken::client=debug`.
+const CLIENT: &str = "unbroken::client";
+
+/// Writes one record.
+#[cold]
+pub(crate) fn event(event: &Event) {
+    match event {
+        Event::Connected {
+            client_id,
+            address,
+            version,
+            session_present,
+            keep_alive_s,
+        } => {
+            tracing::info!(
+                target: CLIENT,
+                client = %Chosen(client_id),
+                address = address.map(tracing::field::display),
+                version = %version,
+                session_present,
+                keep_alive_s,
+                "connected"
+            );
+        }
+        Event::Refused {
+            client_id,
+            address,
+            reason,
+            detail,
+        } => tracing::warn!(
+            target: CLIENT,
+            client = client_id.as_deref().map(|id| tracing::field::display(Chosen(id))),
+            address = address.map(tracing::field::display),
+            reason = %Named(*reason),
+            detail = %Chosen(detail),
+            "refused"
+        ),
+        Event::Disconnected { client_id, why } => disconnected(client_id, why),
+        Event::SessionEnded {
+            client_id,
+            undelivered,
+        } => tracing::info!(
+            target: CLIENT,
+            client = %Chosen(client_id),
+            undelivered,
+            "session ended"
+        ),
+        Event::Subscribed {
+            client_id,
+            filter,
+            reason,
+        } => {
+            if reason.is_error() {
+                tracing::warn!(
+                    target: CLIENT,
+                    client = %Chosen(client_id),
+                    filter = %Chosen(filter),
+                    reason = %Named(*reason),
+                    "subscription refused"
+                );
+            } else {
+                tracing::debug!(
+                    target: CLIENT,
+                    client = %Chosen(client_id),
+                    filter = %Chosen(filter),
+                    qos = *reason as u8,
+                    "subscribed"
+                );
+            }
+        }
+        Event::Dropped {
+            client_id,
+            topic,
+            reason,
+            count,
+        } => tracing::warn!(
+            target: CLIENT,
+            client = %Chosen(client_id),
+            topic = %Chosen(topic),
+            reason = reason.name(),
+            count,
+            "messages not delivered"
+        ),
+        other => tracing::warn!(target: CLIENT, event = ?other, "an event without words"),
+    }
+}
+
+fn disconnected(client_id: &str, why: &Disconnection) {
+    let client = Chosen(client_id);
+    match why {
+        Disconnection::ByClient(reason) => {
+            tracing::info!(target: CLIENT, %client, reason = %Named(*reason), "disconnected");
+        }
+        Disconnection::Lost(CloseCause::Peer) => {
+            tracing::info!(target: CLIENT, %client, "closed its connection without DISCONNECT");
+        }
+        Disconnection::Lost(CloseCause::Transport(kind)) => {
+            tracing::info!(target: CLIENT, %client, detail = %kind, "connection lost");
+        }
+        Disconnection::ByBroker { reason, detail } => tracing::warn!(
+            target: CLIENT,
+            %client,
+            reason = %Named(*reason),
+            detail = %Chosen(detail),
+            "disconnected by the broker"
+        ),
+        other => tracing::warn!(target: CLIENT, %client, why = ?other, "disconnected"),
+    }
+}
+
+/// A reason code as `0x87 Not authorized`.
+struct Named(ReasonCode);
+
+impl Display for Named {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "0x{:02x} {}", self.0 as u8, self.0.name())
+    }
+}
+
+/// Text that a client chose: shown so that it stays on its line and cannot be taken for anything else. Long text
+/// is cut; an id or topic can have 65,535 bytes.
+pub(crate) struct Chosen<'a>(pub(crate) &'a str);
+
+/// Characters shown of a [`Chosen`].
+const SHOWN: usize = 512;
+
+impl Display for Chosen<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, character) in self.0.chars().enumerate() {
+            if index == SHOWN {
+                return f.write_char('…');
+            }
+            if character.is_control() || is_invisible(character) || character == '\\' {
+                write!(f, "{}", character.escape_default())?;
+            } else {
+                f.write_char(character)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Characters that change how the text around them is shown.
+fn is_invisible(character: char) -> bool {
+    matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(chosen: &str, shown: &str) {
+        assert_eq!(Chosen(chosen).to_string(), shown);
+    }
+
+    #[test]
+    fn what_a_client_chose_stays_on_its_line() {
+        check("plain/topic ü 日本", "plain/topic ü 日本");
+        check("a\nERROR forged", "a\\nERROR forged");
+        check("\u{1b}[31mred", "\\u{1b}[31mred");
+        check("back\\slash", "back\\\\slash");
+        check("\u{202e}txet", "\\u{202e}txet");
+        check("", "");
+    }
+
+    #[test]
+    fn endless_text_is_cut() {
+        let shown = Chosen(&"x".repeat(70_000)).to_string();
+        assert_eq!(shown.chars().count(), SHOWN + 1);
+    }
+}

@@ -1,0 +1,104 @@
+//! `unbroken serve`: a broker from its configuration to its end, with signals.
+
+use std::io::{self, Write};
+
+use crate::config::{Applies, ConfigError, Sources};
+use crate::logging::{LogError, Logging};
+use crate::server::{Notice, Server, ServerError, StartError};
+use crate::signals::{self, Signal};
+
+/// Why serving ended other than by being asked to.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// The configuration cannot be used.
+    #[error("{0}")]
+    Config(#[from] ConfigError),
+    /// The log cannot be set up.
+    #[error("{0}")]
+    Log(#[from] LogError),
+    /// The broker could not be started.
+    #[error("{0}")]
+    Start(#[from] StartError),
+    /// The broker had to end.
+    #[error("{0}")]
+    Server(#[from] ServerError),
+    /// Signals cannot be received, or `out` cannot be written.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+/// Serves until SIGTERM or SIGINT, then drains. Writes a line to `out` for each listener once it is open.
+/// SIGHUP reads `sources` again and applies what has changed if all of it is valid.
+pub fn serve(sources: &Sources, out: &mut dyn Write) -> Result<(), ServeError> {
+    let config = sources.load()?.config;
+    let logging = Logging::start(&config.log)?;
+    let mut server = Server::start(config)?;
+    signals::watch(server.notifier())?;
+    for listener in server.listeners() {
+        write!(
+            out,
+            "listening on {} (mqtt, {})",
+            listener.address, listener.admits
+        )?;
+        match &listener.name {
+            Some(name) => writeln!(out, " as {name}")?,
+            None => writeln!(out)?,
+        }
+    }
+    out.flush()?;
+    loop {
+        match server.next_notice() {
+            Some(Notice::Signal(Signal::Reload)) => reload(&mut server, sources, &logging),
+            Some(Notice::Signal(Signal::Terminate)) | None => break,
+            Some(Notice::Failed { thread, reason }) => {
+                tracing::error!(thread, reason, "a thread has failed: the broker ends");
+                return Err(ServerError::Thread { thread, reason }.into());
+            }
+            Some(Notice::ShardEnded) => {
+                let (thread, reason) = ("shard".to_owned(), "it ended unasked".to_owned());
+                return Err(ServerError::Thread { thread, reason }.into());
+            }
+        }
+    }
+    let deadline = server.config().broker.drain_timeout;
+    tracing::info!(connections = server.connections(), ?deadline, "draining");
+    server.drain(deadline)?;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// Applies the configuration as it is now, or says why not and leaves everything as it was.
+fn reload(server: &mut Server, sources: &Sources, logging: &Logging) {
+    let applied = sources
+        .load()
+        .map_err(ServeError::from)
+        .and_then(|effective| {
+            let config = effective.config;
+            Logging::check(&config.log)?;
+            let log = config.log.clone();
+            let changed = server
+                .reload(config)
+                .map_err(|error| io::Error::other(error.to_string()))?;
+            logging.change(&log)?;
+            Ok(changed)
+        });
+    match applied {
+        Ok(changed) if changed.is_empty() => {
+            tracing::info!(
+                "configuration read again: nothing has changed but perhaps the password files"
+            );
+        }
+        Ok(changed) => {
+            for change in changed {
+                match change.applies {
+                    Applies::Live => tracing::info!(%change, "configuration changed"),
+                    Applies::Restart => tracing::warn!(%change, "configuration changed"),
+                }
+            }
+        }
+        Err(error) => {
+            tracing::error!(%error, "the configuration was read again and is not valid: everything stays as it was");
+        }
+    }
+}

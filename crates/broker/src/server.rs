@@ -1,0 +1,468 @@
+//! The broker as a whole: threads are started here, told of changes, and waited for.
+//!
+//! ```text
+//! acceptor ──────────┐            ┌── verifier (passwords)
+//!                    ▼            ▼
+//! server ─────▶ shard thread ◀───▶ shard thread …     each arrow a feed
+//! ```
+//!
+//! Invariants:
+//! - There is never half a broker: a thread that panics or fails ends the whole, loudly
+//!   ([`ServerError::Thread`]).
+//! - A changed configuration is applied whole or not at all, and nobody is disconnected by it.
+//!
+//! Deliberately absent: signals and the command line's words ([`crate::serve()`]).
+
+use std::any::Any;
+use std::io;
+use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use mio::Poll;
+use mio::net::TcpListener;
+use unbroken_broker_core::{LimitsError, Settings, Shard, ShardId, ShardOptions, Totals};
+
+use crate::authenticator::{Door, Doors, authenticator};
+use crate::bounds::{FEED_LETTERS, LISTENERS};
+use crate::config::{Change, Config, Listener, changes};
+use crate::listener::{self, Acceptor, AcceptorHandle, Seats};
+use crate::mailbox::{Doorbell, Incoming, Outgoing, Parcel, feed};
+use crate::open_files;
+use crate::passwords::{PasswordFileError, Passwords};
+use crate::shard_thread::{BELL, Parts, ShardThread};
+
+/// A running broker. Dropping it stops it at once; [`drain`](Self::drain) lets clients go in peace.
+#[derive(Debug)]
+pub struct Server {
+    config: Config,
+    listeners: Vec<OpenListener>,
+    seats: Arc<Seats>,
+    acceptor: AcceptorHandle,
+    shards: Vec<Outgoing<Parcel>>,
+    notices: Receiver<Notice>,
+    notify: Sender<Notice>,
+    threads: Vec<JoinHandle<()>>,
+    shards_running: usize,
+}
+
+/// A listener that is open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenListener {
+    /// Where it listens; never port 0.
+    pub address: SocketAddr,
+    /// As configured.
+    pub name: Option<String>,
+    /// Who may come in, in words.
+    pub admits: &'static str,
+}
+
+/// Why a broker could not be started.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// A listener could not be opened.
+    #[error("cannot listen on {address}: {source}{}", bind_help(.source))]
+    Bind {
+        /// Where it was to listen.
+        address: SocketAddr,
+        /// Why not.
+        source: io::Error,
+    },
+    /// More listeners than can be numbered.
+    #[error("{count} listeners are configured; there can be at most {LISTENERS}")]
+    TooManyListeners {
+        /// How many.
+        count: usize,
+    },
+    /// A limit is impossible.
+    #[error("{0}")]
+    Limits(#[from] LimitsError),
+    /// A password file cannot be used.
+    #[error("{0}")]
+    Passwords(#[from] PasswordFileError),
+    /// The system gave no thread, poll or random number.
+    #[error("cannot start the broker's threads: {0}")]
+    System(#[from] io::Error),
+}
+
+/// Why a changed configuration was not applied. Everything stays as it was.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReloadError {
+    /// A limit is impossible.
+    #[error("{0}")]
+    Limits(#[from] LimitsError),
+    /// A password file cannot be used.
+    #[error("{0}")]
+    Passwords(#[from] PasswordFileError),
+}
+
+/// Why a running broker had to end.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServerError {
+    /// One of its threads did. This is a bug, or the system took something away.
+    #[error("thread {thread} has failed: {reason}; the broker cannot go on without it")]
+    Thread {
+        /// Its name.
+        thread: String,
+        /// The panic's or error's message.
+        reason: String,
+    },
+}
+
+/// What the threads, and the signals, tell the one who waits.
+#[derive(Debug)]
+pub(crate) enum Notice {
+    ShardEnded,
+    Failed { thread: String, reason: String },
+    Signal(crate::signals::Signal),
+}
+
+impl Server {
+    /// Opens the listeners and starts the threads.
+    pub fn start(config: Config) -> Result<Self, StartError> {
+        config.limits.check()?;
+        if config.listeners.len() > usize::from(LISTENERS) {
+            return Err(StartError::TooManyListeners {
+                count: config.listeners.len(),
+            });
+        }
+        let doors = Arc::new(doors(&config)?);
+        open_files::raise_limit();
+        let sockets = bind_all(&config.listeners)?;
+        let listeners = sockets
+            .iter()
+            .zip(&config.listeners)
+            .map(|((_, address), listener)| OpenListener {
+                address: *address,
+                name: listener.name.clone(),
+                admits: listener.admits(),
+            })
+            .collect();
+
+        let count = config
+            .broker
+            .shards
+            .unwrap_or_else(default_shards)
+            .clamp(1, SHARDS_MAX);
+        let mut wiring = Wiring::new(count)?;
+        let to_shards = wiring.outside_feeds();
+        let (askers, verifier) = authenticator(wiring.outside_feeds());
+        let seats = Arc::new(Seats::new(&config.limits, &listener_limits(&config)));
+        let acceptor = Acceptor::new(sockets, Arc::clone(&seats), wiring.outside_feeds())?;
+
+        let (notify, notices) = channel();
+        let mut server = Self {
+            listeners,
+            seats,
+            acceptor: acceptor.handle(),
+            shards: to_shards,
+            notices,
+            notify,
+            threads: Vec::new(),
+            shards_running: 0,
+            config,
+        };
+        let totals = Arc::new(Totals::default());
+        let start = Instant::now();
+        for (ends, authenticator) in wiring.ends.into_iter().zip(askers) {
+            let options = ShardOptions {
+                id: ends.id,
+                shards: count,
+                limits: server.config.limits.clone(),
+                settings: settings(&server.config),
+                totals: Arc::clone(&totals),
+                seed: getrandom::u64().map_err(io::Error::other)?,
+                start,
+            };
+            let thread = ShardThread::new(Parts {
+                shard: Shard::new(options),
+                poll: ends.poll,
+                bell: ends.bell,
+                from_shards: ends.from_shards,
+                to_shards: ends.to_shards,
+                from_others: ends.from_others,
+                authenticator,
+                doors: Arc::clone(&doors),
+            })?;
+            server.spawn(
+                format!("shard-{}", ends.id),
+                Some(Notice::ShardEnded),
+                || thread.run(),
+            )?;
+            server.shards_running += 1;
+        }
+        server.spawn("passwords".to_owned(), None, || {
+            verifier.run();
+            Ok(())
+        })?;
+        // Last, so that nobody is let in before everything stands.
+        server.spawn("acceptor".to_owned(), None, || acceptor.run())?;
+        Ok(server)
+    }
+
+    /// What is open, in the order of the configuration.
+    pub fn listeners(&self) -> &[OpenListener] {
+        &self.listeners
+    }
+
+    /// The configuration in force.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Connections now.
+    pub fn connections(&self) -> u32 {
+        self.seats.taken()
+    }
+
+    /// Applies what can be applied while running: limits, passwords, who may come in. Says what has
+    /// changed and what waits for a restart.
+    pub fn reload(&mut self, config: Config) -> Result<Vec<Change>, ReloadError> {
+        config.limits.check()?;
+        let doors = Arc::new(doors(&config)?);
+        let changed = changes(&self.config, &config);
+        self.seats
+            .set_limits(&config.limits, &listener_limits(&config));
+        for shard in &mut self.shards {
+            shard.push(Parcel::Reconfigured {
+                limits: Box::new(config.limits.clone()),
+                doors: Arc::clone(&doors),
+            });
+            shard.flush();
+        }
+        self.config = config;
+        Ok(changed)
+    }
+
+    /// Stops accepting, says goodbye to every client, and waits until all have taken what was sent to
+    /// them, or the time is over.
+    pub fn drain(mut self, deadline: Duration) -> Result<(), ServerError> {
+        self.begin_drain(deadline);
+        while self.shards_running > 0 {
+            match self.next_notice() {
+                Some(Notice::ShardEnded) => {}
+                Some(Notice::Failed { thread, reason }) => {
+                    return Err(ServerError::Thread { thread, reason });
+                }
+                // Asked a second time: not a moment longer.
+                Some(Notice::Signal(crate::signals::Signal::Terminate)) | None => break,
+                Some(Notice::Signal(crate::signals::Signal::Reload)) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for what happens next; `None` if nothing can.
+    pub(crate) fn next_notice(&mut self) -> Option<Notice> {
+        let notice = self.notices.recv().ok();
+        if matches!(notice, Some(Notice::ShardEnded)) {
+            self.shards_running -= 1;
+        }
+        notice
+    }
+
+    pub(crate) fn notifier(&self) -> Sender<Notice> {
+        self.notify.clone()
+    }
+
+    fn begin_drain(&mut self, deadline: Duration) {
+        self.acceptor.stop();
+        let until = Instant::now() + deadline;
+        for shard in &mut self.shards {
+            shard.push(Parcel::Drain { until });
+            shard.flush();
+        }
+    }
+
+    /// Starts a thread whose end is a notice, and whose panic or error is one too.
+    fn spawn(
+        &mut self,
+        name: String,
+        at_end: Option<Notice>,
+        run: impl FnOnce() -> io::Result<()> + Send + 'static,
+    ) -> io::Result<()> {
+        let notify = self.notify.clone();
+        let thread = name.clone();
+        // What the closure owned is gone after a panic, and the process ends: nothing broken is seen.
+        let guarded = move || {
+            let notice = match catch_unwind(AssertUnwindSafe(run)) {
+                Ok(Ok(())) => at_end,
+                Ok(Err(error)) => Some(Notice::Failed {
+                    thread,
+                    reason: error.to_string(),
+                }),
+                Err(panic) => Some(Notice::Failed {
+                    thread,
+                    reason: message(&*panic),
+                }),
+            };
+            if let Some(notice) = notice {
+                let _ = notify.send(notice); // nobody waits any more: the server was dropped
+            }
+        };
+        self.threads
+            .push(thread::Builder::new().name(name).spawn(guarded)?);
+        Ok(())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.begin_drain(Duration::ZERO);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join(); // a panic has been told as a notice
+        }
+    }
+}
+
+/// The feeds and polls of all shard threads while they are being connected.
+struct Wiring {
+    ends: Vec<Ends>,
+}
+
+/// What one shard thread gets of them.
+struct Ends {
+    id: ShardId,
+    poll: Poll,
+    bell: Arc<Doorbell>,
+    from_shards: Vec<Option<Incoming<Parcel>>>,
+    to_shards: Vec<Option<Outgoing<Parcel>>>,
+    from_others: Vec<Incoming<Parcel>>,
+}
+
+impl Wiring {
+    /// Connects each shard with each other.
+    fn new(shards: u8) -> io::Result<Self> {
+        let mut ends = Vec::with_capacity(usize::from(shards));
+        for id in (0..shards).map(ShardId) {
+            let poll = Poll::new()?;
+            let bell = Doorbell::new(poll.registry(), BELL)?;
+            ends.push(Ends {
+                id,
+                poll,
+                bell,
+                from_shards: (0..shards).map(|_| None).collect(),
+                to_shards: (0..shards).map(|_| None).collect(),
+                from_others: Vec::new(),
+            });
+        }
+        for from in 0..ends.len() {
+            for to in (0..ends.len()).filter(|to| *to != from) {
+                let (receiver, sender) = (Arc::clone(&ends[to].bell), Arc::clone(&ends[from].bell));
+                let (outgoing, incoming) = feed(FEED_LETTERS, receiver, Some(sender));
+                ends[from].to_shards[to] = Some(outgoing);
+                ends[to].from_shards[from] = Some(incoming);
+            }
+        }
+        Ok(Self { ends })
+    }
+
+    /// A feed to each shard for a thread that is not one. It needs no bound of its own: what comes
+    /// this way is counted elsewhere (seats, questions to the verifier, changes of the configuration).
+    fn outside_feeds(&mut self) -> Vec<Outgoing<Parcel>> {
+        let feeds = self.ends.iter_mut().map(|ends| {
+            let (outgoing, incoming) = feed(usize::MAX, Arc::clone(&ends.bell), None);
+            ends.from_others.push(incoming);
+            outgoing
+        });
+        feeds.collect()
+    }
+}
+
+fn bind_all(listeners: &[Listener]) -> Result<Vec<(TcpListener, SocketAddr)>, StartError> {
+    let bind = |listener: &Listener| {
+        let address = listener.address();
+        listener::bind(address)
+            .and_then(|socket| {
+                let actual = socket.local_addr()?;
+                Ok((socket, actual))
+            })
+            .map_err(|source| StartError::Bind { address, source })
+    };
+    listeners.iter().map(bind).collect()
+}
+
+fn doors(config: &Config) -> Result<Doors, PasswordFileError> {
+    let door = |listener: &Listener| {
+        let passwords = listener
+            .password_file
+            .as_deref()
+            .map(Passwords::read)
+            .transpose()?;
+        Ok(Door {
+            allow_anonymous: listener.allow_anonymous,
+            passwords: passwords.map(Arc::new),
+        })
+    };
+    Ok(Doors(
+        config
+            .listeners
+            .iter()
+            .map(door)
+            .collect::<Result<_, _>>()?,
+    ))
+}
+
+fn listener_limits(config: &Config) -> Vec<Option<u32>> {
+    config
+        .listeners
+        .iter()
+        .map(|listener| listener.max_connections)
+        .collect()
+}
+
+fn settings(config: &Config) -> Settings {
+    let mut settings = Settings::default();
+    // Whole seconds up to 65,535: the configuration allows no more.
+    settings.keep_alive_max_s = config
+        .mqtt
+        .server_keep_alive
+        .map(|keep_alive| u16::try_from(keep_alive.as_secs()).unwrap_or(u16::MAX));
+    settings.sys_interval = config.broker.sys_interval;
+    settings
+}
+
+/// One shard for each core.
+fn default_shards() -> u8 {
+    thread::available_parallelism()
+        .ok()
+        .and_then(|cores| u8::try_from(cores.get()).ok())
+        .unwrap_or(1)
+}
+
+const SHARDS_MAX: u8 = 64;
+
+/// What a panic said.
+fn message(panic: &(dyn Any + Send)) -> String {
+    if let Some(text) = panic.downcast_ref::<&str>() {
+        (*text).to_owned()
+    } else if let Some(text) = panic.downcast_ref::<String>() {
+        text.clone()
+    } else {
+        "it panicked without a message".to_owned()
+    }
+}
+
+fn bind_help(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            "; another program listens there, perhaps another broker: stop it or choose another port (-p PORT, or 0 for any that is free)"
+        }
+        io::ErrorKind::PermissionDenied => {
+            "; ports below 1024 need a privilege: choose another port (-p PORT)"
+        }
+        io::ErrorKind::AddrNotAvailable => {
+            "; no interface of this machine has this address (--bind ADDR)"
+        }
+        _ => "",
+    }
+}
+
+// Limits that the types here rely on.
+const _: () = assert!(LISTENERS < u16::MAX, "a listener's position is a u16");

@@ -1,0 +1,426 @@
+//! HOT: the loop of one shard thread. It owns a [`Shard`] and its sockets, and shares nothing with other
+//! threads but feeds.
+//!
+//! ```text
+//! each turn:
+//!   mail       take every incoming feed's batch, give it to the shard
+//!   read       each readable connection once, into one buffer of the thread, straight to the shard
+//!   timeouts   if one is due
+//!   write      each connection that has output once
+//!   feeds      hand over what the shard wrote to other shards: one wake for a batch
+//!   wait       for a moment if that gathers more (`coalesce`), then for the kernel
+//! ```
+//!
+//! Why it is like this:
+//! - A small message costs little but the kernel's TCP path, so the turn gathers: however many messages a
+//!   turn brings for a connection, they leave in one write.
+//! - Edges of both directions are registered once, when a connection comes. There is no `epoll_ctl` afterwards; what
+//!   the kernel has told is kept in [`Sockets`]. A read shorter than the buffer has emptied the socket, so there is no
+//!   second read to hear it said.
+//! - One read and one write for each connection and turn, each of bounded size, is also what makes the loop fair: a
+//!   publisher that never stops gets one buffer's worth before everybody else has had theirs.
+//! - Mail comes first and is always taken, even while this shard is behind with its own. Only the reading of clients
+//!   stops then. So two shards that flood each other cannot wait for each other: see [`crate::mailbox`].
+//! - The clock is read twice a turn, and the shard is told.
+//!
+//! Deliberately absent: any decision about MQTT.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mio::{Events, Poll, Token};
+use unbroken_broker_core::{Admission, ConnectionId, Input, Output, Shard, ShardId, StoreId};
+
+use crate::authenticator::{Authenticator, Doors};
+use crate::bounds::{EVENTS, READ_BYTES, WRITE_BYTES};
+use crate::coalesce::{Coalescer, Turn};
+use crate::log;
+use crate::mailbox::{Arrival, Doorbell, Incoming, Outgoing, Parcel};
+use crate::sockets::{Found, Sockets};
+
+/// The token of the doorbell; no table is that long.
+pub(crate) const BELL: Token = Token(usize::MAX);
+
+/// What a shard thread is made from.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub(crate) shard: Shard,
+    pub(crate) poll: Poll,
+    pub(crate) bell: Arc<Doorbell>,
+    /// From each shard in turn, `None` for this one.
+    pub(crate) from_shards: Vec<Option<Incoming<Parcel>>>,
+    /// To each shard in turn, `None` for this one.
+    pub(crate) to_shards: Vec<Option<Outgoing<Parcel>>>,
+    /// From the acceptor, the authenticator and the server.
+    pub(crate) from_others: Vec<Incoming<Parcel>>,
+    pub(crate) authenticator: Authenticator,
+    pub(crate) doors: Arc<Doors>,
+}
+
+/// One shard and the thread's half of its work.
+#[derive(Debug)]
+pub(crate) struct ShardThread {
+    shard: Shard,
+    driver: Driver,
+    poll: Poll,
+    events: Events,
+    bell: Arc<Doorbell>,
+    from_shards: Vec<Option<Incoming<Parcel>>>,
+    from_others: Vec<Incoming<Parcel>>,
+    coalescer: Coalescer,
+    buffer: Box<[u8]>,
+    /// Connections with output to write in this or the next turn.
+    dirty: Vec<ConnectionId>,
+    /// Empty between uses; kept for their capacity.
+    parcels: Vec<Parcel>,
+    round: Vec<u32>,
+}
+
+/// Everything but the shard, so that a shard's outputs can be carried out while they borrow it.
+#[derive(Debug)]
+struct Driver {
+    sockets: Sockets,
+    to_shards: Vec<Option<Outgoing<Parcel>>>,
+    authenticator: Authenticator,
+    doors: Arc<Doors>,
+    /// What the shard asked and could be answered at once.
+    answers: VecDeque<Answer>,
+    /// When the broker is stopping: the time by which this thread ends.
+    drain_until: Option<Instant>,
+}
+
+#[derive(Debug)]
+enum Answer {
+    Admission {
+        connection: ConnectionId,
+        admission: Admission,
+    },
+    Stored(StoreId),
+}
+
+impl ShardThread {
+    pub(crate) fn new(parts: Parts) -> io::Result<Self> {
+        let sockets = Sockets::new(parts.poll.registry().try_clone()?);
+        Ok(Self {
+            shard: parts.shard,
+            driver: Driver {
+                sockets,
+                to_shards: parts.to_shards,
+                authenticator: parts.authenticator,
+                doors: parts.doors,
+                answers: VecDeque::new(),
+                drain_until: None,
+            },
+            poll: parts.poll,
+            events: Events::with_capacity(EVENTS),
+            bell: parts.bell,
+            from_shards: parts.from_shards,
+            from_others: parts.from_others,
+            coalescer: Coalescer::default(),
+            buffer: vec![0; READ_BYTES].into_boxed_slice(),
+            dirty: Vec::new(),
+            parcels: Vec::new(),
+            round: Vec::new(),
+        })
+    }
+
+    /// Serves until it is told to drain and everybody has gone.
+    pub(crate) fn run(mut self) -> io::Result<()> {
+        let mut ended = Instant::now();
+        loop {
+            let now = Instant::now();
+            let mut turn = Turn {
+                idle: now - ended,
+                ..Turn::default()
+            };
+            let packets = self.shard.stats().packets_received;
+            self.take_parcels(now);
+            self.read_clients(now, &mut turn);
+            if self.shard.next_timeout().is_some_and(|at| at <= now) {
+                input(&mut self.shard, &mut self.driver, now, Input::Timeout);
+            }
+            self.write_clients(now);
+            self.driver.sockets.close_overdue(now);
+            self.driver.flush_feeds();
+            if self.finished(now) {
+                return Ok(());
+            }
+            ended = Instant::now();
+            turn.frames = self.shard.stats().packets_received - packets;
+            turn.busy = ended - now;
+            let pause = self.coalescer.turn_ended(&turn);
+            if !pause.is_zero() {
+                thread::sleep(pause);
+                ended = Instant::now();
+            }
+            self.wait(ended)?;
+        }
+    }
+
+    fn take_parcels(&mut self, now: Instant) {
+        for index in 0..self.from_shards.len() {
+            let Some(feed) = &self.from_shards[index] else {
+                continue;
+            };
+            feed.take(&mut self.parcels);
+            let from = ShardId(u8::try_from(index).expect("a shard's number is a u8"));
+            self.use_parcels(now, Some(from));
+        }
+        for index in 0..self.from_others.len() {
+            self.from_others[index].take(&mut self.parcels);
+            self.use_parcels(now, None);
+        }
+    }
+
+    fn use_parcels(&mut self, now: Instant, from: Option<ShardId>) {
+        for parcel in self.parcels.drain(..) {
+            let (shard, driver) = (&mut self.shard, &mut self.driver);
+            match parcel {
+                Parcel::Mail(mail) => {
+                    if let Some(from) = from {
+                        input(shard, driver, now, Input::Mail { from, mail });
+                    }
+                }
+                Parcel::Connection(arrival) => open(shard, driver, now, *arrival),
+                Parcel::Admission {
+                    connection,
+                    admission,
+                } => {
+                    driver.sockets.resume(connection);
+                    input(
+                        shard,
+                        driver,
+                        now,
+                        Input::Authenticated {
+                            connection,
+                            admission,
+                        },
+                    );
+                }
+                Parcel::Reconfigured { limits, doors } => {
+                    driver.doors = doors;
+                    input(shard, driver, now, Input::Reconfigured(limits));
+                }
+                Parcel::Drain { until } => {
+                    driver.drain_until = Some(until);
+                    input(shard, driver, now, Input::Drain);
+                }
+            }
+        }
+    }
+
+    fn read_clients(&mut self, now: Instant, turn: &mut Turn) {
+        let (shard, driver) = (&mut self.shard, &mut self.driver);
+        driver.sockets.take_ready(&mut self.round);
+        for index in self.round.drain(..) {
+            if driver.is_behind() {
+                driver.sockets.put_back(index);
+                continue;
+            }
+            match driver.sockets.read(index, &mut self.buffer) {
+                Found::Bytes {
+                    connection,
+                    count,
+                    unasked,
+                } => {
+                    turn.reads += 1;
+                    turn.unasked += u64::from(unasked);
+                    let bytes = &self.buffer[..count];
+                    input(shard, driver, now, Input::Received { connection, bytes });
+                }
+                Found::Nothing => {}
+                Found::Ended { connection, cause } => {
+                    input(shard, driver, now, Input::Closed { connection, cause });
+                }
+            }
+        }
+    }
+
+    fn write_clients(&mut self, now: Instant) {
+        self.shard.take_dirty(&mut self.dirty);
+        let sockets = &mut self.driver.sockets;
+        let shard = &mut self.shard;
+        self.dirty.retain(|&connection| {
+            let pending = shard.pending_output(connection);
+            let bytes = &pending[..pending.len().min(WRITE_BYTES)];
+            let more = bytes.len() < pending.len();
+            let (count, takes_more) = sockets.write(connection, bytes);
+            if count > 0 {
+                shard.wrote(now, connection, count);
+            }
+            more && takes_more // the rest in the next turn; what the socket did not take at its edge
+        });
+        // Writing may have made room for what waited in a queue.
+        self.shard.take_dirty(&mut self.dirty);
+    }
+
+    fn finished(&self, now: Instant) -> bool {
+        self.driver
+            .drain_until
+            .is_some_and(|until| self.driver.sockets.is_empty() || until <= now)
+    }
+
+    /// Waits for the kernel, a feed or a deadline, and remembers what has become possible.
+    fn wait(&mut self, now: Instant) -> io::Result<()> {
+        let timeout = if self.has_work() {
+            Some(Duration::ZERO)
+        } else {
+            self.bell.fall_asleep();
+            if self.has_parcels() {
+                Some(Duration::ZERO)
+            } else {
+                self.time_left(now)
+            }
+        };
+        let polled = self.poll.poll(&mut self.events, timeout);
+        self.bell.wake_up();
+        match polled {
+            Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
+            Err(_) => return Ok(()),
+            Ok(()) => {}
+        }
+        for event in &self.events {
+            if event.token() != BELL
+                && let Some(connection) = self.driver.sockets.note(event)
+            {
+                self.dirty.push(connection);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the next turn has something to do whatever the kernel says.
+    fn has_work(&self) -> bool {
+        !self.dirty.is_empty() || (self.driver.sockets.has_ready() && !self.driver.is_behind())
+    }
+
+    fn has_parcels(&self) -> bool {
+        let from_shards = self.from_shards.iter().flatten();
+        from_shards
+            .chain(&self.from_others)
+            .any(|feed| !feed.is_empty())
+            || self
+                .driver
+                .to_shards
+                .iter()
+                .flatten()
+                .any(Outgoing::can_go_on)
+    }
+
+    fn time_left(&mut self, now: Instant) -> Option<Duration> {
+        let deadlines = [
+            self.shard.next_timeout(),
+            self.driver.sockets.next_deadline(),
+            self.driver.drain_until,
+        ];
+        let next = deadlines.into_iter().flatten().min()?;
+        Some(next.saturating_duration_since(now))
+    }
+}
+
+/// Gives the shard one input and does what it asks for, until it asks for nothing more.
+fn input(shard: &mut Shard, driver: &mut Driver, now: Instant, input: Input<'_>) {
+    for output in shard.handle(now, input) {
+        driver.carry_out(now, output);
+    }
+    while let Some(answer) = driver.answers.pop_front() {
+        let input = match answer {
+            Answer::Admission {
+                connection,
+                admission,
+            } => {
+                driver.sockets.resume(connection);
+                Input::Authenticated {
+                    connection,
+                    admission,
+                }
+            }
+            Answer::Stored(id) => Input::Stored(id),
+        };
+        for output in shard.handle(now, input) {
+            driver.carry_out(now, output);
+        }
+    }
+}
+
+fn open(shard: &mut Shard, driver: &mut Driver, now: Instant, arrival: Arrival) {
+    if driver.drain_until.is_some() {
+        return; // dropping it closes it
+    }
+    match driver.sockets.open(arrival) {
+        Ok((connection, peer, unread)) => {
+            input(shard, driver, now, Input::Opened { connection, peer });
+            if !unread.is_empty() {
+                input(
+                    shard,
+                    driver,
+                    now,
+                    Input::Received {
+                        connection,
+                        bytes: &unread,
+                    },
+                );
+            }
+        }
+        Err(error) => tracing::error!(%error, "cannot watch a new connection; it was closed"),
+    }
+}
+
+impl Driver {
+    fn carry_out(&mut self, now: Instant, output: Output) {
+        match output {
+            Output::Mail { to, mail } => self.send(to, Parcel::Mail(mail)),
+            Output::Event(event) => log::event(&event),
+            Output::Close {
+                connection,
+                last_words,
+            } => {
+                self.sockets.leave(now, connection, last_words);
+            }
+            Output::Move {
+                connection,
+                to,
+                unread,
+            } => match self.sockets.release(connection, unread) {
+                Ok(arrival) => self.send(to, Parcel::Connection(Box::new(arrival))),
+                Err(error) => tracing::error!(%error, "cannot move a connection; it was closed"),
+            },
+            Output::Authenticate {
+                connection,
+                credentials,
+            } => {
+                self.sockets.pause(connection);
+                if let Some(admission) =
+                    self.authenticator.ask(&self.doors, connection, credentials)
+                {
+                    self.answers.push_back(Answer::Admission {
+                        connection,
+                        admission,
+                    });
+                }
+            }
+            // Everything is in memory: what is to be stored is as safe as it gets.
+            Output::Store(request) => self.answers.push_back(Answer::Stored(request.id)),
+        }
+    }
+
+    fn send(&mut self, to: ShardId, parcel: Parcel) {
+        if let Some(Some(feed)) = self.to_shards.get_mut(usize::from(to.0)) {
+            feed.push(parcel);
+        }
+    }
+
+    fn is_behind(&self) -> bool {
+        self.to_shards.iter().flatten().any(Outgoing::is_behind)
+    }
+
+    fn flush_feeds(&mut self) {
+        self.to_shards
+            .iter_mut()
+            .flatten()
+            .for_each(Outgoing::flush);
+    }
+}

@@ -1,0 +1,383 @@
+//! The sockets of one shard thread: what the kernel has told about each, and how it ends.
+//!
+//! An [`Interest`](mio::Interest) in both directions is registered once; from then on edges are remembered
+//! here until a read or a write has used them up. Nothing here knows MQTT.
+//!
+//! Invariants:
+//! - An index is not given to another connection before the one that had it is closed; a
+//!   [`ConnectionId`] that is out of date finds nothing.
+//! - A connection that leaves is read, and what comes thrown away, until the peer closes too or the time is
+//!   over: closing a socket with unread bytes makes the kernel send RST, which overtakes our last words.
+//! - An edge for a connection that has just gone may reach its successor. It costs one read in vain.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind};
+use std::time::{Duration, Instant};
+
+use mio::event::Event;
+use mio::{Registry, Token};
+use slab::Slab;
+use unbroken_broker_core::{CloseCause, ConnectionId, Peer};
+
+use crate::bounds::LINGER;
+use crate::listener::Seat;
+use crate::mailbox::Arrival;
+use crate::transport::{Given, Taken, Transport};
+
+#[derive(Debug)]
+pub(crate) struct Sockets {
+    registry: Registry,
+    table: Slab<Socket>,
+    serial: u32,
+    /// Readable, open, and not paused: to be read in the next turn. Each once, as far as `queued` knows.
+    ready: Vec<u32>,
+    /// Those that leave, soonest deadline first: all have the same time.
+    leaving: VecDeque<(Instant, ConnectionId)>,
+    linger: Duration,
+}
+
+#[derive(Debug)]
+struct Socket {
+    serial: u32,
+    transport: Transport,
+    peer: Peer,
+    seat: Seat,
+    /// An edge came and no read has found the end yet.
+    readable: bool,
+    /// In `ready`.
+    queued: bool,
+    writable: bool,
+    /// The peer will send no more: only a read that finds the end tells, so a short read is not the last.
+    hung_up: bool,
+    /// Bytes were written since bytes were read: the next ones may be an answer.
+    spoken_to: bool,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    Open,
+    /// Somebody decides whether it may come in; until then nothing is read.
+    Paused,
+    /// A write failed. What the peer sent before it went is still read, so that a DISCONNECT is not
+    /// missed; then it ends with this.
+    Broken(ErrorKind),
+    /// The shard has forgotten it; these bytes are still to be written.
+    Leaving(Box<LastWords>),
+}
+
+#[derive(Debug)]
+struct LastWords {
+    bytes: Vec<u8>,
+    written: usize,
+    finished: bool,
+}
+
+/// What a read has found for the shard.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// This many bytes. `unasked`: nothing was written to the peer since it last sent something.
+    Bytes {
+        connection: ConnectionId,
+        count: usize,
+        unasked: bool,
+    },
+    /// Nothing, or nothing that is for the shard.
+    Nothing,
+    /// The connection has ended and is closed.
+    Ended {
+        connection: ConnectionId,
+        cause: CloseCause,
+    },
+}
+
+impl Sockets {
+    pub(crate) fn new(registry: Registry) -> Self {
+        Self {
+            registry,
+            table: Slab::new(),
+            serial: 0,
+            ready: Vec::new(),
+            leaving: VecDeque::new(),
+            linger: LINGER,
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+
+    /// Takes a connection in. If bytes wait in it already, an edge will come.
+    pub(crate) fn open(&mut self, arrival: Arrival) -> io::Result<(ConnectionId, Peer, Vec<u8>)> {
+        let Arrival {
+            mut transport,
+            peer,
+            seat,
+            unread,
+        } = arrival;
+        let entry = self.table.vacant_entry();
+        let index = u32::try_from(entry.key()).expect("fewer descriptors than 2^32");
+        transport.register(&self.registry, Token(entry.key()))?;
+        self.serial = self.serial.wrapping_add(1);
+        entry.insert(Socket {
+            serial: self.serial,
+            transport,
+            peer: peer.clone(),
+            seat,
+            readable: false,
+            queued: false,
+            writable: true,
+            hung_up: false,
+            spoken_to: false,
+            state: State::Open,
+        });
+        Ok((
+            ConnectionId {
+                index,
+                serial: self.serial,
+            },
+            peer,
+            unread,
+        ))
+    }
+
+    /// Takes a connection off this thread, to be opened on another.
+    pub(crate) fn release(&mut self, id: ConnectionId, unread: Vec<u8>) -> io::Result<Arrival> {
+        self.socket(id).ok_or(ErrorKind::NotConnected)?;
+        let Socket {
+            mut transport,
+            peer,
+            seat,
+            ..
+        } = self.table.remove(id.index as usize);
+        transport.deregister(&self.registry)?;
+        Ok(Arrival {
+            transport,
+            peer,
+            seat,
+            unread,
+        })
+    }
+
+    /// Remembers an edge. Answers with the connection if it has become writable again.
+    pub(crate) fn note(&mut self, event: &Event) -> Option<ConnectionId> {
+        let index = event.token().0;
+        let socket = self.table.get_mut(index)?;
+        let index = u32::try_from(index).expect("an index of the table");
+        if event.is_readable() || event.is_read_closed() || event.is_error() {
+            socket.readable = true;
+            socket.hung_up |= event.is_read_closed() || event.is_error();
+            self.queue(index);
+        }
+        let socket = self.table.get_mut(index as usize)?;
+        if !event.is_writable() || socket.writable {
+            return None;
+        }
+        socket.writable = true;
+        let id = ConnectionId {
+            index,
+            serial: socket.serial,
+        };
+        match socket.state {
+            State::Open | State::Paused => return Some(id),
+            State::Broken(_) => socket.writable = false,
+            State::Leaving(_) => self.go_on_leaving(id),
+        }
+        None
+    }
+
+    pub(crate) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// Takes the connections to read in this turn, in the order in which they became readable.
+    pub(crate) fn take_ready(&mut self, into: &mut Vec<u32>) {
+        debug_assert!(into.is_empty(), "the turn before was finished");
+        std::mem::swap(&mut self.ready, into);
+    }
+
+    /// Puts one that was taken back for the next turn, unread.
+    pub(crate) fn put_back(&mut self, index: u32) {
+        self.ready.push(index);
+    }
+
+    /// Reads once.
+    pub(crate) fn read(&mut self, index: u32, into: &mut [u8]) -> Found {
+        let Some(socket) = self.table.get_mut(index as usize) else {
+            return Found::Nothing;
+        };
+        socket.queued = false;
+        if !socket.readable || matches!(socket.state, State::Paused) {
+            return Found::Nothing;
+        }
+        let connection = ConnectionId {
+            index,
+            serial: socket.serial,
+        };
+        match socket.transport.take(into) {
+            Taken::Bytes { count, drained } => {
+                let unasked = !std::mem::take(&mut socket.spoken_to);
+                let leaving = matches!(socket.state, State::Leaving(_));
+                socket.readable = !drained || socket.hung_up;
+                self.queue(index);
+                if leaving {
+                    Found::Nothing
+                } else {
+                    Found::Bytes {
+                        connection,
+                        count,
+                        unasked,
+                    }
+                }
+            }
+            Taken::Nothing => match socket.state {
+                State::Broken(kind) => self.ended(connection, CloseCause::Transport(kind)),
+                _ => {
+                    socket.readable = false;
+                    Found::Nothing
+                }
+            },
+            Taken::Ended(cause) => self.ended(connection, cause),
+        }
+    }
+
+    /// Writes once, from the front of `bytes`. Answers how many went, and whether more would go at once.
+    pub(crate) fn write(&mut self, id: ConnectionId, bytes: &[u8]) -> (usize, bool) {
+        let Some(socket) = self.socket(id) else {
+            return (0, false);
+        };
+        if !socket.writable || bytes.is_empty() {
+            return (0, false);
+        }
+        match socket.transport.give(bytes) {
+            Given::Bytes { count, full } => {
+                socket.writable = !full;
+                socket.spoken_to |= count > 0;
+                (count, !full)
+            }
+            Given::Broken(kind) => {
+                socket.writable = false;
+                socket.readable = true;
+                socket.hung_up = true;
+                socket.state = State::Broken(kind);
+                self.queue(id.index);
+                (0, false)
+            }
+        }
+    }
+
+    /// Stops reading, until [`resume`](Self::resume).
+    pub(crate) fn pause(&mut self, id: ConnectionId) {
+        if let Some(socket) = self.socket(id)
+            && matches!(socket.state, State::Open)
+        {
+            socket.state = State::Paused;
+        }
+    }
+
+    pub(crate) fn resume(&mut self, id: ConnectionId) {
+        if let Some(socket) = self.socket(id)
+            && matches!(socket.state, State::Paused)
+        {
+            socket.state = State::Open;
+            self.queue(id.index);
+        }
+    }
+
+    /// Writes the last bytes, as far as the peer takes them, and closes in a way that lets it read them.
+    pub(crate) fn leave(&mut self, now: Instant, id: ConnectionId, bytes: Vec<u8>) {
+        let Some(socket) = self.socket(id) else {
+            return;
+        };
+        if matches!(socket.state, State::Broken(_)) {
+            self.table.remove(id.index as usize);
+            return;
+        }
+        socket.state = State::Leaving(Box::new(LastWords {
+            bytes,
+            written: 0,
+            finished: false,
+        }));
+        self.leaving.push_back((now + self.linger, id));
+        self.go_on_leaving(id);
+        // The end of the peer's bytes may have been seen already, or may come with this very read.
+        if let Some(socket) = self.socket(id) {
+            socket.readable = true;
+            self.queue(id.index);
+        }
+    }
+
+    /// Closes those whose time to leave is over.
+    pub(crate) fn close_overdue(&mut self, now: Instant) {
+        while let Some(&(until, id)) = self.leaving.front()
+            && until <= now
+        {
+            self.leaving.pop_front();
+            if self.socket(id).is_some() {
+                self.table.remove(id.index as usize);
+            }
+        }
+    }
+
+    /// When [`close_overdue`](Self::close_overdue) has something to do.
+    pub(crate) fn next_deadline(&mut self) -> Option<Instant> {
+        while let Some(&(until, id)) = self.leaving.front() {
+            if self.socket(id).is_some() {
+                return Some(until);
+            }
+            self.leaving.pop_front();
+        }
+        None
+    }
+
+    fn go_on_leaving(&mut self, id: ConnectionId) {
+        let Some(socket) = self.socket(id) else {
+            return;
+        };
+        let State::Leaving(words) = &mut socket.state else {
+            return;
+        };
+        while socket.writable && words.written < words.bytes.len() {
+            match socket.transport.give(&words.bytes[words.written..]) {
+                Given::Bytes { count, full } => {
+                    words.written += count;
+                    socket.writable = !full;
+                }
+                Given::Broken(_) => {
+                    self.table.remove(id.index as usize);
+                    return;
+                }
+            }
+        }
+        if words.written == words.bytes.len() && !words.finished {
+            words.finished = true;
+            socket.transport.finish();
+        }
+    }
+
+    fn ended(&mut self, connection: ConnectionId, cause: CloseCause) -> Found {
+        let socket = self.table.remove(connection.index as usize);
+        match socket.state {
+            State::Leaving(_) => Found::Nothing,
+            State::Open | State::Paused | State::Broken(_) => Found::Ended { connection, cause },
+        }
+    }
+
+    /// Puts a connection on the list for the next turn if it is to be read and not on it.
+    fn queue(&mut self, index: u32) {
+        if let Some(socket) = self.table.get_mut(index as usize)
+            && socket.readable
+            && !socket.queued
+            && !matches!(socket.state, State::Paused)
+        {
+            socket.queued = true;
+            self.ready.push(index);
+        }
+    }
+
+    fn socket(&mut self, id: ConnectionId) -> Option<&mut Socket> {
+        self.table
+            .get_mut(id.index as usize)
+            .filter(|socket| socket.serial == id.serial)
+    }
+}

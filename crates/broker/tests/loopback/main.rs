@@ -1,0 +1,285 @@
+//! The server in this process, its clients raw bytes over the loopback: what the driver promises
+//! whatever the shards decide.
+
+mod client;
+
+use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::thread;
+use std::time::Duration;
+
+use client::{Client, Heard, connect, connect_as, publish, subscribe};
+use unbroken_broker::Server;
+use unbroken_broker::config::{Config, Listener};
+
+const SERVER_SHUTTING_DOWN: u8 = 0x8b;
+
+fn config(shards: u8) -> Config {
+    let mut config = Config::default();
+    config.broker.shards = Some(shards);
+    config.broker.sys_interval = None;
+    config.listeners = vec![listener()];
+    config
+}
+
+fn listener() -> Listener {
+    Listener {
+        bind: Ipv4Addr::LOCALHOST.into(),
+        port: 0,
+        ..Listener::default()
+    }
+}
+
+fn start(config: Config) -> (Server, SocketAddr) {
+    let server = Server::start(config).unwrap();
+    let address = server.listeners()[0].address;
+    (server, address)
+}
+
+#[test]
+fn a_message_reaches_its_subscriber_whatever_shards_the_two_live_on() {
+    for shards in [1, 2, 8] {
+        let (_server, address) = start(config(shards));
+        let mut subscribers: Vec<_> = (0..16)
+            .map(|n| {
+                let mut client = Client::connect(address, &format!("subscriber-{n}"));
+                client.subscribe(&format!("to/{n}"));
+                client
+            })
+            .collect();
+        for publisher in 0..4 {
+            let mut client = Client::connect(address, &format!("publisher-{publisher}"));
+            for n in 0..16 {
+                client.send(&publish(
+                    &format!("to/{n}"),
+                    format!("{publisher}").as_bytes(),
+                ));
+            }
+            for (n, subscriber) in subscribers.iter_mut().enumerate() {
+                let (topic, payload) = subscriber.expect_message();
+                assert_eq!(topic, format!("to/{n}"));
+                assert_eq!(payload, format!("{publisher}").as_bytes());
+            }
+        }
+    }
+}
+
+#[test]
+fn what_came_behind_connect_moves_with_the_connection() {
+    let (_server, address) = start(config(8));
+    for n in 0..32 {
+        let topic = format!("own/{n}");
+        let mut client = Client::open(address);
+        client.send(
+            &[
+                connect(&format!("mover-{n}")),
+                subscribe(&topic),
+                publish(&topic, b"x"),
+                vec![0xc0, 0],
+            ]
+            .concat(),
+        );
+        client.expect_connack(0);
+        // SUBACK waits for the other shards; PINGRESP waits for nobody.
+        let mut heard: Vec<u8> = (0..3)
+            .map(|_| match client.hear() {
+                Heard::Packet(first, _) => first,
+                Heard::Closed => panic!("closed"),
+            })
+            .collect();
+        heard.sort_unstable();
+        assert_eq!(heard, [0x30, 0x90, 0xd0]);
+    }
+}
+
+#[test]
+fn a_connect_that_comes_byte_by_byte_is_understood() {
+    let (_server, address) = start(config(2));
+    for id in ["slow-a", "slow-b", "slow-c"] {
+        let mut client = Client::open(address);
+        for byte in connect(id) {
+            client.send(&[byte]);
+        }
+        client.expect_connack(0);
+        client.ping();
+    }
+}
+
+#[test]
+fn a_packet_larger_than_any_buffer_passes_whole() {
+    let (_server, address) = start(config(2));
+    let payload: Vec<u8> = (0..3_000_000u32).map(|n| n.to_le_bytes()[0]).collect();
+    let mut subscriber = Client::connect(address, "large-subscriber");
+    subscriber.subscribe("large");
+    let mut publisher = Client::connect(address, "large-publisher");
+    publisher.send(&publish("large", &payload));
+    let (_, received) = subscriber.expect_message();
+    assert!(received == payload, "{} bytes", received.len());
+}
+
+#[test]
+fn shards_that_flood_each_other_lose_nothing_and_keep_order() {
+    const MESSAGES: u32 = 30_000;
+    const PAIRS: u32 = 4;
+    let mut config = config(2);
+    config.limits.output_bytes_max = u32::MAX;
+    let (_server, address) = start(config);
+    let clients: Vec<_> = (0..PAIRS)
+        .map(|n| {
+            let topic = format!("flood/{n}");
+            let mut subscriber = Client::connect(address, &format!("flood-subscriber-{n}"));
+            subscriber.subscribe(&topic);
+            let publisher = Client::connect(address, &format!("flood-publisher-{n}"));
+            (topic, subscriber, publisher)
+        })
+        .collect();
+    let mut threads = Vec::new();
+    for (topic, mut subscriber, mut publisher) in clients {
+        threads.push(thread::spawn(move || {
+            for n in 0..MESSAGES {
+                publisher.send(&publish(&topic, &n.to_be_bytes()));
+            }
+        }));
+        threads.push(thread::spawn(move || {
+            for n in 0..MESSAGES {
+                assert_eq!(subscriber.expect_message().1, n.to_be_bytes());
+            }
+        }));
+    }
+    threads
+        .into_iter()
+        .for_each(|thread| thread.join().unwrap());
+}
+
+#[test]
+fn a_subscriber_that_does_not_read_holds_up_nobody() {
+    let (_server, address) = start(config(1));
+    let mut idler = Client::connect(address, "idler");
+    idler.subscribe("stream");
+    let mut reader = Client::connect(address, "reader");
+    reader.subscribe("done");
+    let mut publisher = Client::connect(address, "publisher");
+    // More than the kernel's buffers and the connection's output limit take together.
+    let message = publish("stream", &[7; 64 * 1024]);
+    for _ in 0..400 {
+        publisher.send(&message);
+    }
+    publisher.send(&publish("done", b""));
+    assert_eq!(reader.expect_message().0, "done");
+    publisher.ping();
+    // What was taken for it before is whole, and it is served again.
+    for _ in 0..10 {
+        assert_eq!(idler.expect_message().1.len(), 64 * 1024);
+    }
+}
+
+#[test]
+fn last_words_arrive_though_the_peer_went_on_talking() {
+    let (_server, address) = start(config(1));
+    let mut client = Client::connect(address, "babbler");
+    let mut bytes = vec![0xf1, 0xff, 0xff, 0xff, 0xff]; // no packet begins like this
+    bytes.resize(1_000_000, 0);
+    // The broker may have stopped reading before all of it has gone.
+    let _ = client.stream().write_all(&bytes);
+    match client.hear() {
+        Heard::Packet(0xe0, body) => assert_eq!(body.first(), Some(&0x81)),
+        other => panic!("no DISCONNECT: {other:?}"),
+    }
+    assert_eq!(client.hear(), Heard::Closed);
+}
+
+#[test]
+fn draining_says_goodbye_to_everybody_and_ends() {
+    let (server, address) = start(config(2));
+    let mut clients: Vec<_> = (0..10)
+        .map(|n| Client::connect(address, &format!("drained-{n}")))
+        .collect();
+    let silent = Client::open(address);
+    let draining = thread::spawn(move || server.drain(Duration::from_secs(20)));
+    for client in &mut clients {
+        match client.hear() {
+            Heard::Packet(0xe0, body) => assert_eq!(body.first(), Some(&SERVER_SHUTTING_DOWN)),
+            other => panic!("no DISCONNECT: {other:?}"),
+        }
+        assert_eq!(client.hear(), Heard::Closed);
+    }
+    drop((clients, silent));
+    draining.join().unwrap().unwrap();
+    assert!(
+        std::net::TcpStream::connect(address).is_err(),
+        "the listener is closed"
+    );
+}
+
+#[test]
+fn connections_beyond_a_listeners_limit_are_closed() {
+    let mut config = config(1);
+    config.listeners = vec![
+        Listener {
+            max_connections: Some(2),
+            ..listener()
+        },
+        listener(),
+    ];
+    let (server, address) = start(config);
+    let first = Client::connect(address, "first");
+    let _second = Client::connect(address, "second");
+    assert_eq!(Client::open(address).hear(), Heard::Closed);
+    Client::connect(server.listeners()[1].address, "elsewhere").ping();
+    drop(first);
+    while server.connections() > 2 {
+        thread::yield_now();
+    }
+    Client::connect(address, "third").ping();
+}
+
+#[test]
+fn a_password_opens_the_door_and_reload_changes_the_lock() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("passwords");
+    std::fs::write(&file, HASHED_SECRET).unwrap();
+    let mut config = config(2);
+    config.listeners[0].allow_anonymous = false;
+    config.listeners[0].password_file = Some(file.clone());
+    let (mut server, address) = start(config.clone());
+    let attempt = |bytes: &[u8], reason: u8| {
+        let mut client = Client::open(address);
+        client.send(bytes);
+        client.expect_connack(reason);
+        client
+    };
+    for n in 0..4 {
+        let mut admitted = attempt(&connect_as(&format!("in-{n}"), "ann", "secret"), 0);
+        admitted.ping();
+        attempt(&connect_as(&format!("out-{n}"), "ann", "guess"), 0x86);
+        attempt(&connect_as(&format!("out-{n}"), "bob", "secret"), 0x86);
+        attempt(&connect(&format!("anonymous-{n}")), 0x87);
+    }
+    let mut inside = attempt(&connect_as("inside", "ann", "secret"), 0);
+
+    std::fs::write(&file, "not a password file\n").unwrap();
+    server.reload(config.clone()).unwrap_err();
+    attempt(&connect_as("still", "ann", "secret"), 0);
+
+    std::fs::write(&file, "").unwrap();
+    config.listeners[0].allow_anonymous = true;
+    let changes = server.reload(config).unwrap();
+    assert_eq!(changes.len(), 1, "{changes:?}");
+    // Each shard hears of it on its own; ask until the last has.
+    for n in 0..8 {
+        loop {
+            let mut client = Client::open(address);
+            client.send(&connect(&format!("anonymous-{n}")));
+            if matches!(client.hear(), Heard::Packet(0x20, body) if body[1] == 0) {
+                break;
+            }
+        }
+    }
+    inside.ping();
+}
+
+/// `ann` with the password `secret`, as mosquitto_passwd writes it (PBKDF2, 101 rounds).
+const HASHED_SECRET: &str = concat!(
+    "ann:$7$101$b33yDmWxkrhf1ndL$rHagF4zBHYnzbXmY9CnRvA03P7YsuoxO",
+    "T88K8of0iWslx0stTHdfsRfafQLxNTc9p7nBDpRyXRsfZovOupRj7g==\n"
+);
