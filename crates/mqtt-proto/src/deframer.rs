@@ -1,7 +1,8 @@
 //! Bytes to frames: finds where one packet ends, and nothing more.
 //!
-//! The size limit is checked as soon as the header tells the length, so that a peer cannot make anyone wait for, or allocate
-//! room for, a packet that will be refused. There is no buffer here: the caller keeps the bytes.
+//! The size limit is checked as soon as the header tells the length, so that a peer cannot make
+//! anyone wait for, or allocate room for, a packet that will be refused. There is no buffer here:
+//! the caller keeps the bytes.
 
 use crate::{error::DecodeError, packet::PacketType};
 
@@ -17,7 +18,8 @@ pub struct Frame<'a> {
 }
 
 impl Frame<'_> {
-    /// The type in the upper half of the first byte; `None` for the reserved 0, which [`next_frame`] refuses.
+    /// The type in the upper half of the first byte; `None` for the reserved 0, which
+    /// [`next_frame`] refuses.
     pub const fn packet_type(&self) -> Option<PacketType> {
         PacketType::from_first_byte(self.first_byte)
     }
@@ -38,7 +40,8 @@ impl Frame<'_> {
     }
 }
 
-/// The frame at the front of `bytes`, or `None` while it is incomplete. The next one starts at `frame.bytes.len()`.
+/// The frame at the front of `bytes`, or `None` while it is incomplete. The next one starts at
+/// `frame.bytes.len()`.
 ///
 /// `limit` holds for the whole packet, header included, as Maximum Packet Size does.
 pub fn next_frame(bytes: &[u8], limit: u32) -> Result<Option<Frame<'_>>, DecodeError> {
@@ -58,7 +61,8 @@ pub fn next_frame(bytes: &[u8], limit: u32) -> Result<Option<Frame<'_>>, DecodeE
     }))
 }
 
-/// How long the frame at the front of `bytes` is, header included, once enough of it is there to tell: what a buffer must hold.
+/// How long the frame at the front of `bytes` is, header included, once enough of it is there to
+/// tell: what a buffer must hold.
 pub fn frame_length(bytes: &[u8], limit: u32) -> Result<Option<usize>, DecodeError> {
     Ok(header(bytes, limit)?.map(|header| header.frame_length))
 }

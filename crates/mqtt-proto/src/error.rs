@@ -1,7 +1,7 @@
 //! What can be wrong with bytes (the peer's fault) and with a packet to be sent (ours).
 //!
-//! Neither error holds bytes of the peer, so both may be logged as they are. There is no catch-all: a new way to be wrong is
-//! a new variant, and says what the peer is told.
+//! Neither error holds bytes of the peer, so both may be logged as they are. There is no catch-all:
+//! a new way to be wrong is a new variant, and says what the peer is told.
 
 use core::fmt;
 
@@ -12,7 +12,8 @@ use crate::{
     version::Version,
 };
 
-/// The peer sent something that is not a packet of its protocol version. The connection cannot go on.
+/// The peer sent something that is not a packet of its protocol version. The connection cannot go
+/// on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say it once")]
 #[non_exhaustive]
@@ -154,7 +155,8 @@ impl DecodeError {
     }
 }
 
-/// We were asked to send a packet that the peer could not decode. A fault on this side; nothing was written.
+/// We were asked to send a packet that the peer could not decode. A fault on this side; nothing was
+/// written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say it once")]
 #[non_exhaustive]

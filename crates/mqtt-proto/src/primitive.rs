@@ -1,7 +1,7 @@
 //! The data types that packets are made of, read and written.
 //!
-//! [`Reader`] is the only place that takes slices of received bytes; everything above it asks for values and gets them or a
-//! [`DecodeError`] that names packet and field.
+//! [`Reader`] is the only place that takes slices of received bytes; everything above it asks for
+//! values and gets them or a [`DecodeError`] that names packet and field.
 
 use crate::{
     error::{DecodeError, EncodeError, Field},
@@ -100,7 +100,9 @@ impl<'a> Reader<'a> {
         self.slice(usize::from(length), field)
     }
 
-    /// A string. A byte order mark is a character like any other and stays. // [MQTT-1.5.4-3, MQTT311-1.5.3-3]
+    /// A string. A byte order mark is a character like any other and stays.
+    ///
+    /// [MQTT-1.5.4-3, MQTT311-1.5.3-3]
     pub(crate) fn string(&mut self, field: Field) -> Result<&'a str, DecodeError> {
         let bytes = self.binary(field)?;
         let packet = self.packet;
@@ -145,7 +147,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Writes `value` in its shortest form and says how many bytes that took; `None` if it is over [`MAX_VARINT`].
+/// Writes `value` in its shortest form and says how many bytes that took; `None` if it is over
+/// [`MAX_VARINT`].
 ///
 /// [MQTT-1.5.5-1]
 pub(crate) fn varint(value: usize, bytes: &mut [u8; 4]) -> Option<usize> {

@@ -1,4 +1,5 @@
-//! Quality of service levels and packet identifiers: the two numbers every delivery promise hangs on.
+//! Quality of service levels and packet identifiers: the two numbers every delivery promise hangs
+//! on.
 
 use core::{fmt, num::NonZeroU16};
 

@@ -170,7 +170,8 @@ impl ReasonCode {
         }
     }
 
-    /// The reason code for a CONNACK return code of 3.1 and 3.1.1; `None` for the reserved 6 to 255.
+    /// The reason code for a CONNACK return code of 3.1 and 3.1.1; `None` for the reserved 6 to
+    /// 255.
     pub const fn from_connack_v3(code: u8) -> Option<Self> {
         Some(match code {
             0 => Self::Success,

@@ -1,8 +1,8 @@
 //! The three protocol versions and every rule in which they differ.
 //!
-//! The packets are one model for all versions; code that must treat a version differently asks a question of this file
-//! instead of comparing versions. Rules that need connection state (an empty client id, a changed session expiry) are not
-//! here: they belong to the connection.
+//! The packets are one model for all versions; code that must treat a version differently asks a
+//! question of this file instead of comparing versions. Rules that need connection state (an empty
+//! client id, a changed session expiry) are not here: they belong to the connection.
 
 use core::fmt;
 
@@ -47,12 +47,14 @@ impl Version {
             .find(|version| version.protocol_name().as_bytes() == name && version.level() == level)
     }
 
-    /// Mosquitto's bridges set the top bit of the level; version 5 has No Local for what the bit means.
+    /// Mosquitto's bridges set the top bit of the level; version 5 has No Local for what the bit
+    /// means.
     pub const fn has_bridge_bit(self) -> bool {
         !matches!(self, Self::V5)
     }
 
-    /// Packets carry a property section, acknowledgements a reason code, and the server may send DISCONNECT.
+    /// Packets carry a property section, acknowledgements a reason code, and the server may send
+    /// DISCONNECT.
     pub const fn has_properties(self) -> bool {
         matches!(self, Self::V5)
     }
@@ -72,22 +74,29 @@ impl Version {
         !matches!(self, Self::V3_1)
     }
 
-    /// A CONNECT may carry a password without a user name. // [MQTT311-3.1.2-22]
+    /// A CONNECT may carry a password without a user name.
+    ///
+    /// [MQTT311-3.1.2-22]
     pub const fn allows_password_without_user_name(self) -> bool {
         matches!(self, Self::V5)
     }
 
-    /// CONNECT's lowest flag must be 0; 3.1 calls it unused. // [MQTT-3.1.2-3, MQTT311-3.1.2-3]
+    /// CONNECT's lowest flag must be 0; 3.1 calls it unused.
+    ///
+    /// [MQTT-3.1.2-3, MQTT311-3.1.2-3]
     pub const fn checks_reserved_connect_flag(self) -> bool {
         !matches!(self, Self::V3_1)
     }
 
-    /// 3.1 lets a packet end before the user name or password that its flags announce, for devices older than the fields.
+    /// 3.1 lets a packet end before the user name or password that its flags announce, for devices
+    /// older than the fields.
     pub const fn credentials_may_be_cut_off(self) -> bool {
         matches!(self, Self::V3_1)
     }
 
-    /// The bits of a subscription's options byte that have a meaning. // [MQTT-3.8.3-5, MQTT311-3.8.3-4]
+    /// The bits of a subscription's options byte that have a meaning.
+    ///
+    /// [MQTT-3.8.3-5, MQTT311-3.8.3-4]
     pub const fn subscription_option_bits(self) -> u8 {
         match self {
             Self::V3_1 | Self::V3_1_1 => 0b0000_0011,
@@ -116,7 +125,8 @@ impl Version {
     /// Whether a packet may have these flags in its first byte.
     ///
     /// [MQTT-2.1.3-1, MQTT-3.6.1-1, MQTT-3.8.1-1, MQTT-3.10.1-1, MQTT-3.14.1-1, MQTT-3.15.1-1]
-    /// [MQTT311-2.2.2-1, MQTT311-2.2.2-2, MQTT311-3.6.1-1, MQTT311-3.8.1-1, MQTT311-3.10.1-1, MQTT311-3.14.1-1]
+    /// [MQTT311-2.2.2-1, MQTT311-2.2.2-2, MQTT311-3.6.1-1, MQTT311-3.8.1-1]
+    /// [MQTT311-3.10.1-1, MQTT311-3.14.1-1]
     pub const fn allows_flags(self, packet: PacketType, flags: u8) -> bool {
         if matches!(packet, PacketType::Publish) {
             return true; // they are fields of the packet

@@ -1,4 +1,5 @@
-//! Every golden packet is decoded, and encoded again; every beginning of it is refused or awaited, never more.
+//! Every golden packet is decoded, and encoded again; every beginning of it is refused or awaited,
+//! never more.
 
 #![allow(clippy::unwrap_used, reason = "a failed test is the point")]
 
@@ -103,7 +104,8 @@ fn a_packet_cut_off_anywhere_is_awaited_or_refused() {
     }
 }
 
-/// Whatever the header says, the body may end anywhere: the same bytes with a header that fits them.
+/// Whatever the header says, the body may end anywhere: the same bytes with a header that fits
+/// them.
 #[test]
 fn a_body_cut_off_anywhere_is_refused_or_another_valid_packet() {
     for row in golden() {

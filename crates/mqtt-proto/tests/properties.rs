@@ -1,4 +1,5 @@
-//! Where each property may stand, as a table of its own: the standard's, drawn by hand, against the crate's.
+//! Where each property may stand, as a table of its own: the standard's, drawn by hand, against the
+//! crate's.
 
 #![allow(clippy::unwrap_used, reason = "a failed test is the point")]
 
@@ -6,8 +7,8 @@ use unbroken_mqtt_proto::{
     DecodeError, PacketType, Properties, Property, PropertyBuf, PropertyId, PropertySection, QoS,
 };
 
-/// Columns: will, CONNECT, CONNACK, PUBLISH, PUBACK, PUBREC, PUBREL, PUBCOMP, SUBSCRIBE, SUBACK, UNSUBSCRIBE, UNSUBACK,
-/// DISCONNECT, AUTH. `1`: once at most; `n`: any number; `.`: not at all.
+/// Columns: will, CONNECT, CONNACK, PUBLISH, PUBACK, PUBREC, PUBREL, PUBCOMP, SUBSCRIBE, SUBACK,
+/// UNSUBSCRIBE, UNSUBACK, DISCONNECT, AUTH. `1`: once at most; `n`: any number; `.`: not at all.
 const PLACES: &str = "
     payload format indicator           1..1..........
     message expiry interval            1..1..........

@@ -37,8 +37,8 @@ impl<'a> Auth<'a> {
         )
     }
 
-    /// The standard lets an AUTH without properties be empty, and also calls every AUTH without a method an error; so an
-    /// empty one is read and found wanting.
+    /// The standard lets an AUTH without properties be empty, and also calls every AUTH without a
+    /// method an error; so an empty one is read and found wanting.
     fn check(&self) -> Result<(), DecodeError> {
         if self.properties.authentication_method().is_some() {
             return Ok(());

@@ -83,8 +83,8 @@ impl<'a> Connect<'a> {
         Ok(connect)
     }
 
-    /// The version in which the sender of this packet is to be answered, even if the rest is malformed or
-    /// the version is none of ours. `None`: it does not speak MQTT.
+    /// The version in which the sender of this packet is to be answered, even if the rest is
+    /// malformed or the version is none of ours. `None`: it does not speak MQTT.
     pub fn claimed_version(frame: Frame<'_>) -> Option<Version> {
         match read_version(&mut Reader::new(PacketType::Connect, frame.body)) {
             Ok((version, _)) => Some(version),

@@ -1,7 +1,9 @@
-//! The control packets: one borrowed model for all versions, decoded from a frame and encoded to a buffer.
+//! The control packets: one borrowed model for all versions, decoded from a frame and encoded to a
+//! buffer.
 //!
-//! A decoded packet has passed every check that needs no connection state: lengths, flags, UTF-8, identifiers, properties,
-//! reason codes. Topic syntax is `topic`'s; who may send what, and when, is the connection's. Decoding allocates nothing.
+//! A decoded packet has passed every check that needs no connection state: lengths, flags, UTF-8,
+//! identifiers, properties, reason codes. Topic syntax is `topic`'s; who may send what, and when,
+//! is the connection's. Decoding allocates nothing.
 
 mod ack;
 mod auth;
@@ -102,8 +104,8 @@ impl<'a> Packet<'a> {
 
     /// Appends the packet to `out` in its shortest form. After an error `out` is as it was.
     ///
-    /// What a version cannot carry is left out: properties and reasons in 3.x, the session-present bit in 3.1. A CONNECT
-    /// is written in its own version.
+    /// What a version cannot carry is left out: properties and reasons in 3.x, the session-present
+    /// bit in 3.1. A CONNECT is written in its own version.
     pub fn encode(&self, version: Version, out: &mut Vec<u8>) -> Result<(), EncodeError> {
         let packet = self.packet_type();
         if !version.has_packet(packet) {
@@ -205,7 +207,8 @@ fn put_properties(
     Ok(())
 }
 
-/// Reason code and properties at the end of a packet, of which 5.0 lets a sender leave out what says nothing.
+/// Reason code and properties at the end of a packet, of which 5.0 lets a sender leave out what
+/// says nothing.
 fn read_outcome<'a>(
     reader: &mut Reader<'a>,
     version: Version,
@@ -339,7 +342,8 @@ impl PacketType {
         })
     }
 
-    /// The flags that every packet of this type has in the lower half of its first byte; 0 for PUBLISH, whose flags vary.
+    /// The flags that every packet of this type has in the lower half of its first byte; 0 for
+    /// PUBLISH, whose flags vary.
     pub const fn fixed_flags(self) -> u8 {
         match self {
             Self::PubRel | Self::Subscribe | Self::Unsubscribe => 0b0010,

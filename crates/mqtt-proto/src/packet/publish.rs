@@ -38,7 +38,8 @@ pub struct Publish<'a> {
     pub payload: &'a [u8],
 }
 
-/// Everything of a PUBLISH before its properties, for a sender that appends properties and payload itself.
+/// Everything of a PUBLISH before its properties, for a sender that appends properties and payload
+/// itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "as in Publish")]
 pub struct PublishHeader<'a> {
@@ -53,7 +54,8 @@ pub struct PublishHeader<'a> {
 }
 
 impl<'a> Publish<'a> {
-    /// One pass over header and properties; the payload is not looked at. For callers that know the frame is a PUBLISH.
+    /// One pass over header and properties; the payload is not looked at. For callers that know the
+    /// frame is a PUBLISH.
     pub fn decode(frame: Frame<'a>, version: Version) -> Result<Self, DecodeError> {
         match frame.packet_type() {
             Some(PACKET) => {
@@ -120,10 +122,12 @@ impl<'a> Publish<'a> {
     }
 }
 
-/// Appends fixed header, topic, packet id and (5.0) property length. The caller appends exactly `property_len` bytes
-/// of properties and `payload_len` of payload. After an error `out` is as it was.
+/// Appends fixed header, topic, packet id and (5.0) property length. The caller appends exactly
+/// `property_len` bytes of properties and `payload_len` of payload. After an error `out` is as it
+/// was.
 ///
-/// Returns where in `out` the packet id went, so that a copy of the bytes can be patched ([`patch_packet_id`]).
+/// Returns where in `out` the packet id went, so that a copy of the bytes can be patched
+/// ([`patch_packet_id`]).
 pub fn encode_header(
     out: &mut Vec<u8>,
     version: Version,
@@ -133,6 +137,10 @@ pub fn encode_header(
         return Err(EncodeError::PacketIdMismatch);
     }
     check_dup(header.dup, header.qos).map_err(EncodeError::Invalid)?;
+    debug_assert!(
+        version.has_properties() || header.property_len == 0,
+        "3.x has no properties"
+    );
     let start = out.len();
     let mut length = [0; 4];
     let Some(length_len) = primitive::varint(header.remaining_length(version), &mut length) else {
@@ -157,7 +165,8 @@ pub fn encode_header(
 }
 
 impl PublishHeader<'_> {
-    /// How long the whole packet will be, fixed header included: what a receiver's Maximum Packet Size is compared with.
+    /// How long the whole packet will be, fixed header included: what a receiver's Maximum Packet
+    /// Size is compared with.
     pub fn packet_len(&self, version: Version) -> usize {
         let remaining = self.remaining_length(version);
         remaining.saturating_add(1 + primitive::varint_len(remaining))
@@ -188,7 +197,8 @@ impl PublishHeader<'_> {
     }
 }
 
-/// The offset of the packet id within an encoded PUBLISH; `None` at QoS 0, or if the bytes are not a whole PUBLISH.
+/// The offset of the packet id within an encoded PUBLISH; `None` at QoS 0, or if the bytes are not
+/// a whole PUBLISH.
 pub fn packet_id_offset(frame: &[u8]) -> Option<usize> {
     let frame = deframer::next_frame(frame, u32::MAX).ok()??;
     if !frame.is_publish() || frame.flags() & QOS == 0 {
@@ -201,7 +211,8 @@ pub fn packet_id_offset(frame: &[u8]) -> Option<usize> {
     (offset + 2 <= frame.bytes.len()).then_some(offset)
 }
 
-/// Overwrites the packet id at an offset that [`encode_header`] or [`packet_id_offset`] gave; `false` if it is out of range.
+/// Overwrites the packet id at an offset that [`encode_header`] or [`packet_id_offset`] gave;
+/// `false` if it is out of range.
 pub fn patch_packet_id(frame: &mut [u8], offset: usize, packet_id: PacketId) -> bool {
     match frame.get_mut(offset..).and_then(<[u8]>::first_chunk_mut) {
         Some(bytes) => {

@@ -132,7 +132,8 @@ impl SubscriptionOptions {
     }
 }
 
-/// Filters with their options: validated bytes of a packet, or a list to be encoded. Equal if they list the same.
+/// Filters with their options: validated bytes of a packet, or a list to be encoded. Equal if they
+/// list the same.
 #[derive(Clone, Copy)]
 pub struct Subscriptions<'a>(List<'a>);
 

@@ -43,7 +43,8 @@ impl<'a> Properties<'a> {
         }
     }
 
-    /// Checks an encoded sequence for the place where it stands: the way in for bytes that were kept, say on a disk.
+    /// Checks an encoded sequence for the place where it stands: the way in for bytes that were
+    /// kept, say on a disk.
     pub fn parse(bytes: &'a [u8], section: PropertySection) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(section.packet(), bytes);
         let mut seen: u64 = 0; // one bit an identifier; all are below 64
@@ -238,7 +239,8 @@ impl PropertyBuf {
         self.0.clear();
     }
 
-    /// What was pushed. Whether a property may stand, or repeat, in a packet is checked when the packet is encoded.
+    /// What was pushed. Whether a property may stand, or repeat, in a packet is checked when the
+    /// packet is encoded.
     pub fn as_properties(&self) -> Properties<'_> {
         Properties { bytes: &self.0 }
     }

@@ -39,7 +39,8 @@ const fn contains(places: Places, section: PropertySection) -> bool {
     places & place(section) != 0
 }
 
-/// How a value is laid out and which values there are. The type says it, so that a row of the table is complete.
+/// How a value is laid out and which values there are. The type says it, so that a row of the table
+/// is complete.
 trait Wire<'a> {
     type Value;
 
@@ -276,10 +277,14 @@ property_table! {
     /// Seconds.
     0x02 MessageExpiryInterval "Message Expiry Interval"
         (value: u32 as FourBytes), once PUBLISH | WILL, many 0;
-    /// Such as a MIME type. // [MQTT-3.3.2-19]
+    /// Such as a MIME type.
+    ///
+    /// [MQTT-3.3.2-19]
     0x03 ContentType "Content Type"
         (value: &'a str as Text), once PUBLISH | WILL, many 0;
-    /// Where an answer should go. // [MQTT-3.3.2-13]
+    /// Where an answer should go.
+    ///
+    /// [MQTT-3.3.2-13]
     0x08 ResponseTopic "Response Topic"
         (value: &'a str as Text), once PUBLISH | WILL, many 0;
     /// By which the asker knows what is answered.
@@ -327,7 +332,9 @@ property_table! {
     /// The highest topic alias that the sender of this property accepts.
     0x22 TopicAliasMaximum "Topic Alias Maximum"
         (value: u16 as TwoBytes), once CONNECT | CONNACK, many 0;
-    /// 0 is no alias, but has a reason code of its own, so the connection refuses it. // [MQTT-3.3.2-8]
+    /// 0 is no alias, but has a reason code of its own, so the connection refuses it.
+    ///
+    /// [MQTT-3.3.2-8]
     0x23 TopicAlias "Topic Alias"
         (value: u16 as TwoBytes), once PUBLISH, many 0;
     /// The highest QoS of a PUBLISH that the server accepts, if it is not 2.
@@ -336,7 +343,9 @@ property_table! {
     /// Whether the server keeps retained messages.
     0x25 RetainAvailable "Retain Available"
         (value: bool as Flag), once CONNACK, many 0;
-    /// A name and a value; their order and repetition count. // [MQTT-1.5.7-1]
+    /// A name and a value; their order and repetition count.
+    ///
+    /// [MQTT-1.5.7-1]
     0x26 UserProperty "User Property"
         (name: &'a str as Text, value: &'a str as Text), once 0, many EVERYWHERE;
     /// Bytes of a whole packet that the sender of this property accepts.
