@@ -1,0 +1,814 @@
+//! The state of a worker and what each readable or writable socket does to it.
+
+use super::{
+    Common, Outcome,
+    connection::{Connection, Received},
+    publisher::Publisher,
+    schedule::Schedule,
+};
+use crate::{
+    error::LoadError,
+    ledger::{Arrival, Lane},
+    plan::{Client as PlannedClient, Flow, Plan},
+    settings::{Extent, Settings},
+    stamp::{Payloads, Stamp},
+    tally::{CLASSES, Live, Tally, class, latencies},
+    timer::Timer,
+    wire::{self, Frame, Shape},
+};
+use hdrhistogram::Histogram;
+use mio::{Registry, Token, event::Event};
+use std::{
+    collections::VecDeque,
+    io,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+/// What a client has reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Not begun.
+    Planned,
+    /// The socket is being connected.
+    Opening,
+    /// CONNECT is out.
+    Greeting,
+    /// SUBSCRIBE is out.
+    Subscribing,
+    /// Nothing is owed.
+    Up,
+    /// The broker closed it.
+    Closed,
+}
+
+const STAGES: usize = 6;
+/// Read at a time, if frames are not larger.
+const BUFFER: usize = 128 << 10;
+/// An open loop stops feeding a socket that has so much waiting; its messages stay due.
+const BACKLOG: usize = 1 << 20;
+/// Messages of an open loop that one turn may send before it reads again.
+const BURST: u32 = 256;
+/// How often the live counts are refreshed.
+const SHOW_EVERY_NS: u64 = 100_000_000;
+const TIMER: Token = Token(usize::MAX);
+
+#[derive(Debug)]
+struct Client {
+    plan: PlannedClient,
+    stage: Stage,
+    connection: Option<Connection>,
+    lanes: Vec<Lane>,
+    publisher: Option<Publisher>,
+    /// It has queued bytes and stands in the list of those to flush.
+    dirty: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Core {
+    registry: Registry,
+    common: Common,
+    properties: bool,
+    payloads: Payloads,
+    topics: Vec<String>,
+    first_flow: u32,
+    flows: Vec<Flow>,
+    /// The next number of each flow.
+    sequences: Vec<u32>,
+    clients: Vec<Client>,
+    stages: [usize; STAGES],
+    /// Clients that start messages, for the open loop's turns.
+    initiators: Vec<usize>,
+    ready: VecDeque<usize>,
+    dirty: Vec<usize>,
+    unread: Vec<usize>,
+    buffer: Vec<u8>,
+    timer: Timer,
+    schedule: Option<Schedule>,
+    publishing: bool,
+    unacknowledged: u64,
+    awaiting_release: u64,
+    /// When the phase's first message was to be sent.
+    first_ns: Option<u64>,
+    /// When the last delivery or acknowledgement came.
+    last_ns: u64,
+    /// When anything last came or went.
+    moved_ns: u64,
+    tally: Tally,
+    latency: Histogram<u64>,
+    classes: [u64; CLASSES],
+    live: Arc<Live>,
+    shown_ns: u64,
+}
+
+/// Why the bytes of a connection are not read further.
+enum Stop {
+    /// Not MQTT, or not what a broker may send now.
+    Garbage,
+    /// The run cannot go on.
+    Fatal(LoadError),
+}
+
+impl Core {
+    pub(super) fn new(
+        registry: Registry,
+        common: Common,
+        plan: Plan,
+        live: Arc<Live>,
+    ) -> Result<Self, LoadError> {
+        let timer = Timer::new(&registry, TIMER)?;
+        let payloads = Payloads::new(common.settings.payload);
+        let clients: Vec<_> = plan.clients.into_iter().map(Client::new).collect();
+        let initiators = clients.iter().enumerate().filter_map(|(index, client)| {
+            let publisher = client.publisher.as_ref()?;
+            (!publisher.replies).then_some(index)
+        });
+        let mut stages = [0; STAGES];
+        stages[Stage::Planned as usize] = clients.len();
+        Ok(Self {
+            properties: common.settings.identity.has_properties(),
+            buffer: vec![0; BUFFER.max(payloads.len() * 2 + 4096)],
+            sequences: vec![0; plan.flows.len()],
+            initiators: initiators.collect(),
+            registry,
+            common,
+            payloads,
+            topics: plan.topics,
+            first_flow: plan.first_flow,
+            flows: plan.flows,
+            clients,
+            stages,
+            ready: VecDeque::new(),
+            dirty: Vec::new(),
+            unread: Vec::new(),
+            timer,
+            schedule: None,
+            publishing: false,
+            unacknowledged: 0,
+            awaiting_release: 0,
+            first_ns: None,
+            last_ns: 0,
+            moved_ns: 0,
+            tally: Tally::default(),
+            latency: latencies(),
+            classes: [0; CLASSES],
+            live,
+            shown_ns: 0,
+        })
+    }
+
+    pub(super) fn settings(&self) -> &Settings {
+        &self.common.settings
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.clients.len()
+    }
+
+    pub(super) fn count(&self, stage: Stage) -> usize {
+        self.stages[stage as usize]
+    }
+
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.common.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn enter(&mut self, index: usize, stage: Stage) {
+        let client = &mut self.clients[index];
+        self.stages[client.stage as usize] -= 1;
+        self.stages[stage as usize] += 1;
+        client.stage = stage;
+    }
+
+    // Phases
+
+    pub(super) fn open(&mut self, index: usize) -> Result<(), LoadError> {
+        let target = self.settings().target;
+        let opened = Connection::open(target, &self.registry, Token(index));
+        let connection = opened.map_err(|source| self.cannot_connect(index, source))?;
+        self.clients[index].connection = Some(connection);
+        self.enter(index, Stage::Opening);
+        let identity = &self.common.settings.identity;
+        let client = &mut self.clients[index];
+        let mut packet = Vec::new();
+        let encoded = identity.connect(&client.plan.id, &mut packet);
+        if let Some(connection) = &mut client.connection {
+            connection.queue(&packet);
+        }
+        encoded.map_err(|source| self.greeting_failed(index, source))
+    }
+
+    pub(super) fn subscribe(&mut self, index: usize) -> Result<(), LoadError> {
+        let client = &mut self.clients[index];
+        let Some(connection) = client
+            .connection
+            .as_mut()
+            .filter(|_| !client.plan.filters.is_empty())
+        else {
+            return Ok(());
+        };
+        let settings = &self.common.settings;
+        let mut packet = Vec::new();
+        let encoded = settings
+            .identity
+            .subscribe(&client.plan.filters, settings.qos, &mut packet);
+        let sent = connection.send(&packet);
+        encoded.map_err(|source| self.greeting_failed(index, source))?;
+        self.enter(index, Stage::Subscribing);
+        if sent.is_err() {
+            self.close(index);
+        }
+        Ok(())
+    }
+
+    /// Starts a phase and returns the counts before it.
+    pub(super) fn begin(&mut self, extent: Extent) -> Tally {
+        let now_ns = self.now_ns();
+        let settings = Arc::clone(&self.common.settings);
+        let publishers = self.initiators.len() as u64;
+        let remaining = match extent {
+            Extent::Time(_) => u64::MAX,
+            Extent::Messages(messages) => messages,
+        };
+        self.publishing = true;
+        self.first_ns = None;
+        self.last_ns = now_ns;
+        self.moved_ns = now_ns;
+        self.latency.reset();
+        self.classes = [0; CLASSES];
+        self.schedule = settings.rate.map(|rate| {
+            // Workers take turns too: each begins a fraction of the common interval later.
+            let share = f64::from(settings.threads);
+            Schedule::new(now_ns, rate / share, remaining.saturating_mul(publishers))
+        });
+        for index in 0..self.clients.len() {
+            if let Some(publisher) = &mut self.clients[index].publisher {
+                publisher.renew(remaining);
+                self.make_ready(index);
+            }
+        }
+        self.tally
+    }
+
+    pub(super) fn is_publishing(&self) -> bool {
+        self.publishing
+    }
+
+    pub(super) fn stop_publishing(&mut self) {
+        self.publishing = false;
+        if let Some(schedule) = &mut self.schedule {
+            schedule.stop();
+        }
+    }
+
+    /// Everything that was to be sent is sent, delivered and acknowledged.
+    pub(super) fn is_settled(&self) -> bool {
+        let all_sent =
+            !self.publishing || self.initiators.iter().all(|index| self.is_spent(*index));
+        all_sent
+            && self.tally.delivered >= self.tally.expected
+            && self.unacknowledged == 0
+            && self.awaiting_release == 0
+    }
+
+    fn is_spent(&self, index: usize) -> bool {
+        let client = &self.clients[index];
+        client.stage == Stage::Closed
+            || client
+                .publisher
+                .as_ref()
+                .is_none_or(|publisher| publisher.remaining == 0)
+    }
+
+    /// How long nothing has moved that should have.
+    pub(super) fn quiet_for(&self) -> Duration {
+        let now_ns = self.now_ns();
+        let next = self.schedule.as_ref().and_then(Schedule::next);
+        if next.is_some_and(|(_, due_ns)| due_ns > now_ns) {
+            return Duration::ZERO;
+        }
+        Duration::from_nanos(now_ns.saturating_sub(self.moved_ns.max(self.last_ns)))
+    }
+
+    /// How long the next turn may wait for readiness.
+    pub(super) fn may_wait(&self, limit: Duration) -> Result<Duration, LoadError> {
+        if !self.ready.is_empty() || !self.unread.is_empty() {
+            return Ok(Duration::ZERO);
+        }
+        let Some(wait) = self
+            .schedule
+            .as_ref()
+            .and_then(|schedule| schedule.wait(self.now_ns()))
+        else {
+            return Ok(limit);
+        };
+        // Whole milliseconds are too coarse; without a finer timer the loop turns without waiting.
+        let armed = !wait.is_zero() && wait < limit && self.timer.arm(wait)?;
+        Ok(if armed || wait >= limit {
+            limit
+        } else {
+            Duration::ZERO
+        })
+    }
+
+    pub(super) fn end(&mut self, earlier: &Tally) -> Outcome {
+        self.publishing = false;
+        self.schedule = None;
+        self.show();
+        let began_ns = self.first_ns.unwrap_or(self.last_ns);
+        Outcome {
+            tally: self.tally.since(earlier),
+            latency: self.latency.clone(),
+            elapsed: Duration::from_nanos(self.last_ns.saturating_sub(began_ns)),
+        }
+    }
+
+    pub(super) fn disconnect(&mut self) {
+        for client in &mut self.clients {
+            if let Some(mut connection) = client.connection.take() {
+                // If it does not leave at once, closing says the same.
+                drop(connection.send(&[wire::DISCONNECT << 4, 0]));
+            }
+        }
+    }
+
+    // What must not happen before messages flow
+
+    pub(super) fn refuse_closed(&self, doing: &'static str) -> Result<(), LoadError> {
+        if self.count(Stage::Closed) == 0 {
+            return Ok(());
+        }
+        let closed = self
+            .clients
+            .iter()
+            .find(|client| client.stage == Stage::Closed);
+        let client = closed
+            .map(|client| client.plan.id.clone())
+            .unwrap_or_default();
+        Err(LoadError::Closed { client, doing })
+    }
+
+    pub(super) fn refuse_stop(&self) -> Result<(), LoadError> {
+        if self.common.stop.load(Ordering::Relaxed) {
+            Err(LoadError::Stopped)
+        } else {
+            Ok(())
+        }
+    }
+
+    #[cold]
+    fn cannot_connect(&self, index: usize, source: io::Error) -> LoadError {
+        let client = self.clients[index].plan.id.clone();
+        LoadError::Connect {
+            client,
+            target: self.settings().target,
+            source,
+        }
+    }
+
+    #[cold]
+    fn greeting_failed(&self, index: usize, source: crate::greeting::GreetingError) -> LoadError {
+        LoadError::Greeting {
+            client: self.clients[index].plan.id.clone(),
+            source,
+        }
+    }
+
+    #[cold]
+    fn close(&mut self, index: usize) {
+        if self.clients[index].stage != Stage::Closed {
+            self.enter(index, Stage::Closed);
+            self.tally.closed += 1;
+            let client = &mut self.clients[index];
+            client.connection = None;
+            if let Some(publisher) = &mut client.publisher {
+                self.unacknowledged -= u64::from(std::mem::take(&mut publisher.unacknowledged));
+            }
+        }
+    }
+
+    // Readiness
+
+    pub(super) fn on_ready(&mut self, event: &Event) -> Result<(), LoadError> {
+        let Token(index) = event.token();
+        if event.token() == TIMER || index >= self.clients.len() {
+            return Ok(());
+        }
+        if event.is_writable() || event.is_error() {
+            self.on_writable(index)?;
+        }
+        if event.is_readable() || event.is_read_closed() {
+            self.read(index)?;
+        }
+        Ok(())
+    }
+
+    fn on_writable(&mut self, index: usize) -> Result<(), LoadError> {
+        let client = &mut self.clients[index];
+        let Some(connection) = client.connection.as_mut() else {
+            return Ok(());
+        };
+        if client.stage == Stage::Opening {
+            let opened = connection.finish_opening();
+            if !opened.map_err(|source| self.cannot_connect(index, source))? {
+                return Ok(());
+            }
+            self.enter(index, Stage::Greeting);
+        }
+        let client = &mut self.clients[index];
+        let Some(connection) = client.connection.as_mut() else {
+            return Ok(());
+        };
+        if connection.is_blocked() {
+            if connection.unblock().is_err() {
+                self.close(index);
+            } else {
+                self.make_ready(index);
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes on where a full buffer ended a read.
+    pub(super) fn resume_reading(&mut self) -> Result<(), LoadError> {
+        for _ in 0..self.unread.len() {
+            if let Some(index) = self.unread.pop() {
+                self.read(index)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, index: usize) -> Result<(), LoadError> {
+        let Some(connection) = self.clients[index].connection.as_mut() else {
+            return Ok(());
+        };
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let received = connection.receive(&mut buffer);
+        let outcome = match received {
+            Ok(Received::Bytes { filled, more }) => {
+                if more {
+                    self.unread.push(index);
+                }
+                self.on_bytes(index, &buffer[..filled])
+            }
+            Ok(Received::Nothing) => Ok(()),
+            Ok(Received::End) | Err(_) => {
+                self.close(index);
+                Ok(())
+            }
+        };
+        self.buffer = buffer;
+        outcome
+    }
+
+    fn on_bytes(&mut self, index: usize, bytes: &[u8]) -> Result<(), LoadError> {
+        let now_ns = self.now_ns();
+        let mut rest = bytes;
+        loop {
+            let step = match wire::cut(rest) {
+                Ok(Some(frame)) => {
+                    rest = &rest[frame.bytes.len()..];
+                    self.on_frame(index, frame, now_ns)
+                }
+                Ok(None) => break,
+                Err(wire::NotMqtt) => Err(Stop::Garbage),
+            };
+            match step {
+                Ok(()) => {}
+                Err(Stop::Fatal(error)) => return Err(error),
+                Err(Stop::Garbage) => {
+                    self.tally.corrupted += 1;
+                    self.close(index);
+                    return Ok(());
+                }
+            }
+        }
+        if let Some(connection) = self.clients[index].connection.as_mut() {
+            connection.keep(rest);
+        }
+        Ok(())
+    }
+
+    fn on_frame(&mut self, index: usize, frame: Frame<'_>, now_ns: u64) -> Result<(), Stop> {
+        match frame.kind() {
+            wire::PUBLISH => self.on_publish(index, frame, now_ns),
+            wire::PUBACK | wire::PUBCOMP => {
+                self.on_acknowledged(index, frame, now_ns);
+                Ok(())
+            }
+            wire::PUBREC => self.on_received(index, frame, now_ns),
+            wire::PUBREL => {
+                self.awaiting_release = self.awaiting_release.saturating_sub(1);
+                self.last_ns = now_ns;
+                self.acknowledge(index, wire::PUBCOMP, frame.packet_id())
+            }
+            wire::CONNACK => self.on_accepted(index, frame).map_err(Stop::Fatal),
+            wire::SUBACK => self.on_granted(index, frame).map_err(Stop::Fatal),
+            wire::DISCONNECT => {
+                self.close(index);
+                Ok(())
+            }
+            _ => Err(Stop::Garbage),
+        }
+    }
+
+    fn on_accepted(&mut self, index: usize, frame: Frame<'_>) -> Result<(), LoadError> {
+        let settings = Arc::clone(&self.common.settings);
+        let accepted = settings.identity.accepted(frame.bytes);
+        let accepted = accepted.map_err(|source| self.greeting_failed(index, source))?;
+        if let Some(publisher) = &mut self.clients[index].publisher {
+            publisher.max_unacknowledged = settings.window.min(accepted.receive_maximum.into());
+        }
+        self.enter(index, Stage::Up);
+        Ok(())
+    }
+
+    fn on_granted(&mut self, index: usize, frame: Frame<'_>) -> Result<(), LoadError> {
+        let settings = &self.common.settings;
+        let filters = &self.clients[index].plan.filters;
+        let granted = settings
+            .identity
+            .granted(frame.bytes, filters, settings.qos);
+        granted.map_err(|source| self.greeting_failed(index, source))?;
+        self.enter(index, Stage::Up);
+        Ok(())
+    }
+
+    // Receiving
+
+    fn on_publish(&mut self, index: usize, frame: Frame<'_>, now_ns: u64) -> Result<(), Stop> {
+        let message = wire::delivery(frame, self.properties).ok_or(Stop::Garbage)?;
+        match message.qos {
+            0 => {}
+            1 => self.acknowledge(index, wire::PUBACK, Some(message.packet_id))?,
+            2 => {
+                self.awaiting_release += 1;
+                self.acknowledge(index, wire::PUBREC, Some(message.packet_id))?;
+            }
+            _ => return Err(Stop::Garbage),
+        }
+        let Some(stamp) = self.payloads.verify(message.payload) else {
+            self.tally.corrupted += 1;
+            return Ok(());
+        };
+        let client = &mut self.clients[index];
+        let lane = stamp.flow.checked_sub(client.plan.lanes.start);
+        let lane = lane.and_then(|lane| client.lanes.get_mut(lane as usize));
+        let flow = stamp.flow.checked_sub(self.first_flow);
+        let flow = flow.and_then(|flow| self.flows.get(flow as usize));
+        let (Some(lane), Some(flow)) = (lane, flow) else {
+            self.tally.misdelivered += 1;
+            return Ok(());
+        };
+        if self.topics[topic_of(flow, stamp.sequence)].as_bytes() != message.topic {
+            self.tally.misdelivered += 1;
+            return Ok(());
+        }
+        let earned = match lane.note(stamp.sequence) {
+            // Messages that were overtaken no longer hold the window closed; if they come, they earn nothing more.
+            Arrival::Next { skipped } => 1 + u64::from(skipped),
+            Arrival::Late => {
+                self.tally.reordered += 1;
+                0
+            }
+            Arrival::Duplicate => {
+                self.tally.duplicated += 1;
+                return Ok(());
+            }
+        };
+        self.tally.delivered += 1;
+        self.last_ns = now_ns;
+        if client.plan.timed {
+            let latency_ns = now_ns.saturating_sub(stamp.time_ns);
+            self.latency.saturating_record(latency_ns);
+            self.classes[class(latency_ns)] += 1;
+        }
+        if client.plan.counts && earned > 0 {
+            let earner = flow.earner;
+            if let Some(publisher) = &mut self.clients[earner].publisher {
+                publisher.earn(earned);
+                publisher.question_ns = stamp.time_ns;
+            }
+            self.make_ready(earner);
+        }
+        Ok(())
+    }
+
+    /// Queued, so that the acknowledgements of one turn share a write.
+    fn acknowledge(&mut self, index: usize, kind: u8, packet_id: Option<u16>) -> Result<(), Stop> {
+        let packet_id = packet_id.filter(|id| *id != 0).ok_or(Stop::Garbage)?;
+        let client = &mut self.clients[index];
+        if let Some(connection) = &mut client.connection {
+            connection.queue(&wire::acknowledgement(kind, packet_id));
+        }
+        if !client.dirty {
+            client.dirty = true;
+            self.dirty.push(index);
+        }
+        Ok(())
+    }
+
+    pub(super) fn flush_acknowledgements(&mut self) {
+        while let Some(index) = self.dirty.pop() {
+            let client = &mut self.clients[index];
+            client.dirty = false;
+            let flushed = client.connection.as_mut().map(Connection::flush);
+            if flushed.is_some_and(|flushed| flushed.is_err()) {
+                self.close(index);
+            }
+        }
+    }
+
+    fn on_received(&mut self, index: usize, frame: Frame<'_>, now_ns: u64) -> Result<(), Stop> {
+        if frame.is_refusal() {
+            self.on_acknowledged(index, frame, now_ns);
+            return Ok(());
+        }
+        self.last_ns = now_ns;
+        self.acknowledge(index, wire::PUBREL, frame.packet_id())
+    }
+
+    fn on_acknowledged(&mut self, index: usize, frame: Frame<'_>, now_ns: u64) {
+        if frame.is_refusal() {
+            self.tally.refused += 1;
+        }
+        self.last_ns = now_ns;
+        if let Some(publisher) = &mut self.clients[index].publisher
+            && publisher.unacknowledged > 0
+        {
+            publisher.unacknowledged -= 1;
+            self.unacknowledged -= 1;
+            self.make_ready(index);
+        }
+    }
+
+    // Publishing
+
+    fn make_ready(&mut self, index: usize) {
+        if let Some(publisher) = &mut self.clients[index].publisher
+            && !publisher.queued
+        {
+            publisher.queued = true;
+            self.ready.push_back(index);
+        }
+    }
+
+    pub(super) fn publish(&mut self) {
+        if self.schedule.is_some() {
+            self.publish_due();
+        }
+        // Who becomes ready by these writes waits for the next turn.
+        for _ in 0..self.ready.len() {
+            let Some(index) = self.ready.pop_front() else {
+                break;
+            };
+            self.publish_batch(index);
+        }
+    }
+
+    fn publish_due(&mut self) {
+        for _ in 0..BURST {
+            let Some((number, due_ns)) = self.schedule.as_ref().and_then(Schedule::next) else {
+                return;
+            };
+            if due_ns > self.now_ns() || self.initiators.is_empty() {
+                return;
+            }
+            let turn = usize::try_from(number).unwrap_or_default() % self.initiators.len();
+            let index = self.initiators[turn];
+            let backlog = self.clients[index]
+                .connection
+                .as_ref()
+                .map_or(0, Connection::pending);
+            if backlog > BACKLOG {
+                return;
+            }
+            if let Some(schedule) = &mut self.schedule {
+                schedule.advance();
+            }
+            if self.clients[index].stage == Stage::Up {
+                self.write(index, 1, due_ns);
+            }
+        }
+    }
+
+    fn publish_batch(&mut self, index: usize) {
+        let settings = &self.common.settings;
+        let (batch, acknowledged) = (settings.batch, settings.qos > 0);
+        let closed_loop = self.schedule.is_none();
+        let client = &mut self.clients[index];
+        let Some(publisher) = &mut client.publisher else {
+            return;
+        };
+        publisher.queued = false;
+        let open = client
+            .connection
+            .as_ref()
+            .is_some_and(|connection| !connection.is_blocked());
+        let count = publisher.allowance(batch, acknowledged, self.publishing);
+        if !closed_loop || !open || count == 0 {
+            return;
+        }
+        let time_ns = if publisher.replies {
+            publisher.question_ns
+        } else {
+            self.now_ns()
+        };
+        self.write(index, count, time_ns);
+        let client = &self.clients[index];
+        let more = client.publisher.as_ref().is_some_and(|publisher| {
+            publisher.allowance(self.common.settings.batch, acknowledged, self.publishing) > 0
+        });
+        if more {
+            self.make_ready(index);
+        }
+    }
+
+    /// One write of `count` messages, which must be of one flow if more than one.
+    fn write(&mut self, index: usize, count: u32, time_ns: u64) {
+        let qos = self.common.settings.qos;
+        let batch = self.common.settings.batch;
+        let client = &mut self.clients[index];
+        let (Some(publisher), Some(connection)) = (&mut client.publisher, &mut client.connection)
+        else {
+            return;
+        };
+        let Some(number) = publisher.next_flow() else {
+            return;
+        };
+        let at = (number - self.first_flow) as usize;
+        let (Some(flow), Some(sequence)) = (self.flows.get(at), self.sequences.get_mut(at)) else {
+            return;
+        };
+        let topic = topic_of(flow, *sequence);
+        let shape = Shape {
+            flow: number,
+            topic: &self.topics[topic],
+            qos,
+            properties: self.properties,
+        };
+        publisher.engrave(shape, topic, &self.payloads, batch);
+        for packet in 0..count {
+            let packet_id = if qos > 0 { publisher.next_id() } else { 0 };
+            publisher.patch(
+                packet,
+                Stamp {
+                    flow: number,
+                    sequence: *sequence,
+                    time_ns,
+                },
+                packet_id,
+            );
+            *sequence += 1;
+        }
+        publisher.spend(count.into());
+        self.moved_ns = time_ns.max(self.moved_ns);
+        self.tally.published += u64::from(count);
+        self.tally.expected += u64::from(count) * u64::from(flow.receivers);
+        if qos > 0 {
+            publisher.unacknowledged += count;
+            self.unacknowledged += u64::from(count);
+        }
+        let sent = connection.send(publisher.packets(count));
+        self.first_ns.get_or_insert(time_ns);
+        if sent.is_err() {
+            self.close(index);
+        }
+    }
+
+    // Being watched
+
+    pub(super) fn show_sometimes(&mut self) {
+        let now_ns = self.now_ns();
+        if now_ns.saturating_sub(self.shown_ns) > SHOW_EVERY_NS {
+            self.shown_ns = now_ns;
+            self.show();
+        }
+    }
+
+    pub(super) fn show(&self) {
+        self.live
+            .clients
+            .store(self.count(Stage::Up) as u64, Ordering::Relaxed);
+        self.live.show(&self.tally, &self.classes);
+    }
+}
+
+impl Client {
+    fn new(mut plan: PlannedClient) -> Self {
+        Self {
+            publisher: plan.publisher.take().map(Publisher::new),
+            lanes: plan.lanes.clone().map(|_| Lane::default()).collect(),
+            plan,
+            stage: Stage::Planned,
+            connection: None,
+            dirty: false,
+        }
+    }
+}
+
+fn topic_of(flow: &Flow, sequence: u32) -> usize {
+    let count = flow.topics.len().max(1);
+    flow.topics.start + sequence as usize % count
+}

@@ -1,0 +1,279 @@
+//! The live view on a terminal: phase, rate over time, latency bars.
+//!
+//! `q`, Escape and Ctrl-C end the run. The terminal is given back whatever happens, also on a panic.
+
+use crate::{
+    error::LoadError,
+    report::grouped,
+    run::{Observer, Progress},
+    settings::Settings,
+    tally::{CLASSES, class_end_us},
+};
+use ratatui::{
+    DefaultTerminal, Frame,
+    crossterm::event::{self, Event, KeyCode, KeyModifiers},
+    layout::{Constraint, Layout},
+    style::{Color, Style, Stylize},
+    text::Line,
+    widgets::{Bar, BarChart, BarGroup, Block, Gauge, Paragraph, Sparkline},
+};
+use std::{
+    ops::ControlFlow,
+    time::{Duration, Instant},
+};
+
+const REDRAW_EVERY: Duration = Duration::from_millis(250);
+/// As many rates as any terminal has columns.
+const HISTORY: usize = 400;
+
+pub(crate) struct Screen {
+    terminal: DefaultTerminal,
+    title: String,
+    drawn: Instant,
+    published: u64,
+    delivered: u64,
+    publish_rate: u64,
+    rates: Vec<u64>,
+}
+
+impl Screen {
+    pub(crate) fn open(settings: &Settings) -> Result<Self, LoadError> {
+        let scenario = settings.scenario;
+        let title = format!(
+            " unbroken bench: {} · {} connections · QoS {} · {} B · {} ",
+            scenario.name(),
+            scenario.connections(),
+            settings.qos,
+            settings.payload,
+            settings.target,
+        );
+        Ok(Self {
+            terminal: ratatui::try_init()?,
+            title,
+            drawn: Instant::now(),
+            published: 0,
+            delivered: 0,
+            publish_rate: 0,
+            rates: Vec::new(),
+        })
+    }
+
+    fn note_rates(&mut self, progress: &Progress) {
+        let seconds = self.drawn.elapsed().as_secs_f64().max(1e-3);
+        self.drawn = Instant::now();
+        self.publish_rate = per_second(progress.published.saturating_sub(self.published), seconds);
+        self.rates.push(per_second(
+            progress.delivered.saturating_sub(self.delivered),
+            seconds,
+        ));
+        if self.rates.len() > HISTORY {
+            self.rates.remove(0);
+        }
+        (self.published, self.delivered) = (progress.published, progress.delivered);
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        ratatui::restore();
+    }
+}
+
+impl Observer for Screen {
+    fn observe(&mut self, progress: &Progress) -> ControlFlow<()> {
+        if end_was_asked() {
+            return ControlFlow::Break(());
+        }
+        if self.drawn.elapsed() < REDRAW_EVERY {
+            return ControlFlow::Continue(());
+        }
+        self.note_rates(progress);
+        let view = View {
+            title: &self.title,
+            rates: &self.rates,
+            publish_rate: self.publish_rate,
+            progress,
+        };
+        // A terminal that cannot be drawn on is no reason to end the run.
+        drop(self.terminal.draw(|frame| view.draw(frame)));
+        ControlFlow::Continue(())
+    }
+}
+
+fn end_was_asked() -> bool {
+    while event::poll(Duration::ZERO).unwrap_or(false) {
+        let Ok(Event::Key(key)) = event::read() else {
+            continue;
+        };
+        let interrupt =
+            key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c');
+        if interrupt || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc) {
+            return true;
+        }
+    }
+    false
+}
+
+struct View<'a> {
+    title: &'a str,
+    rates: &'a [u64],
+    publish_rate: u64,
+    progress: &'a Progress,
+}
+
+impl View<'_> {
+    fn draw(&self, frame: &mut Frame<'_>) {
+        let rows = [
+            Constraint::Length(3),
+            Constraint::Length(4),
+            Constraint::Length(8),
+            Constraint::Min(6),
+        ];
+        let [phase, numbers, rates, latency] = Layout::vertical(rows).areas(frame.area());
+        frame.render_widget(self.phase(), phase);
+        frame.render_widget(self.numbers(), numbers);
+        frame.render_widget(self.history(rates.width), rates);
+        frame.render_widget(self.latency(), latency);
+    }
+
+    fn phase(&self) -> Gauge<'_> {
+        let progress = self.progress;
+        let ratio = progress
+            .planned
+            .filter(|planned| !planned.is_zero())
+            .map_or(0.0, |planned| {
+                progress.in_phase.div_duration_f64(planned).clamp(0.0, 1.0)
+            });
+        Gauge::default()
+            .block(Block::bordered().title(self.title))
+            .gauge_style(Style::new().fg(Color::Green))
+            .ratio(ratio)
+            .label(format!(
+                "{} {:.1} s",
+                progress.phase.name(),
+                progress.in_phase.as_secs_f64()
+            ))
+    }
+
+    fn numbers(&self) -> Paragraph<'_> {
+        let progress = self.progress;
+        let [published, delivered, clients, faults] = [
+            progress.published,
+            progress.delivered,
+            progress.clients,
+            progress.faults,
+        ]
+        .map(text);
+        let rate = text(self.rates.last().copied().unwrap_or_default());
+        let faults = Line::from(format!("{faults} faults"));
+        Paragraph::new(vec![
+            Line::from(format!(
+                "{delivered} delivered ({rate}/s), {published} published ({}/s), {clients} clients",
+                text(self.publish_rate),
+            )),
+            if progress.faults == 0 {
+                faults.green()
+            } else {
+                faults.red().bold()
+            },
+        ])
+        .block(Block::bordered().title(" messages · q ends "))
+    }
+
+    fn history(&self, width: u16) -> Sparkline<'_> {
+        let first = self
+            .rates
+            .len()
+            .saturating_sub(usize::from(width.saturating_sub(2)));
+        let peak = self.rates.iter().max().copied().unwrap_or_default();
+        Sparkline::default()
+            .block(Block::bordered().title(format!(" delivered per second, peak {} ", text(peak))))
+            .style(Style::new().fg(Color::Cyan))
+            .data(&self.rates[first..])
+    }
+
+    fn latency(&self) -> BarChart<'_> {
+        let classes = &self.progress.latency_classes;
+        let last = classes.iter().rposition(|count| *count > 0).unwrap_or(0);
+        let bars: Vec<_> = (0..=last.min(CLASSES - 1))
+            .map(|class| {
+                Bar::default()
+                    .value(classes[class])
+                    .label(Line::from(bound(class)))
+                    .text_value(String::new())
+            })
+            .collect();
+        BarChart::default()
+            .block(Block::bordered().title(" deliveries by latency, below "))
+            .bar_width(7)
+            .bar_gap(1)
+            .bar_style(Style::new().fg(Color::Green))
+            .data(BarGroup::default().bars(&bars))
+    }
+}
+
+fn bound(class: usize) -> String {
+    match class_end_us(class) {
+        end @ 0..1_000 => format!("{end}µs"),
+        end @ 1_000..1_000_000 => format!("{}ms", end / 1_000),
+        end => format!("{}s", end / 1_000_000),
+    }
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "counts on a screen are rounded anyway"
+)]
+fn text(count: u64) -> String {
+    grouped(count as f64)
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a rate on a screen is rounded anyway"
+)]
+fn per_second(count: u64, seconds: f64) -> u64 {
+    (count as f64 / seconds) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::Phase;
+    use ratatui::{Terminal, backend::TestBackend};
+
+    #[test]
+    fn phase_rates_and_latencies_are_on_the_screen() {
+        let mut latency_classes = [0; CLASSES];
+        latency_classes[2] = 5;
+        let progress = Progress {
+            phase: Phase::Measuring,
+            in_phase: Duration::from_secs(2),
+            planned: Some(Duration::from_secs(4)),
+            clients: 100,
+            published: 1_000,
+            delivered: 1_234_567,
+            faults: 0,
+            latency_classes,
+        };
+        let view = View {
+            title: " bench ",
+            rates: &[10, 4_321],
+            publish_rate: 7,
+            progress: &progress,
+        };
+        let mut terminal = Terminal::new(TestBackend::new(90, 24)).unwrap();
+        terminal.draw(|frame| view.draw(frame)).unwrap();
+        let text = terminal.backend().to_string();
+        for expected in [
+            "measuring 2.0 s",
+            "1,234,567 delivered (4,321/s)",
+            "0 faults",
+            "64µs",
+        ] {
+            assert!(text.contains(expected), "{expected} in\n{text}");
+        }
+    }
+}
