@@ -1,7 +1,7 @@
 //! Every phase of a connection against every packet and every version, and every AUTH step, compared with one
 //! committed table. A change of the rules shows as a change of `tests/snapshots/phases.txt`.
 
-use std::fmt::{Debug, Write};
+use std::fmt::Debug;
 use std::path::Path;
 
 use unbroken_mqtt_proto::connection::{client, server};
@@ -137,11 +137,11 @@ fn section<P: Debug + Copy, E: ToString + Copy>(
     decide: impl Fn(P, E) -> Result<String, (ReasonCode, String)>,
 ) {
     let mut row = |label: &str, cells: Vec<String>| {
-        write!(text, "{label:26}").unwrap();
+        let mut line = format!("{label:26}");
         for cell in cells {
-            write!(text, " {cell:20}").unwrap();
+            line += &format!(" {cell:20}");
         }
-        text.truncate(text.trim_end().len());
+        text.push_str(line.trim_end());
         text.push('\n');
     };
     row(title, phases.iter().map(|phase| name(*phase)).collect());
@@ -167,7 +167,7 @@ fn compare(found: &str, recorded: &str) {
         return;
     }
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("phases.txt");
-    std::fs::write(&path, found).unwrap();
+    std::fs::write(&path, found).expect("the target directory takes files");
     let different = found
         .lines()
         .zip(recorded.lines())

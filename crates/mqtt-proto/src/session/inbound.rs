@@ -6,7 +6,7 @@
 //!   (unknown) -------------> AtLeastOnce --------------------------------> (unknown)
 //!             PUBLISH QoS 2          received (PUBREC sent)      PUBREL
 //!   (unknown) -------------> Arrived ----------------> Received ---------> (unknown)
-//!                               |  acknowledged (PUBREC >= 0x80 sent)          ^
+//!                               |  acknowledged (refused: PUBREC >= 0x80)      ^
 //!                               +----------------------------------------------+
 //! ```
 //!
@@ -19,7 +19,9 @@
 //!   their PUBREL is not locked out by them. What they cost is bounded by the id space, at 4 bytes an id.
 //!
 //! What a durable session must have on disk before something leaves: the id of a QoS 2 message,
-//! together with the message, before PUBREC; that the id is forgotten, before PUBCOMP.
+//! together with the message, before PUBREC; that the id is forgotten, before PUBCOMP. The id of a message that is
+//! refused must not be on disk when that PUBREC leaves: a restart would take the next message with this id for a
+//! repetition.
 //! [`iter`](Inbound::iter) gives the ids, [`restore`](Inbound::restore) takes them back.
 //!
 //! Deliberately absent: the order of the answers. They go in the order of the messages
@@ -152,7 +154,7 @@ impl Inbound {
         }
     }
 
-    /// PUBACK, or PUBREC with an error, was sent: the id is free.
+    /// PUBACK was sent, or the message is refused and PUBREC with an error is due: the id is free.
     pub fn acknowledged(&mut self, id: PacketId) {
         if let Ok(at) = self.position(id) {
             self.forget(at);

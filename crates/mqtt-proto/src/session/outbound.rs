@@ -261,6 +261,17 @@ impl<M> Outbound<M> {
         self.table.get(id)?.awaiting.message()
     }
 
+    /// Gives up a message that this connection cannot carry: it is larger than the other side takes now
+    /// `[MQTT-3.1.2-25]`. Its id is free, the message comes back. None: the id is unknown, or the
+    /// other side has taken the message over, and only PUBCOMP ends it.
+    pub fn forget(&mut self, id: PacketId) -> Option<M> {
+        self.message(id)?;
+        match self.finish(id)? {
+            Awaiting::Ack(message) | Awaiting::Rec(message) => Some(message),
+            Awaiting::Comp => None,
+        }
+    }
+
     /// Takes all messages that the other side has not taken over, oldest first, and forgets every
     /// id: the session ends, and what was not finished may go to others.
     pub fn drain(&mut self) -> impl Iterator<Item = Drained<M>> + use<M> {
@@ -610,6 +621,21 @@ mod tests {
         assert_eq!(outbound.mark_sent(b), None, "its connection is gone");
         assert_eq!(resent(&mut outbound), "a+b");
         assert_eq!(outbound.mark_sent(b), None, "it was sent");
+    }
+
+    // [MQTT-3.1.2-25]
+    #[test]
+    fn what_is_given_up_while_re_sending_makes_room_for_the_next() {
+        let mut outbound = Outbound::new();
+        for message in ['a', 'b'] {
+            assert!(outbound.begin(AtLeastOnce, message).is_ok());
+        }
+        outbound.handle_disconnected();
+        outbound.set_receive_maximum(1);
+        assert_eq!(resent(&mut outbound), "a");
+        assert_eq!(outbound.forget(PacketId::FIRST), Some('a'));
+        assert_eq!(outbound.forget(PacketId::FIRST), None);
+        assert_eq!(resent(&mut outbound), "b");
     }
 
     // [MQTT-4.8.2-5]

@@ -10,12 +10,12 @@ use QoS::{AtLeastOnce, AtMostOnce};
 
 /// Everything in one list, oldest first; every question walks it.
 struct Naive {
-    entries: Vec<Sent>,
+    entries: Vec<Begun>,
     receive_maximum: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Sent {
+struct Begun {
     id: PacketId,
     qos: QoS,
     message: u32,
@@ -36,7 +36,7 @@ impl Naive {
     fn begin(&mut self, qos: QoS, message: u32, sent: bool, id: PacketId) {
         assert!(self.room() && !self.resending() && qos != AtMostOnce);
         assert!(self.entries.iter().all(|e| e.id != id), "{id} is in use");
-        let entry = Sent {
+        let entry = Begun {
             id,
             qos,
             message,
@@ -64,12 +64,12 @@ impl Naive {
         let at = self.find(id)?;
         let entry = &mut self.entries[at];
         match *entry {
-            Sent {
+            Begun {
                 qos: AtLeastOnce, ..
             } => Err(AckError::WrongQoS),
-            Sent { pubrec: true, .. } => Ok(PubRec::SendPubRel(None)),
+            Begun { pubrec: true, .. } => Ok(PubRec::SendPubRel(None)),
             _ if error => Ok(PubRec::Ended(self.entries.remove(at).message)),
-            Sent { message, .. } => {
+            Begun { message, .. } => {
                 (entry.pubrec, entry.here) = (true, true);
                 Ok(PubRec::SendPubRel(Some(message)))
             }
@@ -79,15 +79,20 @@ impl Naive {
     fn pubcomp(&mut self, id: PacketId) -> Result<(), AckError> {
         let at = self.find(id)?;
         match self.entries[at] {
-            Sent {
+            Begun {
                 qos: AtLeastOnce, ..
             } => Err(AckError::WrongQoS),
-            Sent { pubrec: false, .. } => Err(AckError::TooEarly),
+            Begun { pubrec: false, .. } => Err(AckError::TooEarly),
             _ => {
                 self.entries.remove(at);
                 Ok(())
             }
         }
+    }
+
+    fn forget(&mut self, id: PacketId) -> Option<u32> {
+        let at = self.entries.iter().position(|e| e.id == id && !e.pubrec)?;
+        Some(self.entries.remove(at).message)
     }
 
     fn mark_sent(&mut self, id: PacketId) -> Option<u32> {
@@ -99,7 +104,7 @@ impl Naive {
         Some(entry.message)
     }
 
-    fn resend(&mut self) -> Option<Sent> {
+    fn resend(&mut self) -> Option<Begun> {
         let room = self.room();
         let entry = self.entries.iter_mut().find(|e| !e.here).filter(|_| room)?;
         let resent = *entry;
@@ -112,11 +117,11 @@ impl Naive {
     }
 
     fn stored(&self) -> Vec<Entry<u32>> {
-        let entry = |e: &Sent| match *e {
-            Sent {
+        let entry = |e: &Begun| match *e {
+            Begun {
                 id, pubrec: true, ..
             } => Entry::PubRel { id },
-            Sent {
+            Begun {
                 id, qos, message, ..
             } => Entry::Publish { id, qos, message },
         };
@@ -136,6 +141,7 @@ enum Step {
     /// An acknowledgement of an id that may or may not be in use.
     Stray(u16),
     MarkSent(Index),
+    Forget(Index),
     Resend,
     Reconnect {
         receive_maximum: u16,
@@ -152,6 +158,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => which().prop_map(Step::PubComp),
         1 => (1..=40_u16).prop_map(Step::Stray),
         3 => which().prop_map(Step::MarkSent),
+        1 => which().prop_map(Step::Forget),
         8 => Just(Step::Resend),
         1 => (1..=6_u16).prop_map(|receive_maximum| Step::Reconnect { receive_maximum }),
         1 => Just(Step::Restart),
@@ -183,9 +190,10 @@ fn check_step(real: &mut Outbound<u32>, naive: &mut Naive, number: u32, step: St
         Step::Begin { qos, sent } => {
             let qos = QoS::try_from(qos).unwrap();
             let open = naive.room() && !naive.resending() && qos != AtMostOnce;
-            let begun = match sent {
-                true => real.begin(qos, number),
-                false => real.begin_unsent(qos, number),
+            let begun = if sent {
+                real.begin(qos, number)
+            } else {
+                real.begin_unsent(qos, number)
             };
             match begun {
                 Ok(id) => naive.begin(qos, number, sent, id),
@@ -212,6 +220,10 @@ fn check_step(real: &mut Outbound<u32>, naive: &mut Naive, number: u32, step: St
         Step::MarkSent(at) => {
             let id = pick(at, naive);
             assert_eq!(real.mark_sent(id).copied(), naive.mark_sent(id));
+        }
+        Step::Forget(at) => {
+            let id = pick(at, naive);
+            assert_eq!(real.forget(id), naive.forget(id));
         }
         Step::Resend => match (real.poll_resend(), naive.resend()) {
             (None, None) => {}
