@@ -137,11 +137,8 @@ fn section<P: Debug + Copy, E: ToString + Copy>(
     decide: impl Fn(P, E) -> Result<String, (ReasonCode, String)>,
 ) {
     let mut row = |label: &str, cells: Vec<String>| {
-        let mut line = format!("{label:26}");
-        for cell in cells {
-            line += &format!(" {cell:20}");
-        }
-        text.push_str(line.trim_end());
+        let cells: Vec<String> = cells.iter().map(|cell| format!(" {cell:20}")).collect();
+        text.push_str(format!("{label:26}{}", cells.concat()).trim_end());
         text.push('\n');
     };
     row(title, phases.iter().map(|phase| name(*phase)).collect());
