@@ -421,6 +421,24 @@ impl Client {
         }
     }
 
+    /// Reads so many messages and SUBACKs in whatever order they come; gives the messages, whose
+    /// exchanges are completed.
+    #[track_caller]
+    pub fn messages_and_subacks(&mut self, messages: usize, mut subacks: usize) -> Vec<Publish> {
+        let mut got = Vec::new();
+        while got.len() < messages || subacks > 0 {
+            match self.receive() {
+                Packet::Publish(message) => {
+                    self.complete(&message);
+                    got.push(message);
+                }
+                Packet::SubAck(_) => subacks = subacks.checked_sub(1).expect("a SUBACK too many"),
+                other => panic!("expected PUBLISH or SUBACK, got {other:?}"),
+            }
+        }
+        got
+    }
+
     /// Nothing has been sent to this client by what `publisher` did so far.
     #[track_caller]
     pub fn expect_nothing_from(&mut self, publisher: &mut Self) {

@@ -1,0 +1,856 @@
+//! Subscriptions and retained messages: who gets what, in how many copies, and what is kept.
+
+use std::collections::HashSet;
+
+use unbroken_acceptance::raw::{
+    AckKind, Connect, Packet, Publish, Subscribe, Unsubscribe, Version, ack_with_reason, frame, id,
+    reason,
+};
+use unbroken_acceptance::{Broker, Client, case, collect};
+
+/// What a fresh subscriber of `filter` receives of messages published to each topic, in order.
+#[track_caller]
+fn matched(broker: &Broker, version: Version, filter: &str, topics: &[&str]) -> Vec<String> {
+    let mut subscriber = broker.connect_as(version, "subscriber");
+    subscriber.subscribe_to(filter, 0);
+    let mut publisher = broker.connect_as(version, "publisher");
+    for topic in topics {
+        publisher.publish(Publish::new(topic, "x"));
+    }
+    let messages = subscriber.messages_from(&mut publisher);
+    messages.into_iter().map(|message| message.topic).collect()
+}
+
+/// [MQTT-3.8.4-1, MQTT-3.8.4-2, MQTT-3.8.4-6, MQTT-3.9.3-1, MQTT-2.2.1-6, MQTT311-3.8.4-1,
+/// MQTT311-3.8.4-2, MQTT311-3.8.4-5, MQTT311-2.3.1-7]
+#[test]
+fn suback_has_the_identifier_and_one_code_for_each_filter_in_order() {
+    let broker = Broker::start();
+    for version in Version::ALL {
+        let mut client = broker.connect_as(version, "c");
+        let subscribe = Subscribe::to("a", 2).and("b", 0).and("c/#", 1).and("a", 1);
+        client.send(subscribe.encode(version, 0xabcd));
+        let suback = client.expect_suback();
+        assert_eq!(
+            (suback.packet_id, suback.codes.as_slice()),
+            (0xabcd, [2, 0, 1, 1].as_slice())
+        );
+    }
+}
+
+/// [MQTT-3.9.3-1, MQTT-3.9.3-2, MQTT-3.8.4-7, MQTT-4.8.2-1, MQTT-4.8.2-2]
+#[test]
+fn a_refused_filter_does_not_take_the_others_with_it() {
+    let broker = Broker::start();
+    let mut client = broker.connect("c");
+    let codes = client.subscribe(&Subscribe::to("a", 1).and("$share/g", 1).and("b", 2));
+    assert_eq!(codes, [1, reason::TOPIC_FILTER_INVALID, 2]);
+    let mut publisher = broker.connect("publisher");
+    publisher.publish(Publish::new("a", "x"));
+    publisher.publish(Publish::new("b", "x"));
+    client.expect_message("a", "x");
+    client.expect_message("b", "x");
+}
+
+/// [MQTT-3.10.4-4, MQTT-3.10.4-5, MQTT-3.11.3-1, MQTT-3.11.3-2, MQTT-3.10.4-6, MQTT-2.2.1-6]
+#[test]
+fn unsuback_has_the_identifier_and_one_code_for_each_filter_in_order() {
+    let broker = Broker::start();
+    let mut client = broker.connect("c");
+    client.subscribe(&Subscribe::to("a", 0).and("b/#", 0));
+    let unsubscribe = Unsubscribe::from(&["nothing", "a", "b/#", "a"]);
+    client.send(unsubscribe.encode(Version::V5, 0xabcd));
+    match client.receive() {
+        Packet::UnsubAck(unsuback) => {
+            assert_eq!(unsuback.packet_id, 0xabcd);
+            assert_eq!(unsuback.codes, [0x11, 0, 0, 0x11]);
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// [MQTT311-3.10.4-1, MQTT311-3.10.4-2, MQTT311-3.10.4-3, MQTT311-2.3.1-7]
+#[test]
+fn unsuback_of_3_x_has_no_payload() {
+    let broker = Broker::start();
+    for version in [Version::V3_1, Version::V3_1_1] {
+        let mut client = broker.connect_as(version, "c");
+        client.subscribe_to("a", 0);
+        assert!(client.unsubscribe(&["nothing", "a"]).codes.is_empty());
+        assert!(client.unsubscribe(&["a"]).codes.is_empty());
+    }
+}
+
+/// [MQTT-3.10.4-1, MQTT-3.10.4-2, MQTT311-3.10.4-4, MQTT311-3.10.4-5]
+#[test]
+fn unsubscribing_ends_exactly_the_filter_named() {
+    let broker = Broker::start();
+    for version in Version::ALL {
+        let mut client = broker.connect_as(version, "c");
+        for filter in ["a/+", "a/b", "a/#"] {
+            client.subscribe_to(filter, 0);
+        }
+        client.unsubscribe(&["a/#", "A/b", "a"]);
+        client.unsubscribe(&["a/+"]);
+        let mut publisher = broker.connect_as(version, "publisher");
+        publisher.publish(Publish::new("a/b", "x"));
+        publisher.publish(Publish::new("a/c", "x"));
+        let messages = client.messages_from(&mut publisher);
+        assert_eq!(messages.len(), 1);
+        assert_eq!(messages[0].topic, "a/b");
+    }
+}
+
+/// [MQTT-3.10.4-3, MQTT311-3.10.4-5]
+#[test]
+fn deliveries_begun_are_completed_after_unsubscribing() {
+    let broker = Broker::start();
+    let mut subscriber = broker.connect("subscriber");
+    subscriber.subscribe_to("a", 2);
+    let mut publisher = broker.connect("publisher");
+    publisher.publish(Publish::new("a", "x").qos(2));
+    let message = subscriber.expect_message("a", "x");
+    subscriber.unsubscribe(&["a"]);
+    subscriber.send_ack(AckKind::PubRec, message.packet_id);
+    subscriber.expect_ack(AckKind::PubRel, message.packet_id);
+    subscriber.send_ack(AckKind::PubComp, message.packet_id);
+    subscriber.expect_pong();
+}
+
+/// [MQTT-4.7.1-1, MQTT-4.7.1-2, MQTT-3.3.2-3, MQTT-3.8.4-6]
+#[test]
+fn wildcards_match_whole_levels() {
+    let broker = Broker::start();
+    let rows: [(&str, &[&str], &[&str]); 14] = [
+        ("a", &["a"], &["A", "a/", "/a", "b", "a/b"]),
+        ("a/b", &["a/b"], &["a", "a/b/c", "a//b"]),
+        ("#", &["a", "a/b", "/", "/a"], &[]),
+        ("a/#", &["a", "a/b", "a/b/c", "a/"], &["ab", "b/a", "/a"]),
+        ("+", &["a", "b"], &["a/b", "/a", "/"]),
+        ("+/+", &["a/b", "/a", "/", "a/"], &["a", "a/b/c", "//"]),
+        ("/+", &["/a", "/"], &["a", "a/b"]),
+        ("+/", &["a/", "/"], &["a", "/a"]),
+        ("a/+", &["a/b", "a/"], &["a", "a/b/c"]),
+        ("a/+/c", &["a/b/c", "a//c"], &["a/c", "a/b/b/c"]),
+        ("a/+/#", &["a/b", "a/b/c", "a/"], &["a"]),
+        ("+/b/#", &["a/b", "/b", "x/b/c"], &["b", "a/a/b"]),
+        ("a//b", &["a//b"], &["a/b", "a///b"]),
+        ("//#", &["//", "///", "//a"], &["a", "/a/b"]),
+    ];
+    for (filter, matching, others) in rows {
+        case(filter);
+        let topics = [matching, others].concat();
+        assert_eq!(matched(&broker, Version::V5, filter, &topics), matching);
+    }
+}
+
+/// [MQTT-4.7.3-4, MQTT-4.7.3-1]
+#[test]
+fn topics_are_compared_without_any_normalization() {
+    let broker = Broker::start();
+    // One letter with an accent, and the same as letter plus combining accent; case; spaces.
+    let topics = [
+        "caf\u{e9}",
+        "cafe\u{301}",
+        "Café",
+        "caf\u{e9} ",
+        " caf\u{e9}",
+        "🪟",
+        "a b",
+    ];
+    for filter in topics {
+        assert_eq!(matched(&broker, Version::V5, filter, &topics), [filter]);
+    }
+}
+
+/// [MQTT-4.7.1-1, MQTT-4.7.1-2, MQTT-4.7.3-1]
+#[test]
+fn misplaced_wildcards_in_a_filter_are_refused() {
+    let broker = Broker::start();
+    for filter in [
+        "sport+", "+sport", "a/b+", "a+/b", "tennis#", "#/a", "a/#/b", "##", "++", "a/##",
+    ] {
+        case(filter);
+        let mut client = broker.connect("c");
+        assert_eq!(
+            client.subscribe(&Subscribe::to(filter, 0)),
+            [reason::TOPIC_FILTER_INVALID]
+        );
+        client.expect_pong();
+    }
+}
+
+/// [MQTT311-4.7.1-1, MQTT311-4.7.1-2, MQTT311-4.7.1-3]
+#[test]
+fn misplaced_wildcards_in_a_filter_are_not_accepted_in_3_1_1() {
+    let broker = Broker::start();
+    for filter in ["sport+", "tennis#", "a/#/b"] {
+        case(filter);
+        let mut client = broker.connect_as(Version::V3_1_1, "c");
+        client.send(Subscribe::to(filter, 0).encode(Version::V3_1_1, 1));
+        // A failure code or the end of the connection: the standard leaves both open.
+        match client.receive_or_close() {
+            None => {}
+            Some(Packet::SubAck(suback)) => assert_eq!(suback.codes, [0x80]),
+            Some(other) => panic!("{other:?}"),
+        }
+    }
+}
+
+/// [MQTT-4.7.3-1, MQTT311-4.7.0-1]
+#[test]
+fn an_empty_filter_is_refused() {
+    let broker = Broker::start();
+    for version in Version::ALL {
+        let mut client = broker.connect_as(version, "c");
+        client.send(Subscribe::to("", 0).encode(version, 1));
+        match client.receive_or_close() {
+            None => {}
+            Some(Packet::SubAck(suback)) => assert!(suback.codes[0] >= 0x80, "{suback:?}"),
+            Some(Packet::Disconnect(told)) => assert!(told.code >= 0x80, "{told:?}"),
+            Some(other) => panic!("{other:?}"),
+        }
+    }
+}
+
+/// [MQTT-4.7.3-3]
+#[test]
+fn a_topic_of_the_greatest_length_the_broker_allows_is_delivered() {
+    let broker = Broker::start();
+    let mut client = broker.connect("c");
+    let topic = "t".repeat(1_000);
+    client.subscribe_to(&topic, 0);
+    client.publish(Publish::new(&topic, "x"));
+    client.expect_message(&topic, "x");
+}
+
+/// [MQTT-4.7.2-1, MQTT311-4.7.2-1]
+#[test]
+fn leading_wildcards_do_not_match_topics_that_start_with_a_dollar() {
+    let broker = Broker::start();
+    for version in Version::ALL {
+        let topics = ["$other/a", "a/$other"];
+        assert_eq!(matched(&broker, version, "#", &topics), ["a/$other"]);
+        assert_eq!(matched(&broker, version, "+/a", &topics), [""; 0]);
+        assert_eq!(matched(&broker, version, "$other/#", &topics), ["$other/a"]);
+        assert_eq!(matched(&broker, version, "$other/+", &topics), ["$other/a"]);
+    }
+}
+
+/// [MQTT-3.3.4-2, MQTT311-3.3.5-1]
+#[test]
+fn overlapping_subscriptions_give_one_copy_of_the_highest_quality() {
+    let broker = Broker::start();
+    for version in Version::ALL {
+        let mut subscriber = broker.connect_as(version, "subscriber");
+        subscriber.subscribe(&Subscribe::to("a/#", 0).and("a/b", 2).and("+/b", 1));
+        let mut publisher = broker.connect_as(version, "publisher");
+        publisher.publish(Publish::new("a/b", "x").qos(2));
+        let messages = subscriber.messages_from(&mut publisher);
+        assert_eq!(messages.len(), 1, "{messages:?}");
+        assert_eq!(messages[0].qos, 2);
+    }
+}
+
+/// [MQTT-3.3.4-3, MQTT-3.3.4-4, MQTT-3.3.4-5]
+#[test]
+fn overlapping_subscriptions_carry_all_their_identifiers() {
+    let broker = Broker::start();
+    let mut subscriber = broker.connect("subscriber");
+    subscriber.subscribe(&Subscribe::to("a/#", 0).identified(1));
+    subscriber.subscribe(&Subscribe::to("a/b", 1).identified(268_435_455));
+    subscriber.subscribe(&Subscribe::to("+/b", 0));
+    subscriber.subscribe(&Subscribe::to("other", 0).identified(3));
+    let mut publisher = broker.connect("publisher");
+    publisher.publish(Publish::new("a/b", "x").qos(1));
+    let messages = subscriber.messages_from(&mut publisher);
+    assert_eq!(messages.len(), 1);
+    let identifiers = messages[0].properties.numbers(id::SUBSCRIPTION_IDENTIFIER);
+    assert_eq!(identifiers, [1, 268_435_455]);
+}
+
+/// [MQTT-3.3.4-3]
+#[test]
+fn a_new_identifier_replaces_the_old_one() {
+    let broker = Broker::start();
+    let mut subscriber = broker.connect("subscriber");
+    let mut publisher = broker.connect("publisher");
+    for (subscribe, expected) in [
+        (Subscribe::to("a", 0).identified(1), vec![1]),
+        (Subscribe::to("a", 0).identified(2), vec![2]),
+        (Subscribe::to("a", 0), vec![]),
+    ] {
+        subscriber.subscribe(&subscribe);
+        publisher.publish(Publish::new("a", "x"));
+        let message = subscriber.expect_message("a", "x");
+        assert_eq!(
+            message.properties.numbers(id::SUBSCRIPTION_IDENTIFIER),
+            expected
+        );
+    }
+}
+
+/// [MQTT-3.3.4-3]
+#[test]
+fn identifiers_are_on_retained_and_on_queued_messages_too() {
+    let broker = Broker::start();
+    let mut publisher = broker.connect("publisher");
+    publisher.publish(Publish::new("a", "kept").qos(1).retained());
+    let connect = Connect::v5("subscriber").persistent();
+    let mut subscriber = broker.accept(&connect);
+    subscriber.subscribe(&Subscribe::to("a", 1).identified(7));
+    let message = subscriber.take_message("a", "kept");
+    assert_eq!(message.properties.numbers(id::SUBSCRIPTION_IDENTIFIER), [7]);
+    subscriber.disconnect();
+    publisher.publish(Publish::new("a", "queued").qos(1));
+    let mut subscriber = broker.accept(&connect);
+    let message = subscriber.take_message("a", "queued");
+    assert_eq!(message.properties.numbers(id::SUBSCRIPTION_IDENTIFIER), [7]);
+}
+
+/// [MQTT-3.8.4-3, MQTT-3.8.4-4, MQTT311-3.8.4-3]
+#[test]
+fn subscribing_again_replaces_the_subscription_and_sends_retained_messages_again() {
+    let broker = Broker::start();
+    for version in Version::ALL {
+        let mut publisher = broker.connect_as(version, "publisher");
+        publisher.publish(Publish::new("a", "kept").qos(1).retained());
+        let mut subscriber = broker.connect_as(version, "subscriber");
+        subscriber.subscribe_to("a", 1);
+        assert_eq!(subscriber.take_message("a", "kept").qos, 1);
+        subscriber.subscribe_to("a", 0);
+        assert_eq!(subscriber.take_message("a", "kept").qos, 0);
+        publisher.publish(Publish::new("a", "live").qos(1));
+        assert_eq!(subscriber.take_message("a", "live").qos, 0);
+        subscriber.expect_nothing_from(&mut publisher);
+    }
+}
+
+/// [MQTT-3.8.4-4]
+#[test]
+fn replacing_a_subscription_loses_no_message() {
+    let broker = Broker::start();
+    let mut subscriber = broker.connect("subscriber");
+    subscriber.subscribe_to("a", 1);
+    let mut publisher = broker.connect("publisher");
+    let mut packet_id = 1000;
+    for number in 0..100 {
+        publisher.publish(Publish::new("a", number.to_string()).qos(1));
+        packet_id += 1;
+        subscriber.send(Subscribe::to("a", 1).encode(Version::V5, packet_id));
+    }
+    let messages = subscriber.messages_and_subacks(100, 100);
+    let texts: Vec<String> = messages.iter().map(Publish::text).collect();
+    let expected: Vec<String> = (0..100).map(|number: i32| number.to_string()).collect();
+    assert_eq!(texts, expected);
+}
+
+/// [MQTT-3.8.4-5, MQTT311-3.8.4-4]
+#[test]
+fn one_subscribe_with_many_filters_is_like_many() {
+    let broker = Broker::start();
+    for version in Version::ALL {
+        let mut publisher = broker.connect_as(version, "publisher");
+        publisher.publish(Publish::new("a", "kept a").retained());
+        publisher.publish(Publish::new("b", "kept b").qos(1).retained());
+        let mut subscriber = broker.connect_as(version, "subscriber");
+        subscriber.subscribe(&Subscribe::to("a", 0).and("b", 1).and("c", 2));
+        let kept: HashSet<String> = (0..2).map(|_| subscriber.expect_publish().text()).collect();
+        assert_eq!(
+            kept,
+            HashSet::from(["kept a".to_owned(), "kept b".to_owned()])
+        );
+        publisher.publish(Publish::new("c", "x").qos(2));
+        subscriber.take_message("c", "x");
+    }
+}
+
+/// [MQTT-3.3.1-5, MQTT-3.3.1-9, MQTT311-3.3.1-5, MQTT311-3.3.1-6, MQTT311-3.3.1-8]
+#[test]
+fn the_latest_retained_message_is_sent_to_a_new_subscription_with_the_retain_flag() {
+    let broker = Broker::start();
+    for version in Version::ALL {
+        let mut publisher = broker.connect_as(version, "publisher");
+        publisher.publish(Publish::new("a/b", "old").qos(1).retained());
+        publisher.publish(Publish::new("a/b", "new").qos(1).retained());
+        for filter in ["a/b", "a/+", "a/#", "#", "+/b"] {
+            let mut subscriber = broker.connect_as(version, "subscriber");
+            subscriber.subscribe_to(filter, 1);
+            assert!(subscriber.take_message("a/b", "new").retain);
+            subscriber.expect_nothing_from(&mut publisher);
+        }
+    }
+}
+
+/// [MQTT-3.3.1-12, MQTT311-3.3.1-9]
+#[test]
+fn a_retained_message_goes_to_established_subscriptions_without_the_retain_flag() {
+    let broker = Broker::start();
+    for version in Version::ALL {
+        let mut subscriber = broker.connect_as(version, "subscriber");
+        subscriber.subscribe_to("a", 1);
+        let mut publisher = broker.connect_as(version, "publisher");
+        publisher.publish(Publish::new("a", "x").qos(1).retained());
+        assert!(!subscriber.take_message("a", "x").retain);
+        publisher.publish(Publish::new("a", "").qos(1).retained());
+        subscriber.take_message("a", "");
+    }
+}
+
+/// [MQTT-3.3.1-6, MQTT-3.3.1-7, MQTT311-3.3.1-10, MQTT311-3.3.1-11]
+#[test]
+fn an_empty_retained_message_clears_is_forwarded_and_is_not_stored() {
+    let broker = Broker::start();
+    for version in Version::ALL {
+        let mut publisher = broker.connect_as(version, "publisher");
+        publisher.publish(Publish::new("a", "kept").qos(1).retained());
+        let mut early = broker.connect_as(version, "early");
+        early.subscribe_to("a", 1);
+        early.take_message("a", "kept");
+        publisher.publish(Publish::new("a", "").qos(1).retained());
+        assert!(!early.take_message("a", "").retain);
+        let mut late = broker.connect_as(version, "late");
+        late.subscribe_to("a", 1);
+        late.expect_nothing_from(&mut publisher);
+    }
+}
+
+/// [MQTT-3.3.1-8, MQTT311-3.3.1-12]
+#[test]
+fn a_message_that_is_not_retained_leaves_the_retained_one_alone() {
+    let broker = Broker::start();
+    for version in Version::ALL {
+        let mut publisher = broker.connect_as(version, "publisher");
+        publisher.publish(Publish::new("a", "kept").qos(1).retained());
+        publisher.publish(Publish::new("a", "live").qos(1));
+        publisher.publish(Publish::new("a", "").qos(1));
+        publisher.publish(Publish::new("b", "live").qos(1));
+        let mut subscriber = broker.connect_as(version, "subscriber");
+        subscriber.subscribe(&Subscribe::to("a", 1).and("b", 1));
+        subscriber.take_message("a", "kept");
+        subscriber.expect_nothing_from(&mut publisher);
+    }
+}
+
+/// [MQTT311-3.1.2-7, MQTT311-3.3.1-7]
+#[test]
+fn retained_messages_outlive_the_session_that_published_them() {
+    let broker = Broker::start();
+    for version in Version::ALL {
+        let mut publisher = broker.connect_as(version, "publisher");
+        publisher.publish(Publish::new("a", "first").qos(1).retained());
+        publisher.publish(Publish::new("a", "kept").retained());
+        publisher.disconnect();
+        let mut subscriber = broker.connect_as(version, "subscriber");
+        subscriber.subscribe_to("a", 0);
+        subscriber.expect_message("a", "kept");
+    }
+}
+
+/// [MQTT-3.8.4-8, MQTT311-3.3.1-5]
+#[test]
+fn a_retained_message_keeps_its_quality_up_to_the_granted_one() {
+    let broker = Broker::start();
+    for published in 0..=2 {
+        let mut publisher = broker.connect("publisher");
+        publisher.publish(Publish::new("a", "x").qos(published).retained());
+        for granted in 0..=2 {
+            let mut subscriber = broker.connect("subscriber");
+            subscriber.subscribe_to("a", granted);
+            assert_eq!(
+                subscriber.take_message("a", "x").qos,
+                granted.min(published)
+            );
+        }
+    }
+}
+
+/// [MQTT-3.3.1-9, MQTT-3.3.1-10, MQTT-3.3.1-11]
+#[test]
+fn retain_handling_decides_what_a_subscription_starts_with() {
+    let broker = Broker::start();
+    let mut publisher = broker.connect("publisher");
+    publisher.publish(Publish::new("a", "kept").qos(1).retained());
+    let mut subscriber = broker.connect("subscriber");
+    let mut starts_with = |options| {
+        subscriber.subscribe_to("a", 1 | options);
+        subscriber.messages_from(&mut publisher).len()
+    };
+    assert_eq!(starts_with(Subscribe::NO_RETAINED), 0, "2, new");
+    assert_eq!(starts_with(Subscribe::RETAINED_IF_NEW), 0, "1, existed");
+    assert_eq!(starts_with(0), 1, "0, existed");
+    assert_eq!(starts_with(0), 1, "0, existed still");
+    assert_eq!(starts_with(Subscribe::NO_RETAINED), 0, "2, existed");
+    let mut other = broker.connect("other");
+    other.subscribe_to("a", 1 | Subscribe::RETAINED_IF_NEW);
+    assert_eq!(other.messages_from(&mut publisher).len(), 1, "1, new");
+    other.unsubscribe(&["a"]);
+    other.subscribe_to("a", 1 | Subscribe::RETAINED_IF_NEW);
+    assert_eq!(other.messages_from(&mut publisher).len(), 1, "1, new again");
+}
+
+/// [MQTT-3.3.1-12, MQTT-3.3.1-13]
+#[test]
+fn retain_as_published_keeps_the_flag() {
+    let broker = Broker::start();
+    let mut keeping = broker.connect("keeping");
+    keeping.subscribe_to("a", 1 | Subscribe::RETAIN_AS_PUBLISHED);
+    let mut plain = broker.connect("plain");
+    plain.subscribe_to("a", 1);
+    let mut publisher = broker.connect("publisher");
+    publisher.publish(Publish::new("a", "1").qos(1).retained());
+    publisher.publish(Publish::new("a", "2").qos(1));
+    assert!(keeping.take_message("a", "1").retain);
+    assert!(!keeping.take_message("a", "2").retain);
+    assert!(!plain.take_message("a", "1").retain);
+    assert!(!plain.take_message("a", "2").retain);
+    let mut late = broker.connect("late");
+    late.subscribe_to("a", 1);
+    assert!(
+        late.take_message("a", "1").retain,
+        "sent because of a subscription"
+    );
+}
+
+/// The flag of the offline queue follows the same option.
+/// [MQTT-3.3.1-13]
+#[test]
+fn retain_as_published_holds_for_queued_messages() {
+    let broker = Broker::start();
+    let connect = Connect::v5("subscriber").persistent();
+    let mut subscriber = broker.accept(&connect);
+    subscriber.subscribe_to("a", 1 | Subscribe::RETAIN_AS_PUBLISHED);
+    subscriber.disconnect();
+    let mut publisher = broker.connect("publisher");
+    publisher.publish(Publish::new("a", "1").qos(1).retained());
+    publisher.publish(Publish::new("a", "2").qos(1));
+    let mut subscriber = broker.accept(&connect);
+    assert!(subscriber.take_message("a", "1").retain);
+    assert!(!subscriber.take_message("a", "2").retain);
+}
+
+/// [MQTT-3.8.3-3]
+#[test]
+fn no_local_keeps_a_clients_own_messages_from_it() {
+    let broker = Broker::start();
+    let mut client = broker.connect("c");
+    client.subscribe_to("a", 1 | Subscribe::NO_LOCAL);
+    let mut other = broker.connect("other");
+    client.publish(Publish::new("a", "mine").qos(1));
+    other.publish(Publish::new("a", "theirs").qos(1));
+    client.take_message("a", "theirs");
+    client.subscribe_to("a", 1);
+    client.publish(Publish::new("a", "mine now").qos(1));
+    client.take_message("a", "mine now");
+}
+
+/// [MQTT-3.8.3-3]
+#[test]
+fn no_local_survives_a_reconnect() {
+    let broker = Broker::start();
+    let connect = Connect::v5("c").persistent();
+    let mut client = broker.accept(&connect);
+    client.subscribe_to("a", 1 | Subscribe::NO_LOCAL);
+    client.vanish();
+    let mut client = broker.accept(&connect);
+    assert!(client.session_present());
+    client.publish(Publish::new("a", "mine").qos(1));
+    broker
+        .connect("other")
+        .publish(Publish::new("a", "theirs").qos(1));
+    client.take_message("a", "theirs");
+}
+
+/// [MQTT-3.8.3-4]
+#[test]
+fn no_local_on_a_shared_subscription_is_a_protocol_error() {
+    let broker = Broker::start();
+    let mut client = broker.connect("c");
+    client.send(Subscribe::to("$share/g/a", Subscribe::NO_LOCAL).encode(Version::V5, 1));
+    client.expect_disconnect(reason::PROTOCOL_ERROR);
+}
+
+/// [MQTT-4.8.2-1, MQTT-4.8.2-2]
+#[test]
+fn shared_filters_without_a_proper_name_or_filter_are_refused() {
+    let broker = Broker::start();
+    for filter in [
+        "$share",
+        "$share/",
+        "$share/g",
+        "$share/g/",
+        "$share//a",
+        "$share/+/a",
+        "$share/g#/a",
+    ] {
+        case(filter);
+        let mut client = broker.connect("c");
+        assert_eq!(
+            client.subscribe(&Subscribe::to(filter, 0)),
+            [reason::TOPIC_FILTER_INVALID]
+        );
+        client.expect_pong();
+    }
+}
+
+/// A group: its members, all subscribed to `$share/<name>/<filter>`.
+#[track_caller]
+fn group(broker: &Broker, name: &str, filter: &str, qos: u8, size: usize) -> Vec<Client> {
+    (0..size)
+        .map(|number| {
+            let mut member = broker.connect(&format!("{name} {number}"));
+            member.subscribe_to(&format!("$share/{name}/{filter}"), qos);
+            member
+        })
+        .collect()
+}
+
+#[track_caller]
+fn collect_all(members: &mut [Client], count: usize) -> Vec<Vec<Publish>> {
+    collect(&mut members.iter_mut().collect::<Vec<_>>(), count)
+}
+
+/// [MQTT-4.8.2-3]
+#[test]
+fn each_message_reaches_exactly_one_member_of_each_group() {
+    let broker = Broker::start();
+    let mut first = group(&broker, "first", "a/#", 1, 3);
+    let mut second = group(&broker, "second", "a/#", 0, 2);
+    let mut alone = broker.connect("alone");
+    alone.subscribe_to("a/b", 1);
+    let mut publisher = broker.connect("publisher");
+    for number in 0..60 {
+        publisher.publish(Publish::new("a/b", number.to_string()).qos(1));
+    }
+    for members in [&mut first, &mut second] {
+        let shares = collect_all(members, 60);
+        let texts: HashSet<String> = shares.iter().flatten().map(Publish::text).collect();
+        assert_eq!(texts.len(), 60, "each message once");
+        let fewest = shares.iter().map(Vec::len).min().unwrap();
+        assert!(
+            fewest >= 5,
+            "shares are fair: {:?}",
+            shares.iter().map(Vec::len).collect::<Vec<_>>()
+        );
+    }
+    assert_eq!(alone.messages_from(&mut publisher).len(), 60);
+}
+
+/// [MQTT-4.8.2-3]
+#[test]
+fn members_of_a_group_get_the_quality_they_were_granted() {
+    let broker = Broker::start();
+    let mut members = group(&broker, "g", "a", 0, 1);
+    let mut publisher = broker.connect("publisher");
+    publisher.publish(Publish::new("a", "x").qos(2));
+    assert_eq!(members[0].take_message("a", "x").qos, 0);
+}
+
+#[test]
+fn shared_subscriptions_get_no_retained_messages_when_they_start() {
+    let broker = Broker::start();
+    let mut publisher = broker.connect("publisher");
+    publisher.publish(Publish::new("a", "kept").qos(1).retained());
+    let mut members = group(&broker, "g", "a", 1, 1);
+    members[0].expect_nothing_from(&mut publisher);
+    publisher.publish(Publish::new("a", "live").qos(1));
+    members[0].take_message("a", "live");
+}
+
+#[test]
+fn shared_subscriptions_exist_in_3_1_1_too() {
+    let broker = Broker::start();
+    let mut members: Vec<Client> = (0..2)
+        .map(|number| {
+            let mut member = broker.connect_as(Version::V3_1_1, &format!("member{number}"));
+            member.subscribe_to("$share/g/a", 1);
+            member
+        })
+        .collect();
+    let mut publisher = broker.connect_as(Version::V3_1_1, "publisher");
+    for number in 0..20 {
+        publisher.publish(Publish::new("a", number.to_string()).qos(1));
+    }
+    let shares = collect_all(&mut members, 20);
+    assert!(shares.iter().all(|share| !share.is_empty()));
+}
+
+/// A subscription of one's own beside the shared one gives a copy of its own.
+#[test]
+fn a_shared_and_a_plain_subscription_of_one_client_both_deliver() {
+    let broker = Broker::start();
+    let mut client = broker.connect("c");
+    client.subscribe(&Subscribe::to("$share/g/a", 1).identified(1));
+    client.subscribe(&Subscribe::to("a", 1).identified(2));
+    let mut publisher = broker.connect("publisher");
+    publisher.publish(Publish::new("a", "x").qos(1));
+    let messages = collect(&mut [&mut client], 2).remove(0);
+    let identifiers: HashSet<Vec<u32>> = messages
+        .iter()
+        .map(|message| message.properties.numbers(id::SUBSCRIPTION_IDENTIFIER))
+        .collect();
+    assert_eq!(identifiers, HashSet::from([vec![1], vec![2]]));
+}
+
+/// [MQTT-3.10.4-2]
+#[test]
+fn a_member_that_leaves_gets_nothing_more_and_the_others_get_all() {
+    let broker = Broker::start();
+    let mut members = group(&broker, "g", "a", 1, 2);
+    let mut publisher = broker.connect("publisher");
+    assert_eq!(members[0].unsubscribe(&["$share/g/a"]).codes, [0]);
+    for number in 0..10 {
+        publisher.publish(Publish::new("a", number.to_string()).qos(1));
+    }
+    assert_eq!(collect_all(&mut members, 10)[1].len(), 10);
+}
+
+/// While a member is connected, messages go to it rather than into the queue of one that is away.
+#[test]
+fn members_that_are_away_are_passed_over_while_another_is_there() {
+    let broker = Broker::start();
+    let connect = Connect::v5("away").persistent();
+    let mut away = broker.accept(&connect);
+    away.subscribe_to("$share/g/a", 1);
+    away.disconnect();
+    let mut members = group(&broker, "g", "a", 1, 1);
+    let mut publisher = broker.connect("publisher");
+    for number in 0..10 {
+        publisher.publish(Publish::new("a", number.to_string()).qos(1));
+    }
+    assert_eq!(collect_all(&mut members, 10)[0].len(), 10);
+}
+
+/// [MQTT-4.5.0-1]
+#[test]
+fn a_group_whose_members_are_all_away_keeps_messages_for_one_of_them() {
+    let broker = Broker::start();
+    let connects = ["one", "two"].map(|name| Connect::v5(name).persistent());
+    for connect in &connects {
+        let mut member = broker.accept(connect);
+        member.subscribe_to("$share/g/a", 1);
+        member.disconnect();
+    }
+    let mut publisher = broker.connect("publisher");
+    for number in 0..10 {
+        publisher.publish(Publish::new("a", number.to_string()).qos(1));
+    }
+    let mut members: Vec<Client> = connects
+        .iter()
+        .map(|connect| broker.accept(connect))
+        .collect();
+    let shares = collect_all(&mut members, 10);
+    let texts: HashSet<String> = shares.iter().flatten().map(Publish::text).collect();
+    assert_eq!(texts.len(), 10);
+}
+
+/// [MQTT-4.8.2-4]
+#[test]
+fn a_message_already_sent_to_a_member_is_completed_when_it_comes_back() {
+    let broker = Broker::start();
+    let connect = Connect::v5("one").persistent();
+    let mut one = broker.accept(&connect);
+    one.subscribe_to("$share/g/a", 2);
+    let mut publisher = broker.connect("publisher");
+    publisher.publish(Publish::new("a", "x").qos(2));
+    let sent = one.expect_message("a", "x");
+    one.send_ack(AckKind::PubRec, sent.packet_id);
+    one.expect_ack(AckKind::PubRel, sent.packet_id);
+    one.vanish();
+    let mut one = broker.accept(&connect);
+    one.expect_ack(AckKind::PubRel, sent.packet_id);
+    one.send_ack(AckKind::PubComp, sent.packet_id);
+    one.expect_pong();
+}
+
+/// What a member had been sent and not acknowledged goes to another when its session ends; QoS 2
+/// does not, because nobody knows whether it arrived.
+/// [MQTT-4.8.2-5]
+#[test]
+fn messages_a_member_leaves_unacknowledged_go_elsewhere_unless_of_quality_2() {
+    let broker = Broker::start();
+    let mut leaving = broker.connect("leaving");
+    leaving.subscribe_to("$share/g/a", 2);
+    let mut publisher = broker.connect("publisher");
+    publisher.publish(Publish::new("a", "quality 2").qos(2));
+    publisher.publish(Publish::new("a", "quality 1").qos(1));
+    leaving.expect_message("a", "quality 2");
+    leaving.expect_message("a", "quality 1");
+    let mut staying = group(&broker, "g", "a", 2, 1).remove(0);
+    leaving.disconnect();
+    staying.take_message("a", "quality 1");
+    publisher.publish(Publish::new("a", "next").qos(2));
+    staying.take_message("a", "next");
+}
+
+/// [MQTT-4.8.2-6]
+#[test]
+fn a_message_a_member_refuses_goes_to_nobody_else() {
+    let broker = Broker::start();
+    let mut members = group(&broker, "g", "a", 1, 2);
+    let mut publisher = broker.connect("publisher");
+    // Each member gets one; both refuse.
+    publisher.publish(Publish::new("a", "1").qos(1));
+    publisher.publish(Publish::new("a", "2").qos(1));
+    for member in &mut members {
+        let message = member.expect_publish();
+        member.send(ack_with_reason(
+            AckKind::PubAck,
+            message.packet_id,
+            reason::QUOTA_EXCEEDED,
+        ));
+        member.ping();
+    }
+    publisher.publish(Publish::new("a", "3").qos(1));
+    publisher.publish(Publish::new("a", "4").qos(1));
+    let texts: HashSet<String> = collect_all(&mut members, 2)
+        .iter()
+        .flatten()
+        .map(Publish::text)
+        .collect();
+    assert_eq!(texts, HashSet::from(["3".to_owned(), "4".to_owned()]));
+}
+
+/// [MQTT-3.1.2-25]
+#[test]
+fn a_message_too_large_for_one_member_does_not_stop_the_group() {
+    let broker = Broker::start();
+    let mut small = broker.accept(&Connect::v5("small").property(id::MAXIMUM_PACKET_SIZE, 60));
+    small.subscribe_to("$share/g/a", 1);
+    let mut publisher = broker.connect("publisher");
+    publisher.publish(Publish::new("a", "x".repeat(100)).qos(1));
+    publisher.publish(Publish::new("a", "fits").qos(1));
+    small.take_message("a", "fits");
+}
+
+/// [MQTT-3.8.3-1]
+#[test]
+fn a_subscription_to_many_filters_at_once_is_answered_completely() {
+    let broker = Broker::start();
+    let mut client = broker.connect("c");
+    let mut subscribe = Subscribe::default();
+    for number in 0..500 {
+        subscribe = subscribe.and(&format!("filter/{number}"), 1);
+    }
+    let codes = client.subscribe(&subscribe);
+    assert_eq!(codes, [1; 500]);
+}
+
+/// A client that sends half a SUBSCRIBE and goes leaves the broker standing.
+#[test]
+fn a_truncated_subscribe_harms_nobody() {
+    let broker = Broker::start();
+    let mut other = broker.connect("other");
+    let whole = Subscribe::to("some/filter", 1).encode(Version::V5, 1);
+    for length in 1..whole.len() {
+        let mut client = broker.connect("c");
+        client.send(&whole[..length]);
+        client.finish_sending();
+        client.expect_closed();
+        // The same bytes as a complete packet whose content is short.
+        let mut client = broker.connect("c");
+        client.send(frame(0x82, &[&whole[2..length.max(2)]]));
+        client.expect_any_disconnect();
+    }
+    other.expect_pong();
+}
