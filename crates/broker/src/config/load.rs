@@ -245,12 +245,19 @@ fn admit(index: usize, listener: &mut Listener, reader: &mut Reader) {
     } else {
         "`allow_anonymous = true`"
     };
-    let help = format!(
-        "in its `[[listeners]]` table add `password_file = \"FILE\"` (make one with `unbroken passwd FILE USER`)\n        \
-         or {anonymous} to let everybody in; without a file: UNBROKEN__LISTENERS__{index}__PASSWORD_FILE=FILE\n        \
-         or UNBROKEN__LISTENERS__{index}__ALLOW_ANONYMOUS=true"
-    );
     let origin = reader.near(index, &["allow_anonymous", "bind", "port"]);
+    let help = if matches!(origin, Some(Origin::Flag { .. })) && !loopback {
+        "add --password-file FILE (make one with `unbroken passwd FILE USER`), or \
+         --allow-anonymous to let everybody in"
+            .to_owned()
+    } else {
+        format!(
+            "in its `[[listeners]]` table add `password_file = \"FILE\"` (make one with \
+             `unbroken passwd FILE USER`)\n        or {anonymous} to let everybody in; without a \
+             config file: UNBROKEN__LISTENERS__{index}__PASSWORD_FILE=FILE\n        \
+             or UNBROKEN__LISTENERS__{index}__ALLOW_ANONYMOUS=true"
+        )
+    };
     reader
         .problems
         .push(Problem::new(origin, message).help(help));

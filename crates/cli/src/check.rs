@@ -1,0 +1,162 @@
+//! `unbroken check`: whether a configuration is right, and where each of its values comes from.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use serde_json::json;
+use unbroken_broker::config::{self, Effective, Origin, Problem, Sources};
+use unbroken_broker::passwords::Passwords;
+
+use crate::exit::Failure;
+
+/// Check a configuration and show every value with its origin
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  unbroken check -c broker.toml           is it right? what is in force, and who says so?
+  unbroken check                          the defaults, and what the environment makes of them
+  unbroken check -c broker.toml --json    for machines
+  unbroken check --example > broker.toml  a config file to start from, with every key explained
+
+Exit codes: 0 it can be used; 1 it cannot, and standard error says why; 2 wrong usage.")]
+pub(crate) struct Args {
+    /// Config file (TOML)
+    #[arg(short, long, value_name = "FILE", env = "UNBROKEN_CONFIG")]
+    config: Option<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    /// Print an example config file instead
+    #[arg(long, conflicts_with_all = ["config", "json"])]
+    example: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let mut out = io::stdout().lock();
+    let written = if args.example {
+        out.write_all(config::example().as_bytes())
+            .map(|()| ExitCode::SUCCESS)
+    } else {
+        let sources = Sources {
+            file: args.config.clone(),
+            ..Sources::from_environment()
+        };
+        let (effective, problems) = examine(&sources);
+        let code = if problems.is_empty() {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::from(1)
+        };
+        match (args.json, &effective) {
+            (true, _) => write_json(&mut out, effective.as_ref(), &problems),
+            (false, Some(effective)) if problems.is_empty() => write_table(&mut out, effective),
+            (false, _) => write_problems(&problems),
+        }
+        .map(|()| code)
+    };
+    written
+        .and_then(|code| out.flush().map(|()| code))
+        .map_err(|error| Failure::output(&error))
+}
+
+/// The configuration as far as it can be used, and everything that is wrong with it or with the files
+/// that it names.
+fn examine(sources: &Sources) -> (Option<Effective>, Vec<Problem>) {
+    let effective = match sources.load() {
+        Ok(effective) => effective,
+        Err(error) => return (None, error.problems().to_vec()),
+    };
+    let problems = effective
+        .config
+        .listeners
+        .iter()
+        .enumerate()
+        .filter_map(|(index, listener)| {
+            let error = Passwords::read(listener.password_file.as_ref()?).err()?;
+            Some(Problem {
+                origin: Some(effective.listener_origin(index, "password_file")),
+                message: error.to_string(),
+                help: Some("`unbroken passwd FILE USER` writes such a file".to_owned()),
+            })
+        })
+        .collect();
+    (Some(effective), problems)
+}
+
+fn write_problems(problems: &[Problem]) -> io::Result<()> {
+    let mut out = io::stderr().lock();
+    problems
+        .iter()
+        .try_for_each(|problem| writeln!(out, "{problem}"))
+}
+
+fn write_table(out: &mut dyn Write, effective: &Effective) -> io::Result<()> {
+    for listener in &effective.config.listeners {
+        writeln!(
+            out,
+            "# {} (mqtt, {})",
+            listener.address(),
+            listener.admits()
+        )?;
+    }
+    let values = effective.values();
+    let name_width = values
+        .iter()
+        .map(|value| value.name.len())
+        .max()
+        .unwrap_or(0);
+    let value_width = values
+        .iter()
+        .map(|value| value.value.chars().count())
+        .max()
+        .unwrap_or(0);
+    for value in &values {
+        let (name, shown, origin) = (&value.name, &value.value, &value.origin);
+        writeln!(out, "{name:name_width$} = {shown:value_width$}  # {origin}")?;
+    }
+    Ok(())
+}
+
+fn write_json(
+    out: &mut dyn Write,
+    effective: Option<&Effective>,
+    problems: &[Problem],
+) -> io::Result<()> {
+    let values: Vec<_> = effective.map_or(Vec::new(), Effective::values);
+    let values: Vec<_> = values
+        .iter()
+        .map(|value| {
+            let typed = serde_json::from_str(&value.value);
+            let typed = typed.unwrap_or_else(|_| json!(value.value.trim_matches('\'')));
+            json!({ "name": value.name, "value": typed, "origin": origin_json(&value.origin) })
+        })
+        .collect();
+    let problems: Vec<_> = problems
+        .iter()
+        .map(|problem| {
+            json!({
+                "origin": problem.origin.as_ref().map(origin_json),
+                "message": problem.message,
+                "help": problem.help,
+            })
+        })
+        .collect();
+    writeln!(
+        out,
+        "{}",
+        json!({ "valid": problems.is_empty(), "problems": problems, "values": values })
+    )
+}
+
+fn origin_json(origin: &Origin) -> serde_json::Value {
+    match origin {
+        Origin::Default => json!({ "from": "default" }),
+        Origin::File { path, line } => json!({ "from": "file", "file": path, "line": line }),
+        Origin::Environment { variable } => json!({ "from": "environment", "variable": variable }),
+        Origin::EnvironmentFile { variable, path } => {
+            json!({ "from": "environment", "variable": variable, "file": path })
+        }
+        Origin::Flag { flag } => json!({ "from": "flag", "flag": flag }),
+    }
+}

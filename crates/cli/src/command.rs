@@ -1,0 +1,88 @@
+//! The command line as a whole: which commands there are, and how a mistake in one is told.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use clap::{ArgAction, Parser, Subcommand};
+
+use crate::exit::{self, Failure};
+use crate::{bench, check, completions, man, passwd, serve};
+
+/// Message passing you can prove: an MQTT broker and its tools.
+#[derive(Debug, Parser)]
+#[command(
+    name = "unbroken",
+    version,
+    disable_help_flag = true,
+    arg_required_else_help = true
+)]
+#[command(after_help = "\
+Start here:
+  unbroken serve                              a broker on localhost:1883, no file needed
+  unbroken sub -t 'plant/#' -v                listen to it
+  unbroken pub -t plant/boiler/temp -m 71.5   tell it something
+  unbroken check --example > broker.toml      a config file to start from
+
+`unbroken COMMAND --help` shows a command's flags with examples (-h is the host).")]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+    /// Show this help
+    #[arg(long, global = true, action = ArgAction::Help, display_order = 1000)]
+    help: Option<bool>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Serve(serve::Args),
+    Check(check::Args),
+    Bench(unbroken_load::cli::Args),
+    Passwd(passwd::Args),
+    Completions(completions::Args),
+    Man(man::Args),
+}
+
+impl Command {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
+        match self {
+            Self::Serve(args) => serve::run(&args).map(|()| ExitCode::SUCCESS),
+            Self::Check(args) => check::run(&args),
+            Self::Bench(args) => bench::run(args),
+            Self::Passwd(args) => passwd::run(&args).map(|()| ExitCode::SUCCESS),
+            Self::Completions(args) => completions::run(&args).map(|()| ExitCode::SUCCESS),
+            Self::Man(args) => man::run(&args).map(|()| ExitCode::SUCCESS),
+        }
+    }
+}
+
+/// Shows help, version or a mistake in the arguments. `pub` and `sub` answer a mistake with 1, as
+/// Mosquitto's commands do; scripts tell it from a refused connection by that.
+pub(crate) fn explain(error: &clap::Error) -> ExitCode {
+    let text = error.render();
+    let mosquitto_like = std::env::args()
+        .nth(1)
+        .is_some_and(|name| name == "pub" || name == "sub");
+    // If nobody can be told, the code still says it.
+    let _ = if error.use_stderr() {
+        write!(std::io::stderr(), "{text}")
+    } else {
+        write!(std::io::stdout(), "{text}")
+    };
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
+        _ if mosquitto_like => ExitCode::from(1),
+        _ => ExitCode::from(exit::USAGE),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

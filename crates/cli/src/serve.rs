@@ -1,0 +1,116 @@
+//! `unbroken serve`: from flags to a running broker.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use unbroken_broker::config::{FlagValue, Sources};
+use unbroken_broker::{ServeError, StartError};
+
+use crate::exit::{self, Failure};
+
+/// Run the broker
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  unbroken serve                               localhost:1883; nobody else can connect
+  unbroken serve -p 0                          any free port; the line `listening on` tells which
+  unbroken serve -c broker.toml --shards 4     a config file, with one value overridden
+  unbroken serve --bind 0.0.0.0 --password-file users
+  UNBROKEN__LIMITS__CONNECTIONS_MAX=500 unbroken serve
+
+Flags are stronger than UNBROKEN__SECTION__KEY variables, which are stronger than the
+file. -p, --bind and the two flags that say who may come in concern the first listener.
+SIGHUP reads everything again and applies it if all of it is valid; SIGTERM and SIGINT
+let clients finish, then end with 0.
+
+Exit codes: 0 asked to stop; 2 wrong usage; 66 a password file cannot be read; 69 the
+address is taken or not ours; 70 a fault inside; 74 output failed; 78 wrong configuration.")]
+pub(crate) struct Args {
+    /// Config file (TOML); `unbroken check --example` prints one
+    #[arg(short, long, value_name = "FILE", env = "UNBROKEN_CONFIG")]
+    config: Option<PathBuf>,
+    /// Port to listen on; 0 takes one that is free
+    #[arg(short, long)]
+    port: Option<u16>,
+    /// Address to listen on; beyond loopback say who may come in, with one of the next two
+    #[arg(long, value_name = "ADDR")]
+    bind: Option<String>,
+    /// Let clients without user name in
+    #[arg(long)]
+    allow_anonymous: bool,
+    /// Let the users of this file in; `unbroken passwd` makes one
+    #[arg(long, value_name = "FILE")]
+    password_file: Option<String>,
+    /// Threads that serve clients
+    #[arg(long, value_name = "N")]
+    shards: Option<u8>,
+    /// Log more: -v debug, -vv trace
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    verbose: u8,
+    /// How log lines look: human or json
+    #[arg(long, value_name = "FORMAT")]
+    log_format: Option<String>,
+}
+
+impl Args {
+    /// Where the configuration comes from, these flags included.
+    fn sources(&self) -> Sources {
+        let mut flags = Vec::new();
+        let mut put = |name, flag, value: Option<String>| {
+            flags.extend(value.map(|value| FlagValue { name, value, flag }));
+        };
+        put(
+            "listeners.0.port",
+            "--port",
+            self.port.map(|port| port.to_string()),
+        );
+        put("listeners.0.bind", "--bind", self.bind.clone());
+        put(
+            "listeners.0.allow_anonymous",
+            "--allow-anonymous",
+            self.allow_anonymous.then(|| "true".to_owned()),
+        );
+        put(
+            "listeners.0.password_file",
+            "--password-file",
+            self.password_file.clone(),
+        );
+        put(
+            "broker.shards",
+            "--shards",
+            self.shards.map(|shards| shards.to_string()),
+        );
+        put("log.format", "--log-format", self.log_format.clone());
+        let level = match self.verbose {
+            0 => None,
+            1 => Some("debug".to_owned()),
+            _ => Some("trace".to_owned()),
+        };
+        put("log.level", "--verbose", level);
+        Sources {
+            file: self.config.clone(),
+            flags,
+            ..Sources::from_environment()
+        }
+    }
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    // Not locked for the whole life of the broker: it writes its first lines here and no more.
+    let mut out = io::LineWriter::new(io::stdout());
+    let served = unbroken_broker::serve(&args.sources(), &mut out);
+    served
+        .and_then(|()| Ok(out.flush()?))
+        .map_err(|error| Failure::new(code(&error), error))
+}
+
+fn code(error: &ServeError) -> u8 {
+    match error {
+        ServeError::Config(_) | ServeError::Log(_) => exit::CONFIG,
+        ServeError::Start(StartError::Passwords(_)) => exit::NO_INPUT,
+        ServeError::Start(StartError::Bind { .. } | StartError::System(_)) => exit::UNAVAILABLE,
+        ServeError::Start(_) => exit::CONFIG,
+        ServeError::Io(_) => exit::IO,
+        _ => exit::INTERNAL,
+    }
+}
