@@ -5,7 +5,10 @@
 
 mod support;
 
-use support::{Expect, describe, golden};
+use support::{
+    golden::{Expect, golden},
+    words::describe,
+};
 use unbroken_mqtt_proto::{
     Connect, DecodeError, Packet, PacketType, Version, frame_length, next_frame,
 };
