@@ -159,7 +159,7 @@ impl Limits {
 
 /// The largest packet MQTT can express: 1 byte, 4 bytes of length, 268,435,455 bytes of content.
 pub(crate) const PACKET_BYTES_MAX: u32 = 268_435_455 + 5;
-/// The deepest topic: the tree is walked with a stack of this many entries.
+/// The deepest topic. Matching goes through the tree level by level, so this bounds its steps.
 pub(crate) const LEVELS_MAX: u16 = 200;
 /// Shards of one broker: the receivers of a message are a bit set of this width.
 pub(crate) const SHARDS_MAX: usize = 64;
