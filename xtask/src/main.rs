@@ -1,3 +1,92 @@
-//! Development commands.
+//! Development commands of the workspace: `cargo xtask <command>`.
+//!
+//! One file for each command; what several of them need (the file tree, running programs, adding up
+//! results) lies beside them. Nothing here is part of the product, and nothing here needs more than
+//! cargo and a C compiler; what `ci` needs beyond that, `tools.rs` installs or counts as skipped.
 
-fn main() {}
+#![allow(
+    clippy::print_stdout,
+    reason = "these commands talk to a person at a terminal"
+)]
+
+mod bench;
+mod ci;
+mod conformance;
+mod process;
+mod spec;
+mod tally;
+mod tidy;
+mod tools;
+mod tree;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Development commands of the workspace.
+#[derive(Parser)]
+#[command(name = "cargo xtask", disable_version_flag = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Everything a change must pass, in order; the last line is `N passed, N failed, N skipped`
+    Ci {
+        /// Longer fuzzing, more simulator seeds, longer benchmarks
+        #[arg(long)]
+        full: bool,
+    },
+    /// Which normative statements are enforced and tested; fails if it is less than committed
+    Spec(spec::Arguments),
+    /// The rules of the repository that no compiler checks
+    Tidy,
+    /// Runs `crates/bench`; the arguments are handed on, such as `brokers --help`
+    Bench {
+        /// Arguments of the benchmark program
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// Runs conformance suites that others wrote, from outside the repository
+    Conformance {
+        /// Holds clones of `mqtt-lib` and `paho.mqtt.testing` (see docs/conformance.md)
+        #[arg(long, value_name = "DIR")]
+        suites: PathBuf,
+        /// Only tests whose name contains this
+        #[arg(long, default_value = "")]
+        only: String,
+        /// Tests another broker that listens here, instead of our release binary
+        #[arg(long, value_name = "ADDRESS")]
+        against: Option<std::net::SocketAddr>,
+    },
+    /// Installs the third-party clients and tools that `ci` uses
+    InstallTools,
+}
+
+fn main() -> ExitCode {
+    let outcome = match Arguments::parse().command {
+        Command::Ci { full } => ci::run(full),
+        Command::Spec(arguments) => spec::run(&arguments),
+        Command::Tidy => tidy::run(),
+        Command::Bench { arguments } => bench::run(&arguments),
+        Command::Conformance {
+            suites,
+            only,
+            against,
+        } => conformance::run(&suites, &only, against),
+        Command::InstallTools => tools::run(),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(problem) => {
+            println!("error: {problem}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What went wrong, in words for the person who called.
+type Outcome<T = ()> = Result<T, String>;

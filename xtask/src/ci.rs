@@ -1,0 +1,228 @@
+//! `cargo xtask ci`: everything a change must pass, in order, the same on every machine.
+//!
+//! Each step is named and timed; the first that fails ends the run and says how to repeat it. The
+//! last line of output is always `N passed, N failed, N skipped`, added up over all steps: a test
+//! counts as one, and so does a check such as formatting, a fuzz target or a tidy rule.
+//!
+//! Tests are compiled without optimisation once, and once more, optimised, for what is slow without
+//! it: the broker, the simulator and the benchmarks. More profiles would cost more than they save.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Instant;
+
+use crate::tally::Tally;
+use crate::tools::{self, Tools};
+use crate::{Outcome, process, spec, tidy, tree};
+
+/// Packages whose tests are steps of their own.
+const RUN_APART: [&str; 2] = ["unbroken-acceptance", "unbroken-simulator"];
+
+pub(crate) fn run(full: bool) -> Outcome {
+    let mut ci = Ci {
+        full,
+        tools: Tools::locate(),
+        tally: Tally::default(),
+    };
+    let begin = Instant::now();
+    match ci.steps() {
+        Ok(()) => {
+            println!(
+                "\nall steps passed in {:.0} s",
+                begin.elapsed().as_secs_f64()
+            );
+            println!("{}", ci.tally);
+            Ok(())
+        }
+        Err(problem) => {
+            if ci.tally.failed == 0 {
+                ci.tally += Tally::FAILED;
+            }
+            Err(format!("{problem}\n{}", ci.tally))
+        }
+    }
+}
+
+struct Ci {
+    full: bool,
+    tools: Tools,
+    tally: Tally,
+}
+
+impl Ci {
+    fn steps(&mut self) -> Outcome {
+        self.step("tools", "cargo xtask install-tools", |ci| {
+            ci.tools.install()
+        })?;
+        self.check("format", process::cargo(&["fmt", "--all", "--check"]))?;
+        let clippy = [
+            "clippy",
+            "--locked",
+            "--workspace",
+            "--all-targets",
+            "--",
+            "-Dwarnings",
+        ];
+        self.check("clippy", process::cargo(&clippy))?;
+        self.step("tidy", "cargo xtask tidy", |_| {
+            let passed = tidy::RULES;
+            tidy::run().map(|()| Tally {
+                passed,
+                ..Tally::default()
+            })
+        })?;
+        self.step("spec", "cargo xtask spec", |_| {
+            spec::run(&spec::Arguments::default()).map(|()| Tally::PASSED)
+        })?;
+
+        let mut tests = process::cargo(&["test", "--locked", "--no-fail-fast", "--workspace"]);
+        tests.args(RUN_APART.iter().flat_map(|package| ["--exclude", package]));
+        self.tests("tests", tests)?;
+        let mut documentation = process::cargo(&["doc", "--locked", "--workspace", "--no-deps"]);
+        documentation.env("RUSTDOCFLAGS", "-Dwarnings");
+        self.check("documentation", documentation)?;
+
+        let binary = ["build", "--locked", "--release", "-p", "unbroken"];
+        self.check("release binary", process::cargo(&binary))?;
+        for shards in ["1", "3"] {
+            let name = format!("acceptance, shards: {shards}");
+            self.tests(&name, self.acceptance(shards))?;
+        }
+        let mut simulator = process::cargo(&["test", "--locked", "--release", "--no-fail-fast"]);
+        simulator.args(["-p", "unbroken-simulator"]);
+        if self.full {
+            simulator.env("UNBROKEN_SEEDS", "10000");
+        }
+        self.tests("simulator", simulator)?;
+        self.fuzz()?;
+        let mut brokers = process::cargo(&["xtask", "bench", "brokers"]);
+        if !self.full {
+            brokers.arg("--smoke");
+        }
+        self.check("benchmarks", brokers)
+    }
+
+    fn acceptance(&self, shards: &str) -> Command {
+        let mut command = process::cargo(&["test", "--locked", "--no-fail-fast"]);
+        command
+            .args(["-p", "unbroken-acceptance"])
+            .env("UNBROKEN_SHARDS", shards)
+            .env("UNBROKEN_BIN", binary())
+            .env("UNBROKEN_TOOLS", &self.tools.directory);
+        if tools::must_have_all() {
+            command.env("UNBROKEN_REQUIRE_TOOLS", "1");
+        }
+        command
+    }
+
+    /// Each fuzz target for a while, on what the seeds and the run itself find.
+    fn fuzz(&mut self) -> Outcome {
+        if !self.tools.cargo_fuzz().is_file() {
+            println!("\n── fuzz: skipped, cargo-fuzz is missing");
+            self.tally += Tally::SKIPPED;
+            return Ok(());
+        }
+        let mut targets = Vec::new();
+        let listed = fs::read_dir(tree::root().join("fuzz/fuzz_targets"));
+        for entry in listed.into_iter().flatten().flatten() {
+            targets.extend(
+                entry
+                    .path()
+                    .file_stem()
+                    .map(|stem| stem.display().to_string()),
+            );
+        }
+        targets.sort();
+        let nightly = has_nightly();
+        for target in targets {
+            let name = format!("fuzz {target}");
+            self.check(&name, self.fuzz_target(&target, nightly)?)?;
+        }
+        Ok(())
+    }
+
+    fn fuzz_target(&self, target: &str, nightly: bool) -> Outcome<Command> {
+        // What the run finds stays out of the repository.
+        let corpus = tree::target_directory().join("fuzz-corpus").join(target);
+        fs::create_dir_all(&corpus)
+            .map_err(|error| format!("cannot create {}: {error}", corpus.display()))?;
+        let own_path = std::env::var_os("PATH").unwrap_or_default();
+        let path = std::iter::once(self.tools.cargo_commands());
+        let path = std::env::join_paths(path.chain(std::env::split_paths(&own_path)))
+            .map_err(|error| error.to_string())?;
+
+        // The name, not our own path: rustup's cargo understands `+nightly`.
+        let mut command = Command::new("cargo");
+        command.current_dir(tree::root()).env("PATH", path);
+        if nightly {
+            command.args(["+nightly", "fuzz", "run"]);
+        } else {
+            // Sanitizers need nightly; without one, panics and limits are still found.
+            command.args(["fuzz", "run", "-s", "none"]);
+        }
+        command.args(["--target-dir".into(), tree::target_directory().join("fuzz")]);
+        command.arg(target).arg(corpus);
+        let seeds = tree::root().join("fuzz/seeds").join(target);
+        if seeds.is_dir() {
+            command.arg(seeds);
+        }
+        let seconds = if self.full { 300 } else { 15 };
+        command.args(["--".to_owned(), format!("-max_total_time={seconds}")]);
+        Ok(command)
+    }
+
+    /// A command that passes or fails as a whole.
+    fn check(&mut self, name: &str, mut command: Command) -> Outcome {
+        self.step(name, &process::shown(&command), |_| {
+            process::stream(&mut command, |_| {}).map(|()| Tally::PASSED)
+        })
+    }
+
+    /// A command that prints how many tests it ran.
+    fn tests(&mut self, name: &str, mut command: Command) -> Outcome {
+        let mut sum = Tally::default();
+        let outcome = self.step(name, &process::shown(&command), |_| {
+            process::stream(&mut command, |line| {
+                if let Some(more) = Tally::from_line(line) {
+                    sum += more;
+                }
+            })
+            .map(|()| Tally::default())
+        });
+        self.tally += sum;
+        outcome
+    }
+
+    fn step(
+        &mut self,
+        name: &str,
+        repeat: &str,
+        work: impl FnOnce(&Self) -> Outcome<Tally>,
+    ) -> Outcome {
+        println!("\n── {name}");
+        let begin = Instant::now();
+        let outcome = work(self);
+        let seconds = begin.elapsed().as_secs_f64();
+        match outcome {
+            Ok(tally) => {
+                println!("── {name}: {seconds:.1} s");
+                self.tally += tally;
+                Ok(())
+            }
+            Err(problem) => Err(format!(
+                "{name} failed after {seconds:.1} s\n{problem}\nrepeat it with: {repeat}"
+            )),
+        }
+    }
+}
+
+/// Our broker, as the acceptance tests and the suites of others run it.
+pub(crate) fn binary() -> PathBuf {
+    tree::target_directory().join("release/unbroken")
+}
+
+fn has_nightly() -> bool {
+    process::quiet(Command::new("rustup").args(["toolchain", "list"]))
+        .is_ok_and(|list| list.lines().any(|line| line.starts_with("nightly")))
+}

@@ -1,0 +1,223 @@
+//! `cargo xtask install-tools`: the programs of others that `ci` uses.
+//!
+//! They go under `target/tools` (`UNBROKEN_TOOLS` names another place), except what Debian's
+//! package manager installs. What is there already is not fetched again. On Debian, as root,
+//! everything can be installed, so a tool that is missing afterwards is a failure; elsewhere the
+//! tests that need it are skipped and counted.
+//!
+//! The acceptance crate looks for exactly these places (`crates/acceptance/src/tools.rs`).
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+use crate::tally::Tally;
+use crate::{Outcome, process, tree};
+
+/// A tool, how to see that it is there, and how to get it.
+struct Tool {
+    name: &'static str,
+    is_ready: fn(&Tools) -> bool,
+    install: fn(&Tools) -> Outcome,
+}
+
+const ALL: [Tool; 5] = [
+    Tool {
+        name: "mosquitto (broker, mosquitto_pub, mosquitto_sub)",
+        is_ready: |_| on_path("mosquitto_pub") && on_path("mosquitto_sub") && mosquitto(),
+        install: install_mosquitto,
+    },
+    Tool {
+        name: "paho for Python",
+        is_ready: |tools| {
+            let mut python = Command::new(tools.directory.join("python/bin/python"));
+            process::quiet(python.args(["-c", "import paho.mqtt.client"])).is_ok()
+        },
+        install: install_paho_python,
+    },
+    Tool {
+        name: "MQTT.js",
+        is_ready: |tools| {
+            on_path("node") && tools.directory.join("node/node_modules/mqtt").is_dir()
+        },
+        install: install_mqtt_js,
+    },
+    Tool {
+        name: "paho for Go",
+        // Built each time, because our side of it may have changed; Go itself knows what is new.
+        is_ready: |_| false,
+        install: build_paho_go,
+    },
+    Tool {
+        name: "cargo-fuzz",
+        is_ready: |tools| tools.cargo_fuzz().is_file(),
+        install: install_cargo_fuzz,
+    },
+];
+
+// Fixed, so that a run next year tests what this one does.
+const PAHO_PYTHON: &str = "paho-mqtt==2.1.0";
+const MQTT_JS: &str = "mqtt@5.14.1";
+const CARGO_FUZZ: &str = "0.13.1";
+
+/// Where the tools lie.
+#[derive(Debug)]
+pub(crate) struct Tools {
+    pub(crate) directory: PathBuf,
+}
+
+impl Tools {
+    pub(crate) fn locate() -> Self {
+        let directory = match env::var_os("UNBROKEN_TOOLS") {
+            Some(named) => tree::root().join(named),
+            None => tree::target_directory().join("tools"),
+        };
+        Self { directory }
+    }
+
+    /// The directory that holds cargo's added commands.
+    pub(crate) fn cargo_commands(&self) -> PathBuf {
+        self.directory.join("cargo/bin")
+    }
+
+    pub(crate) fn cargo_fuzz(&self) -> PathBuf {
+        self.cargo_commands().join("cargo-fuzz")
+    }
+
+    /// Installs what is missing. Missing tools count as skipped where they may be missing.
+    pub(crate) fn install(&self) -> Outcome<Tally> {
+        fs::create_dir_all(&self.directory)
+            .map_err(|error| format!("cannot create {}: {error}", self.directory.display()))?;
+        let mut tally = Tally::default();
+        for tool in ALL {
+            let name = tool.name;
+            if (tool.is_ready)(self) {
+                println!("  {name}: is there");
+                continue;
+            }
+            match (tool.install)(self) {
+                Ok(()) => println!("  {name}: installed"),
+                Err(problem) if must_have_all() => {
+                    return Err(format!("cannot install {name}: {problem}"));
+                }
+                Err(problem) => {
+                    println!("  {name}: missing, its tests are skipped. {problem}");
+                    tally += Tally::SKIPPED;
+                }
+            }
+        }
+        Ok(tally)
+    }
+}
+
+pub(crate) fn run() -> Outcome {
+    let tools = Tools::locate();
+    println!("tools in {}:", tools.directory.display());
+    tools.install().map(|_| ())
+}
+
+/// Whether a missing tool is a failure here: on Debian, as root, all of them can be installed.
+pub(crate) fn must_have_all() -> bool {
+    let is_root = process::quiet(Command::new("id").arg("-u")).is_ok_and(|id| id.trim() == "0");
+    is_root && Path::new("/etc/debian_version").exists()
+}
+
+pub(crate) fn on_path(program: &str) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path).any(|directory| directory.join(program).is_file())
+}
+
+/// Debian puts the broker where only root's path leads.
+fn mosquitto() -> bool {
+    on_path("mosquitto") || Path::new("/usr/sbin/mosquitto").is_file()
+}
+
+fn apt(packages: &[&str]) -> Outcome {
+    if !must_have_all() {
+        return Err(format!("install {} yourself", packages.join(" ")));
+    }
+    let apt = |arguments: &[&str]| {
+        let mut command = Command::new("apt-get");
+        command
+            .args(["-q", "-y", "--no-install-recommends"])
+            .args(arguments)
+            .env("DEBIAN_FRONTEND", "noninteractive");
+        process::quiet(&mut command).map(|_| ())
+    };
+    let install: Vec<_> = ["install"].iter().chain(packages).copied().collect();
+    // The package lists of a fresh machine are empty or old; asking again is cheap.
+    apt(&install).or_else(|_| apt(&["update"]).and_then(|()| apt(&install)))
+}
+
+fn install_mosquitto(_: &Tools) -> Outcome {
+    let was_there = mosquitto();
+    apt(&["mosquitto", "mosquitto-clients"])?;
+    if !was_there && on_path("service") {
+        // The package starts a broker on the standard port, which nobody here asked for. Where no
+        // service manager runs there is nothing to stop, and the command fails.
+        let _ = process::quiet(Command::new("service").args(["mosquitto", "stop"]));
+    }
+    Ok(())
+}
+
+fn install_paho_python(tools: &Tools) -> Outcome {
+    let directory = tools.directory.join("python");
+    let create = || {
+        let mut python = Command::new("python3");
+        process::quiet(python.args(["-m", "venv", "--clear"]).arg(&directory))
+    };
+    // Debian keeps the module for virtual environments in a package of its own.
+    create().or_else(|_| apt(&["python3", "python3-venv"]).and_then(|()| create()))?;
+    let mut pip = Command::new(directory.join("bin/python"));
+    pip.args([
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+    ]);
+    process::quiet(pip.arg(PAHO_PYTHON)).map(|_| ())
+}
+
+fn install_mqtt_js(tools: &Tools) -> Outcome {
+    if !on_path("node") || !on_path("npm") {
+        apt(&["nodejs", "npm"])?;
+    }
+    let directory = tools.directory.join("node");
+    fs::create_dir_all(&directory).map_err(|error| error.to_string())?;
+    let mut npm = Command::new("npm");
+    npm.args([
+        "install",
+        "--no-audit",
+        "--no-fund",
+        "--loglevel=error",
+        "--prefix",
+    ])
+    .arg(&directory)
+    .arg(MQTT_JS);
+    process::quiet(&mut npm).map(|_| ())
+}
+
+fn build_paho_go(tools: &Tools) -> Outcome {
+    let sources = tree::root().join("crates/acceptance/clients/go");
+    if !sources.is_dir() {
+        return Err(format!("{} is not there", sources.display()));
+    }
+    if !on_path("go") {
+        apt(&["golang-go"])?;
+    }
+    let mut go = Command::new("go");
+    go.args([OsStr::new("build"), OsStr::new("-o")])
+        .args([tools.directory.join("go/paho-client"), PathBuf::from(".")])
+        .current_dir(sources);
+    process::quiet(&mut go).map(|_| ())
+}
+
+fn install_cargo_fuzz(tools: &Tools) -> Outcome {
+    let mut cargo = process::cargo(&["install", "--quiet", "--locked", "cargo-fuzz"]);
+    cargo
+        .args(["--version", CARGO_FUZZ, "--root"])
+        .arg(tools.directory.join("cargo"));
+    process::quiet(&mut cargo).map(|_| ())
+}
