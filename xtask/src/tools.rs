@@ -89,7 +89,7 @@ impl Tools {
     pub(crate) fn install(&self) -> Outcome<Tally> {
         fs::create_dir_all(&self.directory)
             .map_err(|error| format!("cannot create {}: {error}", self.directory.display()))?;
-        let mut tally = Tally::default();
+        let (mut tally, mut missing) = (Tally::default(), Vec::new());
         for tool in ALL {
             let name = tool.name;
             if (tool.is_ready)(self) {
@@ -98,16 +98,18 @@ impl Tools {
             }
             match (tool.install)(self) {
                 Ok(()) => println!("  {name}: installed"),
-                Err(problem) if must_have_all() => {
-                    return Err(format!("cannot install {name}: {problem}"));
-                }
                 Err(problem) => {
-                    println!("  {name}: missing, its tests are skipped. {problem}");
+                    println!("  {name}: missing. {problem}");
+                    missing.push(name);
                     tally += Tally::SKIPPED;
                 }
             }
         }
-        Ok(tally)
+        if missing.is_empty() || !must_have_all() {
+            Ok(tally)
+        } else {
+            Err(format!("cannot install {}", missing.join(", ")))
+        }
     }
 }
 
