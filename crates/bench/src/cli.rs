@@ -1,0 +1,146 @@
+//! The arguments of the benchmarks and what they set off.
+
+use crate::{
+    error::BenchError,
+    machine::Machine,
+    peer,
+    record::{Described, Record},
+    relay::{Fate, Relay},
+    results::{Cell, RowResult},
+    rounds,
+    rows::{self, Row},
+};
+use clap::{Args, Parser, Subcommand};
+use std::{
+    io::{self, Write},
+    path::PathBuf,
+    process::ExitCode,
+    sync::atomic::AtomicBool,
+    time::Duration,
+};
+
+/// Benchmarks beside peers
+#[derive(Debug, Parser)]
+#[command(version)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Put the same load on Unbroken and its peers in turn, and record the result
+    Brokers(Brokers),
+    /// Serve as the floor: forward frames by their length
+    #[command(hide = true)]
+    Relay {
+        /// Port on the loopback
+        #[arg(long)]
+        port: u16,
+        /// Microseconds to sleep after each turn
+        #[arg(long, default_value_t = 0)]
+        rest: u64,
+    },
+}
+
+/// How much is run, on whom, and where it is recorded.
+#[derive(Debug, Args)]
+struct Brokers {
+    /// Rows by name, separated by commas; all if left out
+    #[arg(long, value_delimiter = ',')]
+    rows: Vec<String>,
+    /// Peers by name, separated by commas; all if left out
+    #[arg(long, value_delimiter = ',')]
+    peers: Vec<String>,
+    /// Rounds; medians of fewer than five say little
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Measured seconds of every run, instead of each row's own
+    #[arg(long)]
+    secs: Option<f64>,
+    /// The program to compare
+    #[arg(long, env = "UNBROKEN_BIN")]
+    unbroken: Option<PathBuf>,
+    /// Where the record is written
+    #[arg(long, default_value = "docs/benchmarks")]
+    out: PathBuf,
+    /// One short round of everything, no record; fails only if something does not run or does not arrive
+    #[arg(long)]
+    smoke: bool,
+}
+
+/// Does what the arguments say.
+pub fn run(cli: Cli) -> Result<ExitCode, BenchError> {
+    match cli.command {
+        Command::Brokers(args) => args.run(),
+        Command::Relay { port, rest } => {
+            let forever = AtomicBool::new(false);
+            Relay::bind(port)?.run(Duration::from_micros(rest), &forever, || Fate::Pass)?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+impl Brokers {
+    fn run(self) -> Result<ExitCode, BenchError> {
+        let secs = self
+            .secs
+            .map(Duration::try_from_secs_f64)
+            .transpose()
+            .map_err(io::Error::other)?;
+        let rows: Vec<Row> = rows::choose(&self.rows)?
+            .into_iter()
+            .map(|row| if self.smoke { row.smoke() } else { row })
+            .map(|row| row.lasting(secs))
+            .collect();
+        let unbroken = self.unbroken.map_or_else(sibling, Ok)?;
+        let peers = peer::choose(&unbroken, &self.peers)?;
+        let described = peers.iter().map(Described::of).collect::<Result<_, _>>()?;
+        let rounds = if self.smoke { 1 } else { self.rounds.max(1) };
+        let machine = Machine::here();
+        let rows = rounds::run(&rows, &peers, rounds, &mut io::stderr().lock())?;
+        if self.smoke {
+            return refuse_faults(&rows);
+        }
+        let record = Record {
+            machine,
+            rounds,
+            peers: described,
+            rows: rows.into_iter().map(without_curves).collect(),
+        };
+        record.write(&self.out)?;
+        write!(
+            io::stdout().lock(),
+            "{record}\n\nWritten to {}\n",
+            self.out.display()
+        )?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Our own program is built beside this one.
+fn sibling() -> io::Result<PathBuf> {
+    Ok(std::env::current_exe()?.with_file_name("unbroken"))
+}
+
+/// Only Unbroken and the yardstick must be faultless; the floor is not a broker.
+fn refuse_faults(rows: &[RowResult]) -> Result<ExitCode, BenchError> {
+    let all = rows
+        .iter()
+        .flat_map(|row| row.cells.iter().map(move |cell| (row.row, cell)));
+    let mut faulty = all.filter(|(_, cell)| !cell.is_clean());
+    match faulty.next() {
+        Some((row, Cell { peer, .. })) => Err(BenchError::Faulty { row, peer }),
+        None => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// The curves of single runs would be most of the record, and nothing in it is drawn from them.
+fn without_curves(mut row: RowResult) -> RowResult {
+    for report in row.cells.iter_mut().flat_map(|cell| &mut cell.runs) {
+        if let Some(figures) = &mut report.figures {
+            figures.latency.curve.clear();
+        }
+    }
+    row
+}

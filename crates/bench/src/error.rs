@@ -1,0 +1,77 @@
+//! Why a benchmark could not be run or recorded.
+
+use std::{io, path::PathBuf};
+use unbroken_load::LoadError;
+
+/// Why a benchmark could not be run or recorded.
+#[derive(thiserror::Error)]
+pub enum BenchError {
+    /// A row or peer that does not exist.
+    #[error("no {what} is called {name:?}; there are {known}")]
+    Unknown {
+        /// Row or peer.
+        what: &'static str,
+        /// As given.
+        name: String,
+        /// What could have been given.
+        known: String,
+    },
+    /// A peer's program is not there.
+    #[error("cannot start {peer}: {source}; {hint}")]
+    Start {
+        /// Its name.
+        peer: &'static str,
+        /// What the system said.
+        source: io::Error,
+        /// How to get the program.
+        hint: &'static str,
+    },
+    /// A peer that started and did not come up.
+    #[error("{peer} does not accept connections on port {port}: {why}; it said:\n{said}")]
+    NotReady {
+        /// Its name.
+        peer: &'static str,
+        /// Where it was to listen.
+        port: u16,
+        /// It ended, or the time was over.
+        why: String,
+        /// The end of its output.
+        said: String,
+    },
+    /// The load generator gave no report.
+    #[error("{row} on {peer}: {source}")]
+    Load {
+        /// The row.
+        row: &'static str,
+        /// The peer.
+        peer: &'static str,
+        /// Why.
+        source: Box<LoadError>,
+    },
+    /// Messages were lost where none may be.
+    #[error("{row} on {peer}: not everything arrived, see above")]
+    Faulty {
+        /// The row.
+        row: &'static str,
+        /// The peer.
+        peer: &'static str,
+    },
+    /// A file could not be written.
+    #[error("cannot write {path}: {source}")]
+    Write {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Anything else of the system.
+    #[error(transparent)]
+    System(#[from] io::Error),
+}
+
+/// `main` shows an error by `Debug`; people should read the sentence.
+impl std::fmt::Debug for BenchError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
+}

@@ -1,0 +1,89 @@
+//! Where and when a run took place, so that its figures can be read and repeated.
+
+use serde::Serialize;
+use std::{fs, process::Command};
+
+/// The machine, the system and the source.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Machine {
+    pub(crate) processor: String,
+    pub(crate) cores: usize,
+    pub(crate) memory_gib: f64,
+    pub(crate) system: String,
+    pub(crate) kernel: String,
+    pub(crate) date: String,
+    pub(crate) commit: String,
+    pub(crate) command: String,
+    /// Load average when the run began.
+    pub(crate) load_before: String,
+}
+
+impl Machine {
+    pub(crate) fn here() -> Self {
+        Self {
+            processor: field("/proc/cpuinfo", "model name", ':'),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            memory_gib: memory_gib(),
+            system: field("/etc/os-release", "PRETTY_NAME", '=')
+                .trim_matches('"')
+                .to_owned(),
+            kernel: line("/proc/sys/kernel/osrelease"),
+            date: jiff::Timestamp::now()
+                .strftime("%Y-%m-%d %H:%M UTC")
+                .to_string(),
+            commit: commit(),
+            command: command(),
+            load_before: line("/proc/loadavg")
+                .split(' ')
+                .next()
+                .unwrap_or("unknown")
+                .to_owned(),
+        }
+    }
+}
+
+fn line(path: &str) -> String {
+    fs::read_to_string(path).map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned())
+}
+
+fn field(path: &str, name: &str, separator: char) -> String {
+    let text = line(path);
+    let value = text.lines().find_map(|line| {
+        let (key, value) = line.split_once(separator)?;
+        (key.trim() == name).then(|| value.trim().to_owned())
+    });
+    value.unwrap_or_else(|| "unknown".to_owned())
+}
+
+fn memory_gib() -> f64 {
+    let kibibytes: Option<f64> = field("/proc/meminfo", "MemTotal", ':')
+        .split(' ')
+        .next()
+        .and_then(|value| value.parse().ok());
+    kibibytes.unwrap_or_default() / f64::from(1 << 20)
+}
+
+/// The commit of the working directory, and whether tracked files differ from it.
+fn commit() -> String {
+    let git = |args: &[&str]| {
+        let output = Command::new("git")
+            .args(args)
+            .output()
+            .ok()
+            .filter(|output| output.status.success())?;
+        Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    let Some(commit) = git(&["rev-parse", "--short=12", "HEAD"]) else {
+        return "unknown".to_owned();
+    };
+    match git(&["status", "--porcelain", "--untracked-files=no"]) {
+        Some(changes) if changes.is_empty() => commit,
+        _ => format!("{commit} with changes"),
+    }
+}
+
+/// What a reader types to repeat the run.
+fn command() -> String {
+    let words = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
+    format!("cargo xtask bench {words}")
+}

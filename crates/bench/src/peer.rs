@@ -1,0 +1,238 @@
+//! The brokers that are compared: how each is configured, started on a port, and ended.
+//!
+//! A new peer is a value in [`peers`]: a name, how to ask its version, and the command that serves a port from a directory.
+
+use crate::{error::BenchError, rows::Row};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use std::{
+    fs::{self, File},
+    io,
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+use tempfile::TempDir;
+
+/// The yardstick of all ratios.
+pub(crate) const YARDSTICK: &str = "mosquitto";
+/// How long a peer may take to accept connections.
+const START_LIMIT: Duration = Duration::from_secs(20);
+/// How long it may take to end when asked to.
+const END_LIMIT: Duration = Duration::from_secs(3);
+const POLL_EVERY: Duration = Duration::from_millis(5);
+
+/// A broker that can be started.
+#[derive(Debug, Clone)]
+pub(crate) struct Peer {
+    pub(crate) name: &'static str,
+    /// How it is set up, for the record.
+    pub(crate) setup: &'static str,
+    program: PathBuf,
+    version: &'static [&'static str],
+    serve: fn(&mut Command, u16, &Path) -> io::Result<()>,
+    /// How to get the program.
+    hint: &'static str,
+    only_floor_rows: bool,
+}
+
+/// Every peer there is. `unbroken` is our own program.
+pub(crate) fn peers(unbroken: &Path) -> io::Result<Vec<Peer>> {
+    Ok(vec![
+        Peer {
+            name: "unbroken",
+            setup: "`unbroken serve -p PORT`, no configuration",
+            program: unbroken.to_owned(),
+            version: &["--version"],
+            serve: |command, port, _| {
+                command.args(["serve", "-p", &port.to_string()]);
+                Ok(())
+            },
+            hint: "build it with `cargo build --release -p unbroken`, or name it with --unbroken",
+            only_floor_rows: false,
+        },
+        Peer {
+            name: YARDSTICK,
+            setup: "limits opened: `max_inflight_messages 0`, `max_queued_messages 0`, `set_tcp_nodelay true`, no persistence",
+            program: "mosquitto".into(),
+            version: &["-h"],
+            serve: serve_mosquitto,
+            hint: "on Debian, `apt-get install mosquitto`",
+            only_floor_rows: false,
+        },
+        Peer {
+            name: "relay",
+            setup: "cuts frames by their length and forwards them, nothing else: the floor of a broker that wakes for every message",
+            program: std::env::current_exe()?,
+            version: &["--version"],
+            serve: |command, port, _| {
+                command.args(["relay", "--port", &port.to_string()]);
+                Ok(())
+            },
+            hint: "it is part of this program",
+            only_floor_rows: true,
+        },
+    ])
+}
+
+fn serve_mosquitto(command: &mut Command, port: u16, dir: &Path) -> io::Result<()> {
+    let config = dir.join("mosquitto.conf");
+    let text = format!(
+        "listener {port} 127.0.0.1\n\
+         allow_anonymous true\n\
+         max_inflight_messages 0\n\
+         max_queued_messages 0\n\
+         set_tcp_nodelay true\n\
+         persistence false\n\
+         log_type error\n"
+    );
+    fs::write(&config, text)?;
+    command.arg("-c").arg(config);
+    Ok(())
+}
+
+/// The peers of these names, or all.
+pub(crate) fn choose(unbroken: &Path, names: &[String]) -> Result<Vec<Peer>, BenchError> {
+    let all = peers(unbroken)?;
+    if names.is_empty() {
+        return Ok(all);
+    }
+    let find = |name: &String| {
+        all.iter()
+            .find(|peer| peer.name == name)
+            .cloned()
+            .ok_or_else(|| BenchError::Unknown {
+                what: "peer",
+                name: name.clone(),
+                known: all
+                    .iter()
+                    .map(|peer| peer.name)
+                    .collect::<Vec<_>>()
+                    .join(", "),
+            })
+    };
+    names.iter().map(find).collect()
+}
+
+impl Peer {
+    pub(crate) fn can(&self, row: &Row) -> bool {
+        row.has_floor || !self.only_floor_rows
+    }
+
+    /// The first line of what it says about itself.
+    pub(crate) fn version(&self) -> Result<String, BenchError> {
+        let output = Command::new(&self.program).args(self.version).output();
+        let output = output.map_err(|source| self.cannot_start(source))?;
+        let text = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8_lossy(&text);
+        Ok(text.lines().next().unwrap_or("unknown").trim().to_owned())
+    }
+
+    /// Starts it on a free port in a new directory and waits until it accepts connections.
+    pub(crate) fn start(&self) -> Result<Running, BenchError> {
+        let dir = TempDir::with_prefix("unbroken-bench-")?;
+        let port = free_port()?;
+        let log = File::create(dir.path().join("output"))?;
+        let mut command = Command::new(&self.program);
+        (self.serve)(&mut command, port, dir.path())?;
+        command.current_dir(dir.path()).stdin(Stdio::null());
+        command.stdout(log.try_clone()?).stderr(log);
+        let child = command
+            .spawn()
+            .map_err(|source| self.cannot_start(source))?;
+        let target = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let mut running = Running { child, dir, target };
+        match running.wait_until_ready() {
+            None => Ok(running),
+            Some(why) => {
+                let said = running.last_words();
+                Err(BenchError::NotReady {
+                    peer: self.name,
+                    port,
+                    why,
+                    said,
+                })
+            }
+        }
+    }
+
+    fn cannot_start(&self, source: io::Error) -> BenchError {
+        BenchError::Start {
+            peer: self.name,
+            source,
+            hint: self.hint,
+        }
+    }
+}
+
+/// A port that was free a moment ago. If another program takes it first, the peer does not come up and the run says so.
+fn free_port() -> io::Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?
+        .local_addr()?
+        .port())
+}
+
+/// A started peer; ended when dropped.
+#[derive(Debug)]
+pub(crate) struct Running {
+    child: Child,
+    dir: TempDir,
+    pub(crate) target: SocketAddr,
+}
+
+impl Running {
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Why it is not ready, if it does not become so.
+    fn wait_until_ready(&mut self) -> Option<String> {
+        let began = Instant::now();
+        while began.elapsed() < START_LIMIT {
+            match self.child.try_wait() {
+                Ok(None) => {}
+                Ok(Some(status)) => return Some(format!("it ended with {status}")),
+                Err(error) => return Some(error.to_string()),
+            }
+            if TcpStream::connect(self.target).is_ok() {
+                return None;
+            }
+            thread::sleep(POLL_EVERY);
+        }
+        Some(format!("not within {START_LIMIT:?}"))
+    }
+
+    /// The end of its output.
+    pub(crate) fn last_words(&self) -> String {
+        let text = fs::read(self.dir.path().join("output")).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<_> = text.lines().collect();
+        lines[lines.len().saturating_sub(10)..].join("\n")
+    }
+
+    fn end(&mut self) -> io::Result<()> {
+        let pid = i32::try_from(self.child.id()).map_err(io::Error::other)?;
+        kill(Pid::from_raw(pid), Signal::SIGTERM)?;
+        let began = Instant::now();
+        while self.child.try_wait()?.is_none() {
+            if began.elapsed() > END_LIMIT {
+                self.child.kill()?;
+                self.child.wait()?;
+                break;
+            }
+            thread::sleep(POLL_EVERY);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // If it ended by itself, the run has already shown that.
+        drop(self.end());
+    }
+}

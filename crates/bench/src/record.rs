@@ -1,0 +1,256 @@
+//! The record of a run: a Markdown table for people, JSON for machines, drawings, all beside each other.
+
+use crate::{
+    error::BenchError,
+    machine::Machine,
+    peer::{Peer, YARDSTICK},
+    plot,
+    results::{
+        CONNECT_BYTES, CONNECTIONS, CPU, Cell, DELIVERED, GENERATOR_CPU, GENERATOR_SHARE,
+        IDLE_SHARE, Kind, MAX, Metric, OTHERS, P50, P99, P999, PEAK_MB, PUBLISHED, RowResult,
+        SUBSCRIBE_BYTES, SWITCHES,
+    },
+};
+use serde::Serialize;
+use std::{
+    fmt::{self, Write},
+    fs,
+    path::Path,
+};
+use unbroken_load::grouped;
+
+/// Everything that is written down.
+#[derive(Debug, Serialize)]
+pub(crate) struct Record {
+    pub(crate) machine: Machine,
+    pub(crate) rounds: usize,
+    pub(crate) peers: Vec<Described>,
+    pub(crate) rows: Vec<RowResult>,
+}
+
+/// A peer as it was compared.
+#[derive(Debug, Serialize)]
+pub(crate) struct Described {
+    name: &'static str,
+    version: String,
+    setup: &'static str,
+}
+
+impl Described {
+    pub(crate) fn of(peer: &Peer) -> Result<Self, BenchError> {
+        Ok(Self {
+            name: peer.name,
+            version: peer.version()?,
+            setup: peer.setup,
+        })
+    }
+}
+
+/// A column of a detail table: heading, figure, digits behind the point.
+type Column = (&'static str, Metric, usize);
+
+const THROUGHPUT: [Column; 9] = [
+    ("delivered/s", DELIVERED, 0),
+    ("published/s", PUBLISHED, 0),
+    ("peak RSS MB", PEAK_MB, 1),
+    ("switches/msg", SWITCHES, 3),
+    ("loadgen µs/msg", GENERATOR_CPU, 2),
+    ("loadgen cores", GENERATOR_SHARE, 2),
+    ("p50 µs", P50, 0),
+    ("p99 µs", P99, 0),
+    ("other load", OTHERS, 2),
+];
+const LATENCY: [Column; 9] = [
+    ("delivered/s", DELIVERED, 0),
+    ("p50 µs", P50, 0),
+    ("p99 µs", P99, 0),
+    ("p99.9 µs", P999, 0),
+    ("max µs", MAX, 0),
+    ("peak RSS MB", PEAK_MB, 1),
+    ("switches/msg", SWITCHES, 3),
+    ("loadgen µs/msg", GENERATOR_CPU, 2),
+    ("other load", OTHERS, 2),
+];
+const IDLE: [Column; 4] = [
+    ("connections/s", CONNECTIONS, 0),
+    ("RSS B/connection", CONNECT_BYTES, 0),
+    ("+B/subscription", SUBSCRIBE_BYTES, 0),
+    ("idle cores", IDLE_SHARE, 4),
+];
+
+impl Record {
+    /// Writes `brokers.md`, `brokers.json` and the drawings into `dir`.
+    pub(crate) fn write(&self, dir: &Path) -> Result<(), BenchError> {
+        let write = |name: &str, text: &str| {
+            let path = dir.join(name);
+            fs::write(&path, text).map_err(|source| BenchError::Write { path, source })
+        };
+        fs::create_dir_all(dir).map_err(|source| BenchError::Write {
+            path: dir.to_owned(),
+            source,
+        })?;
+        let mut json = serde_json::to_string_pretty(&self).map_err(std::io::Error::from)?;
+        json.push('\n');
+        write("brokers.json", &json)?;
+        write(
+            "brokers-cpu.svg",
+            &plot::ratios("CPU time per delivery", &self.rows, CPU),
+        )?;
+        write(
+            "brokers-rate.svg",
+            &plot::ratios("Deliveries per second", &self.rows, DELIVERED),
+        )?;
+        write("brokers.md", &self.to_string())
+    }
+}
+
+impl fmt::Display for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let machine = &self.machine;
+        writeln!(f, "# Brokers beside each other\n")?;
+        writeln!(
+            f,
+            "{}, {} cores, {:.0} GiB, {}, kernel {}. {}, commit {}, load average before: {}. Client and broker share the \
+             machine over the loopback.\n",
+            machine.processor,
+            machine.cores,
+            machine.memory_gib,
+            machine.system,
+            machine.kernel,
+            machine.date,
+            machine.commit,
+            machine.load_before,
+        )?;
+        writeln!(f, "Repeat it with `{}`.\n", machine.command)?;
+        writeln!(f, "| peer | version | setup |\n|---|---|---|")?;
+        for peer in &self.peers {
+            writeln!(f, "| {} | {} | {} |", peer.name, peer.version, peer.setup)?;
+        }
+        writeln!(
+            f,
+            "\nMedians of {} rounds; in each round all peers take turns. **µs/msg** is the CPU time of the broker's process \
+             (user and system) over the measured phase, per message delivered; *x* is the ratio to {YARDSTICK}. Rates are what \
+             the client saw from the first publish to the last delivery. Compare within a row only: a broker that is late finds \
+             more to do at once, and so pays less for each. What the load generator spends is shown, and what others took on the \
+             machine meanwhile (cores).\n",
+            self.rounds
+        )?;
+        self.overview(f)?;
+        writeln!(
+            f,
+            "\n![CPU time per delivery](brokers-cpu.svg)\n\n![Deliveries per second](brokers-rate.svg)"
+        )?;
+        for row in &self.rows {
+            detail(f, row)?;
+        }
+        Ok(())
+    }
+}
+
+impl Record {
+    fn overview(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "## µs of broker CPU per delivery, ratio to {YARDSTICK}, thousand deliveries per second\n"
+        )?;
+        write!(f, "| row |")?;
+        for peer in &self.peers {
+            write!(f, " {} |", peer.name)?;
+        }
+        writeln!(f, "\n|---|{}", "--:|".repeat(self.peers.len()))?;
+        for row in &self.rows {
+            write!(f, "| {} |", row.row)?;
+            for peer in &self.peers {
+                let cell = row.cells.iter().find(|cell| cell.peer == peer.name);
+                let text = cell
+                    .and_then(|cell| overview_cell(row, cell))
+                    .unwrap_or_default();
+                write!(f, " {text} |")?;
+            }
+            writeln!(f)?;
+        }
+        Ok(())
+    }
+}
+
+fn overview_cell(row: &RowResult, cell: &Cell) -> Option<String> {
+    let metric = row.headline();
+    let Some(value) = cell.median(metric) else {
+        return cell.failures.first().map(|_| "fails".to_owned());
+    };
+    let mut text = format!("{value:.2}");
+    if let Some(ratio) = row.ratio(cell, metric) {
+        write!(text, " · **{ratio:.2}**").ok()?;
+    }
+    if let Some(rate) = cell.median(DELIVERED) {
+        write!(text, " · {}", grouped(rate / 1e3)).ok()?;
+    }
+    if !cell.is_clean() {
+        text.push_str(" (not all arrived)");
+    }
+    Some(text)
+}
+
+fn detail(f: &mut fmt::Formatter<'_>, row: &RowResult) -> fmt::Result {
+    let columns: &[Column] = match row.kind {
+        Kind::Throughput => &THROUGHPUT,
+        Kind::Latency => &LATENCY,
+        Kind::Idle => &IDLE,
+    };
+    let headline = if row.kind == Kind::Idle {
+        "µs/connection"
+    } else {
+        "µs/msg"
+    };
+    writeln!(f, "\n## {}: {}\n", row.row, row.title)?;
+    write!(f, "| peer | {headline} | least..most | x |")?;
+    for (heading, ..) in columns {
+        write!(f, " {heading} |")?;
+    }
+    writeln!(
+        f,
+        " all arrived | rounds |\n|---|--:|--:|--:|{}---|--:|",
+        "--:|".repeat(columns.len())
+    )?;
+    for cell in &row.cells {
+        let metric = row.headline();
+        let number = |value: Option<f64>, digits| {
+            value.map_or_else(String::new, |value| decimal(value, digits))
+        };
+        let spread = cell
+            .spread(metric)
+            .map(|(low, high)| format!("{low:.2}..{high:.2}"));
+        write!(
+            f,
+            "| {} | {} | {} | {} |",
+            cell.peer,
+            number(cell.median(metric), 2),
+            spread.unwrap_or_default(),
+            number(row.ratio(cell, metric), 2),
+        )?;
+        for (_, metric, digits) in columns {
+            write!(f, " {} |", number(cell.median(*metric), *digits))?;
+        }
+        let verdict = if cell.is_clean() { "yes" } else { "**no**" };
+        writeln!(f, " {verdict} | {} |", cell.runs.len())?;
+    }
+    for cell in &row.cells {
+        for failure in &cell.failures {
+            writeln!(
+                f,
+                "\n{} failed: {}",
+                cell.peer,
+                failure.lines().next().unwrap_or_default()
+            )?;
+        }
+    }
+    Ok(())
+}
+
+fn decimal(value: f64, digits: usize) -> String {
+    if digits == 0 {
+        grouped(value)
+    } else {
+        format!("{value:.digits$}")
+    }
+}

@@ -1,0 +1,151 @@
+//! Runs of a row on its peers, and what a table says of them: medians over rounds and ratios to the yardstick.
+
+use crate::{
+    peer::{Peer, YARDSTICK},
+    rows::Row,
+};
+use serde::Serialize;
+use unbroken_load::{Broker, Figures, Report};
+
+/// One row with all its peers.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct RowResult {
+    pub(crate) row: &'static str,
+    pub(crate) title: &'static str,
+    #[serde(skip)]
+    pub(crate) kind: Kind,
+    pub(crate) cells: Vec<Cell>,
+}
+
+/// What matters in a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Throughput,
+    Latency,
+    Idle,
+}
+
+/// One peer in one row.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Cell {
+    pub(crate) peer: &'static str,
+    pub(crate) runs: Vec<Report>,
+    pub(crate) failures: Vec<String>,
+}
+
+/// A figure of a run, if the run has it.
+pub(crate) type Metric = fn(&Report) -> Option<f64>;
+
+pub(crate) const CPU: Metric = |report| broker(report).map(|broker| broker.cpu_us);
+pub(crate) const SWITCHES: Metric = |report| broker(report).map(|broker| broker.switches);
+pub(crate) const PEAK_MB: Metric = |report| {
+    #[expect(clippy::cast_precision_loss, reason = "memory is far below 2^52 bytes")]
+    broker(report).map(|broker| broker.peak_resident as f64 / 1e6)
+};
+pub(crate) const DELIVERED: Metric =
+    |report| figures(report).map(|figures| figures.delivered_per_second);
+pub(crate) const PUBLISHED: Metric =
+    |report| figures(report).map(|figures| figures.published_per_second);
+pub(crate) const GENERATOR_CPU: Metric = |report| figures(report)?.generator_cpu_us;
+pub(crate) const GENERATOR_SHARE: Metric = |report| figures(report)?.generator_cpu_share;
+pub(crate) const OTHERS: Metric = |report| figures(report)?.other_load;
+pub(crate) const P50: Metric = |report| figures(report).map(|figures| figures.latency.p50);
+pub(crate) const P99: Metric = |report| figures(report).map(|figures| figures.latency.p99);
+pub(crate) const P999: Metric = |report| figures(report).map(|figures| figures.latency.p999);
+pub(crate) const MAX: Metric = |report| figures(report).map(|figures| figures.latency.max);
+pub(crate) const CONNECTIONS: Metric = |report| Some(report.connecting.per_second);
+pub(crate) const CONNECT_CPU: Metric = |report| report.connecting.broker_cpu_us;
+pub(crate) const CONNECT_BYTES: Metric = |report| report.connecting.broker_bytes;
+pub(crate) const SUBSCRIBE_BYTES: Metric = |report| report.connecting.broker_bytes_per_subscriber;
+pub(crate) const IDLE_SHARE: Metric = |report| report.idle?.broker_cpu_share;
+
+fn figures(report: &Report) -> Option<&Figures> {
+    report.figures.as_ref()
+}
+
+fn broker(report: &Report) -> Option<&Broker> {
+    figures(report)?.broker.as_ref()
+}
+
+impl RowResult {
+    pub(crate) fn new(row: &Row, peers: &[Peer]) -> Self {
+        let cells = peers.iter().filter(|peer| peer.can(row)).map(|peer| Cell {
+            peer: peer.name,
+            runs: Vec::new(),
+            failures: Vec::new(),
+        });
+        let kind = match (row.is_idle(), row.is_open_loop()) {
+            (true, _) => Kind::Idle,
+            (_, true) => Kind::Latency,
+            _ => Kind::Throughput,
+        };
+        Self {
+            row: row.name,
+            title: row.title,
+            kind,
+            cells: cells.collect(),
+        }
+    }
+
+    /// The figure that the row is about: CPU time of a delivery, or of a connection.
+    pub(crate) fn headline(&self) -> Metric {
+        if self.kind == Kind::Idle {
+            CONNECT_CPU
+        } else {
+            CPU
+        }
+    }
+
+    /// How a peer's median compares to the yardstick's.
+    pub(crate) fn ratio(&self, cell: &Cell, metric: Metric) -> Option<f64> {
+        let yardstick = self
+            .cells
+            .iter()
+            .find(|cell| cell.peer == YARDSTICK)?
+            .median(metric)?;
+        (yardstick > 0.0).then_some(cell.median(metric)? / yardstick)
+    }
+}
+
+impl Cell {
+    pub(crate) fn median(&self, metric: Metric) -> Option<f64> {
+        median(self.runs.iter().filter_map(metric).collect())
+    }
+
+    /// The smallest and the largest.
+    pub(crate) fn spread(&self, metric: Metric) -> Option<(f64, f64)> {
+        let values: Vec<_> = self.runs.iter().filter_map(metric).collect();
+        let low = values.iter().copied().reduce(f64::min)?;
+        let high = values.iter().copied().reduce(f64::max)?;
+        Some((low, high))
+    }
+
+    /// Every run of it ended, and everything arrived in each.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.failures.is_empty() && self.runs.iter().all(Report::is_clean)
+    }
+}
+
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    let upper = *values.get(middle)?;
+    let lower = if values.len().is_multiple_of(2) {
+        *values.get(middle - 1)?
+    } else {
+        upper
+    };
+    Some(f64::midpoint(lower, upper))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_the_middle_or_between_the_two_middle_ones() {
+        assert_eq!(median(vec![]), None);
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), Some(2.5));
+    }
+}

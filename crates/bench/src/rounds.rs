@@ -1,0 +1,87 @@
+//! The order of work: in every round, for every row, each peer once, and in the next round another one first.
+
+use crate::{
+    error::BenchError,
+    peer::Peer,
+    results::{Cell, RowResult},
+    rows::Row,
+};
+use std::io::Write;
+use unbroken_load::{Report, Unobserved, grouped};
+
+/// Runs everything and tells `progress` a line for each run. A run that fails is kept as a failure; the others go on.
+pub(crate) fn run(
+    rows: &[Row],
+    peers: &[Peer],
+    rounds: usize,
+    progress: &mut dyn Write,
+) -> Result<Vec<RowResult>, BenchError> {
+    let mut results: Vec<_> = rows.iter().map(|row| RowResult::new(row, peers)).collect();
+    for round in 0..rounds {
+        for (row, result) in rows.iter().zip(&mut results) {
+            let count = result.cells.len().max(1);
+            for turn in 0..count {
+                let place = (round + turn) % count;
+                let Some(cell) = result.cells.get_mut(place) else {
+                    continue;
+                };
+                let Some(peer) = peers.iter().find(|peer| peer.name == cell.peer) else {
+                    continue;
+                };
+                let line = measure(row, peer, cell);
+                writeln!(
+                    progress,
+                    "round {}/{rounds}  {:<10} {:<10} {line}",
+                    round + 1,
+                    row.name,
+                    peer.name
+                )?;
+            }
+        }
+    }
+    Ok(results)
+}
+
+/// One row on one freshly started peer.
+fn measure(row: &Row, peer: &Peer, cell: &mut Cell) -> String {
+    let outcome = peer.start().and_then(|running| {
+        let settings = row.settings(running.target, running.pid());
+        unbroken_load::run(settings, &mut Unobserved).map_err(|source| BenchError::Load {
+            row: row.name,
+            peer: peer.name,
+            source: Box::new(source),
+        })
+    });
+    match outcome {
+        Ok(report) => {
+            let line = summary(&report);
+            cell.runs.push(report);
+            line
+        }
+        Err(error) => {
+            let line = error.to_string();
+            cell.failures.push(line.clone());
+            line
+        }
+    }
+}
+
+fn summary(report: &Report) -> String {
+    if let Some(figures) = &report.figures {
+        let cpu = figures.broker.map_or(0.0, |broker| broker.cpu_us);
+        let verdict = if figures.tally.is_clean() {
+            "all arrived"
+        } else {
+            "NOT ALL ARRIVED"
+        };
+        let rate = grouped(figures.delivered_per_second);
+        let latency = figures.latency.p99;
+        return format!("{cpu:>8.2} µs/msg {rate:>10} msgs/s  p99 {latency:>8.0} µs  {verdict}");
+    }
+    let connecting = &report.connecting;
+    format!(
+        "{:>8.2} µs and {} B a connection",
+        connecting.broker_cpu_us.unwrap_or_default(),
+        grouped(connecting.broker_bytes.unwrap_or_default()),
+    )
+}
