@@ -1,5 +1,6 @@
-//! Every phase of a connection against every packet and every version, and every AUTH step, compared with one
-//! committed table. A change of the rules shows as a change of `tests/snapshots/phases.txt`.
+//! Every phase of a connection against every packet and every version, and every AUTH step,
+//! compared with one committed table. A change of the rules shows as a change of
+//! `tests/snapshots/phases.txt`.
 
 use std::fmt::Debug;
 use std::path::Path;
@@ -38,8 +39,8 @@ const AUTH: [ReasonCode; 3] = [
     ReasonCode::ReAuthenticate,
 ];
 
-// [MQTT-3.1.0-1] [MQTT-3.1.0-2] [MQTT-3.1.2-30] [MQTT-3.2.0-1] [MQTT-3.2.0-2] [MQTT-3.14.0-1] [MQTT-4.12.0-6]
-// [MQTT-4.12.0-7] [MQTT311-3.1.0-1] [MQTT311-3.1.0-2] [MQTT311-3.2.0-1]
+// [MQTT-3.1.0-1] [MQTT-3.1.0-2] [MQTT-3.1.2-30] [MQTT-3.2.0-1] [MQTT-3.2.0-2] [MQTT-3.14.0-1]
+// [MQTT-4.12.0-6] [MQTT-4.12.0-7] [MQTT311-3.1.0-1] [MQTT311-3.1.0-2] [MQTT311-3.2.0-1]
 #[test]
 fn every_phase_answers_every_packet_as_recorded() {
     let mut text = String::new();

@@ -1,7 +1,8 @@
 //! Topic aliases: numbers for topic names, per connection and per direction.
 //!
-//! [`Inbound`] is for the aliases that the other side sets, [`Outbound`] for those that we set. Both
-//! begin empty with each connection and end with it `[MQTT-3.3.2-7]`: a re-sent or queued message carries its full topic.
+//! [`Inbound`] is for the aliases that the other side sets, [`Outbound`] for those that we set.
+//! Both begin empty with each connection and end with it `[MQTT-3.3.2-7]`: a re-sent or queued
+//! message carries its full topic.
 //!
 //! Deliberately absent: taking an alias back. The first topics of a connection get the aliases; a
 //! client that wants more announces a larger maximum.

@@ -8,8 +8,8 @@
 //!   Closed <----- from everywhere: error, CONNACK with an error, DISCONNECT, loss
 //! ```
 //!
-//! Deliberately absent: whether a packet's content is acceptable. The client may send before CONNACK;
-//! nothing but CONNACK and AUTH may come back by then.
+//! Deliberately absent: whether a packet's content is acceptable. The client may send before
+//! CONNACK; nothing but CONNACK and AUTH may come back by then.
 
 use thiserror::Error;
 
@@ -32,7 +32,8 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// Decides whether a packet may come now. For AUTH, [`handle_auth`](Self::handle_auth) has a second question.
+    /// Decides whether a packet may come now. For AUTH, [`handle_auth`](Self::handle_auth) has a
+    /// second question.
     pub fn expect(self, packet: PacketType, version: Version) -> Result<(), Violation> {
         use PacketType as P;
         match (self, packet) {

@@ -1,13 +1,13 @@
 //! The server's side: which packets a client may send, and when.
 //!
 //! ```text
-//!                  CONNECT with a method                        last step, CONNACK
-//!   AwaitConnect ------------------------> Authenticating ---------------------+
-//!        |                                                                     v
-//!        |  CONNECT without a method, CONNACK                              Connected <--+
-//!        +------------------------------------------------------------------->  |       | last step, AUTH 0x00
-//!                                                                               v       |
-//!   Closed <----- from everywhere: error, DISCONNECT, loss              Reauthenticating
+//!                 CONNECT with a method                   last step, CONNACK
+//!   AwaitConnect -----------------------> Authenticating --------------------+
+//!        |                                                                   v
+//!        |  CONNECT without a method, CONNACK                            Connected
+//!        +----------------------------------------------------------------> |  ^
+//!                                                                AUTH 0x19  v  |  AUTH 0x00 sent
+//!   Closed <----- from everywhere: error, DISCONNECT, loss        Reauthenticating
 //! ```
 //!
 //! Deliberately absent: whether a packet's content is acceptable, and the time between CONNECT and
@@ -37,7 +37,8 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// Decides whether a packet may come now. For AUTH, [`handle_auth`](Self::handle_auth) has a second question.
+    /// Decides whether a packet may come now. For AUTH, [`handle_auth`](Self::handle_auth) has a
+    /// second question.
     pub fn expect(self, packet: PacketType, version: Version) -> Result<(), Violation> {
         use PacketType as P;
         match (self, packet) {

@@ -11,18 +11,20 @@
 //! ```
 //!
 //! Invariants:
-//! - From its arrival until PUBREL a QoS 2 id is remembered, also over reconnects: repetitions are answered
-//!   and not delivered again `[MQTT-4.3.3-10]` `[MQTT311-4.3.3-2]`. Afterwards the same id is a new message
-//!   `[MQTT-4.3.3-12]`, as it is after PUBACK `[MQTT-4.3.2-5]` or a PUBREC that refuses `[MQTT-4.3.3-9]`.
-//! - On one connection at most Receive Maximum messages are unfinished `[MQTT-3.3.4-7]`. Ids of earlier
-//!   connections count when their PUBLISH is repeated: a client that lost its own state and never sends
-//!   their PUBREL is not locked out by them. What they cost is bounded by the id space, at 4 bytes an id.
+//! - From its arrival until PUBREL a QoS 2 id is remembered, also over reconnects: repetitions are
+//!   answered and not delivered again `[MQTT-4.3.3-10]` `[MQTT311-4.3.3-2]`. Afterwards the same id
+//!   is a new message `[MQTT-4.3.3-12]`, as it is after PUBACK `[MQTT-4.3.2-5]` `[MQTT311-4.3.2-2]`
+//!   or a PUBREC that refuses `[MQTT-4.3.3-9]`.
+//! - On one connection at most Receive Maximum messages are unfinished `[MQTT-3.3.4-7]`. Ids of
+//!   earlier connections count when their PUBLISH is repeated: a client that lost its own state and
+//!   never sends their PUBREL is not locked out by them. What they cost is bounded by the id space,
+//!   at 4 bytes an id.
 //!
 //! What a durable session must have on disk before something leaves: the id of a QoS 2 message,
-//! together with the message, before PUBREC; that the id is forgotten, before PUBCOMP. The id of a message that is
-//! refused must not be on disk when that PUBREC leaves: a restart would take the next message with this id for a
-//! repetition.
-//! [`iter`](Inbound::iter) gives the ids, [`restore`](Inbound::restore) takes them back.
+//! together with the message, before PUBREC; that the id is forgotten, before PUBCOMP. The id of a
+//! message that is refused must not be on disk when that PUBREC leaves: a restart would take the
+//! next message with this id for a repetition. [`iter`](Inbound::iter) gives the ids,
+//! [`restore`](Inbound::restore) takes them back.
 //!
 //! Deliberately absent: the order of the answers. They go in the order of the messages
 //! `[MQTT-4.6.0-2]` `[MQTT-4.6.0-3]` because the owner's storage finishes in that order.

@@ -6,8 +6,8 @@
 //! about the other, so a client uses the same two values with the roles exchanged.
 //!
 //! Deliberately absent: the queue behind the window, subscriptions, expiry, time (there are no
-//! timed re-sends `[MQTT-4.4.0-1]`), and bytes. The owner sends what the values say, and stores what
-//! their documentation says must be stored.
+//! timed re-sends `[MQTT-4.4.0-1]`), and bytes. The owner sends what the values say, and stores
+//! what their documentation says must be stored.
 
 mod inbound;
 mod outbound;

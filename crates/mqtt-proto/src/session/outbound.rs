@@ -11,22 +11,28 @@
 //! ```
 //!
 //! Invariants:
+//! - A message is unfinished until PUBACK `[MQTT-4.3.2-3]` `[MQTT311-4.3.2-1]`, or until PUBREC and
+//!   then PUBCOMP `[MQTT-4.3.3-3]` `[MQTT-4.3.3-5]` `[MQTT311-4.3.3-1]`, whatever has expired since
+//!   `[MQTT-4.3.3-13]`.
 //! - At most Receive Maximum messages are unfinished, counted over the session and not over the
-//!   connection `[MQTT-3.3.4-9]`. QoS 0 does not pass through here and is never held up
-//!   `[MQTT-3.3.4-10]`.
+//!   connection `[MQTT-3.3.4-9]` `[MQTT-4.9.0-1]`. QoS 0 does not pass through here and is never
+//!   held up `[MQTT-3.3.4-10]` `[MQTT-4.9.0-3]`.
 //! - After a reconnect everything unfinished is sent again, in the order in which it was begun and
-//!   before any new message `[MQTT-4.4.0-1]` `[MQTT-4.6.0-1]` `[MQTT311-4.4.0-1]` `[MQTT311-4.6.0-1]`, never more of it at a time than the new
-//!   connection's window. There is no other reason to send again.
-//! - DUP is set exactly on what was sent before `[MQTT-3.3.1-1]` `[MQTT-4.3.2-2]` `[MQTT-4.3.3-2]`.
-//! - PUBREL is sent again in the same order too, which is that of the PUBRECs `[MQTT-4.6.0-4]`.
+//!   before any new message `[MQTT-4.4.0-1]` `[MQTT-4.6.0-1]` `[MQTT311-4.4.0-1]`
+//!   `[MQTT311-4.6.0-1]`, never more of it at a time than the new connection's window. There is no
+//!   other reason to send again.
+//! - DUP is set exactly on what was sent before `[MQTT-3.3.1-1]` `[MQTT311-3.3.1-1]`
+//!   `[MQTT-4.3.2-2]` `[MQTT-4.3.3-2]`.
+//! - PUBREL is sent again in the same order too, which is that of the PUBRECs `[MQTT-4.6.0-4]`
+//!   `[MQTT311-4.6.0-4]`.
 //!
 //! What a durable session must have on disk before something leaves:
 //!
-//! | leaves             | on disk before it                | how                                      |
-//! |--------------------|----------------------------------|------------------------------------------|
-//! | PUBLISH of QoS 2   | [`Entry::Publish`]               | [`begin_unsent`], store, [`mark_sent`]   |
-//! | PUBREL             | [`Entry::PubRel`]                | [`PubRec::SendPubRel`], store, send      |
-//! | what is re-sent    | all that was to be stored so far | store, then [`poll_resend`]              |
+//! | leaves           | on disk before it                | how                                    |
+//! |------------------|----------------------------------|----------------------------------------|
+//! | PUBLISH of QoS 2 | [`Entry::Publish`]               | [`begin_unsent`], store, [`mark_sent`] |
+//! | PUBREL           | [`Entry::PubRel`]                | [`PubRec::SendPubRel`], store, send    |
+//! | what is re-sent  | all that was to be stored so far | store, then [`poll_resend`]            |
 //!
 //! The end of an entry may be stored late: a restart then repeats what the other side recognizes.
 //! [`iter`](Outbound::iter) gives the entries, [`restore`](Outbound::restore) takes them back.
@@ -126,8 +132,9 @@ impl<M> Outbound<M> {
         self.table.len()
     }
 
-    /// Gives the message a packet id that is not in use `[MQTT-2.2.1-4]`, under which the owner sends it now, DUP not set. The message
-    /// comes back if the window is closed `[MQTT-4.9.0-2]`, or if its QoS is 0: it needs no id.
+    /// Gives the message a packet id that is not in use `[MQTT-2.2.1-4]`, under which the owner
+    /// sends it now, DUP not set. The message comes back if the window is closed `[MQTT-4.9.0-2]`,
+    /// or if its QoS is 0: it needs no id.
     pub fn begin(&mut self, qos: QoS, message: M) -> Result<PacketId, M> {
         self.begin_state(qos, message, true)
     }
@@ -138,8 +145,8 @@ impl<M> Outbound<M> {
         self.begin_state(qos, message, false)
     }
 
-    /// The id of [`begin_unsent`](Self::begin_unsent) is stored. The message is to be sent now; none:
-    /// the connection was replaced in the meantime, and re-sending sees to it.
+    /// The id of [`begin_unsent`](Self::begin_unsent) is stored. The message is to be sent now;
+    /// none: the connection was replaced in the meantime, and re-sending sees to it.
     pub fn mark_sent(&mut self, id: PacketId) -> Option<&M> {
         let state = self.table.get_mut(id)?;
         if state.sent || !state.under_way {
@@ -261,9 +268,9 @@ impl<M> Outbound<M> {
         self.table.get(id)?.awaiting.message()
     }
 
-    /// Gives up a message that this connection cannot carry: it is larger than the other side takes now
-    /// `[MQTT-3.1.2-25]`. Its id is free, the message comes back. None: the id is unknown, or the
-    /// other side has taken the message over, and only PUBCOMP ends it.
+    /// Gives up a message that this connection cannot carry: it is larger than the other side takes
+    /// now `[MQTT-3.1.2-25]`. Its id is free, the message comes back. None: the id is unknown, or
+    /// the other side has taken the message over, and only PUBCOMP ends it.
     pub fn forget(&mut self, id: PacketId) -> Option<M> {
         self.message(id)?;
         match self.finish(id)? {

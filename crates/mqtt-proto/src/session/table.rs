@@ -3,15 +3,16 @@
 //! ```text
 //!   slots (a power of two, at least twice the entries)     an id lives in slot `id % slots`
 //!   +----+----+----+----+----+----+----+----+
-//!   |    | 17 | 18 |    |  4 |    |  6 |    |              4 is an old one that is not yet answered;
+//!   |    | 17 | 18 |    |  4 |    |  6 |    |         4 is an old one that is not yet answered;
 //!   +----+----+----+----+----+----+----+----+              order: 4 -> 6 -> 17 -> 18, linked by id
 //! ```
 //!
-//! Ids are given out in sequence. One whose slot is taken by an old entry is passed over, so a look-up is
-//! one index and one comparison however long an entry stays, an id in flight is never given out again
-//! `[MQTT-2.2.1-4]` `[MQTT311-2.3.1-4]`, and an id that was just freed is not reused at once, which makes a client that
-//! acknowledges twice harmless. At least half of the slots are free, hence passing over costs at most
-//! one step per entry begun, taken over a round of the table.
+//! Ids are given out in sequence. One whose slot is taken by an old entry is passed over, so a
+//! look-up is one index and one comparison however long an entry stays, an id in flight is never
+//! given out again `[MQTT-2.2.1-4]` `[MQTT-4.3.2-1]` `[MQTT-4.3.3-1]` `[MQTT311-2.3.1-3]`
+//! `[MQTT311-2.3.1-4]`, and an id that was just freed is not reused at once, which makes a client
+//! that acknowledges twice harmless. At least half of the slots are free, hence passing over costs
+//! at most one step per entry begun, taken over a round of the table.
 //!
 //! Memory follows the entries in flight, not the distance between the oldest and the newest id: one
 //! message that is never acknowledged does not make the table grow.

@@ -1,4 +1,5 @@
-//! A naive twin of [`Outbound`]: the same promises over a plain list, compared after every random step.
+//! A naive twin of [`Outbound`]: the same promises over a plain list, compared after every random
+//! step.
 
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -271,7 +272,8 @@ fn check_step(real: &mut Outbound<u32>, naive: &mut Naive, number: u32, step: St
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
-    // [MQTT-4.4.0-1] [MQTT-4.6.0-1] [MQTT-3.3.4-9] [MQTT-3.3.1-1] [MQTT311-4.4.0-1] [MQTT311-4.6.0-1]
+    // [MQTT-4.4.0-1] [MQTT-4.6.0-1] [MQTT-3.3.4-9] [MQTT-3.3.1-1] [MQTT311-4.4.0-1]
+    // [MQTT311-4.6.0-1]
     #[test]
     fn outbound_behaves_as_its_naive_twin(steps in prop::collection::vec(step(), 0..200)) {
         let mut real = Outbound::new();
@@ -279,7 +281,8 @@ proptest! {
         for (number, step) in (0..).zip(steps) {
             check_step(&mut real, &mut naive, number, step);
         }
-        let drained: Vec<_> = real.drain().map(|Drained { qos, sent, message }| (qos, sent, message)).collect();
+        let parts = |Drained { qos, sent, message }| (qos, sent, message);
+        let drained: Vec<_> = real.drain().map(parts).collect();
         let left = naive.entries.iter().filter(|e| !e.pubrec);
         prop_assert_eq!(drained, left.map(|e| (e.qos, e.sent, e.message)).collect::<Vec<_>>());
         prop_assert!(real.inflight() == 0 && real.window_open());

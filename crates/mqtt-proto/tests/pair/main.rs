@@ -1,11 +1,14 @@
-//! A client and a server, built of this crate's session and connection state, in virtual time over a link that
-//! delays and breaks. Each seed is one history; both sides publish at every QoS all the time.
+//! A client and a server, built of this crate's session and connection state, in virtual time over
+//! a link that delays and breaks. Each seed is one history; both sides publish at every QoS all the
+//! time.
 //!
-//! What must hold in every history: QoS 2 arrives exactly once, QoS 1 at least once, QoS 0 at most once, in the order of
-//! publication at each QoS; no side ever has more unfinished than the other takes; DUP tells the truth; no legal
-//! history looks like a protocol error to either side; and when the faults end, both sides come to rest with nothing left.
+//! What must hold in every history: QoS 2 arrives exactly once, QoS 1 at least once, QoS 0 at most
+//! once, in the order of publication at each QoS; no side ever has more unfinished than the other
+//! takes; DUP tells the truth; no legal history looks like a protocol error to either side; and
+//! when the faults end, both sides come to rest with nothing left.
 //!
-//! A failure prints its seed and the packets before it; `PAIR_SEED=<n> cargo test --test pair <name>` runs that one alone.
+//! A failure prints its seed and the packets before it; `PAIR_SEED=<n> cargo test --test pair
+//! <name>` runs that one alone.
 //!
 //! Deliberately absent: bytes (golden packets test them), and what a server does with a message.
 

@@ -1,7 +1,8 @@
-//! One side: an application that publishes and receives, the session, and a disk that takes its time.
+//! One side: an application that publishes and receives, the session, and a disk that takes its
+//! time.
 //!
-//! Everything that the documentation of [`Outbound`] and [`Inbound`] wants stored goes through [`Peer::store`]; what
-//! waits for it leaves when it is on disk.
+//! Everything that the documentation of [`Outbound`] and [`Inbound`] wants stored goes through
+//! [`Peer::store`]; what waits for it leaves when it is on disk.
 
 use std::collections::{BTreeSet, VecDeque};
 

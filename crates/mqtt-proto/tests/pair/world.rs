@@ -25,8 +25,8 @@ pub(crate) struct World {
     client_phase: client::Phase,
     server: Peer,
     server_phase: server::Phase,
-    /// The server has the session that the client has. A CONNACK that says it is new must have arrived for
-    /// that; MQTT has no answer to the loss of one, so this world knows by itself.
+    /// The server has the session that the client has. A CONNACK that says it is new must have
+    /// arrived for that; MQTT has no answer to the loss of one, so this world knows by itself.
     session_known: bool,
     /// The client asks for a clean start until it gets one.
     clean: bool,
@@ -34,7 +34,8 @@ pub(crate) struct World {
     connect_at: u64,
     /// The client waits for CONNACK: its connection, and what it takes.
     connecting: Option<(Connection, u16)>,
-    /// A CONNECT that waits for the server's disk: whether it said clean, and what the client takes.
+    /// A CONNECT that waits for the server's disk: whether it said clean, and what the client
+    /// takes.
     accepting: Option<(Connection, bool, u16)>,
     /// When each side learns that a connection broke.
     notices: Vec<(u64, Side, Connection)>,
