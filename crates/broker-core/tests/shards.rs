@@ -6,91 +6,13 @@ mod common;
 
 use std::time::Duration;
 
-use common::{Broker, Client};
+use common::{Broker, connect, join, publish, retained, stay, subscribe};
 use unbroken_broker_core::{Limits, Settings};
 use unbroken_mqtt_proto::{
-    Ack, Connect, Packet, PacketId, Properties, Property, PropertyBuf, Publish, QoS,
-    RetainHandling, Subscribe, SubscriptionOptions, Subscriptions, Version, Will,
+    Ack, Connect, Packet, PacketId, Property, PropertyBuf, QoS, Version, Will,
 };
 
 const SHARDS: [u8; 4] = [1, 2, 3, 8];
-
-fn connect(client_id: &str) -> Connect<'_> {
-    Connect {
-        version: Version::V5,
-        bridge: false,
-        clean_start: true,
-        keep_alive: 0,
-        client_id,
-        will: None,
-        user_name: None,
-        password: None,
-        properties: Properties::EMPTY,
-    }
-}
-
-fn join(broker: &mut Broker, client_id: &str) -> Client {
-    let client = broker.open(Version::V5);
-    broker.send(client, Packet::Connect(connect(client_id)));
-    assert_eq!(broker.take(client), ["CONNACK 0 00"]);
-    client
-}
-
-fn stay(broker: &mut Broker, client_id: &str, clean_start: bool) -> Client {
-    let mut properties = PropertyBuf::new();
-    properties
-        .push(Property::SessionExpiryInterval(100))
-        .unwrap();
-    let client = broker.open(Version::V5);
-    let packet = Connect {
-        clean_start,
-        properties: properties.as_properties(),
-        ..connect(client_id)
-    };
-    broker.send(client, Packet::Connect(packet));
-    client
-}
-
-fn subscribe(broker: &mut Broker, client: Client, filter: &str, qos: QoS) {
-    let options = SubscriptionOptions {
-        qos,
-        retain_handling: RetainHandling::SendAlways,
-        ..Default::default()
-    };
-    send_subscribe(broker, client, &[(filter, options)]);
-}
-
-fn send_subscribe(broker: &mut Broker, client: Client, list: &[(&str, SubscriptionOptions)]) {
-    let filters = Subscriptions::new(list);
-    let packet = Subscribe {
-        packet_id: PacketId::FIRST,
-        properties: Properties::EMPTY,
-        filters,
-    };
-    broker.send(client, Packet::Subscribe(packet));
-}
-
-fn publish<'a>(topic: &'a str, payload: &'a str, qos: QoS, id: u16) -> Packet<'a> {
-    Packet::Publish(Publish {
-        dup: false,
-        qos,
-        retain: false,
-        topic,
-        packet_id: PacketId::new(id),
-        properties: Properties::EMPTY,
-        payload: payload.as_bytes(),
-    })
-}
-
-fn retained<'a>(topic: &'a str, payload: &'a str, qos: QoS, id: u16) -> Packet<'a> {
-    let Packet::Publish(packet) = publish(topic, payload, qos, id) else {
-        unreachable!()
-    };
-    Packet::Publish(Publish {
-        retain: true,
-        ..packet
-    })
-}
 
 #[test]
 fn every_subscriber_on_every_shard_gets_a_message_once() {

@@ -12,7 +12,10 @@ use unbroken_broker_core::{
     Admission, CloseCause, ConnectionId, Event, Input, Limits, Mail, Output, Peer, Settings, Shard,
     ShardId, ShardOptions, StoreId, Totals,
 };
-use unbroken_mqtt_proto::{Packet, Version, next_frame};
+use unbroken_mqtt_proto::{
+    Connect, Packet, PacketId, Properties, Property, PropertyBuf, Publish, QoS, RetainHandling,
+    Subscribe, SubscriptionOptions, Subscriptions, Version, next_frame,
+};
 
 /// Shards and the clients connected to them.
 pub(crate) struct Broker {
@@ -23,6 +26,8 @@ pub(crate) struct Broker {
     mail: VecDeque<(ShardId, ShardId, Mail)>,
     /// Mail stays where it is until `deliver_mail`.
     pub(crate) hold_mail: bool,
+    /// Nothing is written until `release_writes`: every receiver is slow.
+    pub(crate) hold_writes: bool,
     links: Vec<Link>,
     serial: u32,
     dirty: Vec<ConnectionId>,
@@ -73,6 +78,7 @@ impl Broker {
             stores: Vec::new(),
             mail: VecDeque::new(),
             hold_mail: false,
+            hold_writes: false,
             links: Vec::new(),
             serial: 0,
             dirty: Vec::new(),
@@ -274,8 +280,17 @@ impl Broker {
             .find(|link| link.shard == shard && link.id == id)
     }
 
+    /// Writes what was held.
+    pub(crate) fn release_writes(&mut self) {
+        self.hold_writes = false;
+        self.flush();
+    }
+
     /// Writes everything that waits, until nothing does.
     fn flush(&mut self) {
+        if self.hold_writes {
+            return;
+        }
         loop {
             let mut written = false;
             for shard in 0..self.shards.len() {
@@ -339,4 +354,85 @@ fn show(packet: &Packet<'_>) -> String {
         Packet::Disconnect(p) => format!("DISCONNECT {:02x}", p.reason as u8),
         other => other.packet_type().name().to_owned(),
     }
+}
+
+pub(crate) fn connect(client_id: &str) -> Connect<'_> {
+    Connect {
+        version: Version::V5,
+        bridge: false,
+        clean_start: true,
+        keep_alive: 0,
+        client_id,
+        will: None,
+        user_name: None,
+        password: None,
+        properties: Properties::EMPTY,
+    }
+}
+
+pub(crate) fn join(broker: &mut Broker, client_id: &str) -> Client {
+    let client = broker.open(Version::V5);
+    broker.send(client, Packet::Connect(connect(client_id)));
+    assert_eq!(broker.take(client), ["CONNACK 0 00"]);
+    client
+}
+
+pub(crate) fn stay(broker: &mut Broker, client_id: &str, clean_start: bool) -> Client {
+    let mut properties = PropertyBuf::new();
+    properties
+        .push(Property::SessionExpiryInterval(100))
+        .unwrap();
+    let client = broker.open(Version::V5);
+    let packet = Connect {
+        clean_start,
+        properties: properties.as_properties(),
+        ..connect(client_id)
+    };
+    broker.send(client, Packet::Connect(packet));
+    client
+}
+
+pub(crate) fn subscribe(broker: &mut Broker, client: Client, filter: &str, qos: QoS) {
+    let options = SubscriptionOptions {
+        qos,
+        retain_handling: RetainHandling::SendAlways,
+        ..Default::default()
+    };
+    send_subscribe(broker, client, &[(filter, options)]);
+}
+
+pub(crate) fn send_subscribe(
+    broker: &mut Broker,
+    client: Client,
+    list: &[(&str, SubscriptionOptions)],
+) {
+    let filters = Subscriptions::new(list);
+    let packet = Subscribe {
+        packet_id: PacketId::FIRST,
+        properties: Properties::EMPTY,
+        filters,
+    };
+    broker.send(client, Packet::Subscribe(packet));
+}
+
+pub(crate) fn publish<'a>(topic: &'a str, payload: &'a str, qos: QoS, id: u16) -> Packet<'a> {
+    Packet::Publish(Publish {
+        dup: false,
+        qos,
+        retain: false,
+        topic,
+        packet_id: PacketId::new(id),
+        properties: Properties::EMPTY,
+        payload: payload.as_bytes(),
+    })
+}
+
+pub(crate) fn retained<'a>(topic: &'a str, payload: &'a str, qos: QoS, id: u16) -> Packet<'a> {
+    let Packet::Publish(packet) = publish(topic, payload, qos, id) else {
+        unreachable!()
+    };
+    Packet::Publish(Publish {
+        retain: true,
+        ..packet
+    })
 }
