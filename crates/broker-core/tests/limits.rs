@@ -192,7 +192,7 @@ fn a_topic_too_long_or_too_deep_is_refused() {
 fn one_subscription_too_many_is_refused_and_replacing_one_is_not() {
     let mut broker = broker(|limits| limits.subscriptions_per_session_max = 1);
     let client = join(&mut broker, "a");
-    let options = Default::default();
+    let options = unbroken_mqtt_proto::SubscriptionOptions::default();
     send_subscribe(
         &mut broker,
         client,
@@ -363,7 +363,7 @@ fn an_unanswered_message_is_not_counted_twice() {
     assert_eq!(broker.shards[0].stats().messages_waiting, 1);
     let ack = unbroken_mqtt_proto::Ack {
         packet_id: PacketId::FIRST,
-        reason: Default::default(),
+        reason: unbroken_mqtt_proto::ReasonCode::Success,
         properties: Properties::EMPTY,
     };
     broker.send(client, Packet::PubAck(ack));
