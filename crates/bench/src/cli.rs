@@ -3,7 +3,7 @@
 use crate::{
     error::BenchError,
     machine::Machine,
-    peer,
+    peer::{self, Peer},
     record::{Described, Record},
     relay::{Fate, Relay},
     results::{Cell, RowResult},
@@ -67,6 +67,9 @@ struct Brokers {
     /// One short round of everything, no record; fails only if something does not run or does not arrive
     #[arg(long)]
     smoke: bool,
+    /// In the short round, a peer whose program is missing is a failure instead of being skipped
+    #[arg(long, env = "UNBROKEN_REQUIRE_TOOLS", value_parser = clap::builder::FalseyValueParser::new())]
+    require_tools: bool,
 }
 
 /// Does what the arguments say.
@@ -94,7 +97,10 @@ impl Brokers {
             .map(|row| row.lasting(secs))
             .collect();
         let unbroken = self.unbroken.map_or_else(sibling, Ok)?;
-        let peers = peer::choose(&unbroken, &self.peers)?;
+        let mut peers = peer::choose(&unbroken, &self.peers)?;
+        if self.smoke && !self.require_tools {
+            skip_missing(&mut peers)?;
+        }
         let described = peers.iter().map(Described::of).collect::<Result<_, _>>()?;
         let rounds = if self.smoke { 1 } else { self.rounds.max(1) };
         let machine = Machine::here();
@@ -118,12 +124,25 @@ impl Brokers {
     }
 }
 
+/// Without a peer the others can still be tried; without our own program there is nothing to try.
+fn skip_missing(peers: &mut Vec<Peer>) -> io::Result<()> {
+    let missing = peers.extract_if(.., |peer| peer.name != peer::OURS && peer.is_missing());
+    for peer in missing {
+        writeln!(
+            io::stderr(),
+            "skipped: {} is not installed; {}",
+            peer.name,
+            peer.hint
+        )?;
+    }
+    Ok(())
+}
+
 /// Our own program is built beside this one.
 fn sibling() -> io::Result<PathBuf> {
     Ok(std::env::current_exe()?.with_file_name("unbroken"))
 }
 
-/// Only Unbroken and the yardstick must be faultless; the floor is not a broker.
 fn refuse_faults(rows: &[RowResult]) -> Result<ExitCode, BenchError> {
     let all = rows
         .iter()

@@ -18,6 +18,8 @@ use std::{
 };
 use tempfile::TempDir;
 
+/// What is compared.
+pub(crate) const OURS: &str = "unbroken";
 /// The yardstick of all ratios.
 pub(crate) const YARDSTICK: &str = "mosquitto";
 /// How long a peer may take to accept connections.
@@ -36,7 +38,7 @@ pub(crate) struct Peer {
     version: &'static [&'static str],
     serve: fn(&mut Command, u16, &Path) -> io::Result<()>,
     /// How to get the program.
-    hint: &'static str,
+    pub(crate) hint: &'static str,
     only_floor_rows: bool,
 }
 
@@ -44,7 +46,7 @@ pub(crate) struct Peer {
 pub(crate) fn peers(unbroken: &Path) -> io::Result<Vec<Peer>> {
     Ok(vec![
         Peer {
-            name: "unbroken",
+            name: OURS,
             setup: "`unbroken serve -p PORT`, no configuration",
             program: unbroken.to_owned(),
             version: &["--version"],
@@ -121,6 +123,12 @@ pub(crate) fn choose(unbroken: &Path, names: &[String]) -> Result<Vec<Peer>, Ben
 impl Peer {
     pub(crate) fn can(&self, row: &Row) -> bool {
         row.has_floor || !self.only_floor_rows
+    }
+
+    /// There is no such program here.
+    pub(crate) fn is_missing(&self) -> bool {
+        let tried = Command::new(&self.program).args(self.version).output();
+        tried.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
     }
 
     /// The first line of what it says about itself.

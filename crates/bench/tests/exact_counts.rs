@@ -1,5 +1,10 @@
 //! The load generator against a relay that loses, repeats, swaps and damages a known number of messages.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on should say where"
+)]
+
 use std::{
     sync::{
         Arc,
@@ -58,10 +63,6 @@ fn a_faultless_relay_delivers_everything_in_every_scenario() {
             figures.tally
         );
         assert!(figures.tally.published >= 1_000);
-        assert_eq!(
-            figures.latency.count,
-            figures.tally.expected.min(figures.latency.count)
-        );
     }
 }
 
