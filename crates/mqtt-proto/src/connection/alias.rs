@@ -44,7 +44,7 @@ impl Inbound {
             }
             return Ok(TopicName::parse(topic)?);
         };
-        // [MQTT-3.3.2-8] [MQTT-3.3.2-9] [MQTT-3.3.2-12]
+        // [MQTT-3.3.2-8] [MQTT-3.3.2-9] [MQTT-3.3.2-10] [MQTT-3.3.2-12]
         if alias == 0 || alias > self.maximum {
             return Err(AliasError::OutOfRange {
                 alias,
@@ -171,7 +171,7 @@ mod tests {
             .map_err(AliasError::reason)
     }
 
-    // [MQTT-3.3.2-12]
+    // [MQTT-3.3.2-10] [MQTT-3.3.2-12]
     #[test]
     fn an_alias_stands_for_the_last_topic_it_was_set_to() {
         let mut aliases = Inbound::new(2);

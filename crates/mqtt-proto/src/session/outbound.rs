@@ -556,7 +556,7 @@ mod tests {
         assert_eq!(outbound.inflight(), 2);
     }
 
-    // [MQTT-3.3.4-9] [MQTT-3.3.4-10] [MQTT-4.9.0-2]
+    // [MQTT-3.3.4-7] [MQTT-3.3.4-8] [MQTT-3.3.4-9] [MQTT-3.3.4-10] [MQTT-4.9.0-2] [MQTT-4.9.0-3]
     #[test]
     fn the_window_gives_back_what_it_cannot_take() {
         let mut outbound = Outbound::new();

@@ -1,10 +1,10 @@
 //! In-flight entries by packet id, in the order in which they were begun.
 //!
 //! ```text
-//!   slots (a power of two, at least twice the entries)     an id lives in slot `id % slots`
+//!   slots: a power of two, at least twice the entries     an id lives in slot `id % slots`
 //!   +----+----+----+----+----+----+----+----+
-//!   |    | 17 | 18 |    |  4 |    |  6 |    |         4 is an old one that is not yet answered;
-//!   +----+----+----+----+----+----+----+----+              order: 4 -> 6 -> 17 -> 18, linked by id
+//!   |    | 17 | 18 |    |  4 |    |  6 |    |             4 is old and not yet answered
+//!   +----+----+----+----+----+----+----+----+             order: 4 -> 6 -> 17 -> 18, linked by id
 //! ```
 //!
 //! Ids are given out in sequence. One whose slot is taken by an old entry is passed over, so a
@@ -250,7 +250,8 @@ mod tests {
         }
     }
 
-    // [MQTT-2.2.1-4] [MQTT-4.3.2-1] [MQTT-4.3.3-1]
+    // [MQTT-2.2.1-3] [MQTT-2.2.1-4] [MQTT-4.3.2-1] [MQTT-4.3.3-1] [MQTT311-2.3.1-2]
+    // [MQTT311-2.3.1-3] [MQTT311-2.3.1-4]
     #[test]
     fn an_id_that_is_never_answered_is_never_given_out_again() {
         let mut table = Table::new();
