@@ -431,7 +431,7 @@ impl Clients {
                 Acknowledgement::PubRec(id, reason) if reason.is_error() => {
                     session.inbound.acknowledged(id);
                 }
-                Acknowledgement::PubRec(..) => {}
+                Acknowledgement::PubRec(id, _) => session.inbound.received(id),
             }
         }
         self.send(index, &acknowledgement.packet());

@@ -50,7 +50,7 @@ impl Shard {
     ) -> Result<(), Fault> {
         self.clients.stats.publishes_received += 1;
         self.clients.stats.publish_bytes_received += publish.payload.len() as u64;
-        if publish.properties.is_empty() {
+        if publish.properties.is_empty() && !publish.topic.is_empty() {
             let topic = TopicName::parse(publish.topic).map_err(invalid_topic)?;
             return self.take_publish(now, id, session_id, &publish, topic);
         }

@@ -303,3 +303,26 @@ fn the_window_holds_back_and_acknowledgements_open_it() {
     broker.send(client, Packet::PubAck(Ack::success(PacketId::FIRST)));
     assert_eq!(broker.take(client), ["PUBLISH a \"3\" q1 #3"]);
 }
+
+#[test]
+fn a_repeated_qos_2_publish_is_answered_again_and_delivered_once() {
+    // [MQTT-4.3.3-10]
+    let mut broker = Broker::new(1);
+    let client = join(&mut broker, "c");
+    subscribe(&mut broker, client, "a", QoS::AtMostOnce);
+    broker.take(client);
+    broker.send(client, publish("a", "x", QoS::ExactlyOnce, 5));
+    broker.send(client, publish("a", "x", QoS::ExactlyOnce, 5));
+    assert_eq!(
+        broker.take(client),
+        ["PUBLISH a \"x\" q0", "PUBREC #5 00", "PUBREC #5 00"]
+    );
+}
+
+#[test]
+fn an_empty_topic_without_an_alias_is_a_protocol_error() {
+    let mut broker = Broker::new(1);
+    let client = join(&mut broker, "c");
+    broker.send(client, publish("", "x", QoS::AtMostOnce, 0));
+    assert_eq!(broker.take(client), ["DISCONNECT 82"]);
+}
