@@ -355,3 +355,46 @@ fn errors_say_what_and_where() {
     let error = Packet::decode(frame, Version::V5).unwrap_err();
     assert_eq!(error.to_string(), "SUBSCRIBE ends within topic filter");
 }
+
+/// [MQTT-3.1.2-2, MQTT311-3.1.2-2]
+#[test]
+fn an_unknown_version_is_answered_in_the_style_of_its_sender() {
+    let connect = |name: &[u8], level| {
+        let mut bytes = vec![0x10, u8::try_from(name.len()).unwrap() + 8, 0];
+        bytes.push(u8::try_from(name.len()).unwrap());
+        bytes.extend_from_slice(name);
+        bytes.extend_from_slice(&[level, 2, 0, 60, 0, 0]);
+        bytes
+    };
+    for (name, level, v5_style) in [
+        (&b"MQTT"[..], 6, true),
+        (b"MQTT", 127, true),
+        (b"MQTT", 0x85, true),
+        (b"MQTT", 3, false),
+        (b"MQTT", 0, false),
+        (b"MQIsdp", 5, false),
+        (b"MQIsdp", 6, false),
+    ] {
+        let bytes = connect(name, level);
+        let frame = next_frame(&bytes, u32::MAX).unwrap().unwrap();
+        let expect = DecodeError::UnsupportedVersion { level, v5_style };
+        assert_eq!(Connect::decode_first(frame), Err(expect));
+        let answer = if v5_style {
+            Version::V5
+        } else {
+            Version::V3_1_1
+        };
+        assert_eq!(Connect::claimed_version(frame), Some(answer));
+    }
+    let bytes = connect(b"HTTP", 4);
+    let frame = next_frame(&bytes, u32::MAX).unwrap().unwrap();
+    assert_eq!(Connect::claimed_version(frame), None);
+}
+
+#[test]
+fn packet_ids_follow_each_other_and_leave_out_0() {
+    let last = PacketId::new(u16::MAX).unwrap();
+    assert_eq!(PacketId::FIRST.next().get(), 2);
+    assert_eq!(last.next(), PacketId::FIRST);
+    assert_eq!(PacketId::new(0), None);
+}
