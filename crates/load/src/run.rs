@@ -223,11 +223,21 @@ impl<'a> Crew<'a> {
                         }
                     }
                 }
+                Err(RecvTimeoutError::Timeout) if self.lost_a_worker() => {
+                    return Err(LoadError::WorkerLost);
+                }
                 Err(RecvTimeoutError::Timeout) => self.observe(phase, began, planned),
                 Err(RecvTimeoutError::Disconnected) => return Err(LoadError::WorkerLost),
             }
         }
         failed.map_or(Ok(outcomes), Err)
+    }
+
+    /// A worker ends only when told to; one that ended before will never answer.
+    fn lost_a_worker(&self) -> bool {
+        self.workers
+            .iter()
+            .any(|worker| worker.thread.is_finished())
     }
 
     /// Nothing is to happen; what the broker does then is the question.

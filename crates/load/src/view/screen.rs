@@ -7,7 +7,7 @@ use crate::{
     report::grouped,
     run::{Observer, Progress},
     settings::Settings,
-    tally::{CLASSES, class_end_us},
+    tally::class_end_us,
 };
 use ratatui::{
     DefaultTerminal, Frame,
@@ -133,7 +133,7 @@ impl View<'_> {
         frame.render_widget(self.phase(), phase);
         frame.render_widget(self.numbers(), numbers);
         frame.render_widget(self.history(rates.width), rates);
-        frame.render_widget(self.latency(), latency);
+        frame.render_widget(self.latency(latency.width), latency);
     }
 
     fn phase(&self) -> Gauge<'_> {
@@ -192,22 +192,30 @@ impl View<'_> {
             .data(&self.rates[first..])
     }
 
-    fn latency(&self) -> BarChart<'_> {
+    /// Only the classes that occur, as wide as fits, each with its share.
+    fn latency(&self, width: u16) -> BarChart<'_> {
         let classes = &self.progress.latency_classes;
-        let last = classes.iter().rposition(|count| *count > 0).unwrap_or(0);
-        let bars: Vec<_> = (0..=last.min(CLASSES - 1))
+        let first = classes.iter().position(|count| *count > 0).unwrap_or(0);
+        let last = classes
+            .iter()
+            .rposition(|count| *count > 0)
+            .unwrap_or(first);
+        let total = classes.iter().sum::<u64>().max(1);
+        let bars: Vec<_> = (first..=last)
             .map(|class| {
                 Bar::default()
                     .value(classes[class])
                     .label(Line::from(bound(class)))
-                    .text_value(String::new())
+                    .text_value(format!("{}%", classes[class] * 100 / total))
             })
             .collect();
+        let room = width.saturating_sub(2) / u16::try_from(bars.len()).unwrap_or(1).max(1);
         BarChart::default()
-            .block(Block::bordered().title(" deliveries by latency, below "))
-            .bar_width(7)
+            .block(Block::bordered().title(" share of deliveries by latency, below "))
+            .bar_width(room.saturating_sub(1).clamp(1, 9))
             .bar_gap(1)
             .bar_style(Style::new().fg(Color::Green))
+            .value_style(Style::new().fg(Color::Black).bg(Color::Green))
             .data(BarGroup::default().bars(&bars))
     }
 }
@@ -241,7 +249,7 @@ fn per_second(count: u64, seconds: f64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::Phase;
+    use crate::{run::Phase, tally::CLASSES};
     use ratatui::{Terminal, backend::TestBackend};
 
     #[test]
