@@ -136,7 +136,6 @@ impl ShardThread {
                 idle: now - ended,
                 ..Turn::default()
             };
-            let packets = self.shard.stats().packets_received;
             self.take_parcels(now);
             self.read_clients(now, &mut turn);
             if self.shard.next_timeout().is_some_and(|at| at <= now) {
@@ -149,7 +148,6 @@ impl ShardThread {
                 return Ok(());
             }
             ended = Instant::now();
-            turn.frames = self.shard.stats().packets_received - packets;
             turn.busy = ended - now;
             let pause = self.coalescer.turn_ended(&turn);
             if !pause.is_zero() {
@@ -224,12 +222,15 @@ impl ShardThread {
                 Found::Bytes {
                     connection,
                     count,
-                    unasked,
+                    spoken_to,
                 } => {
-                    turn.reads += 1;
-                    turn.unasked += u64::from(unasked);
+                    let packets = shard.stats().packets_received;
                     let bytes = &self.buffer[..count];
                     input(shard, driver, now, Input::Received { connection, bytes });
+                    let frames = shard.stats().packets_received - packets;
+                    turn.reads += 1;
+                    turn.frames += frames;
+                    turn.answers += u64::from(spoken_to && frames <= 1);
                 }
                 Found::Nothing => {}
                 Found::Ended { connection, cause } => {

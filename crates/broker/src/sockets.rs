@@ -76,11 +76,11 @@ struct LastWords {
 /// What a read has found for the shard.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// This many bytes. `unasked`: nothing was written to the peer since it last sent something.
+    /// This many bytes. `spoken_to`: something was written to the peer since it last sent something.
     Bytes {
         connection: ConnectionId,
         count: usize,
-        unasked: bool,
+        spoken_to: bool,
     },
     /// Nothing, or nothing that is for the shard.
     Nothing,
@@ -216,7 +216,7 @@ impl Sockets {
         };
         match socket.transport.take(into) {
             Taken::Bytes { count, drained } => {
-                let unasked = !std::mem::take(&mut socket.spoken_to);
+                let spoken_to = std::mem::take(&mut socket.spoken_to);
                 let leaving = matches!(socket.state, State::Leaving(_));
                 socket.readable = !drained || socket.hung_up;
                 self.queue(index);
@@ -226,7 +226,7 @@ impl Sockets {
                     Found::Bytes {
                         connection,
                         count,
-                        unasked,
+                        spoken_to,
                     }
                 }
             }
