@@ -70,7 +70,16 @@ impl<'a> Properties<'a> {
 
     /// The first property with this identifier.
     fn find(&self, id: PropertyId) -> Option<Property<'a>> {
-        self.iter().find(|property| property.id() == id)
+        let mut reader = self.iter().reader;
+        loop {
+            // As in `Iter::next`, only the end is an error. What is not asked for is not looked at.
+            let found =
+                PropertyId::from_identifier(reader.varint(Field::PropertyIdentifier).ok()?)?;
+            if found == id {
+                return Property::read(id, &mut reader).ok()?;
+            }
+            Property::skip(found, &mut reader).ok()?;
+        }
     }
 }
 

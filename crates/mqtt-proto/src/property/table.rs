@@ -47,6 +47,11 @@ trait Wire<'a> {
     /// `None`: outside the range.
     fn read(reader: &mut Reader<'a>, field: Field) -> Result<Option<Self::Value>, DecodeError>;
 
+    /// Passes over a value that was validated before.
+    fn skip(reader: &mut Reader<'a>, field: Field) -> Result<(), DecodeError> {
+        Self::read(reader, field).map(drop)
+    }
+
     /// `Ok(false)`: outside the range.
     fn write(value: Self::Value, out: &mut Vec<u8>) -> Result<bool, EncodeError>;
 }
@@ -166,6 +171,10 @@ impl<'a> Wire<'a> for Text {
         reader.string(field).map(Some)
     }
 
+    fn skip(reader: &mut Reader<'a>, field: Field) -> Result<(), DecodeError> {
+        reader.binary(field).map(drop)
+    }
+
     fn write(value: &str, out: &mut Vec<u8>) -> Result<bool, EncodeError> {
         primitive::put_string(out, value)?;
         Ok(true)
@@ -250,6 +259,17 @@ macro_rules! property_table {
                         }
                     })+
                 })
+            }
+
+            /// Passes over the value of property `id`, which was validated before.
+            pub(super) fn skip(id: PropertyId, reader: &mut Reader<'a>) -> Result<(), DecodeError> {
+                let field = Field::Property(id);
+                match id {
+                    $(PropertyId::$variant => {
+                        $(<$wire as Wire<'a>>::skip(reader, field)?;)+
+                    })+
+                }
+                Ok(())
             }
 
             /// Appends identifier and value. After an error `out` may hold a part of it.
