@@ -7,7 +7,7 @@ use clap::error::ErrorKind;
 use clap::{ArgAction, Parser, Subcommand};
 
 use crate::exit::{self, Failure};
-use crate::{bench, check, completions, man, passwd, serve};
+use crate::{bench, check, completions, man, passwd, publish, serve, subscribe};
 
 /// Message passing you can prove: an MQTT broker and its tools.
 #[derive(Debug, Parser)]
@@ -27,27 +27,46 @@ Start here:
 `unbroken COMMAND --help` shows a command's flags with examples (-h is the host).")]
 pub(crate) struct Cli {
     #[command(subcommand)]
-    pub(crate) command: Command,
+    command: Command,
     /// Show this help
     #[arg(long, global = true, action = ArgAction::Help, display_order = 1000)]
     help: Option<bool>,
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
+enum Command {
     Serve(serve::Args),
     Check(check::Args),
+    Pub(Box<publish::Args>),
+    Sub(Box<subscribe::Args>),
     Bench(unbroken_load::cli::Args),
     Passwd(passwd::Args),
     Completions(completions::Args),
     Man(man::Args),
 }
 
+/// Parses, runs, and says what went wrong.
+pub(crate) fn main() -> ExitCode {
+    let command = match Cli::try_parse() {
+        Ok(cli) => cli.command,
+        Err(error) => return explain(&error),
+    };
+    command.run().unwrap_or_else(|failure| {
+        if let Some(message) = failure.message {
+            // With standard error closed nobody is left to be told.
+            let _ = writeln!(std::io::stderr(), "{message}");
+        }
+        ExitCode::from(failure.code)
+    })
+}
+
 impl Command {
-    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
+    fn run(self) -> Result<ExitCode, Failure> {
         match self {
             Self::Serve(args) => serve::run(&args).map(|()| ExitCode::SUCCESS),
             Self::Check(args) => check::run(&args),
+            Self::Pub(args) => publish::run(&args).map(|()| ExitCode::SUCCESS),
+            Self::Sub(args) => subscribe::run(&args),
             Self::Bench(args) => bench::run(args),
             Self::Passwd(args) => passwd::run(&args).map(|()| ExitCode::SUCCESS),
             Self::Completions(args) => completions::run(&args).map(|()| ExitCode::SUCCESS),
@@ -58,7 +77,7 @@ impl Command {
 
 /// Shows help, version or a mistake in the arguments. `pub` and `sub` answer a mistake with 1, as
 /// Mosquitto's commands do; scripts tell it from a refused connection by that.
-pub(crate) fn explain(error: &clap::Error) -> ExitCode {
+fn explain(error: &clap::Error) -> ExitCode {
     let text = error.render();
     let mosquitto_like = std::env::args()
         .nth(1)

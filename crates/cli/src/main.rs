@@ -2,31 +2,23 @@
 
 mod bench;
 mod check;
+mod client;
 mod command;
 mod completions;
+mod connect_args;
 mod exit;
+mod format;
+mod json;
 mod man;
 mod passwd;
+mod properties;
+mod publish;
+mod report;
 mod serve;
+mod signals;
+mod subscribe;
+mod url;
 
-use std::io::Write;
-use std::process::ExitCode;
-
-use clap::Parser;
-
-fn main() -> ExitCode {
-    let command = match command::Cli::try_parse() {
-        Ok(cli) => cli.command,
-        Err(error) => return command::explain(&error),
-    };
-    match command.run() {
-        Ok(code) => code,
-        Err(failure) => {
-            if let Some(message) = failure.message {
-                // With standard error closed nobody is left to be told.
-                let _ = writeln!(std::io::stderr(), "{message}");
-            }
-            ExitCode::from(failure.code)
-        }
-    }
+fn main() -> std::process::ExitCode {
+    command::main()
 }

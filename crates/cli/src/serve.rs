@@ -106,10 +106,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 
 fn code(error: &ServeError) -> u8 {
     match error {
-        ServeError::Config(_) | ServeError::Log(_) => exit::CONFIG,
         ServeError::Start(StartError::Passwords(_)) => exit::NO_INPUT,
         ServeError::Start(StartError::Bind { .. } | StartError::System(_)) => exit::UNAVAILABLE,
-        ServeError::Start(_) => exit::CONFIG,
+        ServeError::Config(_) | ServeError::Log(_) | ServeError::Start(_) => exit::CONFIG,
         ServeError::Io(_) => exit::IO,
         _ => exit::INTERNAL,
     }

@@ -1,0 +1,297 @@
+//! The flags that `pub` and `sub` share: which broker, as whom, in which version. Mosquitto's names and meanings.
+
+use clap::ArgAction;
+use unbroken_mqtt_proto::{Property, PropertyBuf, QoS, TopicName, Version};
+
+use crate::client::{Message, Options};
+use crate::exit::Failure;
+use crate::properties::{self, Given, Place};
+use crate::url::Url;
+
+/// What a mistake in the arguments ends with, as in Mosquitto's commands.
+pub(crate) const USAGE: u8 = 1;
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Connection")]
+pub(crate) struct ConnectArgs {
+    /// Host of the broker
+    #[arg(short = 'h', long, default_value = "localhost", env = "UNBROKEN_HOST")]
+    host: String,
+    /// Port of the broker [default: 1883]
+    #[arg(short, long, env = "UNBROKEN_PORT")]
+    port: Option<u16>,
+    /// Everything in one: mqtt://[user[:password]@]host[:port]/topic
+    #[arg(short = 'L', long, value_name = "URL")]
+    url: Option<String>,
+    /// Local address to connect from
+    #[arg(short = 'A', value_name = "ADDR")]
+    bind: Option<String>,
+    /// User name
+    #[arg(
+        short,
+        long,
+        value_name = "NAME",
+        env = "UNBROKEN_USERNAME",
+        allow_hyphen_values = true
+    )]
+    username: Option<String>,
+    /// Password
+    #[arg(
+        short = 'P',
+        long = "pw",
+        value_name = "PASSWORD",
+        env = "UNBROKEN_PASSWORD"
+    )]
+    #[arg(hide_env_values = true, allow_hyphen_values = true)]
+    password: Option<String>,
+    /// Client id [default: the broker's choice]
+    #[arg(short, long, conflicts_with = "id_prefix", allow_hyphen_values = true)]
+    id: Option<String>,
+    /// Client id from this and the process id
+    #[arg(short = 'I', long, value_name = "PREFIX")]
+    id_prefix: Option<String>,
+    /// MQTT version: mqttv31, mqttv311, mqttv5, or 31, 311, 5 [default: 311, or 5 with -D]
+    #[arg(short = 'V', long = "protocol-version", value_name = "VERSION", value_parser = version)]
+    version: Option<Version>,
+    /// Seconds between signs of life; 0 for none
+    #[arg(short, long, value_name = "SECONDS", default_value_t = 60)]
+    keepalive: u16,
+    /// Keep the session when the connection ends (needs -i)
+    #[arg(short = 'c', long = "disable-clean-session")]
+    keep_session: bool,
+    /// Seconds a 5.0 session outlives its connection; -1 or ∞ for ever
+    #[arg(short = 'x', long = "session-expiry-interval", value_name = "SECONDS")]
+    #[arg(allow_hyphen_values = true, value_parser = session_expiry)]
+    session_expiry: Option<u32>,
+    /// QoS 1 and 2 messages under way at once
+    #[arg(short = 'M', value_name = "MESSAGES", default_value_t = 1_000)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..))]
+    inflight_max: u16,
+    /// A 5.0 property: which packet, which property, its value (a user-property has a name, too)
+    #[arg(short = 'D', long = "property", num_args = 3..=4, action = ArgAction::Append)]
+    #[arg(value_names = ["PACKET", "PROPERTY", "VALUE"], allow_negative_numbers = true)]
+    properties: Vec<String>,
+
+    /// Topic of a message that the broker sends if this client is lost
+    #[arg(long, value_name = "TOPIC", help_heading = "Will")]
+    will_topic: Option<String>,
+    /// Its payload
+    #[arg(
+        long,
+        value_name = "TEXT",
+        help_heading = "Will",
+        requires = "will_topic"
+    )]
+    #[arg(allow_hyphen_values = true)]
+    will_payload: Option<String>,
+    /// Its QoS
+    #[arg(
+        long,
+        value_name = "QOS",
+        help_heading = "Will",
+        requires = "will_topic"
+    )]
+    #[arg(default_value = "0", value_parser = qos)]
+    will_qos: QoS,
+    /// The broker keeps it
+    #[arg(long, help_heading = "Will", requires = "will_topic")]
+    will_retain: bool,
+
+    /// Show each packet
+    #[arg(short, long, help_heading = "Output")]
+    debug: bool,
+    /// Print no errors
+    #[arg(long, help_heading = "Output")]
+    pub(crate) quiet: bool,
+
+    /// Accepted for Mosquitto's sake: it is always so
+    #[arg(long, hide = true)]
+    nodelay: bool,
+    /// Flags of what is not there yet, so that they are answered in words
+    #[arg(long = "cafile", aliases = ["capath", "cert", "key", "keyform", "ciphers", "tls-version"])]
+    #[arg(aliases = ["tls-alpn", "tls-engine", "psk", "psk-identity"], hide = true)]
+    tls: Option<String>,
+    /// As `tls`
+    #[arg(long = "insecure", alias = "tls-use-os-certs", hide = true)]
+    tls_flag: bool,
+    /// As `tls`
+    #[arg(long = "unix", alias = "proxy", hide = true)]
+    transport: Option<String>,
+}
+
+/// What the shared flags say.
+pub(crate) struct Connection {
+    pub(crate) options: Options,
+    /// The topic of the URL.
+    pub(crate) topic: Option<String>,
+    pub(crate) properties: Given,
+}
+
+impl ConnectArgs {
+    /// Checks the flags against each other. `name` begins an invented client id.
+    pub(crate) fn resolve(&self, name: &str) -> Result<Connection, Failure> {
+        if self.tls.is_some() || self.tls_flag {
+            return Err(usage(
+                "TLS is not there yet; connect without it, or through a tunnel",
+            ));
+        }
+        if self.transport.is_some() {
+            return Err(usage(
+                "--unix and --proxy are not there yet; connect over TCP with -h and -p",
+            ));
+        }
+        let url = self
+            .url
+            .as_deref()
+            .map(Url::parse)
+            .transpose()
+            .map_err(usage)?;
+        let mut properties = properties::parse(&self.properties).map_err(usage)?;
+        // As in Mosquitto, properties make it 5.0 whatever -V says.
+        let version = match self.version {
+            _ if properties.any() => Version::V5,
+            version => version.unwrap_or(Version::V3_1_1),
+        };
+        let (user_name, password) = match &url {
+            Some(Url {
+                user_name: Some(user),
+                password,
+                ..
+            }) => (Some(user), password.as_ref()),
+            _ => (self.username.as_ref(), self.password.as_ref()),
+        };
+        if password.is_some() && user_name.is_none() && version != Version::V5 {
+            return Err(usage(
+                "a password needs a user name before MQTT 5.0: add -u NAME",
+            ));
+        }
+        let client_id = self.client_id(version, name)?;
+        if version == Version::V5 {
+            self.push_session_expiry(&mut properties)?;
+        }
+        let options = Options {
+            host: url.as_ref().map_or(&self.host, |url| &url.host).clone(),
+            port: url
+                .as_ref()
+                .and_then(|url| url.port)
+                .or(self.port)
+                .unwrap_or(1883),
+            bind: self.bind.clone(),
+            version,
+            client_id,
+            clean_start: !self.keep_session,
+            keep_alive_s: self.keepalive,
+            user_name: user_name.cloned(),
+            password: password.map(|password| password.clone().into_bytes()),
+            will: self.will(&mut properties)?,
+            properties: properties.take(Place::Connect),
+            inflight_max: self.inflight_max,
+            trace: self.debug,
+        };
+        Ok(Connection {
+            options,
+            topic: url.and_then(|url| url.topic),
+            properties,
+        })
+    }
+
+    fn client_id(&self, version: Version, name: &str) -> Result<String, Failure> {
+        match (&self.id, &self.id_prefix) {
+            (Some(id), _) => Ok(id.clone()),
+            (None, Some(prefix)) => Ok(format!("{prefix}{}", std::process::id())),
+            (None, None) if self.keep_session => Err(usage(
+                "-c keeps the session, which needs a client id to be found by: add -i ID",
+            )),
+            // 3.1 has no empty client id, and takes 23 characters. [MQTT311-3.1.3-5]
+            (None, None) if version == Version::V3_1 => {
+                let mut random = [0; 6];
+                getrandom::fill(&mut random).map_err(|error| {
+                    Failure::new(USAGE, format!("no random client id: {error}"))
+                })?;
+                Ok(random
+                    .iter()
+                    .fold(format!("{name}-"), |id, byte| format!("{id}{byte:02x}")))
+            }
+            (None, None) => Ok(String::new()),
+        }
+    }
+
+    /// 3.x sessions that are kept have no end; a 5.0 session has one only if it is asked for.
+    fn push_session_expiry(&self, properties: &mut Given) -> Result<(), Failure> {
+        let expiry = self
+            .session_expiry
+            .or(self.keep_session.then_some(u32::MAX));
+        if expiry == Some(u32::MAX) && self.id.is_none() {
+            return Err(usage(
+                "a session without end needs a client id to be found by: add -i ID",
+            ));
+        }
+        let Some(seconds) = expiry.filter(|seconds| *seconds > 0) else {
+            return Ok(());
+        };
+        properties
+            .push(Place::Connect, Property::SessionExpiryInterval(seconds))
+            .map_err(|error| usage(error.to_string()))
+    }
+
+    fn will(&self, properties: &mut Given) -> Result<Option<(Message, PropertyBuf)>, Failure> {
+        let properties = properties.take(Place::Will);
+        let Some(topic) = &self.will_topic else {
+            if properties == PropertyBuf::new() {
+                return Ok(None);
+            }
+            return Err(usage("-D will … needs a will: add --will-topic TOPIC"));
+        };
+        check_topic(topic)?;
+        let will = Message {
+            topic: topic.clone(),
+            payload: self.will_payload.clone().unwrap_or_default().into_bytes(),
+            qos: self.will_qos,
+            retain: self.will_retain,
+            properties: PropertyBuf::new(),
+        };
+        Ok(Some((will, properties)))
+    }
+}
+
+/// A mistake in the arguments that is not clap's to find.
+pub(crate) fn usage(message: impl std::fmt::Display) -> Failure {
+    Failure::new(USAGE, message)
+}
+
+/// Whether a message can be published there.
+pub(crate) fn check_topic(topic: &str) -> Result<(), Failure> {
+    TopicName::parse(topic).map(|_| ()).map_err(|error| {
+        usage(format!(
+            "`{}` is not a topic to publish to: {error}",
+            topic.escape_debug()
+        ))
+    })
+}
+
+pub(crate) fn qos(text: &str) -> Result<QoS, String> {
+    match text {
+        "0" => Ok(QoS::AtMostOnce),
+        "1" => Ok(QoS::AtLeastOnce),
+        "2" => Ok(QoS::ExactlyOnce),
+        _ => Err("it is 0, 1 or 2".to_owned()),
+    }
+}
+
+fn version(text: &str) -> Result<Version, String> {
+    match text {
+        "mqttv31" | "31" | "3.1" => Ok(Version::V3_1),
+        "mqttv311" | "311" | "3.1.1" => Ok(Version::V3_1_1),
+        "mqttv5" | "5" | "5.0" => Ok(Version::V5),
+        _ => Err("it is mqttv31, mqttv311 or mqttv5, or 31, 311 or 5".to_owned()),
+    }
+}
+
+fn session_expiry(text: &str) -> Result<u32, String> {
+    match text {
+        "-1" | "∞" => Ok(u32::MAX),
+        _ => text
+            .parse()
+            .map_err(|_| "it is a number of seconds, or -1 for ever".to_owned()),
+    }
+}

@@ -1,0 +1,146 @@
+//! `mqtt://[user[:password]@]host[:port]/topic`, the form of `-L`.
+
+/// The parts of a URL, percent-decoded.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Url {
+    pub(crate) user_name: Option<String>,
+    pub(crate) password: Option<String>,
+    pub(crate) host: String,
+    pub(crate) port: Option<u16>,
+    pub(crate) topic: Option<String>,
+}
+
+impl Url {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let wrong = |why: &str| {
+            Err(format!(
+                "`{text}` is not mqtt://[user[:password]@]host[:port]/topic: {why}"
+            ))
+        };
+        let rest = match text.split_once("://") {
+            Some(("mqtt", rest)) => rest,
+            Some(("mqtts", _)) => return wrong("TLS is not there yet"),
+            Some(_) => return wrong("the scheme is another one"),
+            None => return wrong("it does not begin with mqtt://"),
+        };
+        let (authority, topic) = match rest.split_once('/') {
+            Some((authority, topic)) => (authority, Some(topic).filter(|topic| !topic.is_empty())),
+            None => (rest, None),
+        };
+        // The last @: one in a password that was not encoded does no harm.
+        let (user, host) = match authority.rsplit_once('@') {
+            Some((user, host)) => (Some(user), host),
+            None => (None, authority),
+        };
+        let (user_name, password) = match user.map(|user| user.split_once(':')) {
+            Some(Some((name, password))) => (Some(decode(name)), Some(decode(password))),
+            Some(None) => (user.map(decode), None),
+            None => (None, None),
+        };
+        let (host, port) = match host.strip_prefix('[').and_then(|host| host.split_once(']')) {
+            Some((host, "")) => (host, None),
+            Some((host, port)) => (host, Some(port.trim_start_matches(':'))),
+            None => host
+                .split_once(':')
+                .map_or((host, None), |(host, port)| (host, Some(port))),
+        };
+        let port = match port.map(str::parse) {
+            Some(Err(_)) => return wrong("the port is not a number up to 65535"),
+            Some(Ok(port)) => Some(port),
+            None => None,
+        };
+        if host.is_empty() {
+            return wrong("there is no host");
+        }
+        Ok(Self {
+            user_name,
+            password,
+            host: host.to_owned(),
+            port,
+            topic: topic.map(str::to_owned),
+        })
+    }
+}
+
+/// Replaces `%40` and the like. What is not such a sequence, or leads to ill-formed text, stays.
+fn decode(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let hex = after.get(..2).and_then(|hex| std::str::from_utf8(hex).ok());
+        let byte = hex
+            .filter(|_| *first == b'%')
+            .and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        bytes.push(byte.unwrap_or(*first));
+        rest = if byte.is_some() {
+            after.get(2..).unwrap_or_default()
+        } else {
+            after
+        };
+    }
+    String::from_utf8(bytes).unwrap_or_else(|_| text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Parts<'a> = (
+        Option<&'a str>,
+        Option<&'a str>,
+        &'a str,
+        Option<u16>,
+        Option<&'a str>,
+    );
+
+    fn check(text: &str, expect: Parts<'_>) {
+        let url = Url::parse(text).unwrap();
+        let parts = (
+            url.user_name.as_deref(),
+            url.password.as_deref(),
+            url.host.as_str(),
+            url.port,
+            url.topic.as_deref(),
+        );
+        assert_eq!(parts, expect, "{text}");
+    }
+
+    #[test]
+    fn every_part_of_a_url_is_found() {
+        check("mqtt://h", (None, None, "h", None, None));
+        check("mqtt://h/", (None, None, "h", None, None));
+        check(
+            "mqtt://h:1884/a/b",
+            (None, None, "h", Some(1884), Some("a/b")),
+        );
+        check("mqtt://u@h/a", (Some("u"), None, "h", None, Some("a")));
+        check(
+            "mqtt://u:p:q@h/a",
+            (Some("u"), Some("p:q"), "h", None, Some("a")),
+        );
+        check(
+            "mqtt://u%40x:p%3a@h//a/%",
+            (Some("u@x"), Some("p:"), "h", None, Some("/a/%")),
+        );
+        check(
+            "mqtt://[::1]:1884/a",
+            (None, None, "::1", Some(1884), Some("a")),
+        );
+        check("mqtt://[::1]/a", (None, None, "::1", None, Some("a")));
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_url_is_said() {
+        for (text, why) in [
+            ("localhost/a", "does not begin with mqtt://"),
+            ("http://h/a", "the scheme is another one"),
+            ("mqtts://h/a", "TLS is not there yet"),
+            ("mqtt:///a", "there is no host"),
+            ("mqtt://h:x/a", "the port is not a number"),
+            ("mqtt://h:70000/a", "the port is not a number"),
+        ] {
+            let error = Url::parse(text).unwrap_err();
+            assert!(error.contains(why), "{error}");
+        }
+    }
+}
