@@ -49,7 +49,7 @@ struct Brokers {
     /// Rows by name, separated by commas; all if left out
     #[arg(long, value_delimiter = ',')]
     rows: Vec<String>,
-    /// Peers by name, separated by commas; all if left out
+    /// Peers by name, separated by commas: unbroken, mosquitto, relay if left out; also unbroken1, unbroken2 (so many shards)
     #[arg(long, value_delimiter = ',')]
     peers: Vec<String>,
     /// Rounds; medians of fewer than five say little

@@ -40,23 +40,27 @@ pub(crate) struct Peer {
     /// How to get the program.
     pub(crate) hint: &'static str,
     only_floor_rows: bool,
+    /// It runs only when it is named.
+    on_request: bool,
 }
 
 /// Every peer there is. `unbroken` is our own program.
 pub(crate) fn peers(unbroken: &Path) -> io::Result<Vec<Peer>> {
-    Ok(vec![
-        Peer {
-            name: OURS,
-            setup: "`unbroken serve -p PORT`, no configuration",
-            program: unbroken.to_owned(),
-            version: &["--version"],
-            serve: |command, port, _| {
-                command.args(["serve", "-p", &port.to_string()]);
-                Ok(())
-            },
-            hint: "build it with `cargo build --release -p unbroken`, or name it with --unbroken",
-            only_floor_rows: false,
+    let ours = Peer {
+        name: OURS,
+        setup: "`unbroken serve -p PORT`, no configuration",
+        program: unbroken.to_owned(),
+        version: &["--version"],
+        serve: |command, port, _| {
+            command.args(["serve", "-p", &port.to_string()]);
+            Ok(())
         },
+        hint: "build it with `cargo build --release -p unbroken`, or name it with --unbroken",
+        only_floor_rows: false,
+        on_request: false,
+    };
+    Ok(vec![
+        ours.clone(),
         Peer {
             name: YARDSTICK,
             setup: "limits opened: `max_inflight_messages 0`, `max_queued_messages 0`, `set_tcp_nodelay true`, no persistence",
@@ -65,6 +69,7 @@ pub(crate) fn peers(unbroken: &Path) -> io::Result<Vec<Peer>> {
             serve: serve_mosquitto,
             hint: "on Debian, `apt-get install mosquitto`",
             only_floor_rows: false,
+            on_request: false,
         },
         Peer {
             name: "relay",
@@ -77,6 +82,27 @@ pub(crate) fn peers(unbroken: &Path) -> io::Result<Vec<Peer>> {
             },
             hint: "it is part of this program",
             only_floor_rows: true,
+            on_request: false,
+        },
+        Peer {
+            name: "unbroken1",
+            setup: "`unbroken serve -p PORT --shards 1`",
+            serve: |command, port, _| {
+                command.args(["serve", "-p", &port.to_string(), "--shards", "1"]);
+                Ok(())
+            },
+            on_request: true,
+            ..ours.clone()
+        },
+        Peer {
+            name: "unbroken2",
+            setup: "`unbroken serve -p PORT --shards 2`",
+            serve: |command, port, _| {
+                command.args(["serve", "-p", &port.to_string(), "--shards", "2"]);
+                Ok(())
+            },
+            on_request: true,
+            ..ours
         },
     ])
 }
@@ -97,11 +123,11 @@ fn serve_mosquitto(command: &mut Command, port: u16, dir: &Path) -> io::Result<(
     Ok(())
 }
 
-/// The peers of these names, or all.
+/// The peers of these names, or all that need not be named.
 pub(crate) fn choose(unbroken: &Path, names: &[String]) -> Result<Vec<Peer>, BenchError> {
     let all = peers(unbroken)?;
     if names.is_empty() {
-        return Ok(all);
+        return Ok(all.into_iter().filter(|peer| !peer.on_request).collect());
     }
     let find = |name: &String| {
         all.iter()
