@@ -693,7 +693,7 @@ fn follow(aliases: &mut Vec<String>, maximum: usize, message: &Publish) -> Strin
     let alias = alias as usize;
     assert!((1..=maximum).contains(&alias), "alias {alias} of {maximum}");
     if !message.topic.is_empty() {
-        aliases[alias] = message.topic.clone();
+        aliases[alias].clone_from(&message.topic);
     }
     assert!(!aliases[alias].is_empty(), "alias {alias} was never set");
     aliases[alias].clone()

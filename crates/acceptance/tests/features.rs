@@ -1,2 +1,0 @@
-//! Runs the features.
-fn main() {}

@@ -1,0 +1,152 @@
+//! What a scenario has in hand: a broker, and by name the clients, messages and commands it speaks of.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+
+use tempfile::TempDir;
+use unbroken_acceptance::raw::{Connect, Publish, Version};
+use unbroken_acceptance::{Broker, Client, Launch};
+
+use crate::command::{Finished, Running};
+use crate::peer::Peer;
+
+/// Everything a scenario has in hand.
+#[derive(Debug)]
+pub(crate) struct Room {
+    /// How the broker is started; consumed when it is.
+    pub(crate) launch: Launch,
+    broker: Option<Broker>,
+    /// The version that clients speak unless told otherwise.
+    pub(crate) version: Version,
+    /// Clients that are connected.
+    peers: HashMap<String, Peer>,
+    /// How each client connected last, so that it can do so again.
+    pub(crate) connects: HashMap<String, Connect>,
+    /// Who acted last in a way that may cause messages for others.
+    pub(crate) last_actor: Option<String>,
+    /// The message each client received last.
+    pub(crate) received: HashMap<String, Publish>,
+    /// The command that was run last.
+    pub(crate) finished: Option<Finished>,
+    /// Commands that are still running.
+    pub(crate) running: HashMap<String, Running>,
+    /// Where commands run and find files.
+    files: TempDir,
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Self {
+            launch: Launch::default(),
+            broker: None,
+            version: Version::V5,
+            peers: HashMap::new(),
+            connects: HashMap::new(),
+            last_actor: None,
+            received: HashMap::new(),
+            finished: None,
+            running: HashMap::new(),
+            files: tempfile::tempdir().expect("a temporary directory can be made"),
+        }
+    }
+}
+
+impl Room {
+    /// Starts the broker as it was described.
+    pub(crate) fn start(&mut self) {
+        self.broker = Some(std::mem::take(&mut self.launch).start());
+    }
+
+    /// The broker of the scenario.
+    pub(crate) fn broker(&self) -> &Broker {
+        self.broker.as_ref().expect("the scenario has a broker")
+    }
+
+    /// The broker, to wait for its end.
+    pub(crate) fn broker_mut(&mut self) -> &mut Broker {
+        self.broker.as_mut().expect("the scenario has a broker")
+    }
+
+    /// The directory commands run in.
+    pub(crate) fn directory(&self) -> &Path {
+        self.files.path()
+    }
+
+    /// Writes a file where commands find it.
+    pub(crate) fn write_file(&self, name: &str, content: &str) {
+        fs::write(self.directory().join(name), content).expect("the directory is writable");
+    }
+
+    /// A connected client.
+    pub(crate) fn peer(&mut self, name: &str) -> &mut Peer {
+        self.peers
+            .get_mut(name)
+            .unwrap_or_else(|| panic!("{name} is not connected"))
+    }
+
+    /// A connected client that is not of somebody else.
+    pub(crate) fn client(&mut self, name: &str) -> &mut Client {
+        match self.peer(name) {
+            Peer::Raw(client) => client,
+            Peer::Program(_) => panic!("{name} is a client that this step cannot look into"),
+        }
+    }
+
+    /// Adds a client that has connected.
+    pub(crate) fn add(&mut self, name: &str, peer: impl Into<Peer>) {
+        self.peers.insert(name.to_owned(), peer.into());
+    }
+
+    /// Takes a client out, to end it.
+    pub(crate) fn remove(&mut self, name: &str) -> Peer {
+        self.last_actor = Some(name.to_owned());
+        self.peers
+            .remove(name)
+            .unwrap_or_else(|| panic!("{name} is not connected"))
+    }
+
+    /// Connects a client and remembers how.
+    pub(crate) fn connect(&mut self, name: &str, connect: Connect) {
+        let client = self.broker().accept(&connect);
+        self.connects.insert(name.to_owned(), connect);
+        self.add(name, client);
+    }
+
+    /// Everything that was caused so far and is for this client has arrived. Gives what it was.
+    pub(crate) fn everything_for(&mut self, name: &str) -> Vec<Publish> {
+        let mut reader = match self.remove_quietly(name) {
+            Peer::Raw(client) => client,
+            Peer::Program(_) => panic!("{name} is a client that this step cannot look into"),
+        };
+        // Whoever acted last publishes the marker, because messages of one client keep their order.
+        let actor = self
+            .last_actor
+            .clone()
+            .filter(|actor| self.peers.contains_key(actor));
+        let messages = match actor.map(|actor| self.remove_quietly(&actor)) {
+            Some(Peer::Raw(mut client)) => {
+                let messages = reader.messages_from(&mut client);
+                let actor = self.last_actor.clone().unwrap_or_default();
+                self.add(&actor, client);
+                messages
+            }
+            other => {
+                if let Some(peer) = other {
+                    let actor = self.last_actor.clone().unwrap_or_default();
+                    self.add(&actor, peer);
+                }
+                let mut witness = self.broker().connect("witness");
+                reader.messages_from(&mut witness)
+            }
+        };
+        self.add(name, reader);
+        messages
+    }
+
+    fn remove_quietly(&mut self, name: &str) -> Peer {
+        self.peers
+            .remove(name)
+            .unwrap_or_else(|| panic!("{name} is not connected"))
+    }
+}

@@ -1,0 +1,155 @@
+//! Commands: ours as a user types them, and Mosquitto's beside them.
+
+use cucumber::gherkin::Step;
+use cucumber::{given, then, when};
+
+use crate::command::Running;
+use crate::listing;
+use crate::room::Room;
+use crate::scene::Scene;
+use crate::steps::brokers::text_of;
+
+#[given(regex = r#"^a file "([^"]*)":$"#)]
+#[when(regex = r#"^a file "([^"]*)":$"#)]
+async fn a_file(scene: &mut Scene, step: &Step, name: String) {
+    let content = text_of(step);
+    scene
+        .act(move |room| room.write_file(&name, &content))
+        .await;
+}
+
+#[given(regex = r"^I run `([^`]+)`$")]
+#[when(regex = r"^I run `([^`]+)`$")]
+async fn i_run(scene: &mut Scene, line: String) {
+    scene.act(move |room| run(room, &line, None)).await;
+}
+
+#[when(regex = r"^I run `([^`]+)` with the input:$")]
+async fn i_run_with_input(scene: &mut Scene, step: &Step, line: String) {
+    let input = text_of(step);
+    scene.act(move |room| run(room, &line, Some(&input))).await;
+}
+
+fn run(room: &mut Room, line: &str, input: Option<&str>) {
+    let line = listing::with_port(room, line);
+    room.finished = Some(Running::start(&line, room.directory(), input).finish());
+}
+
+/// A command that subscribes; the step ends when it listens.
+#[given(regex = r"^(\w+) listens by `([^`]+)`$")]
+#[when(regex = r"^(\w+) listens by `([^`]+)`$")]
+async fn listens_by(scene: &mut Scene, name: String, line: String) {
+    scene
+        .act(move |room| {
+            let running = listing::start(room, &line);
+            room.running.insert(name, running);
+        })
+        .await;
+}
+
+#[when(regex = r"^(\w+) is stopped$")]
+async fn is_stopped(scene: &mut Scene, name: String) {
+    scene
+        .act(move |room| {
+            let pid = room.running[&name].pid().to_string();
+            let told = std::process::Command::new("kill")
+                .args(["-TERM", &pid])
+                .status();
+            assert!(told.is_ok_and(|status| status.success()));
+        })
+        .await;
+}
+
+#[then(regex = r#"^(\w+) prints "([^"]*)"$"#)]
+async fn prints(scene: &mut Scene, name: String, expected: String) {
+    scene
+        .act(move |room| {
+            let running = room.running.get_mut(&name).expect("it is running");
+            assert_eq!(running.next_line(), expected);
+        })
+        .await;
+}
+
+#[then(regex = r"^(\w+) prints JSON with (.+)$")]
+async fn prints_json(scene: &mut Scene, name: String, pairs: String) {
+    scene
+        .act(move |room| {
+            let line = room
+                .running
+                .get_mut(&name)
+                .expect("it is running")
+                .next_line();
+            let object: serde_json::Value =
+                serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
+            for pair in pairs.split(" and ") {
+                let (key, value) = pair.split_once('=').expect("a pair has a value");
+                let expected: serde_json::Value =
+                    serde_json::from_str(value).unwrap_or_else(|_| value.into());
+                assert_eq!(object[key], expected, "{key} in {line}");
+            }
+        })
+        .await;
+}
+
+#[then(regex = r"^(\w+) ends with code (\d+)$")]
+async fn it_ends(scene: &mut Scene, name: String, code: i32) {
+    scene
+        .act(move |room| {
+            if name != "it" {
+                let running = room.running.remove(&name).expect("it is running");
+                room.finished = Some(running.finish());
+            }
+            let finished = room.finished.as_ref().expect("a command was run");
+            assert_eq!(finished.code, Some(code), "{finished:#?}");
+        })
+        .await;
+}
+
+#[then(regex = r#"^its output is "([^"]*)"$"#)]
+async fn its_output_is(scene: &mut Scene, expected: String) {
+    scene
+        .act(move |room| {
+            let finished = room.finished.as_ref().expect("a command was run");
+            assert_eq!(
+                finished.output.trim_end_matches('\n'),
+                expected,
+                "{finished:#?}"
+            );
+        })
+        .await;
+}
+
+#[then("its output is:")]
+async fn its_output_is_text(scene: &mut Scene, step: &Step) {
+    let expected = text_of(step);
+    scene
+        .act(move |room| {
+            let finished = room.finished.as_ref().expect("a command was run");
+            assert_eq!(finished.output, expected, "{finished:#?}");
+        })
+        .await;
+}
+
+#[then(regex = r#"^its output mentions "([^"]*)"$"#)]
+async fn its_output_mentions(scene: &mut Scene, part: String) {
+    scene
+        .act(move |room| {
+            let finished = room.finished.as_ref().expect("a command was run");
+            assert!(finished.output.contains(&part), "{finished:#?}");
+        })
+        .await;
+}
+
+#[then(regex = r#"^its errors mention "([^"]*)"$"#)]
+async fn its_errors_mention(scene: &mut Scene, part: String) {
+    scene
+        .act(move |room| {
+            let finished = room.finished.as_ref().expect("a command was run");
+            assert!(
+                finished.errors.contains(&part),
+                "`{}`: {finished:#?}",
+                finished.line
+            );
+        })
+        .await;
+}

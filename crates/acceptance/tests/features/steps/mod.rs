@@ -1,0 +1,6 @@
+//! The steps. Each one only translates; what it does is done by the room and its clients.
+
+mod brokers;
+mod clients;
+mod commands;
+mod messages;
