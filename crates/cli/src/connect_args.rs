@@ -128,8 +128,8 @@ pub(crate) struct Connection {
 }
 
 impl ConnectArgs {
-    /// Checks the flags against each other. `name` begins an invented client id.
-    pub(crate) fn resolve(&self, name: &str) -> Result<Connection, Failure> {
+    /// Checks the flags against each other.
+    pub(crate) fn resolve(&self) -> Result<Connection, Failure> {
         if self.tls.is_some() || self.tls_flag {
             return Err(usage(
                 "TLS is not there yet; connect without it, or through a tunnel",
@@ -165,7 +165,7 @@ impl ConnectArgs {
                 "a password needs a user name before MQTT 5.0: add -u NAME",
             ));
         }
-        let client_id = self.client_id(version, name)?;
+        let client_id = self.client_id(version)?;
         if version == Version::V5 {
             self.push_session_expiry(&mut properties)?;
         }
@@ -195,7 +195,7 @@ impl ConnectArgs {
         })
     }
 
-    fn client_id(&self, version: Version, name: &str) -> Result<String, Failure> {
+    fn client_id(&self, version: Version) -> Result<String, Failure> {
         match (&self.id, &self.id_prefix) {
             (Some(id), _) => Ok(id.clone()),
             (None, Some(prefix)) => Ok(format!("{prefix}{}", std::process::id())),
@@ -210,7 +210,7 @@ impl ConnectArgs {
                 })?;
                 Ok(random
                     .iter()
-                    .fold(format!("{name}-"), |id, byte| format!("{id}{byte:02x}")))
+                    .fold("unbroken-".to_owned(), |id, byte| format!("{id}{byte:02x}")))
             }
             (None, None) => Ok(String::new()),
         }

@@ -110,7 +110,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         options,
         topic,
         mut properties,
-    } = args.connect.resolve("unbroken-pub")?;
+    } = args.connect.resolve()?;
     let topic = args.topic.clone().or(topic);
     let topic = topic.ok_or_else(|| usage("a message needs a topic: add -t TOPIC"))?;
     check_topic(&topic)?;

@@ -114,7 +114,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         options,
         topic,
         mut properties,
-    } = args.connect.resolve("unbroken-sub")?;
+    } = args.connect.resolve()?;
     let filters: Vec<String> = args.topic.iter().cloned().chain(topic).collect();
     if filters.is_empty() && args.unsubscribe.is_empty() {
         return Err(usage("there is nothing to subscribe to: add -t FILTER"));

@@ -9,6 +9,7 @@ use super::table::{Key, LISTENER_KEYS, LISTENERS, SECTIONS};
 use super::value::{Kind, Value};
 use super::written::{FlagValue, Origin, Place, Raw, Written};
 use super::{Config, Listener};
+use crate::logging::Logging;
 
 /// Where configuration comes from. Kept by the broker, so that SIGHUP reads the same places again.
 #[derive(Clone, Debug, Default)]
@@ -152,6 +153,7 @@ pub(super) fn resolve(written: Written) -> Result<Effective, ConfigError> {
     if problems.is_empty() {
         problems.extend(check_addresses(&config.listeners, &origins));
         problems.extend(check_limits(&config, &origins));
+        problems.extend(check_log(&config, &origins));
     }
     if problems.is_empty() {
         Ok(Effective { config, origins })
@@ -294,6 +296,19 @@ fn check_limits(config: &Config, origins: &BTreeMap<Place, Origin>) -> Option<Pr
     Some(Problem::new(
         origin.map(|(_, origin)| origin.clone()),
         message.clone(),
+    ))
+}
+
+fn check_log(config: &Config, origins: &BTreeMap<Place, Origin>) -> Option<Problem> {
+    let error = Logging::check(&config.log).err()?;
+    let place = Place {
+        section: "log",
+        index: None,
+        key: "filter",
+    };
+    Some(Problem::new(
+        origins.get(&place).cloned(),
+        error.to_string(),
     ))
 }
 

@@ -18,7 +18,9 @@ mod changes;
 mod error;
 mod example;
 mod load;
+mod setting;
 mod table;
+mod units;
 mod value;
 mod written;
 
@@ -56,8 +58,6 @@ pub struct Broker {
     pub shards: Option<u8>,
     /// Time between two updates of the `$SYS` topics; `None`: they are not published.
     pub sys_interval: Option<Duration>,
-    /// What a client id that the broker assigns begins with.
-    pub client_id_prefix: String,
     /// How long a stopping broker waits for its clients to take what was sent to them.
     pub drain_timeout: Duration,
 }
@@ -67,7 +67,6 @@ impl Default for Broker {
         Self {
             shards: None,
             sys_interval: Some(Duration::from_secs(10)),
-            client_id_prefix: "auto-".to_owned(),
             drain_timeout: Duration::from_secs(5),
         }
     }
@@ -122,10 +121,8 @@ impl Listener {
 /// `[mqtt]`
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mqtt {
-    /// The keep alive that the broker prescribes to 5.0 clients; `None`: the client's own.
+    /// The longest keep alive of a 5.0 client; `None`: what it asks for.
     pub server_keep_alive: Option<Duration>,
-    /// What Response Information begins with; `None`: none is given.
-    pub response_information: Option<String>,
 }
 
 /// `[log]`

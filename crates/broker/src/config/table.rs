@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::changes::Applies;
-use super::value::{ExpirySeconds, Kind, Setting, Value};
+use super::setting::{ExpirySeconds, Setting};
+use super::value::{Kind, Value};
 use super::{Config, Listener};
 
 /// One key of a section whose values live in a `T`.
@@ -98,13 +99,6 @@ pub(super) const SECTIONS: &[Section] = &[
                 broker.sys_interval
             ),
             key!(
-                "client_id_prefix",
-                Kind::Text,
-                Restart,
-                ["What a client id begins with that the broker assigns."],
-                broker.client_id_prefix
-            ),
-            key!(
                 "drain_timeout",
                 time(0, 3_600, None),
                 Live,
@@ -116,24 +110,15 @@ pub(super) const SECTIONS: &[Section] = &[
     Section {
         name: "mqtt",
         doc: "What the protocol leaves to the broker.",
-        keys: &[
-            key!(
-                "server_keep_alive",
-                time(1, 65_535, Some("off")),
-                Restart,
-                ["Keep alive that the broker prescribes to 5.0 clients instead of their own."],
-                mqtt.server_keep_alive
-            ),
-            key!(
-                "response_information",
-                Kind::Text,
-                Restart,
-                [
-                    "What 5.0 clients that ask for Response Information get: the start of their response topics."
-                ],
-                mqtt.response_information
-            ),
-        ],
+        keys: &[key!(
+            "server_keep_alive",
+            time(1, 65_535, Some("off")),
+            Restart,
+            [
+                "The longest keep alive: a 5.0 client that asks for more, or for none, is told this one."
+            ],
+            mqtt.server_keep_alive
+        )],
     },
     Section {
         name: "limits",

@@ -133,7 +133,12 @@ impl StoredHash {
 
     /// The text of a new entry's hash.
     pub(super) fn make(scheme: Scheme, password: &[u8]) -> Result<String, getrandom::Error> {
-        let mut salt = [0; 16];
+        // Mosquitto 2.0 takes a salt of 12 bytes in its own format, and no other.
+        let salt_length = match scheme {
+            Scheme::Argon2id => 16,
+            Scheme::Pbkdf2 => 12,
+        };
+        let mut salt = vec![0; salt_length];
         getrandom::fill(&mut salt)?;
         let (work, prefix, length) = match scheme {
             Scheme::Argon2id => {

@@ -183,22 +183,22 @@ fn every_value_can_be_overridden_by_its_variable() {
 #[test]
 fn a_variable_ending_in_file_reads_the_value_from_that_file() {
     let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("prefix");
-    std::fs::write(&path, "from-a-file-\n").unwrap();
+    let path = directory.path().join("filter");
+    std::fs::write(&path, "unbroken_broker=debug\n").unwrap();
     let path = path.to_str().unwrap();
-    let effective = load("", &[("UNBROKEN__BROKER__CLIENT_ID_PREFIX_FILE", path)]).unwrap();
-    assert_eq!(effective.config.broker.client_id_prefix, "from-a-file-");
+    let effective = load("", &[("UNBROKEN__LOG__FILTER_FILE", path)]).unwrap();
+    assert_eq!(
+        effective.config.log.filter.as_deref(),
+        Some("unbroken_broker=debug")
+    );
     let effective = load("", &[("UNBROKEN__LISTENERS__0__PASSWORD_FILE", path)]).unwrap();
     assert_eq!(
         effective.config.listeners[0].password_file,
         Some(PathBuf::from(path))
     );
-    let message = load(
-        "",
-        &[("UNBROKEN__BROKER__CLIENT_ID_PREFIX_FILE", "/nowhere")],
-    )
-    .map(|_| ())
-    .unwrap_err();
+    let message = load("", &[("UNBROKEN__LOG__FILTER_FILE", "/nowhere")])
+        .map(|_| ())
+        .unwrap_err();
     assert!(message.contains("cannot read `/nowhere`"), "{message}");
 }
 
@@ -315,4 +315,13 @@ fn changes_say_what_differs_and_what_needs_a_restart() {
             .iter()
             .any(|change| change.applies == Applies::Restart)
     );
+}
+
+#[test]
+fn a_log_filter_that_is_none_is_refused() {
+    check(
+        "[log]\nfilter = \"unbroken=loud\"\n",
+        &["broker.toml:2: log.filter"],
+    );
+    assert!(load("[log]\nfilter = \"unbroken_broker=debug\"\n", &[]).is_ok());
 }

@@ -1,0 +1,149 @@
+//! Fields of the configuration to and from [`Value`], each type once.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::value::Value;
+use super::{LogFormat, LogLevel};
+
+/// A field's own type, to and from [`Value`]. `from_value` gets only what the key's kind let through.
+pub(super) trait Setting: Sized {
+    fn to_value(&self) -> Value;
+    fn from_value(value: Value) -> Option<Self>;
+}
+
+macro_rules! number_settings {
+    ($($number:ty),*) => {$(
+        impl Setting for $number {
+            fn to_value(&self) -> Value {
+                Value::Number(u64::from(*self))
+            }
+            fn from_value(value: Value) -> Option<Self> {
+                match value {
+                    Value::Number(n) => n.try_into().ok(),
+                    _ => None,
+                }
+            }
+        }
+    )*};
+}
+number_settings!(u8, u16, u32, u64);
+
+impl Setting for bool {
+    fn to_value(&self) -> Value {
+        Value::Flag(*self)
+    }
+    fn from_value(value: Value) -> Option<Self> {
+        match value {
+            Value::Flag(flag) => Some(flag),
+            _ => None,
+        }
+    }
+}
+
+impl Setting for Duration {
+    fn to_value(&self) -> Value {
+        Value::Time(*self)
+    }
+    fn from_value(value: Value) -> Option<Self> {
+        match value {
+            Value::Time(time) => Some(time),
+            _ => None,
+        }
+    }
+}
+
+impl Setting for String {
+    fn to_value(&self) -> Value {
+        Value::Text(self.clone())
+    }
+    fn from_value(value: Value) -> Option<Self> {
+        match value {
+            Value::Text(text) => Some(text),
+            Value::Absent => Some(Self::new()),
+            _ => None,
+        }
+    }
+}
+
+impl Setting for PathBuf {
+    fn to_value(&self) -> Value {
+        Value::Text(self.display().to_string())
+    }
+    fn from_value(value: Value) -> Option<Self> {
+        String::from_value(value).map(Self::from)
+    }
+}
+
+impl Setting for IpAddr {
+    fn to_value(&self) -> Value {
+        Value::Text(self.to_string())
+    }
+    fn from_value(value: Value) -> Option<Self> {
+        String::from_value(value)?.parse().ok()
+    }
+}
+
+impl<T: Setting> Setting for Option<T> {
+    fn to_value(&self) -> Value {
+        self.as_ref().map_or(Value::Absent, T::to_value)
+    }
+    fn from_value(value: Value) -> Option<Self> {
+        match value {
+            Value::Absent => Some(None),
+            value => T::from_value(value).map(Some),
+        }
+    }
+}
+
+impl Setting for LogFormat {
+    fn to_value(&self) -> Value {
+        Value::Text(match self {
+            Self::Human => "human".to_owned(),
+            Self::Json => "json".to_owned(),
+        })
+    }
+    fn from_value(value: Value) -> Option<Self> {
+        [Self::Human, Self::Json]
+            .into_iter()
+            .find(|format| format.to_value() == value)
+    }
+}
+
+impl Setting for LogLevel {
+    fn to_value(&self) -> Value {
+        Value::Text(self.as_str().to_owned())
+    }
+    fn from_value(value: Value) -> Option<Self> {
+        [
+            Self::Error,
+            Self::Warn,
+            Self::Info,
+            Self::Debug,
+            Self::Trace,
+        ]
+        .into_iter()
+        .find(|level| level.to_value() == value)
+    }
+}
+
+/// Seconds that the protocol carries as a number with `u32::MAX` for "without end".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ExpirySeconds(pub(super) u32);
+
+impl Setting for ExpirySeconds {
+    fn to_value(&self) -> Value {
+        match self.0 {
+            u32::MAX => Value::Absent,
+            seconds => Value::Time(Duration::from_secs(seconds.into())),
+        }
+    }
+    fn from_value(value: Value) -> Option<Self> {
+        match value {
+            Value::Absent => Some(Self(u32::MAX)),
+            Value::Time(time) => time.as_secs().try_into().ok().map(Self),
+            _ => None,
+        }
+    }
+}
