@@ -1,0 +1,192 @@
+//! The end of a run: everybody comes back and takes what waits, then everything ends.
+
+use std::time::Duration;
+
+use unbroken_broker_core::{DropReason, Totals};
+use unbroken_mqtt_proto::{QoS, SubscriptionOptions};
+
+use crate::message::TOPICS;
+use crate::oracle::Terms;
+use crate::world::{ConnectTerms, PROBES, World};
+
+impl World {
+    /// Everybody with a session connects and takes what waits; then nobody may miss anything that
+    /// was not named as dropped.
+    pub(crate) fn come_to_rest(&mut self) {
+        self.note(|| "coming to rest".to_owned());
+        self.settle();
+        for client in 0..self.clients.len() {
+            if self.clients[client].link.is_none() && self.oracle.sessions[client].exists {
+                let terms = ConnectTerms {
+                    clean: false,
+                    expiry_s: u32::MAX,
+                    will: None,
+                };
+                self.connect(client, terms);
+                self.settle();
+            }
+        }
+        self.check_rest();
+        let stats = self.stats();
+        self.oracle.check_reasons(&self.options, &stats);
+        let dropped: u64 = stats.iter().map(|stats| stats.dropped_total()).sum();
+        let (missing, of_groups) = self.oracle.missing();
+        let retained = self.oracle.missing_retained();
+        let plain: usize = missing.iter().map(Vec::len).sum();
+        let total = plain + of_groups.len() + retained.len();
+        assert!(
+            total as u64 <= dropped,
+            "{total} copies are missing and {dropped} were named as dropped: \
+             messages by client {missing:?}, by groups {of_groups:?}, retained {retained:?}"
+        );
+        self.missing = missing;
+    }
+
+    /// Probes on several shards subscribe to everything and see what is retained.
+    pub(crate) fn read_retained(&mut self) {
+        self.lift_limits();
+        for probe in self.options.clients..self.options.clients + PROBES {
+            self.note(|| format!("probe {probe} reads what is retained"));
+            self.connect(probe, ConnectTerms::default());
+            self.settle();
+            let options = SubscriptionOptions::at(QoS::ExactlyOnce);
+            self.subscribe(
+                probe,
+                vec![(
+                    "#",
+                    Terms {
+                        options,
+                        identifier: None,
+                    },
+                )],
+            );
+            self.settle();
+            self.check_probe(probe);
+            self.say_goodbye(probe);
+            self.settle();
+        }
+    }
+
+    fn check_probe(&self, probe: usize) {
+        let seen = &self.clients[probe].retained_seen;
+        for topic in TOPICS {
+            let possible = self.oracle.retained_now(topic);
+            let of_topic: Vec<_> = seen.iter().filter(|(on, _)| on == topic).collect();
+            assert!(
+                of_topic.len() <= 1,
+                "probe {probe} was sent several retained messages on {topic}: {of_topic:?}"
+            );
+            let messages = &self.oracle.messages;
+            if let Some((_, id)) = of_topic.first() {
+                assert!(
+                    id.is_some_and(|id| possible.contains(&id)),
+                    "probe {probe} found {id:?} retained on {topic}; it can only be one of {possible:?}"
+                );
+            } else {
+                let absent = |id: &usize| messages[*id].clear || messages[*id].expiry_s.is_some();
+                assert!(
+                    possible.is_empty()
+                        || possible.iter().any(absent)
+                        || self.options.retained_messages < 1_000,
+                    "probe {probe} found nothing retained on {topic}; it must be one of {possible:?}"
+                );
+            }
+            let first = &self.clients[self.options.clients].retained_seen;
+            let theirs: Vec<_> = first.iter().filter(|(on, _)| on == topic).collect();
+            assert_eq!(
+                of_topic, theirs,
+                "two probes found different messages retained on {topic}"
+            );
+        }
+    }
+
+    /// Every session ends and what is retained is cleared: nothing may be left.
+    pub(crate) fn end_everything(&mut self) {
+        self.note(|| "ending everything".to_owned());
+        for client in 0..self.clients.len() {
+            self.say_goodbye(client);
+            self.settle();
+        }
+        for client in 0..self.clients.len() {
+            if self.oracle.sessions[client].exists {
+                self.end_session(client);
+            }
+        }
+        let probe = self.options.clients;
+        self.connect(
+            probe,
+            ConnectTerms {
+                clean: true,
+                ..ConnectTerms::default()
+            },
+        );
+        self.settle();
+        for topic in TOPICS {
+            self.clear_retained(probe, topic);
+        }
+        self.say_goodbye(probe);
+        self.settle();
+        self.pass_time(Duration::from_secs(24 * 60 * 60));
+        self.settle();
+        for (shard, stats) in self.stats().into_iter().enumerate() {
+            let left = [
+                stats.clients_connected,
+                stats.clients_disconnected,
+                stats.subscriptions,
+                stats.shared_subscriptions,
+                stats.retained_messages,
+                stats.retained_bytes,
+                stats.messages_waiting,
+                stats.messages_waiting_bytes,
+            ];
+            assert!(
+                left.iter().all(|count| *count == 0),
+                "something is left on shard {shard}: {stats:?}"
+            );
+        }
+        // The totals show nothing but this text to the outside.
+        let (totals, none) = (
+            format!("{:?}", self.totals),
+            format!("{:?}", Totals::default()),
+        );
+        assert_eq!(totals, none, "the totals of an empty broker");
+        self.check_told();
+    }
+
+    /// What was counted as dropped was also told, and to whom it was not delivered.
+    fn check_told(&self) {
+        for reason in DropReason::ALL {
+            let counted: u64 = self
+                .stats()
+                .iter()
+                .map(|stats| stats.dropped[reason as usize])
+                .sum();
+            let told = self.oracle.told_for(reason);
+            assert!(
+                told <= counted,
+                "{}: {told} told, {counted} counted",
+                reason.name()
+            );
+            let of_sessions = matches!(
+                reason,
+                DropReason::QueueFull
+                    | DropReason::SlowReceiver
+                    | DropReason::TooLargeForReceiver
+                    | DropReason::NotConnected
+                    | DropReason::RefusedByReceiver
+            );
+            assert!(
+                !of_sessions || told == counted,
+                "{}: {counted} counted, but {told} told",
+                reason.name()
+            );
+        }
+        for (client, missing) in self.missing.iter().enumerate() {
+            let told = self.oracle.told_by(client);
+            assert!(
+                missing.len() as u64 <= told,
+                "client {client} misses {missing:?}, and {told} were named as dropped for it"
+            );
+        }
+    }
+}

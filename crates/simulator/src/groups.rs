@@ -1,0 +1,88 @@
+//! Shared subscriptions as the oracle sees them: each message to one member of each group.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::message::MessageId;
+use crate::oracle::matches;
+
+/// A client and the serial number of its session.
+type Member = (usize, u64);
+
+#[derive(Debug, Default)]
+pub(crate) struct Groups {
+    expected: Vec<Expected>,
+    received: BTreeMap<MessageId, u32>,
+}
+
+/// One message for one group.
+#[derive(Debug)]
+struct Expected {
+    message: MessageId,
+    text: &'static str,
+    /// Those that were certain when it was taken and have been ever since.
+    members: BTreeSet<Member>,
+}
+
+impl Groups {
+    /// A message was taken. `members`: every subscription there may be, and whether it is certain.
+    pub(crate) fn accepted(
+        &mut self,
+        message: MessageId,
+        topic: &str,
+        members: impl Iterator<Item = (&'static str, Member, bool)>,
+    ) {
+        let mut groups: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+        for (text, member, certain) in members {
+            if certain && matches(text, topic) {
+                groups.entry(text).or_default().insert(member);
+            }
+        }
+        let again = self.expected.iter().any(|e| e.message == message);
+        if again || self.received.contains_key(&message) {
+            return;
+        }
+        self.expected
+            .extend(groups.into_iter().map(|(text, members)| Expected {
+                message,
+                text,
+                members,
+            }));
+    }
+
+    /// Counts a copy; answers how many there are.
+    pub(crate) fn received(&mut self, message: MessageId) -> u32 {
+        let received = self.received.entry(message).or_insert(0);
+        *received += 1;
+        *received
+    }
+
+    /// A member is no longer certain. A group that nobody is left in owes nothing.
+    pub(crate) fn left(&mut self, text: &str, member: Member) {
+        self.expected.retain_mut(|expected| {
+            if expected.text == text {
+                expected.members.remove(&member);
+            }
+            !expected.members.is_empty()
+        });
+    }
+
+    /// A member's connection ended, on which these messages may have been lost.
+    pub(crate) fn excuse(&mut self, text: &str, lost: impl Fn(MessageId) -> bool) {
+        self.expected
+            .retain(|expected| expected.text != text || !lost(expected.message));
+    }
+
+    /// Messages that too few groups have got.
+    pub(crate) fn missing(&self) -> Vec<MessageId> {
+        let mut missing = Vec::new();
+        let mut owed: BTreeMap<MessageId, u32> = BTreeMap::new();
+        for expected in &self.expected {
+            *owed.entry(expected.message).or_insert(0) += 1;
+        }
+        for (message, groups) in owed {
+            let received = self.received.get(&message).copied().unwrap_or(0);
+            missing.extend((received..groups).map(|_| message));
+        }
+        missing
+    }
+}

@@ -1,0 +1,62 @@
+//! The messages of a run, each known by its payload wherever it turns up.
+
+use std::time::Instant;
+
+use unbroken_mqtt_proto::QoS;
+
+/// Position in [`Messages`].
+pub(crate) type MessageId = usize;
+
+/// A message that some client has published, or left as its will.
+#[derive(Debug)]
+pub(crate) struct Message {
+    pub(crate) publisher: usize,
+    pub(crate) topic: &'static str,
+    pub(crate) qos: QoS,
+    pub(crate) retain: bool,
+    /// Retained with an empty payload. Receivers cannot tell one from another.
+    pub(crate) clear: bool,
+    pub(crate) expiry_s: Option<u32>,
+    pub(crate) padding: usize,
+    /// How often the broker has taken it: more than once only at QoS 1, when it was sent again.
+    pub(crate) accepts: u32,
+    /// Steps. Meaningful once it was accepted.
+    pub(crate) first_accept: u64,
+    pub(crate) last_accept: u64,
+    pub(crate) accepted_at: Option<Instant>,
+    /// The step in which the publisher saw PUBACK or PUBREC.
+    pub(crate) acknowledged: Option<u64>,
+}
+
+impl Message {
+    pub(crate) fn payload(&self, id: MessageId) -> Vec<u8> {
+        if self.clear {
+            return Vec::new();
+        }
+        let mut payload = format!("m{id}:").into_bytes();
+        payload.extend((0..self.padding).map(|at| b'a' + ((id + at) % 26) as u8));
+        payload
+    }
+}
+
+/// Which message has this payload.
+pub(crate) fn identify(payload: &[u8]) -> Option<MessageId> {
+    let text = std::str::from_utf8(payload).ok()?;
+    text.strip_prefix('m')?.split_once(':')?.0.parse().ok()
+}
+
+/// Topics that ordinary subscriptions match.
+pub(crate) const TOPICS: [&str; 6] = ["a", "a/b", "a/c", "b", "b/x/y", "d/e"];
+/// Topics that only shared subscriptions match, so that every copy is a group's.
+pub(crate) const SHARED_TOPICS: [&str; 3] = ["s/1", "s/2", "s/3"];
+/// Overlapping on purpose.
+pub(crate) const FILTERS: [&str; 9] = ["a", "a/b", "a/+", "a/#", "b/#", "+", "b", "+/x/y", "d/e"];
+/// Would match the topics of the groups: only where there are none.
+pub(crate) const WIDE_FILTERS: [&str; 3] = ["#", "+/+", "+/#"];
+pub(crate) const SHARED_FILTERS: [&str; 5] = [
+    "$share/g/s/+",
+    "$share/h/s/+",
+    "$share/g/s/1",
+    "$share/h/s/#",
+    "$share/k/s/2",
+];

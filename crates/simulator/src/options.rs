@@ -1,0 +1,131 @@
+//! What a run is like, drawn from its seed: each run switches features on and off, so that rare
+//! combinations come up and common ones do not hide them.
+
+use std::time::Duration;
+
+use unbroken_broker_core::{Limits, Settings};
+
+use crate::rng::Rng;
+
+/// The options of one run. Their `Debug` text is part of every failure.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What all else follows from.
+    pub seed: u64,
+    pub(crate) shards: u8,
+    pub(crate) clients: usize,
+    pub(crate) steps: u32,
+    /// Percent of the clients that speak 5.0; the others speak 3.1.1.
+    pub(crate) v5: u32,
+    /// Percent of the connections whose session outlives them.
+    pub(crate) staying: u32,
+    /// Percent of the reconnects that want a new session.
+    pub(crate) clean_starts: u32,
+    /// Relative frequency of carrying a letter from shard to shard; small is slow mail.
+    pub(crate) mail_weight: u32,
+    /// The same for clients doing something.
+    pub(crate) action_weight: u32,
+    /// Most messages a client publishes in one action.
+    pub(crate) burst: usize,
+    pub(crate) cuts: bool,
+    /// The broker learns late, or never, that a connection was cut.
+    pub(crate) half_open: bool,
+    pub(crate) goodbyes: bool,
+    /// Bytes a connection holds between broker and client.
+    pub(crate) pipe: usize,
+    pub(crate) unsubscribes: bool,
+    pub(crate) shared: bool,
+    pub(crate) retained: bool,
+    pub(crate) clears: bool,
+    pub(crate) wills: bool,
+    pub(crate) message_expiry: bool,
+    pub(crate) session_expiry: bool,
+    /// Now and then a long time passes.
+    pub(crate) leaps: bool,
+    pub(crate) durable: bool,
+    pub(crate) late_admission: bool,
+    /// Clients send behind CONNECT without waiting for CONNACK.
+    pub(crate) eager: bool,
+    pub(crate) lazy_acks: bool,
+    pub(crate) refusals: bool,
+    pub(crate) aliases: bool,
+    pub(crate) identifiers: bool,
+    pub(crate) small_packets: bool,
+    pub(crate) keep_alive: bool,
+    /// A shard's clock stands still for the length of a turn, as in the real driver.
+    pub(crate) turns: bool,
+    pub(crate) window: u16,
+    pub(crate) queue_messages: u32,
+    pub(crate) output_bytes: u32,
+    pub(crate) retained_messages: u32,
+}
+
+impl Options {
+    /// The options that belong to a seed.
+    pub fn from_seed(seed: u64) -> Self {
+        let mut rng = Rng::new(seed ^ 0x0070_7469_6f6e_7300);
+        let r = &mut rng;
+        Self {
+            seed,
+            shards: r.pick(&[1, 2, 2, 3, 3, 8]),
+            clients: r.between(2, 9),
+            steps: r.pick(&[200, 500, 1_000, 2_000]),
+            v5: r.pick(&[0, 50, 70, 100]),
+            staying: r.pick(&[0, 30, 70, 100]),
+            clean_starts: r.pick(&[0, 0, 20, 60]),
+            mail_weight: r.pick(&[2, 10, 30, 60]),
+            action_weight: r.pick(&[5, 15, 30]),
+            burst: r.pick(&[1, 3, 20]),
+            cuts: r.percent(60),
+            half_open: r.percent(50),
+            goodbyes: r.percent(40),
+            pipe: r.pick(&[60, 500, usize::MAX, usize::MAX]),
+            unsubscribes: r.percent(50),
+            shared: r.percent(40),
+            retained: r.percent(50),
+            clears: r.percent(40),
+            wills: r.percent(35),
+            message_expiry: r.percent(25),
+            session_expiry: r.percent(40),
+            leaps: r.percent(40),
+            durable: r.percent(40),
+            late_admission: r.percent(40),
+            eager: r.percent(30),
+            lazy_acks: r.percent(50),
+            refusals: r.percent(15),
+            aliases: r.percent(30),
+            identifiers: r.percent(40),
+            small_packets: r.percent(15),
+            keep_alive: r.percent(20),
+            turns: r.percent(50),
+            window: r.pick(&[1, 2, 5, 1_024, 1_024]),
+            queue_messages: r.pick(&[3, 20, 100_000, 100_000, 100_000]),
+            output_bytes: r.pick(&[150, 1_000, 1_000_000, 1_000_000, 1_000_000]),
+            retained_messages: r.pick(&[2, 1_000, 1_000, 1_000]),
+        }
+    }
+
+    /// The limits of the broker in this run.
+    pub(crate) fn limits(&self) -> Limits {
+        let mut limits = Limits::default();
+        limits.inflight_max = self.window;
+        limits.receive_maximum = self.window.max(2);
+        limits.queue_messages_max = self.queue_messages;
+        limits.output_bytes_max = self.output_bytes;
+        limits.retained_messages_max = self.retained_messages;
+        limits.connect_timeout = Duration::from_secs(60 * 60);
+        limits
+    }
+
+    pub(crate) fn settings(&self) -> Settings {
+        let mut settings = Settings::default();
+        settings.sys_interval = None;
+        settings.durable = self.durable;
+        settings
+    }
+
+    /// Sessions may end before the end of the run.
+    pub(crate) fn sessions_end(&self) -> bool {
+        self.staying < 100 || self.clean_starts > 0 || self.session_expiry
+    }
+}

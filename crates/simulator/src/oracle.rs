@@ -1,0 +1,811 @@
+//! What must hold, kept beside the broker from the outside: who was promised what, and what came.
+//!
+//! The oracle sees what clients send and receive, the moment a whole packet enters the broker, and
+//! the broker's events. It knows a subscription as *certain* from the moment its client has seen
+//! SUBACK until that client sends UNSUBSCRIBE, and as *possible* from SUBSCRIBE until UNSUBACK was
+//! seen. A message taken while a subscription is certain must arrive or be named as dropped; one
+//! that arrives must match something possible.
+//!
+//! Time is counted in ticks: one for each thing noted, so that everything has an order.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use unbroken_broker_core::{DropReason, Stats};
+use unbroken_mqtt_proto::{PacketId, QoS, SubscriptionFilter, SubscriptionOptions, TopicName};
+
+use crate::groups::Groups;
+use crate::message::{Message, MessageId, identify};
+use crate::options::Options;
+
+#[derive(Debug)]
+pub(crate) struct Oracle {
+    pub(crate) messages: Vec<Message>,
+    /// By client: its present session, or the last one.
+    pub(crate) sessions: Vec<Session>,
+    groups: Groups,
+    /// Every shared subscription that anybody ever asked for.
+    shared_texts: BTreeSet<&'static str>,
+    tick: u64,
+    serials: u64,
+    sessions_end: bool,
+    /// Messages that the broker has asked to be stored and were not yet.
+    unstored: BTreeMap<MessageId, u32>,
+    asked_to_store: BTreeSet<MessageId>,
+    must_be_stored: BTreeSet<MessageId>,
+    /// Named in events, by client and reason.
+    told: BTreeMap<(usize, DropReason), u64>,
+}
+
+/// What is known of a client's session.
+#[derive(Debug, Default)]
+pub(crate) struct Session {
+    serial: u64,
+    pub(crate) exists: bool,
+    /// Its connection, by the number of the link.
+    pub(crate) link: Option<usize>,
+    /// As announced in the last CONNACK.
+    pub(crate) present: bool,
+    pub(crate) shard: usize,
+    pub(crate) expiry_s: u32,
+    ends_at: Option<Instant>,
+    will: Option<Will>,
+    will_due: Option<Instant>,
+    filters: Vec<Filter>,
+    /// Counts changes of what the filters may be.
+    version: u64,
+    outstanding: BTreeMap<MessageId, Expected>,
+    copies: BTreeMap<MessageId, u32>,
+    /// The newest message seen, by publisher, topic and "above QoS 0".
+    order: BTreeMap<(usize, &'static str, bool), u64>,
+    seen_with_id: BTreeSet<(PacketId, MessageId)>,
+    retained: Vec<RetainedExpected>,
+    /// QoS 2 messages under way from this client.
+    pub(crate) unreleased: BTreeMap<PacketId, MessageId>,
+}
+
+/// A will, as CONNECT left it with the broker.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Will {
+    pub(crate) message: MessageId,
+    pub(crate) delay_s: u32,
+}
+
+#[derive(Debug)]
+struct Filter {
+    text: &'static str,
+    certain: bool,
+    /// What may be in force, newest last.
+    terms: Vec<Terms>,
+    /// When UNSUBACK was seen.
+    until: Option<u64>,
+    /// SUBSCRIBEs sent, each of which may bring retained messages.
+    asked: u32,
+}
+
+/// One entry of a SUBSCRIBE.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    pub(crate) options: SubscriptionOptions,
+    pub(crate) identifier: Option<u32>,
+}
+
+#[derive(Debug)]
+struct Expected {
+    low: QoS,
+    high: QoS,
+    /// Certain filters that it comes by.
+    by: Vec<&'static str>,
+    version: u64,
+    link: Option<usize>,
+    /// Known only if everything is certain.
+    identifiers: Option<Vec<u32>>,
+}
+
+/// A subscription to a topic with a retained message: that one or a newer one must come.
+#[derive(Debug)]
+struct RetainedExpected {
+    text: &'static str,
+    topic: &'static str,
+    since: u64,
+}
+
+/// A PUBLISH as a client received it.
+#[derive(Debug)]
+pub(crate) struct Received<'a> {
+    pub(crate) topic: &'a str,
+    pub(crate) payload: &'a [u8],
+    pub(crate) qos: QoS,
+    pub(crate) dup: bool,
+    pub(crate) retain: bool,
+    pub(crate) packet_id: Option<PacketId>,
+    pub(crate) identifiers: Vec<u32>,
+    pub(crate) expiry_s: Option<u32>,
+    pub(crate) v5: bool,
+}
+
+impl Oracle {
+    pub(crate) fn new(options: &Options, clients: usize) -> Self {
+        Self {
+            messages: Vec::new(),
+            sessions: (0..clients).map(|_| Session::default()).collect(),
+            groups: Groups::default(),
+            shared_texts: BTreeSet::new(),
+            tick: 0,
+            serials: 0,
+            sessions_end: options.sessions_end(),
+            unstored: BTreeMap::new(),
+            asked_to_store: BTreeSet::new(),
+            must_be_stored: BTreeSet::new(),
+            told: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn tick(&mut self) -> u64 {
+        self.tick += 1;
+        self.tick
+    }
+
+    // ---- messages ----
+
+    /// The broker has taken a message from this client.
+    pub(crate) fn accepted(&mut self, client: usize, id: MessageId, now: Instant) {
+        let tick = self.tick();
+        let message = &mut self.messages[id];
+        message.accepts += 1;
+        if message.accepts == 1 {
+            message.first_accept = tick;
+            message.accepted_at = Some(now);
+        }
+        message.last_accept = tick;
+        if message.clear {
+            return;
+        }
+        if message.topic.starts_with("s/") {
+            let members = self.sessions.iter().enumerate();
+            let members = members.flat_map(|(client, session)| {
+                let live = session
+                    .filters
+                    .iter()
+                    .filter(|filter| filter.until.is_none());
+                live.map(move |filter| {
+                    let certain = filter.certain && session.exists;
+                    (filter.text, (client, session.serial), certain)
+                })
+            });
+            self.groups.accepted(id, self.messages[id].topic, members);
+            return;
+        }
+        let message = &self.messages[id];
+        for (receiver, session) in self.sessions.iter_mut().enumerate() {
+            if !session.exists || session.copies.contains_key(&id) {
+                continue;
+            }
+            let own = receiver == client;
+            let Some(expected) = session.expect(message, own) else {
+                continue;
+            };
+            if expected.low >= QoS::AtLeastOnce && session.expiry_s > 0 {
+                self.must_be_stored.insert(id);
+            }
+            session.outstanding.entry(id).or_insert(expected);
+        }
+    }
+
+    /// The publisher has seen PUBACK, or the first PUBREC.
+    pub(crate) fn acknowledged(&mut self, id: MessageId, durable: bool) {
+        let tick = self.tick();
+        self.messages[id].acknowledged.get_or_insert(tick);
+        if !durable || self.messages[id].clear {
+            return;
+        }
+        assert!(
+            !self.unstored.contains_key(&id),
+            "message {id} was acknowledged before it was stored"
+        );
+        assert!(
+            self.asked_to_store.contains(&id) || !self.must_be_stored.contains(&id),
+            "message {id} was acknowledged and never stored, but a session that stays waits for it"
+        );
+    }
+
+    pub(crate) fn asked_to_store(&mut self, payload: &[u8]) -> Option<MessageId> {
+        let id = identify(payload)?;
+        self.asked_to_store.insert(id);
+        *self.unstored.entry(id).or_insert(0) += 1;
+        Some(id)
+    }
+
+    pub(crate) fn stored(&mut self, id: MessageId) {
+        if let Some(count) = self.unstored.get_mut(&id) {
+            *count -= 1;
+            if *count == 0 {
+                self.unstored.remove(&id);
+            }
+        }
+    }
+
+    /// A client has received a PUBLISH that is not a repetition to it.
+    pub(crate) fn received(&mut self, client: usize, now: Instant, received: &Received<'_>) {
+        self.tick += 1;
+        let session = &mut self.sessions[client];
+        if received.payload.is_empty() {
+            let cleared = |m: &Message| m.clear && m.accepts > 0 && m.topic == received.topic;
+            assert!(
+                self.messages.iter().any(cleared),
+                "client {client} received an empty message on {} that nobody sent",
+                received.topic
+            );
+            session
+                .retained
+                .retain(|expected| expected.topic != received.topic);
+            return;
+        }
+        let id = identify(received.payload)
+            .unwrap_or_else(|| panic!("client {client} received what nobody sent: {received:?}"));
+        let Some(message) = self.messages.get(id) else {
+            panic!("client {client} received message {id}, which does not exist");
+        };
+        assert!(
+            message.accepts > 0,
+            "client {client} received message {id}, which the broker was not given (a cancelled will?)"
+        );
+        assert_eq!(received.topic, message.topic, "the topic of message {id}");
+        assert_eq!(
+            received.payload,
+            message.payload(id),
+            "the payload of message {id}"
+        );
+        assert!(
+            received.qos <= message.qos,
+            "message {id} came at a higher QoS than it was sent"
+        );
+        if let Some(packet_id) = received.packet_id {
+            let first = session.seen_with_id.insert((packet_id, id));
+            if received.dup && !first {
+                return;
+            }
+        }
+        let own = message.publisher == client;
+        assert!(
+            session.may_get(message, own),
+            "client {client} received message {id} on {} without a subscription to it",
+            message.topic
+        );
+        check_expiry(message, id, now, received);
+        let copies = session.copies.entry(id).or_insert(0);
+        *copies += 1;
+        let copies = *copies;
+        let shared = message.topic.starts_with("s/");
+        if shared {
+            let texts = session.possible_texts(message);
+            let all = self.groups.received(id);
+            let groups = self
+                .shared_texts
+                .iter()
+                .filter(|text| matches(text, message.topic))
+                .count();
+            let handed_over = self.sessions_end && received.qos == QoS::AtLeastOnce;
+            assert!(
+                handed_over || copies <= message.accepts * texts,
+                "client {client} received message {id} {copies} times by {texts} groups"
+            );
+            assert!(
+                handed_over || all as usize <= message.accepts as usize * groups,
+                "message {id} was received {all} times by the members of {groups} groups"
+            );
+        } else {
+            let retained = if message.retain {
+                session.asked_for(message)
+            } else {
+                0
+            };
+            assert!(
+                copies <= message.accepts + retained,
+                "client {client} received message {id} {copies} times, but it was published {} times",
+                message.accepts
+            );
+        }
+        let in_order = copies == 1
+            && message.accepts == 1
+            && !(message.retain && received.retain)
+            && !(shared && self.sessions_end);
+        if in_order {
+            let lane = (
+                message.publisher,
+                message.topic,
+                received.qos > QoS::AtMostOnce,
+            );
+            let newest = session.order.entry(lane).or_insert(0);
+            assert!(
+                *newest < message.first_accept,
+                "client {client} received message {id} on {} out of order",
+                message.topic
+            );
+            *newest = message.first_accept;
+        }
+        if let Some(expected) = session.outstanding.remove(&id)
+            && expected.version == session.version
+            && !message.retain
+        {
+            assert!(
+                (expected.low..=expected.high).contains(&received.qos),
+                "message {id} came to client {client} at {:?}, not {:?} to {:?}",
+                received.qos,
+                expected.low,
+                expected.high
+            );
+            if received.v5
+                && let Some(identifiers) = expected.identifiers
+            {
+                let mut got = received.identifiers.clone();
+                got.sort_unstable();
+                assert_eq!(
+                    got, identifiers,
+                    "the subscription identifiers of message {id}"
+                );
+            }
+        }
+        let messages = &self.messages;
+        session.retained.retain(|expected| {
+            let stale = || superseded(messages, id, Some(expected.since));
+            expected.topic != received.topic || !messages[id].retain || stale()
+        });
+    }
+
+    // ---- subscriptions ----
+
+    pub(crate) fn subscribing(&mut self, client: usize, entries: &[(&'static str, Terms)]) -> u64 {
+        let session = &mut self.sessions[client];
+        session.version += 1;
+        for (text, terms) in entries {
+            if text.starts_with("$share/") {
+                self.shared_texts.insert(text);
+            }
+            match session.live_mut(text) {
+                Some(filter) => {
+                    filter.terms.push(*terms);
+                    filter.asked += 1;
+                }
+                None => session.filters.push(Filter {
+                    text,
+                    certain: false,
+                    terms: vec![*terms],
+                    until: None,
+                    asked: 1,
+                }),
+            }
+            // A second answer to the same question: which one brings it cannot be told.
+            session.retained.retain(|expected| expected.text != *text);
+        }
+        self.tick()
+    }
+
+    /// SUBACK was seen, all granted. `since`: when SUBSCRIBE was sent.
+    pub(crate) fn subscribed(
+        &mut self,
+        client: usize,
+        entries: &[(&'static str, Terms)],
+        since: u64,
+    ) {
+        self.tick += 1;
+        let session = &mut self.sessions[client];
+        session.version += 1;
+        for (text, terms) in entries {
+            if let Some(filter) = session.live_mut(text) {
+                filter.certain = true;
+                filter.terms = vec![*terms];
+            }
+        }
+        for (text, terms) in entries {
+            let always =
+                terms.options.retain_handling == unbroken_mqtt_proto::RetainHandling::SendAlways;
+            if always && !terms.options.no_local && !text.starts_with("$share/") {
+                self.expect_retained(client, text, terms.options.qos, since);
+            }
+        }
+    }
+
+    fn expect_retained(&mut self, client: usize, text: &'static str, qos: QoS, since: u64) {
+        for topic in crate::message::TOPICS {
+            if !matches(text, topic) {
+                continue;
+            }
+            let candidates = current(&self.messages, topic, Some(since));
+            let sure = |id: &MessageId| {
+                let m = &self.messages[*id];
+                !m.clear && m.expiry_s.is_none() && m.qos.min(qos) > QoS::AtMostOnce
+            };
+            let known = candidates
+                .iter()
+                .any(|id| self.messages[*id].acknowledged.is_some_and(|at| at < since));
+            if known && candidates.iter().all(sure) {
+                self.sessions[client]
+                    .retained
+                    .push(RetainedExpected { text, topic, since });
+            }
+        }
+    }
+
+    pub(crate) fn unsubscribing(&mut self, client: usize, text: &'static str) {
+        self.tick += 1;
+        let session = &mut self.sessions[client];
+        session.version += 1;
+        if let Some(filter) = session.live_mut(text) {
+            filter.certain = false;
+        }
+        session.outstanding.retain(|_, expected| {
+            expected.by.retain(|by| *by != text);
+            !expected.by.is_empty()
+        });
+        session.retained.retain(|expected| expected.text != text);
+        self.groups.left(text, (client, session.serial));
+    }
+
+    pub(crate) fn unsubscribed(&mut self, client: usize, text: &'static str) {
+        let tick = self.tick();
+        let session = &mut self.sessions[client];
+        session.version += 1;
+        if let Some(filter) = session.live_mut(text) {
+            filter.until = Some(tick);
+        }
+    }
+
+    /// A filter that the client has asked for, at random.
+    pub(crate) fn some_filter(&self, client: usize, choice: usize) -> Option<&'static str> {
+        let live: Vec<_> = self.sessions[client]
+            .filters
+            .iter()
+            .filter(|f| f.until.is_none())
+            .collect();
+        live.get(choice % live.len().max(1))
+            .map(|filter| filter.text)
+    }
+
+    // ---- connections and sessions ----
+
+    /// The broker has let a client in.
+    pub(crate) fn connected(
+        &mut self,
+        client: usize,
+        (link, shard): (usize, usize),
+        (present, clean, expiry_s): (bool, bool, u32),
+        will: Option<Will>,
+    ) {
+        self.tick += 1;
+        self.serials += 1;
+        let session = &mut self.sessions[client];
+        assert!(
+            session.link.is_none(),
+            "client {client} has two connections"
+        );
+        assert!(
+            present == session.exists,
+            "client {client}: session present is {present}, but its session {}",
+            if session.exists {
+                "exists"
+            } else {
+                "does not exist"
+            }
+        );
+        assert!(!(clean && present), "client {client} wanted a new session");
+        if !present {
+            *session = Session {
+                serial: self.serials,
+                exists: true,
+                ..Session::default()
+            };
+        }
+        session.link = Some(link);
+        session.present = present;
+        session.shard = shard;
+        session.expiry_s = expiry_s;
+        session.ends_at = None;
+        session.will = will;
+        session.will_due = None;
+    }
+
+    /// The connection has ended. `goodbye`: with a DISCONNECT that cancels the will.
+    pub(crate) fn disconnected(&mut self, client: usize, goodbye: bool, now: Instant) {
+        self.tick += 1;
+        let session = &mut self.sessions[client];
+        let Some(link) = session.link.take() else {
+            panic!("client {client} was disconnected twice");
+        };
+        let expiry_s = session.expiry_s;
+        session.ends_at =
+            (expiry_s != u32::MAX).then(|| now + Duration::from_secs(expiry_s.into()));
+        if goodbye {
+            session.will = None;
+        }
+        let will = session.will;
+        self.excuse(client, link);
+        if let Some(will) = will {
+            if will.delay_s == 0 || expiry_s == 0 {
+                self.will_published(client, now);
+            } else {
+                let after = will.delay_s.min(expiry_s);
+                self.sessions[client].will_due = Some(now + Duration::from_secs(after.into()));
+            }
+        }
+    }
+
+    pub(crate) fn expiry_changed(&mut self, client: usize, expiry_s: u32) {
+        self.sessions[client].expiry_s = expiry_s;
+    }
+
+    pub(crate) fn session_ended(&mut self, client: usize, clean: bool, now: Instant) {
+        self.tick += 1;
+        let session = &mut self.sessions[client];
+        assert!(session.exists, "the session of client {client} ended twice");
+        assert!(
+            session.link.is_none(),
+            "the session of client {client} ended while it is connected"
+        );
+        assert!(
+            clean || session.ends_at.is_some_and(|at| at <= now),
+            "the session of client {client} ended early"
+        );
+        self.will_published(client, now);
+        let session = &mut self.sessions[client];
+        session.exists = false;
+        session.outstanding.clear();
+        session.retained.clear();
+        session.unreleased.clear();
+        for filter in &session.filters {
+            self.groups.left(filter.text, (client, session.serial));
+        }
+    }
+
+    /// Timers of this shard have run: delayed wills that were due are out.
+    pub(crate) fn timers_ran(&mut self, shard: usize, now: Instant) {
+        for client in 0..self.sessions.len() {
+            let session = &self.sessions[client];
+            if session.shard != shard {
+                continue;
+            }
+            let overdue = session.exists && session.ends_at.is_some_and(|at| at <= now);
+            assert!(
+                !overdue,
+                "the session of client {client} has outlived its time"
+            );
+            if session.will_due.is_some_and(|at| at <= now) {
+                self.will_published(client, now);
+            }
+        }
+    }
+
+    fn will_published(&mut self, client: usize, now: Instant) {
+        let session = &mut self.sessions[client];
+        session.will_due = None;
+        if let Some(will) = session.will.take() {
+            self.accepted(client, will.message, now);
+        }
+    }
+
+    /// What was on its way over a connection at QoS 0 may be lost with it.
+    pub(crate) fn excuse(&mut self, client: usize, link: usize) {
+        let messages = &self.messages;
+        let session = &mut self.sessions[client];
+        session
+            .outstanding
+            .retain(|_, expected| expected.low > QoS::AtMostOnce || expected.link != Some(link));
+        for filter in session.filters.iter().filter(|f| f.until.is_none()) {
+            let low = filter.terms.iter().map(|terms| terms.options.qos).min();
+            let low = low.unwrap_or(QoS::AtMostOnce);
+            self.groups.excuse(filter.text, |id| {
+                messages[id].qos.min(low) == QoS::AtMostOnce
+            });
+        }
+    }
+
+    // ---- drops and totals ----
+
+    pub(crate) fn told_drops(&mut self, client: Option<usize>, reason: DropReason, count: u64) {
+        let client = client.unwrap_or(usize::MAX);
+        *self.told.entry((client, reason)).or_insert(0) += count;
+    }
+
+    pub(crate) fn told_by(&self, client: usize) -> u64 {
+        let told = self.told.iter().filter(|((of, _), _)| *of == client);
+        told.map(|(_, count)| count).sum()
+    }
+
+    pub(crate) fn told_for(&self, reason: DropReason) -> u64 {
+        let told = self.told.iter().filter(|((_, why), _)| *why == reason);
+        told.map(|(_, count)| count).sum()
+    }
+
+    /// When everything has come to rest: what each client has not got, and how many the groups have
+    /// not.
+    pub(crate) fn missing(&self) -> (Vec<Vec<MessageId>>, Vec<MessageId>) {
+        let of_clients = self
+            .sessions
+            .iter()
+            .map(|session| session.outstanding.keys().copied().collect())
+            .collect();
+        (of_clients, self.groups.missing())
+    }
+
+    /// Subscriptions that were promised a retained message and did not get it.
+    pub(crate) fn missing_retained(&self) -> Vec<String> {
+        let mut missing = Vec::new();
+        for (client, session) in self.sessions.iter().enumerate() {
+            for expected in &session.retained {
+                let cleared = self.messages.iter().any(|m| {
+                    m.clear
+                        && m.accepts > 0
+                        && m.topic == expected.topic
+                        && m.last_accept > expected.since
+                });
+                if !cleared {
+                    missing.push(format!(
+                        "client {client} by {} on {}",
+                        expected.text, expected.topic
+                    ));
+                }
+            }
+        }
+        missing
+    }
+
+    /// What a topic's retained message may be when everything has come to rest.
+    pub(crate) fn retained_now(&self, topic: &str) -> Vec<MessageId> {
+        current(&self.messages, topic, None)
+    }
+
+    /// Copies that could not be delivered at most: an upper bound for what was named as dropped.
+    pub(crate) fn check_reasons(&self, options: &Options, stats: &[&Stats]) {
+        for reason in DropReason::ALL {
+            let count: u64 = stats
+                .iter()
+                .map(|stats| stats.dropped[reason as usize])
+                .sum();
+            let possible = match reason {
+                DropReason::QueueFull => options.queue_messages < 100_000,
+                DropReason::SlowReceiver => options.output_bytes < 1_000_000,
+                DropReason::Expired => options.message_expiry,
+                DropReason::TooLargeForReceiver => options.small_packets,
+                DropReason::SessionEnded => options.sessions_end(),
+                DropReason::NotConnected => options.staying > 0 || options.wills,
+                DropReason::RetainedFull => options.retained_messages < 1_000,
+                DropReason::RefusedByReceiver => options.refusals,
+                _ => false,
+            };
+            assert!(
+                possible || count == 0,
+                "{count} messages were dropped as {}, for which this run has no cause",
+                reason.name()
+            );
+        }
+    }
+}
+
+impl Session {
+    fn live_mut(&mut self, text: &str) -> Option<&mut Filter> {
+        self.filters
+            .iter_mut()
+            .find(|f| f.text == text && f.until.is_none())
+    }
+
+    /// What this session must get of a message that is taken now.
+    fn expect(&self, message: &Message, own: bool) -> Option<Expected> {
+        let matching = |f: &&Filter| f.until.is_none() && matches(f.text, message.topic);
+        let live: Vec<_> = self.filters.iter().filter(matching).collect();
+        let kept_away = |f: &&&Filter| own && f.terms.iter().any(|t| t.options.no_local);
+        let certain: Vec<_> = live.iter().filter(|f| f.certain && !kept_away(f)).collect();
+        let qos = |terms: &Terms| terms.options.qos;
+        let low = certain
+            .iter()
+            .filter_map(|f| f.terms.iter().map(qos).min())
+            .max()?;
+        let high = live.iter().flat_map(|f| f.terms.iter().map(qos)).max()?;
+        let low = low.min(message.qos);
+        if low == QoS::AtMostOnce && self.link.is_none() {
+            return None;
+        }
+        let all_known = live
+            .iter()
+            .all(|f| f.certain && f.terms.len() == 1 && !kept_away(&f));
+        let identifiers = all_known.then(|| {
+            let mut all: Vec<_> = live.iter().filter_map(|f| f.terms[0].identifier).collect();
+            all.sort_unstable();
+            all
+        });
+        Some(Expected {
+            low,
+            high: high.min(message.qos),
+            by: certain.iter().map(|f| f.text).collect(),
+            version: self.version,
+            link: self.link,
+            identifiers,
+        })
+    }
+
+    fn may_get(&self, message: &Message, own: bool) -> bool {
+        self.filters.iter().any(|f| {
+            f.until.is_none_or(|until| until >= message.first_accept)
+                && matches(f.text, message.topic)
+                && !(own && f.terms.iter().all(|t| t.options.no_local))
+        })
+    }
+
+    fn possible_texts(&self, message: &Message) -> u32 {
+        let possible = |f: &&Filter| {
+            f.until.is_none_or(|until| until >= message.first_accept)
+                && matches(f.text, message.topic)
+        };
+        let texts: BTreeSet<_> = self
+            .filters
+            .iter()
+            .filter(possible)
+            .map(|f| f.text)
+            .collect();
+        u32::try_from(texts.len()).unwrap_or(u32::MAX)
+    }
+
+    fn asked_for(&self, message: &Message) -> u32 {
+        let matching = self
+            .filters
+            .iter()
+            .filter(|f| matches(f.text, message.topic));
+        matching.map(|f| f.asked).sum()
+    }
+}
+
+fn check_expiry(message: &Message, id: MessageId, now: Instant, received: &Received<'_>) {
+    let (Some(interval), Some(accepted_at)) = (message.expiry_s, message.accepted_at) else {
+        assert_eq!(
+            received.expiry_s, None,
+            "message {id} has no expiry interval"
+        );
+        return;
+    };
+    if !received.v5 || message.accepts > 1 {
+        return;
+    }
+    let Some(left) = received.expiry_s else {
+        panic!("message {id} came without its expiry interval");
+    };
+    let waited = now.saturating_duration_since(accepted_at).as_secs();
+    let at_least = u64::from(interval).saturating_sub(waited + 1);
+    assert!(
+        left <= interval && u64::from(left) >= at_least,
+        "message {id} says that it expires in {left} s; it was sent with {interval} s, {waited} s ago"
+    );
+}
+
+/// Whether a filter, shared or not, matches.
+pub(crate) fn matches(text: &str, topic: &str) -> bool {
+    let (Ok(filter), Ok(topic)) = (SubscriptionFilter::parse(text), TopicName::parse(topic)) else {
+        return false;
+    };
+    let group = filter.group().is_some();
+    group == topic.as_str().starts_with("s/") && filter.filter().matches(topic)
+}
+
+/// Whether another retained message of its topic had certainly replaced this one before the tick
+/// `by` (none: when everything has come to rest).
+fn superseded(messages: &[Message], id: MessageId, by: Option<u64>) -> bool {
+    let this = &messages[id];
+    messages.iter().enumerate().any(|(other, m)| {
+        let in_force = match by {
+            Some(by) => m.acknowledged.is_some_and(|at| at < by),
+            None => true,
+        };
+        let behind = if m.publisher == this.publisher {
+            m.last_accept > this.last_accept
+        } else {
+            this.acknowledged.is_some_and(|at| at < m.first_accept)
+                && m.first_accept > this.last_accept
+        };
+        other != id && m.retain && m.accepts > 0 && m.topic == this.topic && in_force && behind
+    })
+}
+
+/// The messages that may be the retained one of a topic.
+fn current(messages: &[Message], topic: &str, by: Option<u64>) -> Vec<MessageId> {
+    let taken = |(_, m): &(usize, &Message)| m.retain && m.accepts > 0 && m.topic == topic;
+    let taken = messages.iter().enumerate().filter(taken).map(|(id, _)| id);
+    taken.filter(|id| !superseded(messages, *id, by)).collect()
+}

@@ -1,0 +1,905 @@
+//! The broker's shards, the network and the clients of one run: what can happen next, and the
+//! driver that does what the shards ask for.
+//!
+//! Mail is delayed at will, in order for each pair of shards. Bytes are split and delayed at will.
+//! A connection that is cut loses what was on its way to the client and some of what was on its way
+//! to the broker.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use unbroken_broker_core::{
+    Admission, CloseCause, ConnectionId, Disconnection, Event, Input, Limits, Mail, Output, Peer,
+    Shard, ShardId, ShardOptions, Stats, StoreId, Totals,
+};
+use unbroken_mqtt_proto::{Packet, QoS, ReasonCode, Version, next_frame};
+
+use crate::client::{Client, Hearing};
+use crate::message::MessageId;
+use crate::options::Options;
+use crate::oracle::{Oracle, Will};
+use crate::rng::Rng;
+
+pub(crate) struct World {
+    pub(crate) options: Options,
+    pub(crate) rng: Rng,
+    pub(crate) now: Instant,
+    start: Instant,
+    pub(crate) shards: Vec<Shard>,
+    pub(crate) totals: Arc<Totals>,
+    /// What a shard takes for now: stands still while a turn lasts.
+    clocks: Vec<Instant>,
+    mail: BTreeMap<(usize, usize), VecDeque<Mail>>,
+    /// Connections on their way to another shard: link, shard, unread bytes.
+    moves: VecDeque<(usize, usize, Vec<u8>)>,
+    /// Links whose CONNECT the driver has to decide about.
+    admissions: VecDeque<usize>,
+    /// By shard: requests without an answer, and the message each is for.
+    stores: Vec<VecDeque<(StoreId, Option<MessageId>)>>,
+    pub(crate) links: Vec<Link>,
+    /// Links that are not over yet.
+    live: Vec<usize>,
+    /// By shard and index of the connection: the link.
+    tables: Vec<Vec<Option<usize>>>,
+    serial: u32,
+    dirty: BTreeSet<usize>,
+    pub(crate) clients: Vec<Client>,
+    pub(crate) oracle: Oracle,
+    /// The link whose client is being let in.
+    admitting: Option<usize>,
+    /// What each client had not got when everything had come to rest.
+    pub(crate) missing: Vec<Vec<MessageId>>,
+    /// Lines of what happened, if wanted.
+    pub(crate) trace: Option<VecDeque<String>>,
+}
+
+/// A connection between a client and the broker.
+pub(crate) struct Link {
+    pub(crate) client: usize,
+    version: Version,
+    at: At,
+    /// On the way to the broker and to the client.
+    up: Vec<u8>,
+    down: Vec<u8>,
+    /// The client reads and writes it.
+    pub(crate) used: bool,
+    admitted: bool,
+    pub(crate) terms: ConnectTerms,
+    /// Given to the broker: what is not yet a whole packet, then the packets not yet acted on.
+    partial: Vec<u8>,
+    packets: VecDeque<Vec<u8>>,
+    /// The messages of the PUBLISH packets in `up` and `packets`, in order.
+    pub(crate) published: VecDeque<MessageId>,
+}
+
+/// Where the broker has a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum At {
+    Shard(usize, ConnectionId),
+    Moving,
+    Gone,
+}
+
+/// What the client said in CONNECT.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ConnectTerms {
+    pub(crate) clean: bool,
+    pub(crate) expiry_s: u32,
+    pub(crate) will: Option<Will>,
+}
+
+/// What can happen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Choice {
+    Action,
+    Mail,
+    Up,
+    Down,
+    Write,
+    Admit,
+    Store,
+    Move,
+    Notice,
+    Timeout,
+    Time,
+}
+
+impl World {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "an epoch; only differences to it count"
+    )]
+    pub(crate) fn new(options: Options, traced: bool) -> Self {
+        let start = Instant::now();
+        let totals = Arc::new(Totals::default());
+        let shards: Vec<_> = (0..options.shards)
+            .map(|id| {
+                Shard::new(ShardOptions {
+                    id: ShardId(id),
+                    shards: options.shards,
+                    limits: options.limits(),
+                    settings: options.settings(),
+                    totals: Arc::clone(&totals),
+                    seed: options.seed,
+                    start,
+                })
+            })
+            .collect();
+        let count = shards.len();
+        let mut rng = Rng::new(options.seed);
+        let probes = PROBES;
+        let clients: Vec<_> = (0..options.clients + probes)
+            .map(|number| {
+                let v5 = number >= options.clients || rng.percent(options.v5);
+                let version = if v5 { Version::V5 } else { Version::V3_1_1 };
+                Client::new(number, format!("c{number}"), version)
+            })
+            .collect();
+        Self {
+            oracle: Oracle::new(&options, clients.len()),
+            options,
+            rng,
+            now: start,
+            start,
+            clocks: vec![start; count],
+            mail: BTreeMap::new(),
+            moves: VecDeque::new(),
+            admissions: VecDeque::new(),
+            stores: (0..count).map(|_| VecDeque::new()).collect(),
+            links: Vec::new(),
+            live: Vec::new(),
+            tables: vec![Vec::new(); count],
+            serial: 0,
+            dirty: BTreeSet::new(),
+            clients,
+            admitting: None,
+            missing: Vec::new(),
+            trace: traced.then(VecDeque::new),
+            shards,
+            totals,
+        }
+    }
+
+    pub(crate) fn note(&mut self, line: impl FnOnce() -> String) {
+        let at = self.now - self.start;
+        if let Some(trace) = &mut self.trace {
+            let mut text = String::new();
+            let _ = write!(text, "{:>12.6} {}", at.as_secs_f64(), readable(&line()));
+            trace.push_back(text);
+            if trace.len() > TRACE_LINES {
+                trace.pop_front();
+            }
+        }
+    }
+
+    /// Lets one thing happen.
+    pub(crate) fn step(&mut self) {
+        let o = &self.options;
+        let weights = [
+            (Choice::Action, o.action_weight),
+            (Choice::Mail, o.mail_weight),
+            (Choice::Up, 30),
+            (Choice::Down, 30),
+            (Choice::Write, 30),
+            (Choice::Admit, 10),
+            (Choice::Store, 8),
+            (Choice::Move, 8),
+            (Choice::Notice, 3),
+            (Choice::Timeout, 10),
+            (Choice::Time, 2),
+        ];
+        let total: u32 = weights.iter().map(|(_, weight)| weight).sum();
+        let mut point = self.rng.next() % u64::from(total);
+        for (choice, weight) in weights {
+            let weight = u64::from(weight);
+            if point < weight {
+                self.happen(choice);
+                break;
+            }
+            point -= weight;
+        }
+        self.now += Duration::from_micros(self.rng.between(1, 300) as u64);
+        self.check_counts();
+    }
+
+    /// Lets things happen until nothing can, without anybody beginning anything new.
+    pub(crate) fn settle(&mut self) {
+        let order = [
+            Choice::Notice,
+            Choice::Move,
+            Choice::Admit,
+            Choice::Mail,
+            Choice::Store,
+            Choice::Timeout,
+            Choice::Up,
+            Choice::Write,
+            Choice::Down,
+        ];
+        for _ in 0..SETTLE_STEPS {
+            self.now += Duration::from_micros(1);
+            let mut any = false;
+            for choice in order {
+                any |= self.happen(choice);
+            }
+            for client in 0..self.clients.len() {
+                self.clients[client].answer();
+                any |= self.flush(client);
+            }
+            if !any {
+                return;
+            }
+        }
+        panic!("the broker and its clients do not come to rest");
+    }
+
+    /// Nothing is on its way any more.
+    pub(crate) fn check_rest(&self) {
+        for (number, shard) in self.shards.iter().enumerate() {
+            let waiting = shard.stats().messages_waiting;
+            let offline =
+                self.oracle.sessions.iter().any(|session| {
+                    session.exists && session.link.is_none() && session.shard == number
+                });
+            assert!(
+                offline || waiting == 0,
+                "shard {number}: {waiting} messages wait though everybody takes what comes"
+            );
+        }
+        for client in &self.clients {
+            if client.connected {
+                let open = client.outbound.inflight();
+                assert!(
+                    open == 0,
+                    "{open} messages of client {} were never acknowledged",
+                    client.number
+                );
+                assert!(
+                    client.pending.is_none(),
+                    "client {}: {:?} was never answered",
+                    client.number,
+                    client.pending
+                );
+            }
+        }
+    }
+
+    fn happen(&mut self, choice: Choice) -> bool {
+        match choice {
+            Choice::Action => {
+                self.act();
+                true
+            }
+            Choice::Mail => self.carry_mail(),
+            Choice::Up => self.carry_up(),
+            Choice::Down => self.carry_down(),
+            Choice::Write => self.write(),
+            Choice::Admit => self.admit(),
+            Choice::Store => self.answer_store(),
+            Choice::Move => self.arrive(),
+            Choice::Notice => self.notice(),
+            Choice::Timeout => self.time_out(),
+            Choice::Time => {
+                if self.options.leaps {
+                    let time = self.rng.between(1, 8_000) as u64;
+                    self.pass_time(Duration::from_millis(time));
+                }
+                true
+            }
+        }
+    }
+
+    /// A time longer than any turn of a shard.
+    pub(crate) fn pass_time(&mut self, time: Duration) {
+        self.now += time;
+        self.clocks.fill(self.now);
+    }
+
+    /// Gives all shards the default limits.
+    pub(crate) fn lift_limits(&mut self) {
+        for shard in 0..self.shards.len() {
+            let mut limits = Limits::default();
+            limits.inflight_max = self.options.window;
+            self.input(shard, Input::Reconfigured(Box::new(limits)));
+        }
+        self.options.pipe = usize::MAX;
+    }
+
+    // ---- the driver ----
+
+    fn clock(&mut self, shard: usize) -> Instant {
+        if !self.options.turns || self.rng.percent(40) {
+            self.clocks[shard] = self.now;
+        }
+        self.clocks[shard]
+    }
+
+    fn input(&mut self, shard: usize, input: Input<'_>) {
+        let now = self.clock(shard);
+        let outputs: Vec<_> = self.shards[shard].handle(now, input).collect();
+        self.carry_out(shard, now, outputs);
+    }
+
+    fn carry_out(&mut self, shard: usize, now: Instant, outputs: Vec<Output>) {
+        for output in outputs {
+            match output {
+                Output::Close {
+                    connection,
+                    last_words,
+                } => {
+                    if let Some(link) = self.forget(shard, connection) {
+                        self.note(|| format!("shard {shard} closes link {link}"));
+                        let link = &mut self.links[link];
+                        link.at = At::Gone;
+                        link.up.clear();
+                        if link.used {
+                            link.down.extend_from_slice(&last_words);
+                        }
+                    }
+                }
+                Output::Move {
+                    connection,
+                    to,
+                    unread,
+                } => {
+                    if let Some(link) = self.forget(shard, connection) {
+                        self.note(|| format!("link {link} moves from shard {shard} to {to}"));
+                        self.links[link].at = At::Moving;
+                        self.moves.push_back((link, usize::from(to.0), unread));
+                    }
+                }
+                Output::Authenticate { connection, .. } => {
+                    let link = self.tables[shard][connection.index as usize];
+                    self.admissions.extend(link);
+                }
+                Output::Mail { to, mail } => {
+                    let to = usize::from(to.0);
+                    self.note(|| format!("mail {shard} -> {to}: {mail:?}"));
+                    self.mail.entry((shard, to)).or_default().push_back(mail);
+                }
+                Output::Store(request) => {
+                    let message = self.oracle.asked_to_store(request.message.payload());
+                    self.stores[shard].push_back((request.id, message));
+                }
+                Output::Event(event) => self.take_event(shard, now, event),
+            }
+        }
+        let mut dirty = Vec::new();
+        self.shards[shard].take_dirty(&mut dirty);
+        for id in dirty {
+            if let Some(Some(link)) = self.tables[shard].get(id.index as usize) {
+                self.dirty.insert(*link);
+            }
+        }
+    }
+
+    fn take_event(&mut self, shard: usize, now: Instant, event: Event) {
+        self.note(|| format!("shard {shard}: {event:?}"));
+        match event {
+            Event::Connected {
+                client_id,
+                session_present,
+                ..
+            } => {
+                let client = number_of(&client_id);
+                let Some(link) = self.admitting else {
+                    panic!("client {client} was let in unasked");
+                };
+                let terms = self.links[link].terms;
+                self.oracle.connected(
+                    client,
+                    (link, shard),
+                    (session_present, terms.clean, terms.expiry_s),
+                    terms.will,
+                );
+                self.links[link].admitted = true;
+                self.take_packets(link, now);
+            }
+            Event::Disconnected { client_id, why } => {
+                let client = number_of(&client_id);
+                let goodbye = matches!(why, Disconnection::ByClient(ReasonCode::Success));
+                if let Disconnection::ByBroker { reason, detail } = &why {
+                    let expected = match reason {
+                        ReasonCode::SessionTakenOver => self.options.half_open,
+                        ReasonCode::KeepAliveTimeout => self.options.keep_alive,
+                        _ => false,
+                    };
+                    assert!(
+                        expected,
+                        "the broker ended the connection of client {client}: {detail}"
+                    );
+                }
+                self.oracle.disconnected(client, goodbye, now);
+            }
+            Event::SessionEnded { client_id, .. } => {
+                let client = number_of(&client_id);
+                let clean = self.admitting.is_some_and(|link| {
+                    self.links[link].client == client && self.links[link].terms.clean
+                });
+                self.oracle.session_ended(client, clean, now);
+            }
+            Event::Dropped {
+                client_id,
+                reason,
+                count,
+                ..
+            } => {
+                let client = client_id.strip_prefix('c').and_then(|n| n.parse().ok());
+                self.oracle.told_drops(client, reason, count);
+            }
+            Event::Refused { detail, .. } => panic!("the broker refused a client: {detail}"),
+            _ => {}
+        }
+    }
+
+    /// The broker acts on whole packets that it was given: notes what they say.
+    fn take_packets(&mut self, link: usize, now: Instant) {
+        let Link {
+            client, version, ..
+        } = self.links[link];
+        while let Some(bytes) = self.links[link].packets.pop_front() {
+            let Ok(Some(frame)) = next_frame(&bytes, u32::MAX) else {
+                continue;
+            };
+            let Ok(packet) = Packet::decode(frame, version) else {
+                continue;
+            };
+            match packet {
+                Packet::Publish(publish) => {
+                    let Some(message) = self.links[link].published.pop_front() else {
+                        panic!("a PUBLISH without a message");
+                    };
+                    let mut new = true;
+                    if let Some(id) = publish.packet_id
+                        && publish.qos == QoS::ExactlyOnce
+                    {
+                        let under_way = &mut self.oracle.sessions[client].unreleased;
+                        new = under_way.insert(id, message) != Some(message);
+                    }
+                    if new {
+                        self.oracle.accepted(client, message, now);
+                    }
+                }
+                Packet::PubRel(ack) => {
+                    self.oracle.sessions[client]
+                        .unreleased
+                        .remove(&ack.packet_id);
+                }
+                Packet::Disconnect(disconnect) => {
+                    if let Some(expiry_s) = disconnect.properties.session_expiry_interval() {
+                        self.oracle.expiry_changed(client, expiry_s);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn forget(&mut self, shard: usize, connection: ConnectionId) -> Option<usize> {
+        let link = self.tables[shard]
+            .get_mut(connection.index as usize)?
+            .take()?;
+        self.dirty.remove(&link);
+        Some(link)
+    }
+
+    fn open_at(&mut self, link: usize, shard: usize) {
+        self.serial += 1;
+        let table = &mut self.tables[shard];
+        let index = table
+            .iter()
+            .position(Option::is_none)
+            .unwrap_or(table.len());
+        if index == table.len() {
+            table.push(None);
+        }
+        table[index] = Some(link);
+        let connection = ConnectionId {
+            index: u32::try_from(index).expect("few"),
+            serial: self.serial,
+        };
+        self.links[link].at = At::Shard(shard, connection);
+        let peer = Peer {
+            address: None,
+            listener: 0,
+        };
+        self.input(shard, Input::Opened { connection, peer });
+    }
+
+    /// Opens a connection on some shard.
+    pub(crate) fn dial(&mut self, client: usize, terms: ConnectTerms) -> usize {
+        let link = self.links.len();
+        self.links.push(Link {
+            client,
+            version: self.clients[client].version,
+            at: At::Moving,
+            up: Vec::new(),
+            down: Vec::new(),
+            used: true,
+            admitted: false,
+            terms,
+            partial: Vec::new(),
+            packets: VecDeque::new(),
+            published: VecDeque::new(),
+        });
+        self.live.push(link);
+        let shard = self.rng.below(self.shards.len());
+        self.note(|| format!("client {client} opens link {link} at shard {shard}: {terms:?}"));
+        self.clients[client].link = Some(link);
+        self.open_at(link, shard);
+        link
+    }
+
+    /// Puts what the client has ready on its way.
+    pub(crate) fn flush(&mut self, client: usize) -> bool {
+        let client = &mut self.clients[client];
+        let Some(link) = client.link else {
+            client.to_send.clear();
+            client.to_send_messages.clear();
+            return false;
+        };
+        let any = !client.to_send.is_empty();
+        let link = &mut self.links[link];
+        if link.at == At::Gone {
+            client.to_send.clear();
+            client.to_send_messages.clear();
+            return false;
+        }
+        link.up.append(&mut client.to_send);
+        link.published.extend(client.to_send_messages.drain(..));
+        any
+    }
+
+    /// The client's side of the connection is gone, and what was on its way to it. The broker may
+    /// learn of it later.
+    pub(crate) fn cut(&mut self, client: usize) {
+        let Some(link) = self.clients[client].link else {
+            return;
+        };
+        self.note(|| format!("client {client} loses link {link}"));
+        self.clients[client].lost();
+        self.oracle.excuse(client, link);
+        let keep = if self.links[link].admitted {
+            self.rng.below(self.links[link].up.len() + 1)
+        } else {
+            0
+        };
+        let this = &mut self.links[link];
+        this.used = false;
+        this.down.clear();
+        this.up.truncate(keep);
+        if !(this.admitted && self.options.half_open) {
+            self.hang_up(link);
+        }
+    }
+
+    /// The client has said goodbye and closes behind it; what it had sent before may still arrive.
+    pub(crate) fn leave(&mut self, client: usize) {
+        let Some(link) = self.clients[client].link else {
+            return;
+        };
+        self.clients[client].lost();
+        self.oracle.excuse(client, link);
+        self.links[link].used = false;
+        self.links[link].down.clear();
+        if !self.options.half_open {
+            self.hang_up(link);
+        }
+    }
+
+    /// Gives the broker what is left of a connection, and its end.
+    fn hang_up(&mut self, link: usize) {
+        self.moves.retain(|(moving, ..)| *moving != link);
+        self.admissions.retain(|waiting| *waiting != link);
+        if !self.links[link].up.is_empty() && self.links[link].admitted {
+            let bytes = std::mem::take(&mut self.links[link].up);
+            self.feed(link, &bytes);
+        }
+        if let At::Shard(shard, connection) = self.links[link].at {
+            self.forget(shard, connection);
+            self.links[link].at = At::Gone;
+            self.input(
+                shard,
+                Input::Closed {
+                    connection,
+                    cause: CloseCause::Peer,
+                },
+            );
+        }
+        self.links[link].at = At::Gone;
+    }
+
+    fn feed(&mut self, link: usize, bytes: &[u8]) {
+        let At::Shard(shard, connection) = self.links[link].at else {
+            return;
+        };
+        let this = &mut self.links[link];
+        this.partial.extend_from_slice(bytes);
+        let partial = std::mem::take(&mut this.partial);
+        let mut rest = partial.as_slice();
+        while let Ok(Some(frame)) = next_frame(rest, u32::MAX) {
+            this.packets.push_back(frame.bytes.to_vec());
+            rest = &rest[frame.bytes.len()..];
+        }
+        this.partial = rest.to_vec();
+        let now = self.clock(shard);
+        if self.links[link].admitted {
+            self.take_packets(link, now);
+        }
+        let outputs: Vec<_> = self.shards[shard]
+            .handle(now, Input::Received { connection, bytes })
+            .collect();
+        self.carry_out(shard, now, outputs);
+        if !self.options.late_admission {
+            self.admit();
+        }
+    }
+
+    // ---- what can happen ----
+
+    fn carry_mail(&mut self) -> bool {
+        let pairs: Vec<_> = self
+            .mail
+            .iter()
+            .filter(|(_, queue)| !queue.is_empty())
+            .map(|(pair, _)| *pair)
+            .collect();
+        if pairs.is_empty() {
+            return false;
+        }
+        let (from, to) = self.rng.pick(&pairs);
+        let Some(mail) = self.mail.get_mut(&(from, to)).and_then(VecDeque::pop_front) else {
+            return false;
+        };
+        self.note(|| format!("shard {to} reads from {from}: {mail:?}"));
+        let from = ShardId(u8::try_from(from).expect("at most 64"));
+        self.input(to, Input::Mail { from, mail });
+        true
+    }
+
+    fn some_link(&mut self, fits: impl Fn(&Link) -> bool) -> Option<usize> {
+        let links = &self.links;
+        self.live.retain(|link| {
+            let link = &links[*link];
+            link.used || link.at != At::Gone
+        });
+        let fitting: Vec<_> = self
+            .live
+            .iter()
+            .copied()
+            .filter(|link| fits(&links[*link]))
+            .collect();
+        (!fitting.is_empty()).then(|| self.rng.pick(&fitting))
+    }
+
+    fn carry_up(&mut self) -> bool {
+        let admissions = self.admissions.clone();
+        let fits = |link: &Link| !link.up.is_empty() && matches!(link.at, At::Shard(..));
+        let Some(link) = self.some_link(fits) else {
+            return false;
+        };
+        if admissions.contains(&link) {
+            return false;
+        }
+        let count = self.links[link].up.len();
+        let count = self.rng.part(count);
+        let bytes: Vec<_> = self.links[link].up.drain(..count).collect();
+        self.feed(link, &bytes);
+        true
+    }
+
+    fn carry_down(&mut self) -> bool {
+        let fits = |link: &Link| link.used && (!link.down.is_empty() || link.at == At::Gone);
+        let Some(link) = self.some_link(fits) else {
+            return false;
+        };
+        let client = self.links[link].client;
+        let available = self.links[link].down.len();
+        let mut open = available > 0;
+        if open {
+            let count = self.rng.part(available);
+            let bytes: Vec<_> = self.links[link].down.drain(..count).collect();
+            let mut hearing = Hearing {
+                oracle: &mut self.oracle,
+                options: &self.options,
+                rng: &mut self.rng,
+                now: self.now,
+            };
+            open = self.clients[client].receive(&mut hearing, &bytes);
+        }
+        if open {
+            self.flush(client);
+        } else {
+            self.note(|| format!("client {client} sees the end of link {link}"));
+            self.links[link].used = false;
+            self.clients[client].lost();
+            self.oracle.excuse(client, link);
+            if self.links[link].at != At::Gone {
+                self.hang_up(link);
+            }
+        }
+        true
+    }
+
+    fn write(&mut self) -> bool {
+        let room = |link: &Link, pipe: usize| pipe.saturating_sub(link.down.len());
+        let ready: Vec<_> = self
+            .dirty
+            .iter()
+            .copied()
+            .filter(|link| room(&self.links[*link], self.options.pipe) > 0)
+            .collect();
+        if ready.is_empty() {
+            return false;
+        }
+        let link = self.rng.pick(&ready);
+        let At::Shard(shard, connection) = self.links[link].at else {
+            self.dirty.remove(&link);
+            return true;
+        };
+        let now = self.clock(shard);
+        let pending = self.shards[shard].pending_output(connection);
+        if pending.is_empty() {
+            self.dirty.remove(&link);
+            return true;
+        }
+        let room = room(&self.links[link], self.options.pipe);
+        let count = self.rng.part(pending.len()).min(room);
+        if self.links[link].used {
+            self.links[link].down.extend_from_slice(&pending[..count]);
+        }
+        self.shards[shard].wrote(now, connection, count);
+        self.carry_out(shard, now, Vec::new());
+        true
+    }
+
+    fn admit(&mut self) -> bool {
+        let Some(link) = self.admissions.pop_front() else {
+            return false;
+        };
+        let At::Shard(shard, connection) = self.links[link].at else {
+            return true;
+        };
+        self.admitting = Some(link);
+        let admission = Admission::Granted { user: None };
+        self.input(
+            shard,
+            Input::Authenticated {
+                connection,
+                admission,
+            },
+        );
+        self.admitting = None;
+        true
+    }
+
+    fn answer_store(&mut self) -> bool {
+        let shards: Vec<_> = (0..self.stores.len())
+            .filter(|shard| !self.stores[*shard].is_empty())
+            .collect();
+        if shards.is_empty() {
+            return false;
+        }
+        let shard = self.rng.pick(&shards);
+        let count = self.rng.part(self.stores[shard].len());
+        let mut last = None;
+        for (id, message) in self.stores[shard].drain(..count) {
+            last = Some(id);
+            if let Some(message) = message {
+                self.oracle.stored(message);
+            }
+        }
+        if let Some(id) = last {
+            self.input(shard, Input::Stored(id));
+        }
+        true
+    }
+
+    fn arrive(&mut self) -> bool {
+        let Some((link, shard, unread)) = self.moves.pop_front() else {
+            return false;
+        };
+        self.open_at(link, shard);
+        if let At::Shard(shard, connection) = self.links[link].at {
+            self.input(
+                shard,
+                Input::Received {
+                    connection,
+                    bytes: &unread,
+                },
+            );
+            if !self.options.late_admission {
+                self.admit();
+            }
+        }
+        true
+    }
+
+    fn notice(&mut self) -> bool {
+        let Some(link) = self.some_link(|link| !link.used && link.at != At::Gone) else {
+            return false;
+        };
+        self.hang_up(link);
+        true
+    }
+
+    fn time_out(&mut self) -> bool {
+        let due = |shard: &Shard| shard.next_timeout().is_some_and(|at| at <= self.now);
+        let shards: Vec<_> = (0..self.shards.len())
+            .filter(|shard| due(&self.shards[*shard]))
+            .collect();
+        if shards.is_empty() {
+            return false;
+        }
+        let shard = self.rng.pick(&shards);
+        self.clocks[shard] = self.now;
+        let outputs: Vec<_> = self.shards[shard]
+            .handle(self.now, Input::Timeout)
+            .collect();
+        self.carry_out(shard, self.now, outputs);
+        self.oracle.timers_ran(shard, self.now);
+        true
+    }
+
+    // ---- counts ----
+
+    pub(crate) fn stats(&self) -> Vec<&Stats> {
+        self.shards.iter().map(Shard::stats).collect()
+    }
+
+    fn check_counts(&self) {
+        let connected: u64 = self
+            .stats()
+            .iter()
+            .map(|stats| stats.clients_connected)
+            .sum();
+        let sessions = &self.oracle.sessions;
+        let expected = sessions
+            .iter()
+            .filter(|session| session.link.is_some())
+            .count();
+        assert_eq!(connected, expected as u64, "clients connected");
+        let disconnected: u64 = self
+            .stats()
+            .iter()
+            .map(|stats| stats.clients_disconnected)
+            .sum();
+        let expected = sessions
+            .iter()
+            .filter(|s| s.exists && s.link.is_none())
+            .count();
+        assert_eq!(
+            disconnected, expected as u64,
+            "sessions without a connection"
+        );
+    }
+}
+
+/// A line with payloads as text and without the bookkeeping of messages.
+fn readable(line: &str) -> String {
+    let mut text = String::new();
+    let mut rest = line;
+    while let Some((before, after)) = rest.split_once("payload: [") {
+        let (bytes, behind) = after.split_once(']').unwrap_or((after, ""));
+        let letters = bytes.split(", ").filter_map(|byte| byte.parse::<u8>().ok());
+        let letters = letters.map(char::from).take_while(|letter| *letter != ':');
+        text.push_str(before);
+        text.extend(letters);
+        rest = behind;
+    }
+    text.push_str(rest);
+    text
+}
+
+fn number_of(client_id: &str) -> usize {
+    client_id
+        .strip_prefix('c')
+        .and_then(|number| number.parse().ok())
+        .unwrap_or_else(|| panic!("nobody is called {client_id:?}"))
+}
+
+/// Clients that look at the retained messages in the end.
+pub(crate) const PROBES: usize = 3;
+const SETTLE_STEPS: usize = 200_000;
+const TRACE_LINES: usize = 4_000;
