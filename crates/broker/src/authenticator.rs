@@ -12,7 +12,7 @@
 //! Deliberately absent: rights (`broker-core` asks for them), enhanced authentication.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
 use unbroken_broker_core::{Admission, ConnectionId, Credentials, ShardId};
 use unbroken_mqtt_proto::ReasonCode;
@@ -106,12 +106,6 @@ impl Verifier {
     pub(crate) fn run(mut self) {
         while let Ok(question) = self.questions.recv() {
             self.answer(question);
-            loop {
-                match self.questions.try_recv() {
-                    Ok(question) => self.answer(question),
-                    Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
-                }
-            }
         }
     }
 

@@ -335,7 +335,7 @@ fn arrival(socket: TcpStream, address: SocketAddr, listener: usize, seat: Seat) 
 }
 
 /// Time between two log lines about the same overload.
-const TELL_EVERY: Duration = Duration::from_secs(60);
+const TELL_EVERY: Duration = Duration::from_mins(1);
 
 /// What a failed `accept` means.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -5,13 +5,14 @@
 //! happens on and handed to a writing thread through a bounded queue; when that is full the record is lost,
 //! counted, and the count is written as soon as there is room.
 //!
-//! Invariant: at the end of the program [`Logging`] is dropped and everything queued is written first.
+//! Invariant: at the end of the program [`Logging`] is dropped, and everything queued is written first if anybody reads it.
 
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::thread::{self, JoinHandle};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
@@ -25,8 +26,9 @@ use crate::config::{Log, LogFormat};
 #[derive(Debug)]
 pub(crate) struct Logging {
     filter: reload::Handle<EnvFilter, Registry>,
-    lines: Option<SyncSender<Line>>,
-    writer: Option<JoinHandle<()>>,
+    lines: SyncSender<Line>,
+    /// Ends when everything up to [`Line::End`] is written.
+    written: Receiver<()>,
 }
 
 /// Why the log cannot be set up.
@@ -63,9 +65,13 @@ impl Logging {
             lines: lines.clone(),
             lost: Arc::clone(&lost),
         };
-        let writer = thread::Builder::new()
+        let (writing, written) = sync_channel(0);
+        thread::Builder::new()
             .name("log".to_owned())
-            .spawn(move || write(&queue, &lost))?;
+            .spawn(move || {
+                write(&queue, &lost);
+                drop(writing);
+            })?;
         let layer = tracing_subscriber::fmt::layer().with_writer(queued);
         let layer = match config.format {
             LogFormat::Human => layer.with_ansi(false).with_target(false).boxed(),
@@ -81,8 +87,8 @@ impl Logging {
             .try_init();
         Ok(Self {
             filter: handle,
-            lines: Some(lines),
-            writer: Some(writer),
+            lines,
+            written,
         })
     }
 
@@ -99,15 +105,20 @@ impl Logging {
 
 impl Drop for Logging {
     fn drop(&mut self) {
-        if let Some(lines) = self.lines.take() {
-            // Waits for room: the writer is still there to make some.
-            let _ = lines.send(Line::End);
+        // Whoever reads our output may have stopped; then the broker ends without its last lines.
+        let until = Instant::now() + LAST_LINES;
+        while self.lines.try_send(Line::End).is_err() {
+            if Instant::now() >= until {
+                return;
+            }
+            thread::sleep(Duration::from_millis(1));
         }
-        if let Some(writer) = self.writer.take() {
-            let _ = writer.join();
-        }
+        let _ = self.written.recv_timeout(LAST_LINES);
     }
 }
+
+/// How long the end of the program waits for its log to be written.
+const LAST_LINES: Duration = Duration::from_secs(1);
 
 fn filter(config: &Log) -> Result<EnvFilter, LogError> {
     let text = match &config.filter {

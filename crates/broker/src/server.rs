@@ -16,6 +16,7 @@
 use std::any::Any;
 use std::io;
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -34,12 +35,15 @@ use crate::mailbox::{Doorbell, Incoming, Outgoing, Parcel, feed};
 use crate::open_files;
 use crate::passwords::{PasswordFileError, Passwords};
 use crate::shard_thread::{BELL, Parts, ShardThread};
+use crate::signals::Signal;
 
 /// A running broker. Dropping it stops it at once; [`drain`](Self::drain) lets clients go in peace.
 #[derive(Debug)]
 pub struct Server {
     config: Config,
     listeners: Vec<OpenListener>,
+    /// What holds at each open listener, in the same order: by address, since a changed file may list them in another order.
+    rules: Vec<Listener>,
     seats: Arc<Seats>,
     acceptor: AcceptorHandle,
     shards: Vec<Outgoing<Parcel>>,
@@ -120,7 +124,7 @@ pub enum ServerError {
 pub(crate) enum Notice {
     ShardEnded,
     Failed { thread: String, reason: String },
-    Signal(crate::signals::Signal),
+    Signal(Signal),
 }
 
 impl Server {
@@ -132,7 +136,7 @@ impl Server {
                 count: config.listeners.len(),
             });
         }
-        let doors = Arc::new(doors(&config)?);
+        let doors = Arc::new(doors(&config.listeners)?);
         open_files::raise_limit();
         let sockets = bind_all(&config.listeners)?;
         let listeners = sockets
@@ -153,12 +157,14 @@ impl Server {
         let mut wiring = Wiring::new(count)?;
         let to_shards = wiring.outside_feeds();
         let (askers, verifier) = authenticator(wiring.outside_feeds());
-        let seats = Arc::new(Seats::new(&config.limits, &listener_limits(&config)));
+        let seats = Seats::new(&config.limits, &listener_limits(&config.listeners));
+        let seats = Arc::new(seats);
         let acceptor = Acceptor::new(sockets, Arc::clone(&seats), wiring.outside_feeds())?;
 
         let (notify, notices) = channel();
         let mut server = Self {
             listeners,
+            rules: config.listeners.clone(),
             seats,
             acceptor: acceptor.handle(),
             shards: to_shards,
@@ -225,10 +231,11 @@ impl Server {
     /// changed and what waits for a restart.
     pub fn reload(&mut self, config: Config) -> Result<Vec<Change>, ReloadError> {
         config.limits.check()?;
-        let doors = Arc::new(doors(&config)?);
+        let rules = rules(&self.rules, &config.listeners);
+        let doors = Arc::new(doors(&rules)?);
         let changed = changes(&self.config, &config);
         self.seats
-            .set_limits(&config.limits, &listener_limits(&config));
+            .set_limits(&config.limits, &listener_limits(&rules));
         for shard in &mut self.shards {
             shard.push(Parcel::Reconfigured {
                 limits: Box::new(config.limits.clone()),
@@ -236,6 +243,7 @@ impl Server {
             });
             shard.flush();
         }
+        self.rules = rules;
         self.config = config;
         Ok(changed)
     }
@@ -246,13 +254,12 @@ impl Server {
         self.begin_drain(deadline);
         while self.shards_running > 0 {
             match self.next_notice() {
-                Some(Notice::ShardEnded) => {}
                 Some(Notice::Failed { thread, reason }) => {
                     return Err(ServerError::Thread { thread, reason });
                 }
                 // Asked a second time: not a moment longer.
-                Some(Notice::Signal(crate::signals::Signal::Terminate)) | None => break,
-                Some(Notice::Signal(crate::signals::Signal::Reload)) => {}
+                Some(Notice::Signal(Signal::Terminate)) | None => break,
+                Some(Notice::ShardEnded | Notice::Signal(Signal::Reload)) => {}
             }
         }
         Ok(())
@@ -388,33 +395,37 @@ fn bind_all(listeners: &[Listener]) -> Result<Vec<(TcpListener, SocketAddr)>, St
     listeners.iter().map(bind).collect()
 }
 
-fn doors(config: &Config) -> Result<Doors, PasswordFileError> {
-    let door = |listener: &Listener| {
-        let passwords = listener
+/// What holds at the open listeners once `listeners` is configured. One that is gone from the configuration stays open, as it
+/// was, until the restart.
+fn rules(open: &[Listener], listeners: &[Listener]) -> Vec<Listener> {
+    let rule = |(index, now): (usize, &Listener)| {
+        let same = |listener: &&Listener| listener.address() == now.address();
+        let in_place = listeners.get(index).filter(same);
+        in_place
+            .or_else(|| listeners.iter().find(same))
+            .unwrap_or(now)
+            .clone()
+    };
+    open.iter().enumerate().map(rule).collect()
+}
+
+fn doors(rules: &[Listener]) -> Result<Doors, PasswordFileError> {
+    let door = |rule: &Listener| {
+        let passwords = rule
             .password_file
             .as_deref()
             .map(Passwords::read)
             .transpose()?;
         Ok(Door {
-            allow_anonymous: listener.allow_anonymous,
+            allow_anonymous: rule.allow_anonymous,
             passwords: passwords.map(Arc::new),
         })
     };
-    Ok(Doors(
-        config
-            .listeners
-            .iter()
-            .map(door)
-            .collect::<Result<_, _>>()?,
-    ))
+    Ok(Doors(rules.iter().map(door).collect::<Result<_, _>>()?))
 }
 
-fn listener_limits(config: &Config) -> Vec<Option<u32>> {
-    config
-        .listeners
-        .iter()
-        .map(|listener| listener.max_connections)
-        .collect()
+fn listener_limits(rules: &[Listener]) -> Vec<Option<u32>> {
+    rules.iter().map(|rule| rule.max_connections).collect()
 }
 
 fn settings(config: &Config) -> Settings {
@@ -428,12 +439,12 @@ fn settings(config: &Config) -> Settings {
     settings
 }
 
-/// One shard for each core.
+/// One shard for each two cores: the kernel's side of the same connections, and the clients of a small machine, need the
+/// other. Measured on two cores with the load on the same machine: a second shard made each message twice as dear, because
+/// half of them change shards, and no more of them went through.
 fn default_shards() -> u8 {
-    thread::available_parallelism()
-        .ok()
-        .and_then(|cores| u8::try_from(cores.get()).ok())
-        .unwrap_or(1)
+    let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    u8::try_from(cores.div_ceil(2)).unwrap_or(SHARDS_MAX)
 }
 
 const SHARDS_MAX: u8 = 64;
@@ -466,3 +477,70 @@ fn bind_help(error: &io::Error) -> &'static str {
 
 // Limits that the types here rely on.
 const _: () = assert!(LISTENERS < u16::MAX, "a listener's position is a u16");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listener(port: u16, allow_anonymous: bool) -> Listener {
+        Listener {
+            port,
+            allow_anonymous,
+            ..Listener::default()
+        }
+    }
+
+    fn config() -> Config {
+        Config {
+            listeners: vec![listener(0, true)],
+            ..Config::default()
+        }
+    }
+
+    #[test]
+    fn a_thread_that_panics_or_fails_is_a_notice_with_its_words() {
+        let mut server = Server::start(config()).unwrap();
+        server
+            .spawn("doomed".to_owned(), None, || panic!("table index {}", 7))
+            .unwrap();
+        match server.next_notice() {
+            Some(Notice::Failed { thread, reason }) => {
+                assert_eq!((&*thread, &*reason), ("doomed", "table index 7"));
+            }
+            other => panic!("{other:?}"),
+        }
+        server
+            .spawn("starved".to_owned(), None, || {
+                Err(io::Error::other("no descriptors"))
+            })
+            .unwrap();
+        match server.next_notice() {
+            Some(Notice::Failed { thread, reason }) => {
+                assert_eq!((&*thread, &*reason), ("starved", "no descriptors"));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn an_open_listener_keeps_its_own_rules_when_the_file_changes_their_order() {
+        let open = [listener(1, true), listener(2, false), listener(3, true)];
+        let new = [listener(2, false), listener(1, false)];
+        assert_eq!(
+            rules(&open, &new),
+            [listener(1, false), listener(2, false), listener(3, true)]
+        );
+    }
+
+    #[test]
+    fn a_taken_port_says_so_and_what_to_do() {
+        let mut config = config();
+        let server = Server::start(config.clone()).unwrap();
+        config.listeners[0].port = server.listeners()[0].address.port();
+        let told = Server::start(config).unwrap_err().to_string();
+        assert!(
+            told.contains("cannot listen on 127.0.0.1:") && told.contains("-p PORT"),
+            "{told}"
+        );
+    }
+}

@@ -129,11 +129,12 @@ impl ShardThread {
 
     /// Serves until it is told to drain and everybody has gone.
     pub(crate) fn run(mut self) -> io::Result<()> {
-        let mut ended = Instant::now();
+        let (mut ended, mut waited) = (Instant::now(), Duration::ZERO);
         loop {
             let now = Instant::now();
             let mut turn = Turn {
                 idle: now - ended,
+                waited,
                 ..Turn::default()
             };
             self.take_parcels(now);
@@ -150,9 +151,11 @@ impl ShardThread {
             ended = Instant::now();
             turn.busy = ended - now;
             let pause = self.coalescer.turn_ended(&turn);
-            if !pause.is_zero() {
+            waited = Duration::ZERO;
+            if !pause.is_zero() && !self.has_work() {
                 thread::sleep(pause);
-                ended = Instant::now();
+                let now = Instant::now();
+                (waited, ended) = (now - ended, now);
             }
             self.wait(ended)?;
         }

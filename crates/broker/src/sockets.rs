@@ -230,13 +230,13 @@ impl Sockets {
                     }
                 }
             }
-            Taken::Nothing => match socket.state {
-                State::Broken(kind) => self.ended(connection, CloseCause::Transport(kind)),
-                _ => {
-                    socket.readable = false;
-                    Found::Nothing
+            Taken::Nothing => {
+                if let State::Broken(kind) = socket.state {
+                    return self.ended(connection, CloseCause::Transport(kind));
                 }
-            },
+                socket.readable = false;
+                Found::Nothing
+            }
             Taken::Ended(cause) => self.ended(connection, cause),
         }
     }

@@ -1,6 +1,8 @@
 //! The server in this process, its clients raw bytes over the loopback: what the driver promises
 //! whatever the shards decide.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod client;
 
 use std::io::Write;
@@ -146,9 +148,9 @@ fn shards_that_flood_each_other_lose_nothing_and_keep_order() {
             }
         }));
     }
-    threads
-        .into_iter()
-        .for_each(|thread| thread.join().unwrap());
+    for thread in threads {
+        thread.join().unwrap();
+    }
 }
 
 #[test]
@@ -160,7 +162,7 @@ fn a_subscriber_that_does_not_read_holds_up_nobody() {
     reader.subscribe("done");
     let mut publisher = Client::connect(address, "publisher");
     // More than the kernel's buffers and the connection's output limit take together.
-    let message = publish("stream", &[7; 64 * 1024]);
+    let message = publish("stream", &vec![7; 64 * 1024]);
     for _ in 0..400 {
         publisher.send(&message);
     }
