@@ -428,7 +428,9 @@ fn port_after(text: &str, lead: &str) -> Option<u16> {
     digits.parse().ok()
 }
 
-fn signal(pid: u32, name: &str) {
+/// Sends a signal by its name to one process.
+#[track_caller]
+pub fn signal(pid: u32, name: &str) {
     let status = Command::new("kill")
         .args([format!("-{name}"), pid.to_string()])
         .status();

@@ -35,13 +35,12 @@ impl Running {
     /// Starts a command line: words separated by spaces, quoted with `'` where they contain some.
     /// `unbroken` is the binary under test.
     pub(crate) fn start(line: &str, directory: &Path, input: Option<&str>) -> Self {
-        let mut words = split(line).into_iter();
+        // Also where it is not the first word, as in `env NAME=value unbroken serve`.
+        let mut words = split(line).into_iter().map(|word| match word.as_str() {
+            "unbroken" => process::binary().into_os_string(),
+            _ => word.into(),
+        });
         let program = words.next().expect("a command line names a program");
-        let program = if program == "unbroken" {
-            process::binary()
-        } else {
-            program.into()
-        };
         let mut child = Command::new(&program)
             .args(words)
             .current_dir(directory)
@@ -53,7 +52,7 @@ impl Running {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
-            .unwrap_or_else(|error| panic!("{} does not start: {error}", program.display()));
+            .unwrap_or_else(|error| panic!("`{line}` does not start: {error}"));
         if let Some(text) = input {
             let mut stdin = child.stdin.take().expect("stdin is piped");
             // A command that ends before it has read everything is judged by what it says.

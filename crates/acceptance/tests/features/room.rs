@@ -21,6 +21,8 @@ pub(crate) struct Room {
     pub(crate) version: Version,
     /// Clients that are connected.
     peers: HashMap<String, Peer>,
+    /// Clients that need no names.
+    pub(crate) crowd: Vec<Client>,
     /// How each client connected last, so that it can do so again.
     pub(crate) connects: HashMap<String, Connect>,
     /// Who acted last in a way that may cause messages for others.
@@ -42,6 +44,7 @@ impl Default for Room {
             broker: None,
             version: Version::V5,
             peers: HashMap::new(),
+            crowd: Vec::new(),
             connects: HashMap::new(),
             last_actor: None,
             received: HashMap::new(),

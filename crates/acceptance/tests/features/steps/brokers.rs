@@ -42,15 +42,26 @@ async fn a_broker_with_a_password_file(scene: &mut Scene, user: String, password
             let line = format!("unbroken passwd users {user} -b {password}");
             let made = Running::start(&line, room.directory(), None).finish();
             assert_eq!(made.code, Some(0), "{made:?}");
-            let users = room.directory().join("users");
-            let config = format!(
-                "[[listeners]]\naddress = \"127.0.0.1:0\"\npassword_file = \"{}\"\n",
-                users.display()
-            );
-            room.launch = Launch::listeners(&config);
-            room.start();
+            start_with_password_file(room, "users");
         })
         .await;
+}
+
+#[given(regex = r#"^a broker whose listener has the password file "([^"]*)"$"#)]
+async fn a_broker_with_this_password_file(scene: &mut Scene, name: String) {
+    scene
+        .act(move |room| start_with_password_file(room, &name))
+        .await;
+}
+
+fn start_with_password_file(room: &mut Room, name: &str) {
+    let path = room.directory().join(name);
+    let config = format!(
+        "[[listeners]]\naddress = \"127.0.0.1:0\"\npassword_file = \"{}\"\n",
+        path.display()
+    );
+    room.launch = Launch::listeners(&config);
+    room.start();
 }
 
 #[given(expr = "clients speak MQTT {word}")]

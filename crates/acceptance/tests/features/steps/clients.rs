@@ -1,7 +1,7 @@
 //! Clients coming and going.
 
 use cucumber::{given, then, when};
-use unbroken_acceptance::raw::{Version, disconnect, hex};
+use unbroken_acceptance::raw::{Packet, Version, disconnect, hex};
 
 use crate::peer::Peer;
 use crate::program::Program;
@@ -116,12 +116,26 @@ async fn is_cut_off_because(scene: &mut Scene, name: String, why: String) {
         .await;
 }
 
-#[then(regex = r"^(\w+) is told that (.+)$")]
+#[then(regex = r"^(\w+) is told that ([^0-9]+)$")]
 async fn is_told(scene: &mut Scene, name: String, why: String) {
     scene
         .act(move |room| {
             room.client(&name)
                 .expect_disconnect(words::reason_code(&why));
+        })
+        .await;
+}
+
+/// It may have been told of some messages before it went too far.
+#[then(regex = r"^(\w+) is told that (.+) after (\d+) acknowledgements$")]
+async fn is_told_after(scene: &mut Scene, name: String, why: String, count: usize) {
+    scene
+        .act(move |room| {
+            let client = room.client(&name);
+            for _ in 0..count {
+                assert!(matches!(client.receive(), Packet::Ack(_)));
+            }
+            client.expect_disconnect(words::reason_code(&why));
         })
         .await;
 }

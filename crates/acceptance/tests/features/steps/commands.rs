@@ -8,6 +8,7 @@ use crate::listing;
 use crate::room::Room;
 use crate::scene::Scene;
 use crate::steps::brokers::text_of;
+use unbroken_acceptance::process::signal;
 
 #[given(regex = r#"^a file "([^"]*)":$"#)]
 #[when(regex = r#"^a file "([^"]*)":$"#)]
@@ -50,12 +51,23 @@ async fn listens_by(scene: &mut Scene, name: String, line: String) {
 #[when(regex = r"^(\w+) is stopped$")]
 async fn is_stopped(scene: &mut Scene, name: String) {
     scene
+        .act(move |room| signal(room.running[&name].pid(), "TERM"))
+        .await;
+}
+
+#[when(regex = r"^(\w+) is killed$")]
+async fn is_killed(scene: &mut Scene, name: String) {
+    scene
+        .act(move |room| signal(room.running[&name].pid(), "KILL"))
+        .await;
+}
+
+#[given(regex = r#"^its output is kept as "([^"]*)"$"#)]
+async fn its_output_is_kept(scene: &mut Scene, name: String) {
+    scene
         .act(move |room| {
-            let pid = room.running[&name].pid().to_string();
-            let told = std::process::Command::new("kill")
-                .args(["-TERM", &pid])
-                .status();
-            assert!(told.is_ok_and(|status| status.success()));
+            let finished = room.finished.as_ref().expect("a command was run");
+            room.write_file(&name, &finished.output);
         })
         .await;
 }
@@ -91,6 +103,7 @@ async fn prints_json(scene: &mut Scene, name: String, pairs: String) {
         .await;
 }
 
+#[given(regex = r"^(\w+) ends with code (\d+)$")]
 #[then(regex = r"^(\w+) ends with code (\d+)$")]
 async fn it_ends(scene: &mut Scene, name: String, code: i32) {
     scene
@@ -144,6 +157,7 @@ async fn its_output_mentions(scene: &mut Scene, part: String) {
 async fn its_errors_mention(scene: &mut Scene, part: String) {
     scene
         .act(move |room| {
+            let part = listing::with_port(room, &part);
             let finished = room.finished.as_ref().expect("a command was run");
             assert!(
                 finished.errors.contains(&part),

@@ -1,0 +1,122 @@
+Feature: Configuration
+  A mistake in a configuration is found before it does harm, and a running broker takes up changes.
+
+  Scenario: A good file is confirmed with the origin of every value
+    Given a file "good.toml":
+      """
+      [limits]
+      connections_max = 500
+      packet_bytes_max = "1 MiB"
+      """
+    When I run `unbroken check -c good.toml`
+    Then it ends with code 0
+    And its output mentions "connections_max"
+    And its output mentions "good.toml:2"
+
+  Scenario: A misspelt key is found, with its place and the word that was meant
+    Given a file "bad.toml":
+      """
+      [limits]
+      conections_max = 500
+      """
+    When I run `unbroken check -c bad.toml`
+    Then it ends with code 1
+    And its errors mention "bad.toml:2"
+    And its errors mention "connections_max"
+
+  Scenario: A broker does not start with a file it does not understand
+    Given a file "bad.toml":
+      """
+      [limits]
+      packet_bytes_max = "1 MeB"
+      """
+    When I run `unbroken serve -p 0 -c bad.toml`
+    Then it ends with code 78
+    And its errors mention "bad.toml:2"
+
+  Scenario: A file that is not there is named
+    When I run `unbroken serve -p 0 -c nowhere.toml`
+    Then it ends with code 78
+    And its errors mention "nowhere.toml"
+
+  Scenario: The example file is a valid file
+    Given I run `unbroken check --example`
+    And its output is kept as "example.toml"
+    When I run `unbroken check -c example.toml`
+    Then it ends with code 0
+
+  Scenario: The environment is stronger than the file
+    Given a file "one.toml":
+      """
+      [limits]
+      connections_max = 500
+      """
+    When I run `env UNBROKEN__LIMITS__CONNECTIONS_MAX=7 unbroken check -c one.toml`
+    Then it ends with code 0
+    And its output mentions "UNBROKEN__LIMITS__CONNECTIONS_MAX"
+
+  Scenario: Effective values are there for machines too
+    When I run `unbroken check --json`
+    Then it ends with code 0
+    And its output mentions "connections_max"
+
+  Scenario: A running broker takes up a change
+    Given a broker with the configuration:
+      """
+      [limits]
+      connections_max = 1
+      """
+    And phone connects
+    When the configuration is changed to:
+      """
+      [limits]
+      connections_max = 2
+      """
+    And the broker is told to reload
+    Then the broker's log mentions "connections_max"
+    When tablet connects
+    Then tablet is still connected
+    And phone is still connected
+
+  Scenario: A running broker stays as it is when the change is wrong
+    Given a broker with the configuration:
+      """
+      [limits]
+      connections_max = 1
+      """
+    And phone connects
+    When the configuration is changed to:
+      """
+      [limits]
+      connections_max = 2
+      conections_max = 3
+      """
+    And the broker is told to reload
+    Then the broker's log mentions "conections_max"
+    When tablet tries to connect
+    Then tablet is refused because a quota is exceeded
+    And phone is still connected
+
+  Scenario: A broker that is told to stop says goodbye and ends well
+    Given a broker
+    And phone connects
+    And old connects by MQTT 3.1.1
+    When the broker is told to stop
+    Then phone is told that the broker is shutting down
+    And old is cut off
+    And the broker ends with code 0
+
+  Scenario: Two brokers cannot have one port
+    Given a broker
+    When I run `unbroken serve -p PORT`
+    Then it ends with code 69
+    And its errors mention "PORT"
+
+  Scenario: A payload is never in the log
+    Given a broker
+    And phone connects
+    And phone subscribes to "letters"
+    When phone publishes "a great secret" to "letters"
+    Then phone receives "a great secret" on "letters"
+    And the broker's log mentions "phone"
+    And the broker's log does not mention "a great secret"

@@ -1,0 +1,145 @@
+Feature: Limits
+  What a client may take is limited; at a limit it is told, and the operator can read who and why.
+
+  Scenario: The broker holds a packet larger than it allows against the sender only
+    Given a broker with the configuration:
+      """
+      [limits]
+      packet_bytes_max = "1KiB"
+      """
+    And phone connects
+    And phone subscribes to "photo"
+    And camera connects
+    When camera dares to publish 2000 bytes to "photo"
+    Then camera is told that a packet was too large
+    And phone is still connected
+
+  Scenario Outline: When the house is full the next client is told so
+    Given a broker with the configuration:
+      """
+      [limits]
+      connections_max = 1
+      """
+    And clients speak MQTT <version>
+    And phone connects
+    When tablet tries to connect
+    Then tablet is refused because a quota is exceeded
+    And phone is still connected
+
+    Examples:
+      | version |
+      | 3.1     |
+      | 3.1.1   |
+      | 5.0     |
+
+  Scenario: A client may subscribe only so often
+    Given a broker with the configuration:
+      """
+      [limits]
+      subscriptions_per_session_max = 2
+      """
+    And phone connects
+    And phone subscribes to "a"
+    And phone subscribes to "b"
+    Then phone may not subscribe to "c" because a quota is exceeded
+    When phone unsubscribes from "a"
+    And phone subscribes to "c"
+    And phone publishes "x" to "c"
+    Then phone receives "x" on "c"
+
+  Scenario: A full queue drops the newest message and says so
+    Given a broker with the configuration:
+      """
+      [broker]
+      sys_interval = "1s"
+      [limits]
+      queue_messages_max = 2
+      """
+    And phone connects with a persistent session
+    And phone subscribes to "log" at QoS 1
+    And phone disconnects
+    And machine connects
+    When machine publishes 4 messages to "log" at QoS 1
+    Then the broker's log mentions "queue"
+    When phone reconnects
+    Then phone receives the 2 messages on "log" in order
+    And phone receives nothing else
+    When auditor connects
+    And auditor subscribes to "$SYS/broker/publish/messages/dropped"
+    Then auditor sooner or later receives "2" on "$SYS/broker/publish/messages/dropped"
+
+  Scenario: A long topic is refused
+    Given a broker with the configuration:
+      """
+      [limits]
+      topic_bytes_max = 20
+      """
+    And phone connects
+    Then phone may not subscribe to "a/topic/of/more/than/twenty/bytes" because the topic filter is not valid
+    When phone dares to publish "x" to "a/topic/of/more/than/twenty/bytes"
+    Then phone is told that the topic name is not valid
+
+  Scenario: A deep topic is refused
+    Given a broker with the configuration:
+      """
+      [limits]
+      topic_levels_max = 3
+      """
+    And phone connects
+    And phone subscribes to "a/b/c"
+    Then phone may not subscribe to "a/b/c/d" because the topic filter is not valid
+    When phone dares to publish "x" to "a/b/c/d"
+    Then phone is told that the topic name is not valid
+
+  # [MQTT-3.3.4-7]
+  Scenario: A publisher that does not wait for acknowledgements is stopped
+    Given a broker with the configuration:
+      """
+      [limits]
+      receive_maximum = 2
+      """
+    And machine connects
+    When machine sends `34 06 00 01 61 00 01 00 34 06 00 01 61 00 02 00 34 06 00 01 61 00 03 00`
+    Then machine is told that it sent too many messages at once after 2 acknowledgements
+
+  Scenario: No more retained messages than allowed are kept
+    Given a broker with the configuration:
+      """
+      [limits]
+      retained_messages_max = 1
+      [broker]
+      sys_interval = "off"
+      """
+    And machine connects
+    And phone connects
+    And phone subscribes to "b"
+    When machine publishes "first" to "a" at QoS 1, retained
+    And machine publishes "second" to "b" at QoS 1, retained
+    Then phone receives "second" on "b"
+    When tablet connects
+    And tablet subscribes to "#" at QoS 1
+    Then tablet receives "first" on "a", as a retained message
+    And tablet receives nothing else
+
+  Scenario: A connection that says nothing is closed after a while
+    Given a broker with the configuration:
+      """
+      [limits]
+      connect_timeout = "1s"
+      """
+    When stranger opens a connection and sends `10`
+    Then stranger is cut off
+
+  Scenario: A topic alias above the broker's maximum ends the connection
+    Given a broker with the configuration:
+      """
+      [limits]
+      topic_aliases_in_max = 3
+      """
+    And phone connects
+    And machine connects
+    And phone subscribes to "a"
+    When machine publishes "x" to "a", under alias 3
+    Then phone receives "x" on "a"
+    When machine dares to publish "x" to "a", under alias 4
+    Then machine is told that the topic alias is not valid
