@@ -1,5 +1,8 @@
 //! The state of a worker and what each readable or writable socket does to it.
 
+mod publishing;
+mod receiving;
+
 use super::{
     Common, Outcome,
     connection::{Connection, Received},
@@ -8,13 +11,13 @@ use super::{
 };
 use crate::{
     error::LoadError,
-    ledger::{Arrival, Lane},
+    ledger::Lane,
     plan::{Client as PlannedClient, Flow, Plan},
     settings::{Extent, Settings},
-    stamp::{Payloads, Stamp},
-    tally::{CLASSES, Live, Tally, class, latencies},
+    stamp::Payloads,
+    tally::{CLASSES, Live, Tally, latencies},
     timer::Timer,
-    wire::{self, Frame, Shape},
+    wire::{self, Frame},
 };
 use hdrhistogram::Histogram;
 use mio::{Registry, Token, event::Event};
@@ -59,6 +62,8 @@ struct Client {
     stage: Stage,
     connection: Option<Connection>,
     lanes: Vec<Lane>,
+    /// QoS 2 messages received and not yet released, in order.
+    unreleased: VecDeque<(u16, Earning)>,
     publisher: Option<Publisher>,
     /// It has queued bytes and stands in the list of those to flush.
     dirty: bool,
@@ -99,6 +104,15 @@ pub(super) struct Core {
     classes: [u64; CLASSES],
     live: Arc<Live>,
     shown_ns: u64,
+}
+
+/// What a delivery does for the one who may send more because of it.
+#[derive(Debug, Clone, Copy)]
+struct Earning {
+    client: usize,
+    credit: u64,
+    /// When the message was to be sent; a reply carries it back.
+    question_ns: u64,
 }
 
 /// Why the bytes of a connection are not read further.
@@ -241,7 +255,9 @@ impl Core {
             let share = f64::from(settings.threads);
             Schedule::new(now_ns, rate / share, remaining.saturating_mul(publishers))
         });
+        self.awaiting_release = 0;
         for index in 0..self.clients.len() {
+            self.clients[index].unreleased.clear();
             if let Some(publisher) = &mut self.clients[index].publisher {
                 publisher.renew(remaining);
                 self.make_ready(index);
@@ -498,11 +514,7 @@ impl Core {
                 Ok(())
             }
             wire::PUBREC => self.on_received(index, frame, now_ns),
-            wire::PUBREL => {
-                self.awaiting_release = self.awaiting_release.saturating_sub(1);
-                self.last_ns = now_ns;
-                self.acknowledge(index, wire::PUBCOMP, frame.packet_id())
-            }
+            wire::PUBREL => self.on_release(index, frame, now_ns),
             wire::CONNACK => self.on_accepted(index, frame).map_err(Stop::Fatal),
             wire::SUBACK => self.on_granted(index, frame).map_err(Stop::Fatal),
             wire::DISCONNECT => {
@@ -535,248 +547,6 @@ impl Core {
         Ok(())
     }
 
-    // Receiving
-
-    fn on_publish(&mut self, index: usize, frame: Frame<'_>, now_ns: u64) -> Result<(), Stop> {
-        let message = wire::delivery(frame, self.properties).ok_or(Stop::Garbage)?;
-        match message.qos {
-            0 => {}
-            1 => self.acknowledge(index, wire::PUBACK, Some(message.packet_id))?,
-            2 => {
-                self.awaiting_release += 1;
-                self.acknowledge(index, wire::PUBREC, Some(message.packet_id))?;
-            }
-            _ => return Err(Stop::Garbage),
-        }
-        let Some(stamp) = self.payloads.verify(message.payload) else {
-            self.tally.corrupted += 1;
-            return Ok(());
-        };
-        let client = &mut self.clients[index];
-        let lane = stamp.flow.checked_sub(client.plan.lanes.start);
-        let lane = lane.and_then(|lane| client.lanes.get_mut(lane as usize));
-        let flow = stamp.flow.checked_sub(self.first_flow);
-        let flow = flow.and_then(|flow| self.flows.get(flow as usize));
-        let (Some(lane), Some(flow)) = (lane, flow) else {
-            self.tally.misdelivered += 1;
-            return Ok(());
-        };
-        if self.topics[topic_of(flow, stamp.sequence)].as_bytes() != message.topic {
-            self.tally.misdelivered += 1;
-            return Ok(());
-        }
-        let earned = match lane.note(stamp.sequence) {
-            // Messages that were overtaken no longer hold the window closed; if they come, they earn nothing more.
-            Arrival::Next { skipped } => 1 + u64::from(skipped),
-            Arrival::Late => {
-                self.tally.reordered += 1;
-                0
-            }
-            Arrival::Duplicate => {
-                self.tally.duplicated += 1;
-                return Ok(());
-            }
-        };
-        self.tally.delivered += 1;
-        self.last_ns = now_ns;
-        if client.plan.timed {
-            let latency_ns = now_ns.saturating_sub(stamp.time_ns);
-            self.latency.saturating_record(latency_ns);
-            self.classes[class(latency_ns)] += 1;
-        }
-        if client.plan.counts && earned > 0 {
-            let earner = flow.earner;
-            if let Some(publisher) = &mut self.clients[earner].publisher {
-                publisher.earn(earned);
-                publisher.question_ns = stamp.time_ns;
-            }
-            self.make_ready(earner);
-        }
-        Ok(())
-    }
-
-    /// Queued, so that the acknowledgements of one turn share a write.
-    fn acknowledge(&mut self, index: usize, kind: u8, packet_id: Option<u16>) -> Result<(), Stop> {
-        let packet_id = packet_id.filter(|id| *id != 0).ok_or(Stop::Garbage)?;
-        let client = &mut self.clients[index];
-        if let Some(connection) = &mut client.connection {
-            connection.queue(&wire::acknowledgement(kind, packet_id));
-        }
-        if !client.dirty {
-            client.dirty = true;
-            self.dirty.push(index);
-        }
-        Ok(())
-    }
-
-    pub(super) fn flush_acknowledgements(&mut self) {
-        while let Some(index) = self.dirty.pop() {
-            let client = &mut self.clients[index];
-            client.dirty = false;
-            let flushed = client.connection.as_mut().map(Connection::flush);
-            if flushed.is_some_and(|flushed| flushed.is_err()) {
-                self.close(index);
-            }
-        }
-    }
-
-    fn on_received(&mut self, index: usize, frame: Frame<'_>, now_ns: u64) -> Result<(), Stop> {
-        if frame.is_refusal() {
-            self.on_acknowledged(index, frame, now_ns);
-            return Ok(());
-        }
-        self.last_ns = now_ns;
-        self.acknowledge(index, wire::PUBREL, frame.packet_id())
-    }
-
-    fn on_acknowledged(&mut self, index: usize, frame: Frame<'_>, now_ns: u64) {
-        if frame.is_refusal() {
-            self.tally.refused += 1;
-        }
-        self.last_ns = now_ns;
-        if let Some(publisher) = &mut self.clients[index].publisher
-            && publisher.unacknowledged > 0
-        {
-            publisher.unacknowledged -= 1;
-            self.unacknowledged -= 1;
-            self.make_ready(index);
-        }
-    }
-
-    // Publishing
-
-    fn make_ready(&mut self, index: usize) {
-        if let Some(publisher) = &mut self.clients[index].publisher
-            && !publisher.queued
-        {
-            publisher.queued = true;
-            self.ready.push_back(index);
-        }
-    }
-
-    pub(super) fn publish(&mut self) {
-        if self.schedule.is_some() {
-            self.publish_due();
-        }
-        // Who becomes ready by these writes waits for the next turn.
-        for _ in 0..self.ready.len() {
-            let Some(index) = self.ready.pop_front() else {
-                break;
-            };
-            self.publish_batch(index);
-        }
-    }
-
-    fn publish_due(&mut self) {
-        for _ in 0..BURST {
-            let Some((number, due_ns)) = self.schedule.as_ref().and_then(Schedule::next) else {
-                return;
-            };
-            if due_ns > self.now_ns() || self.initiators.is_empty() {
-                return;
-            }
-            let turn = usize::try_from(number).unwrap_or_default() % self.initiators.len();
-            let index = self.initiators[turn];
-            let backlog = self.clients[index]
-                .connection
-                .as_ref()
-                .map_or(0, Connection::pending);
-            if backlog > BACKLOG {
-                return;
-            }
-            if let Some(schedule) = &mut self.schedule {
-                schedule.advance();
-            }
-            if self.clients[index].stage == Stage::Up {
-                self.write(index, 1, due_ns);
-            }
-        }
-    }
-
-    fn publish_batch(&mut self, index: usize) {
-        let settings = &self.common.settings;
-        let (batch, acknowledged) = (settings.batch, settings.qos > 0);
-        let closed_loop = self.schedule.is_none();
-        let client = &mut self.clients[index];
-        let Some(publisher) = &mut client.publisher else {
-            return;
-        };
-        publisher.queued = false;
-        let open = client
-            .connection
-            .as_ref()
-            .is_some_and(|connection| !connection.is_blocked());
-        let count = publisher.allowance(batch, acknowledged, self.publishing);
-        if !closed_loop || !open || count == 0 {
-            return;
-        }
-        let time_ns = if publisher.replies {
-            publisher.question_ns
-        } else {
-            self.now_ns()
-        };
-        self.write(index, count, time_ns);
-        let client = &self.clients[index];
-        let more = client.publisher.as_ref().is_some_and(|publisher| {
-            publisher.allowance(self.common.settings.batch, acknowledged, self.publishing) > 0
-        });
-        if more {
-            self.make_ready(index);
-        }
-    }
-
-    /// One write of `count` messages, which must be of one flow if more than one.
-    fn write(&mut self, index: usize, count: u32, time_ns: u64) {
-        let qos = self.common.settings.qos;
-        let batch = self.common.settings.batch;
-        let client = &mut self.clients[index];
-        let (Some(publisher), Some(connection)) = (&mut client.publisher, &mut client.connection)
-        else {
-            return;
-        };
-        let Some(number) = publisher.next_flow() else {
-            return;
-        };
-        let at = (number - self.first_flow) as usize;
-        let (Some(flow), Some(sequence)) = (self.flows.get(at), self.sequences.get_mut(at)) else {
-            return;
-        };
-        let topic = topic_of(flow, *sequence);
-        let shape = Shape {
-            flow: number,
-            topic: &self.topics[topic],
-            qos,
-            properties: self.properties,
-        };
-        publisher.engrave(shape, topic, &self.payloads, batch);
-        for packet in 0..count {
-            let packet_id = if qos > 0 { publisher.next_id() } else { 0 };
-            publisher.patch(
-                packet,
-                Stamp {
-                    flow: number,
-                    sequence: *sequence,
-                    time_ns,
-                },
-                packet_id,
-            );
-            *sequence += 1;
-        }
-        publisher.spend(count.into());
-        self.moved_ns = time_ns.max(self.moved_ns);
-        self.tally.published += u64::from(count);
-        self.tally.expected += u64::from(count) * u64::from(flow.receivers);
-        if qos > 0 {
-            publisher.unacknowledged += count;
-            self.unacknowledged += u64::from(count);
-        }
-        let sent = connection.send(publisher.packets(count));
-        self.first_ns.get_or_insert(time_ns);
-        if sent.is_err() {
-            self.close(index);
-        }
-    }
-
     // Being watched
 
     pub(super) fn show_sometimes(&mut self) {
@@ -800,6 +570,7 @@ impl Client {
         Self {
             publisher: plan.publisher.take().map(Publisher::new),
             lanes: plan.lanes.clone().map(|_| Lane::default()).collect(),
+            unreleased: VecDeque::new(),
             plan,
             stage: Stage::Planned,
             connection: None,
