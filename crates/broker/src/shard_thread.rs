@@ -5,8 +5,8 @@
 //! each turn:
 //!   mail       take every incoming feed's batch, give it to the shard
 //!   read       each readable connection once, into one buffer of the thread, straight to the shard
-//!   timeouts   if one is due
 //!   write      each connection that has output once
+//!   timeouts   if one is due, or writing has made room for more
 //!   feeds      hand over what the shard wrote to other shards: one wake for a batch
 //!   wait       for a moment if that gathers more (`coalesce`), then for the kernel
 //! ```
@@ -139,10 +139,14 @@ impl ShardThread {
             };
             self.take_parcels(now);
             self.read_clients(now, &mut turn);
-            if self.shard.next_timeout().is_some_and(|at| at <= now) {
+            let wrote = self.write_clients(now);
+            if wrote || self.shard.next_timeout().is_some_and(|at| at <= now) {
+                // Room in a connection's output may have made the shard ask for more, of other shards too; `wrote` itself gives
+                // no outputs.
                 input(&mut self.shard, &mut self.driver, now, Input::Timeout);
             }
-            self.write_clients(now);
+            // Both may have given output to connections: for the next turn.
+            self.shard.take_dirty(&mut self.dirty);
             self.driver.sockets.close_overdue(now);
             self.driver.flush_feeds();
             if self.finished(now) {
@@ -243,10 +247,12 @@ impl ShardThread {
         }
     }
 
-    fn write_clients(&mut self, now: Instant) {
+    /// Answers whether anything was written.
+    fn write_clients(&mut self, now: Instant) -> bool {
         self.shard.take_dirty(&mut self.dirty);
         let sockets = &mut self.driver.sockets;
         let shard = &mut self.shard;
+        let mut wrote = false;
         self.dirty.retain(|&connection| {
             let pending = shard.pending_output(connection);
             let bytes = &pending[..pending.len().min(WRITE_BYTES)];
@@ -254,11 +260,11 @@ impl ShardThread {
             let (count, takes_more) = sockets.write(connection, bytes);
             if count > 0 {
                 shard.wrote(now, connection, count);
+                wrote = true;
             }
             more && takes_more // the rest in the next turn; what the socket did not take at its edge
         });
-        // Writing may have made room for what waited in a queue.
-        self.shard.take_dirty(&mut self.dirty);
+        wrote
     }
 
     fn finished(&self, now: Instant) -> bool {

@@ -236,6 +236,48 @@ fn connections_beyond_a_listeners_limit_are_closed() {
 }
 
 #[test]
+fn a_client_beyond_the_brokers_limit_is_told_so() {
+    let mut config = config(2);
+    config.limits.connections_max = 2;
+    let (_server, address) = start(config);
+    let _first = Client::connect(address, "first");
+    let _second = Client::connect(address, "second");
+    let mut third = Client::open(address);
+    third.send(&connect("third"));
+    third.expect_connack(0x97);
+    assert_eq!(third.hear(), Heard::Closed);
+}
+
+#[test]
+fn retained_messages_of_all_shards_reach_a_subscriber_that_reads_late() {
+    const RETAINED: usize = 5_000;
+    let mut config = config(3);
+    config.limits.output_bytes_max = 256 * 1024;
+    let (_server, address) = start(config);
+    let mut publisher = Client::connect(address, "keeper");
+    for n in 0..RETAINED {
+        let mut message = publish(&format!("kept/{n}"), &[1; 400]);
+        message[0] |= 1; // RETAIN
+        publisher.send(&message);
+    }
+    publisher.ping();
+    let mut late = Client::connect(address, "late");
+    late.send(&subscribe("kept/#"));
+    let mut topics = std::collections::HashSet::new();
+    let mut granted = false;
+    while !granted || topics.len() < RETAINED {
+        match late.hear() {
+            Heard::Packet(0x90, _) => granted = true,
+            Heard::Packet(0x31, body) => {
+                let length = usize::from(body[0]) << 8 | usize::from(body[1]);
+                assert!(topics.insert(body[2..2 + length].to_vec()), "each once");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
 fn a_password_opens_the_door_and_reload_changes_the_lock() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("passwords");
