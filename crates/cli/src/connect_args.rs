@@ -295,3 +295,127 @@ fn session_expiry(text: &str) -> Result<u32, String> {
             .map_err(|_| "it is a number of seconds, or -1 for ever".to_owned()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    #[command(disable_help_flag = true)]
+    struct Command {
+        #[arg(short)]
+        message: Option<String>,
+        #[command(flatten)]
+        connect: ConnectArgs,
+    }
+
+    fn resolve(flags: &str) -> Result<Connection, String> {
+        let flags = ["command"]
+            .into_iter()
+            .chain(flags.split(' ').filter(|flag| !flag.is_empty()));
+        let command = Command::try_parse_from(flags).map_err(|error| error.to_string())?;
+        command
+            .connect
+            .resolve()
+            .map_err(|failure| failure.message.unwrap_or_default())
+    }
+
+    fn options(flags: &str) -> Options {
+        match resolve(flags) {
+            Ok(connection) => connection.options,
+            Err(why) => panic!("{flags}: {why}"),
+        }
+    }
+
+    #[test]
+    fn without_flags_it_is_localhost_in_version_3_1_1_with_a_clean_session() {
+        let options = options("");
+        assert_eq!((options.host.as_str(), options.port), ("localhost", 1883));
+        assert_eq!(options.version, Version::V3_1_1);
+        assert!(options.clean_start && options.client_id.is_empty() && options.will.is_none());
+        assert_eq!(options.keep_alive_s, 60);
+    }
+
+    #[test]
+    fn a_url_says_everything() {
+        let connection =
+            resolve("-L mqtt://ann:pw@host:1884/a/b").unwrap_or_else(|why| panic!("{why}"));
+        let options = connection.options;
+        assert_eq!((options.host.as_str(), options.port), ("host", 1884));
+        assert_eq!(options.user_name.as_deref(), Some("ann"));
+        assert_eq!(options.password.as_deref(), Some(b"pw".as_slice()));
+        assert_eq!(connection.topic.as_deref(), Some("a/b"));
+    }
+
+    #[test]
+    fn properties_make_it_version_5_and_end_before_the_next_flag() {
+        let options =
+            options("-V 311 -D connect user-property a b -m text -D connect receive-maximum 7");
+        assert_eq!(options.version, Version::V5);
+        let properties = options.properties.as_properties();
+        assert_eq!(properties.receive_maximum(), Some(7));
+        assert_eq!(
+            properties.user_properties().collect::<Vec<_>>(),
+            [("a", "b")]
+        );
+    }
+
+    #[test]
+    fn a_kept_session_of_version_5_has_no_end_unless_one_is_given() {
+        let expiry = |flags| {
+            options(flags)
+                .properties
+                .as_properties()
+                .session_expiry_interval()
+        };
+        assert_eq!(expiry("-V 5 -c -i me"), Some(u32::MAX));
+        assert_eq!(expiry("-V 5 -c -i me -x 60"), Some(60));
+        assert_eq!(expiry("-V 5 -i me -x -1"), Some(u32::MAX));
+        assert_eq!(expiry("-V 5 -i me -x ∞"), Some(u32::MAX));
+        assert_eq!(expiry("-V 5"), None);
+        assert_eq!(expiry("-c -i me"), None);
+    }
+
+    #[test]
+    fn a_client_of_version_3_1_has_an_id_of_at_most_23_characters() {
+        let id = options("-V 31").client_id;
+        assert!((1..=23).contains(&id.len()), "{id}");
+        assert!(options("-I pre").client_id.starts_with("pre"));
+    }
+
+    #[test]
+    fn flags_that_contradict_each_other_are_told() {
+        for (flags, why) in [
+            ("-c", "-c keeps the session, which needs a client id"),
+            ("-P secret", "a password needs a user name"),
+            ("-i a -I b", "cannot be used with"),
+            ("-V 4", "mqttv31, mqttv311 or mqttv5"),
+            ("-V 5 -x -1", "a session without end needs a client id"),
+            ("--will-payload x", "--will-topic"),
+            ("-D will content-type x", "add --will-topic"),
+            ("--will-topic a/#", "is not a topic to publish to"),
+            ("--cafile ca.pem", "TLS is not there yet"),
+            ("--unix /tmp/socket", "not there yet"),
+            ("-k 70000", "70000"),
+        ] {
+            let message = resolve(flags).map(|_| ()).unwrap_err();
+            assert!(message.contains(why), "{flags}: {message}");
+        }
+        assert!(
+            resolve("-V 5 -P token").is_ok(),
+            "5.0 takes a password alone"
+        );
+    }
+
+    #[test]
+    fn what_begins_with_a_hyphen_may_be_a_value() {
+        let options = options("-u -5 -P -x -i -id --will-topic w --will-payload -1");
+        assert_eq!(options.user_name.as_deref(), Some("-5"));
+        assert_eq!(options.client_id, "-id");
+        assert_eq!(
+            options.will.map(|(will, _)| will.payload),
+            Some(b"-1".to_vec())
+        );
+    }
+}

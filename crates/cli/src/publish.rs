@@ -34,8 +34,6 @@ Exit codes, as Mosquitto's: 0 all sent, and acknowledged above QoS 0; 1 wrong us
 connection; 7 the connection was lost; the CONNACK code if the broker refuses; the reason code
 if it ends the connection.")]
 pub(crate) struct Args {
-    #[command(flatten)]
-    connect: ConnectArgs,
     /// Topic to publish to
     #[arg(short, long, allow_hyphen_values = true)]
     topic: Option<String>,
@@ -58,6 +56,8 @@ pub(crate) struct Args {
     /// Seconds from one repetition's delivery to the next
     #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = seconds)]
     repeat_delay: Duration,
+    #[command(flatten)]
+    connect: ConnectArgs,
 }
 
 /// Where payloads come from: one of these.

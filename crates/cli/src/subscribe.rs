@@ -43,8 +43,6 @@ Exit codes, as Mosquitto's: 0 asked to stop; 1 wrong usage or no connection; 27 
 the CONNACK code if the broker refuses; the reason code if it ends the connection or refuses
 every subscription. A lost connection is opened again.")]
 pub(crate) struct Args {
-    #[command(flatten)]
-    connect: ConnectArgs,
     /// Topic or filter to subscribe to; may be repeated
     #[arg(short, long, value_name = "FILTER", allow_hyphen_values = true)]
     topic: Vec<String>,
@@ -103,6 +101,8 @@ pub(crate) struct Args {
     /// Print only about this percentage of messages
     #[arg(long, value_name = "PERCENT", help_heading = "Output", value_parser = percentage)]
     random_filter: Option<f64>,
+    #[command(flatten)]
+    connect: ConnectArgs,
 }
 
 /// Mosquitto's code for -W.
@@ -196,6 +196,8 @@ enum Verdict {
     GoOn,
     /// Nothing more is printed; the connection closes when everything sent is acknowledged.
     Done(ExitCode),
+    /// As `Done`, with no connection left to close.
+    Gone(ExitCode),
 }
 
 impl Subscriber<'_> {
@@ -216,21 +218,26 @@ impl Subscriber<'_> {
                 // Nothing waits: whoever reads this should have all of it before we do.
                 self.out.flush()?;
             }
-            match client.next_event(deadline) {
-                Ok(event) => match self.handle(&mut client, event)? {
-                    Verdict::GoOn => {}
-                    Verdict::Done(code) => break code,
-                },
+            let verdict = match client.next_event(deadline) {
+                Ok(event) => self.handle(&mut client, event)?,
                 Err(error) if error.may_pass() => self.reconnect(&mut client, &error, deadline)?,
                 Err(error) => return Err(error.into()),
+            };
+            match verdict {
+                Verdict::GoOn => {}
+                Verdict::Done(code) => break code,
+                Verdict::Gone(code) => return Ok(code),
             }
         };
         self.out.flush()?;
         while client.unfinished() > 0 {
             client.next_event(deadline)?;
         }
-        client.disconnect(ReasonCode::Success, goodbye.as_properties())?;
-        Ok(code)
+        match client.disconnect(ReasonCode::Success, goodbye.as_properties()) {
+            // What was wanted is here; how the connection ends does not matter.
+            Err(error) if !error.may_pass() => Err(error.into()),
+            _ => Ok(code),
+        }
     }
 
     fn subscribe(&mut self, client: &mut Client) -> Result<(), ClientError> {
@@ -380,25 +387,31 @@ impl Subscriber<'_> {
         Ok(())
     }
 
-    /// Tries again until the broker is back, is against it, or the time is over.
+    /// Tries again until the broker is back, is against it, or nobody wants to wait longer.
     fn reconnect(
         &mut self,
         client: &mut Client,
         lost: &ClientError,
         deadline: Option<Instant>,
-    ) -> Result<(), Ended> {
+    ) -> Result<Verdict, Ended> {
         self.report.warn(format_args!("{lost}; connecting again"));
         self.out.flush()?;
         loop {
             match client.reconnect() {
-                Ok(()) => return Ok(self.subscribe(client)?),
+                Ok(()) => {
+                    self.subscribe(client)?;
+                    return Ok(Verdict::GoOn);
+                }
                 Err(error) if error.may_pass() => {}
                 Err(error) => return Err(error.into()),
             }
-            if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
-                return Ok(());
+            if let Some(Outside::Interrupted) = client.rest(RECONNECT_DELAY) {
+                return Ok(Verdict::Gone(ExitCode::SUCCESS));
             }
-            std::thread::sleep(RECONNECT_DELAY);
+            if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                self.report.line("Timed out");
+                return Ok(Verdict::Gone(ExitCode::from(TIMED_OUT)));
+            }
         }
     }
 }

@@ -121,6 +121,8 @@ fn refusal(version: Version, reason: ReasonCode, text: Option<&str>) -> String {
         ReasonCode::ClientIdentifierNotValid => "; give another client id with -i",
         _ => "",
     };
+    // A broker without more to say repeats the reason.
+    let text = text.filter(|text| !text.eq_ignore_ascii_case(why));
     format!("Connection refused: {why}{}{help}", with_text(text))
 }
 

@@ -186,6 +186,19 @@ impl Client {
         self.greet()
     }
 
+    /// Waits without a connection; returns early with what came from outside.
+    pub(crate) fn rest(&mut self, time: Duration) -> Option<Outside> {
+        let until = Instant::now() + time;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            match self.wakes.recv_timeout(left) {
+                Ok(Wake::Outside(outside)) => return Some(outside),
+                Ok(Wake::Bytes { .. } | Wake::Ended { .. }) => {}
+                Err(_) => return None,
+            }
+        }
+    }
+
     /// Lets standard input or a signal reach [`Self::next_event`].
     pub(crate) fn outside(&self) -> OutsideSender {
         OutsideSender::new(self.waker.clone())
@@ -308,17 +321,9 @@ impl Client {
         self.send(&Packet::Disconnect(Disconnect { reason, properties }))?;
         self.flush()?;
         self.phase = Phase::Closed;
-        // It may be gone already, which is what is wanted.
+        // It may be gone already; then the reader says why.
         let _ = self.stream.shutdown(Shutdown::Write);
-        let deadline = Instant::now() + GOODBYE;
-        loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            match self.wakes.recv_timeout(left) {
-                Ok(Wake::Ended { link, .. }) if link == self.link => return Ok(()),
-                Ok(_) => {}
-                Err(_) => return Ok(()),
-            }
-        }
+        self.last_words().map_or(Ok(()), Err)
     }
 
     fn greet(&mut self) -> Result<(), ClientError> {
@@ -480,15 +485,14 @@ impl Client {
         self.output.clear();
         self.last_sent = Instant::now();
         // Why the broker closed may be among what it sent before: that says more than a failed write does.
-        written.or_else(|error| {
-            self.last_words()
-                .map_or(Err(ClientError::Lost(Some(error))), Err)
-        })
+        written.map_err(|error| self.last_words().unwrap_or(ClientError::Lost(Some(error))))
     }
 
-    /// A DISCONNECT or a refusal that came before the connection broke.
+    /// Reads to the end of the connection, for a moment at most. What is returned: a DISCONNECT that names a fault,
+    /// or a connection that did not end in an orderly way, which means that the broker may not have read everything.
     fn last_words(&mut self) -> Option<ClientError> {
         let deadline = Instant::now() + GOODBYE;
+        let mut lost = None;
         while let Ok(wake) = self
             .wakes
             .recv_timeout(deadline.saturating_duration_since(Instant::now()))
@@ -497,23 +501,27 @@ impl Client {
                 Wake::Bytes { link, bytes } if link == self.link => {
                     self.input.extend_from_slice(&bytes);
                 }
-                Wake::Ended { .. } => break,
+                Wake::Ended { link, error } if link == self.link => {
+                    lost = error.map(|error| ClientError::Lost(Some(error)));
+                    break;
+                }
                 _ => {}
             }
         }
-        while let Ok(Some(frame)) = next_frame(&self.input, PACKET_BYTES_MAX) {
-            let length = frame.bytes.len();
-            if let Ok(Packet::Disconnect(disconnect)) = Packet::decode(frame, self.options.version)
+        let mut rest = self.input.as_slice();
+        while let Ok(Some(frame)) = next_frame(rest, PACKET_BYTES_MAX) {
+            rest = rest.get(frame.bytes.len()..).unwrap_or_default();
+            if let Ok(Packet::Disconnect(last)) = Packet::decode(frame, self.options.version)
+                && last.reason.is_error()
             {
-                let text = disconnect.properties.reason_string().map(str::to_owned);
+                let text = last.properties.reason_string().map(str::to_owned);
                 return Some(ClientError::Disconnected {
-                    reason: disconnect.reason,
+                    reason: last.reason,
                     text,
                 });
             }
-            self.input.drain(..length);
         }
-        None
+        lost
     }
 
     /// Sends PINGREQ when it is due; returns when to look again.
