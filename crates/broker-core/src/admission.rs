@@ -1,7 +1,7 @@
 //! CONNECT: who comes in, with which session, on which terms; and how a client goes.
 //!
 //! ```text
-//! CONNECT -> checks -> belongs to this shard? -> driver decides (Authenticate) -> takeover -> session -> CONNACK
+//! CONNECT -> checks -> belongs here? -> driver decides -> takeover -> session -> CONNACK
 //!               |               |                        |
 //!            CONNACK 0x8n     Move                   CONNACK 0x8n
 //! ```
@@ -191,7 +191,8 @@ impl Shard {
         let v5 = connect.version == Version::V5;
         if let Some(session) = self.clients.session_mut(session_id) {
             session.connection = Some(id.index);
-            session.absence += 1; // timers of the absence that ends now are stale: its will is cancelled [MQTT-3.1.3-9]
+            // Timers of the absence that ends now are stale: its will is cancelled [MQTT-3.1.3-9].
+            session.absence += 1;
             session.expiry_s = terms.expiry_s;
             session.will = will;
             session

@@ -6,7 +6,7 @@
 //! deliver(session, terms, item):
 //!   qos = min(published, granted)                                   [MQTT-3.8.4-8]
 //!   qos 0:  connected and room in its output? append : drop, named
-//!   qos 1+: connected, nothing queued before it, window open, room? take a packet id, append : queue
+//!   qos 1+: connected, nothing queued before it, window open, room? take an id, append : queue
 //! ```
 //!
 //! - Bytes are appended to one buffer per connection; the driver writes each buffer once a turn. A

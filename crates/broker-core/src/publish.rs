@@ -1,8 +1,8 @@
 //! HOT: a PUBLISH from a client to everybody who wants it.
 //!
 //! ```text
-//! handle_publish: topic (alias?) -> QoS 2 seen before? -> may it? -> retain? -> route -> acknowledge
-//! route:          receivers here: deliver · other shards: mail once each · groups that live here: one member each
+//! handle_publish: topic (alias?) -> QoS 2 seen before? -> may it? -> retain? -> route -> answer
+//! route:          receivers here: deliver · other shards: mail once each · groups here: one member
 //! ```
 //!
 //! The route of a topic is cached with the generation of the subscription index, so that a repeated

@@ -388,8 +388,9 @@ impl Shard {
         };
         match session.outbound.handle_puback(ack.packet_id) {
             Ok(delivery) if ack.reason.is_error() => {
+                // [MQTT-4.8.2-6]
                 self.clients
-                    .drop_waiting(now, session_id, delivery, DropReason::RefusedByReceiver); // [MQTT-4.8.2-6]
+                    .drop_waiting(now, session_id, delivery, DropReason::RefusedByReceiver);
             }
             Ok(delivery) => self.clients.delivered(delivery),
             Err(AckError::Unknown) => {}
@@ -506,7 +507,7 @@ impl Shard {
         };
         if let Some(expiry_s) = disconnect.properties.session_expiry_interval() {
             if session.expiry_s == 0 && expiry_s != 0 {
-                // [MQTT-3.1.2-23]: a session announced to end with its connection cannot be kept afterwards.
+                // [MQTT-3.1.2-23]: announced to end with its connection, it cannot be kept now.
                 return Err(Fault::new(
                     ReasonCode::ProtocolError,
                     "DISCONNECT revives a session that was to end",

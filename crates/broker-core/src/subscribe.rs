@@ -2,7 +2,8 @@
 //! acknowledged.
 //!
 //! ```text
-//! SUBSCRIBE -> each filter: granted or refused -> index here, interest announced to the others -> SUBACK when all have applied it
+//! SUBSCRIBE -> each filter granted or refused -> index here -> interest to the other shards
+//!           -> SUBACK when all have applied it
 //!                                |
 //!                          $share/group/filter: joins the group on the shard that it lives on
 //! ```
@@ -203,7 +204,8 @@ impl Shard {
             reasons: &codes,
         };
         self.clients.send(id.index, &Packet::UnsubAck(packet));
-        self.pump(now, session_id); // a scan for a later subscription may have stood behind one that is gone
+        // A scan for a later subscription may have stood behind one that is gone.
+        self.pump(now, session_id);
     }
 
     /// Takes one subscription, already off its session, out of the index.
@@ -316,13 +318,15 @@ impl Shard {
         }
     }
 
+    /// [MQTT-3.8.4-1] [MQTT-3.8.4-6]
     fn send_suback(&mut self, suback: &PendingSubAck) {
         let Some(connection) = self.clients.named(suback.connection) else {
             return;
         };
         let codes: Vec<u8> = match connection.version {
             Version::V5 => suback.codes.clone(),
-            // [MQTT311-3.9.3-2]: before 5.0 there is one code for "no". 3.1 has none, and clients understand this one.
+            // [MQTT311-3.9.3-2]: before 5.0 there is one code for "no". 3.1 has none, and clients
+            // understand this one.
             Version::V3_1 | Version::V3_1_1 => {
                 suback.codes.iter().map(|code| (*code).min(0x80)).collect()
             }
@@ -333,7 +337,7 @@ impl Shard {
             reasons: &codes,
         };
         self.clients
-            .send(suback.connection.index, &Packet::SubAck(packet)); // [MQTT-3.8.4-1] [MQTT-3.8.4-6]
+            .send(suback.connection.index, &Packet::SubAck(packet));
     }
 }
 

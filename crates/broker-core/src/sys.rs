@@ -97,7 +97,8 @@ impl Shard {
             let _ = self.retain(now, &mut item, QoS::AtMostOnce);
             let unrouted = self.clients.stats.publishes_unrouted;
             self.route(now, &mut item, None);
-            self.clients.stats.publishes_unrouted = unrouted; // the broker's own word is not a client's message that nobody wanted
+            // The broker's own word is not a client's message that nobody wanted.
+            self.clients.stats.publishes_unrouted = unrouted;
             item.finish(&mut self.clients.pool);
             self.sys.published.insert(topic, value);
         }

@@ -1,10 +1,13 @@
-//! What happens at each limit: the client is told what its protocol can say, and nothing is lost unnamed.
+//! What happens at each limit: the client is told what its protocol can say, and nothing is lost
+//! unnamed.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
+mod shard_bus;
 
-use common::{Broker, Client, connect, join, publish, retained, send_subscribe, stay, subscribe};
+use shard_bus::{
+    Broker, Client, connect, join, publish, retained, send_subscribe, stay, subscribe,
+};
 use unbroken_broker_core::{DropReason, Event, Limits, Settings};
 use unbroken_mqtt_proto::{
     Connect, Packet, PacketId, Properties, Property, PropertyBuf, Publish, QoS, Version,

@@ -2,11 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
+mod shard_bus;
 
 use std::time::Duration;
 
-use common::{Broker, connect, join, publish, retained, stay, subscribe};
+use shard_bus::{Broker, connect, join, publish, retained, stay, subscribe};
 use unbroken_broker_core::{Limits, Settings};
 use unbroken_mqtt_proto::{
     Ack, Connect, Packet, PacketId, Property, PropertyBuf, QoS, Version, Will,

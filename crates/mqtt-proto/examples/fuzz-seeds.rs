@@ -1,4 +1,5 @@
-//! Writes the golden packets as seeds for the fuzz target `decode`, one file each, into the folder given or `fuzz/corpus/decode`.
+//! Writes the golden packets as seeds for the fuzz target `decode`, one file each, into the folder
+//! given or `fuzz/corpus/decode`.
 
 #![allow(clippy::print_stdout, reason = "a tool that says what it did")]
 #![allow(

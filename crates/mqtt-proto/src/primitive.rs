@@ -110,7 +110,8 @@ impl<'a> Reader<'a> {
         let text = core::str::from_utf8(bytes)
             .map_err(|_| DecodeError::IllFormedUtf8 { packet, field })?;
         if bytes.contains(&0) {
-            return Err(DecodeError::NullCharacter { packet, field }); // [MQTT-1.5.4-2, MQTT311-1.5.3-2]
+            // [MQTT-1.5.4-2, MQTT311-1.5.3-2]
+            return Err(DecodeError::NullCharacter { packet, field });
         }
         Ok(text)
     }

@@ -1,4 +1,5 @@
-//! What a sender relies on beyond whole packets: headers apart from their payload, ids to patch, refusals that write nothing.
+//! What a sender relies on beyond whole packets: headers apart from their payload, ids to patch,
+//! refusals that write nothing.
 
 #![allow(clippy::unwrap_used, reason = "a failed test is the point")]
 

@@ -182,8 +182,11 @@ proptest! {
         version in version(),
         (clean_start, bridge, keep_alive) in (any::<bool>(), any::<bool>(), any::<u16>()),
         (client_id, user_name, password) in (text(), option::of(text()), option::of(bytes())),
-        will in option::of((text(), bytes(), qos(), any::<bool>(), properties(PropertySection::Will, None))),
-        properties in properties(section(PacketType::Connect), Some(PropertyId::AuthenticationMethod)),
+        will in option::of((
+            text(), bytes(), qos(), any::<bool>(), properties(PropertySection::Will, None),
+        )),
+        properties in
+            properties(section(PacketType::Connect), Some(PropertyId::AuthenticationMethod)),
     ) {
         let connect = Connect {
             version,
@@ -279,7 +282,11 @@ proptest! {
             .iter()
             .map(|(filter, options)| {
                 let options =
-                    if version == Version::V5 { *options } else { SubscriptionOptions::at(options.qos) };
+                    if version == Version::V5 {
+                        *options
+                    } else {
+                        SubscriptionOptions::at(options.qos)
+                    };
                 (filter.as_str(), options)
             })
             .collect();

@@ -210,7 +210,8 @@ fn read_version(reader: &mut Reader<'_>) -> Result<(Version, bool), DecodeError>
         _ => {
             let v5_style =
                 name == Version::V5.protocol_name().as_bytes() && plain >= Version::V5.level();
-            Err(DecodeError::UnsupportedVersion { level, v5_style }) // [MQTT-3.1.2-2, MQTT311-3.1.2-2]
+            // [MQTT-3.1.2-2, MQTT311-3.1.2-2]
+            Err(DecodeError::UnsupportedVersion { level, v5_style })
         }
     }
 }

@@ -166,7 +166,8 @@ impl<'a> Subscriptions<'a> {
     fn decode(reader: &mut Reader<'a>, version: Version) -> Result<Self, DecodeError> {
         let received = *reader;
         if received.is_empty() {
-            return Err(DecodeError::EmptyList { packet: PACKET }); // [MQTT-3.8.3-2, MQTT311-3.8.3-3]
+            // [MQTT-3.8.3-2, MQTT311-3.8.3-3]
+            return Err(DecodeError::EmptyList { packet: PACKET });
         }
         while !reader.is_empty() {
             reader.string(Field::TopicFilter)?; // [MQTT-3.8.3-1, MQTT311-3.8.3-1]

@@ -88,7 +88,8 @@ impl<'a> TopicFilters<'a> {
     fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
         let received = *reader;
         if received.is_empty() {
-            return Err(DecodeError::EmptyList { packet: PACKET }); // [MQTT-3.10.3-2, MQTT311-3.10.3-2]
+            // [MQTT-3.10.3-2, MQTT311-3.10.3-2]
+            return Err(DecodeError::EmptyList { packet: PACKET });
         }
         while !reader.is_empty() {
             reader.string(Field::TopicFilter)?; // [MQTT-3.10.3-1, MQTT311-3.10.3-1]

@@ -455,8 +455,8 @@ pub enum Entry<M> {
 pub struct Drained<M> {
     /// 1 or 2.
     pub qos: QoS,
-    /// Whether the other side may have seen it. Of a shared subscription, only QoS 1 may then go to
-    /// another member `[MQTT-4.8.2-5]`.
+    /// Whether the other side may have seen it. Of a shared subscription, only QoS 1 may then go
+    /// to another member `[MQTT-4.8.2-5]`.
     pub sent: bool,
     /// The message.
     pub message: M,

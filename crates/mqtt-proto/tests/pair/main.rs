@@ -28,7 +28,8 @@ struct Faults {
     delay: RangeInclusive<u64>,
     /// The connection breaks, and with it goes what is under way.
     cut: u64,
-    /// A session ends: the client wants a clean start, or the server forgets a disconnected client.
+    /// A session ends: the client wants a clean start, or the server forgets a disconnected
+    /// client.
     session_end: u64,
     /// A side stops and starts again with what is on its disk.
     crash: u64,
