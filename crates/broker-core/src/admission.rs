@@ -24,6 +24,7 @@ use unbroken_mqtt_proto::{
 };
 
 use crate::clients::Clients;
+use crate::connection::Connection;
 use crate::ids::{ConnectionId, SessionId};
 use crate::input::Admission;
 use crate::output::{Credentials, Disconnection, DropReason, Event, Output};
@@ -376,26 +377,22 @@ impl Shard {
     }
 
     /// Takes a connection off its session and forgets it; the session stays as long as its expiry
-    /// says.
+    /// says. What the connection still had to say is in the answer.
     pub(crate) fn detach(
         &mut self,
         now: Instant,
         id: ConnectionId,
         why: Disconnection,
-        farewell: Vec<u8>,
-    ) {
-        let Some(connection) = self.forget_connection(id) else {
-            return;
-        };
-        let mut last_words = connection.output[connection.written..].to_vec();
-        last_words.extend_from_slice(&farewell);
-        self.clients.outputs.push_back(Output::Close {
-            connection: id,
-            last_words,
-        });
-        let Some(session_id) = connection.session else {
-            return;
-        };
+    ) -> Option<Box<Connection>> {
+        let connection = self.forget_connection(id)?;
+        if let Some(session_id) = connection.session {
+            self.begin_absence(now, session_id, why);
+        }
+        Some(connection)
+    }
+
+    /// A session has lost its connection.
+    fn begin_absence(&mut self, now: Instant, session_id: SessionId, why: Disconnection) {
         self.clients.stats.clients_connected -= 1;
         let Some(session) = self.clients.session_mut(session_id) else {
             return;

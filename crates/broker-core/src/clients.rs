@@ -34,7 +34,7 @@ use crate::frames::{Frames, Layout, OwnProperties};
 use crate::ids::{ConnectionId, GroupId, SessionId, ShardId};
 use crate::limits::{BUFFER_POOL_BYTES_MAX, BUFFER_POOL_MAX, Limits, RETAINED_RACE_TOPICS_MAX};
 use crate::message::{Message, MessagePool, Publication};
-use crate::output::{DropReason, Event, Output};
+use crate::output::{DropReason, Event, Output, StoreId};
 use crate::session::{Delivery, DropTallies, Identifiers, Session};
 use crate::stats::Stats;
 
@@ -49,6 +49,10 @@ pub(crate) struct Clients {
     pub(crate) pool: MessagePool,
     /// Of messages that had no receiver to be told of.
     pub(crate) drops: DropTallies,
+    /// Who waits for the store, in the order asked.
+    unstored: VecDeque<(StoreId, ConnectionId)>,
+    /// Who waits for another shard to keep a retained message, by token.
+    unretained: HashMap<u64, ConnectionId, FixedState>,
     dirty: Vec<ConnectionId>,
     frames: Frames,
     buffers: Vec<Vec<u8>>,
@@ -119,6 +123,8 @@ impl Clients {
             stats: Stats::default(),
             pool: MessagePool::default(),
             drops: DropTallies::default(),
+            unstored: VecDeque::new(),
+            unretained: HashMap::with_hasher(FixedState::with_seed(0)),
             dirty: Vec::new(),
             frames: Frames::default(),
             buffers: Vec::new(),
@@ -381,43 +387,58 @@ impl Clients {
 
     /// Sends an acknowledgement, or holds it until what it promises is true; later ones stand
     /// behind it.
-    pub(crate) fn acknowledge(
-        &mut self,
-        index: u32,
-        until: Until,
-        acknowledgement: Acknowledgement,
-    ) {
-        let Some(connection) = self.connections[index as usize].as_deref_mut() else {
+    pub(crate) fn acknowledge(&mut self, id: ConnectionId, until: Until, what: Acknowledgement) {
+        let Some(connection) = self.named(id) else {
             return;
         };
         if until == Until::Now && connection.held.is_empty() {
-            self.release(index, acknowledgement);
-        } else {
-            connection.held.push_back(Held {
-                until,
-                acknowledgement,
-            });
+            return self.release(id.index, what);
+        }
+        connection.held.push_back(Held { until, what });
+        match until {
+            Until::Now => {}
+            Until::Stored(request) => self.unstored.push_back((request, id)),
+            Until::Retained(token) => {
+                self.unretained.insert(token, id);
+            }
         }
     }
 
-    /// Something came true: sends what stood only behind that.
-    pub(crate) fn release_held(&mut self, index: u32, came_true: impl Fn(Until) -> bool) {
-        let Some(connection) = self.connections[index as usize].as_deref_mut() else {
+    /// Everything up to this request is on disk.
+    pub(crate) fn handle_stored(&mut self, stored: StoreId) {
+        while let Some((request, id)) = self.unstored.front().copied()
+            && request <= stored
+        {
+            self.unstored.pop_front();
+            self.came_true(id, Until::Stored(request));
+        }
+    }
+
+    /// The topic's shard has the message.
+    pub(crate) fn handle_retained(&mut self, token: u64) {
+        if let Some(id) = self.unretained.remove(&token) {
+            self.came_true(id, Until::Retained(token));
+        }
+    }
+
+    /// Sends what stood only behind this.
+    fn came_true(&mut self, id: ConnectionId, what: Until) {
+        let Some(connection) = self.named(id) else {
             return;
         };
         for held in &mut connection.held {
-            if came_true(held.until) {
+            if held.until == what {
                 held.until = Until::Now;
             }
         }
-        while let Some(connection) = self.connections[index as usize].as_deref_mut()
+        while let Some(connection) = self.named(id)
             && connection
                 .held
                 .front()
                 .is_some_and(|held| held.until == Until::Now)
             && let Some(held) = connection.held.pop_front()
         {
-            self.release(index, held.acknowledgement);
+            self.release(id.index, held.what);
         }
     }
 

@@ -58,7 +58,7 @@ pub(crate) struct Connection {
 #[derive(Debug)]
 pub(crate) struct Held {
     pub(crate) until: Until,
-    pub(crate) acknowledgement: Acknowledgement,
+    pub(crate) what: Acknowledgement,
 }
 
 /// What an acknowledgement waits for.

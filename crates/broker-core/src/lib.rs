@@ -19,10 +19,12 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod acks;
 mod admission;
 mod barrier;
 mod clients;
 mod connection;
+mod farewell;
 mod frames;
 mod ids;
 pub mod input;

@@ -117,7 +117,7 @@ impl Shard {
                 );
             }
             Letter::Retain { message, token } => self.handle_retain(now, from, message, token),
-            Letter::Retained { token } => self.handle_retained(token),
+            Letter::Retained { token } => self.clients.handle_retained(token),
             Letter::RetainedQuery {
                 token,
                 session,

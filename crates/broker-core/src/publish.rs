@@ -141,8 +141,7 @@ impl Shard {
                 }
                 _ => Acknowledgement::PubAck(packet_id, self.expressible(id, outcome.reason)),
             };
-            self.clients
-                .acknowledge(id.index, outcome.until, acknowledgement);
+            self.clients.acknowledge(id, outcome.until, acknowledgement);
         }
         Ok(())
     }

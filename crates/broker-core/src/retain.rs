@@ -58,15 +58,6 @@ impl Shard {
         }
     }
 
-    pub(crate) fn handle_retained(&mut self, token: u64) {
-        for index in 0..self.clients.connections.len() {
-            if let Ok(index) = u32::try_from(index) {
-                self.clients
-                    .release_held(index, |until| until == Until::Retained(token));
-            }
-        }
-    }
-
     fn set_retained(&mut self, now: Instant, message: Arc<Message>) {
         let Ok(topic) = TopicName::parse(message.topic()) else {
             return;

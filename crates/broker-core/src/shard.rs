@@ -12,21 +12,21 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use unbroken_mqtt_proto::connection::server::Phase;
-use unbroken_mqtt_proto::session::{AckError, PubRec};
 use unbroken_mqtt_proto::{
-    Ack, ConnAck, Connect, DecodeError, Disconnect, Frame, Packet, PacketType, Properties,
-    Property, PropertyBuf, ReasonCode, Version, next_frame,
+    Connect, DecodeError, Disconnect, Frame, Packet, PacketType, PropertyBuf, ReasonCode,
+    next_frame,
 };
 
 use crate::barrier::Barriers;
 use crate::clients::Clients;
-use crate::connection::{Connection, Until};
+use crate::connection::Connection;
+use crate::farewell;
 use crate::ids::{ConnectionId, SessionId};
 use crate::input::{CloseCause, Input, Peer};
 use crate::interest::Interest;
 use crate::limits::Limits;
 use crate::mail::{Letter, Mail};
-use crate::output::{Disconnection, DropReason, Event, Output, StoreId};
+use crate::output::{Disconnection, Event, Output, StoreId};
 use crate::retained::RetainedIndex;
 use crate::settings::ShardOptions;
 use crate::shared::SharedGroups;
@@ -136,7 +136,7 @@ impl Shard {
                 connection,
                 admission,
             } => self.handle_admission(now, connection, admission),
-            Input::Stored(id) => self.handle_stored(id),
+            Input::Stored(id) => self.clients.handle_stored(id),
             Input::Mail { from, mail } => self.handle_mail(now, from, mail),
             Input::Timeout => self.handle_timeout(now),
             Input::Reconfigured(limits) => {
@@ -377,123 +377,6 @@ impl Shard {
         }
     }
 
-    fn handle_puback(
-        &mut self,
-        now: Instant,
-        session_id: SessionId,
-        ack: Ack<'_>,
-    ) -> Result<(), Fault> {
-        let Some(session) = self.clients.session_mut(session_id) else {
-            return Ok(());
-        };
-        match session.outbound.handle_puback(ack.packet_id) {
-            Ok(delivery) if ack.reason.is_error() => {
-                // [MQTT-4.8.2-6]
-                self.clients
-                    .drop_waiting(now, session_id, delivery, DropReason::RefusedByReceiver);
-            }
-            Ok(delivery) => self.clients.delivered(delivery),
-            Err(AckError::Unknown) => {}
-            Err(AckError::WrongQoS | AckError::TooEarly) => {
-                return Err(Fault::new(
-                    ReasonCode::ProtocolError,
-                    "PUBACK for a message that was not QoS 1",
-                ));
-            }
-        }
-        self.pump(now, session_id);
-        Ok(())
-    }
-
-    fn handle_pubrec(
-        &mut self,
-        now: Instant,
-        session_id: SessionId,
-        version: Version,
-        ack: Ack<'_>,
-    ) -> Result<(), Fault> {
-        let Some(session) = self.clients.session_mut(session_id) else {
-            return Ok(());
-        };
-        // A PUBREC with an error ends the exchange and frees the packet id [MQTT-4.3.3-4]
-        // [MQTT-4.4.0-2].
-        match session
-            .outbound
-            .handle_pubrec(ack.packet_id, ack.reason.is_error())
-        {
-            Ok(PubRec::SendPubRel(delivery)) => {
-                if let Some(delivery) = delivery {
-                    self.clients.delivered(delivery);
-                }
-                self.clients
-                    .send_to(session_id, &Packet::PubRel(Ack::success(ack.packet_id)));
-            }
-            Ok(PubRec::Ended(delivery)) => {
-                self.clients
-                    .drop_waiting(now, session_id, delivery, DropReason::RefusedByReceiver);
-                self.pump(now, session_id);
-            }
-            Err(AckError::Unknown) => {
-                let reason = if version.has_properties() {
-                    ReasonCode::PacketIdentifierNotFound
-                } else {
-                    ReasonCode::Success
-                };
-                self.clients
-                    .send_to(session_id, &Packet::PubRel(Ack::new(ack.packet_id, reason)));
-            }
-            Err(AckError::WrongQoS | AckError::TooEarly) => {
-                return Err(Fault::new(
-                    ReasonCode::ProtocolError,
-                    "PUBREC for a message that was not QoS 2",
-                ));
-            }
-        }
-        Ok(())
-    }
-
-    fn handle_pubrel(
-        &mut self,
-        id: ConnectionId,
-        session_id: SessionId,
-        version: Version,
-        ack: Ack<'_>,
-    ) {
-        let Some(session) = self.clients.session_mut(session_id) else {
-            return;
-        };
-        let known = session.inbound.handle_pubrel(ack.packet_id);
-        let reason = if known || !version.has_properties() {
-            ReasonCode::Success
-        } else {
-            ReasonCode::PacketIdentifierNotFound
-        };
-        self.clients
-            .send(id.index, &Packet::PubComp(Ack::new(ack.packet_id, reason))); // [MQTT-4.3.3-11]
-    }
-
-    fn handle_pubcomp(
-        &mut self,
-        now: Instant,
-        session_id: SessionId,
-        ack: Ack<'_>,
-    ) -> Result<(), Fault> {
-        let Some(session) = self.clients.session_mut(session_id) else {
-            return Ok(());
-        };
-        match session.outbound.handle_pubcomp(ack.packet_id) {
-            Ok(()) | Err(AckError::Unknown) => {}
-            Err(AckError::WrongQoS | AckError::TooEarly) => {
-                return Err(Fault::new(
-                    ReasonCode::ProtocolError,
-                    "PUBCOMP before PUBREC, or for a message that was not QoS 2",
-                ));
-            }
-        }
-        self.pump(now, session_id);
-        Ok(())
-    }
-
     fn handle_disconnect(
         &mut self,
         now: Instant,
@@ -518,22 +401,28 @@ impl Shard {
         if disconnect.reason == ReasonCode::Success {
             session.will = None; // [MQTT-3.14.4-3]
         }
-        self.detach(
-            now,
-            id,
-            Disconnection::ByClient(disconnect.reason),
-            Vec::new(),
-        );
+        let why = Disconnection::ByClient(disconnect.reason);
+        if let Some(connection) = self.detach(now, id, why) {
+            self.close(&connection, |_, _| {});
+        }
         Ok(())
     }
 
     fn handle_closed(&mut self, now: Instant, id: ConnectionId, cause: CloseCause) {
         if self.clients.named(id).is_some() {
-            self.detach(now, id, Disconnection::Lost(cause), Vec::new());
-            // The driver has closed it already; it is not to be told so.
-            let closed = |output: &Output| matches!(output, Output::Close { connection, .. } if *connection == id);
-            self.clients.outputs.retain(|output| !closed(output));
+            self.detach(now, id, Disconnection::Lost(cause));
         }
+    }
+
+    /// Has a forgotten connection closed by the driver, behind what it still had to say.
+    fn close(&mut self, connection: &Connection, farewell: impl Fn(&Connection, &mut Vec<u8>)) {
+        let mut last_words = connection.output[connection.written..].to_vec();
+        farewell(connection, &mut last_words);
+        let output = Output::Close {
+            connection: connection.id,
+            last_words,
+        };
+        self.clients.outputs.push_back(output);
     }
 
     /// Ends a connection for the peer's fault, saying so where the protocol has words for it.
@@ -551,20 +440,17 @@ impl Shard {
     /// Ends an admitted connection: DISCONNECT with the reason for 5.0, a plain close for older
     /// clients.
     pub(crate) fn disconnect(&mut self, now: Instant, id: ConnectionId, fault: Fault) {
-        let Some(connection) = self.clients.named(id) else {
-            return;
+        let why = Disconnection::ByBroker {
+            reason: fault.reason,
+            detail: fault.detail.clone(),
         };
-        let mut last_words = Vec::new();
-        if connection.version == Version::V5 {
-            farewell(connection, &mut last_words, &fault);
+        if self.clients.named(id).is_some()
+            && let Some(connection) = self.detach(now, id, why)
+        {
+            self.close(&connection, |connection, out| {
+                farewell::disconnect(connection, out, &fault);
+            });
         }
-        let Fault { reason, detail } = fault;
-        self.detach(
-            now,
-            id,
-            Disconnection::ByBroker { reason, detail },
-            last_words,
-        );
     }
 
     /// Answers a client that is not let in: CONNACK where its protocol has one, and closes.
@@ -572,12 +458,9 @@ impl Shard {
         let Some(connection) = self.forget_connection(id) else {
             return;
         };
-        let mut last_words = connection.output[connection.written..].to_vec();
-        refusal(&connection, &mut last_words, &fault);
         self.clients.stats.connects_refused += 1;
-        self.clients.outputs.push_back(Output::Close {
-            connection: id,
-            last_words,
+        self.close(&connection, |connection, out| {
+            farewell::connack(connection, out, &fault);
         });
         self.event(Event::Refused {
             client_id,
@@ -585,17 +468,6 @@ impl Shard {
             reason: fault.reason,
             detail: fault.detail,
         });
-    }
-
-    fn handle_stored(&mut self, id: StoreId) {
-        for index in 0..self.clients.connections.len() {
-            if let Ok(index) = u32::try_from(index) {
-                self.clients.release_held(
-                    index,
-                    |until| matches!(until, Until::Stored(wanted) if wanted <= id),
-                );
-            }
-        }
     }
 
     fn handle_timeout(&mut self, now: Instant) {
@@ -672,72 +544,5 @@ impl std::fmt::Debug for Shard {
             .field("id", &self.options.id)
             .field("clients", &self.clients)
             .finish_non_exhaustive()
-    }
-}
-
-/// DISCONNECT with its reason, and a Reason String if the client wants one and it fits
-/// [MQTT-3.14.2-3].
-fn farewell(connection: &Connection, out: &mut Vec<u8>, fault: &Fault) {
-    if !fault.reason.is_allowed_in(PacketType::Disconnect) {
-        return;
-    }
-    with_reason_string(connection, &fault.detail, out, |properties| {
-        Packet::Disconnect(Disconnect {
-            reason: fault.reason,
-            properties,
-        })
-    });
-}
-
-/// CONNACK with an error. One that the client's version cannot express is left out: a plain close
-/// says it.
-fn refusal(connection: &Connection, out: &mut Vec<u8>, fault: &Fault) {
-    let expressible = connection.greeted
-        && match connection.version {
-            Version::V5 => fault.reason.is_allowed_in(PacketType::ConnAck),
-            // Before 5.0 a packet that breaks the protocol is answered by closing the connection,
-            // no more.
-            Version::V3_1 | Version::V3_1_1 => !matches!(
-                fault.reason,
-                ReasonCode::MalformedPacket
-                    | ReasonCode::ProtocolError
-                    | ReasonCode::PacketTooLarge
-                    | ReasonCode::TopicNameInvalid
-                    | ReasonCode::KeepAliveTimeout
-                    | ReasonCode::ServerShuttingDown
-            ),
-        };
-    if !expressible {
-        return;
-    }
-    with_reason_string(connection, &fault.detail, out, |properties| {
-        Packet::ConnAck(ConnAck {
-            session_present: false,
-            reason: fault.reason,
-            properties,
-        }) // [MQTT-3.2.2-6]
-    });
-}
-
-fn with_reason_string<'a>(
-    connection: &Connection,
-    detail: &str,
-    out: &mut Vec<u8>,
-    packet: impl Fn(Properties<'_>) -> Packet<'_> + 'a,
-) {
-    let limit = connection.packet_bytes_max as usize;
-    let start = out.len();
-    if connection.version.has_properties() {
-        let mut properties = PropertyBuf::new();
-        crate::publish::add(&mut properties, Property::ReasonString(detail));
-        let encoded = packet(properties.as_properties()).encode(connection.version, out);
-        if encoded.is_ok() && out.len() - start <= limit {
-            return;
-        }
-        out.truncate(start);
-    }
-    let encoded = packet(Properties::EMPTY).encode(connection.version, out);
-    if encoded.is_err() || out.len() - start > limit {
-        out.truncate(start);
     }
 }

@@ -1,0 +1,130 @@
+//! The receiver's half of the acknowledgements: what a client says to messages it was sent, and its
+//! PUBREL to those it sent.
+
+use std::time::Instant;
+
+use unbroken_mqtt_proto::session::{AckError, PubRec};
+use unbroken_mqtt_proto::{Ack, Packet, ReasonCode, Version};
+
+use crate::ids::{ConnectionId, SessionId};
+use crate::output::DropReason;
+use crate::shard::{Fault, Shard};
+
+impl Shard {
+    pub(crate) fn handle_puback(
+        &mut self,
+        now: Instant,
+        session_id: SessionId,
+        ack: Ack<'_>,
+    ) -> Result<(), Fault> {
+        let Some(session) = self.clients.session_mut(session_id) else {
+            return Ok(());
+        };
+        match session.outbound.handle_puback(ack.packet_id) {
+            Ok(delivery) if ack.reason.is_error() => {
+                // [MQTT-4.8.2-6]
+                self.clients
+                    .drop_waiting(now, session_id, delivery, DropReason::RefusedByReceiver);
+            }
+            Ok(delivery) => self.clients.delivered(delivery),
+            Err(AckError::Unknown) => {}
+            Err(AckError::WrongQoS | AckError::TooEarly) => {
+                return Err(Fault::new(
+                    ReasonCode::ProtocolError,
+                    "PUBACK for a message that was not QoS 1",
+                ));
+            }
+        }
+        self.pump(now, session_id);
+        Ok(())
+    }
+
+    pub(crate) fn handle_pubrec(
+        &mut self,
+        now: Instant,
+        session_id: SessionId,
+        version: Version,
+        ack: Ack<'_>,
+    ) -> Result<(), Fault> {
+        let Some(session) = self.clients.session_mut(session_id) else {
+            return Ok(());
+        };
+        // A PUBREC with an error ends the exchange and frees the packet id [MQTT-4.3.3-4]
+        // [MQTT-4.4.0-2].
+        match session
+            .outbound
+            .handle_pubrec(ack.packet_id, ack.reason.is_error())
+        {
+            Ok(PubRec::SendPubRel(delivery)) => {
+                if let Some(delivery) = delivery {
+                    self.clients.delivered(delivery);
+                }
+                self.clients
+                    .send_to(session_id, &Packet::PubRel(Ack::success(ack.packet_id)));
+            }
+            Ok(PubRec::Ended(delivery)) => {
+                self.clients
+                    .drop_waiting(now, session_id, delivery, DropReason::RefusedByReceiver);
+                self.pump(now, session_id);
+            }
+            Err(AckError::Unknown) => {
+                let reason = if version.has_properties() {
+                    ReasonCode::PacketIdentifierNotFound
+                } else {
+                    ReasonCode::Success
+                };
+                self.clients
+                    .send_to(session_id, &Packet::PubRel(Ack::new(ack.packet_id, reason)));
+            }
+            Err(AckError::WrongQoS | AckError::TooEarly) => {
+                return Err(Fault::new(
+                    ReasonCode::ProtocolError,
+                    "PUBREC for a message that was not QoS 2",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn handle_pubrel(
+        &mut self,
+        id: ConnectionId,
+        session_id: SessionId,
+        version: Version,
+        ack: Ack<'_>,
+    ) {
+        let Some(session) = self.clients.session_mut(session_id) else {
+            return;
+        };
+        let known = session.inbound.handle_pubrel(ack.packet_id);
+        let reason = if known || !version.has_properties() {
+            ReasonCode::Success
+        } else {
+            ReasonCode::PacketIdentifierNotFound
+        };
+        self.clients
+            .send(id.index, &Packet::PubComp(Ack::new(ack.packet_id, reason))); // [MQTT-4.3.3-11]
+    }
+
+    pub(crate) fn handle_pubcomp(
+        &mut self,
+        now: Instant,
+        session_id: SessionId,
+        ack: Ack<'_>,
+    ) -> Result<(), Fault> {
+        let Some(session) = self.clients.session_mut(session_id) else {
+            return Ok(());
+        };
+        match session.outbound.handle_pubcomp(ack.packet_id) {
+            Ok(()) | Err(AckError::Unknown) => {}
+            Err(AckError::WrongQoS | AckError::TooEarly) => {
+                return Err(Fault::new(
+                    ReasonCode::ProtocolError,
+                    "PUBCOMP before PUBREC, or for a message that was not QoS 2",
+                ));
+            }
+        }
+        self.pump(now, session_id);
+        Ok(())
+    }
+}
