@@ -326,3 +326,28 @@ fn an_empty_topic_without_an_alias_is_a_protocol_error() {
     broker.send(client, publish("", "x", QoS::AtMostOnce, 0));
     assert_eq!(broker.take(client), ["DISCONNECT 82"]);
 }
+
+#[test]
+fn a_member_that_is_away_is_passed_over_and_comes_back() {
+    for shards in SHARDS {
+        let mut broker = Broker::new(shards);
+        let away = stay(&mut broker, "m0", true);
+        let here = join(&mut broker, "m1");
+        for member in [away, here] {
+            subscribe(&mut broker, member, "$share/g/a", QoS::AtLeastOnce);
+            broker.take(member);
+        }
+        broker.cut(away);
+        let publisher = join(&mut broker, "p");
+        for n in 1..=4 {
+            broker.send(publisher, publish("a", "x", QoS::AtLeastOnce, n));
+        }
+        assert_eq!(broker.take(here).len(), 4, "{shards} shards");
+        let back = stay(&mut broker, "m0", false);
+        assert_eq!(broker.take(back), ["CONNACK 1 00"]);
+        for n in 1..=4 {
+            broker.send(publisher, publish("a", "x", QoS::AtLeastOnce, n));
+        }
+        assert_eq!(broker.take(back).len(), 2, "{shards} shards");
+    }
+}
