@@ -25,7 +25,7 @@ Feature: Publishing and subscribing
       | 3.1.1   |
       | 5.0     |
 
-  # [MQTT-3.10.4-2] [MQTT311-3.10.4-5]
+  # [MQTT-3.10.4-2] [MQTT311-3.10.4-2]
   Scenario: A client that unsubscribed hears no more
     Given phone connects
     And phone subscribes to "news"

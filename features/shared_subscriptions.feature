@@ -47,6 +47,7 @@ Feature: Shared subscriptions
     And anna disconnects
     And bert connects
     And bert subscribes to "$share/team/jobs" at QoS 1
+    And a second passes
     When boss publishes 10 messages to "jobs" at QoS 1
     Then bert receives the 10 messages on "jobs" in order
 

@@ -18,7 +18,7 @@ Feature: Last wills
       | 3.1.1   |
       | 5.0     |
 
-  # [MQTT-3.14.4-3] [MQTT311-3.14.4-2]
+  # [MQTT-3.14.4-3] [MQTT311-3.14.4-3]
   Scenario Outline: The will is forgotten when the client leaves in peace
     Given patient connects by MQTT <version> with the will "gone" on "status/patient"
     When patient disconnects

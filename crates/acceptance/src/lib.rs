@@ -8,6 +8,7 @@
 //! Deliberately absent: sleeps and fixed ports. A test waits for a condition until a deadline.
 
 pub mod client;
+pub mod fake_broker;
 pub mod process;
 pub mod raw;
 pub mod tools;
@@ -15,6 +16,7 @@ pub mod tools;
 use std::time::Duration;
 
 pub use client::{Client, collect};
+pub use fake_broker::{FakeBroker, Guest};
 pub use process::{Broker, Launch};
 
 /// How long anything that must happen may take before a test gives up on it.

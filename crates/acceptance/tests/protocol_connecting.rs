@@ -30,7 +30,7 @@ fn leave_session(broker: &Broker, connect: &Connect) {
     client.disconnect();
 }
 
-/// [MQTT-3.1.4-5, MQTT-3.2.2-2, MQTT311-3.1.4-4, MQTT311-3.2.2-1]
+/// [MQTT-3.1.4-5, MQTT-3.2.2-2, MQTT311-3.1.4-4, MQTT311-3.2.2-1, MQTT311-7.0.0-2]
 #[test]
 fn every_version_is_accepted_on_one_port() {
     let broker = Broker::start();
@@ -220,7 +220,7 @@ fn session_present_is_right_in_every_combination_of_5_0() {
 }
 
 /// [MQTT311-3.1.2-4, MQTT311-3.1.2-6, MQTT311-3.1.4-3, MQTT311-3.2.2-1, MQTT311-3.2.2-2,
-/// MQTT311-3.2.2-3]
+/// MQTT311-3.2.2-3, MQTT311-4.1.0-1]
 #[test]
 fn session_present_is_right_in_every_combination_of_3_1_1() {
     let broker = Broker::start();
@@ -510,6 +510,21 @@ fn receiving_messages_does_not_keep_a_client_alive() {
     }
 }
 
+/// [MQTT-4.1.0-1, MQTT311-4.1.0-2]
+#[test]
+fn a_session_lasts_at_least_as_long_as_its_connection() {
+    let broker = Broker::start();
+    let mut old = broker.accept(&Connect::v311("old"));
+    let mut new = broker.accept(&Connect::v5("new"));
+    old.subscribe_to("a", 1);
+    new.subscribe_to("a", 1);
+    broker.let_a_second_pass();
+    let mut publisher = broker.connect("publisher");
+    publisher.publish(Publish::new("a", "x").qos(1));
+    old.take_message("a", "x");
+    new.take_message("a", "x");
+}
+
 #[test]
 fn keep_alive_0_switches_it_off() {
     let broker = Broker::start();
@@ -526,15 +541,7 @@ fn packets_sent_right_after_connect_are_handled() {
     let mut client = broker.open();
     let subscribe = Subscribe::to("a", 0).encode(Version::V5, 1);
     let publish = Publish::new("a", "x").encode(Version::V5);
-    client.send(
-        [
-            Connect::v5("c").encode(),
-            subscribe,
-            publish,
-            PINGREQ.to_vec(),
-        ]
-        .concat(),
-    );
+    client.send([Connect::v5("c").encode(), subscribe, publish].concat());
     assert_eq!(client.expect_connack().reason, 0);
     // The message may arrive before the subscription is confirmed.
     let messages = client.messages_and_subacks(1, 1);
@@ -661,7 +668,8 @@ fn reason_strings_on_acknowledgements_can_be_declined() {
 }
 
 /// [MQTT-3.1.2-24, MQTT-3.2.2-19, MQTT-3.2.2-20, MQTT-3.9.2-1, MQTT-3.9.2-2, MQTT-3.11.2-1,
-/// MQTT-3.11.2-2, MQTT-3.7.2-2, MQTT-3.7.2-3]
+/// MQTT-3.11.2-2, MQTT-3.7.2-2, MQTT-3.7.2-3, MQTT-3.4.2-2, MQTT-3.4.2-3, MQTT-3.5.2-2,
+/// MQTT-3.5.2-3, MQTT-3.6.2-2, MQTT-3.6.2-3]
 #[test]
 fn explanations_never_push_an_answer_over_the_clients_maximum_packet_size() {
     let broker = Broker::start();
@@ -677,9 +685,28 @@ fn explanations_never_push_an_answer_over_the_clients_maximum_packet_size() {
     client.send(raw::Unsubscribe::from(&["nothing"]).encode(Version::V5, 2));
     let size = client.expect_frame_length();
     assert!(size <= 20, "UNSUBACK has {size} bytes");
-    client.send_ack(AckKind::PubRel, 77);
-    let size = client.expect_frame_length();
-    assert!(size <= 20, "PUBCOMP has {size} bytes");
+    for (answer, packet) in [
+        (
+            "PUBACK",
+            Publish::new("nobody", "")
+                .qos(1)
+                .packet_id(1)
+                .encode(Version::V5),
+        ),
+        (
+            "PUBREC",
+            Publish::new("nobody", "")
+                .qos(2)
+                .packet_id(2)
+                .encode(Version::V5),
+        ),
+        ("PUBCOMP", raw::ack(AckKind::PubRel, 77)),
+        ("PUBREL", raw::ack(AckKind::PubRec, 77)),
+    ] {
+        client.send(packet);
+        let size = client.expect_frame_length();
+        assert!(size <= 20, "{answer} has {size} bytes");
+    }
 }
 
 /// [MQTT-3.14.2-3, MQTT-3.14.2-4, MQTT-3.1.2-24]
@@ -702,7 +729,7 @@ fn disconnect_with_a_reason_only_a_server_gives_ends_the_connection() {
     client.drain_to_close();
 }
 
-/// [MQTT-3.14.4-1, MQTT-3.14.4-2, MQTT311-3.14.4-1]
+/// [MQTT-3.14.4-1, MQTT-3.14.4-2]
 #[test]
 fn after_a_disconnect_the_broker_closes_and_handles_nothing_more() {
     let broker = Broker::start();

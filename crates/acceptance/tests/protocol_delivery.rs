@@ -24,7 +24,8 @@ fn persistent(broker: &Broker, version: Version, qos: u8) -> (Connect, Client) {
 }
 
 /// [MQTT-3.8.4-8, MQTT-3.8.4-7, MQTT-3.3.4-1, MQTT-4.3.1-1, MQTT-4.3.2-2, MQTT-4.3.3-2,
-/// MQTT311-4.3.1-1, MQTT311-4.3.2-1, MQTT311-4.3.3-1, MQTT311-3.3.4-1]
+/// MQTT311-4.3.1-1, MQTT311-4.3.2-1, MQTT311-4.3.3-1, MQTT311-3.3.4-1, MQTT311-3.8.4-6,
+/// MQTT311-2.3.1-5, MQTT-2.2.1-2]
 #[test]
 fn a_message_is_delivered_with_the_lower_of_published_and_granted_quality() {
     let broker = Broker::start();
@@ -44,7 +45,7 @@ fn a_message_is_delivered_with_the_lower_of_published_and_granted_quality() {
     }
 }
 
-/// [MQTT-2.2.1-5, MQTT-4.3.2-4, MQTT311-2.3.1-6, MQTT-3.4.2-1]
+/// [MQTT-2.2.1-5, MQTT-4.3.2-4, MQTT311-2.3.1-6, MQTT-3.4.2-1, MQTT311-4.3.2-2]
 #[test]
 fn quality_1_is_acknowledged_with_its_identifier() {
     let broker = Broker::start();
@@ -58,8 +59,8 @@ fn quality_1_is_acknowledged_with_its_identifier() {
     }
 }
 
-/// [MQTT-2.2.1-5, MQTT-4.3.3-8, MQTT-4.3.3-11, MQTT311-2.3.1-6, MQTT311-4.3.3-4, MQTT-3.5.2-1,
-/// MQTT-3.7.2-1]
+/// [MQTT-2.2.1-5, MQTT-4.3.3-8, MQTT-4.3.3-11, MQTT311-2.3.1-6, MQTT-3.5.2-1, MQTT-3.7.2-1,
+/// MQTT311-4.3.3-2]
 #[test]
 fn quality_2_is_acknowledged_in_two_steps_with_its_identifier() {
     let broker = Broker::start();
@@ -108,7 +109,7 @@ fn the_first_delivery_from_the_offline_queue_is_not_marked_as_a_repetition() {
     }
 }
 
-/// [MQTT-4.3.3-10, MQTT-4.3.3-12, MQTT311-4.3.3-4]
+/// [MQTT-4.3.3-10, MQTT-4.3.3-12, MQTT311-4.3.3-2]
 #[test]
 fn a_repeated_quality_2_publish_is_answered_again_but_not_delivered_again() {
     let broker = Broker::start();
@@ -210,7 +211,7 @@ fn acknowledgements_of_unknown_identifiers_do_no_harm() {
     }
 }
 
-/// [MQTT-4.3.3-4, MQTT-4.3.3-5, MQTT-3.6.1-1, MQTT311-4.3.3-3]
+/// [MQTT-4.3.3-4, MQTT-4.3.3-5, MQTT-3.6.1-1, MQTT311-4.3.3-1]
 #[test]
 fn a_receipt_is_answered_with_a_release() {
     let broker = Broker::start();
@@ -268,7 +269,7 @@ fn an_acknowledgement_with_an_error_is_still_an_acknowledgement() {
 }
 
 /// [MQTT-3.3.1-1, MQTT-4.4.0-1, MQTT-4.3.2-3, MQTT-4.6.0-1, MQTT311-3.3.1-1, MQTT311-4.4.0-1,
-/// MQTT311-4.3.2-2, MQTT311-2.3.1-3, MQTT311-4.6.0-1]
+/// MQTT311-2.3.1-3, MQTT311-4.6.0-1, MQTT311-4.3.2-1, MQTT311-2.3.1-4]
 #[test]
 fn unacknowledged_messages_are_sent_again_in_order_before_new_ones() {
     for version in Version::ALL {
@@ -293,7 +294,7 @@ fn unacknowledged_messages_are_sent_again_in_order_before_new_ones() {
     }
 }
 
-/// [MQTT-4.4.0-1, MQTT-4.3.3-6, MQTT-4.3.3-5, MQTT311-4.4.0-1, MQTT311-4.3.3-3]
+/// [MQTT-4.4.0-1, MQTT-4.3.3-6, MQTT-4.3.3-5, MQTT311-4.4.0-1, MQTT311-4.3.3-1]
 #[test]
 fn an_unfinished_release_is_sent_again_and_the_message_is_not() {
     for version in Version::ALL {
@@ -1060,7 +1061,7 @@ fn a_message_reaches_every_subscriber_and_no_one_else() {
     }
 }
 
-/// [MQTT-3.10.4-3, MQTT311-3.10.4-5]
+/// [MQTT-4.5.0-1, MQTT311-3.1.2-5]
 #[test]
 fn quality_0_is_not_kept_for_a_client_that_is_away() {
     let broker = Broker::start();
@@ -1085,5 +1086,25 @@ fn a_client_receives_what_it_publishes_itself() {
             client.publish(Publish::new("a", "x").qos(qos));
             client.take_message("a", "x");
         }
+    }
+}
+
+/// Only the broker speaks under `$SYS`.
+/// [MQTT311-3.3.5-2]
+#[test]
+fn a_publish_that_is_not_allowed_is_acknowledged_or_ends_the_connection() {
+    let broker = Broker::start();
+    let mut watcher = broker.connect("watcher");
+    watcher.subscribe_to("$SYS/broker/mine", 1);
+    for version in Version::ALL {
+        let mut client = broker.connect_as(version, "liar");
+        client.send_publish(&Publish::new("$SYS/broker/mine", "x").qos(1).packet_id(1));
+        match client.receive_or_close() {
+            None => {}
+            Some(Packet::Ack(ack)) => assert_eq!((ack.kind, ack.packet_id), (AckKind::PubAck, 1)),
+            Some(other) => panic!("{other:?}"),
+        }
+        let mut publisher = broker.connect("publisher");
+        watcher.expect_nothing_from(&mut publisher);
     }
 }

@@ -161,7 +161,8 @@ fn auth_with_reserved_header_flags_ends_the_connection() {
     dropped_for(&broker, "AUTH", &raw::hex("f1 02 19 00"));
 }
 
-/// [MQTT311-2.2.2-1, MQTT311-2.2.2-2, MQTT311-3.6.1-1, MQTT311-3.8.1-1, MQTT311-3.10.1-1]
+/// [MQTT311-2.2.2-1, MQTT311-2.2.2-2, MQTT311-3.6.1-1, MQTT311-3.8.1-1, MQTT311-3.10.1-1,
+/// MQTT311-3.14.1-1]
 #[test]
 fn reserved_header_flags_end_a_3_1_1_connection() {
     dropped(
@@ -237,7 +238,8 @@ fn topic_names_that_are_not_utf8_are_malformed() {
     }
 }
 
-/// [MQTT311-1.5.3-1, MQTT311-1.5.3-2, MQTT311-3.3.2-1, MQTT311-3.8.3-1, MQTT311-3.10.3-1]
+/// [MQTT311-1.5.3-1, MQTT311-1.5.3-2, MQTT311-3.3.2-1, MQTT311-3.8.3-1, MQTT311-3.10.3-1,
+/// MQTT311-4.7.3-2]
 #[test]
 fn strings_that_are_not_utf8_end_a_3_1_1_connection() {
     let broker = Broker::start();
@@ -301,7 +303,8 @@ fn string_properties_that_are_not_utf8_are_malformed() {
     }
 }
 
-/// [MQTT-1.5.4-1, MQTT-1.5.4-2, MQTT-3.1.3-4, MQTT-3.1.3-11, MQTT-3.1.3-12, MQTT-3.1.4-1]
+/// [MQTT-1.5.4-1, MQTT-1.5.4-2, MQTT-3.1.3-4, MQTT-3.1.3-11, MQTT-3.1.3-12, MQTT-3.1.4-1,
+/// MQTT-3.1.3-8]
 #[test]
 fn connect_with_strings_that_are_not_utf8_is_refused() {
     let broker = Broker::start();
@@ -547,7 +550,7 @@ fn reserved_connect_flag_is_refused() {
     client.expect_refused(&[MALFORMED]);
 }
 
-/// [MQTT311-3.1.2-3, MQTT311-3.1.4-1]
+/// [MQTT311-3.1.2-3, MQTT311-3.1.4-1, MQTT311-3.2.2-6]
 #[test]
 fn reserved_connect_flag_of_3_1_1_is_dropped_without_an_answer() {
     let broker = Broker::start();
@@ -780,7 +783,7 @@ fn wildcards_in_a_published_topic_end_the_connection() {
     }
 }
 
-/// [MQTT311-3.3.2-2, MQTT311-4.7.3-1, MQTT311-4.7.3-2]
+/// [MQTT311-3.3.2-2, MQTT311-4.7.1-1]
 #[test]
 fn wildcards_in_a_published_topic_end_a_3_1_1_connection() {
     let broker = Broker::start();
@@ -802,7 +805,7 @@ fn wildcards_in_a_response_topic_are_a_protocol_error() {
     }
 }
 
-/// [MQTT-4.7.3-1, MQTT311-4.7.0-1]
+/// [MQTT-4.7.3-1, MQTT311-4.7.3-1]
 #[test]
 fn an_empty_topic_without_an_alias_ends_the_connection() {
     let broker = Broker::start();
@@ -859,7 +862,7 @@ fn a_session_of_no_length_cannot_be_prolonged_at_its_end() {
 }
 
 /// A large valid packet arrives in as many pieces as the network likes.
-/// [MQTT-4.2-1]
+/// [MQTT-4.2-1, MQTT311-7.1.1-1]
 #[test]
 fn packets_split_at_every_byte_and_packets_sent_together_are_read_alike() {
     let broker = Broker::start();

@@ -36,7 +36,7 @@ fn the_will_is_published_when_the_connection_is_lost() {
     }
 }
 
-/// [MQTT-3.1.2-10, MQTT-3.14.4-3, MQTT311-3.1.2-10, MQTT311-3.14.4-2]
+/// [MQTT-3.1.2-10, MQTT-3.14.4-3, MQTT311-3.1.2-10, MQTT311-3.14.4-3]
 #[test]
 fn a_normal_end_discards_the_will() {
     for version in Version::ALL {
