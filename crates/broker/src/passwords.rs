@@ -5,8 +5,8 @@
 //! SHA-512, Mosquitto 1.6) and `$argon2id$v=19$m=…,t=…,p=…$salt$hash` (Mosquitto 2.1).
 //!
 //! Invariants:
-//! - Hashes are compared in constant time, and an unknown user costs what a known one costs: the work
-//!   is done for a stand-in from the file, the same one for the same name.
+//! - Hashes are compared in constant time, and an unknown user costs what a known one costs: the
+//!   work is done for a stand-in from the file, the same one for the same name.
 //! - A file is used whole or not at all.
 //! - Nothing here can be printed with its secrets: no `Debug` shows a hash.
 //!
@@ -97,8 +97,8 @@ impl Passwords {
         self.users.is_empty()
     }
 
-    /// Spread over all entries, so that a file with hashes of different cost shows the same mixture of
-    /// times for unknown names as for known ones.
+    /// Spread over all entries, so that a file with hashes of different cost shows the same mixture
+    /// of times for unknown names as for known ones.
     fn stand_in_for(&self, user: &str) -> usize {
         let entries = self.hashes.len().max(1) as u64;
         usize::try_from(self.stand_in.hash_one(user) % entries).unwrap_or(0)
@@ -162,14 +162,7 @@ pub enum LineProblem {
 mod tests {
     use super::*;
 
-    const FILE: &str = "\
-# written by mosquitto_passwd 2.0.11 and by the argon2 tool
-alice:$7$101$LYA36uTTVWnKaVmL$ma2zMW1ICz0Y/bQFCbNsOvFsQ6cqsEauKE0srY2MQaw5V4XF58AsmRGaql1KUUzfFyGSHdoC2MFtGnxZupYyHw==
-
-bob:$6$XrD0LFwTJVwmIpwB$mVDsC7JT+UcD55iyMAWIY5hpM904g7bVP/Gym/xt7kB7fjUqUlDiN6kaYZWrYLLNXb4m44uP+vtXn/NPVMMeow==
-carol:$argon2id$v=19$m=64,t=1,p=1$c2FsdHNhbHQxMg$A14reEoOMqCXaTNdQ3I7Fz4OJMldBImNuAUa8BRYEsk\r
-dave:$argon2id$v=19$m=128,t=2,p=2$c2FsdHNhbHRzYWx0c2FsdA$+VbzrahGI1ps9z9HHZhHfpC9cQieGvT8bSd3pOhohKU
-";
+    const FILE: &str = include_str!("../testdata/users");
 
     fn passwords(text: &str) -> Result<Passwords, String> {
         Passwords::parse(text, "users".as_ref()).map_err(|error| error.to_string())
@@ -177,7 +170,7 @@ dave:$argon2id$v=19$m=128,t=2,p=2$c2FsdHNhbHRzYWx0c2FsdA$+VbzrahGI1ps9z9HHZhHfpC
 
     #[test]
     fn hashes_of_every_mosquitto_version_are_verified() {
-        let users = passwords(FILE).unwrap();
+        let users = passwords(&FILE.replace('\n', "\r\n")).unwrap();
         assert_eq!(users.len(), 4);
         for (user, password) in [
             ("alice", "secret"),
@@ -254,8 +247,7 @@ dave:$argon2id$v=19$m=128,t=2,p=2$c2FsdHNhbHRzYWx0c2FsdA$+VbzrahGI1ps9z9HHZhHfpC
             let error = passwords(text).map(|_| ()).unwrap_err();
             assert!(error.starts_with(expect), "{text}: {error}");
         }
-        let twice = FILE.to_owned()
-            + "alice:$argon2id$v=19$m=128,t=2,p=2$c2FsdHNhbHRzYWx0c2FsdA$+VbzrahGI1ps9z9HHZhHfpC9cQieGvT8bSd3pOhohKU\n";
+        let twice = format!("{FILE}{}\n", FILE.lines().next_back().unwrap());
         assert_eq!(
             passwords(&twice).unwrap_err(),
             "users:7: this user has an entry above already"

@@ -60,8 +60,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         .map_err(|error| Failure::output(&error))
 }
 
-/// The configuration as far as it can be used, and everything that is wrong with it or with the files
-/// that it names.
+/// The configuration as far as it can be used, and everything that is wrong with it or with the
+/// files that it names.
 fn examine(sources: &Sources) -> (Option<Effective>, Vec<Problem>) {
     let effective = match sources.load() {
         Ok(effective) => effective,

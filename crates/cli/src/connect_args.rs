@@ -1,4 +1,5 @@
-//! The flags that `pub` and `sub` share: which broker, as whom, in which version. Mosquitto's names and meanings.
+//! The flags that `pub` and `sub` share: which broker, as whom, in which version. Mosquitto's names
+//! and meanings.
 
 use clap::ArgAction;
 use unbroken_mqtt_proto::{Property, PropertyBuf, QoS, TopicName, Version};
@@ -108,8 +109,8 @@ pub(crate) struct ConnectArgs {
     #[arg(long, hide = true)]
     nodelay: bool,
     /// Flags of what is not there yet, so that they are answered in words
-    #[arg(long = "cafile", aliases = ["capath", "cert", "key", "keyform", "ciphers", "tls-version"])]
-    #[arg(aliases = ["tls-alpn", "tls-engine", "psk", "psk-identity"], hide = true)]
+    #[arg(long = "cafile", aliases = ["capath", "cert", "key", "keyform", "ciphers"])]
+    #[arg(aliases = ["tls-version", "tls-alpn", "tls-engine", "psk", "psk-identity"], hide = true)]
     tls: Option<String>,
     /// As `tls`
     #[arg(long = "insecure", alias = "tls-use-os-certs", hide = true)]

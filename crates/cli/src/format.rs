@@ -1,7 +1,7 @@
 //! `-F FORMAT` of `sub`: Mosquitto's little language for printing messages.
 //!
-//! `%` begins a value of the message, `@` one of the time it came (as strftime), `\` a character that is hard to
-//! type. A format is read once; printing cannot fail but for the output.
+//! `%` begins a value of the message, `@` one of the time it came (as strftime), `\` a character
+//! that is hard to type. A format is read once; printing cannot fail but for the output.
 
 use std::io::{self, Write};
 
@@ -107,7 +107,8 @@ impl Format {
         Ok(Self(pieces))
     }
 
-    /// Prints one message. False: its payload was to be JSON and is not; nothing of that value was printed.
+    /// Prints one message. False: its payload was to be JSON and is not; nothing of that value was
+    /// printed.
     pub(crate) fn print(
         &self,
         out: &mut dyn Write,

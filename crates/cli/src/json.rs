@@ -22,7 +22,8 @@ pub(crate) enum PayloadForm {
     Lossless,
 }
 
-/// Prints the object, without an end of line. False: the payload is not JSON, and nothing was printed.
+/// Prints the object, without an end of line. False: the payload is not JSON, and nothing was
+/// printed.
 pub(crate) fn print(
     out: &mut dyn Write,
     received: &Received,
@@ -196,7 +197,8 @@ mod tests {
 
     const HEAD: &str =
         "{\"tst\":\"2026-11-21T04:05:06.000007+0000\",\"topic\":\"a\\\"b\",\"qos\":1,\"retain\":0,";
-    const PROPERTIES: &str = "\"mid\":7,\"properties\":{\"content-type\":\"c\",\"user-properties\":{\"k\":\"1\",\"k\":\"2\"}},";
+    const PROPERTIES: &str = "\"mid\":7,\"properties\":{\"content-type\":\"c\",\
+        \"user-properties\":{\"k\":\"1\",\"k\":\"2\"}},";
 
     #[test]
     fn a_text_payload_is_quoted() {
@@ -241,9 +243,11 @@ mod tests {
             b"x",
             PayloadForm::Text,
             true,
-            "{\n\t\"tst\":\t\"2026-11-21T04:05:06.000007+0000\",\n\t\"topic\":\t\"a\\\"b\",\n\t\"qos\":\t1,\n\t\"retain\":\t0,\
-             \n\t\"payloadlen\":\t1,\n\t\"mid\":\t7,\n\t\"properties\":\t{\n\t\t\"content-type\":\t\"c\",\
-             \n\t\t\"user-properties\":\t{\n\t\t\t\"k\":\t\"1\",\n\t\t\t\"k\":\t\"2\"\n\t\t}\n\t},\n\t\"payload\":\t\"x\"\n}",
+            "{\n\t\"tst\":\t\"2026-11-21T04:05:06.000007+0000\",\n\t\"topic\":\t\"a\\\"b\",\
+             \n\t\"qos\":\t1,\n\t\"retain\":\t0,\n\t\"payloadlen\":\t1,\n\t\"mid\":\t7,\
+             \n\t\"properties\":\t{\n\t\t\"content-type\":\t\"c\",\
+             \n\t\t\"user-properties\":\t{\n\t\t\t\"k\":\t\"1\",\n\t\t\t\"k\":\t\"2\"\n\t\t}\n\t},\
+             \n\t\"payload\":\t\"x\"\n}",
         );
     }
 }

@@ -127,7 +127,8 @@ pub(crate) fn parse(words: &[String]) -> Result<Given, String> {
     Ok(given)
 }
 
-/// A broker puts its receivers' subscription identifiers into a PUBLISH; a client may not. [MQTT-3.3.4-6]
+/// A broker puts its receivers' subscription identifiers into a PUBLISH; a client may not.
+/// [MQTT-3.3.4-6]
 fn client_may_send(id: PropertyId, section: PropertySection) -> bool {
     let publish = PropertySection::Packet(PacketType::Publish);
     id.is_allowed_in(section) && !(id == PropertyId::SubscriptionIdentifier && section == publish)
@@ -186,7 +187,8 @@ mod tests {
     #[test]
     fn properties_are_sorted_by_their_packet() {
         let mut given = check(
-            "publish content-type text PUBLISH user-property a b connect receive-maximum 5 will will-delay-interval 9",
+            "publish content-type text PUBLISH user-property a b connect receive-maximum 5 \
+             will will-delay-interval 9",
         )
         .unwrap();
         let publish = given.take(Place::Publish);

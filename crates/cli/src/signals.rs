@@ -1,4 +1,5 @@
-//! SIGINT and SIGTERM for `pub` and `sub`: they say goodbye to the broker, so that no will is published.
+//! SIGINT and SIGTERM for `pub` and `sub`: they say goodbye to the broker, so that no will is
+//! published.
 
 #[cfg(unix)]
 pub(crate) fn watch(client: &crate::client::Client) -> std::io::Result<()> {

@@ -36,8 +36,8 @@ Examples:
 -F takes %t topic, %p payload, %x %X payload in hex, %l its length, %q QoS, %r retained, %m packet
 id, %j JSON, %J JSON with a JSON payload, %I time (ISO 8601), %U Unix time; of 5.0 %A topic alias,
 %C content type, %D correlation data, %E expiry, %F format, %P user properties, %R response topic,
-%S subscription id; @X strftime's %X, @N nanoseconds; \\n \\t \\r \\0 \\a \\e \\v. Widths as in printf:
-%-20t, %05l, %.10t.
+%S subscription id; @X strftime's %X, @N nanoseconds; \\n \\t \\r \\0 \\a \\e \\v.
+Widths as in printf: %-20t, %05l, %.10t.
 
 Exit codes, as Mosquitto's: 0 asked to stop; 1 wrong usage or no connection; 27 timed out (-W);
 the CONNACK code if the broker refuses; the reason code if it ends the connection or refuses
@@ -86,8 +86,8 @@ pub(crate) struct Args {
     #[arg(short, long, help_heading = "Output")]
     verbose: bool,
     /// Print like this; see below
-    #[arg(short = 'F', value_name = "FORMAT", help_heading = "Output", value_parser = Format::parse)]
-    #[arg(allow_hyphen_values = true)]
+    #[arg(short = 'F', value_name = "FORMAT", help_heading = "Output")]
+    #[arg(allow_hyphen_values = true, value_parser = Format::parse)]
     format: Option<Format>,
     /// Print one JSON object for each message; a payload that is no text is in payload_base64
     #[arg(long, help_heading = "Output", conflicts_with_all = ["format", "verbose"])]

@@ -1,14 +1,17 @@
-//! `unbroken pub` and `sub` beside `mosquitto_pub` and `mosquitto_sub`: the same arguments, against the same broker
-//! (ours), must give the same output and the same exit code. Differences that are wanted have their own test.
+//! `unbroken pub` and `sub` beside `mosquitto_pub` and `mosquitto_sub`: the same arguments, against
+//! the same broker (ours), must give the same output and the same exit code. Differences that are
+//! wanted have their own test.
 //!
-//! Without Mosquitto's clients the comparisons say so and pass, unless `UNBROKEN_REQUIRE_TOOLS` is 1.
+//! Without Mosquitto's clients the comparisons say so and pass, unless `UNBROKEN_REQUIRE_TOOLS` is
+//! 1.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Child, Command, Output, Stdio};
 
-/// A broker of ours with two listeners: one for everybody, one for the user alice with the password secret.
+/// A broker of ours with two listeners: one for everybody, one for the user alice with the password
+/// secret.
 struct Broker {
     child: Child,
     open: String,
@@ -130,8 +133,10 @@ fn messages_are_published_and_printed_alike() {
             "sub -p OPEN -t a -C 1 -v -N",
             "sub -p OPEN -t a -C 1 -V mqttv31",
             "sub -p OPEN -t a -C 1 -V 5 -q 2",
-            "pub -p OPEN -t five -r -m x -D publish content-type text/x -D publish user-property k v -D publish user-property l w",
-            "sub -p OPEN -t five -V 5 -C 1 -F %t|%p|%x|%l|%q|%r|%C|%P|%10t|%-10t|%.2t|%05l|%-5l|%5S|%05E|",
+            "pub -p OPEN -t five -r -m x -D publish content-type text/x \
+             -D publish user-property k v -D publish user-property l w",
+            "sub -p OPEN -t five -V 5 -C 1 -F %t|%p|%x|%l|%q|%r|%C|%P|%10t|%-10t|%.2t|",
+            "sub -p OPEN -t five -V 5 -C 1 -F %05l|%-5l|%5S|%05E|",
             "sub -p OPEN -t a -C 1 -F %t|%5C|%E|\\t\\\\|@@|%%|%x|%X",
             "pub -L mqtt://alice:secret@127.0.0.1:GUARDED/x/y -m y -q 1 -d",
             "pub -p OPEN -t x -m y --repeat 3 --repeat-delay 0.01 -d -q 2",

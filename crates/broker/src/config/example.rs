@@ -8,10 +8,10 @@ use super::{Config, Listener};
 /// The text of the example file. It is valid and, as it stands, changes nothing.
 pub fn example() -> String {
     let mut text = String::from(
-        "# Configuration of `unbroken serve`. Every key shows its default; take the # away to change it.\n\
-         # `unbroken check -c FILE` says whether a file is right, and where each value comes from.\n\
-         # UNBROKEN__SECTION__KEY in the environment is stronger than this file, flags are stronger still;\n\
-         # UNBROKEN__SECTION__KEY_FILE names a file that holds the value.\n",
+        "# Configuration of `unbroken serve`. Every key shows its default; take away the # to\n\
+         # change it. `unbroken check -c FILE` says whether a file is right, and where each value\n\
+         # comes from. UNBROKEN__SECTION__KEY in the environment is stronger than this file, and\n\
+         # flags are stronger still; UNBROKEN__SECTION__KEY_FILE names a file with the value.\n",
     );
     let (config, listener) = (Config::default(), Listener::default());
     // Writing to a String cannot fail, here and below.

@@ -235,11 +235,13 @@ fn admit(index: usize, listener: &mut Listener, reader: &mut Reader) {
     let address = listener.address();
     let message = if loopback {
         format!(
-            "nobody could come in at {address}: anonymous clients are refused and there is no password file"
+            "nobody could come in at {address}: anonymous clients are refused, and there is no \
+             password file"
         )
     } else {
         format!(
-            "the listener on {address} can be reached from other machines, and nothing says who may come in"
+            "the listener on {address} can be reached from other machines, and nothing says who \
+             may come in"
         )
     };
     let anonymous = if loopback {

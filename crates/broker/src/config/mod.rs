@@ -5,14 +5,14 @@
 //! complete, typed and cross-checked. [`Sources::load`] leads from one to the other.
 //!
 //! Invariants:
-//! - [`table`] alone says which keys exist: reading, overriding, explaining, comparing and the example
-//!   file all walk it, so a key cannot exist in one and be missing in another. Defaults are the
-//!   `Default` of the types here and of [`Limits`].
+//! - [`table`] alone says which keys exist: reading, overriding, explaining, comparing and the
+//!   example file all walk it, so a key cannot exist in one and be missing in another. Defaults are
+//!   the `Default` of the types here and of [`Limits`].
 //! - A later source wins: default, file, environment, flag. The origin of each value is kept.
 //! - All mistakes of all sources are reported at once, each with its place.
 //!
-//! Deliberately absent: reading password files ([`crate::passwords`]), opening sockets, and applying a
-//! changed configuration: [`changes`] only says what differs and what needs a restart.
+//! Deliberately absent: reading password files ([`crate::passwords`]), opening sockets, and
+//! applying a changed configuration: [`changes`] only says what differs and what needs a restart.
 
 mod changes;
 mod error;

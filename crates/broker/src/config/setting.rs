@@ -7,7 +7,8 @@ use std::time::Duration;
 use super::value::Value;
 use super::{LogFormat, LogLevel};
 
-/// A field's own type, to and from [`Value`]. `from_value` gets only what the key's kind let through.
+/// A field's own type, to and from [`Value`]. `from_value` gets only what the key's kind let
+/// through.
 pub(super) trait Setting: Sized {
     fn to_value(&self) -> Value;
     fn from_value(value: Value) -> Option<Self>;

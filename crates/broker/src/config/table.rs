@@ -114,15 +114,13 @@ pub(super) const SECTIONS: &[Section] = &[
             "server_keep_alive",
             time(1, 65_535, Some("off")),
             Restart,
-            [
-                "The longest keep alive: a 5.0 client that asks for more, or for none, is told this one."
-            ],
+            ["The longest keep alive: a 5.0 client that asks for more, or none, is told this."],
             mqtt.server_keep_alive
         )],
     },
     Section {
         name: "limits",
-        doc: "What clients may take. At a limit something is refused or dropped: counted, logged and named.",
+        doc: "What clients may take. At a limit something is refused or dropped, and counted.",
         keys: &[
             key!(
                 "connections_max",
@@ -135,9 +133,7 @@ pub(super) const SECTIONS: &[Section] = &[
                 "sessions_max",
                 U32,
                 Live,
-                [
-                    "Sessions at once, connected or not. About 600 bytes each, without queue and subscriptions."
-                ],
+                ["Sessions at once, connected or not. About 600 bytes each, without queue."],
                 limits.sessions_max
             ),
             key!(
@@ -158,9 +154,7 @@ pub(super) const SECTIONS: &[Section] = &[
                 "inflight_max",
                 U16,
                 Live,
-                [
-                    "QoS 1 and 2 messages the broker has unanswered towards one client. 32 bytes each."
-                ],
+                ["QoS 1 and 2 messages the broker has unanswered towards one client."],
                 limits.inflight_max
             ),
             key!(
@@ -168,8 +162,8 @@ pub(super) const SECTIONS: &[Section] = &[
                 U32,
                 Live,
                 [
-                    "Messages waiting in one session beyond those in flight. 24 bytes each plus the message,",
-                    "which all receivers share. Beyond it the newest is dropped (queue-full)."
+                    "Messages waiting in one session beyond those in flight. 24 bytes each plus",
+                    "the message, which all receivers share. Beyond it the newest is dropped."
                 ],
                 limits.queue_messages_max
             ),
@@ -185,8 +179,8 @@ pub(super) const SECTIONS: &[Section] = &[
                 SIZE32,
                 Live,
                 [
-                    "Bytes waiting for one connection that does not read. At it QoS 0 messages are dropped",
-                    "(slow-receiver), and QoS 1 and 2 wait in the session's queue."
+                    "Bytes waiting for one connection that does not read. At it QoS 0 messages are",
+                    "dropped (slow-receiver), and QoS 1 and 2 wait in the session's queue."
                 ],
                 limits.output_bytes_max
             ),
@@ -328,8 +322,8 @@ pub(super) const LISTENER_KEYS: &[Key<Listener>] = &[
         Kind::Flag,
         Live,
         [
-            "Whether clients without user name may come in. Without this line: only on loopback, and only",
-            "where there is no password_file."
+            "Whether clients without user name may come in. Without this line: only on loopback,",
+            "and only where there is no password_file."
         ],
         allow_anonymous
     ),

@@ -117,13 +117,15 @@ impl Kind {
                 format!("a whole number from {min} to {max}{}", or(absent))
             }
             Self::Time { min, max, absent } => format!(
-                "a time from {} to {} with a unit (ms, s, m, h, d, w), such as \"30s\" or \"1h 30m\"{}",
+                "a time from {} to {} with a unit (ms, s, m, h, d, w), such as \"30s\" or \
+                 \"1h 30m\"{}",
                 show_duration(min),
                 show_duration(max),
                 or(absent)
             ),
             Self::Size { min, max } => format!(
-                "a size from {} to {} with a unit (B, KiB, MiB, GiB, kB, MB, GB), such as \"64 KiB\"",
+                "a size from {} to {} with a unit (B, KiB, MiB, GiB, kB, MB, GB), such as \
+                 \"64 KiB\"",
                 show_size(min),
                 show_size(max)
             ),

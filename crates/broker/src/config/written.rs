@@ -108,7 +108,7 @@ impl Written {
             Ok(text) => self.read_text(&text, path),
             Err(error) => self.problems.push(
                 Problem::new(None, format!("cannot read {}: {error}", path.display())).help(
-                    "give the file with -c FILE, or none: `unbroken check --example` prints one to start from",
+                    "give the file with -c FILE, or none; `unbroken check --example` prints one",
                 ),
             ),
         }

@@ -1,4 +1,5 @@
-//! Changing a password file: lines that are not meant stay as they are, and a crash leaves the old file.
+//! Changing a password file: lines that are not meant stay as they are, and a crash leaves the old
+//! file.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};

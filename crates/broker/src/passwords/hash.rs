@@ -48,7 +48,8 @@ pub enum HashError {
     Iterations,
     /// Parameters that Argon2 does not allow, or that cost more than is taken.
     #[error(
-        "the argon2 parameters are not m=8…{ARGON2_KIB_MAX}, t=1…{ARGON2_PASSES_MAX}, p=1…{ARGON2_LANES_MAX}"
+        "the argon2 parameters are not m=8…{ARGON2_KIB_MAX}, t=1…{ARGON2_PASSES_MAX}, \
+         p=1…{ARGON2_LANES_MAX}"
     )]
     Argon2Parameters,
     /// Not 19 (1.3).

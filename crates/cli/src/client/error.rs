@@ -1,4 +1,5 @@
-//! What can go wrong between a client and its broker, and the number that Mosquitto's commands exit with for it.
+//! What can go wrong between a client and its broker, and the number that Mosquitto's commands exit
+//! with for it.
 
 use std::io;
 use std::net::SocketAddr;

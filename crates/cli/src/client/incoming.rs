@@ -1,4 +1,5 @@
-//! What comes from the broker: each packet checked against the phase, worked into the session, answered.
+//! What comes from the broker: each packet checked against the phase, worked into the session,
+//! answered.
 
 use std::time::Duration;
 

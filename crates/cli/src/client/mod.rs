@@ -1,14 +1,15 @@
 //! The connection of `pub` and `sub`: one blocking client on a plain socket.
 //!
-//! One thread reads the socket and hands what came to [`Client::next_event`] through a bounded queue, which also
-//! carries lines of standard input and signals; so the client waits for all of them, and for time, at one place.
-//! Everything is sent from the caller's thread.
+//! One thread reads the socket and hands what came to [`Client::next_event`] through a bounded
+//! queue, which also carries lines of standard input and signals; so the client waits for all of
+//! them, and for time, at one place. Everything is sent from the caller's thread.
 //!
-//! Invariants: acknowledgements are sent before their message is returned; a message that the broker's window does
-//! not admit waits here in order; a session outlives its connection ([`Client::reconnect`]).
+//! Invariants: acknowledgements are sent before their message is returned; a message that the
+//! broker's window does not admit waits here in order; a session outlives its connection
+//! ([`Client::reconnect`]).
 //!
-//! Deliberately absent: TLS, enhanced authentication, more than one connection. The async client crate takes this
-//! module's place.
+//! Deliberately absent: TLS, enhanced authentication, more than one connection. The async client
+//! crate takes this module's place.
 
 mod error;
 mod incoming;
@@ -173,8 +174,8 @@ impl Client {
         Ok(client)
     }
 
-    /// Opens a new connection for the same session. What was unfinished is sent again if the broker has kept the
-    /// session, and as new if it has not.
+    /// Opens a new connection for the same session. What was unfinished is sent again if the broker
+    /// has kept the session, and as new if it has not.
     pub(crate) fn reconnect(&mut self) -> Result<(), ClientError> {
         self.stream = link::open(&self.options)?;
         self.link += 1;
@@ -263,7 +264,8 @@ impl Client {
         }))
     }
 
-    /// Whether [`Self::next_event`] has something to return or to work on without waiting, as far as is known.
+    /// Whether [`Self::next_event`] has something to return or to work on without waiting, as far
+    /// as is known.
     pub(crate) fn has_input(&self) -> bool {
         matches!(
             next_frame(&self.input, PACKET_BYTES_MAX),
@@ -271,7 +273,8 @@ impl Client {
         )
     }
 
-    /// Waits for the next thing to happen, until `deadline` if there is one. Keeps the connection alive meanwhile.
+    /// Waits for the next thing to happen, until `deadline` if there is one. Keeps the connection
+    /// alive meanwhile.
     pub(crate) fn next_event(&mut self, deadline: Option<Instant>) -> Result<Event, ClientError> {
         if let Some(outside) = self.early.pop_front() {
             return Ok(Event::Outside(outside));
@@ -310,8 +313,9 @@ impl Client {
         }
     }
 
-    /// Says goodbye and waits a moment for the broker to have heard it: closing at once, with messages unread, would
-    /// make the system reset the connection, and the broker would take the client for lost.
+    /// Says goodbye and waits a moment for the broker to have heard it: closing at once, with
+    /// messages unread, would make the system reset the connection, and the broker would take the
+    /// client for lost.
     pub(crate) fn disconnect(
         mut self,
         reason: ReasonCode,
@@ -484,12 +488,14 @@ impl Client {
         let written = link::write(&mut self.stream, &self.output);
         self.output.clear();
         self.last_sent = Instant::now();
-        // Why the broker closed may be among what it sent before: that says more than a failed write does.
+        // Why the broker closed may be among what it sent before: that says more than a failed
+        // write does.
         written.map_err(|error| self.last_words().unwrap_or(ClientError::Lost(Some(error))))
     }
 
-    /// Reads to the end of the connection, for a moment at most. What is returned: a DISCONNECT that names a fault,
-    /// or a connection that did not end in an orderly way, which means that the broker may not have read everything.
+    /// Reads to the end of the connection, for a moment at most. What is returned: a DISCONNECT
+    /// that names a fault, or a connection that did not end in an orderly way, which means that the
+    /// broker may not have read everything.
     fn last_words(&mut self) -> Option<ClientError> {
         let deadline = Instant::now() + GOODBYE;
         let mut lost = None;

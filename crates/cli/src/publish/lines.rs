@@ -1,7 +1,8 @@
-//! Standard input as lines, read on a thread of its own so that the connection is not left alone meanwhile.
+//! Standard input as lines, read on a thread of its own so that the connection is not left alone
+//! meanwhile.
 //!
-//! The thread reads a piece only when it is asked to ([`Lines::ask`]); so at most one piece and one unfinished line
-//! are held, however slow the broker is.
+//! The thread reads a piece only when it is asked to ([`Lines::ask`]); so at most one piece and one
+//! unfinished line are held, however slow the broker is.
 
 use std::io::{self, Read};
 use std::sync::mpsc::{Receiver, Sender, channel};

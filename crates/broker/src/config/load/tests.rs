@@ -40,8 +40,10 @@ fn nothing_written_is_one_loopback_listener_that_allows_anonymous_clients() {
 #[test]
 fn values_of_a_file_arrive_with_their_lines() {
     let effective = load(
-        "[broker]\nshards = 3\nsys_interval = \"off\"\n\n[[listeners]]\naddress = \"[::1]:1884\"\nname = \"six\"\n\
-         [limits]\npacket_bytes_max = \"256 KiB\"\nsession_expiry_max = \"2d\"\n[log]\nformat = \"json\"\n",
+        "[broker]\nshards = 3\nsys_interval = \"off\"\n\n\
+         [[listeners]]\naddress = \"[::1]:1884\"\nname = \"six\"\n\
+         [limits]\npacket_bytes_max = \"256 KiB\"\nsession_expiry_max = \"2d\"\n\
+         [log]\nformat = \"json\"\n",
         &[],
     )
     .unwrap();
