@@ -150,6 +150,14 @@ pub(crate) fn connect_as(id: &str, user: &str, password: &str) -> Vec<u8> {
     )
 }
 
+pub(crate) fn connect_with_will(id: &str, topic: &str) -> Vec<u8> {
+    let header = b"\0\x04MQTT\x05\x06\0\0\0".as_slice();
+    packet(
+        0x10,
+        &[header, &string(id), b"\0", &string(topic), &string("will")].concat(),
+    )
+}
+
 pub(crate) fn subscribe(filter: &str) -> Vec<u8> {
     packet(
         0x82,

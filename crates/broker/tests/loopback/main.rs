@@ -6,11 +6,11 @@
 mod client;
 
 use std::io::Write;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr};
 use std::thread;
 use std::time::Duration;
 
-use client::{Client, Heard, connect, connect_as, publish, subscribe};
+use client::{Client, Heard, connect, connect_as, connect_with_will, publish, subscribe};
 use unbroken_broker::Server;
 use unbroken_broker::config::{Config, Listener};
 
@@ -104,6 +104,51 @@ fn a_connect_that_comes_byte_by_byte_is_understood() {
         }
         client.expect_connack(0);
         client.ping();
+    }
+}
+
+#[test]
+fn a_client_that_has_said_everything_still_gets_its_answers() {
+    let (_server, address) = start(config(4));
+    for n in 0..8 {
+        let mut client = Client::open(address);
+        client.send(&[connect(&format!("half-closed-{n}")), vec![0xc0, 0]].concat());
+        client.stream().shutdown(Shutdown::Write).unwrap();
+        client.expect_connack(0);
+        assert_eq!(client.hear(), Heard::Packet(0xd0, vec![]));
+        assert_eq!(client.hear(), Heard::Closed);
+    }
+}
+
+#[test]
+fn a_reset_publishes_the_will_and_a_disconnect_before_it_does_not() {
+    let (server, address) = start(config(2));
+    let mut heir = Client::connect(address, "heir");
+    heir.subscribe("will/#");
+    let mut publisher = Client::connect(address, "publisher");
+    let flood = publish("flood", &vec![0; 100_000]).repeat(20);
+    for n in 0..10 {
+        for (farewell, will_published) in [(&[][..], true), (&[0xe0, 0][..], false)] {
+            let mut client = Client::open(address);
+            client.send(&connect_with_will(
+                &format!("testator-{n}"),
+                &format!("will/{n}"),
+            ));
+            client.expect_connack(0);
+            client.subscribe("flood");
+            // Closing with unread bytes is a reset, and the broker is writing more of them.
+            publisher.send(&flood);
+            client.send(farewell);
+            drop(client);
+            while server.connections() > 2 {
+                publisher.ping();
+            }
+            if will_published {
+                assert_eq!(heir.expect_message().0, format!("will/{n}"));
+            }
+            publisher.send(&publish("will/marker", b""));
+            assert_eq!(heir.expect_message().0, "will/marker");
+        }
     }
 }
 
