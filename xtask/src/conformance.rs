@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use crate::process::{self, Running};
 use crate::tally::Tally;
-use crate::{Outcome, ci};
+use crate::{Outcome, ci, relay};
 
 /// How many must pass: what is missing is explained in `docs/conformance.md`.
 const MQTT5_CONFORMANCE_AT_LEAST: usize = 179;
@@ -125,8 +125,9 @@ fn mqtt5_conformance(
         .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "8");
     process::quiet(&mut build)?;
 
+    let relay = relay::start(address).map_err(|error| format!("no relay: {error}"))?;
     let description = scratch.join("unbroken.toml");
-    fs::write(&description, described(address)).map_err(|error| error.to_string())?;
+    fs::write(&description, described(relay)).map_err(|error| error.to_string())?;
     let mut suite = Command::new(target.join("release/mqtt5-conformance"));
     suite.arg("--sut").arg(description).current_dir(&source);
     if !only.is_empty() {

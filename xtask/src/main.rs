@@ -13,6 +13,7 @@ mod bench;
 mod ci;
 mod conformance;
 mod process;
+mod relay;
 mod spec;
 mod tally;
 mod tidy;
