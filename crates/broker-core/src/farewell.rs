@@ -11,7 +11,9 @@ use crate::shard::Fault;
 /// DISCONNECT with its reason, and a Reason String if the client wants one and it fits
 /// [MQTT-3.14.2-3].
 pub(crate) fn disconnect(connection: &Connection, out: &mut Vec<u8>, fault: &Fault) {
-    if !fault.reason.is_allowed_in(PacketType::Disconnect) {
+    // Before 5.0 a server has no DISCONNECT to send.
+    let speaks = connection.version == Version::V5;
+    if !speaks || !fault.reason.is_allowed_in(PacketType::Disconnect) {
         return;
     }
     with_reason_string(connection, &fault.detail, out, |properties| {

@@ -351,3 +351,22 @@ fn a_member_that_is_away_is_passed_over_and_comes_back() {
         assert_eq!(broker.take(back).len(), 2, "{shards} shards");
     }
 }
+
+#[test]
+fn a_client_before_5_0_is_cut_off_without_a_word() {
+    for version in [Version::V3_1, Version::V3_1_1] {
+        let mut broker = Broker::new(1);
+        let client = broker.open(version);
+        broker.send(
+            client,
+            Packet::Connect(Connect {
+                version,
+                ..connect("old")
+            }),
+        );
+        broker.take(client);
+        broker.send_bytes(client, &[0xF0, 0x00]);
+        assert_eq!(broker.take(client), Vec::<String>::new());
+        assert!(!broker.is_open(client));
+    }
+}
