@@ -1,8 +1,9 @@
 //! Who may come in: the decision for each CONNECT, at the door it came through.
 //!
-//! What needs no password is decided at once, on the shard's thread. A password is verified by a thread of
-//! its own, because good password hashes are slow on purpose: a shard that computed one would make all its
-//! clients wait. Its queue is bounded; beyond it a client is told that the server is busy.
+//! What needs no password is decided at once, on the shard's thread. A password is verified by a
+//! thread of its own, because good password hashes are slow on purpose: a shard that computed one
+//! would make all its clients wait. Its queue is bounded; beyond it a client is told that the
+//! server is busy.
 //!
 //! Invariants:
 //! - Each question has exactly one answer, at once or by [`Parcel::Admission`].

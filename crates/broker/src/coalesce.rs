@@ -1,36 +1,47 @@
-//! Adaptive coalescing: whether the loop waits a moment before it looks for more, so that one read and one write serve
-//! several messages.
+//! Adaptive coalescing: whether the loop waits a moment before it looks for more, so that one read
+//! and one write serve several messages.
 //!
 //! ```text
-//! prompt ── two epochs in a row pressed and streaming ──▶ trial: wait after each turn, for one epoch
+//! prompt ── two epochs in a row pressed and streaming ──▶ trial: wait, for one epoch
 //!    ▲ ▲                                                      │
 //!    │ └── no more frames a read, or fewer a second ──────────┤
 //!    │     (the next trial after twice as long)               ▼
 //!    └── not streaming, lone frames, or time to compare ── waiting
 //! ```
 //!
-//! Why: nearly all of a small message's cost is the kernel's TCP path, paid for each read, each write and each waking of a
-//! peer. A loop that is fast enough to wake for every message pays it in full for every message; one that comes 1 ms later
-//! finds several in each socket. So under a stream that keeps the loop busy, waiting makes messages cheaper, and more of them
-//! go through. Everywhere else it only makes them late:
-//! - An idle or lightly loaded loop never waits: an epoch is *pressed* only if the loop was busy for most of it.
-//! - Requests and replies never wait: a lone frame from a peer that has been spoken to since its last one may be an answer,
-//!   and where such reads are the most part, nothing is tried.
-//! - A sender that waits for its own messages to come out (a small window, on another connection) is recognised by the trial:
-//!   its frames do not come faster, or the rate falls.
+//! Why: nearly all of a small message's cost is the kernel's TCP path, paid for each read, each
+//! write and each waking of a peer. A loop that is fast enough to wake for every message pays it in
+//! full for every message; one that comes 1 ms later finds several in each socket. So under a
+//! stream that keeps the loop busy, waiting makes messages cheaper, and more of them go through.
+//! Everywhere else it only makes them late:
+//! - An idle or lightly loaded loop never waits: an epoch is *pressed* only if the loop was busy
+//!   for most of it.
+//! - Requests and replies never wait: a lone frame from a peer that has been spoken to since its
+//!   last one may be an answer, and where such reads are the most part, nothing is tried.
+//! - A sender that waits for its own messages to come out (a small window, on another connection)
+//!   is recognised by the trial: its frames do not come faster, or the rate falls.
 //!
-//! How long: as long as the turn before it was busy, between [`WAIT_MIN`] and [`WAIT_MAX`]. So a message waits for no longer
-//! than it waits anyway for the turn of all others, and a loop with many connections, whose turns are long, still gathers.
+//! How long: as long as the turn before it was busy, between [`WAIT_MIN`] and [`WAIT_MAX`]. So a
+//! message waits for no longer than it waits anyway for the turn of all others, and a loop with
+//! many connections, whose turns are long, still gathers.
 //!
-//! Invariants: no clock is read here; no wait is longer than [`WAIT_MAX`], and none follows a turn that read nothing.
+//! Invariants: no clock is read here; no wait is longer than [`WAIT_MAX`], and none follows a turn
+//! that read nothing.
+//!
+//! The wait is a plain sleep: a poll's timeout has whole milliseconds and ends at the first event.
+//! Frames a read do not decide alone: a sender with ten messages under way shows ten of them in a
+//! read, at a quarter of its rate.
 //!
 //! Tried and lost:
-//! - Waiting by the poll's own timeout: it has whole milliseconds and ends at the first event, so it gathers nothing.
-//! - A wait of a fixed length after every turn: request and reply took a millisecond longer each.
-//! - A fixed wait of 1 ms under every stream: with 500 publishers a turn is busy for 3 ms, so that it gathered little; 2 ms took
-//!   a quarter off the cost of a message there, and the messages were no later, for more of them went through.
-//! - Deciding by frames a read alone: one publisher with ten messages under way shows ten frames a read and a quarter of its
-//!   rate.
+//! - 0.5 ms: with 500 publishers it gathered little; with 50 a message cost a third more than with
+//!   1 ms.
+//! - 1 ms under every stream: with 500 publishers a turn is busy for 3 ms, and 1 ms more gathers
+//!   little; 2 ms took a quarter off the cost of a message there. Messages were no later, for more
+//!   of them went through. 3 ms took off more still, but that is late for the few that do not.
+//! - Ending a wait when it gathers no more than the last epochs without it did: these often hold a
+//!   burst, or what a slow start left behind, and then a good wait was given up.
+//! - Epochs of 20 ms and half a second between trials: a stream that began with a burst lost its
+//!   first trial and paid in full for its first second.
 
 use std::time::Duration;
 
@@ -73,7 +84,8 @@ pub(crate) struct Coalescer {
 enum Mode {
     /// Not waiting. `before`: the last epoch, if it was pressed and streaming.
     Prompt { before: Option<Flow> },
-    /// Waiting, to see what it brings. `settled`: the first turns, which still work off what came before, are over.
+    /// Waiting, to see what it brings. `settled`: the first turns, which still work off what came
+    /// before, are over.
     Trial { prompt: Flow, settled: bool },
     /// Waiting, for it was worth it, until it is compared again.
     Waiting { left: Duration },
@@ -197,7 +209,8 @@ impl Turn {
 }
 
 impl Flow {
-    /// Of two epochs without waiting: what came in a burst, or while the loop was behind, is not the rule.
+    /// Of two epochs without waiting: what came in a burst, or while the loop was behind, is not
+    /// the rule.
     fn lesser(self, other: Self) -> Self {
         Self {
             frames_per_read: self.frames_per_read.min(other.frames_per_read),
@@ -215,10 +228,11 @@ impl Flow {
 const EPOCH: Duration = Duration::from_millis(10);
 /// An epoch has at least so many turns, however long they are.
 const EPOCH_TURNS: u32 = 4;
-/// A wait gathers more if frames a read are this many times what they were without; and when they fall below this number,
-/// waiting gathers nothing any more.
+/// A wait gathers more if frames a read are this many times what they were without; and when they
+/// fall below this number, waiting gathers nothing any more.
 const GATHERS_MORE: f64 = 1.1;
-/// A wait costs no throughput if the rate stays above this part of what it was without; rates of single epochs vary.
+/// A wait costs no throughput if the rate stays above this part of what it was without; rates of
+/// single epochs vary.
 const KEEPS_RATE: f64 = 0.8;
 /// Time without a trial after a lost one, doubled by each further one.
 const PENALTY_MIN: Duration = Duration::from_millis(100);
@@ -230,8 +244,8 @@ const COMPARE_EVERY: Duration = Duration::from_secs(2);
 mod tests {
     use super::*;
 
-    /// A world in which each of `senders` has at most `window` frames under way and sends `rate` frames a second
-    /// if it may; the loop needs `read_us` for a read and `frame_us` for a frame.
+    /// A world in which each of `senders` has at most `window` frames under way and sends `rate`
+    /// frames a second if it may; the loop needs `read_us` for a read and `frame_us` for a frame.
     struct World {
         senders: usize,
         window: f64,

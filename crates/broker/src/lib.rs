@@ -1,10 +1,12 @@
 //! The Unbroken MQTT broker as a library: shard threads, sockets, configuration.
 //!
-//! [`Server`] is a running broker, [`serve()`] what the command line makes of it. Reading order: `server` (which
-//! threads there are), `shard_thread` (the loop everything happens in), `sockets`, `mailbox`, `coalesce`.
+//! [`Server`] is a running broker, [`serve()`] what the command line makes of it. Reading order:
+//! `server` (which threads there are), `shard_thread` (the loop everything happens in), `sockets`,
+//! `mailbox`, `coalesce`.
 //!
 //! Invariants:
-//! - What clients are told is decided in `unbroken-broker-core`; here are bytes, time, threads and sockets.
+//! - What clients are told is decided in `unbroken-broker-core`; here are bytes, time, threads and
+//!   sockets.
 //! - Shard threads share nothing but feeds; no lock is taken for a message.
 //! - Nothing here waits for a client, a disk or whoever reads the log, but on a thread made for it.
 

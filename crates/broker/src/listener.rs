@@ -1,16 +1,18 @@
 //! Where clients knock: listening sockets, and the one thread that accepts on all of them.
 //!
-//! The acceptor hands each connection to the next shard in turn; the shard reads the CONNECT and sends the
-//! connection on to where its session lives. A thread of its own costs one wake a connection, and keeps
-//! the shards' loops free of listeners and of the pauses that a lack of descriptors demands.
+//! The acceptor hands each connection to the next shard in turn; the shard reads the CONNECT and
+//! sends the connection on to where its session lives. A thread of its own costs one wake a
+//! connection, and keeps the shards' loops free of listeners and of the pauses that a lack of
+//! descriptors demands.
 //!
 //! Invariants:
 //! - Every open connection holds a [`Seat`] from here to its end, whichever shard it moves to.
-//! - Running out of descriptors or memory is logged once for each time it happens, and waited out: the
-//!   acceptor neither spins nor dies.
+//! - Running out of descriptors or memory is logged once for each time it happens, and waited out:
+//!   the acceptor neither spins nor dies.
 //!
-//! Deliberately absent: the polite refusal at `connections_max`, which needs the client's version: the shard
-//! gives it. Here stands only the bound behind it, for connections that are still being refused.
+//! Deliberately absent: the polite refusal at `connections_max`, which needs the client's version:
+//! the shard gives it. Here stands only the bound behind it, for connections that are still being
+//! refused.
 
 use std::io::{self, ErrorKind};
 use std::mem;
@@ -249,8 +251,8 @@ impl Acceptor {
         }
     }
 
-    /// Accepts from every listener until it has nobody left. Answers with how long to wait before trying
-    /// again where the system refuses more.
+    /// Accepts from every listener until it has nobody left. Answers with how long to wait before
+    /// trying again where the system refuses more.
     fn accept_all(&mut self) -> Option<Duration> {
         let mut pause = None;
         for index in 0..self.listeners.len() {
@@ -291,7 +293,8 @@ impl Listening {
             tracing::error!(
                 listener = %self.address,
                 %error,
-                "cannot accept connections; trying again until it works (raise the limit of open files: ulimit -n)"
+                "cannot accept connections; trying again until it works \
+                 (raise the limit of open files: ulimit -n)"
             );
         }
     }
@@ -313,14 +316,16 @@ impl Listening {
             tracing::warn!(
                 listener = %self.address,
                 count = mem::take(&mut self.turned_away),
-                "closed connections beyond the limit (limits.connections_max, listeners.max_connections)"
+                "closed connections beyond the limit \
+                 (limits.connections_max, listeners.max_connections)"
             );
         }
     }
 }
 
 fn arrival(socket: TcpStream, address: SocketAddr, listener: usize, seat: Seat) -> Arrival {
-    // One write for each turn leaves nothing for Nagle's algorithm to gather. Fails only on a dead socket.
+    // One write for each turn leaves nothing for Nagle's algorithm to gather. Fails only on a dead
+    // socket.
     let _ = socket.set_nodelay(true);
     let listener = u16::try_from(listener).expect("Server::start refuses more listeners");
     Arrival {
@@ -342,9 +347,11 @@ const TELL_EVERY: Duration = Duration::from_mins(1);
 enum Refusal {
     /// Nobody waits.
     Nobody,
-    /// The one who waited has gone, or its network failed; the next may be fine (accept(2), "Error handling").
+    /// The one who waited has gone, or its network failed; the next may be fine (accept(2), "Error
+    /// handling").
     ThisOne,
-    /// The system has no descriptors or memory left, or something unknown is wrong: trying at once again would spin.
+    /// The system has no descriptors or memory left, or something unknown is wrong: trying at once
+    /// again would spin.
     Exhausted,
 }
 

@@ -1,8 +1,10 @@
 //! What the broker says about its clients: one place where events become log records.
 //!
 //! Invariants:
-//! - Every record about a client has the field `client`, so that its story can be filtered out of all others.
-//! - Text that a client chose goes through [`Chosen`], which escapes what could break or forge a line.
+//! - Every record about a client has the field `client`, so that its story can be filtered out of
+//!   all others.
+//! - Text that a client chose goes through [`Chosen`], which escapes what could break or forge a
+//!   line.
 //! - A payload is never logged.
 //!
 //! Field names: `client`, `address`, `version`, `topic`, `filter`, `reason`, `detail`, `count`.
@@ -132,8 +134,8 @@ impl Display for Named {
     }
 }
 
-/// Text that a client chose: shown so that it stays on its line and cannot be taken for anything else. Long text
-/// is cut; an id or topic can have 65,535 bytes.
+/// Text that a client chose: shown so that it stays on its line and cannot be taken for anything
+/// else. Long text is cut; an id or topic can have 65,535 bytes.
 pub(crate) struct Chosen<'a>(pub(crate) &'a str);
 
 /// Characters shown of a [`Chosen`].
@@ -157,7 +159,10 @@ impl Display for Chosen<'_> {
 
 /// Characters that change how the text around them is shown.
 fn is_invisible(character: char) -> bool {
-    matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+    matches!(
+        character,
+        '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}'
+    )
 }
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
-//! Where log records go: standard error, for people or for machines, at a level that can be changed while
-//! the broker runs.
+//! Where log records go: standard error, for people or for machines, at a level that can be changed
+//! while the broker runs.
 //!
-//! A shard thread must not wait for whoever reads our output. So a record is formatted by the thread it
-//! happens on and handed to a writing thread through a bounded queue; when that is full the record is lost,
-//! counted, and the count is written as soon as there is room.
+//! A shard thread must not wait for whoever reads our output. So a record is formatted by the
+//! thread it happens on and handed to a writing thread through a bounded queue; when that is full
+//! the record is lost, counted, and the count is written as soon as there is room.
 //!
-//! Invariant: at the end of the program [`Logging`] is dropped, and everything queued is written first if anybody reads it.
+//! Invariant: at the end of the program [`Logging`] is dropped, and everything queued is written
+//! first if anybody reads it.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -56,7 +57,8 @@ enum Line {
 }
 
 impl Logging {
-    /// Starts logging for the whole process. Where something else has done so before (a test), it stays.
+    /// Starts logging for the whole process. Where something else has done so before (a test), it
+    /// stays.
     pub(crate) fn start(config: &Log) -> Result<Self, LogError> {
         let (filter, handle) = reload::Layer::new(filter(config)?);
         let (lines, queue) = sync_channel(LOG_LINES);

@@ -1,18 +1,19 @@
 //! Feeds between threads: one sender, one receiver, whole batches, and one wake for a batch.
 //!
-//! A feed carries [`Parcel`]s in the order they were pushed and loses none. It is bounded, and a full feed
-//! never blocks its sender: what does not fit stays with the sender, which is then *behind*. A shard that is
-//! behind stops reading its clients but goes on draining its own incoming feeds, so that two shards that flood
-//! each other both make progress: each empties the feed that the other waits for.
+//! A feed carries [`Parcel`]s in the order they were pushed and loses none. It is bounded, and a
+//! full feed never blocks its sender: what does not fit stays with the sender, which is then
+//! *behind*. A shard that is behind stops reading its clients but goes on draining its own incoming
+//! feeds, so that two shards that flood each other both make progress: each empties the feed that
+//! the other waits for.
 //!
-//! Waking: a thread that is about to sleep says so with [`Doorbell::fall_asleep`], then looks once more
-//! whether something has come ([`Incoming::is_empty`]) or room has been made ([`Outgoing::can_go_on`]); only a
-//! sleeper's bell is rung, once. The four accesses are sequentially consistent: either that last look sees the
-//! batch, or the sender sees the sleeper.
+//! Waking: a thread that is about to sleep says so with [`Doorbell::fall_asleep`], then looks once
+//! more whether something has come ([`Incoming::is_empty`]) or room has been made
+//! ([`Outgoing::can_go_on`]); only a sleeper's bell is rung, once. The four accesses are
+//! sequentially consistent: either that last look sees the batch, or the sender sees the sleeper.
 //!
-//! Deliberately simple: a batch is swapped under a lock that is taken once a turn and held for a few
-//! instructions (a `memcpy` only while the receiver has not yet taken the batch before). `session-channels`
-//! takes the place of this file; nothing outside it knows how a parcel travels.
+//! Deliberately simple: a batch is swapped under a lock that is taken once a turn and held for a
+//! few instructions (a `memcpy` only while the receiver has not yet taken the batch before).
+//! `session-channels` takes the place of this file; nothing outside it knows how a parcel travels.
 
 use std::io;
 use std::mem;
@@ -85,14 +86,15 @@ impl Doorbell {
 
     pub(crate) fn ring(&self) {
         if self.asleep.swap(false, Ordering::SeqCst) {
-            // An eventfd takes a write unless its counter is at its end, and then the sleeper wakes anyway.
+            // An eventfd takes a write unless its counter is at its end, and then the sleeper wakes
+            // anyway.
             let _ = self.waker.wake();
         }
     }
 }
 
-/// A feed that holds at most `capacity` parcels, to the thread with the bell `receiver`. A sender that can
-/// fall behind gives its own bell, which is rung when there is room again.
+/// A feed that holds at most `capacity` parcels, to the thread with the bell `receiver`. A sender
+/// that can fall behind gives its own bell, which is rung when there is room again.
 pub(crate) fn feed<T>(
     capacity: usize,
     receiver: Arc<Doorbell>,
@@ -115,9 +117,11 @@ pub(crate) fn feed<T>(
 #[derive(Debug)]
 struct Shared<T> {
     batch: Mutex<Vec<T>>,
-    /// The batch's length, written under its lock, so that an empty feed costs its receiver no lock.
+    /// The batch's length, written under its lock, so that an empty feed costs its receiver no
+    /// lock.
     length: AtomicUsize,
-    /// Written under the lock too: parcels stayed behind when the sender last flushed, and nothing has been taken since.
+    /// Written under the lock too: parcels stayed behind when the sender last flushed, and nothing
+    /// has been taken since.
     sender_waits: AtomicBool,
 }
 
@@ -148,8 +152,8 @@ impl<T> Outgoing<T> {
         self.unsent.len() >= self.capacity
     }
 
-    /// Whether a [`flush`](Self::flush) would get something across: asked before falling asleep, like
-    /// [`Incoming::is_empty`], because a bell that rang while we were awake made no sound.
+    /// Whether a [`flush`](Self::flush) would get something across: asked before falling asleep,
+    /// like [`Incoming::is_empty`], because a bell that rang while we were awake made no sound.
     pub(crate) fn can_go_on(&self) -> bool {
         !self.unsent.is_empty() && !self.shared.sender_waits.load(Ordering::SeqCst)
     }
@@ -300,8 +304,8 @@ mod tests {
         assert_eq!(right.join().unwrap(), EACH);
     }
 
-    /// The loop of a shard thread in small: make more only while not behind, always drain, sleep when
-    /// there is neither.
+    /// The loop of a shard thread in small: make more only while not behind, always drain, sleep
+    /// when there is neither.
     fn flood(
         mut poll: Poll,
         bell: &Doorbell,

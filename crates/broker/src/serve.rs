@@ -28,8 +28,8 @@ pub enum ServeError {
     Io(#[from] io::Error),
 }
 
-/// Serves until SIGTERM or SIGINT, then drains. Writes a line to `out` for each listener once it is open.
-/// SIGHUP reads `sources` again and applies what has changed if all of it is valid.
+/// Serves until SIGTERM or SIGINT, then drains. Writes a line to `out` for each listener once it is
+/// open. SIGHUP reads `sources` again and applies what has changed if all of it is valid.
 pub fn serve(sources: &Sources, out: &mut dyn Write) -> Result<(), ServeError> {
     let config = sources.load()?.config;
     let logging = Logging::start(&config.log)?;
@@ -98,7 +98,10 @@ fn reload(server: &mut Server, sources: &Sources, logging: &Logging) {
             }
         }
         Err(error) => {
-            tracing::error!(%error, "the configuration was read again and is not valid: everything stays as it was");
+            tracing::error!(
+                %error,
+                "the configuration was read again and is not valid: everything stays as it was"
+            );
         }
     }
 }

@@ -42,7 +42,8 @@ use crate::signals::Signal;
 pub struct Server {
     config: Config,
     listeners: Vec<OpenListener>,
-    /// What holds at each open listener, in the same order: by address, since a changed file may list them in another order.
+    /// What holds at each open listener, in the same order: by address, since a changed file may
+    /// list them in another order.
     rules: Vec<Listener>,
     seats: Arc<Seats>,
     acceptor: AcceptorHandle,
@@ -248,8 +249,8 @@ impl Server {
         Ok(changed)
     }
 
-    /// Stops accepting, says goodbye to every client, and waits until all have taken what was sent to
-    /// them, or the time is over.
+    /// Stops accepting, says goodbye to every client, and waits until all have taken what was sent
+    /// to them, or the time is over.
     pub fn drain(mut self, deadline: Duration) -> Result<(), ServerError> {
         self.begin_drain(deadline);
         while self.shards_running > 0 {
@@ -296,7 +297,8 @@ impl Server {
     ) -> io::Result<()> {
         let notify = self.notify.clone();
         let thread = name.clone();
-        // What the closure owned is gone after a panic, and the process ends: nothing broken is seen.
+        // What the closure owned is gone after a panic, and the process ends: nothing broken is
+        // seen.
         let guarded = move || {
             let notice = match catch_unwind(AssertUnwindSafe(run)) {
                 Ok(Ok(())) => at_end,
@@ -371,7 +373,8 @@ impl Wiring {
     }
 
     /// A feed to each shard for a thread that is not one. It needs no bound of its own: what comes
-    /// this way is counted elsewhere (seats, questions to the verifier, changes of the configuration).
+    /// this way is counted elsewhere (seats, questions to the verifier, changes of the
+    /// configuration).
     fn outside_feeds(&mut self) -> Vec<Outgoing<Parcel>> {
         let feeds = self.ends.iter_mut().map(|ends| {
             let (outgoing, incoming) = feed(usize::MAX, Arc::clone(&ends.bell), None);
@@ -395,8 +398,8 @@ fn bind_all(listeners: &[Listener]) -> Result<Vec<(TcpListener, SocketAddr)>, St
     listeners.iter().map(bind).collect()
 }
 
-/// What holds at the open listeners once `listeners` is configured. One that is gone from the configuration stays open, as it
-/// was, until the restart.
+/// What holds at the open listeners once `listeners` is configured. One that is gone from the
+/// configuration stays open, as it was, until the restart.
 fn rules(open: &[Listener], listeners: &[Listener]) -> Vec<Listener> {
     let rule = |(index, now): (usize, &Listener)| {
         let same = |listener: &&Listener| listener.address() == now.address();
@@ -439,9 +442,10 @@ fn settings(config: &Config) -> Settings {
     settings
 }
 
-/// One shard for each two cores: the kernel's side of the same connections, and the clients of a small machine, need the
-/// other. Measured on two cores with the load on the same machine: a second shard made each message twice as dear, because
-/// half of them change shards, and no more of them went through.
+/// One shard for each two cores: the kernel's side of the same connections, and the clients of a
+/// small machine, need the other. Measured on two cores with the load on the same machine: a second
+/// shard made each message twice as dear, because half of them change shards, and no more of them
+/// went through.
 fn default_shards() -> u8 {
     let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
     u8::try_from(cores.div_ceil(2)).unwrap_or(SHARDS_MAX)
@@ -463,7 +467,8 @@ fn message(panic: &(dyn Any + Send)) -> String {
 fn bind_help(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::AddrInUse => {
-            "; another program listens there, perhaps another broker: stop it or choose another port (-p PORT, or 0 for any that is free)"
+            "; another program listens there, perhaps another broker: stop it or take another port \
+             (-p PORT, or 0 for any that is free)"
         }
         io::ErrorKind::PermissionDenied => {
             "; ports below 1024 need a privilege: choose another port (-p PORT)"

@@ -1,5 +1,5 @@
-//! HOT: the loop of one shard thread. It owns a [`Shard`] and its sockets, and shares nothing with other
-//! threads but feeds.
+//! HOT: the loop of one shard thread. It owns a [`Shard`] and its sockets, and shares nothing with
+//! other threads but feeds.
 //!
 //! ```text
 //! each turn:
@@ -12,15 +12,17 @@
 //! ```
 //!
 //! Why it is like this:
-//! - A small message costs little but the kernel's TCP path, so the turn gathers: however many messages a
-//!   turn brings for a connection, they leave in one write.
-//! - Edges of both directions are registered once, when a connection comes. There is no `epoll_ctl` afterwards; what
-//!   the kernel has told is kept in [`Sockets`]. A read shorter than the buffer has emptied the socket, so there is no
-//!   second read to hear it said.
-//! - One read and one write for each connection and turn, each of bounded size, is also what makes the loop fair: a
-//!   publisher that never stops gets one buffer's worth before everybody else has had theirs.
-//! - Mail comes first and is always taken, even while this shard is behind with its own. Only the reading of clients
-//!   stops then. So two shards that flood each other cannot wait for each other: see [`crate::mailbox`].
+//! - A small message costs little but the kernel's TCP path, so the turn gathers: however many
+//!   messages a turn brings for a connection, they leave in one write.
+//! - Edges of both directions are registered once, when a connection comes. There is no `epoll_ctl`
+//!   afterwards; what the kernel has told is kept in [`Sockets`]. A read shorter than the buffer
+//!   has emptied the socket, so there is no second read to hear it said.
+//! - One read and one write for each connection and turn, each of bounded size, is also what makes
+//!   the loop fair: a publisher that never stops gets one buffer's worth before everybody else has
+//!   had theirs.
+//! - Mail comes first and is always taken, even while this shard is behind with its own. Only the
+//!   reading of clients stops then. So two shards that flood each other cannot wait for each other:
+//!   see [`crate::mailbox`].
 //! - The clock is read twice a turn, and the shard is told.
 //!
 //! Deliberately absent: any decision about MQTT.
@@ -141,8 +143,8 @@ impl ShardThread {
             self.read_clients(now, &mut turn);
             let wrote = self.write_clients(now);
             if wrote || self.shard.next_timeout().is_some_and(|at| at <= now) {
-                // Room in a connection's output may have made the shard ask for more, of other shards too; `wrote` itself gives
-                // no outputs.
+                // Room in a connection's output may have made the shard ask for more, of other
+                // shards too; `wrote` itself gives no outputs.
                 input(&mut self.shard, &mut self.driver, now, Input::Timeout);
             }
             // Both may have given output to connections: for the next turn.
@@ -262,7 +264,8 @@ impl ShardThread {
                 shard.wrote(now, connection, count);
                 wrote = true;
             }
-            more && takes_more // the rest in the next turn; what the socket did not take at its edge
+            // The rest goes in the next turn; what the socket did not take, at its edge.
+            more && takes_more
         });
         wrote
     }

@@ -2,15 +2,12 @@
 
 use std::io;
 use std::sync::mpsc::Sender;
-use std::thread;
-
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 
 use crate::server::Notice;
 
 /// What somebody wants of the broker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(not(unix), expect(dead_code, reason = "nobody can ask there yet"))]
 pub(crate) enum Signal {
     /// End in order: SIGTERM, SIGINT.
     Terminate,
@@ -19,21 +16,33 @@ pub(crate) enum Signal {
 }
 
 /// Sends a notice for each signal from now on.
+#[cfg(unix)]
 pub(crate) fn watch(notify: Sender<Notice>) -> io::Result<()> {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    use signal_hook::iterator::Signals;
+
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
-    thread::Builder::new()
-        .name("signals".to_owned())
-        .spawn(move || {
-            for signal in &mut signals {
-                let signal = if signal == SIGHUP {
-                    Signal::Reload
-                } else {
-                    Signal::Terminate
-                };
-                if notify.send(Notice::Signal(signal)).is_err() {
-                    return;
-                }
+    let forward = move || {
+        for signal in &mut signals {
+            let signal = if signal == SIGHUP {
+                Signal::Reload
+            } else {
+                Signal::Terminate
+            };
+            if notify.send(Notice::Signal(signal)).is_err() {
+                return;
             }
-        })?;
+        }
+    };
+    std::thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(forward)?;
+    Ok(())
+}
+
+/// Elsewhere the process is ended by the system, without draining.
+#[cfg(not(unix))]
+#[expect(clippy::unnecessary_wraps, reason = "the same signature everywhere")]
+pub(crate) fn watch(_notify: Sender<Notice>) -> io::Result<()> {
     Ok(())
 }

@@ -1,14 +1,16 @@
 //! The sockets of one shard thread: what the kernel has told about each, and how it ends.
 //!
-//! An [`Interest`](mio::Interest) in both directions is registered once; from then on edges are remembered
-//! here until a read or a write has used them up. Nothing here knows MQTT.
+//! An [`Interest`](mio::Interest) in both directions is registered once; from then on edges are
+//! remembered here until a read or a write has used them up. Nothing here knows MQTT.
 //!
 //! Invariants:
 //! - An index is not given to another connection before the one that had it is closed; a
 //!   [`ConnectionId`] that is out of date finds nothing.
-//! - A connection that leaves is read, and what comes thrown away, until the peer closes too or the time is
-//!   over: closing a socket with unread bytes makes the kernel send RST, which overtakes our last words.
-//! - An edge for a connection that has just gone may reach its successor. It costs one read in vain.
+//! - A connection that leaves is read, and what comes thrown away, until the peer closes too or the
+//!   time is over: closing a socket with unread bytes makes the kernel send RST, which overtakes
+//!   our last words.
+//! - An edge for a connection that has just gone may reach its successor. It costs one read in
+//!   vain.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
@@ -29,7 +31,8 @@ pub(crate) struct Sockets {
     registry: Registry,
     table: Slab<Socket>,
     serial: u32,
-    /// Readable, open, and not paused: to be read in the next turn. Each once, as far as `queued` knows.
+    /// Readable, open, and not paused: to be read in the next turn. Each once, as far as `queued`
+    /// knows.
     ready: Vec<u32>,
     /// Those that leave, soonest deadline first: all have the same time.
     leaving: VecDeque<(Instant, ConnectionId)>,
@@ -47,7 +50,8 @@ struct Socket {
     /// In `ready`.
     queued: bool,
     writable: bool,
-    /// The peer will send no more: only a read that finds the end tells, so a short read is not the last.
+    /// The peer will send no more: only a read that finds the end tells, so a short read is not the
+    /// last.
     hung_up: bool,
     /// Bytes were written since bytes were read: the next ones may be an answer.
     spoken_to: bool,
@@ -76,7 +80,8 @@ struct LastWords {
 /// What a read has found for the shard.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// This many bytes. `spoken_to`: something was written to the peer since it last sent something.
+    /// This many bytes. `spoken_to`: something was written to the peer since it last sent
+    /// something.
     Bytes {
         connection: ConnectionId,
         count: usize,
@@ -241,7 +246,8 @@ impl Sockets {
         }
     }
 
-    /// Writes once, from the front of `bytes`. Answers how many went, and whether more would go at once.
+    /// Writes once, from the front of `bytes`. Answers how many went, and whether more would go at
+    /// once.
     pub(crate) fn write(&mut self, id: ConnectionId, bytes: &[u8]) -> (usize, bool) {
         let Some(socket) = self.socket(id) else {
             return (0, false);
@@ -284,7 +290,8 @@ impl Sockets {
         }
     }
 
-    /// Writes the last bytes, as far as the peer takes them, and closes in a way that lets it read them.
+    /// Writes the last bytes, as far as the peer takes them, and closes in a way that lets it read
+    /// them.
     pub(crate) fn leave(&mut self, now: Instant, id: ConnectionId, bytes: Vec<u8>) {
         let Some(socket) = self.socket(id) else {
             return;

@@ -1,11 +1,11 @@
-//! The seam between a socket and a shard: plain bytes on the shard's side, whatever the listener speaks
-//! on the other.
+//! The seam between a socket and a shard: plain bytes on the shard's side, whatever the listener
+//! speaks on the other.
 //!
-//! TLS and WebSocket become variants here: byte transforms that hold their own state and move with the
-//! connection from shard to shard. The rest of the driver knows only [`Taken`] and [`Given`].
+//! TLS and WebSocket become variants here: byte transforms that hold their own state and move with
+//! the connection from shard to shard. The rest of the driver knows only [`Taken`] and [`Given`].
 //!
-//! Invariant: a transport never blocks, and says itself whether it could do more at once, because only
-//! it knows what lies decrypted in its buffers.
+//! Invariant: a transport never blocks, and says itself whether it could do more at once, because
+//! only it knows what lies decrypted in its buffers.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
@@ -24,7 +24,8 @@ pub(crate) enum Transport {
 /// The result of one read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Taken {
-    /// This many bytes of plain text. `drained`: there were no more; an edge will tell when there are.
+    /// This many bytes of plain text. `drained`: there were no more; an edge will tell when there
+    /// are.
     Bytes { count: usize, drained: bool },
     /// Nothing now; an edge will tell.
     Nothing,
@@ -35,14 +36,16 @@ pub(crate) enum Taken {
 /// The result of one write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Given {
-    /// This many bytes of plain text were taken. `full`: no more fit; an edge will tell when they do.
+    /// This many bytes of plain text were taken. `full`: no more fit; an edge will tell when they
+    /// do.
     Bytes { count: usize, full: bool },
     /// The connection is broken.
     Broken(ErrorKind),
 }
 
-/// Whether fewer bytes than asked for prove that the kernel's buffer is empty (or full): so on every Unix
-/// (epoll(7), question 9); on Windows `mio` wants to see `WouldBlock` before it tells of a new edge.
+/// Whether fewer bytes than asked for prove that the kernel's buffer is empty (or full): so on
+/// every Unix (epoll(7), question 9); on Windows `mio` wants to see `WouldBlock` before it tells of
+/// a new edge.
 const SHORT_MEANS_DONE: bool = cfg!(unix);
 
 impl Transport {
@@ -86,7 +89,8 @@ impl Transport {
         }
     }
 
-    /// Tells the peer that nothing more will come. Failing is no news: then the peer has gone first.
+    /// Tells the peer that nothing more will come. Failing is no news: then the peer has gone
+    /// first.
     pub(crate) fn finish(&mut self) {
         let Self::Plain(socket) = self;
         let _ = socket.shutdown(Shutdown::Write);

@@ -1,5 +1,6 @@
-//! In the steady state no shard thread asks the allocator for anything: QoS 0 messages through real sockets, counted by an
-//! allocator that knows this test's own thread from all others. A binary of its own, because an allocator is.
+//! In the steady state no shard thread asks the allocator for anything: QoS 0 messages through real
+//! sockets, counted by an allocator that knows this test's own thread from all others. A binary of
+//! its own, because an allocator is.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![expect(unsafe_code, reason = "GlobalAlloc is an unsafe trait")]

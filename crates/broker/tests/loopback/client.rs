@@ -1,4 +1,5 @@
-//! A client made of raw bytes: MQTT 5.0 unless said otherwise, and no more of it than the tests need.
+//! A client made of raw bytes: MQTT 5.0 unless said otherwise, and no more of it than the tests
+//! need.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
