@@ -1,4 +1,5 @@
-//! Any bytes, as a stream of packets: they are frames and packets or errors, and what was decoded can be sent and is then the same.
+//! Any bytes, as a stream of packets: they are frames and packets or errors, and what was decoded
+//! can be sent and is then the same.
 //!
 //! Input: one byte that chooses the version (modulo 3), then what a peer sends.
 

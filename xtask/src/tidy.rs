@@ -30,7 +30,10 @@ pub(crate) fn run() -> Outcome {
             "the broker cannot read sealed payloads",
             layers::sealed(&packages),
         ),
-        ("lines fit in 100 columns", sources::long_lines(&files)),
+        (
+            "comments fit in 100 columns",
+            sources::long_comments(&files),
+        ),
         (
             "files have one subject",
             sources::long_files(&files, sources::LINES_AT_MOST),

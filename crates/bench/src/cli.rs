@@ -49,7 +49,8 @@ struct Brokers {
     /// Rows by name, separated by commas; all if left out
     #[arg(long, value_delimiter = ',')]
     rows: Vec<String>,
-    /// Peers by name, separated by commas: unbroken, mosquitto, relay if left out; also unbroken1, unbroken2 (so many shards)
+    /// Peers by name, separated by commas: unbroken, mosquitto, relay if left out; also unbroken1,
+    /// unbroken2 (so many shards)
     #[arg(long, value_delimiter = ',')]
     peers: Vec<String>,
     /// Rounds; medians of fewer than five say little
@@ -64,7 +65,8 @@ struct Brokers {
     /// Where the record is written
     #[arg(long, default_value = "docs/benchmarks")]
     out: PathBuf,
-    /// One short round of everything, no record; fails only if something does not run or does not arrive
+    /// One short round of everything, no record; fails only if something does not run or does not
+    /// arrive
     #[arg(long)]
     smoke: bool,
     /// In the short round, a peer whose program is missing is a failure instead of being skipped

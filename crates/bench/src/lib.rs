@@ -1,11 +1,13 @@
 //! Benchmarks of Unbroken beside its peers, interleaved in one run.
 //!
-//! `unbroken-bench brokers` starts every peer anew for every row and round, puts the same load on each in turn, and records
-//! medians, ratios to Mosquitto and everything needed to repeat the run. A round visits all peers before any is visited again, so a
-//! machine that gets slower gets slower for all.
+//! `unbroken-bench brokers` starts every peer anew for every row and round, puts the same load on
+//! each in turn, and records medians, ratios to Mosquitto and everything needed to repeat the run.
+//! A round visits all peers before any is visited again, so a machine that gets slower gets slower
+//! for all.
 //!
-//! Invariants: peers listen on the loopback only, live in a directory of their own and are ended by their process number; a figure
-//! is printed with the number of rounds, the load of others and whether everything arrived. Deliberately absent: installing peers.
+//! Invariants: peers listen on the loopback only, live in a directory of their own and are ended by
+//! their process number; a figure is printed with the number of rounds, the load of others and
+//! whether everything arrived. Deliberately absent: installing peers.
 
 pub mod cli;
 mod error;

@@ -1,6 +1,7 @@
 //! The brokers that are compared: how each is configured, started on a port, and ended.
 //!
-//! A new peer is a value in [`peers`]: a name, how to ask its version, and the command that serves a port from a directory.
+//! A new peer is a value in [`peers`]: a name, how to ask its version, and the command that serves
+//! a port from a directory.
 
 use crate::{error::BenchError, rows::Row};
 use nix::{
@@ -203,7 +204,8 @@ impl Peer {
     }
 }
 
-/// A port that was free a moment ago. If another program takes it first, the peer does not come up and the run says so.
+/// A port that was free a moment ago. If another program takes it first, the peer does not come up
+/// and the run says so.
 fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?
         .local_addr()?

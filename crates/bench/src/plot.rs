@@ -1,4 +1,5 @@
-//! Bars of ratios to the yardstick, one group a row, on a logarithmic axis so that half and double are equally far from one.
+//! Bars of ratios to the yardstick, one group a row, on a logarithmic axis so that half and double
+//! are equally far from one.
 
 use crate::results::{Metric, RowResult};
 use std::fmt::{self, Write};

@@ -1,4 +1,5 @@
-//! The record of a run: a Markdown table for people, JSON for machines, drawings, all beside each other.
+//! The record of a run: a Markdown table for people, JSON for machines, drawings, all beside each
+//! other.
 
 use crate::{
     error::BenchError,

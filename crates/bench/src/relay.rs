@@ -1,7 +1,9 @@
-//! The floor: a relay that reads a frame's length and forwards the frame, and for tests, one that does it badly on purpose.
+//! The floor: a relay that reads a frame's length and forwards the frame, and for tests, one that
+//! does it badly on purpose.
 //!
-//! It accepts every CONNECT and SUBSCRIBE, knows exact topics and QoS 0, reads each readable socket once a turn and writes each
-//! receiver once a turn. Deliberately absent: everything else a broker does, checks included; it must not be reachable from outside.
+//! It accepts every CONNECT and SUBSCRIBE, knows exact topics and QoS 0, reads each readable socket
+//! once a turn and writes each receiver once a turn. Deliberately absent: everything else a broker
+//! does, checks included; it must not be reachable from outside.
 
 use mio::{
     Events, Interest, Poll, Token,
@@ -81,7 +83,8 @@ impl Relay {
         self.listener.local_addr()
     }
 
-    /// Relays until told to stop. `rest` is slept after each turn; `fate` decides what becomes of each message to each receiver.
+    /// Relays until told to stop. `rest` is slept after each turn; `fate` decides what becomes of
+    /// each message to each receiver.
     pub fn run(
         mut self,
         rest: Duration,

@@ -1,4 +1,5 @@
-//! Runs of a row on its peers, and what a table says of them: medians over rounds and ratios to the yardstick.
+//! Runs of a row on its peers, and what a table says of them: medians over rounds and ratios to the
+//! yardstick.
 
 use crate::{
     peer::{Peer, YARDSTICK},

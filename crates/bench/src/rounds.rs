@@ -1,4 +1,5 @@
-//! The order of work: in every round, for every row, each peer once, and in the next round another one first.
+//! The order of work: in every round, for every row, each peer once, and in the next round another
+//! one first.
 
 use crate::{
     error::BenchError,
@@ -9,7 +10,8 @@ use crate::{
 use std::io::Write;
 use unbroken_load::{Report, Unobserved, grouped};
 
-/// Runs everything and tells `progress` a line for each run. A run that fails is kept as a failure; the others go on.
+/// Runs everything and tells `progress` a line for each run. A run that fails is kept as a failure;
+/// the others go on.
 pub(crate) fn run(
     rows: &[Row],
     peers: &[Peer],

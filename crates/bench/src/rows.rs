@@ -1,4 +1,5 @@
-//! The rows of the table: what is put on each peer, by the name under which it is compared from version to version.
+//! The rows of the table: what is put on each peer, by the name under which it is compared from
+//! version to version.
 
 use crate::error::BenchError;
 use std::{net::SocketAddr, time::Duration};
@@ -49,8 +50,8 @@ const fn ping(name: &'static str, title: &'static str, pairs_count: u32, listene
     }
 }
 
-/// At QoS 1 and 2 the window is 10: with 100, Mosquitto spends its time in lists of 20,000 unacknowledged messages, and
-/// being better at that would say little.
+/// At QoS 1 and 2 the window is 10: with 100, Mosquitto spends its time in lists of 20,000
+/// unacknowledged messages, and being better at that would say little.
 const fn fan_in(name: &'static str, title: &'static str, qos: u8) -> Row {
     let window = if qos == 0 { 100 } else { 10 };
     let scenario = Scenario::FanIn { publishers: 200 };

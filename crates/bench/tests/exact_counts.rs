@@ -1,4 +1,5 @@
-//! The load generator against a relay that loses, repeats, swaps and damages a known number of messages.
+//! The load generator against a relay that loses, repeats, swaps and damages a known number of
+//! messages.
 
 #![expect(
     clippy::unwrap_used,

@@ -1,4 +1,5 @@
-//! The load generator alone, for measuring brokers without building ours: the arguments are those of `unbroken bench`.
+//! The load generator alone, for measuring brokers without building ours: the arguments are those
+//! of `unbroken bench`.
 
 use clap::Parser;
 use std::process::ExitCode;

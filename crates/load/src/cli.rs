@@ -1,7 +1,8 @@
-//! The command line of `unbroken bench`: arguments to settings, and a report to wherever it was asked for.
+//! The command line of `unbroken bench`: arguments to settings, and a report to wherever it was
+//! asked for.
 //!
-//! On a terminal a live view shows the run; in a pipe there is one line a second. `-h` is the host, as with the other clients, so
-//! help is `--help`.
+//! On a terminal a live view shows the run; in a pipe there is one line a second. `-h` is the host,
+//! as with the other clients, so help is `--help`.
 
 use crate::{
     error::LoadError,

@@ -62,7 +62,8 @@ impl Identity {
         self.version.has_properties()
     }
 
-    /// Appends a CONNECT with a clean session. Keep alive is off: runs are short, and idle connections must be idle.
+    /// Appends a CONNECT with a clean session. Keep alive is off: runs are short, and idle
+    /// connections must be idle.
     pub(crate) fn connect(&self, client_id: &str, out: &mut Vec<u8>) -> Result<(), GreetingError> {
         let packet = Connect {
             version: self.version,

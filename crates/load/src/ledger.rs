@@ -1,12 +1,15 @@
-//! Who got what: for one receiver and one flow, which numbers came, which are missing, which came late or twice.
+//! Who got what: for one receiver and one flow, which numbers came, which are missing, which came
+//! late or twice.
 //!
-//! Invariants: each number is counted exactly once as *in order*, *late* or *missing*, and every further copy as a
-//! duplicate; memory stays within [`MAX_GAPS`] ranges whatever a broker does. A number that is overtaken is missing until
-//! it comes: then it was reordered. Deliberately absent: any opinion on whether a loss was allowed.
+//! Invariants: each number is counted exactly once as *in order*, *late* or *missing*, and every
+//! further copy as a duplicate; memory stays within [`MAX_GAPS`] ranges whatever a broker does. A
+//! number that is overtaken is missing until it comes: then it was reordered. Deliberately absent:
+//! any opinion on whether a loss was allowed.
 
 use std::ops::Range;
 
-/// More holes than this and the oldest is given up: should it still be filled, that counts as duplicates.
+/// More holes than this and the oldest is given up: should it still be filled, that counts as
+/// duplicates.
 const MAX_GAPS: usize = 4096;
 
 /// What one arrival was.
@@ -41,7 +44,8 @@ impl Lane {
         if skipped > 0 {
             self.open_gap(self.next..sequence);
         }
-        // A flow ends long before its numbers do; at the very last one, its copies would be taken for it.
+        // A flow ends long before its numbers do; at the very last one, its copies would be taken
+        // for it.
         self.next = sequence.saturating_add(1);
         Arrival::Next { skipped }
     }

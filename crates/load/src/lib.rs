@@ -1,11 +1,13 @@
 //! The load generator behind `unbroken bench`.
 //!
-//! It opens many connections from one or a few threads, publishes at full speed within a window or at a fixed rate, and keeps
-//! an exact ledger: what was lost, duplicated, reordered, corrupted, for each receiver and publisher. Given the broker's process
-//! it reads what each delivery cost there. See [`run`] for the library, [`cli`] for the command.
+//! It opens many connections from one or a few threads, publishes at full speed within a window or
+//! at a fixed rate, and keeps an exact ledger: what was lost, duplicated, reordered, corrupted, for
+//! each receiver and publisher. Given the broker's process it reads what each delivery cost there.
+//! See [`run`] for the library, [`cli`] for the command.
 //!
-//! Invariants: a run ends by itself; a figure belongs to the measured phase alone; what the generator spends itself is shown.
-//! Deliberately absent: TLS, reconnecting, and any tuning for one broker.
+//! Invariants: a run ends by itself; a figure belongs to the measured phase alone; what the
+//! generator spends itself is shown. Deliberately absent: TLS, reconnecting, and any tuning for one
+//! broker.
 
 pub mod cli;
 mod engine;

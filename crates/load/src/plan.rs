@@ -1,11 +1,14 @@
-//! From a scenario to who connects, who subscribes to what, and who publishes how much ahead of whom.
+//! From a scenario to who connects, who subscribes to what, and who publishes how much ahead of
+//! whom.
 //!
-//! A plan is data: clients, and *flows*, each one numbered stream of messages with known receivers. One rule covers all closed
-//! loops: a publisher spends `cost` credits on a message and earns one for each delivery that its flow counts. A window is
-//! credits at the start; a request/reply pair is one credit that travels between two publishers.
+//! A plan is data: clients, and *flows*, each one numbered stream of messages with known receivers.
+//! One rule covers all closed loops: a publisher spends `cost` credits on a message and earns one
+//! for each delivery that its flow counts. A window is credits at the start; a request/reply pair
+//! is one credit that travels between two publishers.
 //!
-//! Invariants: every message of a flow goes to the same receivers, so a lost one is known by its number; a client's lanes are
-//! consecutive flows; the flow numbers of all workers together are unique. Deliberately absent: sockets and time.
+//! Invariants: every message of a flow goes to the same receivers, so a lost one is known by its
+//! number; a client's lanes are consecutive flows; the flow numbers of all workers together are
+//! unique. Deliberately absent: sockets and time.
 
 use std::ops::Range;
 
@@ -17,7 +20,8 @@ pub enum Scenario {
         /// Connections; an odd one is left out.
         connections: u32,
     },
-    /// Request/reply pairs, one message under way in each; listeners with a wildcard hear all of the first pair.
+    /// Request/reply pairs, one message under way in each; listeners with a wildcard hear all of
+    /// the first pair.
     Ping {
         /// Pairs of a requester and a replier.
         pairs: u32,
@@ -269,7 +273,8 @@ impl Builder<'_> {
         self.plan
     }
 
-    /// Two subscribers form a group that hears the same topics, one by filters with `+`, one by filters with `#`.
+    /// Two subscribers form a group that hears the same topics, one by filters with `+`, one by
+    /// filters with `#`.
     fn tree(mut self, groups: u32, topics_per_group: u32, publishers: u32) -> Plan {
         for group in 0..groups {
             let prefix = self.prefix;

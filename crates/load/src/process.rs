@@ -1,8 +1,10 @@
-//! What the kernel knows: CPU time, memory and context switches of one process, and how busy the whole machine was.
+//! What the kernel knows: CPU time, memory and context switches of one process, and how busy the
+//! whole machine was.
 //!
-//! CPU time comes from the process's own clock, in nanoseconds; `/proc/<pid>/stat` splits it into user and system in steps of
-//! 10 ms. Invariants: reading changes nothing, and needs no rights beyond seeing the process. Deliberately absent: other systems
-//! than Linux, where every reading is [`io::ErrorKind::Unsupported`].
+//! CPU time comes from the process's own clock, in nanoseconds; `/proc/<pid>/stat` splits it into
+//! user and system in steps of 10 ms. Invariants: reading changes nothing, and needs no rights
+//! beyond seeing the process. Deliberately absent: other systems than Linux, where every reading is
+//! [`io::ErrorKind::Unsupported`].
 
 use std::{io, time::Duration};
 
@@ -71,7 +73,8 @@ mod system {
         let clock = i32::try_from(pid).map_err(|_| malformed("pid"))?;
         let cpu = clock_gettime(clock_getcpuclockid(Pid::from_raw(clock))?)?.into();
         let stat = read_to_string(format!("{root}/stat"))?;
-        // The command's name may hold spaces and parentheses; the numbers follow the last parenthesis.
+        // The command's name may hold spaces and parentheses; the numbers follow the last
+        // parenthesis.
         let numbers = stat
             .rsplit_once(')')
             .map(|(_, rest)| rest)

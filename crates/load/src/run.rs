@@ -1,7 +1,9 @@
-//! One run: workers on their threads, phases in step, and the kernel's figures read between the phases.
+//! One run: workers on their threads, phases in step, and the kernel's figures read between the
+//! phases.
 //!
-//! The CPU time that a report gives belongs to the measured phase alone: it is read when the warm-up has settled and again when
-//! the last delivery and acknowledgement has come. Deliberately absent: any drawing; an [`Observer`] sees progress and may stop the run.
+//! The CPU time that a report gives belongs to the measured phase alone: it is read when the
+//! warm-up has settled and again when the last delivery and acknowledgement has come. Deliberately
+//! absent: any drawing; an [`Observer`] sees progress and may stop the run.
 
 use crate::{
     engine::{Common, Engine, Outcome},

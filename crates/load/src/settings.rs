@@ -16,11 +16,13 @@ pub struct Settings {
     pub payload: usize,
     /// 0, 1 or 2, for publishing and subscribing alike.
     pub qos: u8,
-    /// Messages that a publisher may have undelivered. Without meaning in an open loop and in `ping`.
+    /// Messages that a publisher may have undelivered. Without meaning in an open loop and in
+    /// `ping`.
     pub window: u32,
     /// Messages in one write.
     pub batch: u32,
-    /// Messages per second of all publishers together; none is a closed loop, as fast as deliveries come.
+    /// Messages per second of all publishers together; none is a closed loop, as fast as
+    /// deliveries come.
     pub rate: Option<f64>,
     /// How long messages are counted.
     pub extent: Extent,

@@ -1,8 +1,9 @@
 //! What every payload carries: who published it, its number and when, and a known filling behind.
 //!
-//! Invariants: a stamp takes exactly [`Stamp::LEN`] bytes, so the smallest payload of the benchmarks is all stamp; a
-//! payload that was cut, lengthened or altered is told apart from one that never existed, because length, check and
-//! filling must all agree. Deliberately absent: cryptography. The check finds accidents, not forgers.
+//! Invariants: a stamp takes exactly [`Stamp::LEN`] bytes, so the smallest payload of the
+//! benchmarks is all stamp; a payload that was cut, lengthened or altered is told apart from one
+//! that never existed, because length, check and filling must all agree. Deliberately absent:
+//! cryptography. The check finds accidents, not forgers.
 
 /// The first bytes of every payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

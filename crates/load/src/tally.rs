@@ -1,4 +1,5 @@
-//! The counts of a run, exact in each worker, and a coarse copy that others may watch while it runs.
+//! The counts of a run, exact in each worker, and a coarse copy that others may watch while it
+//! runs.
 
 use hdrhistogram::Histogram;
 use serde::Serialize;

@@ -1,6 +1,7 @@
 //! A wake-up finer than the millisecond of a readiness timeout, as one more readable descriptor.
 //!
-//! Deliberately absent: precision on systems other than Linux, where [`Timer::arm`] says so and the caller polls.
+//! Deliberately absent: precision on systems other than Linux, where [`Timer::arm`] says so and the
+//! caller polls.
 
 use mio::{Registry, Token};
 use std::{io, time::Duration};

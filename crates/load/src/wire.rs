@@ -1,8 +1,10 @@
-//! The few bytes that make up the steady state: cutting frames, reading a PUBLISH, writing PUBLISH and acknowledgements.
+//! The few bytes that make up the steady state: cutting frames, reading a PUBLISH, writing PUBLISH
+//! and acknowledgements.
 //!
-//! Invariants: nothing here allocates per message once buffers have grown, and nothing trusts a length before the bytes are there.
-//! It shares no code with the broker's codec on purpose: what both sides got wrong in the same way would not show.
-//! Deliberately absent: CONNECT and SUBSCRIBE, which are rare and come from `unbroken-mqtt-proto`, and properties, which are skipped.
+//! Invariants: nothing here allocates per message once buffers have grown, and nothing trusts a
+//! length before the bytes are there. It shares no code with the broker's codec on purpose: what
+//! both sides got wrong in the same way would not show. Deliberately absent: CONNECT and SUBSCRIBE,
+//! which are rare and come from `unbroken-mqtt-proto`, and properties, which are skipped.
 
 use crate::stamp::{Payloads, Stamp};
 
@@ -107,7 +109,8 @@ pub(crate) fn delivery(frame: Frame<'_>, properties: bool) -> Option<Delivery<'_
     })
 }
 
-/// PUBACK, PUBREC, PUBREL or PUBCOMP with the reason left out, which means success in every version.
+/// PUBACK, PUBREC, PUBREL or PUBCOMP with the reason left out, which means success in every
+/// version.
 pub(crate) const fn acknowledgement(kind: u8, packet_id: u16) -> [u8; 4] {
     let [high, low] = packet_id.to_be_bytes();
     // PUBREL alone has a reserved bit set. [MQTT-3.6.1-1]
@@ -115,7 +118,8 @@ pub(crate) const fn acknowledgement(kind: u8, packet_id: u16) -> [u8; 4] {
     [kind << 4 | flags, 2, high, low]
 }
 
-/// A run of PUBLISH packets of one flow, encoded once and then only patched: stamp and packet identifier.
+/// A run of PUBLISH packets of one flow, encoded once and then only patched: stamp and packet
+/// identifier.
 #[derive(Debug, Default)]
 pub(crate) struct Stencil {
     bytes: Vec<u8>,

@@ -1,7 +1,8 @@
 //! One socket with the bytes that wait on either side of it.
 //!
-//! Invariants: bytes leave in the order in which they were given; a read ends when the socket has no more or the buffer is full.
-//! Edge-triggered readiness is registered once: a short read or write means that the next edge will tell.
+//! Invariants: bytes leave in the order in which they were given; a read ends when the socket has
+//! no more or the buffer is full. Edge-triggered readiness is registered once: a short read or
+//! write means that the next edge will tell.
 
 use mio::{Interest, Registry, Token, net::TcpStream};
 use std::{

@@ -1,11 +1,14 @@
-//! One thread's share of the connections: a readiness loop that publishes, receives and keeps the ledger.
+//! One thread's share of the connections: a readiness loop that publishes, receives and keeps the
+//! ledger.
 //!
-//! A turn is: wait for readiness, read every readable socket once, let each publisher that may write send one batch, write what
-//! was queued. So many independent publishers are seen as such: their messages arrive interleaved, one write each, and a window is
-//! refilled only as deliveries come back.
+//! A turn is: wait for readiness, read every readable socket once, let each publisher that may
+//! write send one batch, write what was queued. So many independent publishers are seen as such:
+//! their messages arrive interleaved, one write each, and a window is refilled only as deliveries
+//! come back.
 //!
-//! Invariants: every loop ends by itself, by count, by time, or when nothing has moved for [`QUIET`]; the steady state allocates
-//! nothing. Deliberately absent: reconnecting. A connection that the broker closes is a finding.
+//! Invariants: every loop ends by itself, by count, by time, or when nothing has moved for
+//! [`QUIET`]; the steady state allocates nothing. Deliberately absent: reconnecting. A connection
+//! that the broker closes is a finding.
 
 mod connection;
 mod core;

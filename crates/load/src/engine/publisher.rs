@@ -1,4 +1,5 @@
-//! When a publisher may send, and what: credits, acknowledgements under way, and the encoded packets.
+//! When a publisher may send, and what: credits, acknowledgements under way, and the encoded
+//! packets.
 
 use crate::{
     plan,

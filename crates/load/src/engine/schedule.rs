@@ -1,7 +1,8 @@
 //! When each message of an open loop is due.
 //!
-//! Message `k` is due at `k / rate` after the start, whatever happened to those before it: a broker that stalls makes messages
-//! late, never fewer, so waiting in line is part of the measured time (no coordinated omission).
+//! Message `k` is due at `k / rate` after the start, whatever happened to those before it: a broker
+//! that stalls makes messages late, never fewer, so waiting in line is part of the measured time
+//! (no coordinated omission).
 
 use std::time::Duration;
 

@@ -1,6 +1,7 @@
 //! The live view on a terminal: phase, rate over time, latency bars.
 //!
-//! `q`, Escape and Ctrl-C end the run. The terminal is given back whatever happens, also on a panic.
+//! `q`, Escape and Ctrl-C end the run. The terminal is given back whatever happens, also on a
+//! panic.
 
 use crate::{
     error::LoadError,

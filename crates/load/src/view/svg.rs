@@ -1,4 +1,5 @@
-//! The latency distribution as a drawing: percentiles to the right, stretched towards the rare ones, latency upwards.
+//! The latency distribution as a drawing: percentiles to the right, stretched towards the rare
+//! ones, latency upwards.
 
 use crate::report::{Report, micros};
 use std::fmt::Write;

@@ -1,4 +1,5 @@
-//! The receiving side: deliveries into the ledger, acknowledgements out, and the credit that both earn.
+//! The receiving side: deliveries into the ledger, acknowledgements out, and the credit that both
+//! earn.
 
 use super::{Connection, Core, Earning, Stop, topic_of};
 use crate::{
@@ -25,7 +26,8 @@ impl Core {
             _ => return Err(Stop::Garbage),
         }
         match self.account(index, &message, now_ns) {
-            // The window counts what the broker still has to do, and a QoS 2 message is not done before its release.
+            // The window counts what the broker still has to do, and a QoS 2 message is not done
+            // before its release.
             Some(earning) if message.qos == 2 => {
                 let unreleased = &mut self.clients[index].unreleased;
                 unreleased.push_back((message.packet_id, earning));
@@ -56,7 +58,8 @@ impl Core {
             return None;
         }
         let credit = match lane.note(stamp.sequence) {
-            // Messages that were overtaken no longer hold the window closed; if they come, they earn nothing more.
+            // Messages that were overtaken no longer hold the window closed; if they come, they
+            // earn nothing more.
             Arrival::Next { skipped } => 1 + u64::from(skipped),
             Arrival::Late => {
                 self.tally.reordered += 1;
@@ -91,7 +94,8 @@ impl Core {
         self.last_ns = now_ns;
         self.acknowledge(index, wire::PUBCOMP, frame.packet_id())?;
         let unreleased = &mut self.clients[index].unreleased;
-        // Releases come in the order of the messages; looking further is for brokers that err. [MQTT-4.6.0-4]
+        // Releases come in the order of the messages; looking further is for brokers that err.
+        // [MQTT-4.6.0-4]
         let place = unreleased
             .iter()
             .position(|(id, _)| Some(*id) == frame.packet_id());
