@@ -91,7 +91,7 @@ impl Launch {
     pub fn run_to_end(self) -> (ExitStatus, String) {
         let mut running = self.spawn();
         let status = running.wait();
-        (status, running.log.text())
+        (status, running.log.whole())
     }
 
     fn spawn(self) -> Running {
@@ -189,11 +189,6 @@ impl Broker {
         self.running.log.text()
     }
 
-    /// A handle on its log that outlives it.
-    pub fn log_handle(&self) -> Log {
-        self.running.log.clone()
-    }
-
     /// Waits until it has logged this.
     #[track_caller]
     pub fn wait_for_log(&self, part: &str) -> String {
@@ -267,51 +262,73 @@ impl Broker {
 
 /// What a process has printed, line by line, while it runs and afterwards.
 #[derive(Clone, Debug, Default)]
-pub struct Log(Arc<(Mutex<String>, Condvar)>);
+pub struct Log(Arc<(Mutex<Printed>, Condvar)>);
+
+#[derive(Debug, Default)]
+struct Printed {
+    text: String,
+    /// Streams that may still say something.
+    open: usize,
+}
 
 impl Log {
     /// All of it so far.
     pub fn text(&self) -> String {
-        self.lock().clone()
+        self.lock().text.clone()
     }
 
     /// Waits until it contains this, and gives the line that does.
     #[track_caller]
     pub fn wait_for(&self, part: &str) -> String {
+        let found = self.wait_until(|printed| {
+            printed
+                .text
+                .lines()
+                .find(|line| line.contains(part))
+                .map(str::to_owned)
+        });
+        found.unwrap_or_else(|| panic!("{part:?} did not appear in the log:\n{}", self.text()))
+    }
+
+    /// All of it, once the process has ended and everything is read.
+    fn whole(&self) -> String {
+        self.wait_until(|printed| (printed.open == 0).then(|| printed.text.clone()))
+            .unwrap_or_else(|| self.text())
+    }
+
+    /// What `find` finds, now or when more has been printed; `None` at the deadline.
+    fn wait_until<T>(&self, find: impl Fn(&Printed) -> Option<T>) -> Option<T> {
         let deadline = Instant::now() + DEADLINE;
-        let mut text = self.lock();
+        let mut printed = self.lock();
         loop {
-            if let Some(line) = text.lines().find(|line| line.contains(part)) {
-                return line.to_owned();
+            if let Some(found) = find(&printed) {
+                return Some(found);
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            assert!(
-                !left.is_zero(),
-                "{part:?} did not appear in the log:\n{}",
-                *text
-            );
-            text = self
-                .0
-                .1
-                .wait_timeout(text, left)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            if left.is_zero() {
+                return None;
+            }
+            let waited = self.0.1.wait_timeout(printed, left);
+            printed = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
     fn follow(&self, stream: impl Read + Send + 'static) {
         let log = self.clone();
+        log.lock().open += 1;
         thread::spawn(move || {
             for line in BufReader::new(stream).split(b'\n').map_while(Result::ok) {
-                let mut text = log.lock();
-                text.push_str(&String::from_utf8_lossy(&line));
-                text.push('\n');
+                let mut printed = log.lock();
+                printed.text.push_str(&String::from_utf8_lossy(&line));
+                printed.text.push('\n');
                 log.0.1.notify_all();
             }
+            log.lock().open -= 1;
+            log.0.1.notify_all();
         });
     }
 
-    fn lock(&self) -> MutexGuard<'_, String> {
+    fn lock(&self) -> MutexGuard<'_, Printed> {
         self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -328,39 +345,21 @@ impl Running {
     fn wait_for_address(&mut self) -> SocketAddr {
         const UNBROKEN: &str = "listening on 127.0.0.1:";
         const MOSQUITTO: &str = "listen socket on port ";
-        let deadline = Instant::now() + DEADLINE;
-        let mut text = self.log.lock();
-        loop {
-            if let Some(port) = port_after(&text, UNBROKEN)
-                && port != 0
-            {
-                return (Ipv4Addr::LOCALHOST, port).into();
+        // Nothing, once it has ended: both streams are closed then.
+        let port = self.log.wait_until(|Printed { text, open }| {
+            let mosquitto = || {
+                text.contains(" running")
+                    .then(|| port_after(text, MOSQUITTO))
+                    .flatten()
+            };
+            match port_after(text, UNBROKEN).or_else(mosquitto) {
+                Some(port) => Some(Some(port)),
+                None => (*open == 0).then_some(None),
             }
-            if let Some(port) = port_after(&text, MOSQUITTO)
-                && text.contains(" running")
-            {
-                return (Ipv4Addr::LOCALHOST, port).into();
-            }
-            if let Ok(Some(status)) = self.child.try_wait() {
-                panic!(
-                    "the broker ended with {status} before it listened:\n{}",
-                    *text
-                );
-            }
-            assert!(
-                Instant::now() < deadline,
-                "the broker does not listen:\n{}",
-                *text
-            );
-            // Short, because the end of the process is not announced here.
-            let short = std::time::Duration::from_millis(100);
-            text = self
-                .log
-                .0
-                .1
-                .wait_timeout(text, short)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+        });
+        match port.flatten() {
+            Some(port) => (Ipv4Addr::LOCALHOST, port).into(),
+            None => panic!("the broker does not listen:\n{}", self.log.text()),
         }
     }
 
