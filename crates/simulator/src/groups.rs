@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use unbroken_mqtt_proto::QoS;
+
 use crate::message::MessageId;
 use crate::oracle::matches;
 
@@ -12,6 +14,9 @@ type Member = (usize, u64);
 pub(crate) struct Groups {
     expected: Vec<Expected>,
     received: BTreeMap<MessageId, u32>,
+    /// Messages of which a copy was sent at QoS 1: it is handed over if its receiver's session ends,
+    /// though that may have got it.
+    repeatable: BTreeSet<MessageId>,
 }
 
 /// One message for one group.
@@ -49,11 +54,14 @@ impl Groups {
             }));
     }
 
-    /// Counts a copy; answers how many there are.
-    pub(crate) fn received(&mut self, message: MessageId) -> u32 {
+    /// Counts a copy; answers how many there are, and whether one was sent at QoS 1.
+    pub(crate) fn received(&mut self, message: MessageId, qos: QoS) -> (u32, bool) {
+        if qos == QoS::AtLeastOnce {
+            self.repeatable.insert(message);
+        }
         let received = self.received.entry(message).or_insert(0);
         *received += 1;
-        *received
+        (*received, self.repeatable.contains(&message))
     }
 
     /// A member is no longer certain. A group that nobody is left in owes nothing.

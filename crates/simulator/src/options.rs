@@ -124,8 +124,10 @@ impl Options {
         settings
     }
 
-    /// Sessions may end before the end of the run.
-    pub(crate) fn sessions_end(&self) -> bool {
-        self.staying < 100 || self.clean_starts > 0 || self.session_expiry
+    /// Sessions may end, or leave groups, before the end of the run: what waited in them is dropped
+    /// or goes to others.
+    pub(crate) fn members_leave(&self) -> bool {
+        let sessions_end = self.staying < 100 || self.clean_starts > 0 || self.session_expiry;
+        sessions_end || self.shared && self.unsubscribes
     }
 }

@@ -28,7 +28,7 @@ pub(crate) struct Oracle {
     shared_texts: BTreeSet<&'static str>,
     tick: u64,
     serials: u64,
-    sessions_end: bool,
+    members_leave: bool,
     /// Messages that the broker has asked to be stored and were not yet.
     unstored: BTreeMap<MessageId, u32>,
     asked_to_store: BTreeSet<MessageId>,
@@ -60,6 +60,8 @@ pub(crate) struct Session {
     order: BTreeMap<(usize, &'static str, bool), u64>,
     seen_with_id: BTreeSet<(PacketId, MessageId)>,
     retained: Vec<RetainedExpected>,
+    /// When a message that is retained was last received, by topic.
+    retained_at: BTreeMap<&'static str, u64>,
     /// QoS 2 messages under way from this client.
     pub(crate) unreleased: BTreeMap<PacketId, MessageId>,
 }
@@ -77,6 +79,8 @@ struct Filter {
     certain: bool,
     /// What may be in force, newest last.
     terms: Vec<Terms>,
+    /// At some time the client's own messages came by it.
+    own_too: bool,
     /// When UNSUBACK was seen.
     until: Option<u64>,
     /// SUBSCRIBEs sent, each of which may bring retained messages.
@@ -133,7 +137,7 @@ impl Oracle {
             shared_texts: BTreeSet::new(),
             tick: 0,
             serials: 0,
-            sessions_end: options.sessions_end(),
+            members_leave: options.members_leave(),
             unstored: BTreeMap::new(),
             asked_to_store: BTreeSet::new(),
             must_be_stored: BTreeSet::new(),
@@ -277,15 +281,15 @@ impl Oracle {
         *copies += 1;
         let copies = *copies;
         let shared = message.topic.starts_with("s/");
+        let texts = session.possible_texts(message);
         if shared {
-            let texts = session.possible_texts(message);
-            let all = self.groups.received(id);
+            let (all, repeatable) = self.groups.received(id, received.qos);
             let groups = self
                 .shared_texts
                 .iter()
                 .filter(|text| matches(text, message.topic))
                 .count();
-            let handed_over = self.sessions_end && received.qos == QoS::AtLeastOnce;
+            let handed_over = self.members_leave && repeatable;
             assert!(
                 handed_over || copies <= message.accepts * texts,
                 "client {client} received message {id} {copies} times by {texts} groups"
@@ -309,7 +313,7 @@ impl Oracle {
         let in_order = copies == 1
             && message.accepts == 1
             && !(message.retain && received.retain)
-            && !(shared && self.sessions_end);
+            && !(shared && (self.members_leave || texts > 1));
         if in_order {
             let lane = (
                 message.publisher,
@@ -346,6 +350,9 @@ impl Oracle {
                 );
             }
         }
+        if message.retain {
+            session.retained_at.insert(message.topic, self.tick);
+        }
         let messages = &self.messages;
         session.retained.retain(|expected| {
             let stale = || superseded(messages, id, Some(expected.since));
@@ -364,6 +371,7 @@ impl Oracle {
             }
             match session.live_mut(text) {
                 Some(filter) => {
+                    filter.own_too |= !terms.options.no_local;
                     filter.terms.push(*terms);
                     filter.asked += 1;
                 }
@@ -371,6 +379,7 @@ impl Oracle {
                     text,
                     certain: false,
                     terms: vec![*terms],
+                    own_too: !terms.options.no_local,
                     until: None,
                     asked: 1,
                 }),
@@ -419,7 +428,10 @@ impl Oracle {
             let known = candidates
                 .iter()
                 .any(|id| self.messages[*id].acknowledged.is_some_and(|at| at < since));
-            if known && candidates.iter().all(sure) {
+            // What was published meanwhile may have come before SUBACK.
+            let session = &self.sessions[client];
+            let newer = session.retained_at.get(topic).is_some_and(|at| *at > since);
+            if known && !newer && candidates.iter().all(sure) {
                 self.sessions[client]
                     .retained
                     .push(RetainedExpected { text, topic, since });
@@ -666,7 +678,7 @@ impl Oracle {
                 DropReason::SlowReceiver => options.output_bytes < 1_000_000,
                 DropReason::Expired => options.message_expiry,
                 DropReason::TooLargeForReceiver => options.small_packets,
-                DropReason::SessionEnded => options.sessions_end(),
+                DropReason::SessionEnded => options.members_leave(),
                 DropReason::NotConnected => options.staying > 0 || options.wills,
                 DropReason::RetainedFull => options.retained_messages < 1_000,
                 DropReason::RefusedByReceiver => options.refusals,
@@ -726,7 +738,7 @@ impl Session {
         self.filters.iter().any(|f| {
             f.until.is_none_or(|until| until >= message.first_accept)
                 && matches(f.text, message.topic)
-                && !(own && f.terms.iter().all(|t| t.options.no_local))
+                && (f.own_too || !own)
         })
     }
 
