@@ -190,10 +190,11 @@ impl Shard {
         let aliases_in_max = self.clients.limits.topic_aliases_in_max;
         let aliases_out_max = self.clients.limits.topic_aliases_out_max;
         let v5 = connect.version == Version::V5;
+        let absence = self.token();
         if let Some(session) = self.clients.session_mut(session_id) {
             session.connection = Some(id.index);
             // Timers of the absence that ends now are stale: its will is cancelled [MQTT-3.1.3-9].
-            session.absence += 1;
+            session.absence = absence;
             session.expiry_s = terms.expiry_s;
             session.will = will;
             session
@@ -394,14 +395,15 @@ impl Shard {
     /// A session has lost its connection.
     fn begin_absence(&mut self, now: Instant, session_id: SessionId, why: Disconnection) {
         self.clients.stats.clients_connected -= 1;
+        let absence = self.token();
         let Some(session) = self.clients.session_mut(session_id) else {
             return;
         };
         session.connection = None;
-        session.absence += 1;
+        session.absence = absence;
         session.inbound.handle_disconnected();
         session.outbound.handle_disconnected();
-        let (absence, expiry_s) = (session.absence, session.expiry_s);
+        let expiry_s = session.expiry_s;
         let client_id = Arc::clone(&session.client_id);
         self.event(Event::Disconnected { client_id, why });
         self.tell_groups(session_id, false);

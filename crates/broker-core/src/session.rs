@@ -22,7 +22,8 @@ pub(crate) struct Session {
     pub(crate) connection: Option<u32>,
     /// Seconds it outlives its connection; `u32::MAX` is without end.
     pub(crate) expiry_s: u32,
-    /// Counts its absences, so that a timer set in one is not taken for one of the next.
+    /// Names its present or last absence, so that a timer set in one is not taken for one of the
+    /// next, nor for one of the next session with this number.
     pub(crate) absence: u64,
     /// By filter as the client wrote it, `$share/…` included.
     pub(crate) subscriptions: BTreeMap<Box<str>, Grant>,
