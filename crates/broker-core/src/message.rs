@@ -44,7 +44,8 @@ impl Publication<'_> {
     /// message which is not yet expired never says 0.
     pub(crate) fn seconds_left(&self, now: Instant) -> Option<u32> {
         self.expires.map(|at| {
-            let left = at.saturating_duration_since(now);
+            // Another shard's clock may be a turn behind: never more than the publisher said.
+            let left = at.saturating_duration_since(now.max(self.stamp));
             let seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);
             u32::try_from(seconds).unwrap_or(u32::MAX)
         })
