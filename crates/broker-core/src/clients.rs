@@ -147,7 +147,7 @@ impl Clients {
             return;
         };
         let qos = terms.qos.min(item.publication.qos); // [MQTT-3.8.4-8]
-        if !session.retained.is_empty() && !terms.retain {
+        if !session.retained.is_empty() && item.publication.retain {
             note_overtaken(session, &item.publication);
         }
         let connection = session

@@ -297,6 +297,8 @@ impl Shard {
                 scan.shard = ShardId(scan.shard.0 + 1);
             }
         }
+        // One scan does not overtake another: each subscription gets its copy.
+        let scans = std::mem::take(&mut session.retained);
         for message in &messages {
             let publication = message.publication();
             let newer_given = overtaken
@@ -318,13 +320,13 @@ impl Shard {
             self.clients.deliver(now, session_id, terms, &mut item);
             item.finish(&mut self.clients.pool);
         }
-        if let Some(scan) = self
-            .clients
-            .session_mut(session_id)
-            .and_then(|session| session.retained.front_mut())
-            && scan.token == token
-        {
-            scan.overtaken = overtaken;
+        if let Some(session) = self.clients.session_mut(session_id) {
+            session.retained = scans;
+            if let Some(scan) = session.retained.front_mut()
+                && scan.token == token
+            {
+                scan.overtaken = overtaken;
+            }
         }
     }
 }
