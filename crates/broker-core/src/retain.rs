@@ -68,11 +68,6 @@ impl Shard {
             }
             return; // [MQTT-3.3.1-7]
         }
-        if let Some(old) = self.retained.get(topic)
-            && old.publication().stamp > message.publication().stamp
-        {
-            return; // a newer one came by a shorter way
-        }
         let cost = message.publication().cost();
         let limits = &self.clients.limits;
         let totals = &self.options.totals;
