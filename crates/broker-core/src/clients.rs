@@ -391,16 +391,15 @@ impl Clients {
         let Some(connection) = self.named(id) else {
             return;
         };
-        if until == Until::Now && connection.held.is_empty() {
+        if until == Until::NOW && connection.held.is_empty() {
             return self.release(id.index, what);
         }
         connection.held.push_back(Held { until, what });
-        match until {
-            Until::Now => {}
-            Until::Stored(request) => self.unstored.push_back((request, id)),
-            Until::Retained(token) => {
-                self.unretained.insert(token, id);
-            }
+        if let Some(request) = until.stored {
+            self.unstored.push_back((request, id));
+        }
+        if let Some(token) = until.retained {
+            self.unretained.insert(token, id);
         }
     }
 
@@ -410,32 +409,34 @@ impl Clients {
             && request <= stored
         {
             self.unstored.pop_front();
-            self.came_true(id, Until::Stored(request));
+            self.came_true(id, |until| {
+                until.stored = until.stored.filter(|wanted| *wanted != request);
+            });
         }
     }
 
     /// The topic's shard has the message.
     pub(crate) fn handle_retained(&mut self, token: u64) {
         if let Some(id) = self.unretained.remove(&token) {
-            self.came_true(id, Until::Retained(token));
+            self.came_true(id, |until| {
+                until.retained = until.retained.filter(|wanted| *wanted != token);
+            });
         }
     }
 
-    /// Sends what stood only behind this.
-    fn came_true(&mut self, id: ConnectionId, what: Until) {
+    /// Takes off what came true, and sends what stood only behind that.
+    fn came_true(&mut self, id: ConnectionId, take_off: impl Fn(&mut Until)) {
         let Some(connection) = self.named(id) else {
             return;
         };
         for held in &mut connection.held {
-            if held.until == what {
-                held.until = Until::Now;
-            }
+            take_off(&mut held.until);
         }
         while let Some(connection) = self.named(id)
             && connection
                 .held
                 .front()
-                .is_some_and(|held| held.until == Until::Now)
+                .is_some_and(|held| held.until == Until::NOW)
             && let Some(held) = connection.held.pop_front()
         {
             self.release(id.index, held.what);

@@ -63,13 +63,19 @@ pub(crate) struct Held {
 
 /// What an acknowledgement waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Until {
-    /// Nothing of its own; it stands behind others.
-    Now,
+pub(crate) struct Until {
     /// The message is on disk.
-    Stored(StoreId),
+    pub(crate) stored: Option<StoreId>,
     /// The shard that keeps the topic's retained message has it.
-    Retained(u64),
+    pub(crate) retained: Option<u64>,
+}
+
+impl Until {
+    /// Nothing of its own; it may stand behind others.
+    pub(crate) const NOW: Self = Self {
+        stored: None,
+        retained: None,
+    };
 }
 
 /// What the publisher of a QoS 1 or 2 message is told.

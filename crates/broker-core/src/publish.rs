@@ -162,17 +162,17 @@ impl Shard {
                 .drop_message(now, session_id, &publication, DropReason::NotAuthorized);
             return Outcome {
                 reason: ReasonCode::NotAuthorized,
-                until: Until::Now,
+                until: Until::NOW,
             };
         }
         let mut item = Item::borrowed(publication, Some(publisher));
-        let mut until = Until::Now;
+        let mut until = Until::NOW;
         if publication.retain {
-            until = self.retain(now, &mut item, publication.qos);
+            until.retained = self.retain(now, &mut item, publication.qos);
         }
         let routed = self.route(now, &mut item, Some(session_id));
-        if routed.kept && until == Until::Now && self.options.settings.durable {
-            until = Until::Stored(self.store(&mut item));
+        if routed.kept && self.options.settings.durable {
+            until.stored = Some(self.store(&mut item));
         }
         item.finish(&mut self.clients.pool);
         let reason = if routed.wanted {
@@ -270,7 +270,7 @@ impl Shard {
             clients.deliver(now, receiver.session, terms, item);
         }
         if let Some(session) = own {
-            self.deliver_to_publisher(now, session, topic, item);
+            routed.kept |= self.deliver_to_publisher(now, session, topic, item);
         }
         for group in groups {
             routed.wanted = true;
@@ -281,7 +281,7 @@ impl Shard {
     }
 
     /// The publisher has subscriptions that match, and some of them say No Local: only the others
-    /// count [MQTT-3.8.3-3].
+    /// count [MQTT-3.8.3-3]. Answers whether its session keeps the message at QoS 1 or 2.
     #[cold]
     fn deliver_to_publisher(
         &mut self,
@@ -289,9 +289,9 @@ impl Shard {
         session: SessionId,
         topic: TopicName<'_>,
         item: &mut Item<'_>,
-    ) {
+    ) -> bool {
         let Some(receiver) = self.index.receiver_of_own(topic, session) else {
-            return;
+            return false;
         };
         let terms = Terms {
             qos: receiver.qos,
@@ -300,6 +300,7 @@ impl Shard {
             group: None,
         };
         self.clients.deliver(now, session, terms, item);
+        receiver.qos.min(item.publication.qos) > QoS::AtMostOnce
     }
 
     /// Counts and tells a message that has no receiver to be told of: its publisher is named.

@@ -18,7 +18,6 @@ use unbroken_mqtt_proto::QoS;
 use unbroken_mqtt_proto::topic::{TopicFilter, TopicName};
 
 use crate::clients::{Item, Terms};
-use crate::connection::Until;
 use crate::ids::{SessionId, ShardId};
 use crate::limits::RETAINED_SLICE;
 use crate::mail::Letter;
@@ -31,18 +30,18 @@ use crate::subscriptions::Grant;
 use crate::timers::Timer;
 
 impl Shard {
-    /// Keeps (empty payload: forgets) the message of its topic. Answers what its acknowledgement
-    /// has to wait for.
-    pub(crate) fn retain(&mut self, now: Instant, item: &mut Item<'_>, qos: QoS) -> Until {
+    /// Keeps (empty payload: forgets) the message of its topic. Answers the question whose answer
+    /// its acknowledgement has to wait for, if another shard keeps it.
+    pub(crate) fn retain(&mut self, now: Instant, item: &mut Item<'_>, qos: QoS) -> Option<u64> {
         let owner = placement::of_topic(item.publication.topic, self.options.shards);
         let message = item.message(&mut self.clients.pool);
         if owner == self.options.id {
             self.set_retained(now, message);
-            return Until::Now;
+            return None;
         }
         let token = (qos > QoS::AtMostOnce).then(|| self.token());
         self.mail(owner, Letter::Retain { message, token });
-        token.map_or(Until::Now, Until::Retained)
+        token
     }
 
     pub(crate) fn handle_retain(
