@@ -97,6 +97,7 @@ impl Shard {
             return;
         };
         let known = session.inbound.handle_pubrel(ack.packet_id);
+        session.unanswered.retain(|(id, _)| *id != ack.packet_id);
         let reason = if known || !version.has_properties() {
             ReasonCode::Success
         } else {

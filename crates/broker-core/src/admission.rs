@@ -385,8 +385,11 @@ impl Shard {
         id: ConnectionId,
         why: Disconnection,
     ) -> Option<Box<Connection>> {
-        let connection = self.forget_connection(id)?;
+        let mut connection = self.forget_connection(id)?;
         if let Some(session_id) = connection.session {
+            if let Some(session) = self.clients.session_mut(session_id) {
+                session.keep_unanswered(connection.held.drain(..));
+            }
             self.begin_absence(now, session_id, why);
         }
         Some(connection)

@@ -49,6 +49,8 @@ pub(crate) struct Clients {
     pub(crate) pool: MessagePool,
     /// Of messages that had no receiver to be told of.
     pub(crate) drops: DropTallies,
+    /// Everything up to this request is on disk.
+    stored: StoreId,
     /// Who waits for the store, in the order asked.
     unstored: VecDeque<(StoreId, ConnectionId)>,
     /// Who waits for another shard to keep a retained message, by token.
@@ -123,6 +125,7 @@ impl Clients {
             stats: Stats::default(),
             pool: MessagePool::default(),
             drops: DropTallies::default(),
+            stored: StoreId(0),
             unstored: VecDeque::new(),
             unretained: HashMap::with_hasher(FixedState::with_seed(0)),
             dirty: Vec::new(),
@@ -396,15 +399,38 @@ impl Clients {
         }
         connection.held.push_back(Held { until, what });
         if let Some(request) = until.stored {
-            self.unstored.push_back((request, id));
+            // One that is asked again has an older number than the last.
+            let at = self
+                .unstored
+                .partition_point(|(other, _)| *other <= request);
+            self.unstored.insert(at, (request, id));
         }
         if let Some(token) = until.retained {
             self.unretained.insert(token, id);
         }
     }
 
+    /// What the answer to a QoS 2 message that came over an earlier connection still waits for.
+    #[cold]
+    pub(crate) fn still_unanswered(&mut self, session: SessionId, id: PacketId) -> Until {
+        let Some(session) = self.sessions.get_mut(session.index()) else {
+            return Until::NOW;
+        };
+        let Some(at) = session.unanswered.iter().position(|(of, _)| *of == id) else {
+            return Until::NOW;
+        };
+        let (_, until) = session.unanswered.swap_remove(at);
+        Until {
+            stored: until.stored.filter(|request| *request > self.stored),
+            retained: until
+                .retained
+                .filter(|token| self.unretained.contains_key(token)),
+        }
+    }
+
     /// Everything up to this request is on disk.
     pub(crate) fn handle_stored(&mut self, stored: StoreId) {
+        self.stored = stored;
         while let Some((request, id)) = self.unstored.front().copied()
             && request <= stored
         {

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use unbroken_mqtt_proto::session::Arrival;
 use unbroken_mqtt_proto::topic::TopicName;
-use unbroken_mqtt_proto::{Ack, Packet, PropertyBuf, Publish, QoS, ReasonCode};
+use unbroken_mqtt_proto::{PropertyBuf, Publish, QoS, ReasonCode};
 
 use crate::access::{self, Access};
 use crate::clients::{Item, Terms};
@@ -104,8 +104,9 @@ impl Shard {
                 Ok(Arrival::New) => {}
                 Ok(Arrival::Duplicate) => {
                     // [MQTT-4.3.3-10]: answered again, not delivered again.
-                    self.clients
-                        .send(id.index, &Packet::PubRec(Ack::success(packet_id)));
+                    let until = self.clients.still_unanswered(session_id, packet_id);
+                    let again = Acknowledgement::PubRec(packet_id, ReasonCode::Success);
+                    self.clients.acknowledge(id, until, again);
                     return Ok(());
                 }
                 Ok(Arrival::InProgress) => return Ok(()),

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
-use unbroken_mqtt_proto::QoS;
 use unbroken_mqtt_proto::session::{Inbound, Outbound};
+use unbroken_mqtt_proto::{PacketId, QoS};
 
+use crate::connection::{Acknowledgement, Held, Until};
 use crate::ids::{GroupId, ShardId};
 use crate::message::Message;
 use crate::output::DropReason;
@@ -28,6 +29,9 @@ pub(crate) struct Session {
     /// By filter as the client wrote it, `$share/…` included.
     pub(crate) subscriptions: BTreeMap<Box<str>, Grant>,
     pub(crate) inbound: Inbound,
+    /// QoS 2 messages that are here, and whose PUBREC had to wait until after the connection: when
+    /// they come again it still waits for what it promises.
+    pub(crate) unanswered: Vec<(PacketId, Until)>,
     pub(crate) outbound: Outbound<Delivery>,
     /// QoS 1 and 2 messages that the window or a slow connection does not let out yet. In order.
     pub(crate) queue: VecDeque<(QoS, Delivery)>,
@@ -124,6 +128,20 @@ impl DropTallies {
 }
 
 impl Session {
+    /// The connection has gone with answers that had to wait.
+    pub(crate) fn keep_unanswered(&mut self, held: impl IntoIterator<Item = Held>) {
+        for Held { until, what } in held {
+            match what {
+                Acknowledgement::PubRec(id, reason) if reason.is_error() => {
+                    self.inbound.acknowledged(id);
+                }
+                Acknowledgement::PubRec(id, _) => self.unanswered.push((id, until)),
+                // It comes again as a new message.
+                Acknowledgement::PubAck(..) => {}
+            }
+        }
+    }
+
     pub(crate) fn new(client_id: Arc<str>) -> Self {
         Self {
             client_id,
@@ -132,6 +150,7 @@ impl Session {
             absence: 0,
             subscriptions: BTreeMap::new(),
             inbound: Inbound::new(),
+            unanswered: Vec::new(),
             outbound: Outbound::new(),
             queue: VecDeque::new(),
             queue_bytes: 0,
