@@ -472,7 +472,7 @@ impl Shard {
                 // A QoS 2 message that has left may have arrived: no other member may get it
                 // [MQTT-4.8.2-5].
                 Some(group) if qos != unbroken_mqtt_proto::QoS::ExactlyOnce || !sent => {
-                    self.hand_over(now, group, id, delivery);
+                    self.hand_over(now, group, delivery);
                 }
                 _ => {
                     undelivered += 1;

@@ -31,11 +31,12 @@ use unbroken_mqtt_proto::{Ack, Packet, PacketId, QoS};
 
 use crate::connection::{Acknowledgement, Connection, Held, Until};
 use crate::frames::{Frames, Layout, OwnProperties};
-use crate::ids::{ConnectionId, GroupId, SessionId, ShardId};
+use crate::ids::{ConnectionId, SessionId};
 use crate::limits::{BUFFER_POOL_BYTES_MAX, BUFFER_POOL_MAX, Limits, RETAINED_RACE_TOPICS_MAX};
 use crate::message::{Message, MessagePool, Publication};
 use crate::output::{DropReason, Event, Output, StoreId};
 use crate::session::{Delivery, DropTallies, Identifiers, Session};
+use crate::shared::GroupRef;
 use crate::stats::Stats;
 
 pub(crate) struct Clients {
@@ -111,7 +112,7 @@ pub(crate) struct Terms<'a> {
     /// The retain flag to send.
     pub(crate) retain: bool,
     pub(crate) identifiers: &'a [NonZeroU32],
-    pub(crate) group: Option<(ShardId, GroupId)>,
+    pub(crate) group: Option<GroupRef>,
 }
 
 impl Clients {

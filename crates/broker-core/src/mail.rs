@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::ids::{GroupId, SessionId};
+use crate::ids::SessionId;
 use crate::message::Message;
+use crate::shared::{GroupRef, Member};
 use crate::stats::Stats;
 use crate::subscriptions::Grant;
 
@@ -25,7 +26,7 @@ pub(crate) enum Letter {
     ShareJoin {
         group: Box<str>,
         filter: Box<str>,
-        session: SessionId,
+        member: Member,
         grant: Grant,
         token: u64,
     },
@@ -35,26 +36,26 @@ pub(crate) enum Letter {
     ShareLeave {
         group: Box<str>,
         filter: Box<str>,
-        session: SessionId,
+        member: Member,
     },
     /// My session, a member of this group, is (no longer) connected.
     ShareReady {
         group: Box<str>,
         filter: Box<str>,
-        session: SessionId,
+        member: Member,
         ready: bool,
     },
     /// Your session was chosen to get this one.
     ShareDelivery {
-        session: SessionId,
-        group: GroupId,
+        member: Member,
+        group: GroupRef,
         grant: Grant,
         message: Arc<Message>,
     },
-    /// My session was given this but ended before it had it: give it to another member.
+    /// My session was given this, but left the group or ended before it had it: give it to another
+    /// member.
     ShareReturn {
-        group: GroupId,
-        session: SessionId,
+        group: GroupRef,
         message: Arc<Message>,
     },
     /// Keep this as the retained message of its topic, which is yours (empty payload: forget it);

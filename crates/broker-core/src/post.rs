@@ -8,7 +8,6 @@ use crate::clients::Item;
 use crate::ids::ShardId;
 use crate::mail::{Letter, Mail};
 use crate::shard::Shard;
-use crate::shared::Member;
 
 impl Shard {
     pub(crate) fn handle_mail(&mut self, now: Instant, from: ShardId, mail: Mail) {
@@ -30,20 +29,12 @@ impl Shard {
             Letter::ShareJoin {
                 group,
                 filter,
-                session,
+                member,
                 grant,
                 token,
             } => {
                 if let Ok(filter) = TopicFilter::parse(&filter) {
-                    self.take_member(
-                        &group,
-                        filter,
-                        Member {
-                            shard: from,
-                            session,
-                        },
-                        grant,
-                    );
+                    self.take_member(&group, filter, member, grant);
                 }
                 let barrier = self.barriers.latest();
                 self.barriers.joins.push_back((barrier, from, token));
@@ -58,64 +49,35 @@ impl Shard {
             Letter::ShareLeave {
                 group,
                 filter,
-                session,
+                member,
             } => {
                 if let Ok(filter) = TopicFilter::parse(&filter) {
-                    self.drop_member(
-                        &group,
-                        filter,
-                        Member {
-                            shard: from,
-                            session,
-                        },
-                    );
+                    self.drop_member(&group, filter, member);
                 }
             }
             Letter::ShareReady {
                 group,
                 filter,
-                session,
+                member,
                 ready,
             } => {
                 if let Ok(filter) = TopicFilter::parse(&filter) {
-                    self.set_member_ready(
-                        &group,
-                        filter,
-                        Member {
-                            shard: from,
-                            session,
-                        },
-                        ready,
-                    );
+                    self.set_member_ready(&group, filter, member, ready);
                 }
             }
             Letter::ShareDelivery {
-                session,
+                member,
                 group,
                 grant,
                 message,
             } => {
                 let mut item = Item::kept(&message);
                 self.clients.begin_item();
-                self.deliver_as_member(now, session, grant, (from, group), &mut item);
+                self.deliver_as_member(now, member, grant, group, &mut item);
                 item.finish(&mut self.clients.pool);
                 self.clients.pool.release(message);
             }
-            Letter::ShareReturn {
-                group,
-                session,
-                message,
-            } => {
-                self.redistribute(
-                    now,
-                    group,
-                    Member {
-                        shard: from,
-                        session,
-                    },
-                    &message,
-                );
-            }
+            Letter::ShareReturn { group, message } => self.redistribute(now, group, &message),
             Letter::Retain { message, token } => self.handle_retain(now, from, message, token),
             Letter::Retained { token } => self.clients.handle_retained(token),
             Letter::RetainedQuery {

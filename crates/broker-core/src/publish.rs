@@ -276,7 +276,7 @@ impl Shard {
         for group in groups {
             routed.wanted = true;
             routed.kept |= item.publication.qos > QoS::AtMostOnce;
-            self.deliver_to_group(now, group, item, None);
+            self.deliver_to_group(now, group, item);
         }
         routed
     }

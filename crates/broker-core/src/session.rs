@@ -10,9 +10,10 @@ use unbroken_mqtt_proto::session::{Inbound, Outbound};
 use unbroken_mqtt_proto::{PacketId, QoS};
 
 use crate::connection::{Acknowledgement, Held, Until};
-use crate::ids::{GroupId, ShardId};
+use crate::ids::ShardId;
 use crate::message::Message;
 use crate::output::DropReason;
+use crate::shared::GroupRef;
 use crate::subscriptions::Grant;
 
 /// A session: state that outlives its connection if the client wishes.
@@ -28,6 +29,8 @@ pub(crate) struct Session {
     pub(crate) absence: u64,
     /// By filter as the client wrote it, `$share/…` included.
     pub(crate) subscriptions: BTreeMap<Box<str>, Grant>,
+    /// Of those, the shared ones: the serial number that the group knows this session by.
+    pub(crate) memberships: BTreeMap<Box<str>, u64>,
     pub(crate) inbound: Inbound,
     /// QoS 2 messages that are here, and whose PUBREC had to wait until after the connection: when
     /// they come again it still waits for what it promises.
@@ -51,7 +54,7 @@ pub(crate) struct Delivery {
     pub(crate) identifiers: Identifiers,
     /// The group that chose this session, if one did: it gets the message back if the session ends
     /// first.
-    pub(crate) group: Option<(ShardId, GroupId)>,
+    pub(crate) group: Option<GroupRef>,
 }
 
 /// The subscription identifiers a copy carries.
@@ -149,6 +152,7 @@ impl Session {
             expiry_s: 0,
             absence: 0,
             subscriptions: BTreeMap::new(),
+            memberships: BTreeMap::new(),
             inbound: Inbound::new(),
             unanswered: Vec::new(),
             outbound: Outbound::new(),

@@ -13,14 +13,14 @@ use std::time::Instant;
 use unbroken_mqtt_proto::{SubscriptionFilter, TopicFilter};
 
 use crate::clients::{Item, Terms};
-use crate::ids::{GroupId, SessionId, ShardId};
+use crate::ids::{GroupId, SessionId};
 use crate::mail::Letter;
 use crate::message::Message;
 use crate::output::DropReason;
 use crate::placement;
-use crate::session::{Delivery, Identifiers};
+use crate::session::{Delivery, Identifiers, Session};
 use crate::shard::Shard;
-use crate::shared::Member;
+use crate::shared::{GroupRef, Member};
 use crate::subscriptions::{Grant, Subscriber};
 
 impl Shard {
@@ -33,16 +33,15 @@ impl Shard {
         grant: Grant,
     ) -> Option<u64> {
         let owner = placement::of_group(group, filter.as_str(), self.options.shards);
+        let serial = self.token();
+        let memberships = &mut self.clients.session_mut(session)?.memberships;
+        // Who is in the group already stays the one it was.
+        let serial = *memberships
+            .entry(share_text(group, filter))
+            .or_insert(serial);
+        let member = self.member(session, serial);
         if owner == self.options.id {
-            self.take_member(
-                group,
-                filter,
-                Member {
-                    shard: owner,
-                    session,
-                },
-                grant,
-            );
+            self.take_member(group, filter, member, grant);
             return None;
         }
         let token = self.token();
@@ -52,7 +51,7 @@ impl Shard {
             Letter::ShareJoin {
                 group,
                 filter,
-                session,
+                member,
                 grant,
                 token,
             },
@@ -62,15 +61,16 @@ impl Shard {
 
     pub(crate) fn leave_group(&mut self, session: SessionId, group: &str, filter: TopicFilter<'_>) {
         let owner = placement::of_group(group, filter.as_str(), self.options.shards);
+        let Some(serial) = self
+            .clients
+            .session_mut(session)
+            .and_then(|session| session.memberships.remove(&share_text(group, filter)))
+        else {
+            return;
+        };
+        let member = self.member(session, serial);
         if owner == self.options.id {
-            self.drop_member(
-                group,
-                filter,
-                Member {
-                    shard: owner,
-                    session,
-                },
-            );
+            self.drop_member(group, filter, member);
         } else {
             let (group, filter) = (group.into(), filter.as_str().into());
             self.mail(
@@ -78,7 +78,7 @@ impl Shard {
                 Letter::ShareLeave {
                     group,
                     filter,
-                    session,
+                    member,
                 },
             );
         }
@@ -89,33 +89,18 @@ impl Shard {
         let Some(session) = self.clients.session_mut(session_id) else {
             return;
         };
-        // `$share/…` sorts together, so a session without any pays one look-up.
-        let shared: Vec<Box<str>> = session
-            .subscriptions
-            .range::<str, _>((
-                std::ops::Bound::Included("$share/"),
-                std::ops::Bound::Unbounded,
-            ))
-            .map(|(text, _)| text)
-            .take_while(|text| text.starts_with("$share/"))
-            .cloned()
-            .collect();
-        for text in shared {
+        if session.memberships.is_empty() {
+            return;
+        }
+        for (text, serial) in session.memberships.clone() {
             let Ok(SubscriptionFilter::Shared { group, filter }) = SubscriptionFilter::parse(&text)
             else {
                 continue;
             };
             let owner = placement::of_group(group, filter.as_str(), self.options.shards);
+            let member = self.member(session_id, serial);
             if owner == self.options.id {
-                self.set_member_ready(
-                    group,
-                    filter,
-                    Member {
-                        shard: owner,
-                        session: session_id,
-                    },
-                    ready,
-                );
+                self.set_member_ready(group, filter, member, ready);
             } else {
                 let (group, filter) = (group.into(), filter.as_str().into());
                 self.mail(
@@ -123,11 +108,20 @@ impl Shard {
                     Letter::ShareReady {
                         group,
                         filter,
-                        session: session_id,
+                        member,
                         ready,
                     },
                 );
             }
+        }
+    }
+
+    /// A session of this shard, as a group knows it.
+    fn member(&self, session: SessionId, serial: u64) -> Member {
+        Member {
+            shard: self.options.id,
+            session,
+            serial,
         }
     }
 
@@ -167,31 +161,28 @@ impl Shard {
         }
     }
 
-    /// Gives a message to the member whose turn it is [MQTT-4.8.2-4], or to another than `not`.
-    pub(crate) fn deliver_to_group(
-        &mut self,
-        now: Instant,
-        id: GroupId,
-        item: &mut Item<'_>,
-        not: Option<Member>,
-    ) {
-        let chosen = match not {
-            None => self.groups.choose(id),
-            Some(not) => self.groups.choose_other(id, not),
-        };
-        let Some((member, grant)) = chosen else {
+    /// Gives a message to the member whose turn it is [MQTT-4.8.2-4].
+    pub(crate) fn deliver_to_group(&mut self, now: Instant, id: GroupId, item: &mut Item<'_>) {
+        let Some((member, grant)) = self.groups.choose(id) else {
             return self.drop_of_publisher(now, item, DropReason::SessionEnded);
         };
-        let me = self.options.id;
-        if member.shard == me {
-            self.deliver_as_member(now, member.session, grant, (me, id), item);
+        let Some(serial) = self.groups.serial(id) else {
+            return;
+        };
+        let group = GroupRef {
+            shard: self.options.id,
+            group: id,
+            serial,
+        };
+        if member.shard == self.options.id {
+            self.deliver_as_member(now, member, grant, group, item);
         } else {
             let message = item.message(&mut self.clients.pool);
             self.mail(
                 member.shard,
                 Letter::ShareDelivery {
-                    session: member.session,
-                    group: id,
+                    member,
+                    group,
                     grant,
                     message,
                 },
@@ -199,23 +190,25 @@ impl Shard {
         }
     }
 
-    /// The session was chosen; if it has gone meanwhile, the group gets the message back.
+    /// The session was chosen; if it has left the group meanwhile, that gets the message back.
     pub(crate) fn deliver_as_member(
         &mut self,
         now: Instant,
-        session: SessionId,
+        member: Member,
         grant: Grant,
-        group: (ShardId, GroupId),
+        group: GroupRef,
         item: &mut Item<'_>,
     ) {
-        if self.clients.session_mut(session).is_none() {
+        let stays =
+            |session: &mut Session| session.memberships.values().any(|s| *s == member.serial);
+        if !self.clients.session_mut(member.session).is_some_and(stays) {
             let delivery = Delivery {
                 message: item.message(&mut self.clients.pool),
                 retain: false,
                 identifiers: Identifiers::new(),
                 group: None,
             };
-            return self.return_to_group(now, group, session, delivery.message);
+            return self.return_to_group(now, group, delivery.message);
         }
         let identifiers: Identifiers = grant.identifier.into_iter().collect();
         let terms = Terms {
@@ -224,61 +217,38 @@ impl Shard {
             identifiers: &identifiers,
             group: Some(group),
         };
-        self.clients.deliver(now, session, terms, item);
+        self.clients.deliver(now, member.session, terms, item);
     }
 
     /// A member's session has ended with a message it had not acknowledged [MQTT-4.8.2-4].
-    pub(crate) fn hand_over(
-        &mut self,
-        now: Instant,
-        group: (ShardId, GroupId),
-        from: SessionId,
-        delivery: Delivery,
-    ) {
+    pub(crate) fn hand_over(&mut self, now: Instant, group: GroupRef, delivery: Delivery) {
         self.clients.stats.messages_waiting = self.clients.stats.messages_waiting.saturating_sub(1);
-        self.return_to_group(now, group, from, delivery.message);
+        self.return_to_group(now, group, delivery.message);
     }
 
-    fn return_to_group(
-        &mut self,
-        now: Instant,
-        group: (ShardId, GroupId),
-        from: SessionId,
-        message: Arc<Message>,
-    ) {
-        let (owner, id) = group;
-        if owner == self.options.id {
-            self.redistribute(
-                now,
-                id,
-                Member {
-                    shard: owner,
-                    session: from,
-                },
-                &message,
-            );
+    fn return_to_group(&mut self, now: Instant, group: GroupRef, message: Arc<Message>) {
+        if group.shard == self.options.id {
+            self.redistribute(now, group, &message);
         } else {
-            self.mail(
-                owner,
-                Letter::ShareReturn {
-                    group: id,
-                    session: from,
-                    message,
-                },
-            );
+            self.mail(group.shard, Letter::ShareReturn { group, message });
         }
     }
 
-    pub(crate) fn redistribute(
-        &mut self,
-        now: Instant,
-        id: GroupId,
-        not: Member,
-        message: &Arc<Message>,
-    ) {
+    /// Gives a message to somebody else [MQTT-4.8.2-5]. Whoever gave it back has left before, and mail
+    /// is in order.
+    pub(crate) fn redistribute(&mut self, now: Instant, group: GroupRef, message: &Arc<Message>) {
         let mut item = Item::kept(message);
         self.clients.begin_item();
-        self.deliver_to_group(now, id, &mut item, Some(not));
+        if self.groups.serial(group.group) == Some(group.serial) {
+            self.deliver_to_group(now, group.group, &mut item);
+        } else {
+            self.drop_of_publisher(now, &item, DropReason::SessionEnded);
+        }
         item.finish(&mut self.clients.pool);
     }
+}
+
+/// A shared subscription as its client wrote it.
+fn share_text(group: &str, filter: TopicFilter<'_>) -> Box<str> {
+    format!("$share/{group}/{}", filter.as_str()).into()
 }
