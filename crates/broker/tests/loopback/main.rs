@@ -8,7 +8,7 @@ mod client;
 use std::io::Write;
 use std::net::{Ipv4Addr, Shutdown, SocketAddr};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use client::{Client, Heard, connect, connect_as, connect_with_will, publish, subscribe};
 use unbroken_broker::Server;
@@ -255,6 +255,23 @@ fn draining_says_goodbye_to_everybody_and_ends() {
     assert!(
         std::net::TcpStream::connect(address).is_err(),
         "the listener is closed"
+    );
+}
+
+#[test]
+fn draining_does_not_wait_longer_than_told_for_a_client_that_does_not_read() {
+    let (server, address) = start(config(1));
+    let mut idler = Client::connect(address, "idler");
+    idler.subscribe("stream");
+    let mut publisher = Client::connect(address, "publisher");
+    publisher.send(&publish("stream", &vec![7; 64 * 1024]).repeat(200));
+    publisher.ping();
+    let started = Instant::now();
+    server.drain(Duration::from_millis(100)).unwrap();
+    assert!(
+        started.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        started.elapsed()
     );
 }
 
