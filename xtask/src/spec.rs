@@ -18,6 +18,7 @@ use citations::Citations;
 pub(crate) use citations::scenario_name;
 use statements::{Id, Standard, Statement};
 
+use crate::tree::File;
 use crate::{Outcome, tree};
 
 #[derive(clap::Args, Debug, Default)]
@@ -36,12 +37,14 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
     let standards = [Standard::V5, Standard::V3_1_1];
     let files = tree::read()?;
-    let citations = citations::collect(&files)?;
+    let mut citations = citations::collect(&files)?;
     let mut problems = Vec::new();
     let mut known = Vec::new();
     for standard in standards {
         let statements = statements::read(standard)?;
         known.extend(statements.iter().map(|statement| statement.id.clone()));
+        citations.add_listed(&statements);
+        problems.extend(missing_files(&statements, &files));
         println!("{}", Coverage::of(&statements, &citations).line(standard));
         if arguments.gaps {
             print_gaps(&statements, &citations);
@@ -133,6 +136,19 @@ fn print_gaps(statements: &[Statement], citations: &Citations) {
     }
 }
 
+/// Files that a list names and the repository does not have.
+fn missing_files(statements: &[Statement], files: &[File]) -> Vec<String> {
+    let mut problems = Vec::new();
+    for statement in statements {
+        for path in &statement.enforced {
+            if !files.iter().any(|file| file.path == *path) {
+                problems.push(format!("{} names {path}, which is not there", statement.id));
+            }
+        }
+    }
+    problems
+}
+
 /// Statements that are said not to concern us, and have a test.
 fn contradictions(statements: &[Statement], citations: &Citations) -> Vec<String> {
     let mut problems = Vec::new();
@@ -174,7 +190,6 @@ fn losses(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tree::File;
 
     fn statements() -> Vec<Statement> {
         statements::parse(
@@ -205,6 +220,23 @@ mod tests {
             not_applicable: 1,
         };
         assert_eq!(Coverage::of(&statements(), &citations), expect);
+    }
+
+    #[test]
+    fn what_enforces_a_statement_enforces_its_like_in_the_other_standard() {
+        let mut citations = citations("crates/broker/src/a.rs", "// [MQTT-3.1.0-2]\n");
+        let list = "[\"MQTT311-3.1.0-2\"]\nsays = \"x\"\nsame_as = [\"MQTT-3.1.0-2\"]\n\
+                    [\"MQTT311-3.1.0-3\"]\nsays = \"y\"\nenforced = [\"crates/b.rs\"]\n";
+        let list = statements::parse(list).expect("the list is well-formed");
+        citations.add_listed(&list);
+        let enforced = |at: usize| citations.enforced(&list[at].id).and_then(|set| set.first());
+        assert_eq!(
+            enforced(0).map(String::as_str),
+            Some("crates/broker/src/a.rs")
+        );
+        assert_eq!(enforced(1).map(String::as_str), Some("crates/b.rs"));
+        let files = [File::new("crates/c.rs", "")];
+        assert_eq!(missing_files(&list, &files).len(), 1);
     }
 
     #[test]

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::statements::Id;
+use super::statements::{Id, Statement};
 use crate::Outcome;
 use crate::tree::File;
 
@@ -24,6 +24,26 @@ pub(super) struct Citations {
 }
 
 impl Citations {
+    /// Adds what the lists say themselves of where statements are enforced. Lists come in the order
+    /// in which they refer to each other.
+    pub(super) fn add_listed(&mut self, statements: &[Statement]) {
+        for Statement {
+            id,
+            enforced,
+            same_as,
+            ..
+        } in statements
+        {
+            let mut paths: Vec<_> = enforced.clone();
+            for other in same_as {
+                paths.extend(self.enforced.get(other).into_iter().flatten().cloned());
+            }
+            for path in paths {
+                self.by_code([id.clone()].into_iter(), &path);
+            }
+        }
+    }
+
     /// The files that enforce it, in order.
     pub(super) fn enforced(&self, id: &Id) -> Option<&BTreeSet<String>> {
         self.enforced.get(id)

@@ -85,6 +85,10 @@ pub(super) struct Statement {
     pub(super) says: String,
     /// Why it does not concern us.
     pub(super) not_applicable: Option<String>,
+    /// Files that enforce it as a whole, where no single line does.
+    pub(super) enforced: Vec<String>,
+    /// Statements of the other standard that ask for the same: what enforces them, enforces it.
+    pub(super) same_as: Vec<Id>,
 }
 
 pub(super) fn read(standard: Standard) -> Outcome<Vec<Statement>> {
@@ -105,10 +109,12 @@ pub(super) fn parse(text: &str) -> Outcome<Vec<Statement>> {
             .as_table()
             .ok_or_else(|| format!("{key} is not a table"))?;
         let field = |name| table.get(name).and_then(toml::Value::as_str);
-        if let Some(other) = table
-            .keys()
-            .find(|name| !["says", "not_applicable"].contains(&name.as_str()))
-        {
+        let texts = |name| {
+            let list = table.get(name).and_then(toml::Value::as_array);
+            list.into_iter().flatten().filter_map(toml::Value::as_str)
+        };
+        let known = ["says", "not_applicable", "enforced", "same_as"];
+        if let Some(other) = table.keys().find(|name| !known.contains(&name.as_str())) {
             return Err(format!("{key} has an unknown key {other:?}"));
         }
         statements.push(Statement {
@@ -117,6 +123,8 @@ pub(super) fn parse(text: &str) -> Outcome<Vec<Statement>> {
                 .ok_or_else(|| format!("{key} does not say anything"))?
                 .to_owned(),
             not_applicable: field("not_applicable").map(str::to_owned),
+            enforced: texts("enforced").map(str::to_owned).collect(),
+            same_as: texts("same_as").filter_map(Id::at_start).collect(),
         });
     }
     statements.sort_by(|a, b| a.id.cmp(&b.id));
