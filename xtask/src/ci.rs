@@ -16,8 +16,8 @@ use crate::tally::Tally;
 use crate::tools::{self, Tools};
 use crate::{Outcome, process, spec, tidy, tree};
 
-/// Packages whose tests are steps of their own.
-const RUN_APART: [&str; 2] = ["unbroken-acceptance", "unbroken-simulator"];
+/// Its tests are steps of their own.
+const RUN_APART: &str = "unbroken-acceptance";
 
 pub(crate) fn run(full: bool) -> Outcome {
     let mut ci = Ci {
@@ -77,28 +77,30 @@ impl Ci {
         })?;
 
         let mut tests = process::cargo(&["test", "--locked", "--no-fail-fast", "--workspace"]);
-        tests.args(RUN_APART.iter().flat_map(|package| ["--exclude", package]));
+        tests.args(["--exclude", RUN_APART]);
         self.tests("tests", tests)?;
         let mut documentation = process::cargo(&["doc", "--locked", "--workspace", "--no-deps"]);
         documentation.env("RUSTDOCFLAGS", "-Dwarnings");
         self.check("documentation", documentation)?;
 
-        let binary = ["build", "--locked", "--release", "-p", "unbroken"];
-        self.check("release binary", process::cargo(&binary))?;
+        let build = ["build", "--locked", "--release", "-p", "unbroken"];
+        self.check("release binary", process::cargo(&build))?;
         for shards in ["1", "3"] {
             let name = format!("acceptance, shards: {shards}");
             self.tests(&name, self.acceptance(shards))?;
         }
-        let mut simulator = process::cargo(&["test", "--locked", "--release", "--no-fail-fast"]);
-        simulator.args(["-p", "unbroken-simulator"]);
-        if self.full {
-            simulator.env("UNBROKEN_SEEDS", "10000");
-        }
-        self.tests("simulator", simulator)?;
+        let seeds = if self.full { "20000" } else { "1000" };
+        let mut simulator = process::cargo(&["run", "--locked", "--release"]);
+        simulator.args(["-p", "unbroken-simulator", "--", "--seeds", seeds]);
+        self.check("simulator", simulator)?;
         self.fuzz()?;
         let mut brokers = process::cargo(&["xtask", "bench", "brokers"]);
+        brokers.env("UNBROKEN_BIN", binary());
         if !self.full {
             brokers.arg("--smoke");
+        }
+        if tools::must_have_all() {
+            brokers.env("UNBROKEN_REQUIRE_TOOLS", "1");
         }
         self.check("benchmarks", brokers)
     }
