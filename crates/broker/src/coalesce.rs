@@ -282,16 +282,15 @@ mod tests {
                 // What came during the time since the last look; a sender with a full window waits.
                 let mut idle = Duration::ZERO;
                 loop {
-                    let since_s = (gap + idle).as_secs_f64();
                     for frames in &mut pending {
-                        *frames = (*frames + self.rate * since_s).min(self.window);
+                        *frames = (*frames + self.rate * gap.as_secs_f64()).min(self.window);
                     }
                     if pending.iter().any(|frames| *frames >= 1.0) {
                         break;
                     }
-                    gap = Duration::ZERO;
-                    idle += Duration::from_micros(10);
-                    seen.time += Duration::from_micros(10);
+                    gap = Duration::from_micros(10);
+                    idle += gap;
+                    seen.time += gap;
                 }
                 let mut turn = Turn {
                     idle,
