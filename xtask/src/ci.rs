@@ -89,7 +89,7 @@ impl Ci {
             let name = format!("acceptance, shards: {shards}");
             self.tests(&name, self.acceptance(shards))?;
         }
-        let seeds = if self.full { "20000" } else { "1000" };
+        let seeds = if self.full { "500000" } else { "20000" };
         let mut simulator = process::cargo(&["run", "--locked", "--release"]);
         simulator.args(["-p", "unbroken-simulator", "--", "--seeds", seeds]);
         self.check("simulator", simulator)?;
