@@ -167,10 +167,14 @@ impl Shard {
     }
 
     /// Says that so many bytes of [`pending_output`](Self::pending_output), from its front, were
-    /// written.
+    /// written. If that makes the shard ask for something, it is due for a timeout at once, and asks
+    /// then.
     pub fn wrote(&mut self, now: Instant, connection: ConnectionId, bytes: usize) {
         if let Some(session) = self.clients.wrote(connection, bytes) {
             self.pump(now, session);
+            if !self.clients.outputs.is_empty() {
+                self.timers.set(now, Timer::Ask);
+            }
         }
     }
 
@@ -493,6 +497,7 @@ impl Shard {
                 }
                 Timer::Retained(message) => self.expire_retained(now, &message),
                 Timer::Sys => self.publish_sys(now),
+                Timer::Ask => {}
             }
         }
     }

@@ -27,6 +27,8 @@ pub(crate) enum Timer {
     Retained(Weak<Message>),
     /// `$SYS` is due.
     Sys,
+    /// Something is to be asked for, though no input came to answer.
+    Ask,
 }
 
 #[derive(Debug, Default)]
