@@ -14,6 +14,7 @@ Feature: Limits
     Then camera is told that a packet was too large
     And phone is still connected
 
+  # [MQTT311-4.8.0-2] [MQTT-3.1.4-2]
   Scenario Outline: When the house is full the next client is told so
     Given a broker with the configuration:
       """

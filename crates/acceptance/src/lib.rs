@@ -2,8 +2,8 @@
 //!
 //! Everything here talks to the real binary over TCP. The raw client writes and reads MQTT bytes by
 //! hand and knows nothing of the broker's own codec, so that an error made symmetrically in encoder
-//! and decoder is still seen. Helpers panic with what was expected and what came instead: their only
-//! callers are tests.
+//! and decoder is still seen. Helpers panic with what was expected and what came instead: their
+//! only callers are tests.
 //!
 //! Deliberately absent: sleeps and fixed ports. A test waits for a condition until a deadline.
 

@@ -1,10 +1,10 @@
 //! The broker as another process.
 //!
-//! Each one runs in its own directory on a port it chose itself, is ended by its process id, and its
-//! log is printed when the test that owns it fails.
+//! Each one runs in its own directory on a port it chose itself, is ended by its process id, and
+//! its log is printed when the test that owns it fails.
 //!
-//! `UNBROKEN_BIN` names another binary. When that is a `mosquitto`, it is started as one: a test can
-//! then be tried against a second opinion. No result depends on that.
+//! `UNBROKEN_BIN` names another binary. When that is a `mosquitto`, it is started as one: a test
+//! can then be tried against a second opinion. No result depends on that.
 
 use std::ffi::OsStr;
 use std::fs;

@@ -1,6 +1,7 @@
 //! Programs of other people that the features drive, and where to find them.
 //!
-//! `cargo xtask install-tools` puts them under `target/tools`; `UNBROKEN_TOOLS` names another place:
+//! `cargo xtask install-tools` puts them under `target/tools`; `UNBROKEN_TOOLS` names another
+//! place:
 //!
 //! | tool | what is looked for |
 //! |---|---|

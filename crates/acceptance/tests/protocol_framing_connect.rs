@@ -1,4 +1,5 @@
-//! Framing and validation of CONNECT: what the broker does with a greeting that no correct client sends.
+//! Framing and validation of CONNECT: what the broker does with a greeting that no correct client
+//! sends.
 //!
 //! 5.0 clients may be told the reason; 3.1.1 clients are dropped without an answer.
 

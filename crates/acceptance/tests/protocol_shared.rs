@@ -1,4 +1,5 @@
-//! Shared subscriptions: each message of a group goes to one member, and none is lost when one leaves.
+//! Shared subscriptions: each message of a group goes to one member, and none is lost when one
+//! leaves.
 
 use std::collections::HashSet;
 use std::time::Duration;

@@ -138,7 +138,7 @@ pub fn auth(reason: u8, properties: &Properties) -> Vec<u8> {
     frame(0xf0, &[&[reason], &properties.encode()])
 }
 
-/// Reason codes by the names of the standard; the shared values 0x00 to 0x02 are written as numbers.
+/// Reason codes by the names of the standard; 0x00 to 0x02 of SUBACK are written as numbers.
 #[allow(missing_docs, reason = "the names are the standard's")]
 pub mod reason {
     pub const SUCCESS: u8 = 0x00;

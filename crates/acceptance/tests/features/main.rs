@@ -2,7 +2,8 @@
 //!
 //! Scenarios run side by side, each with a broker of its own. A step that nobody defines fails. A
 //! scenario that needs a tool this machine lacks is skipped and counted, unless
-//! `UNBROKEN_REQUIRE_TOOLS=1`. An argument that is no flag chooses scenarios by a part of their name.
+//! `UNBROKEN_REQUIRE_TOOLS=1`. An argument that is no flag chooses scenarios by a part of their
+//! name.
 //!
 //! The last lines count scenarios for `cargo xtask ci`: `12 scenarios (11 passed, 1 failed)`, and
 //! one more of that kind for those skipped.

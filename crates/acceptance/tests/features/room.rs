@@ -1,4 +1,5 @@
-//! What a scenario has in hand: a broker, and by name the clients, messages and commands it speaks of.
+//! What a scenario has in hand: a broker, and by name the clients, messages and commands it
+//! speaks of.
 
 use std::collections::HashMap;
 use std::fs;
