@@ -48,7 +48,7 @@ impl World {
         let stays = self.rng.percent(o.staying);
         let expiry_s = match (stays, v5) {
             (false, _) => 0,
-            (true, true) if o.session_expiry => self.rng.between(1, 20) as u32,
+            (true, true) if o.session_expiry => self.rng.number(1, 20),
             (true, _) => u32::MAX,
         };
         // Before 5.0 a session ends with its connection exactly if it began clean.
@@ -61,11 +61,7 @@ impl World {
         if o.wills && self.rng.percent(60) {
             let message = self.some_message(client);
             let delays = v5 && self.rng.percent(50);
-            let delay_s = if delays {
-                self.rng.between(1, 10) as u32
-            } else {
-                0
-            };
+            let delay_s = if delays { self.rng.number(1, 10) } else { 0 };
             will = Some(Will { message, delay_s });
         }
         let terms = ConnectTerms {
@@ -174,7 +170,7 @@ impl World {
         let clear = retain && o.clears && self.rng.percent(25);
         let v5 = self.clients[publisher].version == Version::V5;
         let expires = v5 && o.message_expiry && !clear && self.rng.percent(40);
-        let expiry_s = expires.then(|| self.rng.between(1, 6) as u32);
+        let expiry_s = expires.then(|| self.rng.number(1, 6));
         let long = o.small_packets && self.rng.percent(20);
         let padding = if long {
             SMALL_PACKET as usize
@@ -216,7 +212,7 @@ impl World {
         }
         let v5 = self.clients[client].version == Version::V5;
         let identifier = (v5 && self.options.identifiers && self.rng.percent(70))
-            .then(|| self.rng.between(1, 300) as u32);
+            .then(|| self.rng.number(1, 300));
         let mut texts = BTreeSet::new();
         for _ in 0..self.rng.between(1, 3) {
             texts.insert(if self.options.shared && self.rng.percent(50) {
@@ -314,7 +310,7 @@ impl World {
         let v5 = client.version == Version::V5;
         let mut properties = PropertyBuf::new();
         if v5 && terms.expiry_s > 0 && self.options.session_expiry && self.rng.percent(30) {
-            let seconds = self.rng.between(0, 10) as u32;
+            let seconds = self.rng.number(0, 10);
             properties
                 .push(Property::SessionExpiryInterval(seconds))
                 .expect("a number");

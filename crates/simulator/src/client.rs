@@ -61,9 +61,9 @@ pub(crate) enum Pending {
 /// An answer that is due.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Answer {
-    PubAck(PacketId, ReasonCode),
-    PubRec(PacketId, ReasonCode),
-    PubComp(PacketId),
+    Ack(PacketId, ReasonCode),
+    Rec(PacketId, ReasonCode),
+    Comp(PacketId),
 }
 
 impl Client {
@@ -187,11 +187,11 @@ impl Client {
     pub(crate) fn answer(&mut self) {
         while let Some(answer) = self.answers.pop_front() {
             match answer {
-                Answer::PubAck(id, reason) => {
+                Answer::Ack(id, reason) => {
                     self.inbound.acknowledged(id);
                     self.write(&Packet::PubAck(Ack::new(id, reason)));
                 }
-                Answer::PubRec(id, reason) => {
+                Answer::Rec(id, reason) => {
                     if reason.is_error() {
                         self.inbound.acknowledged(id);
                     } else {
@@ -199,7 +199,7 @@ impl Client {
                     }
                     self.write(&Packet::PubRec(Ack::new(id, reason)));
                 }
-                Answer::PubComp(id) => self.write(&Packet::PubComp(Ack::success(id))),
+                Answer::Comp(id) => self.write(&Packet::PubComp(Ack::success(id))),
             }
         }
     }
@@ -261,9 +261,9 @@ impl Client {
                 }
             }
             Packet::PubRel(ack) => {
-                let known = self.inbound.handle_pubrel(ack.packet_id);
-                let _ = known; // unknown after this client has begun anew
-                self.answers.push_back(Answer::PubComp(ack.packet_id));
+                // Unknown after this client has begun anew; it is answered all the same.
+                self.inbound.handle_pubrel(ack.packet_id);
+                self.answers.push_back(Answer::Comp(ack.packet_id));
             }
             Packet::SubAck(suback) => {
                 let Some(Pending::Subscribe { id, entries, since }) = self.pending.take() else {
@@ -376,9 +376,9 @@ impl Client {
             ReasonCode::Success
         };
         match (publish.qos, arrival) {
-            (QoS::AtLeastOnce, _) => self.answers.push_back(Answer::PubAck(id, reason)),
+            (QoS::AtLeastOnce, _) => self.answers.push_back(Answer::Ack(id, reason)),
             (_, Arrival::InProgress) => {}
-            _ => self.answers.push_back(Answer::PubRec(id, reason)),
+            _ => self.answers.push_back(Answer::Rec(id, reason)),
         }
     }
 }

@@ -23,7 +23,7 @@ mod oracle;
 mod rng;
 mod world;
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 pub use options::Options;
@@ -103,7 +103,7 @@ fn play(world: &mut World) -> Report {
     for stats in world.stats() {
         report.sent += stats.publishes_sent;
         report.dropped += stats.dropped_total();
-        report.digest.push_str(&format!("{stats:?}\n"));
+        let _ = writeln!(report.digest, "{stats:?}");
     }
     world.read_retained();
     world.end_everything();

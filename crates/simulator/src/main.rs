@@ -12,10 +12,6 @@ use std::time::Instant;
 
 use unbroken_simulator::{Options, Report, run};
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "how long it took is shown, nothing more"
-)]
 fn main() -> ExitCode {
     let wanted = match Wanted::from_arguments(std::env::args().skip(1)) {
         Ok(wanted) => wanted,

@@ -34,7 +34,8 @@ impl Message {
             return Vec::new();
         }
         let mut payload = format!("m{id}:").into_bytes();
-        payload.extend((0..self.padding).map(|at| b'a' + ((id + at) % 26) as u8));
+        let letters = (b'a'..=b'z').cycle().skip(id % 26);
+        payload.extend(letters.take(self.padding));
         payload
     }
 }

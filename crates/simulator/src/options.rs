@@ -113,7 +113,7 @@ impl Options {
         limits.queue_messages_max = self.queue_messages;
         limits.output_bytes_max = self.output_bytes;
         limits.retained_messages_max = self.retained_messages;
-        limits.connect_timeout = Duration::from_secs(60 * 60);
+        limits.connect_timeout = Duration::from_hours(1);
         limits
     }
 

@@ -27,6 +27,12 @@ impl Rng {
         low + self.below(high - low + 1)
     }
 
+    /// The same for small numbers that go into packets.
+    pub(crate) fn number(&mut self, low: u32, high: u32) -> u32 {
+        let span = u64::from(high - low) + 1;
+        low + u32::try_from(self.next() % span).expect("the span is that of two u32")
+    }
+
     pub(crate) fn percent(&mut self, percent: u32) -> bool {
         self.next() % 100 < u64::from(percent)
     }

@@ -107,10 +107,6 @@ enum Choice {
 }
 
 impl World {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "an epoch; only differences to it count"
-    )]
     pub(crate) fn new(options: Options, traced: bool) -> Self {
         let start = Instant::now();
         let totals = Arc::new(Totals::default());
@@ -262,6 +258,19 @@ impl World {
                     client.pending
                 );
             }
+        }
+    }
+
+    /// A shard that is not given anything has nothing left to ask for.
+    pub(crate) fn check_asked(&mut self) {
+        for shard in 0..self.shards.len() {
+            let left: Vec<_> = self.shards[shard]
+                .handle(self.now, Input::Timeout)
+                .collect();
+            assert!(
+                left.is_empty(),
+                "shard {shard} had asked for something without anybody being told: {left:?}"
+            );
         }
     }
 
