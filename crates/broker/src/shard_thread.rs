@@ -141,10 +141,9 @@ impl ShardThread {
             };
             self.take_parcels(now);
             self.read_clients(now, &mut turn);
-            let wrote = self.write_clients(now);
-            if wrote || self.shard.next_timeout().is_some_and(|at| at <= now) {
-                // Room in a connection's output may have made the shard ask for more, of other
-                // shards too; `wrote` itself gives no outputs.
+            self.write_clients(now);
+            // Behind the writes, because a write that made room may have made one due.
+            if self.shard.next_timeout().is_some_and(|at| at <= now) {
                 input(&mut self.shard, &mut self.driver, now, Input::Timeout);
             }
             // Both may have given output to connections: for the next turn.
@@ -249,12 +248,10 @@ impl ShardThread {
         }
     }
 
-    /// Answers whether anything was written.
-    fn write_clients(&mut self, now: Instant) -> bool {
+    fn write_clients(&mut self, now: Instant) {
         self.shard.take_dirty(&mut self.dirty);
         let sockets = &mut self.driver.sockets;
         let shard = &mut self.shard;
-        let mut wrote = false;
         self.dirty.retain(|&connection| {
             let pending = shard.pending_output(connection);
             let bytes = &pending[..pending.len().min(WRITE_BYTES)];
@@ -262,12 +259,10 @@ impl ShardThread {
             let (count, takes_more) = sockets.write(connection, bytes);
             if count > 0 {
                 shard.wrote(now, connection, count);
-                wrote = true;
             }
             // The rest goes in the next turn; what the socket did not take, at its edge.
             more && takes_more
         });
-        wrote
     }
 
     fn finished(&self, now: Instant) -> bool {
