@@ -20,7 +20,7 @@ pub(crate) enum Access {
 }
 
 pub(crate) fn may_publish(_who: &Identity, topic: &str) -> Access {
-    // The broker alone speaks there [MQTT-4.7.2-1]: a client's word in `$SYS` would be taken for
+    // The broker alone speaks there: a client's word in `$SYS` would be taken for
     // ours.
     if topic.starts_with("$SYS/") {
         Access::Denied

@@ -59,6 +59,8 @@ impl Shard {
                 if let Some(delivery) = delivery {
                     self.clients.delivered(delivery);
                 }
+                // The id of its PUBLISH, and no properties. [MQTT-2.2.1-5, MQTT311-2.3.1-6]
+                // [MQTT-3.6.2-2, MQTT-3.6.2-3]
                 self.clients
                     .send_to(session_id, &Packet::PubRel(Ack::success(ack.packet_id)));
             }
@@ -103,6 +105,7 @@ impl Shard {
         } else {
             ReasonCode::PacketIdentifierNotFound
         };
+        // The id of its PUBLISH, and no properties. [MQTT-2.2.1-5] [MQTT-3.7.2-2, MQTT-3.7.2-3]
         self.clients
             .send(id.index, &Packet::PubComp(Ack::new(ack.packet_id, reason))); // [MQTT-4.3.3-11]
     }

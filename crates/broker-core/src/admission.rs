@@ -89,6 +89,7 @@ impl Shard {
         connection.connect = Some(frame.bytes.into());
         let (peer, counted) = (connection.peer.clone(), connection.counted);
         if !counted {
+            // Room may come again; this connection ends. [MQTT311-4.8.0-2]
             let fault = Fault::new(
                 ReasonCode::QuotaExceeded,
                 "limits.connections_max is reached",
@@ -96,6 +97,7 @@ impl Shard {
             self.refuse(id, Some(Arc::from(connect.client_id)), fault);
             return;
         }
+        // Refused is closed. [MQTT-3.1.4-2] [MQTT-3.1.3-8, MQTT311-3.1.3-9]
         if let Err(fault) = check_connect(&connect, self.clients.limits.topic_bytes_max) {
             let client_id = Some(Arc::from(connect.client_id));
             self.refuse(id, client_id, fault);
@@ -137,6 +139,7 @@ impl Shard {
                 self.admit(now, id, &connect);
                 self.consume_unread(now, id);
             }
+            // [MQTT-3.1.4-2]
             Admission::Refused { reason } => {
                 let client_id = Some(Arc::from(connect.client_id));
                 self.refuse(
@@ -153,28 +156,34 @@ impl Shard {
 
     fn admit(&mut self, now: Instant, id: ConnectionId, connect: &Connect<'_>) {
         let client_id: Arc<str> = if connect.client_id.is_empty() {
-            self.assign_client_id().into()
+            self.assign_client_id().into() // [MQTT-3.1.3-6, MQTT311-3.1.3-6]
         } else {
             connect.client_id.into()
         };
+        // The id is all that a session is found by. [MQTT-3.1.3-2, MQTT311-3.1.3-2]
+        // From here on one that was assigned is like any other. [MQTT-3.1.3-7]
         let existing = self.clients.by_client_id.get(&client_id).copied();
         if let Some(session) = existing {
             self.take_over(now, session);
         }
         // A takeover may have ended the session.
         let mut existing = self.clients.by_client_id.get(&client_id).copied();
+        // [MQTT-3.1.4-4, MQTT311-3.1.4-3, MQTT311-3.1.2-6]
         if connect.clean_start
             && let Some(session) = existing.take()
         {
             self.end_session(now, session, DropReason::SessionEnded); // [MQTT-3.1.2-4]
         }
-        let present = existing.is_some(); // [MQTT-3.2.2-2] [MQTT-3.2.2-3]
+        // [MQTT-3.2.2-2, MQTT-3.2.2-3] [MQTT311-3.2.2-1, MQTT311-3.2.2-2, MQTT311-3.2.2-3]
+        let present = existing.is_some();
         let session_id = match existing {
-            Some(session) => session,
+            Some(session) => session, // [MQTT-3.1.2-5, MQTT311-3.1.2-4]
             None => {
+                // [MQTT-3.1.2-6, MQTT311-3.1.2-4]
                 if let Some(session) = self.new_session(&client_id) {
                     session
                 } else {
+                    // Room may come again; this connection ends. [MQTT311-4.8.0-2]
                     let fault =
                         Fault::new(ReasonCode::QuotaExceeded, "limits.sessions_max is reached");
                     return self.refuse(id, Some(client_id), fault);
@@ -196,7 +205,7 @@ impl Shard {
             // Timers of the absence that ends now are stale: its will is cancelled [MQTT-3.1.3-9].
             session.absence = absence;
             session.expiry_s = terms.expiry_s;
-            session.will = will;
+            session.will = will; // [MQTT-3.1.2-7, MQTT311-3.1.2-8]
             session
                 .inbound
                 .set_receive_maximum(if v5 { receive_maximum } else { u16::MAX });
@@ -212,6 +221,7 @@ impl Shard {
             connection.keep_alive = keepalive::limit(connect.keep_alive, terms.server_keep_alive);
             if v5 {
                 connection.aliases_in = Some(Box::new(alias::Inbound::new(aliases_in_max)));
+                // As many aliases as the client allows, if any. [MQTT-3.1.2-26, MQTT-3.1.2-27]
                 let wanted = connect
                     .properties
                     .topic_alias_maximum()
@@ -249,7 +259,8 @@ impl Shard {
     fn agree(&self, connect: &Connect<'_>) -> Terms {
         let wanted = match connect.version {
             Version::V5 => connect.properties.session_expiry_interval().unwrap_or(0),
-            // 3.x knows only "ends with the connection" and "stays".
+            // 3.x knows only "ends with the connection" [MQTT311-3.1.2-6] and "stays"
+            // [MQTT311-3.1.2-4].
             Version::V3_1 | Version::V3_1_1 if connect.clean_start => 0,
             Version::V3_1 | Version::V3_1_1 => u32::MAX,
         };
@@ -278,7 +289,7 @@ impl Shard {
                 add(
                     &mut properties,
                     Property::SessionExpiryInterval(terms.expiry_s),
-                ); // [MQTT-3.1.2-23]
+                );
             }
             add(
                 &mut properties,
@@ -296,7 +307,7 @@ impl Shard {
                 add(
                     &mut properties,
                     Property::AssignedClientIdentifier(client_id),
-                ); // [MQTT-3.2.2-16]
+                ); // [MQTT-3.2.2-16] [MQTT-3.1.3-7]
             }
             if let Some(seconds) = terms.server_keep_alive {
                 add(&mut properties, Property::ServerKeepAlive(seconds)); // [MQTT-3.2.2-21]
@@ -315,9 +326,10 @@ impl Shard {
             reason: ReasonCode::Success,
             properties: properties.as_properties(),
         };
+        // [MQTT-3.1.4-5, MQTT311-3.1.4-4]
         if !self.clients.send(id.index, &Packet::ConnAck(full)) {
             // The client takes no packet that long: only what it must know can be left out, so say
-            // nothing more [MQTT-3.2.2-19].
+            // nothing more [MQTT-3.2.2-19]. There are never user properties [MQTT-3.2.2-20].
             let bare = ConnAck {
                 session_present,
                 reason: ReasonCode::Success,
@@ -359,7 +371,7 @@ impl Shard {
         Some(id)
     }
 
-    /// Disconnects whoever uses this session now [MQTT-3.1.4-3].
+    /// Disconnects whoever uses this session now [MQTT-3.1.4-3, MQTT311-3.1.4-2].
     fn take_over(&mut self, now: Instant, session: SessionId) {
         let connection = self
             .clients
@@ -411,6 +423,7 @@ impl Shard {
         self.event(Event::Disconnected { client_id, why });
         self.tell_groups(session_id, false);
         self.schedule_will(now, session_id);
+        // [MQTT-4.1.0-2] [MQTT-3.1.2-23]
         if expiry_s == 0 {
             self.end_session(now, session_id, DropReason::SessionEnded);
         } else if expiry_s != u32::MAX {
@@ -428,6 +441,7 @@ impl Shard {
     }
 
     pub(crate) fn expire_session(&mut self, now: Instant, id: SessionId, absence: u64) {
+        // Never one that is connected. [MQTT-4.1.0-1, MQTT311-4.1.0-1, MQTT311-4.1.0-2]
         let absent = |session: &Session| session.absence == absence && session.connection.is_none();
         if self.clients.sessions.get(id.index()).is_some_and(absent) {
             self.clients.stats.sessions_expired += 1;
@@ -438,7 +452,7 @@ impl Shard {
     /// Forgets a session that has no connection: its will is due, its subscriptions end, what
     /// waited in it is handed over or named as dropped.
     pub(crate) fn end_session(&mut self, now: Instant, id: SessionId, reason: DropReason) {
-        self.publish_will(now, id); // the session's end makes a delayed will due [MQTT-3.1.3-9]
+        self.publish_will(now, id); // the session's end makes a delayed will due [MQTT-3.1.2-8]
         self.unsubscribe_all(id);
         let Some(mut session) = self.clients.sessions.try_remove(id.index()) else {
             return;
@@ -500,7 +514,7 @@ struct Terms {
 /// What makes a well-formed CONNECT unacceptable whoever sends it.
 fn check_connect(connect: &Connect<'_>, topic_bytes_max: u16) -> Result<(), Fault> {
     if connect.properties.authentication_method().is_some() {
-        // [MQTT-4.12.0-1]
+        // [MQTT-4.12.0-1] [MQTT-4.12.0-4]
         return Err(Fault::new(
             ReasonCode::BadAuthenticationMethod,
             "no enhanced authentication method is known here",
@@ -523,6 +537,7 @@ fn check_connect(connect: &Connect<'_>, topic_bytes_max: u16) -> Result<(), Faul
                 "a client without an id cannot have a session that stays",
             ));
         }
+        // Every other id is taken as it is. [MQTT-3.1.3-5, MQTT311-3.1.3-5]
         _ => {}
     }
     if let Some(will) = &connect.will {

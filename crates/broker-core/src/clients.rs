@@ -150,7 +150,7 @@ impl Clients {
         let Some(session) = self.sessions.get_mut(session_id.index()) else {
             return;
         };
-        let qos = terms.qos.min(item.publication.qos); // [MQTT-3.8.4-8]
+        let qos = terms.qos.min(item.publication.qos); // [MQTT-3.8.4-8, MQTT311-3.8.4-6]
         if !session.retained.is_empty() && item.publication.retain {
             note_overtaken(session, &item.publication);
         }
@@ -184,6 +184,8 @@ impl Clients {
             }
             return;
         }
+        // Nothing overtakes what waits already. [MQTT-4.6.0-5, MQTT311-4.6.0-6]
+        // [MQTT-4.6.0-6, MQTT311-4.6.0-5]
         if let Some(connection) = connection
             && session.queue.is_empty()
             && session.outbound.window_open()
@@ -229,7 +231,8 @@ impl Clients {
         self.enqueue(now, session_id, qos, terms, item);
     }
 
-    /// Puts a message behind those that wait already.
+    /// Puts a message behind those that wait already: a session also gathers them while its client
+    /// is away [MQTT-4.5.0-1, MQTT311-4.5.0-1, MQTT311-3.1.2-5].
     fn enqueue(
         &mut self,
         now: Instant,
@@ -278,7 +281,9 @@ impl Clients {
             if connection.pending() >= self.limits.output_bytes_max as usize {
                 return false;
             }
-            // In the original order, before anything new [MQTT-4.4.0-1] [MQTT-4.6.0-1].
+            // In the original order, before anything new [MQTT-4.4.0-1] [MQTT-4.6.0-1], and to
+            // the group member that had it before [MQTT-4.8.2-4]. What was sent once does not
+            // expire any more [MQTT-4.3.3-7].
             match session.outbound.poll_resend() {
                 Some(Resend::Publish {
                     id,
@@ -299,6 +304,7 @@ impl Clients {
                     match start {
                         Ok(start) => {
                             patch(connection, start, id);
+                            // Whatever the publisher's DUP was. [MQTT-3.3.1-3, MQTT311-3.3.1-3]
                             if dup {
                                 connection.output[start] |= DUP; // [MQTT-3.3.1-1]
                             }

@@ -8,8 +8,7 @@ use unbroken_mqtt_proto::{
 use crate::connection::Connection;
 use crate::shard::Fault;
 
-/// DISCONNECT with its reason, and a Reason String if the client wants one and it fits
-/// [MQTT-3.14.2-3].
+/// DISCONNECT with its reason, and a Reason String if it fits [MQTT-3.14.2-3].
 pub(crate) fn disconnect(connection: &Connection, out: &mut Vec<u8>, fault: &Fault) {
     // Before 5.0 a server has no DISCONNECT to send.
     let speaks = connection.version == Version::V5;
@@ -25,13 +24,13 @@ pub(crate) fn disconnect(connection: &Connection, out: &mut Vec<u8>, fault: &Fau
 }
 
 /// CONNACK with an error. One that the client's version cannot express is left out: a plain close
-/// says it.
+/// says it [MQTT311-3.2.2-6].
 pub(crate) fn connack(connection: &Connection, out: &mut Vec<u8>, fault: &Fault) {
     let expressible = connection.greeted
         && match connection.version {
             Version::V5 => fault.reason.is_allowed_in(PacketType::ConnAck),
             // Before 5.0 a packet that breaks the protocol is answered by closing the connection,
-            // no more.
+            // no more [MQTT311-3.1.4-1].
             Version::V3_1 | Version::V3_1_1 => !matches!(
                 fault.reason,
                 ReasonCode::MalformedPacket
@@ -64,6 +63,8 @@ fn with_reason_string<'a>(
     let start = out.len();
     if connection.version.has_properties() {
         let mut properties = PropertyBuf::new();
+        // All there is to say: no session expiry [MQTT-3.14.2-2], no user properties
+        // [MQTT-3.14.2-4].
         crate::publish::add(&mut properties, Property::ReasonString(detail));
         let encoded = packet(properties.as_properties()).encode(connection.version, out);
         if encoded.is_ok() && out.len() - start <= limit {

@@ -120,6 +120,8 @@ impl Frames {
                 )
             };
             let placeholder = (layout.qos > QoS::AtMostOnce).then_some(PacketId::FIRST);
+            // A first copy has DUP 0, whatever the publisher's was. [MQTT-3.3.1-3, MQTT311-3.3.1-3]
+            // [MQTT-4.3.1-1, MQTT311-4.3.1-1]
             slot.packet_id_at = encode(
                 &mut slot.bytes,
                 publication,

@@ -128,7 +128,8 @@ impl Message {
     }
 }
 
-/// Copies the properties a receiver is to see: all but those the broker answers for itself.
+/// Copies the properties a receiver is to see: all but those the broker answers for itself,
+/// unchanged [MQTT-3.3.2-4, MQTT-3.3.2-15, MQTT-3.3.2-16, MQTT-3.3.2-17, MQTT-3.3.2-20].
 pub(crate) fn forwarded_properties<'a>(
     received: Properties<'a>,
     scratch: &'a mut PropertyBuf,

@@ -135,11 +135,14 @@ impl Shard {
         };
         let outcome = self.accept(now, id, session_id, &publisher, publication);
         self.scratch = scratch;
+        // [MQTT-3.3.4-1, MQTT311-3.3.4-1]: QoS 0 has no packet id, and is not answered.
         if let Some(packet_id) = publish.packet_id {
             let acknowledgement = match publish.qos {
+                // [MQTT-4.3.3-8]
                 QoS::ExactlyOnce => {
                     Acknowledgement::PubRec(packet_id, self.expressible(id, outcome.reason))
                 }
+                // [MQTT-4.3.2-4]
                 _ => Acknowledgement::PubAck(packet_id, self.expressible(id, outcome.reason)),
             };
             self.clients.acknowledge(id, outcome.until, acknowledgement);
@@ -168,6 +171,7 @@ impl Shard {
         }
         let mut item = Item::borrowed(publication, Some(publisher));
         let mut until = Until::NOW;
+        // [MQTT-3.3.1-8, MQTT311-3.3.1-12]
         if publication.retain {
             until.retained = self.retain(now, &mut item, publication.qos);
         }
@@ -196,7 +200,7 @@ impl Shard {
     }
 
     /// A client before 5.0 cannot be told why: it gets its acknowledgement, and the log has the
-    /// reason.
+    /// reason [MQTT311-3.3.5-2].
     fn expressible(&self, id: ConnectionId, reason: ReasonCode) -> ReasonCode {
         let v5 = self
             .clients
@@ -250,6 +254,7 @@ impl Shard {
             ..
         } = self;
         clients.begin_item();
+        // Everybody whose filter matches, and nobody else. [MQTT-3.3.2-3, MQTT311-3.3.2-3]
         let route = routes.route(index, topic);
         let groups = route.groups.clone();
         let published_retain = item.publication.retain;
@@ -262,12 +267,13 @@ impl Shard {
             }
             let terms = Terms {
                 qos: receiver.qos,
-                retain: published_retain && receiver.retain_as_published, /* [MQTT-3.3.1-12]
-                                                                           * [MQTT-3.3.1-13] */
+                // [MQTT-3.3.1-12, MQTT311-3.3.1-9] [MQTT-3.3.1-13]
+                retain: published_retain && receiver.retain_as_published,
                 identifiers: &receiver.identifiers,
                 group: None,
             };
             routed.kept |= receiver.qos > QoS::AtMostOnce && item.publication.qos > QoS::AtMostOnce;
+            // [MQTT-4.5.0-1, MQTT311-4.5.0-1]
             clients.deliver(now, receiver.session, terms, item);
         }
         if let Some(session) = own {

@@ -16,7 +16,8 @@ use crate::shard::Shard;
 use crate::timers::Timer;
 
 impl Shard {
-    /// The client has gone: publishes its will, or sets the time for it.
+    /// The client has gone: publishes its will, or sets the time for it
+    /// [MQTT-3.1.2-8, MQTT311-3.1.2-8].
     pub(crate) fn schedule_will(&mut self, now: Instant, id: SessionId) {
         let Some(session) = self.clients.session_mut(id) else {
             return;
@@ -49,6 +50,7 @@ impl Shard {
     }
 
     pub(crate) fn publish_will(&mut self, now: Instant, id: SessionId) {
+        // Taken out: it is published once. [MQTT-3.1.2-10, MQTT311-3.1.2-10]
         let Some(will) = self
             .clients
             .session_mut(id)
@@ -60,8 +62,9 @@ impl Shard {
         publication.stamp = now;
         publication.expires = will.expiry.map(|interval| now + interval);
         let mut item = Item::borrowed(publication, will.message.publisher());
+        // [MQTT-3.1.2-14, MQTT311-3.1.2-16]
         if publication.retain {
-            // [MQTT-3.1.2-15]; nobody waits for an acknowledgement.
+            // [MQTT-3.1.2-15, MQTT311-3.1.2-17]; nobody waits for an acknowledgement.
             let _ = self.retain(now, &mut item, unbroken_mqtt_proto::QoS::AtMostOnce);
         }
         self.route(now, &mut item, Some(id));
@@ -71,7 +74,7 @@ impl Shard {
 
 /// The will of a CONNECT.
 pub(crate) fn will_of(now: Instant, connect: &Connect<'_>) -> Option<Box<Will>> {
-    let will = connect.will.as_ref()?;
+    let will = connect.will.as_ref()?; // [MQTT311-3.1.2-12]
     let mut properties = PropertyBuf::new();
     for property in will.properties {
         // The first two are the broker's to act on; the rest goes with the message [MQTT-3.1.3-10].
