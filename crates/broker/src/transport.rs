@@ -17,7 +17,8 @@ use unbroken_broker_core::CloseCause;
 /// One connection's way of carrying bytes.
 #[derive(Debug)]
 pub(crate) enum Transport {
-    /// The socket's bytes are the packets' bytes.
+    /// The socket's bytes are the packets' bytes; TCP loses none and keeps their order
+    /// [MQTT-4.2-1, MQTT311-7.1.1-1].
     Plain(TcpStream),
 }
 
