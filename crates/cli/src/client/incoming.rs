@@ -127,6 +127,7 @@ impl Client {
         self.phase = self.phase.handle_connack(connack.reason);
         self.server = Server {
             session_present: connack.session_present,
+            // [MQTT-3.1.2-21]
             keep_alive: Some(
                 properties
                     .server_keep_alive()
@@ -160,6 +161,7 @@ impl Client {
         let topic = topic.as_str().to_owned();
         self.trace().publish("received", publish, &topic);
         if let Some(id) = publish.packet_id {
+            // Before anybody has looked at the message. [MQTT-4.5.0-2, MQTT311-4.5.0-2]
             let arrival = self.session.inbound.handle_publish(publish.qos, id)?;
             let (reason, properties) = (ReasonCode::Success, Properties::EMPTY);
             let ack = Ack {

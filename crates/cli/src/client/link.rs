@@ -81,6 +81,7 @@ pub(super) fn open(options: &Options) -> Result<TcpStream, ClientError> {
 }
 
 fn connect(address: SocketAddr, local: Option<SocketAddr>) -> io::Result<TcpStream> {
+    // [MQTT-4.2-1] [MQTT311-7.1.2-1]
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
     if let Some(local) = local {
         socket.bind(&local.into())?;

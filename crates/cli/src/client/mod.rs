@@ -120,7 +120,8 @@ pub(crate) struct Client {
 /// What outlives a connection.
 struct Session {
     outbound: Outbound<Rc<Message>>,
-    /// QoS 1 and 2 messages that the window does not admit yet.
+    /// QoS 1 and 2 messages that the window does not admit yet. No other packet waits for it
+    /// [MQTT-3.3.4-8].
     waiting: VecDeque<Rc<Message>>,
     inbound: Inbound,
     /// For SUBSCRIBE and UNSUBSCRIBE, counting down from the top while PUBLISH counts up from 1.
@@ -207,6 +208,7 @@ impl Client {
 
     /// Sends a message, or keeps it until the window admits it.
     pub(crate) fn publish(&mut self, message: Message) -> Result<(), ClientError> {
+        // [MQTT-3.2.2-11]
         if message.qos > self.server.qos_max {
             return Err(ClientError::QosNotSupported {
                 max: self.server.qos_max,
@@ -325,6 +327,8 @@ impl Client {
         self.send(&Packet::Disconnect(Disconnect { reason, properties }))?;
         self.flush()?;
         self.phase = Phase::Closed;
+        // Nothing follows DISCONNECT but the close. [MQTT-3.14.4-1, MQTT311-3.14.4-2]
+        // [MQTT-3.14.4-2, MQTT311-3.14.4-1]
         // It may be gone already; then the reader says why.
         let _ = self.stream.shutdown(Shutdown::Write);
         self.last_words().map_or(Ok(()), Err)
@@ -387,6 +391,7 @@ impl Client {
 
     /// Sends what the last connection left unfinished.
     fn resume(&mut self) -> Result<(), ClientError> {
+        // Ours ends with the broker's; what was not taken over begins anew. [MQTT-3.2.2-5]
         if !self.server.session_present {
             self.session.inbound = Inbound::new();
             let left: Vec<_> = self
@@ -467,6 +472,7 @@ impl Client {
         let before = self.output.len();
         packet.encode(self.options.version, &mut self.output)?;
         let length = self.output.len() - before;
+        // [MQTT-3.2.2-15]
         if length > self.server.packet_bytes_max as usize {
             self.output.truncate(before);
             return Err(ClientError::TooLarge {
@@ -530,7 +536,7 @@ impl Client {
         lost
     }
 
-    /// Sends PINGREQ when it is due; returns when to look again.
+    /// Sends PINGREQ when it is due [MQTT-3.1.2-20, MQTT311-3.1.2-23]; returns when to look again.
     fn keep_alive(&mut self, now: Instant) -> Result<Option<Instant>, ClientError> {
         let Some(keep_alive) = self.server.keep_alive.filter(|_| self.phase.is_connected()) else {
             return Ok(None);
