@@ -128,6 +128,7 @@ impl Outbound {
     /// How the next PUBLISH on `topic` names it. The PUBLISH must then be sent: the other side
     /// learns the alias from it.
     pub fn assign(&mut self, topic: &str) -> Naming {
+        // [MQTT-3.1.2-27]
         if self.maximum == 0 {
             return Naming::Full;
         }
@@ -135,6 +136,7 @@ impl Outbound {
             return Naming::Known(alias);
         }
         match u16::try_from(self.aliases.len()) {
+            // [MQTT-3.1.2-26]
             Ok(used) if used < self.maximum => {
                 let alias = used + 1;
                 self.aliases.insert(topic.into(), alias);
