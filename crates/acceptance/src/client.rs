@@ -165,9 +165,12 @@ impl Client {
         self.drain_to_close();
     }
 
-    /// Loses the connection without a word.
-    pub fn vanish(self) {
-        let _ = self.stream.shutdown(Shutdown::Both);
+    /// Loses the connection without a word, and waits until the broker has noticed: what is
+    /// published afterwards is published while this client is away.
+    #[track_caller]
+    pub fn vanish(mut self) {
+        self.finish_sending();
+        self.drain_to_close();
     }
 
     /// Closes the sending half only: the broker sees the end, we still read what it says.
