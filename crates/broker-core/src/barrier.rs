@@ -5,7 +5,9 @@
 //! for the number that was last given out when it asked. With one shard every number is reached at
 //! once.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use foldhash::fast::FixedState;
 
 use crate::connection::PendingSubAck;
 use crate::ids::ShardId;
@@ -15,8 +17,12 @@ pub(crate) struct Barriers {
     issued: u64,
     /// What each shard has answered; this shard's own entry is always at the end.
     reached: Vec<u64>,
-    /// SUBACKs that wait, oldest first.
-    pub(crate) subacks: VecDeque<PendingSubAck>,
+    /// SUBACKs whose number is not reached yet. Oldest first, so the numbers only grow.
+    subacks: VecDeque<PendingSubAck>,
+    /// Joins of groups on other shards that have not been answered.
+    unanswered: HashSet<u64, FixedState>,
+    /// SUBACKs whose number is reached, by one of the joins that they still wait for.
+    joining: HashMap<u64, PendingSubAck, FixedState>,
     /// Joins of other shards' sessions into groups here: (barrier, shard to answer, its token).
     pub(crate) joins: VecDeque<(u64, ShardId, u64)>,
 }
@@ -29,8 +35,47 @@ impl Barriers {
             issued: 0,
             reached,
             subacks: VecDeque::new(),
+            unanswered: HashSet::with_hasher(FixedState::with_seed(0)),
+            joining: HashMap::with_hasher(FixedState::with_seed(0)),
             joins: VecDeque::new(),
         }
+    }
+
+    /// Keeps a SUBACK until everything announced up to now is in force.
+    pub(crate) fn hold(&mut self, suback: PendingSubAck) {
+        debug_assert_eq!(suback.barrier, self.issued, "the newest waits longest");
+        self.unanswered.extend(&suback.joins);
+        self.subacks.push_back(suback);
+    }
+
+    /// Takes a SUBACK that waits for nothing any more.
+    pub(crate) fn take_ready(&mut self) -> Option<PendingSubAck> {
+        let reached = self.reached();
+        while self.subacks.front()?.barrier <= reached {
+            let suback = self.subacks.pop_front()?;
+            if let Some(ready) = self.unless_joining(suback) {
+                return Some(ready);
+            }
+        }
+        None
+    }
+
+    /// A join was answered. Takes the SUBACK that waited for nothing else.
+    pub(crate) fn handle_joined(&mut self, token: u64) -> Option<PendingSubAck> {
+        self.unanswered.remove(&token);
+        let suback = self.joining.remove(&token)?;
+        self.unless_joining(suback)
+    }
+
+    /// Puts it where its next unanswered join finds it, if it has one.
+    fn unless_joining(&mut self, mut suback: PendingSubAck) -> Option<PendingSubAck> {
+        while let Some(token) = suback.joins.pop() {
+            if self.unanswered.contains(&token) {
+                self.joining.insert(token, suback);
+                return None;
+            }
+        }
+        Some(suback)
     }
 
     /// A number for another announcement.
@@ -76,5 +121,34 @@ mod tests {
         assert!(barriers.reached() < barrier);
         barriers.handle_reached(ShardId(2), barrier);
         assert!(barriers.reached() >= barrier);
+    }
+
+    fn suback(barrier: u64, joins: &[u64]) -> PendingSubAck {
+        PendingSubAck {
+            connection: crate::ConnectionId {
+                index: 0,
+                serial: 0,
+            },
+            session: crate::SessionId(0),
+            packet_id: unbroken_mqtt_proto::PacketId::FIRST,
+            codes: Vec::new(),
+            barrier,
+            joins: joins.to_vec(),
+            retained: 0..0,
+        }
+    }
+
+    #[test]
+    fn a_suback_waits_for_its_number_and_for_every_join_in_any_order() {
+        let mut barriers = Barriers::new(ShardId(0), 2);
+        let barrier = barriers.issue();
+        barriers.hold(suback(barrier, &[7, 8, 9]));
+        assert!(barriers.handle_joined(8).is_none());
+        assert!(barriers.take_ready().is_none());
+        barriers.handle_reached(ShardId(1), barrier);
+        assert!(barriers.take_ready().is_none());
+        assert!(barriers.handle_joined(7).is_none());
+        assert!(barriers.handle_joined(9).is_some());
+        assert!(barriers.take_ready().is_none());
     }
 }

@@ -1,6 +1,7 @@
 //! One connection of the shard: what is known of the client as long as it stays connected.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -155,6 +156,6 @@ pub(crate) struct PendingSubAck {
     pub(crate) barrier: u64,
     /// Joins of groups on other shards that have not been answered.
     pub(crate) joins: Vec<u64>,
-    /// Scans for retained messages that begin with it.
-    pub(crate) retained: Vec<u64>,
+    /// Tokens of the scans for retained messages that begin with it.
+    pub(crate) retained: Range<u64>,
 }

@@ -41,10 +41,9 @@ impl Shard {
                 self.release_subacks(now);
             }
             Letter::ShareJoined { token } => {
-                for suback in &mut self.barriers.subacks {
-                    suback.joins.retain(|waited| *waited != token);
+                if let Some(suback) = self.barriers.handle_joined(token) {
+                    self.release_suback(now, &suback);
                 }
-                self.release_subacks(now);
             }
             Letter::ShareLeave {
                 group,
@@ -94,7 +93,7 @@ impl Shard {
                 messages,
                 next,
             } => {
-                self.take_retained(now, session, token, messages, next);
+                self.take_retained(session, token, messages, next);
                 self.pump(now, session);
             }
             Letter::Stats(stats) => self.sys.note(from, *stats),

@@ -9,9 +9,10 @@
 //! has it, so that whoever learns of the acknowledgement and then subscribes anywhere in the broker
 //! gets it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
 use std::sync::{Arc, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use foldhash::fast::FixedState;
 use unbroken_mqtt_proto::QoS;
@@ -24,7 +25,7 @@ use crate::mail::Letter;
 use crate::message::Message;
 use crate::output::DropReason;
 use crate::placement;
-use crate::session::RetainedScan;
+use crate::session::{Identifiers, RetainedScan};
 use crate::shard::Shard;
 use crate::subscriptions::Grant;
 use crate::timers::Timer;
@@ -67,38 +68,20 @@ impl Shard {
             }
             return; // [MQTT-3.3.1-7]
         }
-        let cost = message.publication().cost();
-        let limits = &self.clients.limits;
-        let totals = &self.options.totals;
-        let room = totals
-            .retained_messages
-            .try_add(1, limits.retained_messages_max.into());
-        if !room
-            || !totals
-                .retained_bytes
-                .try_add(cost, limits.retained_bytes_max)
-        {
-            if room {
-                totals.retained_messages.subtract(1);
-            }
-            // A full store must not go on showing an old value as the current one.
-            if let Some(old) = self.retained.remove(topic) {
-                self.uncount_retained(&old);
-            }
-            let item = Item::kept(&message);
-            self.drop_of_publisher(now, &item, DropReason::RetainedFull);
-            return;
+        // The old message makes room for the new one. If that is not enough neither is kept: a full
+        // store must not go on showing an old value as the current one.
+        if let Some(old) = self.retained.remove(topic) {
+            self.uncount_retained(&old);
         }
-        self.clients.stats.retained_messages += 1;
-        self.clients.stats.retained_bytes += cost;
+        if !self.count_retained(&message) {
+            let item = Item::kept(&message);
+            return self.drop_of_publisher(now, &item, DropReason::RetainedFull);
+        }
         if let Some(at) = message.publication().expires {
             self.timers
                 .set(at.max(now), Timer::Retained(Arc::downgrade(&message)));
         }
-        let kept = Arc::clone(&message);
-        if let Some(old) = self.retained.set(topic, kept) {
-            self.uncount_retained(&old);
-        }
+        self.retained.set(topic, Arc::clone(&message));
     }
 
     pub(crate) fn expire_retained(&mut self, now: Instant, message: &Weak<Message>) {
@@ -120,22 +103,46 @@ impl Shard {
         }
     }
 
+    /// Counts a message towards the limits. The broker's own (`$SYS`) are few, and must not fill a
+    /// small store.
+    fn count_retained(&mut self, message: &Message) -> bool {
+        let cost = message.publication().cost();
+        if message.publisher().is_some() {
+            let (limits, totals) = (&self.clients.limits, &self.options.totals);
+            let messages_max = limits.retained_messages_max.into();
+            if !totals.retained_messages.try_add(1, messages_max) {
+                return false;
+            }
+            if !totals
+                .retained_bytes
+                .try_add(cost, limits.retained_bytes_max)
+            {
+                totals.retained_messages.subtract(1);
+                return false;
+            }
+        }
+        self.clients.stats.retained_messages += 1;
+        self.clients.stats.retained_bytes += cost;
+        true
+    }
+
     fn uncount_retained(&mut self, message: &Message) {
         let cost = message.publication().cost();
         self.clients.stats.retained_messages -= 1;
         self.clients.stats.retained_bytes -= cost;
-        self.options.totals.retained_messages.subtract(1);
-        self.options.totals.retained_bytes.subtract(cost);
+        if message.publisher().is_some() {
+            self.options.totals.retained_messages.subtract(1);
+            self.options.totals.retained_bytes.subtract(cost);
+        }
     }
 
-    /// Notes that a new subscription is to be sent what is retained for it. Answers the token that
-    /// begins it.
+    /// Notes that a new subscription is to be sent what is retained for it.
     pub(crate) fn add_retained_scan(
         &mut self,
         session: SessionId,
         filter: TopicFilter<'_>,
         grant: Grant,
-    ) -> Option<u64> {
+    ) {
         let (shard, last) = if filter.has_wildcard() {
             (ShardId(0), ShardId(self.options.shards - 1))
         } else {
@@ -143,83 +150,108 @@ impl Shard {
             (owner, owner)
         };
         let token = self.token();
-        self.clients
-            .session_mut(session)?
-            .retained
-            .push_back(RetainedScan {
-                token,
-                filter: filter.as_str().into(),
-                grant,
-                shard,
-                last,
-                after: None,
-                waits: true,
-                overtaken: HashMap::with_hasher(FixedState::with_seed(0)),
-            });
-        Some(token)
+        let scans_max = self.clients.limits.subscriptions_per_session_max as usize;
+        let Some(session) = self.clients.session_mut(session) else {
+            return;
+        };
+        if session.retained.len() >= scans_max {
+            // Only by subscribing to the same again, faster than it is answered: once is enough.
+            session
+                .retained
+                .retain(|scan| *scan.filter != *filter.as_str());
+        }
+        session.retained.push_back(RetainedScan {
+            token,
+            filter: filter.as_str().into(),
+            grant,
+            shard,
+            last,
+            after: None,
+            found: VecDeque::new(),
+            more: true,
+            waits: true,
+            overtaken: HashMap::with_hasher(FixedState::with_seed(0)),
+        });
     }
 
     /// Begins the scans with these tokens.
-    pub(crate) fn begin_retained(&mut self, now: Instant, session_id: SessionId, tokens: &[u64]) {
+    pub(crate) fn begin_retained(
+        &mut self,
+        now: Instant,
+        session_id: SessionId,
+        tokens: Range<u64>,
+    ) {
         if tokens.is_empty() {
             return;
         }
         let Some(session) = self.clients.session_mut(session_id) else {
             return;
         };
-        for scan in &mut session.retained {
-            if tokens.contains(&scan.token) {
-                scan.waits = false;
+        // Scans are in the order of their tokens.
+        let first = session
+            .retained
+            .partition_point(|scan| scan.token < tokens.start);
+        for scan in session.retained.range_mut(first..) {
+            if scan.token >= tokens.end {
+                break;
             }
+            scan.waits = false;
         }
         self.pump(now, session_id);
     }
 
-    /// Goes on with the session's first scan, as long as there is room for what it finds.
+    /// Goes on with the session's first scan while there is room for what it finds. After some
+    /// slices the others have their turn, and this goes on in the next one.
     pub(crate) fn pump_retained(&mut self, now: Instant, session_id: SessionId) {
-        loop {
+        for _ in 0..RETAINED_SLICES_A_TURN {
             let me = self.options.id;
-            let room = self.room_for_retained(session_id);
-            let Some(session) = self.clients.session_mut(session_id) else {
+            let Some(scan) = self.front_scan(session_id) else {
                 return;
             };
-            let Some(scan) = session.retained.front_mut() else {
-                return;
-            };
-            if scan.waits || !room {
+            if scan.waits {
                 return;
             }
-            let (shard, token) = (scan.shard, scan.token);
-            let (filter, after) = (scan.filter.clone(), scan.after.take());
-            if shard != me {
-                scan.waits = true;
-                return self.mail(
-                    shard,
-                    Letter::RetainedQuery {
+            if scan.found.is_empty() && scan.more {
+                let (shard, token) = (scan.shard, scan.token);
+                let (filter, after) = (scan.filter.clone(), scan.after.take());
+                if shard != me {
+                    scan.waits = true;
+                    let letter = Letter::RetainedQuery {
                         token,
                         session: session_id,
                         filter,
                         after,
-                    },
-                );
+                    };
+                    return self.mail(shard, letter);
+                }
+                let (messages, next) = self.scan_retained(&filter, after.as_deref());
+                self.take_retained(session_id, token, messages, next);
             }
-            let (messages, next) = self.scan_retained(&filter, after.as_deref());
-            self.take_retained(now, session_id, token, messages, next);
+            if !self.send_found(now, session_id) {
+                return;
+            }
         }
+        self.timers.set(now + NEXT_TURN, Timer::Scan(session_id));
     }
 
-    /// Whether a slice would go straight out rather than fill the queue.
-    fn room_for_retained(&self, session_id: SessionId) -> bool {
-        let Some(session) = self.clients.sessions.get(session_id.0 as usize) else {
+    fn front_scan(&mut self, session_id: SessionId) -> Option<&mut RetainedScan> {
+        self.clients.session_mut(session_id)?.retained.front_mut()
+    }
+
+    /// Whether this message would go straight out rather than fill the queue.
+    fn room_for_retained(&self, session_id: SessionId, qos: QoS) -> bool {
+        let Some(session) = self.clients.sessions.get(session_id.index()) else {
             return false;
         };
         let connection = session
             .connection
             .and_then(|index| self.clients.connection(index));
-        session.queue.is_empty()
-            && connection.is_some_and(|connection| {
-                connection.pending() <= self.clients.limits.output_bytes_max as usize / 2
-            })
+        let window = qos == QoS::AtMostOnce
+            || (session.queue.is_empty()
+                && session.outbound.window_open()
+                && !session.outbound.resending());
+        let output_max = self.clients.limits.output_bytes_max as usize;
+        window && connection.is_some_and(|connection| connection.pending() <= output_max / 2)
     }
 
     fn scan_retained(
@@ -259,68 +291,91 @@ impl Shard {
         );
     }
 
-    /// Delivers a slice and moves the scan on.
+    /// Takes a slice that was found for a scan, if that is still the one.
     pub(crate) fn take_retained(
         &mut self,
-        now: Instant,
         session_id: SessionId,
         token: u64,
         messages: Vec<Arc<Message>>,
         next: Option<Box<str>>,
     ) {
-        let Some(session) = self.clients.session_mut(session_id) else {
-            return;
-        };
-        let Some(scan) = session
-            .retained
-            .front_mut()
-            .filter(|scan| scan.token == token)
-        else {
-            return;
-        };
-        let grant = scan.grant;
-        let client_id = Arc::clone(&session.client_id);
-        scan.waits = false;
-        let overtaken = std::mem::take(&mut scan.overtaken);
-        let done = next.is_none();
-        scan.after = next;
-        if done {
+        if let Some(scan) = self.front_scan(session_id)
+            && scan.token == token
+        {
+            scan.waits = false;
+            scan.more = next.is_some();
+            scan.after = next;
+            scan.found = messages.into();
+        }
+    }
+
+    /// Sends what the first scan has found, message by message while there is room, and moves it on
+    /// when that was all. Answers whether there was room for all of it.
+    fn send_found(&mut self, now: Instant, session_id: SessionId) -> bool {
+        while let Some(scan) = self.front_scan(session_id) {
+            let grant = scan.grant;
+            let Some(message) = scan.found.front().map(Arc::clone) else {
+                break;
+            };
+            let publication = message.publication();
+            if !self.room_for_retained(session_id, grant.qos.min(publication.qos)) {
+                return false;
+            }
+            let Some(session) = self.clients.session_mut(session_id) else {
+                return false;
+            };
+            // One scan does not overtake another: each subscription gets its copy.
+            let mut scans = std::mem::take(&mut session.retained);
+            let own = grant.no_local && message.publisher() == Some(&session.client_id); // [MQTT-3.8.3-3]
+            let newer_given = scans.front_mut().is_some_and(|scan| {
+                scan.found.pop_front();
+                let given = scan.overtaken.get(publication.topic);
+                given.is_some_and(|stamp| *stamp >= publication.stamp)
+            });
+            if !newer_given && !own && !publication.expired(now) {
+                self.send_retained(now, session_id, grant, &message);
+            }
+            if let Some(session) = self.clients.session_mut(session_id) {
+                session.retained = scans;
+            }
+            self.clients.pool.release(message);
+        }
+        if let Some(session) = self.clients.session_mut(session_id)
+            && let Some(scan) = session.retained.front_mut()
+            && !scan.more
+        {
             if scan.shard == scan.last {
                 session.retained.pop_front();
             } else {
                 scan.shard = ShardId(scan.shard.0 + 1);
+                scan.more = true;
             }
         }
-        // One scan does not overtake another: each subscription gets its copy.
-        let scans = std::mem::take(&mut session.retained);
-        for message in &messages {
-            let publication = message.publication();
-            let newer_given = overtaken
-                .get(publication.topic)
-                .is_some_and(|stamp| *stamp >= publication.stamp);
-            let own = grant.no_local && message.publisher() == Some(&client_id); // [MQTT-3.8.3-3]
-            if newer_given || own || publication.expired(now) {
-                continue;
-            }
-            let mut item = Item::kept(message);
-            self.clients.begin_item();
-            let identifiers: crate::session::Identifiers = grant.identifier.into_iter().collect();
-            let terms = Terms {
-                qos: grant.qos,
-                retain: true,
-                identifiers: &identifiers,
-                group: None,
-            }; // [MQTT-3.3.1-8]
-            self.clients.deliver(now, session_id, terms, &mut item);
-            item.finish(&mut self.clients.pool);
-        }
-        if let Some(session) = self.clients.session_mut(session_id) {
-            session.retained = scans;
-            if let Some(scan) = session.retained.front_mut()
-                && scan.token == token
-            {
-                scan.overtaken = overtaken;
-            }
-        }
+        true
+    }
+
+    fn send_retained(
+        &mut self,
+        now: Instant,
+        session_id: SessionId,
+        grant: Grant,
+        message: &Arc<Message>,
+    ) {
+        let mut item = Item::kept(message);
+        self.clients.begin_item();
+        let identifiers: Identifiers = grant.identifier.into_iter().collect();
+        let terms = Terms {
+            qos: grant.qos,
+            retain: true, // [MQTT-3.3.1-8]
+            identifiers: &identifiers,
+            group: None,
+        };
+        self.clients.deliver(now, session_id, terms, &mut item);
+        item.finish(&mut self.clients.pool);
     }
 }
+
+/// How many slices one session's scan may take at a time.
+const RETAINED_SLICES_A_TURN: usize = 4;
+/// Later than now, so that a turn of the loop comes between.
+const NEXT_TURN: Duration = Duration::from_nanos(1);

@@ -31,6 +31,8 @@ pub(crate) struct Session {
     pub(crate) subscriptions: BTreeMap<Box<str>, Grant>,
     /// Of those, the shared ones: the serial number that the group knows this session by.
     pub(crate) memberships: BTreeMap<Box<str>, u64>,
+    /// The same serial numbers, in order: a message for a member asks whether it still is one.
+    pub(crate) member_serials: Vec<u64>,
     pub(crate) inbound: Inbound,
     /// QoS 2 messages that are here, and whose PUBREC had to wait until after the connection: when
     /// they come again it still waits for what it promises.
@@ -83,6 +85,10 @@ pub(crate) struct RetainedScan {
     pub(crate) last: ShardId,
     /// Where in that shard's topics to go on.
     pub(crate) after: Option<Box<str>>,
+    /// What was found and is still to be sent, in the order of the topics.
+    pub(crate) found: VecDeque<Arc<Message>>,
+    /// `after` is set: this shard has more behind what was found.
+    pub(crate) more: bool,
     /// For its SUBACK, or for the answer to a question that is on its way.
     pub(crate) waits: bool,
     /// Live messages delivered meanwhile, newest stamp per topic: an older retained copy is left
@@ -153,6 +159,7 @@ impl Session {
             absence: 0,
             subscriptions: BTreeMap::new(),
             memberships: BTreeMap::new(),
+            member_serials: Vec::new(),
             inbound: Inbound::new(),
             unanswered: Vec::new(),
             outbound: Outbound::new(),

@@ -167,8 +167,8 @@ impl Shard {
     }
 
     /// Says that so many bytes of [`pending_output`](Self::pending_output), from its front, were
-    /// written. If that makes the shard ask for something, it is due for a timeout at once, and asks
-    /// then.
+    /// written. If that makes the shard ask for something, it is due for a timeout at once, and
+    /// asks then.
     pub fn wrote(&mut self, now: Instant, connection: ConnectionId, bytes: usize) {
         if let Some(session) = self.clients.wrote(connection, bytes) {
             self.pump(now, session);
@@ -212,9 +212,8 @@ impl Shard {
     /// Sends what a session may have now: what waits for it, then what is retained for its new
     /// subscriptions.
     pub(crate) fn pump(&mut self, now: Instant, session: SessionId) {
-        if self.clients.pump(now, session) {
-            self.pump_retained(now, session);
-        }
+        self.clients.pump(now, session);
+        self.pump_retained(now, session);
     }
 
     fn open(&mut self, now: Instant, id: ConnectionId, peer: Peer) {
@@ -496,6 +495,7 @@ impl Shard {
                     self.expire_session(now, session, absence);
                 }
                 Timer::Retained(message) => self.expire_retained(now, &message),
+                Timer::Scan(session) => self.pump_retained(now, session),
                 Timer::Sys => self.publish_sys(now),
                 Timer::Ask => {}
             }

@@ -33,12 +33,14 @@ impl Shard {
         grant: Grant,
     ) -> Option<u64> {
         let owner = placement::of_group(group, filter.as_str(), self.options.shards);
-        let serial = self.token();
-        let memberships = &mut self.clients.session_mut(session)?.memberships;
+        let fresh = self.token();
+        let state = self.clients.session_mut(session)?;
         // Who is in the group already stays the one it was.
-        let serial = *memberships
-            .entry(share_text(group, filter))
-            .or_insert(serial);
+        let text = share_text(group, filter);
+        let serial = *state.memberships.entry(text).or_insert(fresh);
+        if serial == fresh {
+            state.member_serials.push(serial); // the greatest yet
+        }
         let member = self.member(session, serial);
         if owner == self.options.id {
             self.take_member(group, filter, member, grant);
@@ -61,11 +63,13 @@ impl Shard {
 
     pub(crate) fn leave_group(&mut self, session: SessionId, group: &str, filter: TopicFilter<'_>) {
         let owner = placement::of_group(group, filter.as_str(), self.options.shards);
-        let Some(serial) = self
-            .clients
-            .session_mut(session)
-            .and_then(|session| session.memberships.remove(&share_text(group, filter)))
-        else {
+        let Some(serial) = self.clients.session_mut(session).and_then(|session| {
+            let serial = session.memberships.remove(&share_text(group, filter))?;
+            if let Ok(at) = session.member_serials.binary_search(&serial) {
+                session.member_serials.remove(at);
+            }
+            Some(serial)
+        }) else {
             return;
         };
         let member = self.member(session, serial);
@@ -200,7 +204,7 @@ impl Shard {
         item: &mut Item<'_>,
     ) {
         let stays =
-            |session: &mut Session| session.memberships.values().any(|s| *s == member.serial);
+            |session: &mut Session| session.member_serials.binary_search(&member.serial).is_ok();
         if !self.clients.session_mut(member.session).is_some_and(stays) {
             let delivery = Delivery {
                 message: item.message(&mut self.clients.pool),
@@ -234,12 +238,14 @@ impl Shard {
         }
     }
 
-    /// Gives a message to somebody else [MQTT-4.8.2-5]. Whoever gave it back has left before, and mail
-    /// is in order.
+    /// Gives a message to somebody else [MQTT-4.8.2-5]. Whoever gave it back has left before, and
+    /// mail is in order.
     pub(crate) fn redistribute(&mut self, now: Instant, group: GroupRef, message: &Arc<Message>) {
         let mut item = Item::kept(message);
         self.clients.begin_item();
-        if self.groups.serial(group.group) == Some(group.serial) {
+        if item.publication.expired(now) {
+            self.drop_of_publisher(now, &item, DropReason::Expired); // [MQTT-3.3.2-5]
+        } else if self.groups.serial(group.group) == Some(group.serial) {
             self.deliver_to_group(now, group.group, &mut item);
         } else {
             self.drop_of_publisher(now, &item, DropReason::SessionEnded);

@@ -30,8 +30,8 @@ use crate::subscriptions::Grant;
 pub(crate) struct Member {
     pub(crate) shard: ShardId,
     pub(crate) session: SessionId,
-    /// Names its stay in the group. By the time a letter arrives the session may have left, and its
-    /// number may be another's.
+    /// Names its stay in the group. By the time a letter arrives the session may have left, and
+    /// its number may be another's.
     pub(crate) serial: u64,
 }
 

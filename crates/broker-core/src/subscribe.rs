@@ -45,7 +45,17 @@ impl Shard {
         let mut retained = Vec::new();
         let mut joins = Vec::new();
         // One SUBSCRIBE with many filters acts like many with one [MQTT-3.8.4-5].
+        let filters_max = self
+            .clients
+            .limits
+            .subscriptions_per_session_max
+            .max(FILTERS_AT_LEAST) as usize;
         for (text, options) in &subscribe.filters {
+            if codes.len() >= filters_max {
+                // Whoever names more filters than a session may hold repeats some.
+                codes.push(ReasonCode::QuotaExceeded as u8);
+                continue;
+            }
             let code =
                 match self.subscribe(id, session_id, text, options, identifier, &mut joins)? {
                     Ok(Subscribed { grant, new }) => {
@@ -76,20 +86,19 @@ impl Shard {
             codes.push(code as u8);
         }
         // Scans begin with SUBACK: a retained message that was acknowledged before is then found
-        // for sure. They exist from now on, so that they see what live messages overtake
-        // them.
-        let retained = retained
-            .into_iter()
-            .filter_map(|(filter, grant)| self.add_retained_scan(session_id, filter, grant))
-            .collect();
-        self.barriers.subacks.push_back(PendingSubAck {
+        // for sure. They exist from now on, so that they see what live messages overtake them.
+        let first = self.tokens + 1;
+        for (filter, grant) in retained {
+            self.add_retained_scan(session_id, filter, grant);
+        }
+        self.barriers.hold(PendingSubAck {
             connection: id,
             session: session_id,
             packet_id: subscribe.packet_id,
             codes,
             barrier: self.barriers.latest(),
             joins,
-            retained,
+            retained: first..self.tokens + 1,
         });
         self.release_subacks(now);
         Ok(())
@@ -294,18 +303,10 @@ impl Shard {
     /// Sends the SUBACKs that wait for nothing any more, and tells other shards that their
     /// sessions' joins are in force.
     pub(crate) fn release_subacks(&mut self, now: Instant) {
-        let reached = self.barriers.reached();
-        let mut at = 0;
-        while let Some(suback) = self.barriers.subacks.get(at) {
-            if suback.barrier > reached || !suback.joins.is_empty() {
-                at += 1;
-                continue;
-            }
-            if let Some(suback) = self.barriers.subacks.remove(at) {
-                self.send_suback(&suback);
-                self.begin_retained(now, suback.session, &suback.retained);
-            }
+        while let Some(suback) = self.barriers.take_ready() {
+            self.release_suback(now, &suback);
         }
+        let reached = self.barriers.reached();
         while self
             .barriers
             .joins
@@ -316,6 +317,11 @@ impl Shard {
                 self.mail(shard, Letter::ShareJoined { token });
             }
         }
+    }
+
+    pub(crate) fn release_suback(&mut self, now: Instant, suback: &PendingSubAck) {
+        self.send_suback(suback);
+        self.begin_retained(now, suback.session, suback.retained.clone());
     }
 
     /// [MQTT-3.8.4-1] [MQTT-3.8.4-6]
@@ -354,3 +360,6 @@ fn granted(qos: QoS) -> ReasonCode {
         QoS::ExactlyOnce => ReasonCode::GrantedQoS2,
     }
 }
+
+/// Filters of one SUBSCRIBE that are looked at, however few a session may hold.
+const FILTERS_AT_LEAST: u32 = 2;

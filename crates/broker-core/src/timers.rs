@@ -25,6 +25,8 @@ pub(crate) enum Timer {
     SessionExpiry { session: SessionId, absence: u64 },
     /// A retained message whose expiry interval has passed, if it is still the one.
     Retained(Weak<Message>),
+    /// A scan for retained messages goes on, after the others had their turn.
+    Scan(SessionId),
     /// `$SYS` is due.
     Sys,
     /// Something is to be asked for, though no input came to answer.

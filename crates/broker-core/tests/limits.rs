@@ -196,12 +196,12 @@ fn one_subscription_too_many_is_refused_and_replacing_one_is_not() {
     let mut broker = broker(|limits| limits.subscriptions_per_session_max = 1);
     let client = join(&mut broker, "a");
     let options = unbroken_mqtt_proto::SubscriptionOptions::default();
-    send_subscribe(
-        &mut broker,
-        client,
-        &[("a", options), ("b", options), ("a", options)],
+    send_subscribe(&mut broker, client, &[("a", options), ("b", options)]);
+    send_subscribe(&mut broker, client, &[("a", options)]);
+    assert_eq!(
+        broker.take(client),
+        ["SUBACK #1 [00, 97]", "SUBACK #1 [00]"]
     );
-    assert_eq!(broker.take(client), ["SUBACK #1 [00, 97, 00]"]);
 }
 
 #[test]

@@ -1,0 +1,159 @@
+//! What is retained reaches a subscriber whole, however slow it is and however much there is, and
+//! nobody else waits for it.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod shard_bus;
+
+use std::time::Duration;
+
+use shard_bus::{Broker, connect, join, publish, retained, send_subscribe, subscribe};
+use unbroken_broker_core::{DropReason, Limits, Settings};
+use unbroken_mqtt_proto::{
+    Ack, Connect, Packet, PacketId, Property, PropertyBuf, QoS, SubscriptionOptions, Version,
+};
+
+fn broker(shards: u8, change: impl FnOnce(&mut Limits)) -> Broker {
+    let mut limits = Limits::default();
+    change(&mut limits);
+    Broker::with(shards, limits, Settings::default())
+}
+
+fn keep(broker: &mut Broker, count: usize, payload: &str) {
+    let publisher = join(broker, "publisher");
+    for n in 0..count {
+        let topic = format!("r/{n:05}");
+        broker.send(publisher, retained(&topic, payload, QoS::AtLeastOnce, 1));
+    }
+}
+
+fn dropped(broker: &Broker) -> u64 {
+    broker
+        .shards
+        .iter()
+        .map(|shard| shard.stats().dropped_total())
+        .sum()
+}
+
+#[test]
+fn more_than_the_output_holds_reaches_a_subscriber_that_reads() {
+    for shards in [1, 3] {
+        let mut broker = broker(shards, |limits| limits.output_bytes_max = 4_000);
+        keep(&mut broker, 300, &"x".repeat(1_000));
+        let client = join(&mut broker, "client");
+        subscribe(&mut broker, client, "r/#", QoS::AtMostOnce);
+        for _ in 0..300 {
+            broker.advance(Duration::from_micros(1));
+        }
+        assert_eq!(broker.take(client).len(), 1 + 300, "{shards} shards");
+        assert_eq!(dropped(&broker), 0);
+    }
+}
+
+#[test]
+fn more_than_the_queue_holds_reaches_a_subscriber_that_answers_one_by_one() {
+    for shards in [1, 3] {
+        let mut broker = broker(shards, |limits| limits.queue_messages_max = 2);
+        keep(&mut broker, 50, "x");
+        let mut properties = PropertyBuf::new();
+        properties.push(Property::ReceiveMaximum(1)).unwrap();
+        let client = broker.open(Version::V5);
+        let packet = Connect {
+            properties: properties.as_properties(),
+            ..connect("client")
+        };
+        broker.send(client, Packet::Connect(packet));
+        subscribe(&mut broker, client, "r/#", QoS::AtLeastOnce);
+        let mut got = broker.take(client).len() - 2;
+        for _ in 0..200 {
+            let id = PacketId::new(u16::try_from(got).unwrap()).unwrap();
+            broker.send(client, Packet::PubAck(Ack::success(id)));
+            broker.advance(Duration::from_micros(1));
+            got += broker.take(client).len();
+        }
+        assert_eq!(got, 50, "{shards} shards");
+        assert_eq!(dropped(&broker), 0);
+    }
+}
+
+#[test]
+fn a_long_scan_lets_others_have_their_turn() {
+    let mut broker = Broker::new(1);
+    keep(&mut broker, 5_000, "x");
+    let client = join(&mut broker, "client");
+    broker.hold_writes = true;
+    subscribe(&mut broker, client, "r/#", QoS::AtMostOnce);
+    let mut turns = 1;
+    while broker.shards[0].stats().publishes_sent < 5_000 {
+        let before = broker.shards[0].stats().publishes_sent;
+        broker.advance(Duration::from_micros(1));
+        let sent = broker.shards[0].stats().publishes_sent - before;
+        assert!(sent <= 1_024, "{sent} messages in one turn");
+        turns += 1;
+        assert!(turns < 100, "the scan has stopped");
+    }
+    assert!(turns >= 5);
+}
+
+#[test]
+fn the_same_filter_many_times_in_one_packet_is_bounded() {
+    let mut broker = broker(1, |limits| limits.subscriptions_per_session_max = 100);
+    keep(&mut broker, 1, "x");
+    let client = join(&mut broker, "client");
+    let list = vec![("r/#", SubscriptionOptions::default()); 1_000];
+    send_subscribe(&mut broker, client, &list);
+    for _ in 0..100 {
+        broker.advance(Duration::from_micros(1));
+    }
+    let got = broker.take(client);
+    assert_eq!(got[0].matches("97").count(), 900);
+    assert_eq!(got.len(), 1 + 100);
+    assert!(broker.is_open(client));
+}
+
+#[test]
+fn a_full_store_still_takes_a_new_value_for_a_topic_it_has() {
+    let mut broker = broker(1, |limits| limits.retained_messages_max = 2);
+    let client = join(&mut broker, "client");
+    for (topic, payload) in [("a", "1"), ("b", "1"), ("a", "2")] {
+        broker.send(client, retained(topic, payload, QoS::AtMostOnce, 0));
+    }
+    subscribe(&mut broker, client, "a", QoS::AtMostOnce);
+    assert_eq!(
+        broker.take(client),
+        ["SUBACK #1 [00]", "PUBLISH a \"2\" q0 retain"]
+    );
+    assert_eq!(dropped(&broker), 0);
+}
+
+#[test]
+fn a_message_that_has_expired_is_not_handed_over() {
+    let mut broker = Broker::new(1);
+    let mut properties = PropertyBuf::new();
+    properties.push(Property::MessageExpiryInterval(5)).unwrap();
+    let (first, second) = (join(&mut broker, "m0"), join(&mut broker, "m1"));
+    for member in [first, second] {
+        subscribe(&mut broker, member, "$share/g/a", QoS::AtLeastOnce);
+        broker.take(member);
+    }
+    let publisher = join(&mut broker, "p");
+    for id in 1..=2 {
+        let Packet::Publish(packet) = publish("a", "x", QoS::AtLeastOnce, id) else {
+            unreachable!()
+        };
+        let properties = properties.as_properties();
+        broker.send(
+            publisher,
+            Packet::Publish(unbroken_mqtt_proto::Publish {
+                properties,
+                ..packet
+            }),
+        );
+    }
+    broker.take(second);
+    broker.advance(Duration::from_secs(6));
+    broker.cut(first);
+    assert_eq!(broker.take(second), Vec::<String>::new());
+    let expired = broker.shards[0].stats().dropped[DropReason::Expired as usize];
+    assert_eq!(expired, 1);
+}
