@@ -1,5 +1,5 @@
-//! Nothing is dropped silently: each reason is counted in `$SYS` and told in the log with the client
-//! and, where there is one, the topic.
+//! Nothing is dropped silently: each reason is counted in `$SYS` and told in the log with the
+//! client and, where there is one, the topic.
 
 use std::time::Instant;
 
@@ -14,8 +14,8 @@ fn broker(limits: &str) -> Broker {
     ))
 }
 
-/// Waits until the counter of the reason shows the number, and gives the line of the log that names
-/// the reason.
+/// Waits until the counter of the reason shows the number, and gives the line of the log that
+/// names the reason.
 #[track_caller]
 fn dropped(broker: &Broker, reason: &str, count: u64) -> String {
     counted(broker, reason, count);
