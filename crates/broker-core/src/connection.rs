@@ -45,13 +45,13 @@ pub(crate) struct Connection {
     pub(crate) last_received: Instant,
     /// The client's Maximum Packet Size [MQTT-3.1.2-24].
     pub(crate) packet_bytes_max: u32,
-    /// The client's Request Problem Information [MQTT-3.1.2-29].
+    /// The client's Request Problem Information.
     pub(crate) problem_information: bool,
     /// Boxed and absent until used: most connections never see an alias.
     pub(crate) aliases_in: Option<Box<alias::Inbound>>,
     pub(crate) aliases_out: Option<Box<alias::Outbound>>,
-    /// Acknowledgements that must not leave yet, in the order they must leave [MQTT-4.6.0-2]
-    /// [MQTT-4.6.0-3].
+    /// Acknowledgements that must not leave yet, in the order they must leave
+    /// [MQTT-4.6.0-2, MQTT311-4.6.0-2] [MQTT-4.6.0-3, MQTT311-4.6.0-3].
     pub(crate) held: VecDeque<Held>,
 }
 
@@ -87,6 +87,9 @@ pub(crate) enum Acknowledgement {
 }
 
 impl Acknowledgement {
+    /// Under the id of its PUBLISH [MQTT-2.2.1-5, MQTT311-2.3.1-6], and without properties, so that
+    /// none makes it too long [MQTT-3.4.2-2, MQTT-3.4.2-3, MQTT-3.5.2-2, MQTT-3.5.2-3] or is there
+    /// although the client wants none [MQTT-3.1.2-29].
     pub(crate) fn packet(self) -> Packet<'static> {
         match self {
             Self::PubAck(id, reason) => Packet::PubAck(Ack::new(id, reason)),

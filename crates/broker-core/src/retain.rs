@@ -64,9 +64,9 @@ impl Shard {
         };
         if message.payload().is_empty() {
             if let Some(old) = self.retained.remove(topic) {
-                self.uncount_retained(&old); // [MQTT-3.3.1-6]
+                self.uncount_retained(&old); // [MQTT-3.3.1-6, MQTT311-3.3.1-10]
             }
-            return; // [MQTT-3.3.1-7]
+            return; // [MQTT-3.3.1-7, MQTT311-3.3.1-11]
         }
         // The old message makes room for the new one. If that is not enough neither is kept: a full
         // store must not go on showing an old value as the current one.
@@ -81,6 +81,7 @@ impl Shard {
             self.timers
                 .set(at.max(now), Timer::Retained(Arc::downgrade(&message)));
         }
+        // [MQTT-3.3.1-5, MQTT311-3.3.1-5, MQTT311-3.3.1-7]
         self.retained.set(topic, Arc::clone(&message));
     }
 
@@ -326,7 +327,8 @@ impl Shard {
             };
             // One scan does not overtake another: each subscription gets its copy.
             let mut scans = std::mem::take(&mut session.retained);
-            let own = grant.no_local && message.publisher() == Some(&session.client_id); // [MQTT-3.8.3-3]
+            // [MQTT-3.8.3-3]
+            let own = grant.no_local && message.publisher() == Some(&session.client_id);
             let newer_given = scans.front_mut().is_some_and(|scan| {
                 scan.found.pop_front();
                 let given = scan.overtaken.get(publication.topic);
@@ -363,10 +365,11 @@ impl Shard {
     ) {
         let mut item = Item::kept(message);
         self.clients.begin_item();
+        // [MQTT-3.3.4-5]
         let identifiers: Identifiers = grant.identifier.into_iter().collect();
         let terms = Terms {
             qos: grant.qos,
-            retain: true, // [MQTT-3.3.1-8]
+            retain: true, // [MQTT311-3.3.1-8]
             identifiers: &identifiers,
             group: None,
         };

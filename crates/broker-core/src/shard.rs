@@ -43,6 +43,7 @@ pub struct Shard {
     pub(crate) index: SubscriptionIndex,
     pub(crate) routes: RouteCache,
     pub(crate) groups: SharedGroups,
+    /// Of the shard and not of a session, so that they do not end with one [MQTT311-3.1.2-7].
     pub(crate) retained: RetainedIndex<Arc<Message>>,
     pub(crate) interest: Interest,
     pub(crate) barriers: Barriers,
@@ -299,6 +300,7 @@ impl Shard {
             {
                 break;
             }
+            // [MQTT-4.13.1-1, MQTT311-4.8.0-1]
             if let Err(fault) = self.handle_frame(now, id, frame) {
                 self.fail(now, id, fault);
                 break;
@@ -321,6 +323,8 @@ impl Shard {
         let Some(packet_type) = frame.packet_type() else {
             return Err(Fault::new(ReasonCode::MalformedPacket, "packet type 0"));
         };
+        // Nobody authenticates again here: AUTH is out of turn, and ends the connection
+        // [MQTT-4.12.1-2].
         phase
             .expect(packet_type, version)
             .map_err(|violation| Fault {
@@ -360,7 +364,8 @@ impl Shard {
                 Ok(())
             }
             Packet::PingReq => {
-                self.clients.send(id.index, &Packet::PingResp); // [MQTT-3.12.4-1]
+                // [MQTT-3.12.4-1, MQTT311-3.12.4-1]
+                self.clients.send(id.index, &Packet::PingResp);
                 Ok(())
             }
             Packet::Disconnect(disconnect) => self.handle_disconnect(now, id, session, disconnect),
@@ -393,7 +398,7 @@ impl Shard {
         };
         if let Some(expiry_s) = disconnect.properties.session_expiry_interval() {
             if session.expiry_s == 0 && expiry_s != 0 {
-                // [MQTT-3.1.2-23]: announced to end with its connection, it cannot be kept now.
+                // Announced to end with its connection, it cannot be kept now.
                 return Err(Fault::new(
                     ReasonCode::ProtocolError,
                     "DISCONNECT revives a session that was to end",
@@ -402,7 +407,8 @@ impl Shard {
             session.expiry_s = expiry_s.min(expiry_max);
         }
         if disconnect.reason == ReasonCode::Success {
-            session.will = None; // [MQTT-3.14.4-3]
+            // [MQTT-3.14.4-3, MQTT311-3.14.4-3] [MQTT-3.1.2-10, MQTT311-3.1.2-10]
+            session.will = None;
         }
         let why = Disconnection::ByClient(disconnect.reason);
         if let Some(connection) = self.detach(now, id, why) {
@@ -417,7 +423,9 @@ impl Shard {
         }
     }
 
-    /// Has a forgotten connection closed by the driver, behind what it still had to say.
+    /// Has a forgotten connection closed by the driver, behind what it still had to say: nothing
+    /// follows its last words [MQTT-3.14.4-1], and it is closed whether or not there are any
+    /// [MQTT-3.14.4-2] [MQTT-4.13.2-1].
     fn close(&mut self, connection: &Connection, farewell: impl Fn(&Connection, &mut Vec<u8>)) {
         let mut last_words = connection.output[connection.written..].to_vec();
         farewell(connection, &mut last_words);
@@ -434,6 +442,7 @@ impl Shard {
             return;
         };
         let admitted = connection.session.is_some();
+        // [MQTT-3.1.4-1, MQTT311-3.1.4-1]
         if !admitted {
             return self.refuse(id, None, fault);
         }
@@ -456,8 +465,10 @@ impl Shard {
         }
     }
 
-    /// Answers a client that is not let in: CONNACK where its protocol has one, and closes.
+    /// Answers a client that is not let in: CONNACK where its protocol has one, and closes
+    /// [MQTT-3.2.2-7, MQTT311-3.2.2-5].
     pub(crate) fn refuse(&mut self, id: ConnectionId, client_id: Option<Arc<str>>, fault: Fault) {
+        // What it sent behind CONNECT is not looked at. [MQTT-3.1.4-6, MQTT311-3.1.4-5]
         let Some(connection) = self.forget_connection(id) else {
             return;
         };

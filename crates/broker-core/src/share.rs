@@ -165,7 +165,7 @@ impl Shard {
         }
     }
 
-    /// Gives a message to the member whose turn it is [MQTT-4.8.2-4].
+    /// Gives a message to the member whose turn it is.
     pub(crate) fn deliver_to_group(&mut self, now: Instant, id: GroupId, item: &mut Item<'_>) {
         let Some((member, grant)) = self.groups.choose(id) else {
             return self.drop_of_publisher(now, item, DropReason::SessionEnded);
@@ -214,9 +214,10 @@ impl Shard {
             };
             return self.return_to_group(now, group, delivery.message);
         }
+        // [MQTT-3.3.4-5]
         let identifiers: Identifiers = grant.identifier.into_iter().collect();
         let terms = Terms {
-            qos: grant.qos,
+            qos: grant.qos, // [MQTT-4.8.2-3]
             retain: item.publication.retain && grant.retain_as_published,
             identifiers: &identifiers,
             group: Some(group),
@@ -224,7 +225,7 @@ impl Shard {
         self.clients.deliver(now, member.session, terms, item);
     }
 
-    /// A member's session has ended with a message it had not acknowledged [MQTT-4.8.2-4].
+    /// A member's session has ended with a message it had not acknowledged.
     pub(crate) fn hand_over(&mut self, now: Instant, group: GroupRef, delivery: Delivery) {
         self.clients.stats.messages_waiting = self.clients.stats.messages_waiting.saturating_sub(1);
         self.return_to_group(now, group, delivery.message);
@@ -238,7 +239,7 @@ impl Shard {
         }
     }
 
-    /// Gives a message to somebody else [MQTT-4.8.2-5]. Whoever gave it back has left before, and
+    /// Gives a message to somebody else. Whoever gave it back has left before, and
     /// mail is in order.
     pub(crate) fn redistribute(&mut self, now: Instant, group: GroupRef, message: &Arc<Message>) {
         let mut item = Item::kept(message);

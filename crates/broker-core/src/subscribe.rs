@@ -44,12 +44,12 @@ impl Shard {
         let mut codes = Vec::new();
         let mut retained = Vec::new();
         let mut joins = Vec::new();
-        // One SUBSCRIBE with many filters acts like many with one [MQTT-3.8.4-5].
         let filters_max = self
             .clients
             .limits
             .subscriptions_per_session_max
             .max(FILTERS_AT_LEAST) as usize;
+        // One SUBSCRIBE with many filters acts like many with one [MQTT-3.8.4-5, MQTT311-3.8.4-4].
         for (text, options) in &subscribe.filters {
             if codes.len() >= filters_max {
                 // Whoever names more filters than a session may hold repeats some.
@@ -59,6 +59,8 @@ impl Shard {
             let code =
                 match self.subscribe(id, session_id, text, options, identifier, &mut joins)? {
                     Ok(Subscribed { grant, new }) => {
+                        // Also where it replaces one. [MQTT-3.8.4-4, MQTT311-3.8.4-3]
+                        // [MQTT311-3.3.1-6]
                         let wanted = match options.retain_handling {
                             RetainHandling::SendAlways => true, // [MQTT-3.3.1-9]
                             RetainHandling::SendIfNew => new,   // [MQTT-3.3.1-10]
@@ -71,6 +73,7 @@ impl Shard {
                         {
                             retained.push((filter, grant));
                         }
+                        // [MQTT-3.8.4-7, MQTT311-3.8.4-5]
                         granted(grant.qos)
                     }
                     Err(reason) => reason,
@@ -83,7 +86,7 @@ impl Shard {
                     reason: code,
                 });
             }
-            codes.push(code as u8);
+            codes.push(code as u8); // [MQTT-3.9.3-1, MQTT311-3.9.3-1]
         }
         // Scans begin with SUBACK: a retained message that was acknowledged before is then found
         // for sure. They exist from now on, so that they see what live messages overtake them.
@@ -160,10 +163,12 @@ impl Shard {
             self.clients.stats.subscriptions += 1;
         }
         if let Some(session) = self.clients.session_mut(session_id) {
-            session.subscriptions.insert(text.into(), grant); // [MQTT-3.8.4-3]
+            // [MQTT-3.8.4-3, MQTT311-3.8.4-3]
+            session.subscriptions.insert(text.into(), grant);
         }
         match parsed {
             SubscriptionFilter::Plain(filter) => {
+                // In place of an older one, so that no message falls between. [MQTT-3.8.4-4]
                 self.index
                     .insert(filter, Subscriber::Session(session_id), grant);
                 if new {
@@ -188,10 +193,12 @@ impl Shard {
         unsubscribe: Unsubscribe<'_>,
     ) {
         let mut codes = Vec::new();
+        // [MQTT-3.10.4-6, MQTT311-3.10.4-6]
         for text in &unsubscribe.filters {
             let code = match SubscriptionFilter::parse(text) {
                 Err(error) => error.reason(),
                 Ok(parsed) => {
+                    // The same character for character. [MQTT-3.10.4-1, MQTT311-3.10.4-1]
                     let removed = self
                         .clients
                         .session_mut(session_id)
@@ -206,12 +213,15 @@ impl Shard {
             };
             codes.push(code as u8);
         }
-        // [MQTT-3.10.4-5] [MQTT-3.11.3-1]; before 5.0 there is no list of codes.
+        // [MQTT-3.10.4-5, MQTT311-3.10.4-5] [MQTT-3.11.3-1]; before 5.0 there is no list of codes.
+        // The id of its request, and no properties. [MQTT-2.2.1-6, MQTT311-2.3.1-7]
+        // [MQTT-3.11.2-1, MQTT-3.11.2-2]
         let packet = UnsubAck {
             packet_id: unsubscribe.packet_id,
             properties: Properties::EMPTY,
             reasons: &codes,
         };
+        // [MQTT-3.10.4-4, MQTT311-3.10.4-4]
         self.clients.send(id.index, &Packet::UnsubAck(packet));
         // A scan for a later subscription may have stood behind one that is gone.
         self.pump(now, session_id);
@@ -223,7 +233,9 @@ impl Shard {
         self.options.totals.subscriptions.subtract(1);
         match parsed {
             SubscriptionFilter::Plain(filter) => {
+                // [MQTT-3.10.4-2, MQTT311-3.10.4-2]
                 self.index.remove(filter, Subscriber::Session(session_id));
+                // Deliveries that have begun are finished. [MQTT-3.10.4-3, MQTT311-3.10.4-3]
                 if let Some(session) = self.clients.session_mut(session_id) {
                     session
                         .retained
@@ -324,7 +336,7 @@ impl Shard {
         self.begin_retained(now, suback.session, suback.retained.clone());
     }
 
-    /// [MQTT-3.8.4-1] [MQTT-3.8.4-6]
+    /// [MQTT-3.8.4-1, MQTT311-3.8.4-1] [MQTT-3.8.4-6, MQTT311-3.8.4-5]
     fn send_suback(&mut self, suback: &PendingSubAck) {
         let Some(connection) = self.clients.named(suback.connection) else {
             return;
@@ -337,6 +349,8 @@ impl Shard {
                 suback.codes.iter().map(|code| (*code).min(0x80)).collect()
             }
         };
+        // The id of its SUBSCRIBE, and no properties. [MQTT-2.2.1-6, MQTT311-2.3.1-7]
+        // [MQTT-3.8.4-2, MQTT311-3.8.4-2] [MQTT-3.9.2-1, MQTT-3.9.2-2]
         let packet = SubAck {
             packet_id: suback.packet_id,
             properties: Properties::EMPTY,
