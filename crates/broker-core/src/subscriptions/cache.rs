@@ -37,7 +37,7 @@ pub(crate) struct Route {
 pub(crate) struct Receiver {
     /// Who.
     pub(crate) session: SessionId,
-    /// The highest granted [MQTT-3.3.4-2].
+    /// The highest granted [MQTT-3.3.4-2, MQTT311-3.3.5-1].
     pub(crate) qos: QoS,
     /// Whether one of them wants the retain flag as published.
     pub(crate) retain_as_published: bool,
