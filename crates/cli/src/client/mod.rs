@@ -124,7 +124,8 @@ struct Session {
     /// [MQTT-3.3.4-8].
     waiting: VecDeque<Rc<Message>>,
     inbound: Inbound,
-    /// For SUBSCRIBE and UNSUBSCRIBE, counting down from the top while PUBLISH counts up from 1.
+    /// For SUBSCRIBE and UNSUBSCRIBE, counting down from the top while PUBLISH counts up from 1, so
+    /// that they do not meet [MQTT-2.2.1-3, MQTT311-2.3.1-2].
     next_control_id: PacketId,
 }
 
@@ -135,6 +136,7 @@ struct Server {
     keep_alive: Option<Duration>,
     packet_bytes_max: u32,
     qos_max: QoS,
+    retain_available: bool,
     client_id: Option<String>,
 }
 
@@ -152,6 +154,7 @@ impl Client {
                 keep_alive: None,
                 packet_bytes_max: u32::MAX,
                 qos_max: QoS::ExactlyOnce,
+                retain_available: true,
                 client_id: None,
             },
             session: Session {
@@ -213,6 +216,9 @@ impl Client {
             return Err(ClientError::QosNotSupported {
                 max: self.server.qos_max,
             });
+        }
+        if message.retain && !self.server.retain_available {
+            return Err(ClientError::RetainNotSupported); // [MQTT-3.2.2-14]
         }
         if message.qos == QoS::AtMostOnce {
             return self.send_publish(&message, None, false);
