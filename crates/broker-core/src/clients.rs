@@ -496,6 +496,12 @@ impl Clients {
         self.connections.get(index as usize)?.as_deref()
     }
 
+    /// Whether a packet of this connection may be looked at now: not while its CONNECT is being
+    /// decided about [MQTT-3.1.4-6], nor while the answers to earlier ones are not taken.
+    pub(crate) fn may_consume(&self, connection: &Connection) -> bool {
+        connection.connect.is_none() && connection.pending() < self.limits.output_bytes_max as usize
+    }
+
     pub(crate) fn connection_mut(&mut self, index: u32) -> Option<&mut Connection> {
         self.connections.get_mut(index as usize)?.as_deref_mut()
     }
@@ -523,8 +529,14 @@ impl Clients {
 
     /// Notes that the driver has written so much; answers whose connection it was if all of it has
     /// gone or at least half the limit is free again, which is when its session may send more.
-    pub(crate) fn wrote(&mut self, id: ConnectionId, bytes: usize) -> Option<SessionId> {
-        let half = self.limits.output_bytes_max as usize / 2;
+    pub(crate) fn wrote(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        bytes: usize,
+    ) -> Option<SessionId> {
+        let limit = self.limits.output_bytes_max as usize;
+        let half = limit / 2;
         let connection = self
             .connections
             .get_mut(id.index as usize)?
@@ -532,6 +544,10 @@ impl Clients {
             .filter(|c| c.id == id)?;
         let before = connection.pending();
         debug_assert!(bytes <= before, "more was written than was pending");
+        if before >= limit && bytes > 0 {
+            // Nothing was read from it meanwhile: that it takes what we send is its sign of life.
+            connection.last_received = now;
+        }
         connection.written = connection.output.len().min(connection.written + bytes);
         let after = connection.pending();
         if after == 0 {

@@ -17,7 +17,8 @@ pub struct Limits {
     /// Beyond it a new session is refused with 0x97.
     pub sessions_max: u32,
     /// Bytes of one control packet, both directions; announced as Maximum Packet Size.
-    /// A connection holds at most this many bytes of an incomplete packet. Beyond it: 0x95.
+    /// A connection holds at most this many bytes of an incomplete packet, and 1 MiB of its
+    /// CONNECT. Beyond it: 0x95.
     pub packet_bytes_max: u32,
     /// QoS 1 and 2 messages a client may have unanswered towards the broker; announced as Receive
     /// Maximum. 4 bytes each. Beyond it: 0x93 (5.0 only; 3.x knows no such limit).
@@ -32,8 +33,8 @@ pub struct Limits {
     /// Bytes of topic, properties and payload waiting in one session. Beyond it: `QueueFull`.
     pub queue_bytes_max: u64,
     /// Encoded bytes waiting for one connection's socket. At it QoS 0 messages are dropped
-    /// ([`crate::DropReason::SlowReceiver`]), and QoS 1 and 2 wait in the session's queue. One
-    /// packet may exceed it.
+    /// ([`crate::DropReason::SlowReceiver`]), QoS 1 and 2 wait in the session's queue, and the
+    /// connection is not read, since what it sends may ask for answers. One packet may exceed it.
     pub output_bytes_max: u32,
     /// Bytes of a topic name or filter. Beyond it: 0x90 or 0x8F.
     pub topic_bytes_max: u16,
@@ -159,6 +160,10 @@ impl Limits {
 
 /// The largest packet MQTT can express: 1 byte, 4 bytes of length, 268,435,455 bytes of content.
 pub(crate) const PACKET_BYTES_MAX: u32 = 268_435_455 + 5;
+/// The largest CONNECT, whatever packets are allowed afterwards: an unknown peer may not make the
+/// broker hold more. Its five fields have at most 64 KiB each, so this leaves two thirds to user
+/// properties.
+pub(crate) const CONNECT_BYTES_MAX: u32 = 1024 * 1024;
 /// The deepest topic. Matching goes through the tree level by level, so this bounds its steps.
 pub(crate) const LEVELS_MAX: u16 = 200;
 /// Shards of one broker: the receivers of a message are a bit set of this width.

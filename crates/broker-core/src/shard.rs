@@ -24,7 +24,7 @@ use crate::farewell;
 use crate::ids::{ConnectionId, SessionId};
 use crate::input::{CloseCause, Input, Peer};
 use crate::interest::Interest;
-use crate::limits::Limits;
+use crate::limits::{CONNECT_BYTES_MAX, Limits};
 use crate::mail::{Letter, Mail};
 use crate::output::{Disconnection, Event, Output, StoreId};
 use crate::retained::RetainedIndex;
@@ -171,12 +171,24 @@ impl Shard {
     /// written. If that makes the shard ask for something, it is due for a timeout at once, and
     /// asks then.
     pub fn wrote(&mut self, now: Instant, connection: ConnectionId, bytes: usize) {
-        if let Some(session) = self.clients.wrote(connection, bytes) {
+        if let Some(session) = self.clients.wrote(now, connection, bytes) {
             self.pump(now, session);
+            self.consume_unread(now, connection);
             if !self.clients.outputs.is_empty() {
                 self.timers.set(now, Timer::Ask);
             }
         }
+    }
+
+    /// Whether bytes of this connection would be used now. The driver does not read from one that
+    /// wants none: what it sends waits in the kernel, and then in its sender. A client that does
+    /// not take its answers can so hold no more than `output_bytes_max` of them.
+    ///
+    /// It turns from no to yes only with [`Input::Authenticated`] and with [`wrote`](Self::wrote).
+    pub fn wants_input(&self, connection: ConnectionId) -> bool {
+        self.clients
+            .connection(connection.index)
+            .is_some_and(|found| found.id == connection && self.clients.may_consume(found))
     }
 
     /// What this shard has counted.
@@ -282,11 +294,22 @@ impl Shard {
     /// Handles whole packets from the front; answers how many bytes they had.
     fn consume(&mut self, now: Instant, id: ConnectionId, bytes: &[u8]) -> usize {
         let mut used = 0;
-        while let Some(connection) = self.clients.named(id)
-            && connection.connect.is_none()
+        while let Some(connection) = self.clients.connection(id.index)
+            && connection.id == id
+            && self.clients.may_consume(connection)
         {
             let rest = &bytes[used..];
-            let frame = match next_frame(rest, self.clients.limits.packet_bytes_max) {
+            let mut limit = self.clients.limits.packet_bytes_max;
+            if connection.phase == Phase::AwaitConnect {
+                // Said at the first byte: who is not known yet gets no room for anything else.
+                let first = rest.first().copied();
+                if first.is_some_and(|byte| byte & 0xF0 != CONNECT) {
+                    self.fail(now, id, not_connect());
+                    break;
+                }
+                limit = limit.min(CONNECT_BYTES_MAX);
+            }
+            let frame = match next_frame(rest, limit) {
                 Ok(Some(frame)) => frame,
                 Ok(None) => break,
                 Err(error) => {
@@ -344,10 +367,7 @@ impl Shard {
             return Ok(());
         }
         let Some(session) = session else {
-            return Err(Fault::new(
-                ReasonCode::ProtocolError,
-                "the first packet was not CONNECT",
-            )); // [MQTT-3.1.0-1]
+            return Err(not_connect());
         };
         match packet {
             Packet::Publish(publish) => self.handle_publish(now, id, session, publish),
@@ -553,6 +573,17 @@ impl Shard {
         }
     }
 }
+
+/// [MQTT-3.1.0-1]
+fn not_connect() -> Fault {
+    Fault::new(
+        ReasonCode::ProtocolError,
+        "the first packet was not CONNECT",
+    )
+}
+
+/// The packet type of CONNECT where it stands in a first byte.
+const CONNECT: u8 = (PacketType::Connect as u8) << 4;
 
 impl std::fmt::Debug for Shard {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -235,6 +235,9 @@ impl ShardThread {
                     let packets = shard.stats().packets_received;
                     let bytes = &self.buffer[..count];
                     input(shard, driver, now, Input::Received { connection, bytes });
+                    if !shard.wants_input(connection) {
+                        driver.sockets.pause(connection);
+                    }
                     let frames = shard.stats().packets_received - packets;
                     turn.reads += 1;
                     turn.frames += frames;
@@ -259,6 +262,9 @@ impl ShardThread {
             let (count, takes_more) = sockets.write(connection, bytes);
             if count > 0 {
                 shard.wrote(now, connection, count);
+                if shard.wants_input(connection) {
+                    sockets.resume(connection);
+                }
             }
             // The rest goes in the next turn; what the socket did not take, at its edge.
             more && takes_more

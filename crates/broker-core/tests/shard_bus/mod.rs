@@ -160,6 +160,18 @@ impl Broker {
         self.links[client.0].open
     }
 
+    /// Bytes that wait to be written to the client.
+    pub(crate) fn pending(&self, client: Client) -> usize {
+        let Link { shard, id, .. } = self.links[client.0];
+        self.shards[shard].pending_output(id).len()
+    }
+
+    /// Whether a driver would read from the client now.
+    pub(crate) fn wants_input(&self, client: Client) -> bool {
+        let Link { shard, id, .. } = self.links[client.0];
+        self.shards[shard].wants_input(id)
+    }
+
     /// The packets the client has received since it was last asked, each as its `Debug` text.
     pub(crate) fn take(&mut self, client: Client) -> Vec<String> {
         let link = &mut self.links[client.0];

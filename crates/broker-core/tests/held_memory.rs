@@ -1,0 +1,75 @@
+//! What a client can make the broker hold: bounded, whether it reads, is known, or neither.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod shard_bus;
+
+use std::time::Duration;
+
+use shard_bus::{Broker, connect, join};
+use unbroken_broker_core::{Limits, Settings};
+use unbroken_mqtt_proto::{Connect, Packet, Version};
+
+fn broker(change: impl FnOnce(&mut Limits)) -> Broker {
+    let mut limits = Limits::default();
+    change(&mut limits);
+    limits.check().unwrap();
+    Broker::with(1, limits, Settings::default())
+}
+
+#[test]
+fn a_client_that_takes_no_answers_is_not_read_until_it_does() {
+    let mut broker = broker(|limits| limits.output_bytes_max = 20);
+    let client = join(&mut broker, "a");
+    assert!(broker.wants_input(client));
+    broker.hold_writes = true;
+    broker.send_bytes(client, &[0xC0, 0].repeat(600));
+    broker.send_bytes(client, &[0xC0, 0].repeat(400));
+    assert_eq!(broker.pending(client), 20);
+    assert!(!broker.wants_input(client));
+    broker.release_writes();
+    assert!(broker.wants_input(client));
+    assert_eq!(broker.take(client), vec!["PINGRESP"; 1_000]);
+}
+
+#[test]
+fn taking_answers_keeps_a_client_alive_that_is_not_read() {
+    // [MQTT-3.1.2-22]
+    let mut broker = broker(|limits| limits.output_bytes_max = 20);
+    let client = broker.open(Version::V5);
+    let packet = Connect {
+        keep_alive: 10,
+        ..connect("a")
+    };
+    broker.send(client, Packet::Connect(packet));
+    for _ in 0..5 {
+        broker.hold_writes = true;
+        broker.send_bytes(client, &[0xC0, 0].repeat(10));
+        broker.advance(Duration::from_secs(9));
+        broker.release_writes();
+        broker.advance(Duration::from_secs(9));
+        assert!(broker.is_open(client));
+    }
+    broker.advance(Duration::from_secs(9));
+    assert!(!broker.is_open(client));
+}
+
+#[test]
+fn a_first_packet_that_is_not_connect_ends_the_connection_at_its_first_byte() {
+    // [MQTT-3.1.0-1]
+    let mut broker = Broker::new(1);
+    let stranger = broker.open(Version::V5);
+    broker.send_bytes(stranger, &[0x30]);
+    assert!(!broker.is_open(stranger));
+}
+
+#[test]
+fn a_connect_larger_than_any_sensible_one_is_refused_at_its_header() {
+    let mut broker = Broker::new(1);
+    let stranger = broker.open(Version::V5);
+    broker.send_bytes(stranger, &[0x10, 0xFF, 0xFF, 0x3F]); // 1 MiB less a byte, and the header
+    assert!(!broker.is_open(stranger));
+    let client = broker.open(Version::V5);
+    broker.send_bytes(client, &[0x10, 0xFF, 0xFF, 0x0F]);
+    assert!(broker.is_open(client));
+}
