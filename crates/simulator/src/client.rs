@@ -29,6 +29,8 @@ pub(crate) struct Client {
     pub(crate) pending: Option<Pending>,
     pub(crate) aliases_in: alias::Inbound,
     pub(crate) aliases_out: alias::Outbound,
+    /// Messages sent over this connection whose PUBACK or PUBREC has not come, in order.
+    unanswered: VecDeque<PacketId>,
     /// Packets received and not yet answered, in order.
     pub(crate) answers: VecDeque<Answer>,
     /// Received and not yet a whole packet.
@@ -79,6 +81,7 @@ impl Client {
             pending: None,
             aliases_in: alias::Inbound::new(0),
             aliases_out: alias::Outbound::new(0),
+            unanswered: VecDeque::new(),
             answers: VecDeque::new(),
             unread: Vec::new(),
             packet_bytes_max: u32::MAX,
@@ -97,6 +100,7 @@ impl Client {
         self.outbound.handle_disconnected();
         self.inbound.handle_disconnected();
         self.pending = None;
+        self.unanswered.clear();
         self.answers.clear();
         self.unread.clear();
         self.to_send.clear();
@@ -166,6 +170,7 @@ impl Client {
             payload: &payload,
         }));
         self.to_send_messages.push(id);
+        self.unanswered.extend(packet_id);
     }
 
     /// Sends again what the last connection left open, as the window allows.
@@ -239,6 +244,14 @@ impl Client {
                 panic!("client {number} received {packet:?} before CONNACK")
             }
             Packet::Publish(publish) => self.handle_publish(world, publish),
+            Packet::PubAck(ack) | Packet::PubRec(ack)
+                if self.unanswered.pop_front() != Some(ack.packet_id) =>
+            {
+                // [MQTT-4.6.0-2] [MQTT-4.6.0-3]
+                panic!(
+                    "client {number} received {packet:?} before the answer to an earlier message"
+                )
+            }
             Packet::PubAck(ack) => match self.outbound.handle_puback(ack.packet_id) {
                 Ok(message) => world.oracle.acknowledged(message, world.options.durable),
                 Err(error) => panic!("client {number} received {ack:?}: {error}"),

@@ -47,6 +47,8 @@ pub(crate) struct World {
     dirty: BTreeSet<usize>,
     pub(crate) clients: Vec<Client>,
     pub(crate) oracle: Oracle,
+    /// Packets that the shard has acted on and that were not yet noted.
+    used: u64,
     /// The link whose client is being let in.
     admitting: Option<usize>,
     /// What each client had not got when everything had come to rest.
@@ -150,6 +152,7 @@ impl World {
             serial: 0,
             dirty: BTreeSet::new(),
             clients,
+            used: 0,
             admitting: None,
             missing: Vec::new(),
             trace: traced.then(VecDeque::new),
@@ -330,6 +333,21 @@ impl World {
         self.carry_out(shard, now, outputs);
     }
 
+    /// An input after which the shard may act on packets of this link.
+    fn input_of(&mut self, link: usize, shard: usize, input: Input<'_>) {
+        let now = self.clock(shard);
+        let before = self.shards[shard].stats().packets_received;
+        let outputs: Vec<_> = self.shards[shard].handle(now, input).collect();
+        self.used = self.shards[shard].stats().packets_received - before;
+        let moves = |output: &Output| matches!(output, Output::Move { .. });
+        // What moves is looked at again where it arrives; what stands behind a CONNECT is the
+        // client's only once that is let in.
+        if self.admitting.is_none() && !outputs.iter().any(moves) {
+            self.take_packets(link, now);
+        }
+        self.carry_out(shard, now, outputs);
+    }
+
     fn carry_out(&mut self, shard: usize, now: Instant, outputs: Vec<Output>) {
         for output in outputs {
             match output {
@@ -442,12 +460,15 @@ impl World {
         }
     }
 
-    /// The broker acts on whole packets that it was given: notes what they say.
+    /// The broker has acted on `used` packets of this link: notes what they say.
     fn take_packets(&mut self, link: usize, now: Instant) {
         let Link {
             client, version, ..
         } = self.links[link];
-        while let Some(bytes) = self.links[link].packets.pop_front() {
+        for _ in 0..std::mem::take(&mut self.used) {
+            let Some(bytes) = self.links[link].packets.pop_front() else {
+                panic!("the broker acts on packets that link {link} has not sent");
+            };
             let Ok(Some(frame)) = next_frame(&bytes, u32::MAX) else {
                 continue;
             };
@@ -601,7 +622,11 @@ impl World {
     fn hang_up(&mut self, link: usize) {
         self.moves.retain(|(moving, ..)| *moving != link);
         self.admissions.retain(|waiting| *waiting != link);
-        if !self.links[link].up.is_empty() && self.links[link].admitted {
+        let wants = match self.links[link].at {
+            At::Shard(shard, connection) => self.shards[shard].wants_input(connection),
+            _ => false,
+        };
+        if !self.links[link].up.is_empty() && self.links[link].admitted && wants {
             let bytes = std::mem::take(&mut self.links[link].up);
             self.feed(link, &bytes);
         }
@@ -632,14 +657,7 @@ impl World {
             rest = &rest[frame.bytes.len()..];
         }
         this.partial = rest.to_vec();
-        let now = self.clock(shard);
-        if self.links[link].admitted {
-            self.take_packets(link, now);
-        }
-        let outputs: Vec<_> = self.shards[shard]
-            .handle(now, Input::Received { connection, bytes })
-            .collect();
-        self.carry_out(shard, now, outputs);
+        self.input_of(link, shard, Input::Received { connection, bytes });
         if !self.options.late_admission {
             self.admit();
         }
@@ -667,7 +685,7 @@ impl World {
         true
     }
 
-    fn some_link(&mut self, fits: impl Fn(&Link) -> bool) -> Option<usize> {
+    fn some_link(&mut self, fits: impl Fn(usize, &Link) -> bool) -> Option<usize> {
         let links = &self.links;
         self.live.retain(|link| {
             let link = &links[*link];
@@ -677,20 +695,27 @@ impl World {
             .live
             .iter()
             .copied()
-            .filter(|link| fits(&links[*link]))
+            .filter(|link| fits(*link, &links[*link]))
             .collect();
         (!fitting.is_empty()).then(|| self.rng.pick(&fitting))
     }
 
     fn carry_up(&mut self) -> bool {
-        let admissions = self.admissions.clone();
-        let fits = |link: &Link| !link.up.is_empty() && matches!(link.at, At::Shard(..));
-        let Some(link) = self.some_link(fits) else {
+        let shards = &self.shards;
+        let wanting: BTreeSet<_> = self
+            .live
+            .iter()
+            .copied()
+            .filter(|link| match self.links[*link].at {
+                At::Shard(shard, connection) => shards[shard].wants_input(connection),
+                _ => false,
+            })
+            .collect();
+        let Some(link) =
+            self.some_link(|number, link| !link.up.is_empty() && wanting.contains(&number))
+        else {
             return false;
         };
-        if admissions.contains(&link) {
-            return false;
-        }
         let count = self.links[link].up.len();
         let count = self.rng.part(count);
         let bytes: Vec<_> = self.links[link].up.drain(..count).collect();
@@ -699,7 +724,7 @@ impl World {
     }
 
     fn carry_down(&mut self) -> bool {
-        let fits = |link: &Link| link.used && (!link.down.is_empty() || link.at == At::Gone);
+        let fits = |_, link: &Link| link.used && (!link.down.is_empty() || link.at == At::Gone);
         let Some(link) = self.some_link(fits) else {
             return false;
         };
@@ -758,8 +783,18 @@ impl World {
         if self.links[link].used {
             self.links[link].down.extend_from_slice(&pending[..count]);
         }
+        let before = self.shards[shard].stats().packets_received;
         self.shards[shard].wrote(now, connection, count);
+        self.used = self.shards[shard].stats().packets_received - before;
+        self.take_packets(link, now);
         self.carry_out(shard, now, Vec::new());
+        // What the shard wants done because there is room is told at the timeout that is now due.
+        if self.shards[shard]
+            .next_timeout()
+            .is_some_and(|at| at <= now)
+        {
+            self.run_timers(shard, now);
+        }
         true
     }
 
@@ -772,7 +807,8 @@ impl World {
         };
         self.admitting = Some(link);
         let admission = Admission::Granted { user: None };
-        self.input(
+        self.input_of(
+            link,
             shard,
             Input::Authenticated {
                 connection,
@@ -811,7 +847,8 @@ impl World {
         };
         self.open_at(link, shard);
         if let At::Shard(shard, connection) = self.links[link].at {
-            self.input(
+            self.input_of(
+                link,
                 shard,
                 Input::Received {
                     connection,
@@ -826,7 +863,7 @@ impl World {
     }
 
     fn notice(&mut self) -> bool {
-        let Some(link) = self.some_link(|link| !link.used && link.at != At::Gone) else {
+        let Some(link) = self.some_link(|_, link| !link.used && link.at != At::Gone) else {
             return false;
         };
         self.hang_up(link);
@@ -843,12 +880,14 @@ impl World {
         }
         let shard = self.rng.pick(&shards);
         self.clocks[shard] = self.now;
-        let outputs: Vec<_> = self.shards[shard]
-            .handle(self.now, Input::Timeout)
-            .collect();
-        self.carry_out(shard, self.now, outputs);
-        self.oracle.timers_ran(shard, self.now);
+        self.run_timers(shard, self.now);
         true
+    }
+
+    fn run_timers(&mut self, shard: usize, now: Instant) {
+        let outputs: Vec<_> = self.shards[shard].handle(now, Input::Timeout).collect();
+        self.carry_out(shard, now, outputs);
+        self.oracle.timers_ran(shard, now);
     }
 
     // ---- counts ----
