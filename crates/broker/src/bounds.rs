@@ -1,6 +1,10 @@
 //! The bounds of the driver itself, with what they cost. What clients may take is in
-//! [`Limits`](unbroken_broker_core::Limits); these are the sizes of the machinery around the
-//! shards.
+//! [`Limits`](unbroken_broker_core::Limits) and can be configured; these are the sizes of the
+//! machinery around the shards, which knows buffers, feeds and sockets that `broker-core` does not.
+//!
+//! None is configurable, because none can lose a message: at each somebody waits a turn, or is
+//! refused and told, or (log lines) is counted. A bound that a client's message could be dropped at
+//! belongs in `Limits`.
 
 use std::time::Duration;
 
@@ -8,33 +12,37 @@ use std::time::Duration;
 /// connection that has more waits for the others to have theirs.
 pub(crate) const READ_BYTES: usize = 256 * 1024;
 
-/// Bytes written to one socket in one turn, so that one fast reader cannot hold up the others.
+/// Bytes written to one socket in one turn, so that one fast reader cannot hold up the others. No
+/// memory: the bytes are the shard's.
 pub(crate) const WRITE_BYTES: usize = 1024 * 1024;
 
 /// Readiness events taken from the kernel at once; 12 bytes each on Linux.
 pub(crate) const EVENTS: usize = 1_024;
 
 /// Letters that wait in the feed from one shard to another. A sender that has this many more of its
-/// own stops reading its clients.
+/// own stops reading its clients. A letter is small; the message in it is shared with its receivers.
 pub(crate) const FEED_LETTERS: usize = 4_096;
 
-/// Passwords that wait to be verified, all listeners together. Beyond it a client is told 0x89.
+/// Passwords that wait to be verified, all listeners together: a user name and password each.
+/// Beyond it a client is told 0x89.
 pub(crate) const VERIFICATIONS: usize = 1_024;
 
-/// Connections the kernel keeps for us until they are accepted.
+/// Connections the kernel keeps for us until they are accepted, in its memory.
 pub(crate) const BACKLOG: i32 = 4_096;
 
 /// Connections beyond `connections_max` that are let in to be told so in their protocol. Beyond
-/// these they are closed without a word.
+/// these they are closed without a word. About 1 KiB each, as any idle connection.
 pub(crate) const REFUSED_AT_ONCE: u32 = 256;
 
-/// How long a closed connection is kept open for the peer to read our last words.
+/// How long a closed connection is kept open for the peer to read our last words, which are kept as
+/// long. While the broker drains it is `broker.drain_timeout` instead.
 pub(crate) const LINGER: Duration = Duration::from_secs(2);
 
 /// Pause of the acceptor after the system has run out of descriptors or memory.
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Log lines that wait for whoever reads our output; beyond it they are counted instead.
+/// Log lines that wait for whoever reads our output; beyond it they are counted instead. Each
+/// costs its text.
 pub(crate) const LOG_LINES: usize = 8_192;
 
 /// Listeners of one broker: their position is a `u16`.

@@ -37,7 +37,7 @@ use mio::{Events, Poll, Token};
 use unbroken_broker_core::{Admission, ConnectionId, Input, Output, Shard, ShardId, StoreId};
 
 use crate::authenticator::{Authenticator, Doors};
-use crate::bounds::{EVENTS, READ_BYTES, WRITE_BYTES};
+use crate::bounds::{EVENTS, LINGER, READ_BYTES, WRITE_BYTES};
 use crate::coalesce::{Coalescer, Turn};
 use crate::log;
 use crate::mailbox::{Arrival, Doorbell, Incoming, Outgoing, Parcel};
@@ -392,7 +392,8 @@ impl Driver {
                 connection,
                 last_words,
             } => {
-                self.sockets.leave(now, connection, last_words);
+                self.sockets
+                    .leave(self.leave_by(now), connection, last_words);
             }
             Output::Move {
                 connection,
@@ -421,6 +422,12 @@ impl Driver {
         }
     }
 
+    /// How long a connection that is closed now may take to read its last words. The thread ends at
+    /// `drain_until`, so it does not matter that this may be sooner than for those before.
+    fn leave_by(&self, now: Instant) -> Instant {
+        self.drain_until.unwrap_or(now + LINGER)
+    }
+
     fn send(&mut self, to: ShardId, parcel: Parcel) {
         if let Some(Some(feed)) = self.to_shards.get_mut(usize::from(to.0)) {
             feed.push(parcel);
@@ -436,5 +443,32 @@ impl Driver {
             .iter_mut()
             .flatten()
             .for_each(Outgoing::flush);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::authenticator::authenticator;
+    use crate::mailbox::feed;
+
+    #[test]
+    fn a_reader_has_until_the_end_of_the_drain_and_otherwise_a_moment() {
+        let poll = Poll::new().unwrap();
+        let bell = Doorbell::new(poll.registry(), BELL).unwrap();
+        let (outgoing, _incoming) = feed(1, bell, None);
+        let (mut askers, _verifier) = authenticator(vec![outgoing]);
+        let mut driver = Driver {
+            sockets: Sockets::new(poll.registry().try_clone().unwrap()),
+            to_shards: Vec::new(),
+            authenticator: askers.remove(0),
+            doors: Arc::new(Doors::default()),
+            answers: VecDeque::new(),
+            drain_until: None,
+        };
+        let now = Instant::now();
+        assert_eq!(driver.leave_by(now), now + LINGER);
+        driver.drain_until = Some(now + 10 * LINGER);
+        assert_eq!(driver.leave_by(now), now + 10 * LINGER);
     }
 }

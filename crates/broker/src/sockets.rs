@@ -7,21 +7,20 @@
 //! - An index is not given to another connection before the one that had it is closed; a
 //!   [`ConnectionId`] that is out of date finds nothing.
 //! - A connection that leaves is read, and what comes thrown away, until the peer closes too or the
-//!   time is over: closing a socket with unread bytes makes the kernel send RST, which overtakes
+//!   time it was given is over: closing a socket with unread bytes makes the kernel send RST, which overtakes
 //!   our last words.
 //! - An edge for a connection that has just gone may reach its successor. It costs one read in
 //!   vain.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use mio::event::Event;
 use mio::{Registry, Token};
 use slab::Slab;
 use unbroken_broker_core::{CloseCause, ConnectionId, Peer};
 
-use crate::bounds::LINGER;
 use crate::listener::Seat;
 use crate::mailbox::Arrival;
 use crate::transport::{Given, Taken, Transport};
@@ -34,9 +33,8 @@ pub(crate) struct Sockets {
     /// Readable, open, and not paused: to be read in the next turn. Each once, as far as `queued`
     /// knows.
     ready: Vec<u32>,
-    /// Those that leave, soonest deadline first: all have the same time.
+    /// Those that leave, in the order in which they began, which is that of their deadlines.
     leaving: VecDeque<(Instant, ConnectionId)>,
-    linger: Duration,
 }
 
 #[derive(Debug)]
@@ -105,7 +103,6 @@ impl Sockets {
             serial: 0,
             ready: Vec::new(),
             leaving: VecDeque::new(),
-            linger: LINGER,
         }
     }
 
@@ -291,9 +288,10 @@ impl Sockets {
         }
     }
 
-    /// Writes the last bytes, as far as the peer takes them, and closes in a way that lets it read
-    /// them.
-    pub(crate) fn leave(&mut self, now: Instant, id: ConnectionId, bytes: Vec<u8>) {
+    /// Writes the last bytes, as far as the peer takes them by `until`, and closes in a way that
+    /// lets it read them. Deadlines are to be given in their order: one that is sooner than an
+    /// earlier one waits for that.
+    pub(crate) fn leave(&mut self, until: Instant, id: ConnectionId, bytes: Vec<u8>) {
         let Some(socket) = self.socket(id) else {
             return;
         };
@@ -306,7 +304,7 @@ impl Sockets {
             written: 0,
             finished: false,
         }));
-        self.leaving.push_back((now + self.linger, id));
+        self.leaving.push_back((until, id));
         self.go_on_leaving(id);
         // The end of the peer's bytes may have been seen already, or may come with this very read.
         if let Some(socket) = self.socket(id) {
