@@ -29,7 +29,7 @@ use unbroken_broker_core::{LimitsError, Settings, Shard, ShardId, ShardOptions, 
 
 use crate::authenticator::{Door, Doors, authenticator};
 use crate::bounds::{FEED_LETTERS, LISTENERS};
-use crate::config::{Change, Config, Listener, changes};
+use crate::config::{Change, Config, Listener, changes, in_force};
 use crate::listener::{self, Acceptor, AcceptorHandle, Seats};
 use crate::mailbox::{Doorbell, Incoming, Outgoing, Parcel, feed};
 use crate::open_files;
@@ -40,11 +40,10 @@ use crate::signals::Signal;
 /// A running broker. Dropping it stops it at once; [`drain`](Self::drain) lets clients go in peace.
 #[derive(Debug)]
 pub struct Server {
+    /// What is in force, which is not what was read last where a value needs a restart. Its
+    /// listeners are the open ones, in the order of `listeners`.
     config: Config,
     listeners: Vec<OpenListener>,
-    /// What holds at each open listener, in the same order: by address, since a changed file may
-    /// list them in another order.
-    rules: Vec<Listener>,
     seats: Arc<Seats>,
     acceptor: AcceptorHandle,
     shards: Vec<Outgoing<Parcel>>,
@@ -165,7 +164,6 @@ impl Server {
         let (notify, notices) = channel();
         let mut server = Self {
             listeners,
-            rules: config.listeners.clone(),
             seats,
             acceptor: acceptor.handle(),
             shards: to_shards,
@@ -229,10 +227,10 @@ impl Server {
     }
 
     /// Applies what can be applied while running: limits, passwords, who may come in. Says what has
-    /// changed and what waits for a restart.
+    /// changed and what waits for a restart, compared with what is in force.
     pub fn reload(&mut self, config: Config) -> Result<Vec<Change>, ReloadError> {
         config.limits.check()?;
-        let rules = rules(&self.rules, &config.listeners);
+        let rules = rules(&self.config.listeners, &config.listeners);
         let doors = Arc::new(doors(&rules)?);
         let changed = changes(&self.config, &config);
         self.seats
@@ -244,8 +242,10 @@ impl Server {
             });
             shard.flush();
         }
-        self.rules = rules;
-        self.config = config;
+        self.config = Config {
+            listeners: rules,
+            ..in_force(&self.config, config)
+        };
         Ok(changed)
     }
 
@@ -398,16 +398,22 @@ fn bind_all(listeners: &[Listener]) -> Result<Vec<(TcpListener, SocketAddr)>, St
     listeners.iter().map(bind).collect()
 }
 
-/// What holds at the open listeners once `listeners` is configured. One that is gone from the
-/// configuration stays open, as it was, until the restart.
+/// What holds at the open listeners once `listeners` is configured: by address, since a changed
+/// file may list them in another order. One that is gone from the configuration stays open, as it
+/// was, until the restart.
 fn rules(open: &[Listener], listeners: &[Listener]) -> Vec<Listener> {
     let rule = |(index, now): (usize, &Listener)| {
         let same = |listener: &&Listener| listener.address() == now.address();
         let in_place = listeners.get(index).filter(same);
         in_place
             .or_else(|| listeners.iter().find(same))
-            .unwrap_or(now)
-            .clone()
+            .map_or_else(
+                || now.clone(),
+                |listener| Listener {
+                    name: now.name.clone(), // the start has told it
+                    ..listener.clone()
+                },
+            )
     };
     open.iter().enumerate().map(rule).collect()
 }
@@ -535,6 +541,23 @@ mod tests {
             rules(&open, &new),
             [listener(1, false), listener(2, false), listener(3, true)]
         );
+    }
+
+    #[test]
+    fn a_reload_is_compared_with_what_is_in_force_not_with_what_was_read_last() {
+        let mut server = Server::start(config()).unwrap();
+        let mut reload = |sys_interval_s, drain_timeout_s| {
+            let mut read = config();
+            read.broker.sys_interval = Some(Duration::from_secs(sys_interval_s));
+            read.broker.drain_timeout = Duration::from_secs(drain_timeout_s);
+            let changed = server.reload(read).unwrap();
+            changed.iter().map(Change::to_string).collect::<Vec<_>>()
+        };
+        let waits = r#"broker.sys_interval: "10s" -> "5s" (needs a restart)"#;
+        let applied = r#"broker.drain_timeout: "5s" -> "1s" (applied)"#;
+        assert_eq!(reload(5, 1), [waits, applied]);
+        assert_eq!(reload(5, 1), [waits], "it still waits");
+        assert_eq!(reload(10, 1), [""; 0], "10 s is what runs");
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! What differs between two configurations, for a broker that has read its configuration again.
+//! What differs between two configurations, and what of it holds, for a broker that has read its
+//! configuration again.
 
 use std::fmt;
 
@@ -45,6 +46,18 @@ impl fmt::Display for Change {
             Applies::Restart => write!(f, " (needs a restart)"),
         }
     }
+}
+
+/// What holds once `read` is applied to a broker that runs with `running`: values that need a
+/// restart stay. Which listeners are open is the server's to say; here they are those of `read`.
+pub(crate) fn in_force(running: &Config, mut read: Config) -> Config {
+    for key in SECTIONS.iter().flat_map(|section| section.keys) {
+        if key.applies == Applies::Restart {
+            let fits = (key.set)(&mut read, (key.get)(running));
+            debug_assert!(fits, "a value that came from the field fits it");
+        }
+    }
+    read
 }
 
 /// Everything that differs, in the order of the table.

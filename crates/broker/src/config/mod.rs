@@ -30,6 +30,7 @@ use std::time::Duration;
 
 use unbroken_broker_core::Limits;
 
+pub(crate) use changes::in_force;
 pub use changes::{Applies, Change, changes};
 pub use error::{ConfigError, Problem};
 pub use example::example;
