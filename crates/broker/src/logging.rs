@@ -3,11 +3,13 @@
 //!
 //! A shard thread must not wait for whoever reads our output. So a record is formatted by the
 //! thread it happens on and handed to a writing thread through a bounded queue; when that is full
-//! the record is lost, counted, and the count is written as soon as there is room.
+//! the record is lost, counted, and the count is written as soon as there is room: as a record like
+//! the others, so that every line of a JSON log is JSON.
 //!
 //! Invariant: at the end of the program [`Logging`] is dropped, and everything queued is written
 //! first if anybody reads it.
 
+use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,13 +17,17 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use tracing::Subscriber;
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry, reload};
 
 use crate::bounds::LOG_LINES;
-use crate::config::{Log, LogFormat};
+use crate::config::{Log, LogFormat, LogLevel};
 
 /// The log of this process. One for each process; dropping it writes what is left.
 #[derive(Debug)]
@@ -68,24 +74,16 @@ impl Logging {
             lost: Arc::clone(&lost),
         };
         let (writing, written) = sync_channel(0);
+        let format = config.format;
         thread::Builder::new()
             .name("log".to_owned())
             .spawn(move || {
-                write(&queue, &lost);
+                write(&queue, &lost, format, &mut io::stderr());
                 drop(writing);
             })?;
-        let layer = tracing_subscriber::fmt::layer().with_writer(queued);
-        let layer = match config.format {
-            LogFormat::Human => layer.with_ansi(false).with_target(false).boxed(),
-            LogFormat::Json => layer
-                .json()
-                .flatten_event(true)
-                .with_current_span(false)
-                .boxed(),
-        };
         let _ = tracing_subscriber::registry()
             .with(filter)
-            .with(layer)
+            .with(layer(format, queued))
             .try_init();
         Ok(Self {
             filter: handle,
@@ -123,28 +121,64 @@ impl Drop for Logging {
 const LAST_LINES: Duration = Duration::from_secs(1);
 
 fn filter(config: &Log) -> Result<EnvFilter, LogError> {
-    let text = match &config.filter {
-        Some(directives) => format!("{},{directives}", config.level.as_str()),
-        None => config.level.as_str().to_owned(),
-    };
+    let mut text = config.level.as_str().to_owned();
+    if matches!(config.level, LogLevel::Debug | LogLevel::Trace) {
+        // Of ours alone: who asks for more does not mean every poll of the library underneath.
+        text = format!("{},unbroken={text}", LogLevel::Info.as_str());
+    }
+    if let Some(directives) = &config.filter {
+        text = format!("{text},{directives}");
+    }
     EnvFilter::try_new(&text).map_err(|source| LogError::Filter { text, source })
 }
 
+fn layer<S>(format: LogFormat, queued: Queued) -> Box<dyn Layer<S> + Send + Sync>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    let layer = tracing_subscriber::fmt::layer().with_writer(queued);
+    match format {
+        LogFormat::Human => layer.with_ansi(false).with_target(false).boxed(),
+        LogFormat::Json => layer
+            .json()
+            .flatten_event(true)
+            .with_current_span(false)
+            .boxed(),
+    }
+}
+
 /// The writing thread.
-fn write(queue: &Receiver<Line>, lost: &AtomicU64) {
-    let mut out = io::stderr();
+fn write(queue: &Receiver<Line>, lost: &AtomicU64, format: LogFormat, out: &mut dyn Write) {
     while let Ok(Line::Text(text)) = queue.recv() {
         // Nobody is left to tell if standard error is gone.
         let _ = out.write_all(&text);
         let count = lost.swap(0, Ordering::Relaxed);
         if count > 0 {
-            let _ = writeln!(
-                out,
-                "{count} log records were lost here: they came faster than they could be written"
-            );
+            let _ = out.write_all(lost_here(count, format).as_bytes());
         }
     }
     let _ = out.flush();
+}
+
+/// The record in the place of those that were lost. It does not go through the queue, which is
+/// full.
+fn lost_here(count: u64, format: LogFormat) -> String {
+    let mut time = String::new();
+    // A time that cannot be written is left out.
+    let _ = SystemTime.format_time(&mut Writer::new(&mut time));
+    let message = "log records were lost here: they came faster than they could be written";
+    let mut line = String::new();
+    // Writing to a String cannot fail.
+    let _ = match format {
+        LogFormat::Human => writeln!(line, "{time}  WARN {message} count={count}"),
+        LogFormat::Json => writeln!(
+            line,
+            "{{\"timestamp\":\"{time}\",\"level\":\"WARN\",\"message\":\"{message}\",\
+             \"count\":{count},\"target\":\"{}\"}}",
+            module_path!()
+        ),
+    };
+    line
 }
 
 /// Where a thread writes its records.
@@ -188,5 +222,77 @@ impl Drop for Record {
         if let Err(TrySendError::Full(_)) = self.to.lines.try_send(Line::Text(text)) {
             self.to.lost.fetch_add(1, Ordering::Relaxed);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What `log` writes of what `happens`, with room for this many records.
+    fn written(log: &Log, room: usize, happens: impl FnOnce()) -> String {
+        let (lines, queue) = sync_channel(room);
+        let lost = Arc::new(AtomicU64::new(0));
+        let queued = Queued {
+            lines,
+            lost: Arc::clone(&lost),
+        };
+        let subscriber = tracing_subscriber::registry()
+            .with(filter(log).unwrap())
+            .with(layer(log.format, queued));
+        tracing::subscriber::with_default(subscriber, happens);
+        let mut out = Vec::new();
+        write(&queue, &lost, log.format, &mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn every_line_of_a_json_log_is_json_even_where_records_were_lost() {
+        let log = Log {
+            format: LogFormat::Json,
+            ..Log::default()
+        };
+        let text = written(&log, 2, || {
+            for count in 0..5 {
+                tracing::info!(client = "a\"b\n\u{1b}", count, "connected");
+            }
+        });
+        let lines: Vec<serde_json::Value> = text
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        assert_eq!(lines.len(), 3, "two that fit, and the count: {text}");
+        let told = lines.iter().find(|line| line["level"] == "WARN").unwrap();
+        assert_eq!(told["count"], 3);
+        let keys = |line: &serde_json::Value| {
+            let keys = line.as_object().unwrap().keys();
+            keys.filter(|key| *key != "client")
+                .cloned()
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(keys(told), keys(&lines[0]), "a record like the others");
+    }
+
+    #[test]
+    fn more_detail_is_of_the_broker_and_not_of_the_libraries_in_it() {
+        let happens = || {
+            tracing::trace!(target: "unbroken_broker::server", "ours");
+            tracing::trace!(target: "unbroken::client", "ours");
+            tracing::trace!(target: "mio::poll", "theirs");
+            tracing::warn!(target: "mio::poll", "serious");
+        };
+        let log = |filter: Option<&str>| Log {
+            level: LogLevel::Trace,
+            filter: filter.map(str::to_owned),
+            ..Log::default()
+        };
+        let count = |text: &str, word| text.lines().filter(|line| line.contains(word)).count();
+        let text = written(&log(None), 10, happens);
+        assert_eq!(
+            ["ours", "theirs", "serious"].map(|word| count(&text, word)),
+            [2, 0, 1]
+        );
+        let text = written(&log(Some("mio=trace")), 10, happens);
+        assert_eq!(count(&text, "theirs"), 1, "who asks for it by name has it");
     }
 }

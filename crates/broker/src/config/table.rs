@@ -276,7 +276,10 @@ pub(super) const SECTIONS: &[Section] = &[
                 "level",
                 Kind::Choice(&["error", "warn", "info", "debug", "trace"]),
                 Live,
-                ["The least serious level that is written."],
+                [
+                    "The least serious level that is written; debug and trace are of the broker's",
+                    "own records, not of the libraries in it."
+                ],
                 log.level
             ),
             key!(
