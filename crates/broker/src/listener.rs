@@ -71,6 +71,15 @@ pub(crate) struct Seat {
     listener: Arc<Count>,
 }
 
+/// Why there is no seat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Full {
+    /// `limits.connections_max` and those who are being told so.
+    Broker,
+    /// `listeners.max_connections`.
+    Listener,
+}
+
 impl Seats {
     pub(crate) fn new(limits: &Limits, listener_limits: &[Option<u32>]) -> Self {
         let seats = Self {
@@ -100,16 +109,16 @@ impl Seats {
         self.all.taken.load(Ordering::Relaxed)
     }
 
-    fn take(&self, listener: usize) -> Option<Seat> {
-        let of_listener = self.listeners.get(listener)?;
+    fn take(&self, listener: usize) -> Result<Seat, Full> {
+        let of_listener = self.listeners.get(listener).ok_or(Full::Listener)?;
         if !self.all.take() {
-            return None;
+            return Err(Full::Broker);
         }
         if !of_listener.take() {
             self.all.give_back();
-            return None;
+            return Err(Full::Listener);
         }
-        Some(Seat {
+        Ok(Seat {
             all: Arc::clone(&self.all),
             listener: Arc::clone(of_listener),
         })
@@ -165,9 +174,7 @@ struct Listening {
     ready: bool,
     /// The system refuses to give us more, and that has been logged.
     exhausted: bool,
-    /// Connections closed because there was no seat, and when that was last logged.
-    turned_away: u64,
-    told: Option<Instant>,
+    turned_away: TurnedAway,
 }
 
 /// Stops the acceptor from another thread.
@@ -202,8 +209,7 @@ impl Acceptor {
                 address,
                 ready: false,
                 exhausted: false,
-                turned_away: 0,
-                told: None,
+                turned_away: TurnedAway::default(),
             });
         }
         let stop = Arc::new(AtomicBool::new(false));
@@ -229,7 +235,7 @@ impl Acceptor {
     pub(crate) fn run(mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(64);
         loop {
-            let pause = self.accept_all();
+            let pause = [self.accept_all(), self.tell()].into_iter().flatten().min();
             for shard in &mut self.shards {
                 shard.flush();
             }
@@ -261,9 +267,12 @@ impl Acceptor {
                 match listening.socket.accept() {
                     Ok((socket, address)) => {
                         listening.recovered();
-                        let Some(seat) = self.seats.take(index) else {
-                            listening.turn_away();
-                            continue; // dropping the socket closes it
+                        let seat = match self.seats.take(index) {
+                            Ok(seat) => seat,
+                            Err(full) => {
+                                listening.turned_away.count(full);
+                                continue; // dropping the socket closes it
+                            }
                         };
                         let arrival = arrival(socket, address, index, seat);
                         self.shards[self.next_shard].push(Parcel::Connection(Box::new(arrival)));
@@ -282,6 +291,67 @@ impl Acceptor {
             }
         }
         pause
+    }
+
+    /// Tells who was turned away. Answers with how long to wait before the rest is to be told.
+    fn tell(&mut self) -> Option<Duration> {
+        let now = Instant::now();
+        let mut pause = None;
+        for listening in &mut self.listeners {
+            match listening.turned_away.take(now) {
+                Told::Nothing => {}
+                Told::Later(wait) => pause = Some(pause.map_or(wait, |pause| wait.min(pause))),
+                Told::Now { broker, listener } => {
+                    listening.turned_away(broker, "limits.connections_max");
+                    listening.turned_away(listener, "listeners.max_connections");
+                }
+            }
+        }
+        pause
+    }
+}
+
+/// Connections of one listener that were closed because there was no seat.
+#[derive(Debug, Default)]
+struct TurnedAway {
+    /// Not told yet.
+    broker: u64,
+    /// Not told yet.
+    listener: u64,
+    last_told: Option<Instant>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Told {
+    Nothing,
+    Later(Duration),
+    Now { broker: u64, listener: u64 },
+}
+
+impl TurnedAway {
+    fn count(&mut self, full: Full) {
+        match full {
+            Full::Broker => self.broker += 1,
+            Full::Listener => self.listener += 1,
+        }
+    }
+
+    /// What is to be told now: everything, at most once in [`TELL_EVERY`].
+    fn take(&mut self, now: Instant) -> Told {
+        if self.broker == 0 && self.listener == 0 {
+            return Told::Nothing;
+        }
+        let wait = self.last_told.map_or(Duration::ZERO, |told| {
+            (told + TELL_EVERY).saturating_duration_since(now)
+        });
+        if !wait.is_zero() {
+            return Told::Later(wait);
+        }
+        self.last_told = Some(now);
+        Told::Now {
+            broker: mem::take(&mut self.broker),
+            listener: mem::take(&mut self.listener),
+        }
     }
 }
 
@@ -306,18 +376,14 @@ impl Listening {
         }
     }
 
-    /// Counts, and tells at most once in [`TELL_EVERY`].
     #[cold]
-    fn turn_away(&mut self) {
-        self.turned_away += 1;
-        let now = Instant::now();
-        if self.told.is_none_or(|told| now - told >= TELL_EVERY) {
-            self.told = Some(now);
+    fn turned_away(&self, count: u64, limit: &str) {
+        if count > 0 {
             tracing::warn!(
                 listener = %self.address,
-                count = mem::take(&mut self.turned_away),
-                "closed connections beyond the limit \
-                 (limits.connections_max, listeners.max_connections)"
+                count,
+                limit,
+                "closed connections beyond the limit"
             );
         }
     }
@@ -340,7 +406,7 @@ fn arrival(socket: TcpStream, address: SocketAddr, listener: usize, seat: Seat) 
 }
 
 /// Time between two log lines about the same overload.
-const TELL_EVERY: Duration = Duration::from_mins(1);
+const TELL_EVERY: Duration = Duration::from_secs(1);
 
 /// What a failed `accept` means.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -410,11 +476,11 @@ mod tests {
         let seats = Seats::new(&limits, &[Some(2), None]);
         let first = seats.take(0);
         let second = seats.take(0);
-        assert!(first.is_some() && second.is_some());
-        assert!(seats.take(0).is_none(), "the listener is full");
-        assert!(seats.take(1).is_some(), "the other one is not");
+        assert!(first.is_ok() && second.is_ok());
+        assert_eq!(seats.take(0).err(), Some(Full::Listener));
+        assert!(seats.take(1).is_ok(), "the other one is not full");
         drop(first);
-        assert!(seats.take(0).is_some());
+        assert!(seats.take(0).is_ok());
         drop(second);
         assert_eq!(seats.taken(), 0);
     }
@@ -427,12 +493,28 @@ mod tests {
         let inside: Vec<_> = (0..2 + REFUSED_AT_ONCE)
             .map(|_| seats.take(0).unwrap())
             .collect();
-        assert!(seats.take(0).is_none());
+        assert_eq!(seats.take(0).err(), Some(Full::Broker));
         limits.connections_max = 1;
         seats.set_limits(&limits, &[None]);
         assert_eq!(seats.taken(), 2 + REFUSED_AT_ONCE);
         drop(inside);
-        assert!(seats.take(0).is_some());
+        assert!(seats.take(0).is_ok());
+    }
+
+    #[test]
+    fn everybody_turned_away_is_told_at_most_once_a_second() {
+        let (mut turned_away, start) = (TurnedAway::default(), Instant::now());
+        assert_eq!(turned_away.take(start), Told::Nothing);
+        turned_away.count(Full::Listener);
+        let told = |broker, listener| Told::Now { broker, listener };
+        assert_eq!(turned_away.take(start), told(0, 1));
+        turned_away.count(Full::Listener);
+        turned_away.count(Full::Listener);
+        turned_away.count(Full::Broker);
+        let soon = start + TELL_EVERY / 4;
+        assert_eq!(turned_away.take(soon), Told::Later(TELL_EVERY * 3 / 4));
+        assert_eq!(turned_away.take(start + TELL_EVERY), told(1, 2));
+        assert_eq!(turned_away.take(start + 3 * TELL_EVERY), Told::Nothing);
     }
 
     #[test]
