@@ -146,6 +146,9 @@ impl Shard {
             }
             Input::Drain => self.drain(now),
         }
+        if self.timers.has_doubled() {
+            self.compact_timers();
+        }
         Outputs { shard: self }
     }
 

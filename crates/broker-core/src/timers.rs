@@ -3,14 +3,20 @@
 //! A deadline that no longer matters is not searched for and removed: it comes up, is recognised as
 //! stale by whoever it names, and is dropped. Keep alive uses the same: the entry is put where the
 //! deadline was when it was last looked at, so receiving a packet costs no heap operation.
+//!
+//! Stale entries do not pile up until their time: the heap is gone through whenever it has doubled
+//! since the last time, so that at most about half of it is stale and each entry pays for one look.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::sync::Weak;
 use std::time::Instant;
 
+use unbroken_mqtt_proto::connection::server::Phase;
+
 use crate::ids::{ConnectionId, SessionId};
 use crate::message::Message;
+use crate::shard::Shard;
 
 /// What is to be looked at when the time has come.
 #[derive(Clone, Debug)]
@@ -37,6 +43,8 @@ pub(crate) enum Timer {
 pub(crate) struct Timers {
     heap: BinaryHeap<Entry>,
     entries: u64,
+    /// How many the last [`compact`](Self::compact) left.
+    kept: usize,
 }
 
 impl Timers {
@@ -53,12 +61,56 @@ impl Timers {
         self.heap.peek().map(|entry| entry.at)
     }
 
+    /// Whether the heap has grown so much that it is time to [`compact`](Self::compact) it.
+    pub(crate) fn has_doubled(&self) -> bool {
+        self.heap.len() > 2 * self.kept + COMPACT_FROM
+    }
+
+    /// Takes out what no longer matters.
+    pub(crate) fn compact(&mut self, mut matters: impl FnMut(&Timer) -> bool) {
+        self.heap.retain(|entry| matters(&entry.timer));
+        self.heap.shrink_to(2 * self.heap.len() + COMPACT_FROM);
+        self.kept = self.heap.len();
+    }
+
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.heap.len()
+    }
+
     /// Takes a timer whose time has come.
     pub(crate) fn take_due(&mut self, now: Instant) -> Option<Timer> {
         if self.next()? > now {
             return None;
         }
         self.heap.pop().map(|entry| entry.timer)
+    }
+}
+
+impl Shard {
+    /// Takes out of the heap what no longer matters.
+    #[cold]
+    pub(crate) fn compact_timers(&mut self) {
+        let clients = &self.clients;
+        let connection = |id: ConnectionId| {
+            let found = clients.connection(id.index);
+            found.filter(|connection| connection.id == id)
+        };
+        let is_away = |session: SessionId, absence: u64| {
+            let found = clients.sessions.get(session.index());
+            found.is_some_and(|session| session.absence == absence)
+        };
+        self.timers.compact(|timer| match timer {
+            Timer::Connect(id) => {
+                connection(*id).is_some_and(|found| found.phase == Phase::AwaitConnect)
+            }
+            Timer::KeepAlive(id) => connection(*id).is_some(),
+            Timer::Will { session, absence } | Timer::SessionExpiry { session, absence } => {
+                is_away(*session, *absence)
+            }
+            Timer::Retained(message) => message.strong_count() > 0,
+            Timer::Scan(_) | Timer::Sys | Timer::Ask => true,
+        });
     }
 }
 
@@ -89,3 +141,118 @@ impl PartialEq for Entry {
 }
 
 impl Eq for Entry {}
+
+/// Fewer entries than this are not worth a look: about 50 KiB a shard.
+const COMPACT_FROM: usize = 1_024;
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use unbroken_mqtt_proto::{Connect, Packet, Property, PropertyBuf, Publish, QoS, Version};
+
+    use super::*;
+    use crate::{
+        Admission, CloseCause, Event, Input, Limits, Output, Peer, Settings, ShardId, ShardOptions,
+        Totals,
+    };
+
+    fn shard(start: Instant) -> Shard {
+        Shard::new(ShardOptions {
+            id: ShardId(0),
+            shards: 1,
+            limits: Limits::default(),
+            settings: Settings::default(),
+            totals: Arc::new(Totals::default()),
+            seed: 7,
+            start,
+        })
+    }
+
+    fn send(shard: &mut Shard, now: Instant, connection: ConnectionId, packet: &Packet<'_>) {
+        let mut bytes = Vec::new();
+        packet.encode(Version::V5, &mut bytes).unwrap();
+        let bytes = &bytes;
+        for _ in shard.handle(now, Input::Received { connection, bytes }) {}
+    }
+
+    /// A client with a keep alive and a session that stays.
+    fn join(shard: &mut Shard, now: Instant, serial: u32) -> ConnectionId {
+        let connection = ConnectionId { index: 0, serial };
+        let peer = Peer {
+            address: None,
+            listener: 0,
+        };
+        for _ in shard.handle(now, Input::Opened { connection, peer }) {}
+        let mut properties = PropertyBuf::new();
+        properties
+            .push(Property::SessionExpiryInterval(1_000_000))
+            .unwrap();
+        let connect = Connect {
+            version: Version::V5,
+            bridge: false,
+            clean_start: false,
+            keep_alive: u16::MAX,
+            client_id: "a",
+            will: None,
+            user_name: None,
+            password: None,
+            properties: properties.as_properties(),
+        };
+        send(shard, now, connection, &Packet::Connect(connect));
+        let admission = Admission::Granted { user: None };
+        let input = Input::Authenticated {
+            connection,
+            admission,
+        };
+        for _ in shard.handle(now, input) {}
+        connection
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a test's epoch")]
+    fn retained_updates_with_an_expiry_leave_no_timers_behind() {
+        let now = Instant::now();
+        let mut shard = shard(now);
+        let client = join(&mut shard, now, 1);
+        let mut properties = PropertyBuf::new();
+        properties
+            .push(Property::MessageExpiryInterval(1_000_000))
+            .unwrap();
+        let update = Packet::Publish(Publish {
+            dup: false,
+            qos: QoS::AtMostOnce,
+            retain: true,
+            topic: "t",
+            packet_id: None,
+            properties: properties.as_properties(),
+            payload: b"x",
+        });
+        for _ in 0..100_000 {
+            send(&mut shard, now, client, &update);
+        }
+        assert!(shard.timers.len() < 2_000, "{}", shard.timers.len());
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a test's epoch")]
+    fn a_client_that_comes_and_goes_leaves_no_timers_behind() {
+        let now = Instant::now();
+        let mut shard = shard(now);
+        for serial in 0..10_000 {
+            let connection = join(&mut shard, now, serial);
+            let cause = CloseCause::Peer;
+            for _ in shard.handle(now, Input::Closed { connection, cause }) {}
+        }
+        assert!(shard.timers.len() < 2_000, "{}", shard.timers.len());
+        // What is left still works: the session ends in its time.
+        let end = now + Duration::from_secs(1_000_000);
+        let ended = shard
+            .handle(end, Input::Timeout)
+            .any(|output| matches!(output, Output::Event(Event::SessionEnded { .. })));
+        assert!(ended);
+    }
+}
