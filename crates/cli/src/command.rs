@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgAction, Parser, Subcommand};
 
 use crate::exit::{self, Failure};
@@ -78,7 +78,12 @@ impl Command {
 /// Shows help, version or a mistake in the arguments. `pub` and `sub` answer a mistake with 1, as
 /// Mosquitto's commands do; scripts tell it from a refused connection by that.
 fn explain(error: &clap::Error) -> ExitCode {
-    let text = error.render();
+    let mut text = error.render().to_string();
+    if error.kind() == ErrorKind::UnknownArgument
+        && error.get(ContextKind::InvalidArg) == Some(&ContextValue::String("-h".to_owned()))
+    {
+        text = "error: -h is the host in pub, sub and bench, so help is --help\n".to_owned();
+    }
     let mosquitto_like = std::env::args()
         .nth(1)
         .is_some_and(|name| name == "pub" || name == "sub");

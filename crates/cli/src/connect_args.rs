@@ -54,8 +54,9 @@ pub(crate) struct ConnectArgs {
     /// MQTT version: mqttv31, mqttv311, mqttv5, or 31, 311, 5 [default: 311, or 5 with -D]
     #[arg(short = 'V', long = "protocol-version", value_name = "VERSION", value_parser = version)]
     version: Option<Version>,
-    /// Seconds between signs of life; 0 for none
+    /// Seconds between signs of life, 5 or more
     #[arg(short, long, value_name = "SECONDS", default_value_t = 60)]
+    #[arg(value_parser = clap::value_parser!(u16).range(5..))]
     keepalive: u16,
     /// Keep the session when the connection ends (needs -i)
     #[arg(short = 'c', long = "disable-clean-session")]
@@ -399,6 +400,8 @@ mod tests {
             ("--cafile ca.pem", "TLS is not there yet"),
             ("--unix /tmp/socket", "not there yet"),
             ("-k 70000", "70000"),
+            ("-k 4", "5..=65535"),
+            ("-k 0", "5..=65535"),
         ] {
             let message = resolve(flags).map(|_| ()).unwrap_err();
             assert!(message.contains(why), "{flags}: {message}");

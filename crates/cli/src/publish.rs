@@ -94,9 +94,15 @@ impl Source {
         if self.stdin_file {
             let mut payload = Vec::new();
             let read = io::stdin().lock().read_to_end(&mut payload);
-            return read
-                .map(|_| Some(payload))
-                .map_err(unreadable("standard input".to_owned()));
+            let length = read.map_err(unreadable("standard input".to_owned()))?;
+            if length == 0 {
+                // As in Mosquitto's: whatever was to write has failed, most likely, and an empty
+                // retained message would delete the one that is kept.
+                return Err(usage(
+                    "standard input is empty; an empty message is published with -n",
+                ));
+            }
+            return Ok(Some(payload));
         }
         match &self.message {
             Some(text) => Ok(Some(text.clone().into_bytes())),

@@ -44,7 +44,7 @@ pub(crate) struct Args {
     /// Threads that serve clients
     #[arg(long, value_name = "N")]
     shards: Option<u8>,
-    /// Log more: -v debug, -vv trace
+    /// Log more of the broker itself: -v debug, -vv trace
     #[arg(short, long, action = clap::ArgAction::Count)]
     verbose: u8,
     /// How log lines look: human or json

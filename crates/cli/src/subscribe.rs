@@ -49,7 +49,7 @@ pub(crate) struct Args {
     /// Topics not to print; may be repeated
     #[arg(short = 'T', long, value_name = "FILTER", allow_hyphen_values = true)]
     filter_out: Vec<String>,
-    /// Filter to unsubscribe from; may be repeated
+    /// Filter to unsubscribe from, beside -t; may be repeated
     #[arg(short = 'U', long, value_name = "FILTER", allow_hyphen_values = true)]
     unsubscribe: Vec<String>,
     /// Quality of service to ask for: 0, 1 or 2
@@ -116,7 +116,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         mut properties,
     } = args.connect.resolve()?;
     let filters: Vec<String> = args.topic.iter().cloned().chain(topic).collect();
-    if filters.is_empty() && args.unsubscribe.is_empty() {
+    // With -U alone, too: as in Mosquitto's, it goes with a subscription.
+    if filters.is_empty() {
         return Err(usage("there is nothing to subscribe to: add -t FILTER"));
     }
     for filter in filters.iter().chain(&args.unsubscribe) {

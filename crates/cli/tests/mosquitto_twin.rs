@@ -203,9 +203,27 @@ fn mistakes_in_the_arguments_end_alike() {
             "sub -p OPEN -c -t a",
             "sub -p OPEN -t a -F %Z",
             "sub -p OPEN -t a -F a\\q",
+            "sub -p OPEN -U y",
+            "sub -p OPEN -t a -k 4 -W 1",
+            "pub -p OPEN -t a -m x -k 0",
+            "pub -p OPEN -t a -s",
+            "pub -p OPEN -t a -l",
         ],
         "",
     );
+}
+
+#[test]
+fn who_asks_for_help_with_h_is_told_why_that_is_not_it() {
+    for words in [&["serve", "-h"][..], &["check", "-h"], &["-h"]] {
+        let told = unbroken(words, "");
+        assert_eq!(told.status.code(), Some(2), "{words:?}");
+        let told = String::from_utf8_lossy(&told.stderr);
+        assert!(
+            told.contains("-h is the host") && told.contains("--help"),
+            "{words:?}: {told}"
+        );
+    }
 }
 
 #[test]

@@ -37,6 +37,10 @@ pub(crate) enum ClientError {
     AuthenticationContinues,
     #[error("the broker takes messages of QoS {max} at most")]
     QosNotSupported { max: QoS },
+    #[error("the broker keeps no retained messages; publish without -r")]
+    RetainNotSupported,
+    #[error("the broker goes on with a session that was to begin anew")]
+    UnknownSession,
     #[error("the packet has {length} bytes, and the broker takes {max} at most")]
     TooLarge { length: usize, max: u32 },
     #[error("cannot send this: {0}")]
@@ -71,10 +75,12 @@ impl ClientError {
             | Self::Alias(_)
             | Self::ReceiveMaximum(_)
             | Self::AuthenticationContinues
+            | Self::UnknownSession
             | Self::Acknowledgement(_) => 2,
             Self::Lost(_) => 7,
             Self::TooLarge { .. } => 25,
-            Self::QosNotSupported { .. } => 28,
+            Self::QosNotSupported { .. } => 24,
+            Self::RetainNotSupported => 28,
             Self::Resolve { .. }
             | Self::Connect { .. }
             | Self::NoAnswer

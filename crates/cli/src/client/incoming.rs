@@ -137,6 +137,7 @@ impl Client {
             .map(|seconds| Duration::from_secs(seconds.into())),
             packet_bytes_max: properties.maximum_packet_size().unwrap_or(u32::MAX),
             qos_max: properties.maximum_qos(),
+            retain_available: properties.retain_available(),
             client_id: properties.assigned_client_identifier().map(str::to_owned),
         };
         let receive_maximum = properties.receive_maximum().unwrap_or(u16::MAX);
@@ -150,6 +151,10 @@ impl Client {
                 reason: connack.reason,
                 text: properties.reason_string().map(str::to_owned),
             });
+        }
+        // [MQTT-3.2.2-4]
+        if connack.session_present && self.options.clean_start {
+            return Err(ClientError::UnknownSession);
         }
         Ok(())
     }
