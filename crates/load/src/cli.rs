@@ -36,7 +36,7 @@ Examples:
 
 Exit codes: 0 everything arrived; 1 something was lost, duplicated, reordered or altered; others are errors.";
 
-/// Puts a load on a broker and counts exactly what became of it.
+/// Put a load on a broker and count exactly what became of it
 #[derive(Debug, Clone, clap::Args)]
 #[command(disable_help_flag = true, after_help = EXAMPLES)]
 pub struct Args {
