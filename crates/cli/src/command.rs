@@ -82,7 +82,7 @@ fn explain(error: &clap::Error) -> ExitCode {
     if error.kind() == ErrorKind::UnknownArgument
         && error.get(ContextKind::InvalidArg) == Some(&ContextValue::String("-h".to_owned()))
     {
-        text = "error: -h is the host in pub, sub and bench, so help is --help\n".to_owned();
+        text = String::from("error: -h is the host in pub, sub and bench, so help is --help\n");
     }
     let mosquitto_like = std::env::args()
         .nth(1)
