@@ -8,6 +8,9 @@
 //!
 //! Time is counted in ticks: one for each thing noted, so that everything has an order.
 
+mod retained;
+mod session;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
@@ -16,6 +19,8 @@ use unbroken_mqtt_proto::{
     PacketId, QoS, RetainHandling, SubscriptionFilter, SubscriptionOptions, TopicName,
 };
 
+use self::retained::superseded;
+use self::session::{Filter, Session};
 use crate::groups::Groups;
 use crate::message::{Message, MessageId, identify};
 use crate::options::Options;
@@ -40,37 +45,6 @@ pub(crate) struct Oracle {
     told: BTreeMap<(usize, DropReason), u64>,
 }
 
-/// What is known of a client's session.
-#[derive(Debug, Default)]
-pub(crate) struct Session {
-    serial: u64,
-    pub(crate) exists: bool,
-    /// Its connection, by the number of the link.
-    pub(crate) link: Option<usize>,
-    /// As announced in the last CONNACK.
-    pub(crate) present: bool,
-    pub(crate) shard: usize,
-    pub(crate) expiry_s: u32,
-    ends_at: Option<Instant>,
-    will: Option<Will>,
-    will_due: Option<Instant>,
-    filters: Vec<Filter>,
-    /// Counts changes of what the filters may be.
-    version: u64,
-    outstanding: BTreeMap<MessageId, Expected>,
-    copies: BTreeMap<MessageId, u32>,
-    /// The newest message seen, by publisher, topic and "above QoS 0".
-    order: BTreeMap<(usize, &'static str, bool), u64>,
-    seen_with_id: BTreeSet<(PacketId, MessageId)>,
-    retained: Vec<RetainedExpected>,
-    /// When a message that is retained was last received, by topic.
-    retained_at: BTreeMap<&'static str, u64>,
-    /// The retained message that was received last, by topic.
-    newest_retained: BTreeMap<&'static str, MessageId>,
-    /// QoS 2 messages under way from this client.
-    pub(crate) unreleased: BTreeMap<PacketId, MessageId>,
-}
-
 /// A will, as CONNECT left it with the broker.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Will {
@@ -78,45 +52,11 @@ pub(crate) struct Will {
     pub(crate) delay_s: u32,
 }
 
-#[derive(Debug)]
-struct Filter {
-    text: &'static str,
-    certain: bool,
-    /// What may be in force, newest last.
-    terms: Vec<Terms>,
-    /// At some time the client's own messages came by it.
-    own_too: bool,
-    /// When UNSUBACK was seen.
-    until: Option<u64>,
-    /// SUBSCRIBEs sent, each of which may bring retained messages.
-    asked: u32,
-}
-
 /// One entry of a SUBSCRIBE.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
     pub(crate) options: SubscriptionOptions,
     pub(crate) identifier: Option<u32>,
-}
-
-#[derive(Debug)]
-struct Expected {
-    low: QoS,
-    high: QoS,
-    /// Certain filters that it comes by.
-    by: Vec<&'static str>,
-    version: u64,
-    link: Option<usize>,
-    /// Known only if everything is certain.
-    identifiers: Option<Vec<u32>>,
-}
-
-/// A subscription to a topic with a retained message: that one or a newer one must come.
-#[derive(Debug)]
-struct RetainedExpected {
-    text: &'static str,
-    topic: &'static str,
-    since: u64,
 }
 
 /// A PUBLISH as a client received it.
@@ -434,30 +374,6 @@ impl Oracle {
         }
     }
 
-    fn expect_retained(&mut self, client: usize, text: &'static str, qos: QoS, since: u64) {
-        for topic in crate::message::TOPICS {
-            if !matches(text, topic) {
-                continue;
-            }
-            let candidates = current(&self.messages, topic, Some(since));
-            let sure = |id: &MessageId| {
-                let m = &self.messages[*id];
-                !m.clear && m.expiry_s.is_none() && m.qos.min(qos) > QoS::AtMostOnce
-            };
-            let known = candidates
-                .iter()
-                .any(|id| self.messages[*id].acknowledged.is_some_and(|at| at < since));
-            // What was published meanwhile may have come before SUBACK.
-            let session = &self.sessions[client];
-            let newer = session.retained_at.get(topic).is_some_and(|at| *at > since);
-            if self.retained_fits && known && !newer && candidates.iter().all(sure) {
-                self.sessions[client]
-                    .retained
-                    .push(RetainedExpected { text, topic, since });
-            }
-        }
-    }
-
     pub(crate) fn unsubscribing(&mut self, client: usize, text: &'static str) {
         self.tick += 1;
         let session = &mut self.sessions[client];
@@ -657,81 +573,6 @@ impl Oracle {
             .collect();
         (of_clients, self.groups.missing())
     }
-
-    /// Subscriptions that were promised a retained message and did not get it.
-    pub(crate) fn missing_retained(&self) -> Vec<String> {
-        let mut missing = Vec::new();
-        for (client, session) in self.sessions.iter().enumerate() {
-            for expected in &session.retained {
-                let cleared = self.messages.iter().any(|m| {
-                    m.clear
-                        && m.accepts > 0
-                        && m.topic == expected.topic
-                        && m.last_accept > expected.since
-                });
-                if !cleared {
-                    missing.push(format!(
-                        "client {client} by {} on {}",
-                        expected.text, expected.topic
-                    ));
-                }
-            }
-        }
-        missing
-    }
-
-    /// Subscribers that were left with another value of a topic than the one that is retained. Looked
-    /// at only where the last value is beyond doubt: one publisher, nothing at QoS 0, nothing taken
-    /// twice.
-    pub(crate) fn left_behind(&self) -> Vec<String> {
-        let mut behind = Vec::new();
-        for topic in crate::message::TOPICS {
-            let on_topic = |m: &&Message| m.retain && m.accepts > 0 && m.topic == topic;
-            let all: Vec<_> = self.messages.iter().filter(on_topic).collect();
-            let plain = |m: &&Message| {
-                let sure = m.accepts == 1 && m.expiry_s.is_none() && !m.clear;
-                sure && m.publisher == all[0].publisher && m.qos > QoS::AtMostOnce
-            };
-            let [last] = current(&self.messages, topic, None)[..] else {
-                continue;
-            };
-            if !all.iter().all(plain) {
-                continue;
-            }
-            for (client, session) in self.sessions.iter().enumerate() {
-                let keeps = |f: &&Filter| {
-                    let terms = f.terms.first().map(|terms| terms.options);
-                    let wanted = terms.is_some_and(|options| {
-                        options.qos > QoS::AtMostOnce
-                            && options.retain_handling == RetainHandling::SendAlways
-                            && !options.no_local
-                    });
-                    f.certain && f.terms.len() == 1 && wanted && matches(f.text, topic)
-                };
-                let reliable =
-                    |f: &&Filter| f.terms.iter().all(|t| t.options.qos > QoS::AtMostOnce);
-                let matching = |f: &&Filter| matches(f.text, topic);
-                let subscribed = session.exists && session.filters.iter().any(|f| keeps(&f));
-                let all_reliable = session
-                    .filters
-                    .iter()
-                    .filter(matching)
-                    .all(|f| reliable(&f));
-                let newest = session.newest_retained.get(topic);
-                if subscribed && all_reliable && newest != Some(&last) {
-                    behind.push(format!(
-                        "client {client}: {newest:?} instead of {last} on {topic}"
-                    ));
-                }
-            }
-        }
-        behind
-    }
-
-    /// What a topic's retained message may be when everything has come to rest.
-    pub(crate) fn retained_now(&self, topic: &str) -> Vec<MessageId> {
-        current(&self.messages, topic, None)
-    }
 }
 
 /// Nothing may be dropped for a reason that this run does not give.
@@ -759,78 +600,6 @@ pub(crate) fn check_reasons(options: &Options, stats: &[&Stats]) {
         );
     }
 }
-impl Session {
-    fn live_mut(&mut self, text: &str) -> Option<&mut Filter> {
-        self.filters
-            .iter_mut()
-            .find(|f| f.text == text && f.until.is_none())
-    }
-
-    /// What this session must get of a message that is taken now.
-    fn expect(&self, message: &Message, own: bool) -> Option<Expected> {
-        let matching = |f: &&Filter| f.until.is_none() && matches(f.text, message.topic);
-        let live: Vec<_> = self.filters.iter().filter(matching).collect();
-        let kept_away = |f: &&&Filter| own && f.terms.iter().any(|t| t.options.no_local);
-        let certain: Vec<_> = live.iter().filter(|f| f.certain && !kept_away(f)).collect();
-        let qos = |terms: &Terms| terms.options.qos;
-        let low = certain
-            .iter()
-            .filter_map(|f| f.terms.iter().map(qos).min())
-            .max()?;
-        let high = live.iter().flat_map(|f| f.terms.iter().map(qos)).max()?;
-        let low = low.min(message.qos);
-        if low == QoS::AtMostOnce && self.link.is_none() {
-            return None;
-        }
-        let all_known = live
-            .iter()
-            .all(|f| f.certain && f.terms.len() == 1 && !kept_away(&f));
-        let identifiers = all_known.then(|| {
-            let mut all: Vec<_> = live.iter().filter_map(|f| f.terms[0].identifier).collect();
-            all.sort_unstable();
-            all
-        });
-        Some(Expected {
-            low,
-            high: high.min(message.qos),
-            by: certain.iter().map(|f| f.text).collect(),
-            version: self.version,
-            link: self.link,
-            identifiers,
-        })
-    }
-
-    fn may_get(&self, message: &Message, own: bool) -> bool {
-        self.filters.iter().any(|f| {
-            f.until.is_none_or(|until| until >= message.first_accept)
-                && matches(f.text, message.topic)
-                && (f.own_too || !own)
-        })
-    }
-
-    fn possible_texts(&self, message: &Message) -> u32 {
-        let possible = |f: &&Filter| {
-            f.until.is_none_or(|until| until >= message.first_accept)
-                && matches(f.text, message.topic)
-        };
-        let texts: BTreeSet<_> = self
-            .filters
-            .iter()
-            .filter(possible)
-            .map(|f| f.text)
-            .collect();
-        u32::try_from(texts.len()).unwrap_or(u32::MAX)
-    }
-
-    fn asked_for(&self, message: &Message) -> u32 {
-        let matching = self
-            .filters
-            .iter()
-            .filter(|f| matches(f.text, message.topic));
-        matching.map(|f| f.asked).sum()
-    }
-}
-
 fn check_expiry(message: &Message, id: MessageId, now: Instant, received: &Received<'_>) {
     let (Some(interval), Some(accepted_at)) = (message.expiry_s, message.accepted_at) else {
         assert_eq!(
@@ -860,30 +629,4 @@ pub(crate) fn matches(text: &str, topic: &str) -> bool {
     };
     let group = filter.group().is_some();
     group == topic.as_str().starts_with("s/") && filter.filter().matches(topic)
-}
-
-/// Whether another retained message of its topic had certainly replaced this one before the tick
-/// `by` (none: when everything has come to rest).
-fn superseded(messages: &[Message], id: MessageId, by: Option<u64>) -> bool {
-    let this = &messages[id];
-    messages.iter().enumerate().any(|(other, m)| {
-        let in_force = match by {
-            Some(by) => m.acknowledged.is_some_and(|at| at < by),
-            None => true,
-        };
-        let behind = if m.publisher == this.publisher {
-            m.last_accept > this.last_accept
-        } else {
-            this.acknowledged.is_some_and(|at| at < m.first_accept)
-                && m.first_accept > this.last_accept
-        };
-        other != id && m.retain && m.accepts > 0 && m.topic == this.topic && in_force && behind
-    })
-}
-
-/// The messages that may be the retained one of a topic.
-fn current(messages: &[Message], topic: &str, by: Option<u64>) -> Vec<MessageId> {
-    let taken = |(_, m): &(usize, &Message)| m.retain && m.accepts > 0 && m.topic == topic;
-    let taken = messages.iter().enumerate().filter(taken).map(|(id, _)| id);
-    taken.filter(|id| !superseded(messages, *id, by)).collect()
 }

@@ -5,16 +5,18 @@
 //! A connection that is cut loses what was on its way to the client and some of what was on its way
 //! to the broker.
 
+mod driver;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use unbroken_broker_core::{
-    Admission, CloseCause, ConnectionId, Disconnection, Event, Input, Limits, Mail, Output, Peer,
-    Shard, ShardId, ShardOptions, Stats, StoreId, Totals,
+    Admission, ConnectionId, Input, Limits, Mail, Shard, ShardId, ShardOptions, Stats, StoreId,
+    Totals,
 };
-use unbroken_mqtt_proto::{Packet, QoS, ReasonCode, Version, next_frame};
+use unbroken_mqtt_proto::Version;
 
 use crate::client::{Client, Hearing};
 use crate::message::MessageId;
@@ -318,353 +320,6 @@ impl World {
         self.options.pipe = usize::MAX;
     }
 
-    // ---- the driver ----
-
-    fn clock(&mut self, shard: usize) -> Instant {
-        if !self.options.turns || self.rng.percent(40) {
-            self.clocks[shard] = self.now;
-        }
-        self.clocks[shard]
-    }
-
-    fn input(&mut self, shard: usize, input: Input<'_>) {
-        let now = self.clock(shard);
-        let outputs: Vec<_> = self.shards[shard].handle(now, input).collect();
-        self.carry_out(shard, now, outputs);
-    }
-
-    /// An input after which the shard may act on packets of this link.
-    fn input_of(&mut self, link: usize, shard: usize, input: Input<'_>) {
-        let now = self.clock(shard);
-        let before = self.shards[shard].stats().packets_received;
-        let outputs: Vec<_> = self.shards[shard].handle(now, input).collect();
-        self.used = self.shards[shard].stats().packets_received - before;
-        let moves = |output: &Output| matches!(output, Output::Move { .. });
-        // What moves is looked at again where it arrives; what stands behind a CONNECT is the
-        // client's only once that is let in.
-        if self.admitting.is_none() && !outputs.iter().any(moves) {
-            self.take_packets(link, now);
-        }
-        self.carry_out(shard, now, outputs);
-    }
-
-    fn carry_out(&mut self, shard: usize, now: Instant, outputs: Vec<Output>) {
-        for output in outputs {
-            match output {
-                Output::Close {
-                    connection,
-                    last_words,
-                } => {
-                    if let Some(link) = self.forget(shard, connection) {
-                        self.note(|| format!("shard {shard} closes link {link}"));
-                        let link = &mut self.links[link];
-                        link.at = At::Gone;
-                        link.up.clear();
-                        if link.used {
-                            link.down.extend_from_slice(&last_words);
-                        }
-                    }
-                }
-                Output::Move {
-                    connection,
-                    to,
-                    unread,
-                } => {
-                    if let Some(link) = self.forget(shard, connection) {
-                        self.note(|| format!("link {link} moves from shard {shard} to {to}"));
-                        self.links[link].at = At::Moving;
-                        self.moves.push_back((link, usize::from(to.0), unread));
-                    }
-                }
-                Output::Authenticate { connection, .. } => {
-                    let link = self.tables[shard][connection.index as usize];
-                    self.admissions.extend(link);
-                }
-                Output::Mail { to, mail } => {
-                    let to = usize::from(to.0);
-                    self.note(|| format!("mail {shard} -> {to}: {mail:?}"));
-                    self.mail.entry((shard, to)).or_default().push_back(mail);
-                }
-                Output::Store(request) => {
-                    let message = self.oracle.asked_to_store(request.message.payload());
-                    self.stores[shard].push_back((request.id, message));
-                }
-                Output::Event(event) => self.take_event(shard, now, event),
-            }
-        }
-        let mut dirty = Vec::new();
-        self.shards[shard].take_dirty(&mut dirty);
-        for id in dirty {
-            if let Some(Some(link)) = self.tables[shard].get(id.index as usize) {
-                self.dirty.insert(*link);
-            }
-        }
-    }
-
-    fn take_event(&mut self, shard: usize, now: Instant, event: Event) {
-        self.note(|| format!("shard {shard}: {event:?}"));
-        match event {
-            Event::Connected {
-                client_id,
-                session_present,
-                ..
-            } => {
-                let client = number_of(&client_id);
-                let Some(link) = self.admitting else {
-                    panic!("client {client} was let in unasked");
-                };
-                let terms = self.links[link].terms;
-                self.oracle.connected(
-                    client,
-                    (link, shard),
-                    (session_present, terms.clean, terms.expiry_s),
-                    terms.will,
-                );
-                self.links[link].admitted = true;
-                self.take_packets(link, now);
-            }
-            Event::Disconnected { client_id, why } => {
-                let client = number_of(&client_id);
-                let goodbye = matches!(why, Disconnection::ByClient(ReasonCode::Success));
-                if let Disconnection::ByBroker { reason, detail } = &why {
-                    let expected = match reason {
-                        ReasonCode::SessionTakenOver => self.options.half_open,
-                        ReasonCode::KeepAliveTimeout => self.options.keep_alive,
-                        _ => false,
-                    };
-                    assert!(
-                        expected,
-                        "the broker ended the connection of client {client}: {detail}"
-                    );
-                }
-                self.oracle.disconnected(client, goodbye, now);
-            }
-            Event::SessionEnded { client_id, .. } => {
-                let client = number_of(&client_id);
-                let clean = self.admitting.is_some_and(|link| {
-                    self.links[link].client == client && self.links[link].terms.clean
-                });
-                self.oracle.session_ended(client, clean, now);
-            }
-            Event::Dropped {
-                client_id,
-                reason,
-                count,
-                ..
-            } => {
-                let client = client_id.strip_prefix('c').and_then(|n| n.parse().ok());
-                self.oracle.told_drops(client, reason, count);
-            }
-            Event::Refused { detail, .. } => panic!("the broker refused a client: {detail}"),
-            _ => {}
-        }
-    }
-
-    /// The broker has acted on `used` packets of this link: notes what they say.
-    fn take_packets(&mut self, link: usize, now: Instant) {
-        let Link {
-            client, version, ..
-        } = self.links[link];
-        for _ in 0..std::mem::take(&mut self.used) {
-            let Some(bytes) = self.links[link].packets.pop_front() else {
-                panic!("the broker acts on packets that link {link} has not sent");
-            };
-            let Ok(Some(frame)) = next_frame(&bytes, u32::MAX) else {
-                continue;
-            };
-            let Ok(packet) = Packet::decode(frame, version) else {
-                continue;
-            };
-            match packet {
-                Packet::Publish(publish) => {
-                    let Some(message) = self.links[link].published.pop_front() else {
-                        panic!("a PUBLISH without a message");
-                    };
-                    let mut new = true;
-                    if let Some(id) = publish.packet_id
-                        && publish.qos == QoS::ExactlyOnce
-                    {
-                        let under_way = &mut self.oracle.sessions[client].unreleased;
-                        new = under_way.insert(id, message) != Some(message);
-                    }
-                    if new {
-                        self.oracle.accepted(client, message, now);
-                    }
-                }
-                Packet::PubRel(ack) => {
-                    self.oracle.sessions[client]
-                        .unreleased
-                        .remove(&ack.packet_id);
-                }
-                Packet::Disconnect(disconnect) => {
-                    if let Some(expiry_s) = disconnect.properties.session_expiry_interval() {
-                        self.oracle.expiry_changed(client, expiry_s);
-                    }
-                }
-                _ => {}
-            }
-        }
-    }
-
-    fn forget(&mut self, shard: usize, connection: ConnectionId) -> Option<usize> {
-        let link = self.tables[shard]
-            .get_mut(connection.index as usize)?
-            .take()?;
-        self.dirty.remove(&link);
-        Some(link)
-    }
-
-    fn open_at(&mut self, link: usize, shard: usize) {
-        self.serial += 1;
-        let table = &mut self.tables[shard];
-        let index = table
-            .iter()
-            .position(Option::is_none)
-            .unwrap_or(table.len());
-        if index == table.len() {
-            table.push(None);
-        }
-        table[index] = Some(link);
-        let connection = ConnectionId {
-            index: u32::try_from(index).expect("few"),
-            serial: self.serial,
-        };
-        self.links[link].at = At::Shard(shard, connection);
-        let peer = Peer {
-            address: None,
-            listener: 0,
-        };
-        self.input(shard, Input::Opened { connection, peer });
-    }
-
-    /// Opens a connection on some shard.
-    pub(crate) fn dial(&mut self, client: usize, terms: ConnectTerms) -> usize {
-        let link = self.links.len();
-        self.links.push(Link {
-            client,
-            version: self.clients[client].version,
-            at: At::Moving,
-            up: Vec::new(),
-            down: Vec::new(),
-            used: true,
-            admitted: false,
-            terms,
-            partial: Vec::new(),
-            packets: VecDeque::new(),
-            published: VecDeque::new(),
-        });
-        self.live.push(link);
-        let shard = self.rng.below(self.shards.len());
-        self.note(|| format!("client {client} opens link {link} at shard {shard}: {terms:?}"));
-        self.clients[client].link = Some(link);
-        self.open_at(link, shard);
-        link
-    }
-
-    /// Puts what the client has ready on its way.
-    pub(crate) fn flush(&mut self, client: usize) -> bool {
-        let client = &mut self.clients[client];
-        let Some(link) = client.link else {
-            client.to_send.clear();
-            client.to_send_messages.clear();
-            return false;
-        };
-        let any = !client.to_send.is_empty();
-        let link = &mut self.links[link];
-        if link.at == At::Gone {
-            client.to_send.clear();
-            client.to_send_messages.clear();
-            return false;
-        }
-        link.up.append(&mut client.to_send);
-        link.published.extend(client.to_send_messages.drain(..));
-        any
-    }
-
-    /// The client's side of the connection is gone, and what was on its way to it. The broker may
-    /// learn of it later.
-    pub(crate) fn cut(&mut self, client: usize) {
-        let Some(link) = self.clients[client].link else {
-            return;
-        };
-        self.note(|| format!("client {client} loses link {link}"));
-        self.clients[client].lost();
-        self.oracle.excuse(client, link);
-        let keep = if self.links[link].admitted {
-            self.rng.below(self.links[link].up.len() + 1)
-        } else {
-            0
-        };
-        let this = &mut self.links[link];
-        this.used = false;
-        this.down.clear();
-        this.up.truncate(keep);
-        if !(this.admitted && self.options.half_open) {
-            self.hang_up(link);
-        }
-    }
-
-    /// The client has said goodbye and closes behind it; what it had sent before may still arrive.
-    pub(crate) fn leave(&mut self, client: usize) {
-        let Some(link) = self.clients[client].link else {
-            return;
-        };
-        self.clients[client].lost();
-        self.oracle.excuse(client, link);
-        self.links[link].used = false;
-        self.links[link].down.clear();
-        if !self.options.half_open {
-            self.hang_up(link);
-        }
-    }
-
-    /// Gives the broker what is left of a connection, and its end.
-    fn hang_up(&mut self, link: usize) {
-        self.moves.retain(|(moving, ..)| *moving != link);
-        self.admissions.retain(|waiting| *waiting != link);
-        let wants = match self.links[link].at {
-            At::Shard(shard, connection) => self.shards[shard].wants_input(connection),
-            _ => false,
-        };
-        if !self.links[link].up.is_empty() && self.links[link].admitted && wants {
-            let bytes = std::mem::take(&mut self.links[link].up);
-            self.feed(link, &bytes);
-        }
-        if let At::Shard(shard, connection) = self.links[link].at {
-            self.forget(shard, connection);
-            self.links[link].at = At::Gone;
-            self.input(
-                shard,
-                Input::Closed {
-                    connection,
-                    cause: CloseCause::Peer,
-                },
-            );
-        }
-        self.links[link].at = At::Gone;
-    }
-
-    fn feed(&mut self, link: usize, bytes: &[u8]) {
-        let At::Shard(shard, connection) = self.links[link].at else {
-            return;
-        };
-        let this = &mut self.links[link];
-        this.partial.extend_from_slice(bytes);
-        let partial = std::mem::take(&mut this.partial);
-        let mut rest = partial.as_slice();
-        while let Ok(Some(frame)) = next_frame(rest, u32::MAX) {
-            this.packets.push_back(frame.bytes.to_vec());
-            rest = &rest[frame.bytes.len()..];
-        }
-        this.partial = rest.to_vec();
-        self.input_of(link, shard, Input::Received { connection, bytes });
-        if !self.options.late_admission {
-            self.admit();
-        }
-    }
-
-    // ---- what can happen ----
-
     fn carry_mail(&mut self) -> bool {
         let pairs: Vec<_> = self
             .mail
@@ -890,8 +545,6 @@ impl World {
         self.oracle.timers_ran(shard, now);
     }
 
-    // ---- counts ----
-
     pub(crate) fn stats(&self) -> Vec<&Stats> {
         self.shards.iter().map(Shard::stats).collect()
     }
@@ -938,13 +591,6 @@ fn readable(line: &str) -> String {
     }
     text.push_str(rest);
     text
-}
-
-fn number_of(client_id: &str) -> usize {
-    client_id
-        .strip_prefix('c')
-        .and_then(|number| number.parse().ok())
-        .unwrap_or_else(|| panic!("nobody is called {client_id:?}"))
 }
 
 /// Clients that look at the retained messages in the end.

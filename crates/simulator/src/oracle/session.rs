@@ -1,0 +1,146 @@
+//! What is known of one client's session: subscriptions, and what must come by them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+use unbroken_mqtt_proto::{PacketId, QoS};
+
+use super::{Terms, Will, matches};
+use crate::message::{Message, MessageId};
+
+/// What is known of a client's session.
+#[derive(Debug, Default)]
+pub(crate) struct Session {
+    pub(super) serial: u64,
+    pub(crate) exists: bool,
+    /// Its connection, by the number of the link.
+    pub(crate) link: Option<usize>,
+    /// As announced in the last CONNACK.
+    pub(crate) present: bool,
+    pub(crate) shard: usize,
+    pub(crate) expiry_s: u32,
+    pub(super) ends_at: Option<Instant>,
+    pub(super) will: Option<Will>,
+    pub(super) will_due: Option<Instant>,
+    pub(super) filters: Vec<Filter>,
+    /// Counts changes of what the filters may be.
+    pub(super) version: u64,
+    pub(super) outstanding: BTreeMap<MessageId, Expected>,
+    pub(super) copies: BTreeMap<MessageId, u32>,
+    /// The newest message seen, by publisher, topic and "above QoS 0".
+    pub(super) order: BTreeMap<(usize, &'static str, bool), u64>,
+    pub(super) seen_with_id: BTreeSet<(PacketId, MessageId)>,
+    pub(super) retained: Vec<RetainedExpected>,
+    /// When a message that is retained was last received, by topic.
+    pub(super) retained_at: BTreeMap<&'static str, u64>,
+    /// The retained message that was received last, by topic.
+    pub(super) newest_retained: BTreeMap<&'static str, MessageId>,
+    /// QoS 2 messages under way from this client.
+    pub(crate) unreleased: BTreeMap<PacketId, MessageId>,
+}
+
+#[derive(Debug)]
+pub(super) struct Filter {
+    pub(super) text: &'static str,
+    pub(super) certain: bool,
+    /// What may be in force, newest last.
+    pub(super) terms: Vec<Terms>,
+    /// At some time the client's own messages came by it.
+    pub(super) own_too: bool,
+    /// When UNSUBACK was seen.
+    pub(super) until: Option<u64>,
+    /// SUBSCRIBEs sent, each of which may bring retained messages.
+    pub(super) asked: u32,
+}
+
+#[derive(Debug)]
+pub(super) struct Expected {
+    pub(super) low: QoS,
+    pub(super) high: QoS,
+    /// Certain filters that it comes by.
+    pub(super) by: Vec<&'static str>,
+    pub(super) version: u64,
+    pub(super) link: Option<usize>,
+    /// Known only if everything is certain.
+    pub(super) identifiers: Option<Vec<u32>>,
+}
+
+/// A subscription to a topic with a retained message: that one or a newer one must come.
+#[derive(Debug)]
+pub(super) struct RetainedExpected {
+    pub(super) text: &'static str,
+    pub(super) topic: &'static str,
+    pub(super) since: u64,
+}
+
+impl Session {
+    pub(super) fn live_mut(&mut self, text: &str) -> Option<&mut Filter> {
+        self.filters
+            .iter_mut()
+            .find(|f| f.text == text && f.until.is_none())
+    }
+
+    /// What this session must get of a message that is taken now.
+    pub(super) fn expect(&self, message: &Message, own: bool) -> Option<Expected> {
+        let matching = |f: &&Filter| f.until.is_none() && matches(f.text, message.topic);
+        let live: Vec<_> = self.filters.iter().filter(matching).collect();
+        let kept_away = |f: &&&Filter| own && f.terms.iter().any(|t| t.options.no_local);
+        let certain: Vec<_> = live.iter().filter(|f| f.certain && !kept_away(f)).collect();
+        let qos = |terms: &Terms| terms.options.qos;
+        let low = certain
+            .iter()
+            .filter_map(|f| f.terms.iter().map(qos).min())
+            .max()?;
+        let high = live.iter().flat_map(|f| f.terms.iter().map(qos)).max()?;
+        let low = low.min(message.qos);
+        if low == QoS::AtMostOnce && self.link.is_none() {
+            return None;
+        }
+        let all_known = live
+            .iter()
+            .all(|f| f.certain && f.terms.len() == 1 && !kept_away(&f));
+        let identifiers = all_known.then(|| {
+            let mut all: Vec<_> = live.iter().filter_map(|f| f.terms[0].identifier).collect();
+            all.sort_unstable();
+            all
+        });
+        Some(Expected {
+            low,
+            high: high.min(message.qos),
+            by: certain.iter().map(|f| f.text).collect(),
+            version: self.version,
+            link: self.link,
+            identifiers,
+        })
+    }
+
+    pub(super) fn may_get(&self, message: &Message, own: bool) -> bool {
+        self.filters.iter().any(|f| {
+            f.until.is_none_or(|until| until >= message.first_accept)
+                && matches(f.text, message.topic)
+                && (f.own_too || !own)
+        })
+    }
+
+    pub(super) fn possible_texts(&self, message: &Message) -> u32 {
+        let possible = |f: &&Filter| {
+            f.until.is_none_or(|until| until >= message.first_accept)
+                && matches(f.text, message.topic)
+        };
+        let texts: BTreeSet<_> = self
+            .filters
+            .iter()
+            .filter(possible)
+            .map(|f| f.text)
+            .collect();
+        u32::try_from(texts.len()).unwrap_or(u32::MAX)
+    }
+
+    pub(super) fn asked_for(&self, message: &Message) -> u32 {
+        let matching = self
+            .filters
+            .iter()
+            .filter(|f| matches(f.text, message.topic));
+        matching.map(|f| f.asked).sum()
+    }
+}
