@@ -172,6 +172,24 @@ fn pub_does_not_publish_above_the_maximum_quality_of_the_broker() {
     drop(ours);
 }
 
+/// [MQTT-3.2.2-17] [MQTT-3.2.2-18]
+#[test]
+fn pub_sends_no_alias_that_the_broker_did_not_allow() {
+    let broker = FakeBroker::listen();
+    let alias = ["-D", "PUBLISH", "topic-alias", "5"];
+    let args = [&["pub", "-t", "a", "-m", "x", "-V", "5"], &alias[..]].concat();
+    let ours = Ours::start(&broker, &args);
+    let mut guest = broker.welcome("20 06 00 00 03 22 00 04");
+    while let Some((first_byte, _)) = guest.receive() {
+        assert_ne!(
+            first_byte & 0xf0,
+            0x30,
+            "published with alias 5 of at most 4"
+        );
+    }
+    drop(ours);
+}
+
 /// [MQTT-3.2.2-14]
 #[test]
 fn pub_does_not_retain_where_the_broker_keeps_nothing() {

@@ -50,6 +50,7 @@ pub(crate) struct Args {
         long,
         value_name = "TIMES",
         default_value_t = 1,
+        value_parser = clap::value_parser!(u64).range(1..),
         conflicts_with = "stdin_line"
     )]
     repeat: u64,

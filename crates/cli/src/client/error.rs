@@ -39,6 +39,8 @@ pub(crate) enum ClientError {
     QosNotSupported { max: QoS },
     #[error("the broker keeps no retained messages; publish without -r")]
     RetainNotSupported,
+    #[error("the broker takes topic aliases up to {max} only")]
+    TopicAliasInvalid { max: u16 },
     #[error("the broker goes on with a session that was to begin anew")]
     UnknownSession,
     #[error("the packet has {length} bytes, and the broker takes {max} at most")]
@@ -81,6 +83,7 @@ impl ClientError {
             Self::TooLarge { .. } => 25,
             Self::QosNotSupported { .. } => 24,
             Self::RetainNotSupported => 28,
+            Self::TopicAliasInvalid { .. } => 29,
             Self::Resolve { .. }
             | Self::Connect { .. }
             | Self::NoAnswer

@@ -138,6 +138,7 @@ impl Client {
             packet_bytes_max: properties.maximum_packet_size().unwrap_or(u32::MAX),
             qos_max: properties.maximum_qos(),
             retain_available: properties.retain_available(),
+            topic_alias_max: properties.topic_alias_maximum().unwrap_or(0),
             client_id: properties.assigned_client_identifier().map(str::to_owned),
         };
         let receive_maximum = properties.receive_maximum().unwrap_or(u16::MAX);

@@ -137,6 +137,7 @@ struct Server {
     packet_bytes_max: u32,
     qos_max: QoS,
     retain_available: bool,
+    topic_alias_max: u16,
     client_id: Option<String>,
 }
 
@@ -155,6 +156,7 @@ impl Client {
                 packet_bytes_max: u32::MAX,
                 qos_max: QoS::ExactlyOnce,
                 retain_available: true,
+                topic_alias_max: 0,
                 client_id: None,
             },
             session: Session {
@@ -211,20 +213,36 @@ impl Client {
 
     /// Sends a message, or keeps it until the window admits it.
     pub(crate) fn publish(&mut self, message: Message) -> Result<(), ClientError> {
-        // [MQTT-3.2.2-11]
-        if message.qos > self.server.qos_max {
-            return Err(ClientError::QosNotSupported {
-                max: self.server.qos_max,
-            });
-        }
-        if message.retain && !self.server.retain_available {
-            return Err(ClientError::RetainNotSupported); // [MQTT-3.2.2-14]
-        }
+        self.check(&message)?;
         if message.qos == QoS::AtMostOnce {
             return self.send_publish(&message, None, false);
         }
         self.session.waiting.push_back(Rc::new(message));
         self.send_waiting()
+    }
+
+    /// Whether this broker takes such a message at all.
+    fn check(&self, message: &Message) -> Result<(), ClientError> {
+        let Server {
+            qos_max,
+            retain_available,
+            topic_alias_max,
+            ..
+        } = self.server;
+        let alias = message.properties.as_properties().topic_alias();
+        if message.qos > qos_max {
+            return Err(ClientError::QosNotSupported { max: qos_max }); // [MQTT-3.2.2-11]
+        }
+        if message.retain && !retain_available {
+            return Err(ClientError::RetainNotSupported); // [MQTT-3.2.2-14]
+        }
+        // [MQTT-3.2.2-17] [MQTT-3.2.2-18]
+        if alias.is_some_and(|alias| alias > topic_alias_max) {
+            return Err(ClientError::TopicAliasInvalid {
+                max: topic_alias_max,
+            });
+        }
+        Ok(())
     }
 
     /// QoS 1 and 2 messages that are not finished.
@@ -451,6 +469,8 @@ impl Client {
         packet_id: Option<PacketId>,
         dup: bool,
     ) -> Result<(), ClientError> {
+        // Again: this may be another broker than the one the message was first meant for.
+        self.check(message)?;
         let publish = Publish {
             dup,
             qos: message.qos,
