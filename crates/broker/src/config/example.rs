@@ -41,7 +41,35 @@ fn push_keys<T>(text: &mut String, keys: &[Key<T>], defaults: &T) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Applies;
     use crate::config::written::Written;
+
+    #[test]
+    fn the_documentation_shows_every_key_as_it_is() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
+        let text = std::fs::read_to_string(path).unwrap();
+        let shown = text
+            .split_once("```toml\n")
+            .and_then(|(_, rest)| rest.split_once("```\n"));
+        assert_eq!(
+            shown.map(|(shown, _)| shown),
+            Some(&*example()),
+            "{path} is to show `unbroken check --example`"
+        );
+        let waits = |applies| applies == Applies::Restart;
+        let listener = LISTENER_KEYS.iter().filter(|key| waits(key.applies));
+        let names = listener.map(|key| format!("{LISTENERS}.{}", key.name));
+        let others = SECTIONS.iter().flat_map(|section| {
+            let keys = section.keys.iter().filter(|key| waits(key.applies));
+            keys.map(|key| format!("{}.{}", section.name, key.name))
+        });
+        let expected: Vec<_> = names.chain(others).collect();
+        let listed: Vec<_> = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("  - `")?.strip_suffix('`'))
+            .collect();
+        assert_eq!(listed, expected, "{path} is to list what needs a restart");
+    }
 
     #[test]
     fn the_example_is_valid_and_so_is_each_of_its_defaults() {

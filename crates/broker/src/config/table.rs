@@ -263,7 +263,7 @@ pub(super) const SECTIONS: &[Section] = &[
     },
     Section {
         name: "log",
-        doc: "What is logged. Payloads never are, but at level trace.",
+        doc: "What is logged. Payloads never are.",
         keys: &[
             key!(
                 "format",
