@@ -469,17 +469,10 @@ impl Shard {
             .messages_waiting_bytes
             .saturating_sub(session.queue_bytes);
         let client_id = Arc::clone(&session.client_id);
-        let untold: Vec<_> = session.drops.take_untold().collect();
-        for (reason, count) in untold {
-            let client_id = Arc::clone(&client_id);
-            self.event(Event::Dropped {
-                client_id,
-                topic: Box::default(),
-                reason,
-                count,
-            });
+        for event in session.drops.take_untold(now) {
+            self.event(event);
         }
-        let mut undelivered = 0;
+        let mut lost = Vec::new();
         let waiting: Vec<_> = Clients::drain_session(&mut session).collect();
         for (qos, sent, delivery) in waiting {
             match delivery.group {
@@ -488,13 +481,10 @@ impl Shard {
                 Some(group) if qos != unbroken_mqtt_proto::QoS::ExactlyOnce || !sent => {
                     self.hand_over(now, group, delivery);
                 }
-                _ => {
-                    undelivered += 1;
-                    self.clients.stats.dropped[reason as usize] += 1;
-                    self.clients.delivered(delivery);
-                }
+                _ => lost.push(delivery),
             }
         }
+        let undelivered = self.clients.drop_all(&client_id, lost, reason);
         self.clients.stats.clients_disconnected = (self.clients.sessions.len() as u64)
             .saturating_sub(self.clients.stats.clients_connected);
         self.event(Event::SessionEnded {

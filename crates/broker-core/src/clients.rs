@@ -30,12 +30,13 @@ use unbroken_mqtt_proto::session::{Drained, Resend};
 use unbroken_mqtt_proto::{Ack, Packet, PacketId, QoS};
 
 use crate::connection::{Acknowledgement, Connection, Held, Until};
+use crate::drops::DropTallies;
 use crate::frames::{Frames, Layout, OwnProperties};
 use crate::ids::{ConnectionId, SessionId};
 use crate::limits::{BUFFER_POOL_BYTES_MAX, BUFFER_POOL_MAX, Limits, RETAINED_RACE_TOPICS_MAX};
 use crate::message::{Message, MessagePool, Publication};
-use crate::output::{DropReason, Event, Output, StoreId};
-use crate::session::{Delivery, DropTallies, Identifiers, Session};
+use crate::output::{DropReason, Output, StoreId};
+use crate::session::{Delivery, Identifiers, Session};
 use crate::shared::GroupRef;
 use crate::stats::Stats;
 
@@ -50,6 +51,10 @@ pub(crate) struct Clients {
     pub(crate) pool: MessagePool,
     /// Of messages that had no receiver to be told of.
     pub(crate) drops: DropTallies,
+    /// Sessions that may have drops to tell; some may have ended since.
+    pub(crate) untold: Vec<SessionId>,
+    /// The broker is stopping: nothing that has to wait will be delivered.
+    pub(crate) stopping: bool,
     /// Everything up to this request is on disk.
     stored: StoreId,
     /// Who waits for the store, in the order asked.
@@ -126,6 +131,8 @@ impl Clients {
             stats: Stats::default(),
             pool: MessagePool::default(),
             drops: DropTallies::default(),
+            untold: Vec::new(),
+            stopping: false,
             stored: StoreId(0),
             unstored: VecDeque::new(),
             unretained: HashMap::with_hasher(FixedState::with_seed(0)),
@@ -244,6 +251,9 @@ impl Clients {
         let Some(session) = self.sessions.get_mut(session_id.index()) else {
             return;
         };
+        if self.stopping {
+            return self.drop_message(now, session_id, &item.publication, DropReason::SessionEnded);
+        }
         let cost = item.publication.cost();
         let full = session.queue.len() >= self.limits.queue_messages_max as usize
             || session.queue_bytes + cost > self.limits.queue_bytes_max
@@ -315,7 +325,7 @@ impl Clients {
                             // delivered [MQTT-3.1.2-25].
                             let ended = session.outbound.forget(id);
                             if let Some(delivery) = ended {
-                                self.drop_delivery(now, session_id, delivery, reason);
+                                self.drop_waiting(now, session_id, delivery, reason);
                             }
                         }
                     }
@@ -558,8 +568,7 @@ impl Clients {
                 self.buffers.push(buffer);
             }
         } else if connection.written >= half.max(BUFFER_POOL_BYTES_MAX) {
-            connection.output.drain(..connection.written);
-            connection.written = 0;
+            connection.forget_written();
         }
         self.stats.bytes_sent += bytes as u64;
         (after == 0 || before > half && after <= half)
@@ -571,49 +580,6 @@ impl Clients {
     pub(crate) fn delivered(&mut self, delivery: Delivery) {
         self.stats.messages_waiting = self.stats.messages_waiting.saturating_sub(1);
         self.pool.release(delivery.message);
-    }
-
-    /// Counts and tells a message that this session does not get.
-    pub(crate) fn drop_message(
-        &mut self,
-        now: Instant,
-        session_id: SessionId,
-        publication: &Publication<'_>,
-        reason: DropReason,
-    ) {
-        self.stats.dropped[reason as usize] += 1;
-        if let Some(session) = self.sessions.get_mut(session_id.index())
-            && let Some(count) = session.drops.count(now, reason)
-        {
-            self.outputs.push_back(Output::Event(Event::Dropped {
-                client_id: Arc::clone(&session.client_id),
-                topic: publication.topic.into(),
-                reason,
-                count,
-            }));
-        }
-    }
-
-    /// The same for one that was waiting.
-    pub(crate) fn drop_waiting(
-        &mut self,
-        now: Instant,
-        session_id: SessionId,
-        delivery: Delivery,
-        reason: DropReason,
-    ) {
-        self.drop_message(now, session_id, &delivery.message.publication(), reason);
-        self.delivered(delivery);
-    }
-
-    fn drop_delivery(
-        &mut self,
-        now: Instant,
-        session_id: SessionId,
-        delivery: Delivery,
-        reason: DropReason,
-    ) {
-        self.drop_waiting(now, session_id, delivery, reason);
     }
 
     fn sent(&mut self, session_id: SessionId, publication: &Publication<'_>) {

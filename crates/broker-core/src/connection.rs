@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use unbroken_mqtt_proto::connection::{alias, server::Phase};
-use unbroken_mqtt_proto::{Ack, Packet, PacketId, ReasonCode, Version};
+use unbroken_mqtt_proto::{Ack, Frame, Packet, PacketId, ReasonCode, Version, next_frame};
 
 use crate::access::Identity;
 use crate::ids::{ConnectionId, SessionId};
@@ -33,8 +33,8 @@ pub(crate) struct Connection {
     /// Bytes received and not yet used: an incomplete packet, or everything behind CONNECT while
     /// the client is being authenticated. Empty, without capacity, for an idle connection.
     pub(crate) unread: Vec<u8>,
-    /// Encoded packets that the driver has not yet written. `written` of them, from the front, are
-    /// gone. Without capacity when nothing is pending.
+    /// Encoded packets that the driver has not yet written, from the beginning of one. `written` of
+    /// their bytes, from the front, are gone. Without capacity when nothing is pending.
     pub(crate) output: Vec<u8>,
     /// `0 <= written <= output.len()`.
     pub(crate) written: usize,
@@ -127,6 +127,26 @@ impl Connection {
     /// Bytes waiting for the socket.
     pub(crate) fn pending(&self) -> usize {
         self.output.len() - self.written
+    }
+
+    /// The packets that are not wholly written.
+    pub(crate) fn unwritten(&self) -> impl Iterator<Item = Frame<'_>> {
+        let mut end = 0;
+        std::iter::from_fn(move || {
+            let frame = next_frame(&self.output[end..], u32::MAX).ok()??;
+            end += frame.bytes.len();
+            Some((end, frame))
+        })
+        .skip_while(|(end, _)| *end <= self.written)
+        .map(|(_, frame)| frame)
+    }
+
+    /// Makes room where the packets that are wholly written stand.
+    pub(crate) fn forget_written(&mut self) {
+        let rest: usize = self.unwritten().map(|frame| frame.bytes.len()).sum();
+        let gone = self.output.len() - rest;
+        self.output.drain(..gone);
+        self.written -= gone;
     }
 
     /// Appends a packet that is not a PUBLISH. Answers whether it fitted the client's Maximum

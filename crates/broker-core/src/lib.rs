@@ -24,6 +24,7 @@ mod admission;
 mod barrier;
 mod clients;
 mod connection;
+mod drops;
 mod farewell;
 mod frames;
 mod ids;

@@ -17,7 +17,9 @@ use crate::message::Message;
 #[derive(Debug)]
 pub enum Output {
     /// Write these bytes if the peer still takes them, then close. The shard has forgotten the
-    /// connection; no [`crate::Input::Closed`] is expected for it.
+    /// connection; no [`crate::Input::Closed`] is expected for it. QoS 0 messages among them count
+    /// as sent: the shard is not told how many bytes went, so those of a peer that takes no more
+    /// have no [`DropReason`], unlike those of one that was lost before.
     Close {
         /// Which one.
         connection: ConnectionId,
@@ -147,7 +149,7 @@ pub enum Event {
     Dropped {
         /// Whose: the receiver, or the publisher where nobody was to receive it yet.
         client_id: Arc<str>,
-        /// The newest one's topic; empty where the session has ended since.
+        /// The newest one's topic; empty where only its alias was to be sent.
         topic: Box<str>,
         /// Why.
         reason: DropReason,
@@ -187,7 +189,7 @@ pub enum DropReason {
     Expired = 2,
     /// Larger than the receiver's Maximum Packet Size [MQTT-3.1.2-25].
     TooLargeForReceiver = 3,
-    /// The session it waited in ended.
+    /// The session it waited in ended, or the broker stops and the session was only in memory.
     SessionEnded = 4,
     /// A QoS 0 message for a session that is not connected.
     NotConnected = 5,
@@ -197,11 +199,13 @@ pub enum DropReason {
     NotAuthorized = 7,
     /// The receiver answered PUBREC or PUBACK with an error.
     RefusedByReceiver = 8,
+    /// A QoS 0 message whose connection broke before it was written.
+    ConnectionLost = 9,
 }
 
 impl DropReason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::QueueFull,
         Self::SlowReceiver,
         Self::Expired,
@@ -211,6 +215,7 @@ impl DropReason {
         Self::RetainedFull,
         Self::NotAuthorized,
         Self::RefusedByReceiver,
+        Self::ConnectionLost,
     ];
 
     /// The reason as a word for `$SYS` topics and logs.
@@ -225,6 +230,7 @@ impl DropReason {
             Self::RetainedFull => "retained-full",
             Self::NotAuthorized => "not-authorized",
             Self::RefusedByReceiver => "refused-by-receiver",
+            Self::ConnectionLost => "connection-lost",
         }
     }
 }

@@ -28,7 +28,7 @@ use crate::connection::{Acknowledgement, Until};
 use crate::ids::{ConnectionId, SessionId, ShardId};
 use crate::mail::Letter;
 use crate::message::{self, Publication};
-use crate::output::{DropReason, Event, Output, StoreId, StoreRequest};
+use crate::output::{DropReason, Output, StoreId, StoreRequest};
 use crate::shard::{Fault, Shard};
 
 /// What became of a routed message.
@@ -308,23 +308,6 @@ impl Shard {
         };
         self.clients.deliver(now, session, terms, item);
         receiver.qos.min(item.publication.qos) > QoS::AtMostOnce
-    }
-
-    /// Counts and tells a message that has no receiver to be told of: its publisher is named.
-    pub(crate) fn drop_of_publisher(&mut self, now: Instant, item: &Item<'_>, reason: DropReason) {
-        self.clients.stats.dropped[reason as usize] += 1;
-        if let Some(count) = self.clients.drops.count(now, reason) {
-            let client_id = item
-                .publisher
-                .map_or_else(crate::connection::anonymous, Arc::clone);
-            let topic = item.publication.topic.into();
-            self.event(Event::Dropped {
-                client_id,
-                topic,
-                reason,
-                count,
-            });
-        }
     }
 }
 

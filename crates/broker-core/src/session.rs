@@ -10,9 +10,9 @@ use unbroken_mqtt_proto::session::{Inbound, Outbound};
 use unbroken_mqtt_proto::{PacketId, QoS};
 
 use crate::connection::{Acknowledgement, Held, Until};
+use crate::drops::DropTallies;
 use crate::ids::ShardId;
 use crate::message::Message;
-use crate::output::DropReason;
 use crate::shared::GroupRef;
 use crate::subscriptions::Grant;
 
@@ -96,46 +96,6 @@ pub(crate) struct RetainedScan {
     pub(crate) overtaken: HashMap<Box<str>, Instant, foldhash::fast::FixedState>,
 }
 
-/// When each reason for not delivering was last told, so that a flood of drops is not also a flood
-/// of log lines.
-#[derive(Debug, Default)]
-pub(crate) struct DropTallies(Vec<DropTally>);
-
-#[derive(Clone, Copy, Debug)]
-struct DropTally {
-    reason: DropReason,
-    told: Instant,
-    untold: u64,
-}
-
-impl DropTallies {
-    /// Counts a drop. Answers how many are to be told now, if any.
-    pub(crate) fn count(&mut self, now: Instant, reason: DropReason) -> Option<u64> {
-        let Some(tally) = self.0.iter_mut().find(|tally| tally.reason == reason) else {
-            self.0.push(DropTally {
-                reason,
-                told: now,
-                untold: 0,
-            });
-            return Some(1);
-        };
-        tally.untold += 1;
-        if now.saturating_duration_since(tally.told) < TELL_DROPS_EVERY {
-            return None;
-        }
-        tally.told = now;
-        Some(std::mem::take(&mut tally.untold))
-    }
-
-    /// What was counted and not yet told.
-    pub(crate) fn take_untold(&mut self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
-        self.0
-            .iter_mut()
-            .filter(|tally| tally.untold > 0)
-            .map(|tally| (tally.reason, std::mem::take(&mut tally.untold)))
-    }
-}
-
 impl Session {
     /// The connection has gone with answers that had to wait.
     pub(crate) fn keep_unanswered(&mut self, held: impl IntoIterator<Item = Held>) {
@@ -171,6 +131,3 @@ impl Session {
         }
     }
 }
-
-/// At most one event a second for a session and reason.
-const TELL_DROPS_EVERY: Duration = Duration::from_secs(1);

@@ -49,6 +49,8 @@ pub struct Shard {
     pub(crate) barriers: Barriers,
     pub(crate) timers: Timers,
     pub(crate) sys: Sys,
+    /// [`Timer::TellDrops`] is set.
+    pub(crate) telling: bool,
     /// Numbers what this shard asks of others and of the store.
     pub(crate) tokens: u64,
     pub(crate) stored: StoreId,
@@ -117,6 +119,7 @@ impl Shard {
             barriers: Barriers::new(options.id, options.shards),
             timers: Timers::default(),
             sys: Sys::default(),
+            telling: false,
             tokens: 0,
             stored: StoreId(0),
             scratch: PropertyBuf::new(),
@@ -146,6 +149,7 @@ impl Shard {
             }
             Input::Drain => self.drain(now),
         }
+        self.schedule_telling(now);
         if self.timers.has_doubled() {
             self.compact_timers();
         }
@@ -177,6 +181,7 @@ impl Shard {
         if let Some(session) = self.clients.wrote(now, connection, bytes) {
             self.pump(now, session);
             self.consume_unread(now, connection);
+            self.schedule_telling(now);
             if !self.clients.outputs.is_empty() {
                 self.timers.set(now, Timer::Ask);
             }
@@ -442,6 +447,7 @@ impl Shard {
 
     fn handle_closed(&mut self, now: Instant, id: ConnectionId, cause: CloseCause) {
         if self.clients.named(id).is_some() {
+            self.clients.drop_unwritten(id);
             self.detach(now, id, Disconnection::Lost(cause));
         }
     }
@@ -530,6 +536,7 @@ impl Shard {
                 }
                 Timer::Retained(message) => self.expire_retained(now, &message),
                 Timer::Scan(session) => self.pump_retained(now, session),
+                Timer::TellDrops => self.tell_untold(now),
                 Timer::Sys => self.publish_sys(now),
                 Timer::Ask => {}
             }
@@ -574,6 +581,7 @@ impl Shard {
                 Fault::new(ReasonCode::ServerShuttingDown, "the broker is stopping"),
             );
         }
+        self.drop_sessions(now);
     }
 }
 

@@ -33,6 +33,8 @@ pub(crate) enum Timer {
     Retained(Weak<Message>),
     /// A scan for retained messages goes on, after the others had their turn.
     Scan(SessionId),
+    /// What was dropped and only counted is to be told.
+    TellDrops,
     /// `$SYS` is due.
     Sys,
     /// Something is to be asked for, though no input came to answer.
@@ -109,7 +111,7 @@ impl Shard {
                 is_away(*session, *absence)
             }
             Timer::Retained(message) => message.strong_count() > 0,
-            Timer::Scan(_) | Timer::Sys | Timer::Ask => true,
+            Timer::Scan(_) | Timer::TellDrops | Timer::Sys | Timer::Ask => true,
         });
     }
 }

@@ -143,6 +143,21 @@ impl Broker {
         }
     }
 
+    /// Tells every shard to stop.
+    pub(crate) fn drain(&mut self) {
+        for shard in 0..self.shards.len() {
+            self.input(shard, Input::Drain);
+        }
+    }
+
+    /// Writes so many bytes of what waits for the client, and no more.
+    pub(crate) fn write(&mut self, client: Client, bytes: usize) {
+        let Link { shard, id, .. } = self.links[client.0];
+        let written = self.shards[shard].pending_output(id)[..bytes].to_vec();
+        self.links[client.0].received.extend_from_slice(&written);
+        self.shards[shard].wrote(self.now, id, bytes);
+    }
+
     /// Cuts the connection.
     pub(crate) fn cut(&mut self, client: Client) {
         let Link { shard, id, .. } = self.links[client.0];

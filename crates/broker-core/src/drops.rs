@@ -1,0 +1,257 @@
+//! Messages that are not delivered: each is counted at once, and told soon.
+//!
+//! The first one of a session and reason is told at once. Those behind it are told together, once a
+//! second, so that a flood of drops is not also a flood of log lines.
+//!
+//! Invariant: what [`Stats::dropped`](crate::Stats::dropped) counts has been told when the session
+//! ends, when the broker stops, and otherwise a second later.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use unbroken_mqtt_proto::{Packet, QoS};
+
+use crate::clients::{Clients, Item};
+use crate::connection::anonymous;
+use crate::ids::{ConnectionId, SessionId};
+use crate::message::Publication;
+use crate::output::{DropReason, Event, Output};
+use crate::session::Delivery;
+use crate::shard::Shard;
+use crate::timers::Timer;
+
+/// What was dropped for each reason since it was last told.
+#[derive(Debug, Default)]
+pub(crate) struct DropTallies(Vec<DropTally>);
+
+#[derive(Debug)]
+struct DropTally {
+    reason: DropReason,
+    told: Instant,
+    untold: u64,
+    /// Of the newest one that is not told. The text keeps its room: a flood does not allocate.
+    client_id: Arc<str>,
+    topic: String,
+}
+
+impl DropTallies {
+    /// Counts a drop. Answers what is to be told now, if anything.
+    fn count(
+        &mut self,
+        now: Instant,
+        client_id: &Arc<str>,
+        topic: &str,
+        reason: DropReason,
+    ) -> Option<Event> {
+        let Some(tally) = self.0.iter_mut().find(|tally| tally.reason == reason) else {
+            self.0.push(DropTally {
+                reason,
+                told: now,
+                untold: 0,
+                client_id: Arc::clone(client_id),
+                topic: String::new(),
+            });
+            return Some(Event::Dropped {
+                client_id: Arc::clone(client_id),
+                topic: topic.into(),
+                reason,
+                count: 1,
+            });
+        };
+        tally.untold += 1;
+        tally.client_id = Arc::clone(client_id);
+        tally.topic.clear();
+        tally.topic.push_str(topic);
+        (now.saturating_duration_since(tally.told) >= TELL_DROPS_EVERY).then(|| tally.tell(now))
+    }
+
+    fn has_untold(&self) -> bool {
+        self.0.iter().any(|tally| tally.untold > 0)
+    }
+
+    /// What was counted and not yet told.
+    pub(crate) fn take_untold(&mut self, now: Instant) -> impl Iterator<Item = Event> + '_ {
+        self.0
+            .iter_mut()
+            .filter(|tally| tally.untold > 0)
+            .map(move |tally| tally.tell(now))
+    }
+}
+
+impl DropTally {
+    fn tell(&mut self, now: Instant) -> Event {
+        self.told = now;
+        Event::Dropped {
+            client_id: Arc::clone(&self.client_id),
+            topic: self.topic.as_str().into(),
+            reason: self.reason,
+            count: std::mem::take(&mut self.untold),
+        }
+    }
+}
+
+impl Clients {
+    /// Counts and tells a message that this session does not get.
+    pub(crate) fn drop_message(
+        &mut self,
+        now: Instant,
+        session_id: SessionId,
+        publication: &Publication<'_>,
+        reason: DropReason,
+    ) {
+        self.stats.dropped[reason as usize] += 1;
+        let Some(session) = self.sessions.get_mut(session_id.index()) else {
+            return;
+        };
+        let listed = session.drops.has_untold();
+        let topic = publication.topic;
+        if let Some(event) = session.drops.count(now, &session.client_id, topic, reason) {
+            self.outputs.push_back(Output::Event(event));
+        } else if !listed {
+            self.untold.push(session_id);
+        }
+    }
+
+    /// The same for one that was waiting.
+    pub(crate) fn drop_waiting(
+        &mut self,
+        now: Instant,
+        session_id: SessionId,
+        delivery: Delivery,
+        reason: DropReason,
+    ) {
+        self.drop_message(now, session_id, &delivery.message.publication(), reason);
+        self.delivered(delivery);
+    }
+
+    /// Counts and tells what waited in a session that is over. Answers how many that were.
+    pub(crate) fn drop_all(
+        &mut self,
+        client_id: &Arc<str>,
+        waiting: impl IntoIterator<Item = Delivery>,
+        reason: DropReason,
+    ) -> u64 {
+        let mut count = 0;
+        let mut topic = String::new();
+        for delivery in waiting {
+            count += 1;
+            topic.clear();
+            topic.push_str(delivery.message.topic());
+            self.delivered(delivery);
+        }
+        self.tell_drops(client_id, topic, reason, count);
+        count
+    }
+
+    /// Names the QoS 0 messages that a connection takes with it: nobody sends them again. What the
+    /// kernel has taken may be lost too; only the receiver knows.
+    pub(crate) fn drop_unwritten(&mut self, id: ConnectionId) {
+        let Some(connection) = self.named(id) else {
+            return;
+        };
+        let Some(session) = connection.session else {
+            return;
+        };
+        let mut count = 0;
+        let mut last = None;
+        for frame in connection.unwritten() {
+            if frame.is_publish() && frame.flags() & QOS == 0 {
+                count += 1;
+                last = Some(frame);
+            }
+        }
+        let topic = match last.map(|frame| Packet::decode(frame, connection.version)) {
+            Some(Ok(Packet::Publish(publish))) => publish.topic.to_owned(),
+            _ => String::new(),
+        };
+        if let Some(session) = self.sessions.get(session.index()) {
+            let client_id = Arc::clone(&session.client_id);
+            self.tell_drops(&client_id, topic, DropReason::ConnectionLost, count);
+        }
+    }
+
+    fn tell_drops(
+        &mut self,
+        client_id: &Arc<str>,
+        last_topic: String,
+        reason: DropReason,
+        count: u64,
+    ) {
+        if count == 0 {
+            return;
+        }
+        self.stats.dropped[reason as usize] += count;
+        self.outputs.push_back(Output::Event(Event::Dropped {
+            client_id: Arc::clone(client_id),
+            topic: last_topic.into(),
+            reason,
+            count,
+        }));
+    }
+}
+
+impl Shard {
+    /// Counts and tells a message that has no receiver to be told of: its publisher is named.
+    pub(crate) fn drop_of_publisher(&mut self, now: Instant, item: &Item<'_>, reason: DropReason) {
+        self.clients.stats.dropped[reason as usize] += 1;
+        let client_id = item.publisher.map_or_else(anonymous, Arc::clone);
+        let topic = item.publication.topic;
+        if let Some(event) = self.clients.drops.count(now, &client_id, topic, reason) {
+            self.event(event);
+        }
+    }
+
+    /// Sees to it that what was counted is told, even if nothing more is dropped.
+    pub(crate) fn schedule_telling(&mut self, now: Instant) {
+        let untold = !self.clients.untold.is_empty() || self.clients.drops.has_untold();
+        if untold && !self.telling {
+            self.telling = true;
+            self.timers.set(now + TELL_DROPS_EVERY, Timer::TellDrops);
+        }
+    }
+
+    pub(crate) fn tell_untold(&mut self, now: Instant) {
+        self.telling = false;
+        let Clients {
+            untold,
+            sessions,
+            drops,
+            outputs,
+            ..
+        } = &mut self.clients;
+        // A session that has ended told its own; whoever has its number now may tell early.
+        for session in untold.drain(..) {
+            if let Some(session) = sessions.get_mut(session.index()) {
+                outputs.extend(session.drops.take_untold(now).map(Output::Event));
+            }
+        }
+        outputs.extend(drops.take_untold(now).map(Output::Event));
+    }
+
+    /// The broker stops, and what its sessions hold is in memory: names all that is lost with them.
+    pub(crate) fn drop_sessions(&mut self, now: Instant) {
+        self.tell_untold(now);
+        self.clients.stopping = true;
+        let ids: Vec<_> = self.clients.sessions.iter().map(|(key, _)| key).collect();
+        for id in ids {
+            let Some(session) = self.clients.sessions.get_mut(id) else {
+                continue;
+            };
+            let client_id = Arc::clone(&session.client_id);
+            let bytes = std::mem::take(&mut session.queue_bytes);
+            let waiting: Vec<_> = Clients::drain_session(session)
+                .map(|(_, _, delivery)| delivery)
+                .collect();
+            let stats = &mut self.clients.stats;
+            stats.messages_waiting_bytes = stats.messages_waiting_bytes.saturating_sub(bytes);
+            self.clients
+                .drop_all(&client_id, waiting, DropReason::SessionEnded);
+        }
+    }
+}
+
+/// At most one event a second for a session and reason.
+const TELL_DROPS_EVERY: Duration = Duration::from_secs(1);
+
+/// The QoS in the flags of a PUBLISH.
+const QOS: u8 = (QoS::AtLeastOnce as u8 | QoS::ExactlyOnce as u8) << 1;
