@@ -1,6 +1,6 @@
-//! Every limit on what clients may take, with what it costs in memory. Nothing else in the workspace
-//! invents one; the sizes of the machinery around the shards, at which no message is lost, are in
-//! `crates/broker/src/bounds.rs`.
+//! Every limit on what clients may take, with what it costs in memory. Nothing else in the
+//! workspace invents one; the sizes of the machinery around the shards, at which no message is
+//! lost, are in `crates/broker/src/bounds.rs`.
 //!
 //! What happens at a limit is a named reason ([`crate::DropReason`]) or an MQTT reason code,
 //! counted and told; a limit never makes anything disappear quietly.

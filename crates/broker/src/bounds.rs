@@ -20,7 +20,8 @@ pub(crate) const WRITE_BYTES: usize = 1024 * 1024;
 pub(crate) const EVENTS: usize = 1_024;
 
 /// Letters that wait in the feed from one shard to another. A sender that has this many more of its
-/// own stops reading its clients. A letter is small; the message in it is shared with its receivers.
+/// own stops reading its clients. A letter is small; the message in it is shared with its
+/// receivers.
 pub(crate) const FEED_LETTERS: usize = 4_096;
 
 /// Passwords that wait to be verified, all listeners together: a user name and password each.

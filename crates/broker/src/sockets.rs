@@ -7,8 +7,8 @@
 //! - An index is not given to another connection before the one that had it is closed; a
 //!   [`ConnectionId`] that is out of date finds nothing.
 //! - A connection that leaves is read, and what comes thrown away, until the peer closes too or the
-//!   time it was given is over: closing a socket with unread bytes makes the kernel send RST, which overtakes
-//!   our last words.
+//!   time it was given is over: closing a socket with unread bytes makes the kernel send RST, which
+//!   overtakes our last words.
 //! - An edge for a connection that has just gone may reach its successor. It costs one read in
 //!   vain.
 
