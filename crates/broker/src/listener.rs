@@ -437,8 +437,14 @@ impl Refusal {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// A seat of a broker that has no other connection.
+    pub(crate) fn any_seat() -> Seat {
+        let seats = Seats::new(&Limits::default(), &[None]);
+        seats.take(0).unwrap()
+    }
 
     #[test]
     fn running_out_of_descriptors_is_waited_out_and_a_gone_client_is_not() {

@@ -450,10 +450,22 @@ impl Driver {
 mod tests {
     use super::*;
     use crate::authenticator::authenticator;
+    use crate::listener::{bind, tests::any_seat};
     use crate::mailbox::feed;
+    use crate::transport::Transport;
+    use mio::net::TcpStream;
+    use unbroken_broker_core::Peer;
 
     #[test]
     fn a_reader_has_until_the_end_of_the_drain_and_otherwise_a_moment() {
+        let now = Instant::now();
+        assert_eq!(closed_by(None, now), Some(now + LINGER));
+        let end = now + 10 * LINGER;
+        assert_eq!(closed_by(Some(end), now), Some(end));
+    }
+
+    /// When a connection is given up that is told to close `now`, and whose peer does not react.
+    fn closed_by(drain_until: Option<Instant>, now: Instant) -> Option<Instant> {
         let poll = Poll::new().unwrap();
         let bell = Doorbell::new(poll.registry(), BELL).unwrap();
         let (outgoing, _incoming) = feed(1, bell, None);
@@ -464,11 +476,29 @@ mod tests {
             authenticator: askers.remove(0),
             doors: Arc::new(Doors::default()),
             answers: VecDeque::new(),
-            drain_until: None,
+            drain_until,
         };
-        let now = Instant::now();
-        assert_eq!(driver.leave_by(now), now + LINGER);
-        driver.drain_until = Some(now + 10 * LINGER);
-        assert_eq!(driver.leave_by(now), now + 10 * LINGER);
+        let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let arrival = Arrival {
+            transport: Transport::Plain(
+                TcpStream::connect(listener.local_addr().unwrap()).unwrap(),
+            ),
+            peer: Peer {
+                address: None,
+                listener: 0,
+            },
+            seat: any_seat(),
+            unread: Vec::new(),
+        };
+        let (connection, ..) = driver.sockets.open(arrival).unwrap();
+        let last_words = vec![0xe0, 0];
+        driver.carry_out(
+            now,
+            Output::Close {
+                connection,
+                last_words,
+            },
+        );
+        driver.sockets.next_deadline()
     }
 }
