@@ -23,10 +23,12 @@ use unbroken_mqtt_proto::{
     next_frame,
 };
 
+use crate::access::{self, Access};
 use crate::clients::Clients;
 use crate::connection::Connection;
 use crate::ids::{ConnectionId, SessionId};
 use crate::input::Admission;
+use crate::limits::Limits;
 use crate::output::{Credentials, Disconnection, DropReason, Event, Output};
 use crate::placement;
 use crate::publish::add;
@@ -98,7 +100,7 @@ impl Shard {
             return;
         }
         // Refused is closed. [MQTT-3.1.4-2] [MQTT-3.1.3-8, MQTT311-3.1.3-9]
-        if let Err(fault) = check_connect(&connect, self.clients.limits.topic_bytes_max) {
+        if let Err(fault) = check_connect(&connect, &self.clients.limits) {
             let client_id = Some(Arc::from(connect.client_id));
             self.refuse(id, client_id, fault);
             return;
@@ -136,6 +138,16 @@ impl Shard {
         match admission {
             Admission::Granted { user } => {
                 connection.identity.user = user;
+                let will_allowed = connect.will.as_ref().is_none_or(|will| {
+                    access::may_publish(&connection.identity, will.topic) == Access::Allowed
+                });
+                if !will_allowed {
+                    let fault = Fault::new(
+                        ReasonCode::NotAuthorized,
+                        "the client may not publish to its will's topic",
+                    );
+                    return self.refuse(id, Some(Arc::from(connect.client_id)), fault);
+                }
                 self.admit(now, id, &connect);
                 self.consume_unread(now, id);
             }
@@ -256,7 +268,7 @@ impl Shard {
     }
 
     /// What the two sides agree on where CONNECT leaves it to the server.
-    fn agree(&self, connect: &Connect<'_>) -> Terms {
+    fn agree(&self, connect: &Connect<'_>) -> Agreement {
         let wanted = match connect.version {
             Version::V5 => connect.properties.session_expiry_interval().unwrap_or(0),
             // 3.x knows only "ends with the connection" [MQTT311-3.1.2-6] and "stays"
@@ -267,7 +279,7 @@ impl Shard {
         let server_keep_alive = self.options.settings.keep_alive_max_s.filter(|max| {
             connect.version == Version::V5 && (connect.keep_alive == 0 || connect.keep_alive > *max)
         });
-        Terms {
+        Agreement {
             wanted_expiry_s: wanted,
             expiry_s: wanted.min(self.clients.limits.session_expiry_max_s),
             server_keep_alive,
@@ -280,7 +292,7 @@ impl Shard {
         connect: &Connect<'_>,
         client_id: &str,
         session_present: bool,
-        terms: Terms,
+        terms: Agreement,
     ) {
         let mut properties = PropertyBuf::new();
         if connect.version == Version::V5 {
@@ -495,14 +507,24 @@ impl Shard {
 }
 
 #[derive(Clone, Copy)]
-struct Terms {
+struct Agreement {
     wanted_expiry_s: u32,
     expiry_s: u32,
     server_keep_alive: Option<u16>,
 }
 
 /// What makes a well-formed CONNECT unacceptable whoever sends it.
-fn check_connect(connect: &Connect<'_>, topic_bytes_max: u16) -> Result<(), Fault> {
+fn check_connect(connect: &Connect<'_>, limits: &Limits) -> Result<(), Fault> {
+    if connect
+        .properties
+        .maximum_packet_size()
+        .is_some_and(|limit| limit < CONNACK_BYTES_MIN)
+    {
+        return Err(Fault::new(
+            ReasonCode::PacketTooLarge,
+            "the client takes no packet as long as a CONNACK",
+        ));
+    }
     if connect.properties.authentication_method().is_some() {
         // [MQTT-4.12.0-1] [MQTT-4.12.0-4]
         return Err(Fault::new(
@@ -531,12 +553,14 @@ fn check_connect(connect: &Connect<'_>, topic_bytes_max: u16) -> Result<(), Faul
         _ => {}
     }
     if let Some(will) = &connect.will {
-        let valid = TopicName::parse(will.topic).is_ok()
-            && will.topic.len() <= usize::from(topic_bytes_max);
-        if !valid || will.topic.starts_with("$SYS/") {
+        let valid = TopicName::parse(will.topic).is_ok_and(|topic| {
+            will.topic.len() <= usize::from(limits.topic_bytes_max)
+                && topic.levels().count() <= usize::from(limits.topic_levels_max)
+        });
+        if !valid {
             return Err(Fault::new(
                 ReasonCode::TopicNameInvalid,
-                "the will's topic is not a topic name one may publish to",
+                "the will's topic is not a topic name, or one too long or too deep",
             ));
         }
         if let Some(topic) = will.properties.response_topic()
@@ -574,6 +598,9 @@ fn mix(value: u64) -> u64 {
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)
 }
+
+/// The shortest CONNACK of 5.0: header, flags, reason code, no properties.
+const CONNACK_BYTES_MIN: u32 = 5;
 
 /// The limit of MQTT 3.1, section 3.1.
 const CLIENT_ID_CHARS_MAX_3_1: usize = 23;

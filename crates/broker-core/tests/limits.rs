@@ -10,7 +10,7 @@ use shard_bus::{
 };
 use unbroken_broker_core::{DropReason, Event, Limits, Settings};
 use unbroken_mqtt_proto::{
-    Connect, Packet, PacketId, Properties, Property, PropertyBuf, Publish, QoS, Version,
+    Connect, Packet, PacketId, Properties, Property, PropertyBuf, Publish, QoS, Version, Will,
 };
 
 fn broker(change: impl FnOnce(&mut Limits)) -> Broker {
@@ -371,4 +371,51 @@ fn an_unanswered_message_is_not_counted_twice() {
     };
     broker.send(client, Packet::PubAck(ack));
     assert_eq!(broker.shards[0].stats().messages_waiting, 0);
+}
+
+#[test]
+fn a_wills_topic_obeys_what_a_published_one_does() {
+    let mut broker = broker(|limits| limits.topic_levels_max = 3);
+    let mut answer = |topic| {
+        let client = broker.open(Version::V5);
+        let will = Will {
+            qos: QoS::AtMostOnce,
+            retain: false,
+            properties: Properties::EMPTY,
+            topic,
+            payload: b"x",
+        };
+        let packet = Connect {
+            will: Some(will),
+            ..connect("a")
+        };
+        broker.send(client, Packet::Connect(packet));
+        broker.take(client)
+    };
+    assert_eq!(answer("a/b/c/d"), ["CONNACK 0 90"]);
+    assert_eq!(answer("$SYS/x"), ["CONNACK 0 87"]);
+    assert_eq!(answer("a/b/c"), ["CONNACK 0 00"]);
+}
+
+#[test]
+fn a_client_that_takes_no_packet_as_long_as_connack_is_not_let_in() {
+    // [MQTT-3.1.2-24]
+    for (limit, admitted) in [(4, false), (5, true)] {
+        let mut broker = Broker::new(1);
+        let client = broker.open(Version::V5);
+        let mut properties = PropertyBuf::new();
+        properties.push(Property::MaximumPacketSize(limit)).unwrap();
+        let packet = Connect {
+            properties: properties.as_properties(),
+            ..connect("a")
+        };
+        broker.send(client, Packet::Connect(packet));
+        assert_eq!(broker.is_open(client), admitted);
+        assert_eq!(broker.take(client).len(), usize::from(admitted));
+        let refused = |event: &Event| {
+            matches!(event, Event::Refused { reason, .. }
+                if *reason == unbroken_mqtt_proto::ReasonCode::PacketTooLarge)
+        };
+        assert_eq!(broker.events.iter().any(refused), !admitted);
+    }
 }
