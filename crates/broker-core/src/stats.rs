@@ -34,7 +34,7 @@ pub struct Stats {
     pub clients_connected: u64,
     /// Sessions without a connection now.
     pub clients_disconnected: u64,
-    /// Most clients connected at once.
+    /// Most clients connected at once to one shard.
     pub clients_maximum: u64,
     /// Subscriptions now.
     pub subscriptions: u64,
@@ -98,7 +98,7 @@ impl Stats {
         self.sessions_expired += sessions_expired;
         self.clients_connected += clients_connected;
         self.clients_disconnected += clients_disconnected;
-        self.clients_maximum += clients_maximum;
+        self.clients_maximum = self.clients_maximum.max(*clients_maximum);
         self.subscriptions += subscriptions;
         self.shared_subscriptions += shared_subscriptions;
         self.retained_messages += retained_messages;

@@ -22,6 +22,8 @@ use crate::timers::Timer;
 #[derive(Debug, Default)]
 pub(crate) struct Sys {
     shards: BTreeMap<ShardId, Stats>,
+    /// Most clients connected at once, as far as these updates have seen.
+    clients_maximum: u64,
     published: BTreeMap<String, String>,
     loads: BTreeMap<&'static str, Load>,
 }
@@ -52,11 +54,15 @@ impl Sys {
         self.shards.insert(shard, stats);
     }
 
-    fn sum(&self) -> Stats {
+    fn sum(&mut self) -> Stats {
         let mut sum = Stats::default();
         for stats in self.shards.values() {
             sum.add(stats);
         }
+        // The shards had their maxima at different times, so these do not add up.
+        let seen = sum.clients_connected.max(sum.clients_maximum);
+        self.clients_maximum = self.clients_maximum.max(seen);
+        sum.clients_maximum = self.clients_maximum;
         sum
     }
 }
@@ -202,6 +208,25 @@ impl Shard {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn maxima_of_different_times_do_not_add_up() {
+        let mut sys = Sys::default();
+        let mut maximum = |connected: [u64; 2]| {
+            for (shard, clients) in (0..).zip(connected) {
+                let stats = Stats {
+                    clients_connected: clients,
+                    clients_maximum: 10,
+                    ..Stats::default()
+                };
+                sys.note(ShardId(shard), stats);
+            }
+            sys.sum().clients_maximum
+        };
+        assert_eq!(maximum([1, 2]), 10);
+        assert_eq!(maximum([9, 8]), 17);
+        assert_eq!(maximum([0, 0]), 17);
+    }
 
     #[test]
     fn a_steady_rate_becomes_its_average() {
