@@ -121,12 +121,13 @@ pub(crate) struct Terms<'a> {
 }
 
 impl Clients {
-    pub(crate) fn new(limits: Limits) -> Self {
+    /// `seed` keeps clients from choosing ids that meet in the table.
+    pub(crate) fn new(limits: Limits, seed: u64) -> Self {
         Self {
             limits,
             connections: Vec::new(),
             sessions: Slab::new(),
-            by_client_id: HashMap::with_hasher(FixedState::with_seed(0)),
+            by_client_id: HashMap::with_hasher(FixedState::with_seed(seed)),
             outputs: VecDeque::new(),
             stats: Stats::default(),
             pool: MessagePool::default(),
@@ -176,7 +177,7 @@ impl Clients {
                     &mut self.frames,
                     &mut self.buffers,
                     connection,
-                    Copy {
+                    ReceiverCopy {
                         publication: &item.publication,
                         qos,
                         retain: terms.retain,
@@ -202,7 +203,7 @@ impl Clients {
                 &mut self.frames,
                 &mut self.buffers,
                 connection,
-                Copy {
+                ReceiverCopy {
                     publication: &item.publication,
                     qos,
                     retain: terms.retain,
@@ -303,7 +304,7 @@ impl Clients {
                 }) => {
                     self.frames.clear();
                     let publication = message.message.publication();
-                    let copy = Copy {
+                    let copy = ReceiverCopy {
                         publication: &publication,
                         qos,
                         retain: message.retain,
@@ -354,7 +355,7 @@ impl Clients {
                 continue;
             }
             self.frames.clear();
-            let copy = Copy {
+            let copy = ReceiverCopy {
                 publication: &publication,
                 qos,
                 retain: delivery.retain,
@@ -630,7 +631,7 @@ impl std::fmt::Debug for Clients {
 
 /// One receiver's copy.
 #[derive(Clone, Copy)]
-struct Copy<'a> {
+struct ReceiverCopy<'a> {
     publication: &'a Publication<'a>,
     qos: QoS,
     retain: bool,
@@ -642,10 +643,10 @@ fn write_publish(
     frames: &mut Frames,
     buffers: &mut Vec<Vec<u8>>,
     connection: &mut Connection,
-    copy: Copy<'_>,
+    copy: ReceiverCopy<'_>,
     now: Instant,
 ) -> Result<usize, DropReason> {
-    let Copy {
+    let ReceiverCopy {
         publication,
         qos,
         retain,

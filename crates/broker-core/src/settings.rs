@@ -20,7 +20,8 @@ pub struct ShardOptions {
     pub settings: Settings,
     /// What is counted over all shards: one value shared by them.
     pub totals: Arc<Totals>,
-    /// Makes assigned client ids unguessable; a test gives a fixed one.
+    /// Makes assigned client ids unguessable, and tables hard to fill with keys that meet; a test
+    /// gives a fixed one.
     pub seed: u64,
     /// When the broker started; the uptime in `$SYS` counts from it.
     pub start: Instant,

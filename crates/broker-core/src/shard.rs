@@ -110,12 +110,12 @@ impl Shard {
             options.shards
         );
         let mut shard = Self {
-            clients: Clients::new(options.limits.clone()),
+            clients: Clients::new(options.limits.clone(), options.seed),
             index: SubscriptionIndex::new(),
             routes: RouteCache::default(),
             groups: SharedGroups::default(),
             retained: RetainedIndex::default(),
-            interest: Interest::default(),
+            interest: Interest::new(options.seed),
             barriers: Barriers::new(options.id, options.shards),
             timers: Timers::default(),
             sys: Sys::default(),
