@@ -30,7 +30,16 @@ impl World {
         self.check_asked();
         let stats = self.stats();
         check_reasons(&self.options, &stats);
-        let dropped: u64 = stats.iter().map(|stats| stats.dropped_total()).sum();
+        // What broke with a connection was not promised to anybody.
+        let named = |reason: &DropReason| *reason != DropReason::ConnectionLost;
+        let reasons = DropReason::ALL.into_iter().filter(named);
+        let dropped: u64 = reasons
+            .flat_map(|reason| {
+                stats
+                    .iter()
+                    .map(move |stats| stats.dropped[reason as usize])
+            })
+            .sum();
         let (missing, of_groups) = self.oracle.missing();
         let retained = self.oracle.missing_retained();
         let plain: usize = missing.iter().map(Vec::len).sum();

@@ -316,6 +316,7 @@ impl Oracle {
     // ---- subscriptions ----
 
     pub(crate) fn subscribing(&mut self, client: usize, entries: &[(&'static str, Terms)]) -> u64 {
+        let tick = self.tick();
         let session = &mut self.sessions[client];
         session.version += 1;
         for (text, terms) in entries {
@@ -334,6 +335,7 @@ impl Oracle {
                     filter.own_too |= !terms.options.no_local;
                     filter.terms.push(*terms);
                     filter.asked += 1;
+                    filter.asked_at = tick;
                 }
                 None => session.filters.push(Filter {
                     text,
@@ -342,12 +344,14 @@ impl Oracle {
                     own_too: !terms.options.no_local,
                     until: None,
                     asked: 1,
+                    asked_at: tick,
+                    answered_at: 0,
                 }),
             }
             // A second answer to the same question: which one brings it cannot be told.
             session.retained.retain(|expected| expected.text != *text);
         }
-        self.tick()
+        tick
     }
 
     /// SUBACK was seen, all granted. `since`: when SUBSCRIBE was sent.
@@ -357,12 +361,16 @@ impl Oracle {
         entries: &[(&'static str, Terms)],
         since: u64,
     ) {
-        self.tick += 1;
+        let tick = self.tick();
         let session = &mut self.sessions[client];
+        if !session.exists {
+            return; // it was answered and has ended since
+        }
         session.version += 1;
         for (text, terms) in entries {
             if let Some(filter) = session.live_mut(text) {
                 filter.certain = true;
+                filter.answered_at = tick;
                 filter.terms = vec![*terms];
             }
         }
@@ -553,9 +561,19 @@ impl Oracle {
         *self.told.entry((client, reason)).or_insert(0) += count;
     }
 
+    /// What was named as dropped for a client whose session goes on.
     pub(crate) fn told_by(&self, client: usize) -> u64 {
-        let told = self.told.iter().filter(|((of, _), _)| *of == client);
-        told.map(|(_, count)| count).sum()
+        let ends = |reason| {
+            matches!(
+                reason,
+                DropReason::ConnectionLost | DropReason::SessionEnded
+            )
+        };
+        self.told
+            .iter()
+            .filter(|((of, reason), _)| *of == client && !ends(*reason))
+            .map(|(_, count)| count)
+            .sum()
     }
 
     pub(crate) fn told_for(&self, reason: DropReason) -> u64 {
@@ -591,6 +609,7 @@ pub(crate) fn check_reasons(options: &Options, stats: &[&Stats]) {
             DropReason::NotConnected => options.staying > 0 || options.wills,
             DropReason::RetainedFull => options.retained_messages < 1_000,
             DropReason::RefusedByReceiver => options.refusals,
+            DropReason::ConnectionLost => true,
             _ => false,
         };
         assert!(

@@ -90,7 +90,12 @@ impl Oracle {
                             && options.retain_handling == RetainHandling::SendAlways
                             && !options.no_local
                     });
-                    f.certain && f.terms.len() == 1 && wanted && matches(f.text, topic)
+                    // One that is on its way while a subscription is being answered may pass it by.
+                    let last = &self.messages[last];
+                    let found = last.acknowledged.is_some_and(|at| at < f.asked_at);
+                    let beyond_doubt = found || last.first_accept > f.answered_at;
+                    let settled = f.certain && f.terms.len() == 1;
+                    settled && wanted && beyond_doubt && matches(f.text, topic)
                 };
                 let reliable =
                     |f: &&Filter| f.terms.iter().all(|t| t.options.qos > QoS::AtMostOnce);

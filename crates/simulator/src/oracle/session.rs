@@ -51,6 +51,9 @@ pub(super) struct Filter {
     pub(super) until: Option<u64>,
     /// SUBSCRIBEs sent, each of which may bring retained messages.
     pub(super) asked: u32,
+    /// When the last of them was sent, and when it was answered.
+    pub(super) asked_at: u64,
+    pub(super) answered_at: u64,
 }
 
 #[derive(Debug)]
