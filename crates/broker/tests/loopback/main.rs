@@ -384,6 +384,34 @@ fn a_password_opens_the_door_and_reload_changes_the_lock() {
     inside.ping();
 }
 
+#[test]
+fn a_client_that_takes_nothing_can_send_no_more_until_it_does_and_loses_nothing() {
+    let (_server, address) = start(config(1));
+    let mut client = Client::connect(address, "to-itself");
+    client.subscribe("t");
+    let mut writer = client.stream().try_clone().unwrap();
+    writer
+        .set_write_timeout(Some(Duration::from_millis(500)))
+        .unwrap();
+    let message = publish("t", &[b'x'; 64 * 1024]);
+    let (mut sent, mut rest) = (0_u32, message.as_slice());
+    while let Ok(count) = writer.write(rest) {
+        rest = &rest[count..];
+        if rest.is_empty() {
+            sent += 1;
+            rest = &message;
+            // What the kernel holds for both directions is far less.
+            assert!(sent < 16_384, "a gigabyte went, and nothing was taken");
+        }
+    }
+    for _ in 0..sent {
+        client.expect_message();
+    }
+    client.send(rest);
+    client.expect_message();
+    client.ping();
+}
+
 /// `ann` with the password `secret`, as mosquitto_passwd writes it (PBKDF2, 101 rounds).
 const HASHED_SECRET: &str = concat!(
     "ann:$7$101$b33yDmWxkrhf1ndL$rHagF4zBHYnzbXmY9CnRvA03P7YsuoxO",
