@@ -22,11 +22,15 @@ impl Shard {
         };
         match session.outbound.handle_puback(ack.packet_id) {
             Ok(delivery) if ack.reason.is_error() => {
+                session.landed(&delivery);
                 // [MQTT-4.8.2-6]
                 self.clients
                     .drop_waiting(now, session_id, delivery, DropReason::RefusedByReceiver);
             }
-            Ok(delivery) => self.clients.delivered(delivery),
+            Ok(delivery) => {
+                session.landed(&delivery);
+                self.clients.delivered(delivery);
+            }
             Err(AckError::Unknown) => {}
             Err(AckError::WrongQoS | AckError::TooEarly) => {
                 return Err(Fault::new(
@@ -57,6 +61,7 @@ impl Shard {
         {
             Ok(PubRec::SendPubRel(delivery)) => {
                 if let Some(delivery) = delivery {
+                    session.landed(&delivery);
                     self.clients.delivered(delivery);
                 }
                 // The id of its PUBLISH, and no properties. [MQTT-2.2.1-5, MQTT311-2.3.1-6]
@@ -65,6 +70,7 @@ impl Shard {
                     .send_to(session_id, &Packet::PubRel(Ack::success(ack.packet_id)));
             }
             Ok(PubRec::Ended(delivery)) => {
+                session.landed(&delivery);
                 self.clients
                     .drop_waiting(now, session_id, delivery, DropReason::RefusedByReceiver);
                 self.pump(now, session_id);

@@ -196,7 +196,7 @@ impl Clients {
         // [MQTT-4.6.0-6, MQTT311-4.6.0-5]
         if let Some(connection) = connection
             && session.queue.is_empty()
-            && session.outbound.window_open()
+            && session.window_open(&self.limits)
             && connection.pending() < self.limits.output_bytes_max as usize
         {
             let start = match write_publish(
@@ -223,7 +223,10 @@ impl Clients {
                 group: terms.group,
             };
             match session.outbound.begin(qos, delivery) {
-                Ok(packet_id) => patch(connection, start, packet_id),
+                Ok(packet_id) => {
+                    patch(connection, start, packet_id);
+                    session.inflight_bytes += item.publication.cost();
+                }
                 Err(delivery) => {
                     // Not reached while `window_open` tells the truth; the message is kept either
                     // way.
@@ -326,6 +329,7 @@ impl Clients {
                             // delivered [MQTT-3.1.2-25].
                             let ended = session.outbound.forget(id);
                             if let Some(delivery) = ended {
+                                session.landed(&delivery);
                                 self.drop_waiting(now, session_id, delivery, reason);
                             }
                         }
@@ -338,18 +342,17 @@ impl Clients {
                 }
                 None => {}
             }
-            if session.outbound.resending() || !session.outbound.window_open() {
+            if session.outbound.resending() || !session.window_open(&self.limits) {
                 return false;
             }
             let Some((qos, delivery)) = session.queue.pop_front() else {
                 return true;
             };
             let publication = delivery.message.publication();
-            session.queue_bytes = session.queue_bytes.saturating_sub(publication.cost());
-            self.stats.messages_waiting_bytes = self
-                .stats
-                .messages_waiting_bytes
-                .saturating_sub(publication.cost());
+            let cost = publication.cost();
+            session.queue_bytes = session.queue_bytes.saturating_sub(cost);
+            self.stats.messages_waiting_bytes =
+                self.stats.messages_waiting_bytes.saturating_sub(cost);
             if publication.expired(now) {
                 self.drop_waiting(now, session_id, delivery, DropReason::Expired); // [MQTT-3.3.2-5]
                 continue;
@@ -364,6 +367,7 @@ impl Clients {
             match write_publish(&mut self.frames, &mut self.buffers, connection, copy, now) {
                 Ok(start) => match session.outbound.begin(qos, delivery) {
                     Ok(packet_id) => {
+                        session.inflight_bytes += cost;
                         patch(connection, start, packet_id);
                         self.sent_bytes(session_id, 1);
                     }

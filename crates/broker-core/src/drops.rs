@@ -239,6 +239,7 @@ impl Shard {
             };
             let client_id = Arc::clone(&session.client_id);
             let bytes = std::mem::take(&mut session.queue_bytes);
+            session.inflight_bytes = 0;
             let waiting: Vec<_> = Clients::drain_session(session)
                 .map(|(_, _, delivery)| delivery)
                 .collect();

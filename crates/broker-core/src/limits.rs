@@ -31,7 +31,8 @@ pub struct Limits {
     /// which all receivers share. Beyond it the newest is dropped:
     /// [`crate::DropReason::QueueFull`].
     pub queue_messages_max: u32,
-    /// Bytes of topic, properties and payload waiting in one session. Beyond it: `QueueFull`.
+    /// Bytes of topic, properties and payload waiting in one session. Beyond it: `QueueFull`. As
+    /// many may be in flight to it; beyond these, messages wait.
     pub queue_bytes_max: u64,
     /// Encoded bytes waiting for one connection's socket. At it QoS 0 messages are dropped
     /// ([`crate::DropReason::SlowReceiver`]), QoS 1 and 2 wait in the session's queue, and the

@@ -12,6 +12,7 @@ use unbroken_mqtt_proto::{PacketId, QoS};
 use crate::connection::{Acknowledgement, Held, Until};
 use crate::drops::DropTallies;
 use crate::ids::ShardId;
+use crate::limits::Limits;
 use crate::message::Message;
 use crate::shared::GroupRef;
 use crate::subscriptions::Grant;
@@ -38,6 +39,8 @@ pub(crate) struct Session {
     /// they come again it still waits for what it promises.
     pub(crate) unanswered: Vec<(PacketId, Until)>,
     pub(crate) outbound: Outbound<Delivery>,
+    /// Bytes of the messages in flight; a message that PUBREC has ended is none.
+    pub(crate) inflight_bytes: u64,
     /// QoS 1 and 2 messages that the window or a slow connection does not let out yet. In order.
     pub(crate) queue: VecDeque<(QoS, Delivery)>,
     pub(crate) queue_bytes: u64,
@@ -111,6 +114,19 @@ impl Session {
         }
     }
 
+    /// Whether another message may be in flight [MQTT-3.3.4-9]. They may have as many bytes as the
+    /// queue: a large window for small messages is not one for large ones.
+    pub(crate) fn window_open(&self, limits: &Limits) -> bool {
+        self.outbound.window_open() && self.inflight_bytes < limits.queue_bytes_max
+    }
+
+    /// A message is in flight no more.
+    pub(crate) fn landed(&mut self, delivery: &Delivery) {
+        let cost = delivery.message.publication().cost();
+        debug_assert!(self.inflight_bytes >= cost, "more landed than took off");
+        self.inflight_bytes = self.inflight_bytes.saturating_sub(cost);
+    }
+
     pub(crate) fn new(client_id: Arc<str>) -> Self {
         Self {
             client_id,
@@ -123,6 +139,7 @@ impl Session {
             inbound: Inbound::new(),
             unanswered: Vec::new(),
             outbound: Outbound::new(),
+            inflight_bytes: 0,
             queue: VecDeque::new(),
             queue_bytes: 0,
             will: None,

@@ -6,9 +6,9 @@ mod shard_bus;
 
 use std::time::Duration;
 
-use shard_bus::{Broker, connect, join};
+use shard_bus::{Broker, connect, join, publish, subscribe};
 use unbroken_broker_core::{Limits, Settings};
-use unbroken_mqtt_proto::{Connect, Packet, Version};
+use unbroken_mqtt_proto::{Ack, Connect, Packet, PacketId, QoS, Version};
 
 fn broker(change: impl FnOnce(&mut Limits)) -> Broker {
     let mut limits = Limits::default();
@@ -72,4 +72,34 @@ fn a_connect_larger_than_any_sensible_one_is_refused_at_its_header() {
     let client = broker.open(Version::V5);
     broker.send_bytes(client, &[0x10, 0xFF, 0xFF, 0x0F]);
     assert!(broker.is_open(client));
+}
+
+#[test]
+fn messages_in_flight_have_a_limit_of_bytes_and_the_next_waits_for_room() {
+    let mut broker = broker(|limits| limits.queue_bytes_max = 20);
+    let receiver = join(&mut broker, "r");
+    subscribe(&mut broker, receiver, "t", QoS::ExactlyOnce);
+    broker.take(receiver);
+    let publisher = join(&mut broker, "p");
+    for (id, qos) in [
+        (1, QoS::AtLeastOnce),
+        (2, QoS::ExactlyOnce),
+        (3, QoS::AtLeastOnce),
+    ] {
+        let payload = id.to_string().repeat(15);
+        broker.send(publisher, publish("t", &payload, qos, id));
+    }
+    let first_two = broker.take(receiver);
+    assert_eq!(first_two.len(), 2, "{first_two:?}");
+    broker.send(receiver, Packet::PubAck(Ack::success(PacketId::FIRST)));
+    let third = broker.take(receiver);
+    assert_eq!(third, ["PUBLISH t \"333333333333333\" q1 #3"]);
+    let second = PacketId::new(2).unwrap();
+    broker.send(receiver, Packet::PubRec(Ack::success(second)));
+    broker.send(receiver, Packet::PubComp(Ack::success(second)));
+    broker.send(
+        receiver,
+        Packet::PubAck(Ack::success(PacketId::new(3).unwrap())),
+    );
+    assert_eq!(broker.shards[0].stats().messages_waiting, 0);
 }
