@@ -3,8 +3,8 @@
 //!
 //! Input: one byte for the number of shards and the settings, then operations. An operation is a
 //! byte that chooses it and a byte that chooses the connection, followed by what it needs; see
-//! [`Broker::operate`]. Golden packets are at hand by number, whole or with one byte changed, so that
-//! the fuzzer gets behind CONNECT quickly.
+//! [`Broker::operate`]. Golden packets are at hand by number, whole or with one byte changed, so
+//! that the fuzzer gets behind CONNECT quickly.
 
 #![no_main]
 

@@ -1,5 +1,6 @@
-//! What happens between the moment a shard decides something and the moment another one learns of
-//! it: numbers are used again, clocks differ by a turn, answers come late. The simulator found these.
+//! What happens between the moment a shard decides something and the moment another one learns
+//! of it: numbers are used again, clocks differ by a turn, answers come late. The simulator found
+//! these.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

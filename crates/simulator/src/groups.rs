@@ -14,8 +14,8 @@ type Member = (usize, u64);
 pub(crate) struct Groups {
     expected: Vec<Expected>,
     received: BTreeMap<MessageId, u32>,
-    /// Messages of which a copy was sent at QoS 1: it is handed over if its receiver's session ends,
-    /// though that may have got it.
+    /// Messages of which a copy was sent at QoS 1: it is handed over if its receiver's session
+    /// ends, though that may have got it.
     repeatable: BTreeSet<MessageId>,
 }
 

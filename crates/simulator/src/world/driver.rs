@@ -1,5 +1,5 @@
-//! The driver that does what the shards ask for: connections in their tables, mail and bytes on their
-//! way, events to the oracle.
+//! The driver that does what the shards ask for: connections in their tables, mail and bytes on
+//! their way, events to the oracle.
 
 use std::collections::VecDeque;
 use std::time::Instant;
