@@ -203,7 +203,7 @@ impl Shard {
             }
         };
         let terms = self.agree(connect);
-        let will = will_of(now, connect);
+        let will = will_of(now, connect, &client_id);
         let (receive_maximum, inflight_max) = (
             self.clients.limits.receive_maximum,
             self.clients.limits.inflight_max,

@@ -33,8 +33,8 @@ pub(crate) struct Connection {
     /// Bytes received and not yet used: an incomplete packet, or everything behind CONNECT while
     /// the client is being authenticated. Empty, without capacity, for an idle connection.
     pub(crate) unread: Vec<u8>,
-    /// Encoded packets that the driver has not yet written, from the beginning of one. `written` of
-    /// their bytes, from the front, are gone. Without capacity when nothing is pending.
+    /// Encoded packets that the driver has not yet written, from the beginning of one. `written`
+    /// of their bytes, from the front, are gone. Without capacity when nothing is pending.
     pub(crate) output: Vec<u8>,
     /// `0 <= written <= output.len()`.
     pub(crate) written: usize,

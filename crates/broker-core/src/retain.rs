@@ -249,7 +249,7 @@ impl Shard {
             .and_then(|index| self.clients.connection(index));
         let window = qos == QoS::AtMostOnce
             || (session.queue.is_empty()
-                && session.outbound.window_open()
+                && session.window_open(&self.clients.limits)
                 && !session.outbound.resending());
         let output_max = self.clients.limits.output_bytes_max as usize;
         window && connection.is_some_and(|connection| connection.pending() <= output_max / 2)

@@ -73,7 +73,11 @@ impl Shard {
 }
 
 /// The will of a CONNECT.
-pub(crate) fn will_of(now: Instant, connect: &Connect<'_>) -> Option<Box<Will>> {
+pub(crate) fn will_of(
+    now: Instant,
+    connect: &Connect<'_>,
+    client_id: &Arc<str>,
+) -> Option<Box<Will>> {
     let will = connect.will.as_ref()?; // [MQTT311-3.1.2-12]
     let mut properties = PropertyBuf::new();
     for property in will.properties {
@@ -94,9 +98,8 @@ pub(crate) fn will_of(now: Instant, connect: &Connect<'_>) -> Option<Box<Will>> 
         expires: None,
         stamp: now,
     };
-    let publisher: Arc<str> = connect.client_id.into();
     Some(Box::new(Will {
-        message: Message::new(&publication, Some(&publisher)),
+        message: Message::new(&publication, Some(client_id)),
         expiry: will
             .properties
             .message_expiry_interval()

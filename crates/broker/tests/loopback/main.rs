@@ -393,7 +393,7 @@ fn a_client_that_takes_nothing_can_send_no_more_until_it_does_and_loses_nothing(
     writer
         .set_write_timeout(Some(Duration::from_millis(500)))
         .unwrap();
-    let message = publish("t", &[b'x'; 64 * 1024]);
+    let message = publish("t", &vec![b'x'; 64 * 1024]);
     let (mut sent, mut rest) = (0_u32, message.as_slice());
     while let Ok(count) = writer.write(rest) {
         rest = &rest[count..];

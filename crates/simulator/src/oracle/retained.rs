@@ -65,8 +65,8 @@ impl Oracle {
     }
 
     /// Subscribers that were left with another value of a topic than the one that is retained.
-    /// Looked at only where the last value is beyond doubt: one publisher, nothing at QoS 0, nothing
-    /// taken twice.
+    /// Looked at only where the last value is beyond doubt: one publisher, nothing at QoS 0,
+    /// nothing taken twice.
     pub(crate) fn left_behind(&self) -> Vec<String> {
         let mut behind = Vec::new();
         for topic in TOPICS {
