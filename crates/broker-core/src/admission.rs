@@ -428,6 +428,10 @@ impl Shard {
         };
         session.connection = None;
         session.absence = absence;
+        // What overtook a retained message may be lost with the connection.
+        for scan in &mut session.retained {
+            scan.overtaken.clear();
+        }
         session.inbound.handle_disconnected();
         session.outbound.handle_disconnected();
         let expiry_s = session.expiry_s;

@@ -159,7 +159,8 @@ impl Clients {
             return;
         };
         let qos = terms.qos.min(item.publication.qos); // [MQTT-3.8.4-8, MQTT311-3.8.4-6]
-        if !session.retained.is_empty() && item.publication.retain {
+        let arrives = qos > QoS::AtMostOnce || session.connection.is_some();
+        if !session.retained.is_empty() && item.publication.retain && arrives {
             note_overtaken(session, &item.publication);
         }
         let connection = session
