@@ -42,6 +42,8 @@ pub(crate) struct Client {
     pub(crate) to_send: Vec<u8>,
     pub(crate) to_send_messages: Vec<MessageId>,
     subscribe_id: u16,
+    /// The serial number of the session it last heard of.
+    session: u64,
     /// Retained messages it was sent: for the probes at the end.
     pub(crate) retained_seen: Vec<(String, Option<MessageId>)>,
 }
@@ -89,6 +91,7 @@ impl Client {
             to_send: Vec::new(),
             to_send_messages: Vec::new(),
             subscribe_id: SUBSCRIBE_IDS,
+            session: 0,
             retained_seen: Vec::new(),
         }
     }
@@ -325,7 +328,11 @@ impl Client {
             self.number
         );
         self.connected = true;
-        if !connack.session_present {
+        // A session that began and was lost before its CONNACK came is taken for the one before. MQTT
+        // has no words for that; packet ids of the older one would pass for the newer one's.
+        let serial = world.oracle.sessions[self.number].serial;
+        let begun_unheard = std::mem::replace(&mut self.session, serial) != serial;
+        if !connack.session_present || begun_unheard {
             self.outbound = Outbound::new();
             let mut inbound = Inbound::new();
             inbound.set_receive_maximum(self.receive_maximum);

@@ -11,7 +11,7 @@ use crate::message::{Message, MessageId};
 /// What is known of a client's session.
 #[derive(Debug, Default)]
 pub(crate) struct Session {
-    pub(super) serial: u64,
+    pub(crate) serial: u64,
     pub(crate) exists: bool,
     /// Its connection, by the number of the link.
     pub(crate) link: Option<usize>,
