@@ -21,7 +21,7 @@ pub(crate) struct ConnectArgs {
     /// Port of the broker [default: 1883]
     #[arg(short, long, env = "UNBROKEN_PORT")]
     port: Option<u16>,
-    /// Everything in one: mqtt://[user[:password]@]host[:port]/topic
+    /// Everything in one: `mqtt://[user[:password]@]host[:port]/topic`
     #[arg(short = 'L', long, value_name = "URL")]
     url: Option<String>,
     /// Local address to connect from

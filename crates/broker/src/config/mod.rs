@@ -1,11 +1,11 @@
 //! The configuration of `unbroken serve`: read, checked, explained, compared.
 //!
-//! Two types: [`Written`](written::Written) is what somebody wrote, wherever they wrote it (file,
+//! Two types: `Written` is what somebody wrote, wherever they wrote it (file,
 //! environment, flags), and still has the place of each value; [`Config`] is what the broker uses:
 //! complete, typed and cross-checked. [`Sources::load`] leads from one to the other.
 //!
 //! Invariants:
-//! - [`table`] alone says which keys exist: reading, overriding, explaining, comparing and the
+//! - `table` alone says which keys exist: reading, overriding, explaining, comparing and the
 //!   example file all walk it, so a key cannot exist in one and be missing in another. Defaults are
 //!   the `Default` of the types here and of [`Limits`].
 //! - A later source wins: default, file, environment, flag. The origin of each value is kept.
