@@ -328,8 +328,9 @@ impl Client {
             self.number
         );
         self.connected = true;
-        // A session that began and was lost before its CONNACK came is taken for the one before. MQTT
-        // has no words for that; packet ids of the older one would pass for the newer one's.
+        // A session that began and was lost before its CONNACK came is taken for the one before.
+        // MQTT has no words for that; packet ids of the older one would pass for the newer
+        // one's.
         let serial = world.oracle.sessions[self.number].serial;
         let begun_unheard = std::mem::replace(&mut self.session, serial) != serial;
         if !connack.session_present || begun_unheard {
