@@ -488,6 +488,7 @@ impl Shard {
         if self.clients.named(id).is_some()
             && let Some(connection) = self.detach(now, id, why)
         {
+            self.clients.stats.refuse(fault.reason);
             self.close(&connection, |connection, out| {
                 farewell::disconnect(connection, out, &fault);
             });
@@ -502,6 +503,7 @@ impl Shard {
             return;
         };
         self.clients.stats.connects_refused += 1;
+        self.clients.stats.refuse(fault.reason);
         self.close(&connection, |connection, out| {
             farewell::connack(connection, out, &fault);
         });

@@ -1,5 +1,9 @@
 //! Plain counters of one shard. Sums over shards make the `$SYS` tree.
 
+use std::collections::BTreeMap;
+
+use unbroken_mqtt_proto::ReasonCode;
+
 use crate::output::DropReason;
 
 /// What a shard has counted since it started, and what it holds now.
@@ -48,11 +52,19 @@ pub struct Stats {
     pub messages_waiting: u64,
     /// Bytes of messages waiting in queues now.
     pub messages_waiting_bytes: u64,
+    /// What clients were refused (a connection, its continuation, a subscription), by the reason they
+    /// were told, or would have been told if their protocol had words for it.
+    pub refused: BTreeMap<ReasonCode, u64>,
     /// Messages not delivered, by reason.
     pub dropped: [u64; DropReason::ALL.len()],
 }
 
 impl Stats {
+    /// Counts something that a client was refused.
+    pub(crate) fn refuse(&mut self, reason: ReasonCode) {
+        *self.refused.entry(reason).or_default() += 1;
+    }
+
     /// Messages not delivered, all reasons together.
     pub fn dropped_total(&self) -> u64 {
         self.dropped.iter().sum()
@@ -82,6 +94,7 @@ impl Stats {
             retained_bytes,
             messages_waiting,
             messages_waiting_bytes,
+            refused,
             dropped,
         } = other;
         self.bytes_received += bytes_received;
@@ -105,6 +118,9 @@ impl Stats {
         self.retained_bytes += retained_bytes;
         self.messages_waiting += messages_waiting;
         self.messages_waiting_bytes += messages_waiting_bytes;
+        for (reason, count) in refused {
+            *self.refused.entry(*reason).or_default() += count;
+        }
         for (mine, theirs) in self.dropped.iter_mut().zip(dropped) {
             *mine += theirs;
         }

@@ -54,6 +54,7 @@ impl Shard {
             if codes.len() >= filters_max {
                 // Whoever names more filters than a session may hold repeats some.
                 codes.push(ReasonCode::QuotaExceeded as u8);
+                self.clients.stats.refuse(ReasonCode::QuotaExceeded);
                 continue;
             }
             let code =
@@ -85,6 +86,9 @@ impl Shard {
                     filter: text.into(),
                     reason: code,
                 });
+            }
+            if code.is_error() {
+                self.clients.stats.refuse(code);
             }
             codes.push(code as u8); // [MQTT-3.9.3-1, MQTT311-3.9.3-1]
         }

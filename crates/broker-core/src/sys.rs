@@ -168,6 +168,13 @@ impl Shard {
                 .iter()
                 .map(|(name, value)| (format!("$SYS/broker/{name}"), value.to_string())),
         );
+        for (reason, count) in &sum.refused {
+            let name = reason.name().to_lowercase().replace(' ', "-");
+            values.push((
+                format!("$SYS/broker/unbroken/refused/{name}"),
+                count.to_string(),
+            ));
+        }
         for reason in DropReason::ALL {
             let count = sum.dropped[reason as usize];
             values.push((

@@ -419,3 +419,20 @@ fn a_client_that_takes_no_packet_as_long_as_connack_is_not_let_in() {
         assert_eq!(broker.events.iter().any(refused), !admitted);
     }
 }
+
+#[test]
+fn what_clients_are_refused_is_counted_by_reason() {
+    let mut broker = broker(|limits| {
+        limits.connections_max = 1;
+        limits.subscriptions_per_session_max = 1;
+        limits.packet_bytes_max = 100;
+    });
+    let client = join(&mut broker, "a");
+    asked(&mut broker, Version::V5, "b");
+    subscribe(&mut broker, client, "x", QoS::AtMostOnce);
+    subscribe(&mut broker, client, "y", QoS::AtMostOnce);
+    broker.send_bytes(client, &[0x30, 0x80, 0x01]);
+    let refused = &broker.shards[0].stats().refused;
+    assert_eq!(refused[&unbroken_mqtt_proto::ReasonCode::QuotaExceeded], 2);
+    assert_eq!(refused[&unbroken_mqtt_proto::ReasonCode::PacketTooLarge], 1);
+}
