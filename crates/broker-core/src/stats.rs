@@ -52,8 +52,8 @@ pub struct Stats {
     pub messages_waiting: u64,
     /// Bytes of messages waiting in queues now.
     pub messages_waiting_bytes: u64,
-    /// What clients were refused (a connection, its continuation, a subscription), by the reason they
-    /// were told, or would have been told if their protocol had words for it.
+    /// What clients were refused (a connection, its continuation, a subscription), by the reason
+    /// they were told, or would have been told if their protocol had words for it.
     pub refused: BTreeMap<ReasonCode, u64>,
     /// Messages not delivered, by reason.
     pub dropped: [u64; DropReason::ALL.len()],
