@@ -144,6 +144,20 @@ pub enum Event {
         /// Granted QoS or why not.
         reason: ReasonCode,
     },
+    /// A client unsubscribed.
+    Unsubscribed {
+        /// Who.
+        client_id: Arc<str>,
+        /// From what. A filter it did not have is not told.
+        filter: Box<str>,
+    },
+    /// The will of a client that has gone was published.
+    WillPublished {
+        /// Whose.
+        client_id: Arc<str>,
+        /// To where.
+        topic: Box<str>,
+    },
     /// Messages were not delivered. Told at once, then at most once a second for a session and
     /// reason.
     Dropped {

@@ -209,6 +209,7 @@ impl Shard {
                         .and_then(|session| session.subscriptions.remove(text));
                     if removed.is_some() {
                         self.unsubscribe(session_id, parsed);
+                        self.tell_unsubscribed(session_id, text);
                         ReasonCode::Success
                     } else {
                         ReasonCode::NoSubscriptionExisted
@@ -229,6 +230,15 @@ impl Shard {
         self.clients.send(id.index, &Packet::UnsubAck(packet));
         // A scan for a later subscription may have stood behind one that is gone.
         self.pump(now, session_id);
+    }
+
+    /// Tells of what a session had: so many events a packet can cause, and no more.
+    fn tell_unsubscribed(&mut self, session_id: SessionId, filter: &str) {
+        if let Some(session) = self.clients.session_mut(session_id) {
+            let client_id = std::sync::Arc::clone(&session.client_id);
+            let filter = filter.into();
+            self.event(Event::Unsubscribed { client_id, filter });
+        }
     }
 
     /// Takes one subscription, already off its session, out of the index.

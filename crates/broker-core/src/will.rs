@@ -11,6 +11,7 @@ use unbroken_mqtt_proto::{Connect, Property, PropertyBuf};
 use crate::clients::Item;
 use crate::ids::SessionId;
 use crate::message::{Message, Publication};
+use crate::output::Event;
 use crate::session::Will;
 use crate::shard::Shard;
 use crate::timers::Timer;
@@ -58,6 +59,12 @@ impl Shard {
         else {
             return;
         };
+        if let Some(client_id) = will.message.publisher().map(Arc::clone) {
+            self.event(Event::WillPublished {
+                client_id,
+                topic: will.message.topic().into(),
+            });
+        }
         let mut publication = will.message.publication();
         publication.stamp = now;
         publication.expires = will.expiry.map(|interval| now + interval);

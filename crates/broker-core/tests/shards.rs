@@ -370,3 +370,36 @@ fn a_client_before_5_0_is_cut_off_without_a_word() {
         assert!(!broker.is_open(client));
     }
 }
+
+#[test]
+fn unsubscribing_and_a_published_will_are_part_of_a_clients_story() {
+    let mut broker = Broker::new(1);
+    let client = broker.open(Version::V5);
+    let will = Will {
+        topic: "will",
+        payload: b"gone",
+        qos: QoS::AtMostOnce,
+        retain: false,
+        properties: unbroken_mqtt_proto::Properties::EMPTY,
+    };
+    let packet = Connect {
+        will: Some(will),
+        ..connect("c")
+    };
+    broker.send(client, Packet::Connect(packet));
+    subscribe(&mut broker, client, "a", QoS::AtMostOnce);
+    let filters = unbroken_mqtt_proto::TopicFilters::new(&["a", "never"]);
+    broker.send(
+        client,
+        Packet::Unsubscribe(unbroken_mqtt_proto::Unsubscribe {
+            packet_id: PacketId::FIRST,
+            properties: unbroken_mqtt_proto::Properties::EMPTY,
+            filters,
+        }),
+    );
+    broker.cut(client);
+    let events = format!("{:?}", broker.events);
+    assert!(events.contains("Unsubscribed { client_id: \"c\", filter: \"a\""));
+    assert!(!events.contains("never"));
+    assert!(events.contains("WillPublished { client_id: \"c\", topic: \"will\" }"));
+}

@@ -85,6 +85,18 @@ pub(crate) fn event(event: &Event) {
                 );
             }
         }
+        Event::Unsubscribed { client_id, filter } => tracing::debug!(
+            target: CLIENT,
+            client = %Chosen(client_id),
+            filter = %Chosen(filter),
+            "unsubscribed"
+        ),
+        Event::WillPublished { client_id, topic } => tracing::info!(
+            target: CLIENT,
+            client = %Chosen(client_id),
+            topic = %Chosen(topic),
+            "will published"
+        ),
         Event::Dropped {
             client_id,
             topic,
