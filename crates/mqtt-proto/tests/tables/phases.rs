@@ -1,12 +1,12 @@
-//! Every phase of a connection against every packet and every version, and every AUTH step,
-//! compared with one committed table. A change of the rules shows as a change of
-//! `tests/snapshots/phases.txt`.
+//! Every phase of a connection, on both sides, against every packet and every version, and every
+//! AUTH step.
 
 use std::fmt::Debug;
-use std::path::Path;
 
 use unbroken_mqtt_proto::connection::{client, server};
 use unbroken_mqtt_proto::{PacketType, ReasonCode, Version};
+
+use crate::compare;
 
 const SERVER: [server::Phase; 6] = [
     server::Phase::AwaitConnect,
@@ -90,7 +90,7 @@ fn every_phase_answers_every_packet_as_recorded() {
         &AUTH,
         |phase, reason| phase.handle_auth(reason).map(name).map_err(violation),
     );
-    compare(&text, include_str!("snapshots/phases.txt"));
+    compare("phases.txt", &text, include_str!("../snapshots/phases.txt"));
 }
 
 #[test]
@@ -158,20 +158,4 @@ fn name<P: Debug>(phase: P) -> String {
     let text = format!("{phase:?}");
     text.replace(" { extended_auth: false }", "")
         .replace(" { extended_auth: true }", "+auth")
-}
-
-fn compare(found: &str, recorded: &str) {
-    if found == recorded {
-        return;
-    }
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("phases.txt");
-    std::fs::write(&path, found).expect("the target directory takes files");
-    let different = found
-        .lines()
-        .zip(recorded.lines())
-        .find(|(found, recorded)| found != recorded);
-    panic!(
-        "the table changed, first at {different:#?}\nif that is meant, copy {}",
-        path.display()
-    );
 }
