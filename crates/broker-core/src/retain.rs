@@ -151,6 +151,7 @@ impl Shard {
             (owner, owner)
         };
         let token = self.token();
+        let seed = self.options.seed;
         let scans_max = self.clients.limits.subscriptions_per_session_max as usize;
         let Some(session) = self.clients.session_mut(session) else {
             return;
@@ -171,7 +172,7 @@ impl Shard {
             found: VecDeque::new(),
             more: true,
             waits: true,
-            overtaken: HashMap::with_hasher(FixedState::with_seed(0)),
+            overtaken: HashMap::with_hasher(FixedState::with_seed(seed)),
         });
     }
 
