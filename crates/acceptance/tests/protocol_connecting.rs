@@ -127,6 +127,28 @@ fn an_empty_client_id_in_5_0_is_answered_with_an_assigned_one() {
     assert!(!first.is_empty());
 }
 
+/// A client that would not learn its id, or the limits it is held to, is told so and not let in.
+/// [MQTT-3.2.2-16, MQTT-3.1.2-24]
+#[test]
+fn a_client_that_takes_no_connack_with_its_assigned_id_is_refused() {
+    let broker = Broker::start();
+    // Every CONNECT asks for packets of at most `limit` bytes and gives no client id.
+    let ask = |limit: u8| {
+        let mut client = broker.open();
+        let head = b"\x10\x12\0\x04MQTT\x05\x02\0\0\x05\x27\0\0\0";
+        client.send([head.as_slice(), &[limit, 0, 0]].concat());
+        client
+    };
+    for limit in [5, 16, 39] {
+        case(&format!("{limit} bytes"));
+        let connack = ask(limit).expect_connack_refusal(reason::PACKET_TOO_LARGE);
+        assert!(limit > 5 || connack.properties.is_empty(), "{connack:?}");
+    }
+    let connack = ask(40).expect_connack();
+    assert_eq!(connack.reason, 0);
+    assert!(connack.properties.has(id::ASSIGNED_CLIENT_IDENTIFIER));
+}
+
 #[test]
 fn a_client_id_given_by_the_client_is_not_assigned() {
     let broker = Broker::start();

@@ -19,8 +19,7 @@ use std::time::Instant;
 use unbroken_mqtt_proto::connection::{alias, keepalive};
 use unbroken_mqtt_proto::topic::TopicName;
 use unbroken_mqtt_proto::{
-    ConnAck, Connect, Frame, Packet, Properties, Property, PropertyBuf, ReasonCode, Version,
-    next_frame,
+    ConnAck, Connect, Frame, Packet, Property, PropertyBuf, ReasonCode, Version, next_frame,
 };
 
 use crate::access::{self, Access};
@@ -172,6 +171,14 @@ impl Shard {
         } else {
             connect.client_id.into()
         };
+        let terms = self.agree(connect);
+        let Some(announced) = self.announced(id, connect, &client_id, terms) else {
+            let fault = Fault::new(
+                ReasonCode::PacketTooLarge,
+                "the client takes no packet as long as a CONNACK with what it has to know",
+            );
+            return self.refuse(id, Some(client_id), fault);
+        };
         // The id is all that a session is found by. [MQTT-3.1.3-2, MQTT311-3.1.3-2]
         // From here on one that was assigned is like any other. [MQTT-3.1.3-7]
         let existing = self.clients.by_client_id.get(&client_id).copied();
@@ -202,7 +209,6 @@ impl Shard {
                 }
             }
         };
-        let terms = self.agree(connect);
         let will = will_of(now, connect, &client_id);
         let (receive_maximum, inflight_max) = (
             self.clients.limits.receive_maximum,
@@ -246,7 +252,13 @@ impl Shard {
                 self.timers.set(now + keep_alive, Timer::KeepAlive(id));
             }
         }
-        self.welcome(id, connect, &client_id, present, terms);
+        // [MQTT-3.1.4-5, MQTT311-3.1.4-4]
+        let connack = ConnAck {
+            session_present: present && connect.version.has_session_present(),
+            reason: ReasonCode::Success,
+            properties: announced.as_properties(),
+        };
+        self.clients.send(id.index, &Packet::ConnAck(connack));
         let stats = &mut self.clients.stats;
         stats.connects_admitted += 1;
         stats.clients_connected += 1;
@@ -286,69 +298,60 @@ impl Shard {
         }
     }
 
-    fn welcome(
-        &mut self,
+    /// The properties of CONNACK. None if the client takes no packet long enough for those that it
+    /// must know: it would be held to limits that it was not told, or not know its own id.
+    fn announced(
+        &self,
         id: ConnectionId,
         connect: &Connect<'_>,
         client_id: &str,
-        session_present: bool,
         terms: Agreement,
-    ) {
-        let mut properties = PropertyBuf::new();
-        if connect.version == Version::V5 {
-            let limits = &self.clients.limits;
-            if terms.expiry_s != terms.wanted_expiry_s {
-                add(
-                    &mut properties,
-                    Property::SessionExpiryInterval(terms.expiry_s),
-                );
-            }
-            add(
-                &mut properties,
-                Property::ReceiveMaximum(limits.receive_maximum),
-            );
-            add(
-                &mut properties,
-                Property::MaximumPacketSize(limits.packet_bytes_max),
-            );
-            add(
-                &mut properties,
-                Property::TopicAliasMaximum(limits.topic_aliases_in_max),
-            );
-            if connect.client_id.is_empty() {
-                add(
-                    &mut properties,
-                    Property::AssignedClientIdentifier(client_id),
-                ); // [MQTT-3.2.2-16] [MQTT-3.1.3-7]
-            }
-            if let Some(seconds) = terms.server_keep_alive {
-                add(&mut properties, Property::ServerKeepAlive(seconds)); // [MQTT-3.2.2-21]
-            }
-            if connect.properties.request_response_information() {
-                add(
-                    &mut properties,
-                    Property::ResponseInformation(&response_prefix(client_id)),
-                ); // [MQTT-3.1.2-28]
-            }
+    ) -> Option<PropertyBuf> {
+        let mut announced = PropertyBuf::new();
+        if connect.version != Version::V5 {
+            return Some(announced);
         }
-        let version_knows = connect.version.has_session_present();
-        let session_present = session_present && version_knows;
-        let full = ConnAck {
-            session_present,
-            reason: ReasonCode::Success,
-            properties: properties.as_properties(),
-        };
-        // [MQTT-3.1.4-5, MQTT311-3.1.4-4]
-        if !self.clients.send(id.index, &Packet::ConnAck(full)) {
-            // The client takes no packet that long: only what it must know can be left out, so say
-            // nothing more [MQTT-3.2.2-19]. There are never user properties [MQTT-3.2.2-20].
-            let bare = ConnAck {
-                session_present,
+        let limits = &self.clients.limits;
+        if terms.expiry_s != terms.wanted_expiry_s {
+            let expiry = Property::SessionExpiryInterval(terms.expiry_s);
+            add(&mut announced, expiry);
+        }
+        let receive_maximum = Property::ReceiveMaximum(limits.receive_maximum);
+        add(&mut announced, receive_maximum);
+        let packet_bytes_max = Property::MaximumPacketSize(limits.packet_bytes_max);
+        add(&mut announced, packet_bytes_max);
+        let aliases_max = Property::TopicAliasMaximum(limits.topic_aliases_in_max);
+        add(&mut announced, aliases_max);
+        if connect.client_id.is_empty() {
+            // [MQTT-3.2.2-16] [MQTT-3.1.3-7]
+            let assigned = Property::AssignedClientIdentifier(client_id);
+            add(&mut announced, assigned);
+        }
+        if let Some(seconds) = terms.server_keep_alive {
+            add(&mut announced, Property::ServerKeepAlive(seconds)); // [MQTT-3.2.2-21]
+        }
+        let connection = self.clients.connection(id.index)?;
+        let takes = |properties: &PropertyBuf| {
+            connection.takes(&Packet::ConnAck(ConnAck {
+                session_present: false,
                 reason: ReasonCode::Success,
-                properties: Properties::EMPTY,
-            };
-            self.clients.send(id.index, &Packet::ConnAck(bare));
+                properties: properties.as_properties(),
+            }))
+        };
+        if !takes(&announced) {
+            return None;
         }
+        // It can do without the rest. There is never a Reason String [MQTT-3.2.2-19], and there
+        // are never user properties [MQTT-3.2.2-20].
+        if connect.properties.request_response_information() {
+            let prefix = response_prefix(client_id);
+            let mut more = announced.clone();
+            add(&mut more, Property::ResponseInformation(&prefix)); // [MQTT-3.1.2-28]
+            if takes(&more) {
+                announced = more;
+            }
+        }
+        Some(announced)
     }
 
     /// An id that nobody has and that belongs to this shard, so that the connection stays where it
@@ -519,16 +522,6 @@ struct Agreement {
 
 /// What makes a well-formed CONNECT unacceptable whoever sends it.
 fn check_connect(connect: &Connect<'_>, limits: &Limits) -> Result<(), Fault> {
-    if connect
-        .properties
-        .maximum_packet_size()
-        .is_some_and(|limit| limit < CONNACK_BYTES_MIN)
-    {
-        return Err(Fault::new(
-            ReasonCode::PacketTooLarge,
-            "the client takes no packet as long as a CONNACK",
-        ));
-    }
     if connect.properties.authentication_method().is_some() {
         // [MQTT-4.12.0-1] [MQTT-4.12.0-4]
         return Err(Fault::new(
@@ -602,9 +595,6 @@ fn mix(value: u64) -> u64 {
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)
 }
-
-/// The shortest CONNACK of 5.0: header, flags, reason code, no properties.
-const CONNACK_BYTES_MIN: u32 = 5;
 
 /// The limit of MQTT 3.1, section 3.1.
 const CLIENT_ID_CHARS_MAX_3_1: usize = 23;

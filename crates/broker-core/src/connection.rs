@@ -149,6 +149,13 @@ impl Connection {
         self.written -= gone;
     }
 
+    /// Whether the client takes a packet as long as this [MQTT-3.1.2-24].
+    pub(crate) fn takes(&self, packet: &Packet<'_>) -> bool {
+        let mut bytes = Vec::new();
+        packet.encode(self.version, &mut bytes).is_ok()
+            && bytes.len() <= self.packet_bytes_max as usize
+    }
+
     /// Appends a packet that is not a PUBLISH. Answers whether it fitted the client's Maximum
     /// Packet Size; one that does not is not sent [MQTT-3.1.2-24].
     pub(crate) fn append(&mut self, packet: &Packet<'_>) -> bool {

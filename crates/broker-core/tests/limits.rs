@@ -398,26 +398,61 @@ fn a_wills_topic_obeys_what_a_published_one_does() {
 }
 
 #[test]
-fn a_client_that_takes_no_packet_as_long_as_connack_is_not_let_in() {
-    // [MQTT-3.1.2-24]
-    for (limit, admitted) in [(4, false), (5, true)] {
+fn a_client_that_takes_no_connack_with_all_it_must_know_is_not_let_in() {
+    // [MQTT-3.1.2-24] [MQTT-3.2.2-16]
+    for (client_id, limit, answer) in [
+        ("a", 4, None),
+        ("a", 5, Some("CONNACK 0 95")),
+        ("a", 15, Some("CONNACK 0 95")),
+        ("a", 16, Some("CONNACK 0 00")),
+        ("", 39, Some("CONNACK 0 95")),
+        ("", 40, Some("CONNACK 0 00")),
+    ] {
         let mut broker = Broker::new(1);
         let client = broker.open(Version::V5);
         let mut properties = PropertyBuf::new();
         properties.push(Property::MaximumPacketSize(limit)).unwrap();
+        properties
+            .push(Property::RequestResponseInformation(true))
+            .unwrap();
         let packet = Connect {
             properties: properties.as_properties(),
-            ..connect("a")
+            ..connect(client_id)
         };
         broker.send(client, Packet::Connect(packet));
-        assert_eq!(broker.is_open(client), admitted);
-        assert_eq!(broker.take(client).len(), usize::from(admitted));
+        let admitted = answer == Some("CONNACK 0 00");
+        assert_eq!(broker.is_open(client), admitted, "{client_id:?} {limit}");
+        let heard = broker.take(client);
+        assert_eq!(
+            heard.first().map(String::as_str),
+            answer,
+            "{client_id:?} {limit}"
+        );
         let refused = |event: &Event| {
             matches!(event, Event::Refused { reason, .. }
                 if *reason == unbroken_mqtt_proto::ReasonCode::PacketTooLarge)
         };
         assert_eq!(broker.events.iter().any(refused), !admitted);
     }
+}
+
+#[test]
+fn a_client_that_is_not_let_in_for_its_packet_size_leaves_its_session_alone() {
+    let mut broker = Broker::new(1);
+    let first = stay(&mut broker, "a", true);
+    subscribe(&mut broker, first, "t", QoS::AtMostOnce);
+    let mut properties = PropertyBuf::new();
+    properties.push(Property::MaximumPacketSize(15)).unwrap();
+    let second = broker.open(Version::V5);
+    let packet = Connect {
+        properties: properties.as_properties(),
+        ..connect("a")
+    };
+    broker.send(second, Packet::Connect(packet));
+    assert!(broker.is_open(first));
+    broker.cut(first);
+    let again = stay(&mut broker, "a", false);
+    assert_eq!(broker.take(again), ["CONNACK 1 00"]);
 }
 
 #[test]
