@@ -1,0 +1,52 @@
+//! A memory barrier that one thread pays for all: `membarrier(2)`, private and expedited.
+//!
+//! After [`everywhere`] returns, every other running thread of the process has executed a full
+//! barrier between two of its instructions; so the fast side of a Dekker pair needs none of its own
+//! but must keep the compiler from swapping its store and load ([`here`]). Where the call is
+//! missing ([`is_here`] is false) nobody asks the other side to go without.
+
+#[cfg(all(target_os = "linux", not(loom), not(miri)))]
+mod system {
+    use std::sync::OnceLock;
+
+    const REGISTER_PRIVATE_EXPEDITED: i64 = 1 << 4;
+    const PRIVATE_EXPEDITED: i64 = 1 << 3;
+
+    fn membarrier(command: i64) -> i64 {
+        // SAFETY: the call reads and writes no memory of ours.
+        #[allow(unsafe_code, reason = "std has no membarrier")]
+        unsafe {
+            libc::syscall(libc::SYS_membarrier, command, 0_i64, 0_i64)
+        }
+    }
+
+    pub(crate) fn is_here() -> bool {
+        static REGISTERED: OnceLock<bool> = OnceLock::new();
+        *REGISTERED.get_or_init(|| membarrier(REGISTER_PRIVATE_EXPEDITED) == 0)
+    }
+
+    #[cold]
+    pub(crate) fn everywhere() {
+        let done = membarrier(PRIVATE_EXPEDITED);
+        assert!(done == 0, "membarrier was registered, so it does not fail");
+    }
+}
+
+#[cfg(not(all(target_os = "linux", not(loom), not(miri))))]
+mod system {
+    pub(crate) fn is_here() -> bool {
+        false
+    }
+
+    pub(crate) fn everywhere() {
+        unreachable!("asked for only where it is here");
+    }
+}
+
+pub(crate) use system::{everywhere, is_here};
+
+/// The fast side's part: its store comes before its load in the program that runs.
+#[inline]
+pub(crate) fn here() {
+    std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
+}

@@ -1,0 +1,63 @@
+//! Channels whose type is the protocol.
+//!
+//! A protocol is written down once; each side of a session is then a value whose type says what may
+//! be sent or what can come next. Nothing is received that the protocol does not name, nothing is
+//! sent out of turn, and whoever stops early is noticed by the other side.
+//!
+//! What holds:
+//! - An endpoint is used once: sending gives the next one, receiving gives the message with the
+//!   next one in it. There are two endpoints to a session, each of which can be moved to another
+//!   thread or task, also inside a message.
+//! - Waiting takes nothing, so a wait that is given up loses no message; see [`Receive`].
+//! - Closing is a value: [`Closed`] says which protocol, in which state, and whether the other side
+//!   was dropped, finished or panicked. A message that is not taken is given back ([`Unsent`]).
+//! - No runtime is needed: endpoints work under any executor, from blocking threads and in a plain
+//!   readiness loop.
+//! - Every queue has a capacity.
+//!
+//! Absent: sessions of more than two sides, and sessions over a network.
+
+pub mod debug;
+
+#[allow(unsafe_code, reason = "holds a side of it")]
+pub mod oneshot;
+#[allow(unsafe_code, reason = "holds a side of it")]
+pub mod stream;
+
+mod barrier;
+mod closed;
+#[cfg(all(test, loom))]
+#[allow(unsafe_code, reason = "plays both sides")]
+mod models;
+#[allow(unsafe_code, reason = "shared memory of two sides")]
+mod packet;
+mod park;
+mod receive;
+#[allow(unsafe_code, reason = "shared memory of two sides")]
+mod ring;
+#[allow(unsafe_code, reason = "holds a side of it")]
+mod session;
+mod sync;
+mod timer;
+#[allow(unsafe_code, reason = "written by one side, read by the other")]
+mod waker_cell;
+
+#[doc(inline)]
+pub use oneshot::oneshot;
+#[doc(inline)]
+pub use stream::stream;
+
+pub use closed::{Closed, TrySend, Unreceived, Unsent, Why};
+pub use park::block_on;
+pub use receive::{Endpoint, Receive};
+
+/// What the code written by [`proto!`] uses. Not for hands.
+#[doc(hidden)]
+pub mod rt {
+    pub use crate::closed::{TrySend, Unreceived, Unsent};
+    pub use crate::receive::{
+        Endpoint, Ready, Receive, Recv, RecvDeadline, arm, is_ready, poll_ready, recv_blocking,
+        recv_deadline_blocking, try_recv,
+    };
+    pub use crate::session::{Client, Link, Next, Server, Shape, Side, State, TrySendLink, open};
+}

@@ -1,0 +1,601 @@
+//! A bounded queue from one sender to one receiver, both of which can sleep.
+//!
+//! ```text
+//! send:     room?  write the slot, publish tail, then look whether the receiver sleeps or has closed
+//! receive:  tail beyond head?  read the slot, publish head, then look whether the sender sleeps
+//! sleep:    raise WAITING, then look once more
+//! ```
+//!
+//! Publishing and looking are a store and a load, and so are raising and looking again: one of the
+//! two sides must see the other's, which takes a full barrier on both (Dekker). How a side pays:
+//!
+//! - as a rule each publishes by an exchange, which is such a barrier and costs a few nanoseconds;
+//! - a side that seldom sleeps asks the other to publish by a plain store ([`PLAIN`]) and pays
+//!   itself, when it does sleep, by a barrier on all cores ([`crate::barrier`]). It never goes back:
+//!   the other may be between two instructions for any time.
+//!
+//! Invariants:
+//! - `head <= tail <= head + slots` (as wrapping numbers). Slots from head to tail are full and the
+//!   receiver's, all others the sender's.
+//! - Each index is written by one side; each side keeps the other's as it last saw it, and looks
+//!   again only when that does not suffice.
+//! - A receiver that closes publishes up to where it drops what was on its way; a message sent
+//!   behind that is the sender's and given back.
+//! - The memory is freed by the side that goes second.
+//!
+//! Absent: several senders (a set of rings, [`crate::port_set`]); growth.
+
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::cell::Cell;
+use std::ptr::NonNull;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use crate::barrier;
+use crate::closed::Why;
+use crate::park;
+use crate::sync::{AtomicU8, AtomicU32, Ordering, exchanged, relax};
+use crate::waker_cell::{Rings, WakerCell, come_back};
+
+/// This side sleeps, or is about to.
+const WAITING: u32 = 1;
+/// This side has closed.
+const CLOSED: u32 = 1 << 1;
+/// ... while panicking.
+const PANICKED: u32 = 1 << 2;
+/// ... at the protocol's end.
+const FINISHED: u32 = 1 << 3;
+/// The other side may publish by a plain store.
+const PLAIN: u32 = 1 << 4;
+/// This receiver's `taken_at_close` is valid.
+const DRAINS: u32 = 1 << 5;
+
+/// So many messages between two sleeps make a side one that seldom sleeps.
+const SELDOM: u32 = 512;
+
+/// The most messages that one ring may hold.
+pub(crate) const SLOTS_MAX: u32 = 1 << 16;
+
+/// What one side says to the other about sleeping and ending.
+#[derive(Debug)]
+struct Gate {
+    flags: AtomicU32,
+    rings: Rings,
+    patience: AtomicU8,
+    waker: WakerCell,
+}
+
+impl Gate {
+    fn new() -> Self {
+        Self {
+            flags: AtomicU32::new(0),
+            rings: Rings::new(),
+            patience: AtomicU8::new(0),
+            waker: WakerCell::new(),
+        }
+    }
+
+    /// The other side: wake this one if it sleeps.
+    #[cold]
+    fn wake(&self) {
+        if self.flags.fetch_and(!WAITING, Ordering::SeqCst) & WAITING != 0 {
+            self.waker.ring(&self.rings);
+        }
+    }
+
+    /// This side: raise the sign. `Pending` as long as an earlier ring is on its way.
+    fn lie_down(&self, context: &Context<'_>) -> Poll<()> {
+        if self.flags.load(Ordering::Relaxed) & WAITING != 0 {
+            if self.waker.holds(context.waker()) {
+                return Poll::Ready(());
+            }
+            self.get_up();
+        }
+        if !self.waker.set(&self.rings, context.waker()) {
+            return come_back(context);
+        }
+        self.rings.arm();
+        self.flags.fetch_or(WAITING, Ordering::SeqCst);
+        exchanged();
+        if self.flags.load(Ordering::Relaxed) & PLAIN != 0 {
+            barrier::everywhere();
+        }
+        Poll::Ready(())
+    }
+
+    /// This side: take the sign back, if nobody has seen it.
+    fn get_up(&self) {
+        if self.flags.load(Ordering::Relaxed) & WAITING != 0
+            && self.flags.fetch_and(!WAITING, Ordering::SeqCst) & WAITING != 0
+        {
+            self.rings.disarm();
+        }
+    }
+
+    fn why(flags: u32) -> Why {
+        if flags & PANICKED != 0 {
+            Why::Panicked
+        } else if flags & FINISHED != 0 {
+            Why::Finished
+        } else {
+            Why::Dropped
+        }
+    }
+}
+
+/// The line that one side writes at every message.
+#[repr(align(64))]
+struct Own {
+    /// Tail of the sender, head of the receiver.
+    index: AtomicU32,
+    /// The other's, as last seen.
+    seen: Cell<u32>,
+    /// Messages since this side last slept.
+    since: Cell<u32>,
+    /// Both sides' copy of what never changes.
+    mask: u32,
+    /// Bytes from slot to slot, for those who do not know the messages' type.
+    stride: u32,
+    slots: *mut u8,
+}
+
+/// Read at every message and written when somebody sleeps, wakes or closes.
+#[repr(C, align(64))]
+pub(crate) struct Ring {
+    receiver: Gate,
+    sender: Gate,
+    /// How many sides have gone.
+    gone: AtomicU32,
+    taken_at_close: AtomicU32,
+    /// Another ring of the same session, in the other direction.
+    partner: Cell<Option<NonNull<Self>>>,
+    layout: Layout,
+    sending: Own,
+    receiving: Own,
+    /// The model checker is shown each use of a slot here, the slots themselves being raw memory.
+    #[cfg(loom)]
+    watch: Vec<crate::sync::UnsafeCell<()>>,
+}
+
+impl Ring {
+    /// A ring for `slots` messages, rounded up to a power of two, of `stride` bytes each.
+    pub(crate) fn allocate(slots: u32, message: Layout) -> NonNull<Self> {
+        assert!(
+            (1..=SLOTS_MAX).contains(&slots),
+            "a channel holds between 1 and {SLOTS_MAX} messages, not {slots}"
+        );
+        let slots = slots.next_power_of_two();
+        let message = message.pad_to_align();
+        let (layout, offset) = Layout::from_size_align(
+            message
+                .size()
+                .checked_mul(slots as usize)
+                .expect("a channel's memory is counted in a usize"),
+            message.align(),
+        )
+        .and_then(|slots| Layout::new::<Self>().extend(slots))
+        .expect("a channel's memory is counted in an isize");
+        // SAFETY: a ring has a size.
+        let Some(at) = NonNull::new(unsafe { alloc(layout) }) else {
+            handle_alloc_error(layout)
+        };
+        // SAFETY: the slots lie within the block.
+        let first = unsafe { at.as_ptr().add(offset) };
+        let own = || Own {
+            index: AtomicU32::new(0),
+            seen: Cell::new(0),
+            since: Cell::new(0),
+            mask: slots - 1,
+            stride: u32::try_from(message.size()).expect("a message is smaller than 4 GiB"),
+            slots: first,
+        };
+        let ring = Self {
+            receiver: Gate::new(),
+            sender: Gate::new(),
+            gone: AtomicU32::new(0),
+            taken_at_close: AtomicU32::new(0),
+            partner: Cell::new(None),
+            layout,
+            sending: own(),
+            receiving: own(),
+            #[cfg(loom)]
+            watch: (0..slots)
+                .map(|_| crate::sync::UnsafeCell::new(()))
+                .collect(),
+        };
+        let at = at.cast::<Self>();
+        // SAFETY: the block was allocated for it.
+        unsafe { at.write(ring) };
+        at
+    }
+}
+
+/// The slot of an index. `stride` is the distance of two slots in bytes.
+#[inline]
+fn slot(ring: &Ring, own: &Own, index: u32, stride: usize) -> *mut u8 {
+    let at = index & own.mask;
+    #[cfg(loom)]
+    ring.watch[at as usize].with_mut(|_| ());
+    let _ = ring;
+    // SAFETY: the mask keeps it among the slots.
+    unsafe { own.slots.add(at as usize * stride) }
+}
+
+/// The sender's hold on a ring. Copied freely inside this crate; the endpoint that holds it calls
+/// [`leave`](Self::leave) exactly once and nothing after it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sending(NonNull<Ring>);
+
+/// The receiver's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Receiving(NonNull<Ring>);
+
+impl Sending {
+    /// # Safety
+    /// This is the ring's one sender, and it has not left.
+    #[inline]
+    pub(crate) unsafe fn at(ring: NonNull<Ring>) -> Self {
+        Self(ring)
+    }
+
+    #[inline]
+    fn ring(&self) -> &Ring {
+        // SAFETY: the ring lives as long as this side has not left.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// Bytes from slot to slot.
+    #[inline]
+    pub(crate) fn stride(self) -> usize {
+        self.ring().sending.stride as usize
+    }
+
+    pub(crate) fn set_partner(self, partner: NonNull<Ring>) {
+        self.ring().partner.set(Some(partner));
+    }
+
+    #[inline]
+    fn on_their_way(self) -> u32 {
+        let own = &self.ring().sending;
+        own.index
+            .load(Ordering::Relaxed)
+            .wrapping_sub(own.seen.get())
+    }
+
+    fn refresh(self) {
+        let ring = self.ring();
+        ring.sending
+            .seen
+            .set(ring.receiving.index.load(Ordering::SeqCst));
+    }
+
+    /// Messages sent and not taken, as far as this side knows without disturbing the other.
+    pub(crate) fn len(self) -> u32 {
+        self.refresh();
+        self.on_their_way()
+    }
+
+    /// Whether fewer than `limit` messages are on their way, or the other side has closed.
+    #[inline]
+    pub(crate) fn look(self, limit: u32) -> Option<Result<(), Why>> {
+        if self.on_their_way() < limit {
+            return Some(Ok(()));
+        }
+        let flags = self.ring().receiver.flags.load(Ordering::Acquire);
+        if flags & CLOSED != 0 {
+            return Some(Err(Gate::why(flags)));
+        }
+        self.refresh();
+        (self.on_their_way() < limit).then_some(Ok(()))
+    }
+
+    /// Like [`look`](Self::look), and has this side woken when there is room.
+    pub(crate) fn poll(self, limit: u32, context: &Context<'_>) -> Poll<Result<(), Why>> {
+        let gate = &self.ring().sender;
+        if let Some(found) = self.look(limit) {
+            gate.get_up();
+            return Poll::Ready(found);
+        }
+        self.seldom_sleeps();
+        if gate.lie_down(context).is_pending() {
+            return Poll::Pending;
+        }
+        match self.look(limit) {
+            Some(found) => {
+                gate.get_up();
+                Poll::Ready(found)
+            }
+            None => Poll::Pending,
+        }
+    }
+
+    /// The thread waits for room.
+    #[cold]
+    pub(crate) fn wait(self, limit: u32) {
+        let patience = &self.ring().sender.patience;
+        let look = || self.look(limit);
+        park::wait(patience, None, look, |context| self.poll(limit, context));
+    }
+
+    fn seldom_sleeps(self) {
+        let ring = self.ring();
+        if ring.sending.since.replace(0) > SELDOM && barrier::is_here() {
+            ring.sender.flags.fetch_or(PLAIN, Ordering::SeqCst);
+        }
+    }
+
+    /// Sends a message, or gives it back if the receiver has closed.
+    ///
+    /// # Safety
+    /// There is a free slot: fewer messages than slots are on their way. The receiver will take a
+    /// `W`, and `stride` is the ring's.
+    #[inline]
+    pub(crate) unsafe fn push<W>(self, wire: W, stride: usize) -> Result<(), (W, Why)> {
+        let ring = self.ring();
+        let own = &ring.sending;
+        let index = own.index.load(Ordering::Relaxed);
+        debug_assert!(self.on_their_way() <= own.mask, "there is a free slot");
+        let at = slot(ring, own, index, stride).cast::<W>();
+        // SAFETY: the slot is the sender's, and large enough for every message of the session.
+        unsafe { at.write(wire) };
+        let next = index.wrapping_add(1);
+        own.since.set(own.since.get().wrapping_add(1));
+        if ring.receiver.flags.load(Ordering::Relaxed) & PLAIN == 0 {
+            own.index.swap(next, Ordering::SeqCst);
+            exchanged();
+        } else {
+            own.index.store(next, Ordering::Release);
+            barrier::here();
+        }
+        let flags = ring.receiver.flags.load(Ordering::SeqCst);
+        if flags & (WAITING | CLOSED) != 0 {
+            // SAFETY: what was just written.
+            return unsafe { self.receiver_sleeps_or_left(index, at) };
+        }
+        Ok(())
+    }
+
+    /// # Safety
+    /// `at` is the slot of `index`, just published.
+    #[cold]
+    unsafe fn receiver_sleeps_or_left<W>(self, index: u32, at: *mut W) -> Result<(), (W, Why)> {
+        let ring = self.ring();
+        let mut flags = ring.receiver.flags.load(Ordering::SeqCst);
+        if flags & CLOSED == 0 {
+            ring.receiver.wake();
+            return Ok(());
+        }
+        // Between closing and saying how far it drops there are a few instructions.
+        while flags & DRAINS == 0 {
+            relax();
+            flags = ring.receiver.flags.load(Ordering::Acquire);
+        }
+        let taken = ring.taken_at_close.load(Ordering::Relaxed);
+        if taken.wrapping_sub(index).cast_signed() > 0 {
+            return Ok(()); // it came in time, to be dropped by the receiver
+        }
+        ring.sending.index.store(index, Ordering::Relaxed);
+        // SAFETY: the receiver leaves it alone.
+        Err((unsafe { at.read() }, Gate::why(flags)))
+    }
+
+    /// Whether the receiver has closed, and why.
+    #[inline]
+    pub(crate) fn closed(self) -> Option<Why> {
+        let flags = self.ring().receiver.flags.load(Ordering::Acquire);
+        (flags & CLOSED != 0).then(|| Gate::why(flags))
+    }
+
+    /// # Safety
+    /// Nothing is done with this side afterwards.
+    pub(crate) unsafe fn leave(self, why: Why) {
+        let ring = self.ring();
+        ring.sender.flags.fetch_or(end(why), Ordering::SeqCst);
+        ring.receiver.wake();
+        // SAFETY: passed on.
+        unsafe { go(self.0) };
+    }
+}
+
+impl Receiving {
+    /// # Safety
+    /// This is the ring's one receiver, and it has not left.
+    #[inline]
+    pub(crate) unsafe fn at(ring: NonNull<Ring>) -> Self {
+        Self(ring)
+    }
+
+    #[inline]
+    fn ring(&self) -> &Ring {
+        // SAFETY: the ring lives as long as this side has not left.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// Bytes from slot to slot.
+    #[inline]
+    pub(crate) fn stride(self) -> usize {
+        self.ring().receiving.stride as usize
+    }
+
+    pub(crate) fn partner(self) -> Option<NonNull<Ring>> {
+        self.ring().partner.get()
+    }
+
+    #[inline]
+    fn is_empty(self) -> bool {
+        let own = &self.ring().receiving;
+        own.index.load(Ordering::Relaxed) == own.seen.get()
+    }
+
+    #[inline]
+    fn refresh(self) {
+        let ring = self.ring();
+        ring.receiving
+            .seen
+            .set(ring.sending.index.load(Ordering::SeqCst));
+    }
+
+    pub(crate) fn is_sender_closed(self) -> bool {
+        self.ring().sender.flags.load(Ordering::Acquire) & CLOSED != 0
+    }
+
+    /// How many messages can be taken, at least.
+    pub(crate) fn len(self) -> u32 {
+        self.refresh();
+        let own = &self.ring().receiving;
+        own.seen
+            .get()
+            .wrapping_sub(own.index.load(Ordering::Relaxed))
+    }
+
+    /// Whether there is a message, or an end, to be taken.
+    #[inline]
+    pub(crate) fn look(self) -> Option<Result<(), Why>> {
+        if !self.is_empty() {
+            return Some(Ok(()));
+        }
+        self.refresh();
+        if !self.is_empty() {
+            return Some(Ok(()));
+        }
+        let flags = self.ring().sender.flags.load(Ordering::SeqCst);
+        if flags & CLOSED == 0 {
+            return None;
+        }
+        // What it sent before it closed comes first.
+        self.refresh();
+        Some(if self.is_empty() {
+            Err(Gate::why(flags))
+        } else {
+            Ok(())
+        })
+    }
+
+    /// Like [`look`](Self::look), and has this side woken when there is.
+    #[inline]
+    pub(crate) fn poll(self, context: &Context<'_>) -> Poll<Result<(), Why>> {
+        match self.look() {
+            Some(found) => {
+                self.ring().receiver.get_up();
+                Poll::Ready(found)
+            }
+            None => self.poll_empty(context),
+        }
+    }
+
+    /// The thread waits for what [`look`](Self::look) finds, until this time.
+    #[cold]
+    pub(crate) fn wait(self, deadline: Option<Instant>) -> Option<Result<(), Why>> {
+        let patience = &self.ring().receiver.patience;
+        park::wait(
+            patience,
+            deadline,
+            || self.look(),
+            |context| self.poll(context),
+        )
+    }
+
+    fn poll_empty(self, context: &Context<'_>) -> Poll<Result<(), Why>> {
+        let ring = self.ring();
+        if ring.receiving.since.replace(0) > SELDOM && barrier::is_here() {
+            ring.receiver.flags.fetch_or(PLAIN, Ordering::SeqCst);
+        }
+        if ring.receiver.lie_down(context).is_pending() {
+            return Poll::Pending;
+        }
+        match self.look() {
+            Some(found) => {
+                ring.receiver.get_up();
+                Poll::Ready(found)
+            }
+            None => Poll::Pending,
+        }
+    }
+
+    /// Takes the oldest message.
+    ///
+    /// # Safety
+    /// [`look`](Self::look) has found one, it is of this type, and `stride` is the ring's.
+    #[inline]
+    pub(crate) unsafe fn pop<W>(self, stride: usize) -> W {
+        let ring = self.ring();
+        let own = &ring.receiving;
+        let index = own.index.load(Ordering::Relaxed);
+        debug_assert!(index != own.seen.get(), "there is a message");
+        // SAFETY: the slot is full and the receiver's.
+        let wire = unsafe { slot(ring, own, index, stride).cast::<W>().read() };
+        let next = index.wrapping_add(1);
+        own.since.set(own.since.get().wrapping_add(1));
+        if ring.sender.flags.load(Ordering::Relaxed) & PLAIN == 0 {
+            own.index.swap(next, Ordering::SeqCst);
+            exchanged();
+        } else {
+            own.index.store(next, Ordering::Release);
+            barrier::here();
+        }
+        if ring.sender.flags.load(Ordering::SeqCst) & WAITING != 0 {
+            ring.sender.wake();
+        }
+        wire
+    }
+
+    /// Closes this side. `discard` drops the message in the slot it is given, and is called for
+    /// each message that was on its way.
+    ///
+    /// # Safety
+    /// Nothing is done with this side afterwards; `discard` knows the messages' types, and `stride`
+    /// is the ring's.
+    pub(crate) unsafe fn leave(self, why: Why, stride: usize, mut discard: impl FnMut(*mut u8)) {
+        let ring = self.ring();
+        let _gone = GoneAtEnd(self.0);
+        let before = ring.receiver.flags.fetch_or(end(why), Ordering::SeqCst);
+        exchanged();
+        if before & PLAIN != 0 {
+            barrier::everywhere();
+        }
+        let tail = ring.sending.index.load(Ordering::SeqCst);
+        ring.taken_at_close.store(tail, Ordering::Relaxed);
+        ring.receiver.flags.fetch_or(DRAINS, Ordering::Release);
+        ring.sender.wake();
+        let own = &ring.receiving;
+        // The slots stay the receiver's: the sender is not told of any room.
+        let mut index = own.index.load(Ordering::Relaxed);
+        while index != tail {
+            discard(slot(ring, own, index, stride));
+            index = index.wrapping_add(1);
+        }
+    }
+}
+
+struct GoneAtEnd(NonNull<Ring>);
+
+impl Drop for GoneAtEnd {
+    fn drop(&mut self) {
+        // SAFETY: made by the side that leaves, as the last thing it does.
+        unsafe { go(self.0) };
+    }
+}
+
+const fn end(why: Why) -> u32 {
+    match why {
+        Why::Dropped | Why::TimedOut => CLOSED,
+        Why::Panicked => CLOSED | PANICKED,
+        Why::Finished => CLOSED | FINISHED,
+    }
+}
+
+/// # Safety
+/// Called once by each side, as the last thing it does.
+unsafe fn go(at: NonNull<Ring>) {
+    // SAFETY: this side has not gone yet.
+    let ring = unsafe { at.as_ref() };
+    if ring.gone.fetch_add(1, Ordering::AcqRel) == 0 {
+        return;
+    }
+    let layout = ring.layout;
+    // SAFETY: both have gone; every message was taken, discarded or given back.
+    unsafe {
+        at.drop_in_place();
+        dealloc(at.as_ptr().cast(), layout);
+    }
+}

@@ -1,0 +1,342 @@
+//! One sender, one receiver, messages of one type, as many as come: `proto!`'s
+//! `open: send(n) { Item(T) -> open }` for which no endpoint has to be carried on by hand.
+//!
+//! Messages arrive in order. The sender waits while `capacity` messages are on their way. When one
+//! side is dropped the other hears of it: the receiver after it has taken everything, the sender at
+//! its next send, which gives the message back.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+use std::{alloc::Layout, thread};
+
+use crate::closed::{Closed, Unsent, Why};
+use crate::ring::{Receiving, Ring, Sending};
+use crate::timer::Deadline;
+
+/// Opens a stream on which `capacity` messages can be on their way.
+///
+/// # Panics
+/// If `capacity` is 0 or more than 65,536, or the memory cannot be had.
+///
+/// ```
+/// let (mut sender, mut receiver) = session_channels::stream(8);
+/// std::thread::spawn(move || {
+///     for n in 1..=100 {
+///         sender.send_blocking(n).expect("the receiver takes everything");
+///     }
+/// });
+/// let mut sum = 0;
+/// while let Ok(n) = receiver.recv_blocking() {
+///     sum += n;
+/// }
+/// assert_eq!(sum, 5050);
+/// ```
+pub fn stream<T>(capacity: u32) -> (Sender<T>, Receiver<T>) {
+    let ring = Ring::allocate(capacity, Layout::new::<T>());
+    // SAFETY: a new ring, whose sides are made once.
+    let sides = unsafe { (Sending::at(ring), Receiving::at(ring)) };
+    (
+        Sender {
+            ring: sides.0,
+            limit: capacity,
+            at: PhantomData,
+        },
+        Receiver {
+            ring: sides.1,
+            at: PhantomData,
+        },
+    )
+}
+
+/// The sending side.
+pub struct Sender<T> {
+    ring: Sending,
+    limit: u32,
+    at: PhantomData<NonNull<T>>,
+}
+
+/// The receiving side.
+pub struct Receiver<T> {
+    ring: Receiving,
+    at: PhantomData<NonNull<T>>,
+}
+
+// SAFETY: a side is one end of a queue of `T`, and is used through `&mut` or by looking only.
+unsafe impl<T: Send> Send for Sender<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Sync for Sender<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Send for Receiver<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Sync for Receiver<T> {}
+
+/// The protocol's name in errors.
+const NAME: &str = "stream";
+
+fn closed(state: &'static str, why: Why) -> Closed {
+    Closed {
+        protocol: NAME,
+        state,
+        why,
+    }
+}
+
+/// Why a message was not sent at once.
+#[derive(Clone, PartialEq, Eq)]
+pub enum TrySendError<T> {
+    /// `capacity` messages are on their way.
+    Full(T),
+    /// The receiver is gone.
+    Closed(Unsent<T>),
+}
+
+impl<T> fmt::Debug for TrySendError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full(_) => f.write_str("Full"),
+            Self::Closed(unsent) => fmt::Debug::fmt(unsent, f),
+        }
+    }
+}
+
+impl<T> fmt::Display for TrySendError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full(_) => f.write_str("as many messages as may be are on their way"),
+            Self::Closed(unsent) => fmt::Display::fmt(unsent, f),
+        }
+    }
+}
+
+impl<T> std::error::Error for TrySendError<T> {}
+
+/// Why nothing was received.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum TryRecvError {
+    /// Nothing has come yet.
+    Empty,
+    /// The sender is gone and everything it sent was taken.
+    Closed(Closed),
+}
+
+impl fmt::Display for TryRecvError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("nothing has come yet"),
+            Self::Closed(closed) => fmt::Display::fmt(closed, f),
+        }
+    }
+}
+
+impl std::error::Error for TryRecvError {}
+
+impl<T> Sender<T> {
+    /// Messages sent and not yet taken, at most `capacity`.
+    pub fn len(&self) -> usize {
+        self.ring.len() as usize
+    }
+
+    /// Whether everything sent was taken.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many messages can be on their way.
+    pub fn capacity(&self) -> usize {
+        self.limit as usize
+    }
+
+    /// Whether the receiver is gone.
+    pub fn is_closed(&self) -> bool {
+        self.ring.closed().is_some()
+    }
+
+    #[inline]
+    fn push(&mut self, message: T) -> Result<(), Unsent<T>> {
+        // SAFETY: called when there is room; the receiver takes `T`.
+        unsafe { self.ring.push(message, size_of::<T>()) }.map_err(|(message, why)| Unsent {
+            message,
+            closed: closed("send", why),
+        })
+    }
+
+    /// Sends if there is room.
+    #[inline]
+    pub fn try_send(&mut self, message: T) -> Result<(), TrySendError<T>> {
+        match self.ring.look(self.limit) {
+            Some(Ok(())) => self.push(message).map_err(TrySendError::Closed),
+            Some(Err(why)) => Err(TrySendError::Closed(Unsent {
+                message,
+                closed: closed("send", why),
+            })),
+            None => Err(TrySendError::Full(message)),
+        }
+    }
+
+    /// Waits for room, and takes none. Ready also when the receiver is gone.
+    #[inline]
+    pub fn poll_room(&mut self, context: &Context<'_>) -> Poll<()> {
+        self.ring.poll(self.limit, context).map(|_| ())
+    }
+
+    /// For a readiness loop: answers whether a send would be taken or refused at once, and if not,
+    /// has this waker woken once when it would.
+    pub fn arm(&mut self, waker: &Waker) -> bool {
+        self.poll_room(&Context::from_waker(waker)).is_ready()
+    }
+
+    /// Sends when there is room. Dropped before, it has sent nothing; the message goes with it.
+    #[inline]
+    pub async fn send(&mut self, message: T) -> Result<(), Unsent<T>> {
+        poll_fn(|context| self.poll_room(context)).await;
+        self.send_now(message)
+    }
+
+    #[inline]
+    fn send_now(&mut self, message: T) -> Result<(), Unsent<T>> {
+        match self.ring.look(self.limit) {
+            Some(Err(why)) => Err(Unsent {
+                message,
+                closed: closed("send", why),
+            }),
+            _ => self.push(message),
+        }
+    }
+
+    /// Sends when there is room; the thread waits.
+    #[inline]
+    pub fn send_blocking(&mut self, message: T) -> Result<(), Unsent<T>> {
+        if self.ring.look(self.limit).is_none() {
+            self.ring.wait(self.limit);
+        }
+        self.send_now(message)
+    }
+}
+
+impl<T> Receiver<T> {
+    /// Messages that can be taken now, at least.
+    pub fn len(&self) -> usize {
+        self.ring.len() as usize
+    }
+
+    /// Whether none can.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    #[inline]
+    pub(crate) fn take_found(&mut self, found: Result<(), Why>) -> Result<T, Closed> {
+        match found {
+            // SAFETY: a message was found, and the sender sends `T`.
+            Ok(()) => Ok(unsafe { self.ring.pop(size_of::<T>()) }),
+            Err(why) => Err(closed("receive", why)),
+        }
+    }
+
+    /// Takes the oldest message, if there is one.
+    #[inline]
+    pub fn try_recv(&mut self) -> Result<T, TryRecvError> {
+        match self.ring.look() {
+            Some(found) => self.take_found(found).map_err(TryRecvError::Closed),
+            None => Err(TryRecvError::Empty),
+        }
+    }
+
+    /// Takes the oldest message when there is one.
+    #[inline]
+    pub fn poll_recv(&mut self, context: &Context<'_>) -> Poll<Result<T, Closed>> {
+        self.ring.poll(context).map(|found| self.take_found(found))
+    }
+
+    /// Waits until a receive would not wait, and takes nothing.
+    #[inline]
+    pub fn poll_ready(&mut self, context: &Context<'_>) -> Poll<()> {
+        self.ring.poll(context).map(|_| ())
+    }
+
+    /// For a readiness loop: answers whether there is something to receive, and if not, has this
+    /// waker woken once when there is.
+    pub fn arm(&mut self, waker: &Waker) -> bool {
+        self.poll_ready(&Context::from_waker(waker)).is_ready()
+    }
+
+    /// Waits for a message. Dropped before it is done, it has taken nothing.
+    #[inline]
+    pub async fn recv(&mut self) -> Result<T, Closed> {
+        poll_fn(|context| self.poll_recv(context)).await
+    }
+
+    /// Waits for a message for so long.
+    pub async fn recv_timeout(&mut self, timeout: Duration) -> Result<T, TryRecvError> {
+        let mut deadline = Deadline::after(timeout);
+        poll_fn(|context| match self.poll_recv(context) {
+            Poll::Ready(received) => Poll::Ready(received.map_err(TryRecvError::Closed)),
+            Poll::Pending => deadline.poll(context).map(|()| Err(TryRecvError::Empty)),
+        })
+        .await
+    }
+
+    /// Waits for a message, the thread sleeping if need be.
+    #[inline]
+    pub fn recv_blocking(&mut self) -> Result<T, Closed> {
+        let found = match self.ring.look() {
+            Some(found) => found,
+            None => self
+                .ring
+                .wait(None)
+                .expect("without a deadline the wait ends with a message"),
+        };
+        self.take_found(found)
+    }
+
+    /// Waits for a message until this time, the thread sleeping if need be.
+    pub fn recv_deadline_blocking(&mut self, deadline: Instant) -> Result<T, TryRecvError> {
+        match self.ring.look().or_else(|| self.ring.wait(Some(deadline))) {
+            Some(found) => self.take_found(found).map_err(TryRecvError::Closed),
+            None => Err(TryRecvError::Empty),
+        }
+    }
+}
+
+impl<T> Drop for Sender<T> {
+    fn drop(&mut self) {
+        // SAFETY: the last that is done with this side.
+        unsafe { self.ring.leave(why_now()) };
+    }
+}
+
+impl<T> Drop for Receiver<T> {
+    fn drop(&mut self) {
+        // SAFETY: the last that is done with this side; the messages are `T`.
+        unsafe {
+            self.ring.leave(why_now(), size_of::<T>(), |slot| {
+                slot.cast::<T>().drop_in_place();
+            });
+        }
+    }
+}
+
+/// A stream has no end but that a side is dropped, so that is how it finishes.
+fn why_now() -> Why {
+    if thread::panicking() {
+        Why::Panicked
+    } else {
+        Why::Finished
+    }
+}
+
+impl<T> fmt::Debug for Sender<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sender").finish_non_exhaustive()
+    }
+}
+
+impl<T> fmt::Debug for Receiver<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Receiver").finish_non_exhaustive()
+    }
+}

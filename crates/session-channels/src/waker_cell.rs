@@ -1,0 +1,121 @@
+//! One side's waker, kept from sleep to sleep and rung by the other side.
+//!
+//! Invariants:
+//! - Only the owner writes the cell; the other side only reads it, between the moment it has taken
+//!   the owner's sign that it waits and [`WakerCell::rang`].
+//! - The owner writes only while no ring is on its way: every sleep that was ended by a ring is
+//!   counted by the owner when it lies down (`armed`) and by the ringer when it is done (`rung`).
+//!   The numbers differ as long as the ringer may still look into the cell, also when the owner has
+//!   long gone on. Freeing the cell under a ringer is ruled out by whoever owns the memory: a side
+//!   leaves only after its last ring.
+//!
+//! The sign itself (a bit in some word) belongs to the user of the cell, because a packet and a
+//! ring keep it in different places.
+
+use std::task::{Context, Poll, Waker};
+
+use crate::sync::{AtomicU8, Ordering, UnsafeCell, relax};
+
+/// The counters of one cell; apart from it so that they lie in the line that is touched anyway.
+#[derive(Debug)]
+pub(crate) struct Rings {
+    /// Written by the owner alone.
+    armed: AtomicU8,
+    /// Written by the ringer alone.
+    rung: AtomicU8,
+}
+
+impl Rings {
+    pub(crate) fn new() -> Self {
+        Self {
+            armed: AtomicU8::new(0),
+            rung: AtomicU8::new(0),
+        }
+    }
+
+    /// The owner: one more ring is to come.
+    #[inline]
+    pub(crate) fn arm(&self) {
+        let armed = self.armed.load(Ordering::Relaxed);
+        self.armed.store(armed.wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// The owner: it took its sign back before anybody saw it; no ring will come.
+    #[inline]
+    pub(crate) fn disarm(&self) {
+        let armed = self.armed.load(Ordering::Relaxed);
+        self.armed.store(armed.wrapping_sub(1), Ordering::Relaxed);
+    }
+
+    /// The owner: no ring is on its way.
+    #[inline]
+    fn quiet(&self) -> bool {
+        self.armed.load(Ordering::Relaxed) == self.rung.load(Ordering::Acquire)
+    }
+
+    /// The ringer: it will not look again.
+    #[inline]
+    fn rang(&self) {
+        let rung = self.rung.load(Ordering::Relaxed);
+        self.rung.store(rung.wrapping_add(1), Ordering::Release);
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct WakerCell(UnsafeCell<Option<Waker>>);
+
+impl WakerCell {
+    pub(crate) fn new() -> Self {
+        Self(UnsafeCell::new(None))
+    }
+
+    /// The owner: whether it would be this one that is woken.
+    #[inline]
+    pub(crate) fn holds(&self, waker: &Waker) -> bool {
+        self.0.with(|cell| {
+            // SAFETY: only the owner writes, and this is the owner.
+            unsafe { (*cell).as_ref() }.is_some_and(|held| held.will_wake(waker))
+        })
+    }
+
+    /// The owner: from the next sign on, wake this one. Answers false if a ring is on its way, which
+    /// is over soon; then nothing was changed.
+    #[inline]
+    pub(crate) fn set(&self, rings: &Rings, waker: &Waker) -> bool {
+        if self.holds(waker) {
+            return true;
+        }
+        if !rings.quiet() {
+            return false;
+        }
+        let waker = waker.clone();
+        let before = self.0.with_mut(|cell| {
+            // SAFETY: the owner's sign is down and no ring is on its way, so the other side does
+            // not look.
+            unsafe { (*cell).replace(waker) }
+        });
+        drop(before);
+        true
+    }
+
+    /// The other side, which has taken the owner's sign: wake it.
+    #[inline]
+    pub(crate) fn ring(&self, rings: &Rings) {
+        self.0.with(|cell| {
+            // SAFETY: the owner does not write before `rang`, and the memory stays as long as this
+            // side has not left.
+            if let Some(waker) = unsafe { (*cell).as_ref() } {
+                waker.wake_by_ref();
+            }
+        });
+        rings.rang();
+    }
+}
+
+/// What a side answers that cannot lie down yet, because a ring is on its way.
+#[cold]
+pub(crate) fn come_back<T>(context: &Context<'_>) -> Poll<T> {
+    context.waker().wake_by_ref();
+    relax();
+    Poll::Pending
+}
