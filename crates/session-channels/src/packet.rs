@@ -15,9 +15,9 @@
 //! - Turn and waiting are different bits: a side that lies down adds its `WAIT` and can so never
 //!   overwrite a turn that has come meanwhile. It is up only while it is not that side's turn, or
 //!   left over from its last sleep until its next send takes it off.
-//! - `CLOSED` says that a side takes and sends no more, `GONE` that it does not touch the memory any
-//!   more. A side that has somebody to wake sets them one after the other. Whoever finds the other
-//!   gone frees the packet.
+//! - `CLOSED` says that a side takes and sends no more, `GONE` that it does not touch the memory
+//!   any more. A side that has somebody to wake sets them one after the other. Whoever finds the
+//!   other gone frees the packet.
 //!
 //! Absent: several messages in one direction (that is [`crate::ring`]), a count of references.
 
@@ -145,7 +145,8 @@ impl Packet {
     }
 
     /// # Safety
-    /// `at` came from [`allocate`](Self::allocate) with the same `both_wait`, and side `me` has not left.
+    /// `at` came from [`allocate`](Self::allocate) with the same `both_wait`, and side `me` has not
+    /// left.
     #[inline]
     pub(crate) unsafe fn at(at: NonNull<()>, me: usize, both_wait: bool) -> Self {
         Self {
@@ -406,7 +407,8 @@ impl Packet {
         let core = self.core();
         let size = usize::try_from(core.size).expect("it was a size");
         let layout = Layout::from_size_align(size, 1 << core.align_log2).expect("it was a layout");
-        // SAFETY: the block came from `allocate` with this layout, and nobody else knows it any more.
+        // SAFETY: the block came from `allocate` with this layout, and nobody else knows it any
+        // more.
         unsafe {
             let base = self.core.byte_sub(wakers_size(self.both_wait));
             if self.both_wait {

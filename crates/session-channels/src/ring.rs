@@ -11,8 +11,8 @@
 //!
 //! - as a rule each publishes by an exchange, which is such a barrier and costs a few nanoseconds;
 //! - a side that seldom sleeps asks the other to publish by a plain store ([`PLAIN`]) and pays
-//!   itself, when it does sleep, by a barrier on all cores ([`crate::barrier`]). It never goes back:
-//!   the other may be between two instructions for any time.
+//!   itself, when it does sleep, by a barrier on all cores ([`crate::barrier`]). It never goes
+//!   back: the other may be between two instructions for any time.
 //!
 //! Invariants:
 //! - `head <= tail <= head + slots` (as wrapping numbers). Slots from head to tail are full and the

@@ -46,8 +46,8 @@ impl<T> UnsafeCell<T> {
     }
 }
 
-/// Stands behind an exchange that must come before the next load in everybody's eyes. A sequentially
-/// consistent one does; the model checker takes only a fence for that.
+/// Stands behind an exchange that must come before the next load in everybody's eyes. A
+/// sequentially consistent one does; the model checker takes only a fence for that.
 #[inline]
 pub(crate) fn exchanged() {
     #[cfg(loom)]

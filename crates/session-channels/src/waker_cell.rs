@@ -78,8 +78,8 @@ impl WakerCell {
         })
     }
 
-    /// The owner: from the next sign on, wake this one. Answers false if a ring is on its way, which
-    /// is over soon; then nothing was changed.
+    /// The owner: from the next sign on, wake this one. Answers false if a ring is on its way,
+    /// which is over soon; then nothing was changed.
     #[inline]
     pub(crate) fn set(&self, rings: &Rings, waker: &Waker) -> bool {
         if self.holds(waker) {
