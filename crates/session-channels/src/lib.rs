@@ -21,17 +21,22 @@ pub mod debug;
 
 #[allow(unsafe_code, reason = "holds a side of it")]
 pub mod oneshot;
+pub mod port_set;
+pub mod shared;
 #[allow(unsafe_code, reason = "holds a side of it")]
 pub mod stream;
 
 mod barrier;
 mod closed;
+mod gate;
 #[cfg(all(test, loom))]
 #[allow(unsafe_code, reason = "plays both sides")]
 mod models;
 #[allow(unsafe_code, reason = "shared memory of two sides")]
 mod packet;
 mod park;
+#[allow(unsafe_code, reason = "nodes that a set and its wakers share")]
+mod ready_list;
 mod receive;
 #[allow(unsafe_code, reason = "shared memory of two sides")]
 mod ring;
@@ -44,6 +49,9 @@ mod waker_cell;
 
 #[doc(inline)]
 pub use oneshot::oneshot;
+pub use port_set::PortSet;
+#[doc(inline)]
+pub use shared::shared;
 #[doc(inline)]
 pub use stream::stream;
 

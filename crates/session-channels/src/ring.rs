@@ -1,8 +1,8 @@
 //! A bounded queue from one sender to one receiver, both of which can sleep.
 //!
 //! ```text
-//! send:     room?  write the slot, publish tail, then look whether the receiver sleeps or has closed
-//! receive:  tail beyond head?  read the slot, publish head, then look whether the sender sleeps
+//! send:     room?  write the slot, publish tail, look whether the receiver sleeps or has closed
+//! receive:  tail beyond head?  read the slot, publish head, look whether the sender sleeps
 //! sleep:    raise WAITING, then look once more
 //! ```
 //!
@@ -33,20 +33,16 @@ use std::time::Instant;
 
 use crate::barrier;
 use crate::closed::Why;
+use crate::gate::{Gate, PLAIN, WAITING};
 use crate::park;
-use crate::sync::{AtomicU8, AtomicU32, Ordering, exchanged, relax};
-use crate::waker_cell::{Rings, WakerCell, come_back};
+use crate::sync::{AtomicU32, Ordering, exchanged, relax};
 
-/// This side sleeps, or is about to.
-const WAITING: u32 = 1;
 /// This side has closed.
-const CLOSED: u32 = 1 << 1;
+const CLOSED: u32 = 1 << 2;
 /// ... while panicking.
-const PANICKED: u32 = 1 << 2;
+const PANICKED: u32 = 1 << 3;
 /// ... at the protocol's end.
-const FINISHED: u32 = 1 << 3;
-/// The other side may publish by a plain store.
-const PLAIN: u32 = 1 << 4;
+const FINISHED: u32 = 1 << 4;
 /// This receiver's `taken_at_close` is valid.
 const DRAINS: u32 = 1 << 5;
 
@@ -55,73 +51,6 @@ const SELDOM: u32 = 512;
 
 /// The most messages that one ring may hold.
 pub(crate) const SLOTS_MAX: u32 = 1 << 16;
-
-/// What one side says to the other about sleeping and ending.
-#[derive(Debug)]
-struct Gate {
-    flags: AtomicU32,
-    rings: Rings,
-    patience: AtomicU8,
-    waker: WakerCell,
-}
-
-impl Gate {
-    fn new() -> Self {
-        Self {
-            flags: AtomicU32::new(0),
-            rings: Rings::new(),
-            patience: AtomicU8::new(0),
-            waker: WakerCell::new(),
-        }
-    }
-
-    /// The other side: wake this one if it sleeps.
-    #[cold]
-    fn wake(&self) {
-        if self.flags.fetch_and(!WAITING, Ordering::SeqCst) & WAITING != 0 {
-            self.waker.ring(&self.rings);
-        }
-    }
-
-    /// This side: raise the sign. `Pending` as long as an earlier ring is on its way.
-    fn lie_down(&self, context: &Context<'_>) -> Poll<()> {
-        if self.flags.load(Ordering::Relaxed) & WAITING != 0 {
-            if self.waker.holds(context.waker()) {
-                return Poll::Ready(());
-            }
-            self.get_up();
-        }
-        if !self.waker.set(&self.rings, context.waker()) {
-            return come_back(context);
-        }
-        self.rings.arm();
-        self.flags.fetch_or(WAITING, Ordering::SeqCst);
-        exchanged();
-        if self.flags.load(Ordering::Relaxed) & PLAIN != 0 {
-            barrier::everywhere();
-        }
-        Poll::Ready(())
-    }
-
-    /// This side: take the sign back, if nobody has seen it.
-    fn get_up(&self) {
-        if self.flags.load(Ordering::Relaxed) & WAITING != 0
-            && self.flags.fetch_and(!WAITING, Ordering::SeqCst) & WAITING != 0
-        {
-            self.rings.disarm();
-        }
-    }
-
-    fn why(flags: u32) -> Why {
-        if flags & PANICKED != 0 {
-            Why::Panicked
-        } else if flags & FINISHED != 0 {
-            Why::Finished
-        } else {
-            Why::Dropped
-        }
-    }
-}
 
 /// The line that one side writes at every message.
 #[repr(align(64))]
@@ -283,7 +212,7 @@ impl Sending {
         }
         let flags = self.ring().receiver.flags.load(Ordering::Acquire);
         if flags & CLOSED != 0 {
-            return Some(Err(Gate::why(flags)));
+            return Some(Err(why(flags)));
         }
         self.refresh();
         (self.on_their_way() < limit).then_some(Ok(()))
@@ -376,14 +305,14 @@ impl Sending {
         }
         ring.sending.index.store(index, Ordering::Relaxed);
         // SAFETY: the receiver leaves it alone.
-        Err((unsafe { at.read() }, Gate::why(flags)))
+        Err((unsafe { at.read() }, why(flags)))
     }
 
     /// Whether the receiver has closed, and why.
     #[inline]
     pub(crate) fn closed(self) -> Option<Why> {
         let flags = self.ring().receiver.flags.load(Ordering::Acquire);
-        (flags & CLOSED != 0).then(|| Gate::why(flags))
+        (flags & CLOSED != 0).then(|| why(flags))
     }
 
     /// # Safety
@@ -465,7 +394,7 @@ impl Receiving {
         // What it sent before it closed comes first.
         self.refresh();
         Some(if self.is_empty() {
-            Err(Gate::why(flags))
+            Err(why(flags))
         } else {
             Ok(())
         })
@@ -573,6 +502,16 @@ impl Drop for GoneAtEnd {
     fn drop(&mut self) {
         // SAFETY: made by the side that leaves, as the last thing it does.
         unsafe { go(self.0) };
+    }
+}
+
+fn why(flags: u32) -> Why {
+    if flags & PANICKED != 0 {
+        Why::Panicked
+    } else if flags & FINISHED != 0 {
+        Why::Finished
+    } else {
+        Why::Dropped
     }
 }
 

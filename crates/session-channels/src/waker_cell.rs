@@ -21,7 +21,7 @@ use crate::sync::{AtomicU8, Ordering, UnsafeCell, relax};
 pub(crate) struct Rings {
     /// Written by the owner alone.
     armed: AtomicU8,
-    /// Written by the ringer alone.
+    /// Written by ringers alone.
     rung: AtomicU8,
 }
 
@@ -53,11 +53,10 @@ impl Rings {
         self.armed.load(Ordering::Relaxed) == self.rung.load(Ordering::Acquire)
     }
 
-    /// The ringer: it will not look again.
+    /// The ringer: it will not look again. Another may be late with an earlier ring.
     #[inline]
     fn rang(&self) {
-        let rung = self.rung.load(Ordering::Relaxed);
-        self.rung.store(rung.wrapping_add(1), Ordering::Release);
+        self.rung.fetch_add(1, Ordering::Release);
     }
 }
 
