@@ -105,9 +105,9 @@ fn every_clone_of_a_shared_sender_reaches_the_receiver() {
         *expected += 1;
     }
     assert_eq!(next, [1000; 8]);
-    threads
-        .into_iter()
-        .for_each(|thread| thread.join().unwrap());
+    for thread in threads {
+        thread.join().unwrap();
+    }
 }
 
 #[test]
@@ -116,6 +116,7 @@ fn a_clone_made_when_the_receiver_is_gone_is_told() {
     drop(receiver);
     let mut clone = sender.clone();
     assert!(clone.send_blocking(1).is_err());
+    assert!(sender.is_closed());
 }
 
 #[test]
