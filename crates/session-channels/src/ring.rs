@@ -225,7 +225,6 @@ impl Sending {
             gate.get_up();
             return Poll::Ready(found);
         }
-        self.seldom_sleeps();
         if gate.lie_down(context).is_pending() {
             return Poll::Pending;
         }
@@ -241,16 +240,16 @@ impl Sending {
     /// The thread waits for room.
     #[cold]
     pub(crate) fn wait(self, limit: u32) {
-        let patience = &self.ring().sender.patience;
-        let look = || self.look(limit);
-        park::wait(patience, None, look, |context| self.poll(limit, context));
-    }
-
-    fn seldom_sleeps(self) {
-        let ring = self.ring();
-        if ring.sending.since.replace(0) > SELDOM && barrier::is_here() {
-            ring.sender.flags.fetch_or(PLAIN, Ordering::SeqCst);
-        }
+        let (gate, own) = (&self.ring().sender, &self.ring().sending);
+        park::wait(
+            &gate.patience,
+            None,
+            || self.look(limit),
+            |context| {
+                seldom_sleeps(gate, own);
+                self.poll(limit, context)
+            },
+        );
     }
 
     /// Sends a message, or gives it back if the receiver has closed.
@@ -415,20 +414,20 @@ impl Receiving {
     /// The thread waits for what [`look`](Self::look) finds, until this time.
     #[cold]
     pub(crate) fn wait(self, deadline: Option<Instant>) -> Option<Result<(), Why>> {
-        let patience = &self.ring().receiver.patience;
+        let (gate, own) = (&self.ring().receiver, &self.ring().receiving);
         park::wait(
-            patience,
+            &gate.patience,
             deadline,
             || self.look(),
-            |context| self.poll(context),
+            |context| {
+                seldom_sleeps(gate, own);
+                self.poll(context)
+            },
         )
     }
 
     fn poll_empty(self, context: &Context<'_>) -> Poll<Result<(), Why>> {
         let ring = self.ring();
-        if ring.receiving.since.replace(0) > SELDOM && barrier::is_here() {
-            ring.receiver.flags.fetch_or(PLAIN, Ordering::SeqCst);
-        }
         if ring.receiver.lie_down(context).is_pending() {
             return Poll::Pending;
         }
@@ -493,6 +492,14 @@ impl Receiving {
             discard(slot(ring, own, index, stride));
             index = index.wrapping_add(1);
         }
+    }
+}
+
+/// A thread is about to sleep: if it got much done since it last did, the other side's barriers
+/// cost more than its own. Tasks sleep too lightly for that.
+fn seldom_sleeps(gate: &Gate, own: &Own) {
+    if own.since.replace(0) > SELDOM && barrier::is_here() {
+        gate.flags.fetch_or(PLAIN, Ordering::SeqCst);
     }
 }
 
