@@ -189,6 +189,13 @@ impl<T> Sender<T> {
         self.poll_room(&Context::from_waker(waker)).is_ready()
     }
 
+    /// The same for one who does not want to send before fewer than `count` messages are on their
+    /// way.
+    pub fn arm_below(&mut self, count: u32, waker: &Waker) -> bool {
+        let context = Context::from_waker(waker);
+        self.ring.poll(count.min(self.limit), &context).is_ready()
+    }
+
     /// Sends when there is room. Dropped before, it has sent nothing; the message goes with it.
     #[inline]
     pub async fn send(&mut self, message: T) -> Result<(), Unsent<T>> {
