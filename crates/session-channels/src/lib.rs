@@ -58,6 +58,7 @@ pub use stream::stream;
 pub use closed::{Closed, TrySend, Unreceived, Unsent, Why};
 pub use park::block_on;
 pub use receive::{Endpoint, Receive};
+pub use session_channels_macros::proto;
 
 /// What the code written by [`proto!`] uses. Not for hands.
 #[doc(hidden)]

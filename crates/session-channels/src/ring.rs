@@ -262,7 +262,7 @@ impl Sending {
         let ring = self.ring();
         let own = &ring.sending;
         let index = own.index.load(Ordering::Relaxed);
-        debug_assert!(self.on_their_way() <= own.mask, "there is a free slot");
+        debug_assert!(self.len() <= own.mask, "there is a free slot");
         let at = slot(ring, own, index, stride).cast::<W>();
         // SAFETY: the slot is the sender's, and large enough for every message of the session.
         unsafe { at.write(wire) };

@@ -1,0 +1,401 @@
+//! The two endpoints of a state: the one that sends has a method per message, the other receives.
+
+use super::{Emitter, RT, Side, argument_names, together, variant, with_parts};
+use crate::model::identifier;
+
+const RESULT: &str = "::core::result::Result";
+
+impl Emitter<'_> {
+    /// The module with a side's endpoint types.
+    pub(super) fn endpoint_module(&mut self, side: Side) {
+        let mut types = Vec::new();
+        for (index, state) in self.protocol.states.iter().enumerate() {
+            let plain = self.state_name(index);
+            let name = self.code.name(&plain, state.name.at);
+            let (declared, own) = (self.declared(index), self.own_arguments(index));
+            let documentation = self.documentation_of_endpoint(index, side);
+            let marker = side.marker();
+            let must_use = format!(
+                "dropping it closes the session in state `{}`: go on with it",
+                state.name.text
+            );
+            types.push(format!(
+                "{documentation}
+                #[must_use = {must_use:?}]
+                pub struct {name}{declared}(pub(super) {RT}::Link<super::states::{plain}{own}, {marker}>);\n"
+            ));
+        }
+        let types = types.concat();
+        let module = side.module();
+        let protocol = &self.protocol.name.text;
+        let words = format!("The {module}'s side of `{protocol}`: an endpoint for each state.");
+        self.code.push(&format!(
+            "#[doc = {words:?}] pub mod {module} {{ use super::*; {types} }}"
+        ));
+    }
+
+    pub(super) fn endpoint(&mut self, index: usize, side: Side) {
+        let state = &self.protocol.states[index];
+        let name = self.state_name(index);
+        let (declared, own) = (self.declared(index), self.own_arguments(index));
+        let (module, other) = (side.module(), side.other().module());
+        let (protocol, state_name) = (&self.protocol.name.text, &state.name.text);
+        let shown = format!("{protocol}::{module}::{name}");
+        self.code.push(&format!(
+            "impl{declared} {RT}::Endpoint for {module}::{name}{own} {{
+                type Dual = {other}::{name}{own};
+                const PROTOCOL: &'static str = {protocol:?};
+                const STATE: &'static str = {state_name:?};
+            }}
+            impl{declared} ::core::fmt::Debug for {module}::{name}{own} {{
+                fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {{
+                    f.write_str({shown:?})
+                }}
+            }}"
+        ));
+        if !side.sends_in(state) {
+            self.receiving(index, side);
+            return;
+        }
+        let has_capacity = state.capacity.is_some();
+        let mut methods = Vec::new();
+        for message in 0..state.messages.len() {
+            methods.push(if has_capacity {
+                self.send_with_room(index, message, side)
+            } else {
+                self.send_at_once(index, message, side)
+            });
+        }
+        if has_capacity {
+            methods.push(ROOM.to_owned());
+        }
+        let methods = methods.concat();
+        self.code.push(&format!(
+            "impl{declared} {module}::{name}{own} {{ {methods} }}"
+        ));
+    }
+
+    /// Sends for which there is always room.
+    fn send_at_once(&mut self, index: usize, message: usize, side: Side) -> String {
+        let Send {
+            method,
+            try_method,
+            parameters,
+            types,
+            wire,
+            next,
+            shown,
+            then,
+            ..
+        } = self.send(index, message, side);
+        match next {
+            Some((next, marker)) => format!(
+                "/// Sends {shown} {then}.
+                ///
+                /// It never waits. If the other side is gone, the message is dropped, and the next
+                /// endpoint says so.
+                #[inline]
+                pub fn {method}(self, {parameters}) -> {next} {{
+                    {next_path}(self.0.send_anyway::<{marker}>({wire}))
+                }}
+                /// Sends {shown} {then}, unless the other side is gone: then the message is given
+                /// back.
+                #[inline]
+                pub fn {try_method}(self, {parameters}) -> {RESULT}<{next}, {RT}::Unsent<{types}>> {{
+                    match self.0.send::<{marker}>({wire}) {{
+                        {RESULT}::Ok(link) => {RESULT}::Ok({next_path}(link)),
+                        {RESULT}::Err((wire, _, closed)) =>
+                            {RESULT}::Err({RT}::Unsent {{ message: wire.__m{message}(), closed }}),
+                    }}
+                }}\n",
+                next_path = turbofish(&next),
+            ),
+            None => format!(
+                "/// Sends {shown} {then}.
+                ///
+                /// It never waits. If the other side is gone, the message is dropped.
+                #[inline]
+                pub fn {method}(self, {parameters}) {{
+                    let _ = self.0.send_last({wire});
+                }}
+                /// Sends {shown} {then}, unless the other side is gone: then the message is given
+                /// back.
+                #[inline]
+                pub fn {try_method}(self, {parameters}) -> {RESULT}<(), {RT}::Unsent<{types}>> {{
+                    match self.0.send_last({wire}) {{
+                        {RESULT}::Ok(()) => {RESULT}::Ok(()),
+                        {RESULT}::Err((wire, closed)) =>
+                            {RESULT}::Err({RT}::Unsent {{ message: wire.__m{message}(), closed }}),
+                    }}
+                }}\n"
+            ),
+        }
+    }
+
+    /// Sends that wait while as many messages as the state allows are on their way.
+    fn send_with_room(&mut self, index: usize, message: usize, side: Side) -> String {
+        let Send {
+            method,
+            try_method,
+            blocking_method,
+            parameters,
+            types,
+            wire,
+            next,
+            shown,
+            then,
+        } = self.send(index, message, side);
+        let (last, turbofish, gives, ok, some) = match &next {
+            Some((next, marker)) => (
+                "",
+                format!("::<{marker}>"),
+                next.as_str(),
+                format!("{}(link)", turbofish(next)),
+                "link",
+            ),
+            None => ("_last", String::new(), "()", "()".to_owned(), "()"),
+        };
+        let unsent = format!("{RT}::Unsent {{ message: wire.__m{message}(), closed }}");
+        let answer = format!(
+            "{RESULT}::Ok({some}) => {RESULT}::Ok({ok}),
+            {RESULT}::Err((wire, closed)) => {RESULT}::Err({unsent}),"
+        );
+        format!(
+            "/// Sends {shown} {then}, when there is room for it.
+            #[inline]
+            pub async fn {method}(self, {parameters}) -> {RESULT}<{gives}, {RT}::Unsent<{types}>> {{
+                match self.0.send_wait{last}{turbofish}({wire}).await {{ {answer} }}
+            }}
+            /// Sends {shown} {then}, when there is room for it; the thread waits.
+            #[inline]
+            pub fn {blocking_method}(self, {parameters}) -> {RESULT}<{gives}, {RT}::Unsent<{types}>> {{
+                match self.0.send_blocking{last}{turbofish}({wire}) {{ {answer} }}
+            }}
+            /// Sends {shown} {then}, if there is room for it now.
+            #[inline]
+            pub fn {try_method}(self, {parameters}) -> {RESULT}<{gives}, {RT}::TrySend<Self, {types}>> {{
+                match self.0.try_send{last}{turbofish}({wire}) {{
+                    {RESULT}::Ok({some}) => {RESULT}::Ok({ok}),
+                    {RESULT}::Err({RT}::TrySendLink::Full(link, wire)) =>
+                        {RESULT}::Err({RT}::TrySend::Full(Self(link), wire.__m{message}())),
+                    {RESULT}::Err({RT}::TrySendLink::Closed(wire, closed)) =>
+                        {RESULT}::Err({RT}::TrySend::Closed({unsent})),
+                }}
+            }}\n"
+        )
+    }
+
+    fn send(&mut self, index: usize, message: usize, side: Side) -> Send {
+        let protocol = self.protocol;
+        let state = &protocol.states[index];
+        let written = &state.messages[message];
+        let method = written.name.as_method();
+        let names = argument_names(written);
+        let types = self.types(index, message);
+        let parameters = names
+            .iter()
+            .zip(&types)
+            .map(|(name, ty)| format!("{name}: {ty}"));
+        let parameters = parameters.collect::<Vec<_>>().join(", ");
+        let at = written.name.at;
+        let plain = self.state_name(index);
+        let name = variant(&written.name);
+        Send {
+            method: self.code.name(&identifier(&method), at),
+            try_method: self.code.name(&format!("try_{method}"), at),
+            blocking_method: self.code.name(&format!("{method}_blocking"), at),
+            parameters,
+            types: together(&types),
+            wire: with_parts(&format!("wire::{plain}::{name}"), &names),
+            next: self.next(index, message).map(|next| {
+                (
+                    format!("{}::{next}", side.module()),
+                    format!("states::{next}"),
+                )
+            }),
+            shown: format!("`{}`", super::docs::message_text(written)),
+            then: match &written.step {
+                Some(step) => format!("and goes on to `{}`", step.name.text),
+                None => "and ends the session".to_owned(),
+            },
+        }
+    }
+
+    fn receiving(&mut self, index: usize, side: Side) {
+        let protocol = self.protocol;
+        let state = &protocol.states[index];
+        let name = self.state_name(index);
+        let (declared, own) = (self.declared(index), self.own_arguments(index));
+        let module = side.module();
+        let marker = side.marker();
+        let mut arms = Vec::new();
+        for (message, written) in state.messages.iter().enumerate() {
+            let mut parts = argument_names(written);
+            let variant = variant(&written.name);
+            let pattern = with_parts(&variant, &parts);
+            let next = self.next(index, message);
+            let mut finish = "link.finish();";
+            if let Some(next) = next {
+                parts.push(format!(
+                    "{}(link.step())",
+                    turbofish(&format!("{module}::{next}"))
+                ));
+                finish = "";
+            }
+            let made = with_parts(&variant, &parts);
+            arms.push(format!(
+                "wire::{name}::{pattern} => {{ {finish} self::{name}::{made} }}\n"
+            ));
+        }
+        if !self.parameter_names(index).is_empty() {
+            arms.push(format!(
+                "wire::{name}::__Unused(_, never) => match never {{}},"
+            ));
+        }
+        let arms = arms.concat();
+        let link = format!("{RT}::Link<states::{name}{own}, {marker}>");
+        self.code.push(&format!(
+            "impl{declared} {RT}::Receive for {module}::{name}{own} {{
+                type Message = self::{name}{own};
+                type State = states::{name}{own};
+                type Side = {marker};
+                #[inline] fn link(&self) -> &{link} {{ &self.0 }}
+                #[inline] fn link_mut(&mut self) -> &mut {link} {{ &mut self.0 }}
+                #[inline] fn into_link(self) -> {link} {{ self.0 }}
+                #[inline] fn from_link(link: {link}) -> Self {{ Self(link) }}
+                #[inline] fn message(wire: wire::{name}{own}, link: {link}) -> Self::Message {{
+                    match wire {{ {arms} }}
+                }}
+            }}
+            impl{declared} {module}::{name}{own} {{
+                {}
+            }}",
+            RECEIVE.replace("MESSAGE", &format!("self::{name}{own}"))
+        ));
+    }
+}
+
+/// What the methods that send a message are made of.
+struct Send {
+    method: String,
+    try_method: String,
+    blocking_method: String,
+    parameters: String,
+    /// The arguments as they are given back.
+    types: String,
+    /// The message as it travels.
+    wire: String,
+    /// The next endpoint and the marker of its state.
+    next: Option<(String, String)>,
+    /// For documentation: the message, and what comes then.
+    shown: String,
+    then: String,
+}
+
+/// `client::Open<T>` as the function that makes one: `client::Open::<T>`.
+fn turbofish(ty: &str) -> String {
+    match ty.split_once('<') {
+        Some((path, arguments)) => format!("{path}::<{arguments}"),
+        None => ty.to_owned(),
+    }
+}
+
+/// What an endpoint that may have to wait for room can do besides sending.
+const ROOM: &str = "
+    /// Waits until a send would not wait, and sends nothing. Also ready when the other side is
+    /// gone. Dropping it loses nothing.
+    #[inline]
+    pub async fn room(&mut self) {
+        ::core::future::poll_fn(|context| self.0.poll_room(context)).await
+    }
+    /// Whether a send would not wait.
+    #[inline]
+    pub fn has_room(&self) -> bool {
+        self.0.has_room()
+    }
+    /// For a readiness loop: whether a send would not wait; if it would, this waker is woken once
+    /// when that changes.
+    #[inline]
+    pub fn arm(&mut self, waker: &::core::task::Waker) -> bool {
+        self.0.poll_room(&::core::task::Context::from_waker(waker)).is_ready()
+    }
+";
+
+/// What an endpoint that receives can do.
+const RECEIVE: &str = "
+    /// Waits until there is something to receive, and takes nothing. Also ready when the other side
+    /// is gone. Dropping it loses nothing.
+    #[inline]
+    pub fn ready(&mut self) -> ::session_channels::rt::Ready<'_, Self> {
+        ::session_channels::rt::Ready::new(self)
+    }
+    /// Whether a receive would not wait.
+    #[inline]
+    pub fn is_ready(&self) -> bool {
+        ::session_channels::rt::is_ready(self)
+    }
+    /// Receives a message, with the next endpoint in it. Dropped before it is done, it closes the
+    /// session.
+    #[inline]
+    pub fn recv(self) -> ::session_channels::rt::Recv<Self> {
+        ::session_channels::rt::Recv::new(self)
+    }
+    /// Receives a message, with the next endpoint in it; the thread waits.
+    #[inline]
+    pub fn recv_blocking(self)
+        -> ::core::result::Result<MESSAGE, ::session_channels::Closed>
+    {
+        ::session_channels::rt::recv_blocking(self)
+    }
+    /// Receives a message that has come; if none has, the endpoint is given back.
+    #[inline]
+    pub fn try_recv(self)
+        -> ::core::result::Result<MESSAGE, ::session_channels::rt::Unreceived<Self>>
+    {
+        ::session_channels::rt::try_recv(self)
+    }
+    /// Receives a message if it comes within this time; if none does, the endpoint is given back.
+    #[inline]
+    pub fn recv_timeout(self, timeout: ::core::time::Duration)
+        -> ::session_channels::rt::RecvDeadline<Self>
+    {
+        ::session_channels::rt::RecvDeadline::after(self, timeout)
+    }
+    /// Receives a message if it comes by then; if none does, the endpoint is given back.
+    #[inline]
+    pub fn recv_deadline(self, deadline: ::std::time::Instant)
+        -> ::session_channels::rt::RecvDeadline<Self>
+    {
+        ::session_channels::rt::RecvDeadline::at(self, deadline)
+    }
+    /// Receives a message if it comes within this time, the thread waiting; if none does, the
+    /// endpoint is given back.
+    #[inline]
+    pub fn recv_timeout_blocking(self, timeout: ::core::time::Duration)
+        -> ::core::result::Result<MESSAGE, ::session_channels::rt::Unreceived<Self>>
+    {
+        match ::std::time::Instant::now().checked_add(timeout) {
+            ::core::option::Option::Some(deadline) => self.recv_deadline_blocking(deadline),
+            ::core::option::Option::None => match self.recv_blocking() {
+                ::core::result::Result::Ok(message) => ::core::result::Result::Ok(message),
+                ::core::result::Result::Err(closed) => ::core::result::Result::Err(
+                    ::session_channels::rt::Unreceived::Closed(closed),
+                ),
+            },
+        }
+    }
+    /// Receives a message if it comes by then, the thread waiting; if none does, the endpoint is
+    /// given back.
+    #[inline]
+    pub fn recv_deadline_blocking(self, deadline: ::std::time::Instant)
+        -> ::core::result::Result<MESSAGE, ::session_channels::rt::Unreceived<Self>>
+    {
+        ::session_channels::rt::recv_deadline_blocking(self, deadline)
+    }
+    /// For a readiness loop: whether a receive would not wait; if it would, this waker is woken
+    /// once when that changes.
+    #[inline]
+    pub fn arm(&mut self, waker: &::core::task::Waker) -> bool {
+        ::session_channels::rt::arm(self, waker)
+    }
+";

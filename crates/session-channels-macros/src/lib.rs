@@ -1,0 +1,40 @@
+//! The macros of `session-channels`, which re-exports and documents them.
+//!
+//! [`proto!`] goes through four steps: `parse` reads the grammar into a `model`, `check` finds what
+//! makes no sense, `shape` and `closure` find out how much memory a session needs, `emit` writes
+//! the code. `bridge` alone touches the compiler's tokens.
+//!
+//! What holds:
+//! - The generated code has no `unsafe` and names everything of its own by full paths, so it
+//!   compiles wherever the types in the protocol do.
+//! - Every problem with the input is an error at the user's token with what to do about it. The
+//!   macros do not panic.
+//!
+//! Absent: any dependency. The grammar is small, and types need only to be delimited.
+
+use proc_macro::TokenStream;
+
+mod bridge;
+mod check;
+mod closure;
+mod emit;
+mod error;
+mod model;
+mod parse;
+mod shape;
+mod tree;
+
+/// A protocol between a client and a server, as types. See `session_channels::proto`.
+#[proc_macro]
+pub fn proto(input: TokenStream) -> TokenStream {
+    let mut spans = bridge::Spans::default();
+    let trees = bridge::read(input, &mut spans);
+    let code = parse::protocol(&trees).and_then(|protocol| {
+        let graph = check::check(&protocol)?;
+        Ok(emit::emit(&protocol, &graph))
+    });
+    match code {
+        Ok(code) => bridge::write(&code, &spans),
+        Err(problems) => bridge::write_problems(&problems, &spans),
+    }
+}
