@@ -295,7 +295,7 @@ impl Broker {
                     let link = &mut self.links[connection.index as usize];
                     link.at = None;
                     link.deciding = false;
-                    link.hear(&last_words);
+                    link.hear(last_words.unwritten());
                     assert!(link.received.is_empty(), "closed in the middle of a packet");
                 }
                 Output::Move {

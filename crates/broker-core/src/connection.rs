@@ -129,21 +129,10 @@ impl Connection {
         self.output.len() - self.written
     }
 
-    /// The packets that are not wholly written.
-    pub(crate) fn unwritten(&self) -> impl Iterator<Item = Frame<'_>> {
-        let mut end = 0;
-        std::iter::from_fn(move || {
-            let frame = next_frame(&self.output[end..], u32::MAX).ok()??;
-            end += frame.bytes.len();
-            Some((end, frame))
-        })
-        .skip_while(|(end, _)| *end <= self.written)
-        .map(|(_, frame)| frame)
-    }
-
     /// Makes room where the packets that are wholly written stand.
     pub(crate) fn forget_written(&mut self) {
-        let rest: usize = self.unwritten().map(|frame| frame.bytes.len()).sum();
+        let unwritten = not_wholly_written(&self.output, self.written);
+        let rest: usize = unwritten.map(|frame| frame.bytes.len()).sum();
         let gone = self.output.len() - rest;
         self.output.drain(..gone);
         self.written -= gone;
@@ -168,6 +157,18 @@ impl Connection {
         }
         fits
     }
+}
+
+/// The packets of an output that are not wholly written, if so many bytes from its front are.
+pub(crate) fn not_wholly_written(output: &[u8], written: usize) -> impl Iterator<Item = Frame<'_>> {
+    let mut end = 0;
+    std::iter::from_fn(move || {
+        let frame = next_frame(&output[end..], u32::MAX).ok()??;
+        end += frame.bytes.len();
+        Some((end, frame))
+    })
+    .skip_while(move |(end, _)| *end <= written)
+    .map(|(_, frame)| frame)
 }
 
 /// The name of the client in events: shared, so that an event costs no copy.

@@ -9,11 +9,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use unbroken_mqtt_proto::{Packet, QoS};
+use unbroken_mqtt_proto::QoS;
 
 use crate::clients::{Clients, Item};
 use crate::connection::anonymous;
-use crate::ids::{ConnectionId, SessionId};
+use crate::farewell::LastWords;
+use crate::ids::SessionId;
 use crate::message::Publication;
 use crate::output::{DropReason, Event, Output};
 use crate::session::Delivery;
@@ -143,31 +144,25 @@ impl Clients {
         count
     }
 
-    /// Names the QoS 0 messages that a connection takes with it: nobody sends them again. What the
-    /// kernel has taken may be lost too; only the receiver knows.
-    pub(crate) fn drop_unwritten(&mut self, id: ConnectionId) {
-        let Some(connection) = self.named(id) else {
-            return;
+    /// Names the QoS 0 messages that a connection takes with it, which were counted as sent: nobody
+    /// sends them again. What the kernel has taken may be lost too; only the receiver knows.
+    pub(crate) fn drop_unsaid(&mut self, words: &LastWords) {
+        let Some(client_id) = &words.client_id else {
+            return; // never let in, so nothing was published to it
         };
-        let Some(session) = connection.session else {
-            return;
-        };
-        let mut count = 0;
-        let mut last = None;
-        for frame in connection.unwritten() {
-            if frame.is_publish() && frame.flags() & QOS == 0 {
+        let (mut count, mut payload_bytes, mut topic) = (0, 0, "");
+        for publish in words.unwritten_publishes() {
+            if publish.qos == QoS::AtMostOnce {
                 count += 1;
-                last = Some(frame);
+                payload_bytes += publish.payload.len() as u64;
+                topic = words.topic_of(&publish);
             }
         }
-        let topic = match last.map(|frame| Packet::decode(frame, connection.version)) {
-            Some(Ok(Packet::Publish(publish))) => publish.topic.to_owned(),
-            _ => String::new(),
-        };
-        if let Some(session) = self.sessions.get(session.index()) {
-            let client_id = Arc::clone(&session.client_id);
-            self.tell_drops(&client_id, topic, DropReason::ConnectionLost, count);
-        }
+        let stats = &mut self.stats;
+        stats.packets_sent = stats.packets_sent.saturating_sub(count);
+        stats.publishes_sent = stats.publishes_sent.saturating_sub(count);
+        stats.publish_bytes_sent = stats.publish_bytes_sent.saturating_sub(payload_bytes);
+        self.tell_drops(client_id, topic.into(), DropReason::ConnectionLost, count);
     }
 
     fn tell_drops(
@@ -253,6 +248,3 @@ impl Shard {
 
 /// At most one event a second for a session and reason.
 const TELL_DROPS_EVERY: Duration = Duration::from_secs(1);
-
-/// The QoS in the flags of a PUBLISH.
-const QOS: u8 = (QoS::AtLeastOnce as u8 | QoS::ExactlyOnce as u8) << 1;

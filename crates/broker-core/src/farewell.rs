@@ -1,12 +1,93 @@
-//! The last packet of a connection that the broker ends: CONNACK with an error before it was
-//! admitted, DISCONNECT afterwards. Before 5.0 there is mostly nothing to say but closing.
+//! The last words of a connection: what it still had to say when it ended, and behind that the
+//! packet by which the broker ends it, CONNACK with an error before it was admitted, DISCONNECT
+//! afterwards. Before 5.0 there is mostly nothing to say but closing.
 
+use std::sync::Arc;
+
+use unbroken_mqtt_proto::connection::alias;
 use unbroken_mqtt_proto::{
-    ConnAck, Disconnect, Packet, PacketType, Properties, Property, PropertyBuf, ReasonCode, Version,
+    ConnAck, Disconnect, Frame, Packet, PacketType, Properties, Property, PropertyBuf, Publish,
+    ReasonCode, Version,
 };
 
-use crate::connection::Connection;
+use crate::clients::Clients;
+use crate::connection::{Connection, not_wholly_written};
+use crate::ids::ConnectionId;
 use crate::shard::Fault;
+
+/// What a connection that ends has still to say. The driver writes it as far as the peer takes it;
+/// with what it remembers of the client, the shard can name what is lost if that is not all of it.
+#[derive(Debug)]
+pub struct LastWords {
+    /// Encoded packets, from the beginning of one. `written` of their bytes, from the front, are
+    /// gone.
+    bytes: Vec<u8>,
+    /// `0 <= written <= bytes.len()`.
+    written: usize,
+    version: Version,
+    /// `None` where the client was not let in.
+    pub(crate) client_id: Option<Arc<str>>,
+    aliases: Option<Box<alias::Outbound>>,
+}
+
+impl LastWords {
+    /// The bytes that are to be written.
+    pub fn unwritten(&self) -> &[u8] {
+        &self.bytes[self.written..]
+    }
+
+    /// Says that so many bytes of [`unwritten`](Self::unwritten), from its front, were written.
+    pub fn wrote(&mut self, bytes: usize) {
+        debug_assert!(bytes <= self.unwritten().len(), "more than there was");
+        self.written = self.bytes.len().min(self.written + bytes);
+    }
+
+    /// The messages that are not wholly written.
+    pub(crate) fn unwritten_publishes(&self) -> impl Iterator<Item = Publish<'_>> {
+        not_wholly_written(&self.bytes, self.written)
+            .filter(Frame::is_publish)
+            .filter_map(|frame| match Packet::decode(frame, self.version) {
+                Ok(Packet::Publish(publish)) => Some(publish),
+                _ => None,
+            })
+    }
+
+    /// What a message among these is about, also where only an alias says so.
+    pub(crate) fn topic_of<'a>(&'a self, publish: &Publish<'a>) -> &'a str {
+        if !publish.topic.is_empty() {
+            return publish.topic;
+        }
+        let alias = publish.properties.topic_alias();
+        let topic = alias.zip(self.aliases.as_deref());
+        topic
+            .and_then(|(alias, aliases)| aliases.topic(alias))
+            .unwrap_or_default()
+    }
+}
+
+impl Clients {
+    /// Takes what a connection has still to say, with a farewell behind it: nothing is to be
+    /// written to it any more.
+    pub(crate) fn last_words(
+        &mut self,
+        id: ConnectionId,
+        farewell: impl FnOnce(&Connection, &mut Vec<u8>),
+    ) -> Option<LastWords> {
+        let session = self.named(id)?.session;
+        let session = session.and_then(|session| self.sessions.get(session.index()));
+        let client_id = session.map(|session| Arc::clone(&session.client_id));
+        let connection = self.named(id)?;
+        let mut bytes = std::mem::take(&mut connection.output);
+        farewell(connection, &mut bytes);
+        Some(LastWords {
+            bytes,
+            written: std::mem::take(&mut connection.written),
+            version: connection.version,
+            client_id,
+            aliases: connection.aliases_out.take(),
+        })
+    }
+}
 
 /// DISCONNECT with its reason, and a Reason String if it fits [MQTT-3.14.2-3].
 pub(crate) fn disconnect(connection: &Connection, out: &mut Vec<u8>, fault: &Fault) {

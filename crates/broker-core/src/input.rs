@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use unbroken_mqtt_proto::ReasonCode;
 
+use crate::farewell::LastWords;
 use crate::ids::{ConnectionId, ShardId};
 use crate::mail::Mail;
 use crate::output::StoreId;
@@ -34,6 +35,9 @@ pub enum Input<'a> {
         /// How.
         cause: CloseCause,
     },
+    /// What [`crate::Output::Close`] gave to write, if not all of it was written before the
+    /// connection was closed. Says with [`LastWords::wrote`] how much was.
+    Unsaid(LastWords),
     /// The answer to [`crate::Output::Authenticate`].
     Authenticated {
         /// Whose answer. Ignored if that connection has gone.

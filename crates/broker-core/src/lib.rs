@@ -51,6 +51,7 @@ mod sys;
 mod timers;
 mod will;
 
+pub use farewell::LastWords;
 pub use ids::{ConnectionId, GroupId, SessionId, ShardId};
 pub use input::{Admission, CloseCause, Input, Peer};
 pub use limits::{Limits, LimitsError};

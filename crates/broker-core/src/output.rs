@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use unbroken_mqtt_proto::{ReasonCode, Version};
 
+use crate::farewell::LastWords;
 use crate::ids::{ConnectionId, ShardId};
 use crate::input::{CloseCause, Peer};
 use crate::mail::Mail;
@@ -16,15 +17,14 @@ use crate::message::Message;
 /// One thing the shard wants done.
 #[derive(Debug)]
 pub enum Output {
-    /// Write these bytes if the peer still takes them, then close. The shard has forgotten the
-    /// connection; no [`crate::Input::Closed`] is expected for it. QoS 0 messages among them count
-    /// as sent: the shard is not told how many bytes went, so those of a peer that takes no more
-    /// have no [`DropReason`], unlike those of one that was lost before.
+    /// Write these bytes as far as the peer still takes them, then close, and hand back what was
+    /// not written as [`crate::Input::Unsaid`]. The shard has forgotten the connection; no
+    /// [`crate::Input::Closed`] is expected for it.
     Close {
         /// Which one.
         connection: ConnectionId,
         /// Everything not yet written, a DISCONNECT or CONNACK last.
-        last_words: Vec<u8>,
+        last_words: LastWords,
     },
     /// The client belongs to another shard: take the connection off this thread and open it there,
     /// then offer it `unread`.
@@ -163,7 +163,7 @@ pub enum Event {
     Dropped {
         /// Whose: the receiver, or the publisher where nobody was to receive it yet.
         client_id: Arc<str>,
-        /// The newest one's topic; empty where only its alias was to be sent.
+        /// The newest one's topic.
         topic: Box<str>,
         /// Why.
         reason: DropReason,
@@ -213,7 +213,7 @@ pub enum DropReason {
     NotAuthorized = 7,
     /// The receiver answered PUBREC or PUBACK with an error.
     RefusedByReceiver = 8,
-    /// A QoS 0 message whose connection broke before it was written.
+    /// A QoS 0 message whose connection ended before it was written, whoever ended it.
     ConnectionLost = 9,
 }
 

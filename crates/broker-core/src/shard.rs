@@ -20,7 +20,7 @@ use unbroken_mqtt_proto::{
 use crate::barrier::Barriers;
 use crate::clients::Clients;
 use crate::connection::Connection;
-use crate::farewell;
+use crate::farewell::{self, LastWords};
 use crate::ids::{ConnectionId, SessionId};
 use crate::input::{CloseCause, Input, Peer};
 use crate::interest::Interest;
@@ -136,6 +136,7 @@ impl Shard {
             Input::Opened { connection, peer } => self.open(now, connection, peer),
             Input::Received { connection, bytes } => self.receive(now, connection, bytes),
             Input::Closed { connection, cause } => self.handle_closed(now, connection, cause),
+            Input::Unsaid(last_words) => self.clients.drop_unsaid(&last_words),
             Input::Authenticated {
                 connection,
                 admission,
@@ -438,16 +439,16 @@ impl Shard {
             // [MQTT-3.14.4-3, MQTT311-3.14.4-3] [MQTT-3.1.2-10, MQTT311-3.1.2-10]
             session.will = None;
         }
-        let why = Disconnection::ByClient(disconnect.reason);
-        if let Some(connection) = self.detach(now, id, why) {
-            self.close(&connection, |_, _| {});
+        if let Some(last_words) = self.clients.last_words(id, |_, _| {}) {
+            self.detach(now, id, Disconnection::ByClient(disconnect.reason));
+            self.close(id, last_words);
         }
         Ok(())
     }
 
     fn handle_closed(&mut self, now: Instant, id: ConnectionId, cause: CloseCause) {
-        if self.clients.named(id).is_some() {
-            self.clients.drop_unwritten(id);
+        if let Some(last_words) = self.clients.last_words(id, |_, _| {}) {
+            self.clients.drop_unsaid(&last_words);
             self.detach(now, id, Disconnection::Lost(cause));
         }
     }
@@ -455,14 +456,11 @@ impl Shard {
     /// Has a forgotten connection closed by the driver, behind what it still had to say: nothing
     /// follows its last words [MQTT-3.14.4-1], and it is closed whether or not there are any
     /// [MQTT-3.14.4-2] [MQTT-4.13.2-1].
-    fn close(&mut self, connection: &Connection, farewell: impl Fn(&Connection, &mut Vec<u8>)) {
-        let mut last_words = connection.output[connection.written..].to_vec();
-        farewell(connection, &mut last_words);
-        let output = Output::Close {
-            connection: connection.id,
+    fn close(&mut self, connection: ConnectionId, last_words: LastWords) {
+        self.clients.outputs.push_back(Output::Close {
+            connection,
             last_words,
-        };
-        self.clients.outputs.push_back(output);
+        });
     }
 
     /// Ends a connection for the peer's fault, saying so where the protocol has words for it.
@@ -485,13 +483,13 @@ impl Shard {
             reason: fault.reason,
             detail: fault.detail.clone(),
         };
-        if self.clients.named(id).is_some()
-            && let Some(connection) = self.detach(now, id, why)
-        {
+        let last_words = self.clients.last_words(id, |connection, out| {
+            farewell::disconnect(connection, out, &fault);
+        });
+        if let Some(last_words) = last_words {
+            self.detach(now, id, why);
             self.clients.stats.refuse(fault.reason);
-            self.close(&connection, |connection, out| {
-                farewell::disconnect(connection, out, &fault);
-            });
+            self.close(id, last_words);
         }
     }
 
@@ -499,14 +497,15 @@ impl Shard {
     /// [MQTT-3.2.2-7, MQTT311-3.2.2-5].
     pub(crate) fn refuse(&mut self, id: ConnectionId, client_id: Option<Arc<str>>, fault: Fault) {
         // What it sent behind CONNECT is not looked at. [MQTT-3.1.4-6, MQTT311-3.1.4-5]
-        let Some(connection) = self.forget_connection(id) else {
+        let last_words = self.clients.last_words(id, |connection, out| {
+            farewell::connack(connection, out, &fault);
+        });
+        let Some((last_words, connection)) = last_words.zip(self.forget_connection(id)) else {
             return;
         };
         self.clients.stats.connects_refused += 1;
         self.clients.stats.refuse(fault.reason);
-        self.close(&connection, |connection, out| {
-            farewell::connack(connection, out, &fault);
-        });
+        self.close(id, last_words);
         self.event(Event::Refused {
             client_id,
             address: connection.peer.address,

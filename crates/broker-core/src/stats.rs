@@ -16,15 +16,16 @@ pub struct Stats {
     pub bytes_sent: u64,
     /// Packets of any kind received.
     pub packets_received: u64,
-    /// Packets of any kind given to the driver.
+    /// Packets of any kind given to the driver, but for QoS 0 messages known not to be written.
     pub packets_sent: u64,
     /// PUBLISH packets received.
     pub publishes_received: u64,
-    /// PUBLISH packets given to the driver.
+    /// PUBLISH packets given to the driver, but for QoS 0 messages known not to be written: those
+    /// are dropped.
     pub publishes_sent: u64,
     /// Payload bytes of PUBLISH packets received.
     pub publish_bytes_received: u64,
-    /// Payload bytes of PUBLISH packets given to the driver.
+    /// Payload bytes of the PUBLISH packets sent.
     pub publish_bytes_sent: u64,
     /// Messages nobody subscribed to.
     pub publishes_unrouted: u64,

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use shard_bus::{Broker, join, publish, stay, subscribe};
 use unbroken_broker_core::{DropReason, Event, Limits, Settings};
-use unbroken_mqtt_proto::QoS;
+use unbroken_mqtt_proto::{
+    Connect, Disconnect, Packet, Property, PropertyBuf, QoS, ReasonCode, Version,
+};
 
 /// The drops that were told since the last call: client, topic, reason, how many.
 fn told(broker: &mut Broker) -> Vec<(String, String, DropReason, u64)> {
@@ -134,8 +136,7 @@ fn qos_0_messages_that_a_broken_connection_takes_with_it_are_named() {
     // All of the first message, and half of the second.
     let one = publish("t/1", "x", QoS::AtMostOnce, 0);
     let mut bytes = Vec::new();
-    one.encode(unbroken_mqtt_proto::Version::V5, &mut bytes)
-        .unwrap();
+    one.encode(Version::V5, &mut bytes).unwrap();
     broker.write(receiver, bytes.len() * 3 / 2);
     broker.cut(receiver);
     assert_eq!(
@@ -164,9 +165,7 @@ fn a_broken_connection_that_was_written_in_pieces_loses_no_count() {
         broker.send(publisher, message);
     }
     let mut size = Vec::new();
-    message
-        .encode(unbroken_mqtt_proto::Version::V5, &mut size)
-        .unwrap();
+    message.encode(Version::V5, &mut size).unwrap();
     let waiting = broker.pending(receiver);
     assert_eq!(waiting, 40 * size.len());
     // Enough for the buffer to be moved up several times, never at the end of a message.
@@ -178,4 +177,86 @@ fn a_broken_connection_that_was_written_in_pieces_loses_no_count() {
         told(&mut broker),
         [drop_of("r", "t", DropReason::ConnectionLost, 3)]
     );
+}
+
+/// A connected subscriber that takes nothing of three messages on `t`, by these aliases, and then
+/// no more than `taken` bytes of its last words when it leaves.
+fn leaves_with(aliases: u16, taken: usize) -> Broker {
+    let mut broker = Broker::new(1);
+    let mut properties = PropertyBuf::new();
+    properties
+        .push(Property::TopicAliasMaximum(aliases))
+        .unwrap();
+    let receiver = broker.open(Version::V5);
+    let packet = Connect {
+        properties: properties.as_properties(),
+        ..shard_bus::connect("r")
+    };
+    broker.send(receiver, Packet::Connect(packet));
+    subscribe(&mut broker, receiver, "t", QoS::AtLeastOnce);
+    let publisher = join(&mut broker, "p");
+    broker.hold_writes = true;
+    broker.last_words_max = taken;
+    for payload in ["1", "2", "3"] {
+        broker.send(publisher, publish("t", payload, QoS::AtMostOnce, 0));
+    }
+    broker.send(publisher, publish("t", "4", QoS::AtLeastOnce, 1));
+    told(&mut broker);
+    broker.send(
+        receiver,
+        Packet::Disconnect(Disconnect::new(ReasonCode::Success)),
+    );
+    broker
+}
+
+#[test]
+fn qos_0_messages_that_a_leaving_client_does_not_take_are_named_and_not_sent() {
+    let mut size = Vec::new();
+    publish("t", "1", QoS::AtMostOnce, 0)
+        .encode(Version::V5, &mut size)
+        .unwrap();
+    let size = size.len();
+    for (taken, lost) in [
+        (0, 3),
+        (size - 1, 3),
+        (size, 2),
+        (2 * size + 1, 1),
+        (3 * size, 0),
+        (usize::MAX, 0),
+    ] {
+        let mut broker = leaves_with(0, taken);
+        let expect = [
+            drop_of("r", "t", DropReason::ConnectionLost, lost),
+            drop_of("r", "t", DropReason::SessionEnded, 1),
+        ];
+        let mut told = told(&mut broker);
+        told.sort_by_key(|drop| std::cmp::Reverse(drop.2));
+        assert_eq!(told, expect[usize::from(lost == 0)..], "{taken} taken");
+        let stats = broker.shards[0].stats();
+        // The message at least once was sent, and is named as what its session had not finished.
+        assert_eq!(stats.publishes_sent, 4 - lost, "{taken} taken");
+        assert_eq!(stats.publish_bytes_sent, 4 - lost, "{taken} taken");
+    }
+}
+
+#[test]
+fn qos_0_messages_that_the_broker_cuts_off_are_named() {
+    let mut broker = Broker::new(1);
+    let receiver = join(&mut broker, "r");
+    subscribe(&mut broker, receiver, "t", QoS::AtMostOnce);
+    let publisher = join(&mut broker, "p");
+    broker.hold_writes = true;
+    broker.last_words_max = 0;
+    broker.send(publisher, publish("t", "1", QoS::AtMostOnce, 0));
+    broker.drain();
+    assert_eq!(
+        told(&mut broker),
+        [drop_of("r", "t", DropReason::ConnectionLost, 1)]
+    );
+}
+
+#[test]
+fn a_message_lost_under_an_alias_is_named_by_its_topic() {
+    let mut broker = leaves_with(1, 0);
+    assert!(told(&mut broker).contains(&drop_of("r", "t", DropReason::ConnectionLost, 3)));
 }

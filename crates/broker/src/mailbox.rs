@@ -158,6 +158,11 @@ impl<T> Outgoing<T> {
         !self.unsent.is_empty() && !self.shared.sender_waits.load(Ordering::SeqCst)
     }
 
+    /// Whether nothing waits here any more.
+    pub(crate) fn is_flushed(&self) -> bool {
+        self.unsent.is_empty()
+    }
+
     /// Hands over what fits, with one wake at most.
     pub(crate) fn flush(&mut self) {
         if self.unsent.is_empty() {

@@ -8,6 +8,7 @@
 //!   write      each connection that has output once
 //!   timeouts   if one is due, or writing has made room for more
 //!   feeds      hand over what the shard wrote to other shards: one wake for a batch
+//!   close      the connections that the shard has done with, and tell it what they did not take
 //!   wait       for a moment if that gathers more (`coalesce`), then for the kernel
 //! ```
 //!
@@ -23,6 +24,9 @@
 //! - Mail comes first and is always taken, even while this shard is behind with its own. Only the
 //!   reading of clients stops then. So two shards that flood each other cannot wait for each other:
 //!   see [`crate::mailbox`].
+//! - Connections are closed behind the feeds: a client that sees its end and goes elsewhere does
+//!   not get there before what it has published. While a feed does not take all, no client is read,
+//!   so that closing cannot be put off for good.
 //! - The clock is read twice a turn, and the shard is told.
 //!
 //! Deliberately absent: any decision about MQTT.
@@ -34,7 +38,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use mio::{Events, Poll, Token};
-use unbroken_broker_core::{Admission, ConnectionId, Input, Output, Shard, ShardId, StoreId};
+use unbroken_broker_core::{
+    Admission, ConnectionId, Input, LastWords, Output, Shard, ShardId, StoreId,
+};
 
 use crate::authenticator::{Authenticator, Doors};
 use crate::bounds::{EVENTS, LINGER, READ_BYTES, WRITE_BYTES};
@@ -90,6 +96,10 @@ struct Driver {
     doors: Arc<Doors>,
     /// What the shard asked and could be answered at once.
     answers: VecDeque<Answer>,
+    /// Connections to close behind what is to be handed over to other shards.
+    closing: Vec<(ConnectionId, LastWords)>,
+    /// Some of these wait for a feed since the last turn.
+    closing_waits: bool,
     /// When the broker is stopping: the time by which this thread ends.
     drain_until: Option<Instant>,
 }
@@ -114,6 +124,8 @@ impl ShardThread {
                 authenticator: parts.authenticator,
                 doors: parts.doors,
                 answers: VecDeque::new(),
+                closing: Vec::new(),
+                closing_waits: false,
                 drain_until: None,
             },
             poll: parts.poll,
@@ -148,9 +160,12 @@ impl ShardThread {
             }
             // Both may have given output to connections: for the next turn.
             self.shard.take_dirty(&mut self.dirty);
-            self.driver.sockets.close_overdue(now);
             self.driver.flush_feeds();
+            self.driver.close(now);
+            self.tell_unsaid(now);
             if self.finished(now) {
+                self.driver.sockets.close_all();
+                self.tell_unsaid(now);
                 return Ok(());
             }
             ended = Instant::now();
@@ -271,6 +286,12 @@ impl ShardThread {
         });
     }
 
+    fn tell_unsaid(&mut self, now: Instant) {
+        for words in self.driver.sockets.take_unsaid() {
+            input(&mut self.shard, &mut self.driver, now, Input::Unsaid(words));
+        }
+    }
+
     fn finished(&self, now: Instant) -> bool {
         self.driver
             .drain_until
@@ -338,7 +359,7 @@ impl ShardThread {
 /// Gives the shard one input and does what it asks for, until it asks for nothing more.
 fn input(shard: &mut Shard, driver: &mut Driver, now: Instant, input: Input<'_>) {
     for output in shard.handle(now, input) {
-        driver.carry_out(now, output);
+        driver.carry_out(output);
     }
     while let Some(answer) = driver.answers.pop_front() {
         let input = match answer {
@@ -355,7 +376,7 @@ fn input(shard: &mut Shard, driver: &mut Driver, now: Instant, input: Input<'_>)
             Answer::Stored(id) => Input::Stored(id),
         };
         for output in shard.handle(now, input) {
-            driver.carry_out(now, output);
+            driver.carry_out(output);
         }
     }
 }
@@ -384,17 +405,14 @@ fn open(shard: &mut Shard, driver: &mut Driver, now: Instant, arrival: Arrival) 
 }
 
 impl Driver {
-    fn carry_out(&mut self, now: Instant, output: Output) {
+    fn carry_out(&mut self, output: Output) {
         match output {
             Output::Mail { to, mail } => self.send(to, Parcel::Mail(mail)),
             Output::Event(event) => log::event(&event),
             Output::Close {
                 connection,
                 last_words,
-            } => {
-                self.sockets
-                    .leave(self.leave_by(now), connection, last_words);
-            }
+            } => self.closing.push((connection, last_words)),
             Output::Move {
                 connection,
                 to,
@@ -435,7 +453,7 @@ impl Driver {
     }
 
     fn is_behind(&self) -> bool {
-        self.to_shards.iter().flatten().any(Outgoing::is_behind)
+        self.closing_waits || self.to_shards.iter().flatten().any(Outgoing::is_behind)
     }
 
     fn flush_feeds(&mut self) {
@@ -443,6 +461,20 @@ impl Driver {
             .iter_mut()
             .flatten()
             .for_each(Outgoing::flush);
+    }
+
+    /// Closes what is to be closed, once all that was written to other shards is handed over. A
+    /// shard that stops may have stopped reading: then nothing waits for it.
+    fn close(&mut self, now: Instant) {
+        let handed_over = self.to_shards.iter().flatten().all(Outgoing::is_flushed);
+        if handed_over || self.drain_until.is_some() {
+            let until = self.leave_by(now);
+            for (connection, last_words) in self.closing.drain(..) {
+                self.sockets.leave(until, connection, last_words);
+            }
+        }
+        self.closing_waits = !self.closing.is_empty();
+        self.sockets.close_overdue(now);
     }
 }
 
@@ -454,7 +486,7 @@ mod tests {
     use crate::mailbox::feed;
     use crate::transport::Transport;
     use mio::net::TcpStream;
-    use unbroken_broker_core::Peer;
+    use unbroken_broker_core::{Limits, Peer, Settings, ShardOptions, Totals};
 
     #[test]
     fn a_reader_has_until_the_end_of_the_drain_and_otherwise_a_moment() {
@@ -466,6 +498,39 @@ mod tests {
 
     /// When a connection is given up that is told to close `now`, and whose peer does not react.
     fn closed_by(drain_until: Option<Instant>, now: Instant) -> Option<Instant> {
+        let (mut driver, connection, _poll) = driver();
+        driver.drain_until = drain_until;
+        driver.carry_out(close(connection));
+        driver.close(now);
+        driver.sockets.next_deadline()
+    }
+
+    #[test]
+    fn a_connection_is_closed_behind_all_that_is_for_other_shards() {
+        let now = Instant::now();
+        let (mut driver, connection, _poll) = driver();
+        let other = Poll::new().unwrap();
+        let bell = Doorbell::new(other.registry(), BELL).unwrap();
+        let (outgoing, incoming) = feed(1, bell, None);
+        driver.to_shards = vec![Some(outgoing)];
+        for _ in 0..2 {
+            driver.send(ShardId(0), Parcel::Drain { until: now });
+        }
+        driver.carry_out(close(connection));
+        assert!(driver.is_behind(), "two letters, and room for one");
+        let mut taken = Vec::new();
+        for closed in [false, true] {
+            driver.flush_feeds();
+            driver.close(now);
+            assert_eq!(driver.sockets.next_deadline().is_some(), closed);
+            assert_eq!(driver.is_behind(), !closed);
+            incoming.take(&mut taken);
+            assert_eq!(taken.drain(..).count(), 1);
+        }
+    }
+
+    /// A driver with a connection whose peer is silent.
+    fn driver() -> (Driver, ConnectionId, Poll) {
         let poll = Poll::new().unwrap();
         let bell = Doorbell::new(poll.registry(), BELL).unwrap();
         let (outgoing, _incoming) = feed(1, bell, None);
@@ -476,29 +541,50 @@ mod tests {
             authenticator: askers.remove(0),
             doors: Arc::new(Doors::default()),
             answers: VecDeque::new(),
-            drain_until,
+            closing: Vec::new(),
+            closing_waits: false,
+            drain_until: None,
         };
         let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let arrival = Arrival {
             transport: Transport::Plain(
                 TcpStream::connect(listener.local_addr().unwrap()).unwrap(),
             ),
-            peer: Peer {
-                address: None,
-                listener: 0,
-            },
+            peer: nobody(),
             seat: any_seat(),
             unread: Vec::new(),
         };
         let (connection, ..) = driver.sockets.open(arrival).unwrap();
-        let last_words = vec![0xe0, 0];
-        driver.carry_out(
-            now,
-            Output::Close {
-                connection,
-                last_words,
-            },
-        );
-        driver.sockets.next_deadline()
+        (driver, connection, poll)
+    }
+
+    /// What a shard says of a connection that begins with DISCONNECT.
+    fn close(connection: ConnectionId) -> Output {
+        let now = Instant::now();
+        let mut shard = Shard::new(ShardOptions {
+            id: ShardId(0),
+            shards: 1,
+            limits: Limits::default(),
+            settings: Settings::default(),
+            totals: Arc::new(Totals::default()),
+            seed: 0,
+            start: now,
+        });
+        let peer = nobody();
+        shard
+            .handle(now, Input::Opened { connection, peer })
+            .for_each(drop);
+        let bytes = &[0xe0, 0];
+        shard
+            .handle(now, Input::Received { connection, bytes })
+            .find(|output| matches!(output, Output::Close { .. }))
+            .unwrap()
+    }
+
+    fn nobody() -> Peer {
+        Peer {
+            address: None,
+            listener: 0,
+        }
     }
 }

@@ -9,6 +9,8 @@
 //! - A connection that leaves is read, and what comes thrown away, until the peer closes too or the
 //!   time it was given is over: closing a socket with unread bytes makes the kernel send RST, which
 //!   overtakes our last words.
+//! - Last words that were not wholly written when their connection was closed come out of
+//!   [`Sockets::take_unsaid`].
 //! - An edge for a connection that has just gone may reach its successor. It costs one read in
 //!   vain.
 
@@ -19,7 +21,7 @@ use std::time::Instant;
 use mio::event::Event;
 use mio::{Registry, Token};
 use slab::Slab;
-use unbroken_broker_core::{CloseCause, ConnectionId, Peer};
+use unbroken_broker_core::{CloseCause, ConnectionId, LastWords, Peer};
 
 use crate::listener::Seat;
 use crate::mailbox::Arrival;
@@ -35,6 +37,8 @@ pub(crate) struct Sockets {
     ready: Vec<u32>,
     /// Those that leave, in the order in which they began, which is that of their deadlines.
     leaving: VecDeque<(Instant, ConnectionId)>,
+    /// What was not written when its connection was closed, until the shard is told.
+    unsaid: Vec<LastWords>,
 }
 
 #[derive(Debug)]
@@ -48,8 +52,8 @@ struct Socket {
     /// In `ready`.
     queued: bool,
     writable: bool,
-    /// The peer will send no more: only a read that finds the end tells, so a short read is not the
-    /// last.
+    /// The peer will send no more: only a read that finds the end tells, so a short read is not
+    /// the last.
     hung_up: bool,
     /// Bytes were written since bytes were read: the next ones may be an answer.
     spoken_to: bool,
@@ -65,15 +69,12 @@ enum State {
     /// A write failed. What the peer sent before it went is still read, so that a DISCONNECT is not
     /// missed; then it ends with this.
     Broken(ErrorKind),
-    /// The shard has forgotten it; these bytes are still to be written.
-    Leaving(Box<LastWords>),
-}
-
-#[derive(Debug)]
-struct LastWords {
-    bytes: Vec<u8>,
-    written: usize,
-    finished: bool,
+    /// The shard has forgotten it; these are still to be written. `finished`: that was done, and
+    /// the peer knows.
+    Leaving {
+        words: Box<LastWords>,
+        finished: bool,
+    },
 }
 
 /// What a read has found for the shard.
@@ -103,6 +104,7 @@ impl Sockets {
             serial: 0,
             ready: Vec::new(),
             leaving: VecDeque::new(),
+            unsaid: Vec::new(),
         }
     }
 
@@ -184,7 +186,7 @@ impl Sockets {
         match socket.state {
             State::Open | State::Paused => return Some(id),
             State::Broken(_) => socket.writable = false,
-            State::Leaving(_) => self.go_on_leaving(id),
+            State::Leaving { .. } => self.go_on_leaving(id),
         }
         None
     }
@@ -220,7 +222,7 @@ impl Sockets {
         match socket.transport.take(into) {
             Taken::Bytes { count, drained } => {
                 let spoken_to = std::mem::take(&mut socket.spoken_to);
-                let leaving = matches!(socket.state, State::Leaving(_));
+                let leaving = matches!(socket.state, State::Leaving { .. });
                 socket.readable = !drained || socket.hung_up;
                 self.queue(index);
                 if leaving {
@@ -291,19 +293,19 @@ impl Sockets {
     /// Writes the last bytes, as far as the peer takes them by `until`, and closes in a way that
     /// lets it read them. Deadlines are to be given in their order: one that is sooner than an
     /// earlier one waits for that.
-    pub(crate) fn leave(&mut self, until: Instant, id: ConnectionId, bytes: Vec<u8>) {
+    pub(crate) fn leave(&mut self, until: Instant, id: ConnectionId, words: LastWords) {
         let Some(socket) = self.socket(id) else {
-            return;
+            return self.keep_unsaid(words);
         };
-        if matches!(socket.state, State::Broken(_)) {
-            self.table.remove(id.index as usize);
+        let broken = matches!(socket.state, State::Broken(_));
+        socket.state = State::Leaving {
+            words: Box::new(words),
+            finished: false,
+        };
+        if broken {
+            self.close(id.index);
             return;
         }
-        socket.state = State::Leaving(Box::new(LastWords {
-            bytes,
-            written: 0,
-            finished: false,
-        }));
         self.leaving.push_back((until, id));
         self.go_on_leaving(id);
         // The end of the peer's bytes may have been seen already, or may come with this very read.
@@ -320,9 +322,22 @@ impl Sockets {
         {
             self.leaving.pop_front();
             if self.socket(id).is_some() {
-                self.table.remove(id.index as usize);
+                self.close(id.index);
             }
         }
+    }
+
+    /// Closes everything.
+    pub(crate) fn close_all(&mut self) {
+        let indices: Vec<_> = self.table.iter().map(|(index, _)| index).collect();
+        for index in indices {
+            self.close(u32::try_from(index).expect("an index of the table"));
+        }
+    }
+
+    /// What was not wholly written of the last words of connections closed since the last call.
+    pub(crate) fn take_unsaid(&mut self) -> Vec<LastWords> {
+        std::mem::take(&mut self.unsaid)
     }
 
     /// When [`close_overdue`](Self::close_overdue) has something to do.
@@ -340,32 +355,49 @@ impl Sockets {
         let Some(socket) = self.socket(id) else {
             return;
         };
-        let State::Leaving(words) = &mut socket.state else {
+        let State::Leaving { words, finished } = &mut socket.state else {
             return;
         };
-        while socket.writable && words.written < words.bytes.len() {
-            match socket.transport.give(&words.bytes[words.written..]) {
+        while socket.writable && !words.unwritten().is_empty() {
+            match socket.transport.give(words.unwritten()) {
                 Given::Bytes { count, full } => {
-                    words.written += count;
+                    words.wrote(count);
                     socket.writable = !full;
                 }
                 Given::Broken(_) => {
-                    self.table.remove(id.index as usize);
+                    self.close(id.index);
                     return;
                 }
             }
         }
-        if words.written == words.bytes.len() && !words.finished {
-            words.finished = true;
+        if words.unwritten().is_empty() && !*finished {
+            *finished = true;
             socket.transport.finish();
         }
     }
 
     fn ended(&mut self, connection: ConnectionId, cause: CloseCause) -> Found {
-        let socket = self.table.remove(connection.index as usize);
-        match socket.state {
-            State::Leaving(_) => Found::Nothing,
-            State::Open | State::Paused | State::Broken(_) => Found::Ended { connection, cause },
+        if self.close(connection.index) {
+            Found::Ended { connection, cause }
+        } else {
+            Found::Nothing
+        }
+    }
+
+    /// Closes a connection at once. Answers whether the shard still knows it.
+    fn close(&mut self, index: u32) -> bool {
+        match self.table.remove(index as usize).state {
+            State::Leaving { words, .. } => {
+                self.keep_unsaid(*words);
+                false
+            }
+            State::Open | State::Paused | State::Broken(_) => true,
+        }
+    }
+
+    fn keep_unsaid(&mut self, words: LastWords) {
+        if !words.unwritten().is_empty() {
+            self.unsaid.push(words);
         }
     }
 

@@ -28,6 +28,8 @@ pub(crate) struct Broker {
     pub(crate) hold_mail: bool,
     /// Nothing is written until `release_writes`: every receiver is slow.
     pub(crate) hold_writes: bool,
+    /// Bytes that a peer takes of the last words of its connection.
+    pub(crate) last_words_max: usize,
     links: Vec<Link>,
     serial: u32,
     dirty: Vec<ConnectionId>,
@@ -79,6 +81,7 @@ impl Broker {
             mail: VecDeque::new(),
             hold_mail: false,
             hold_writes: false,
+            last_words_max: usize::MAX,
             links: Vec::new(),
             serial: 0,
             dirty: Vec::new(),
@@ -241,11 +244,17 @@ impl Broker {
             match output {
                 Output::Close {
                     connection,
-                    last_words,
+                    mut last_words,
                 } => {
+                    let taken = last_words.unwritten().len().min(self.last_words_max);
                     if let Some(link) = self.link(shard, connection) {
-                        link.received.extend_from_slice(&last_words);
+                        link.received
+                            .extend_from_slice(&last_words.unwritten()[..taken]);
                         link.open = false;
+                    }
+                    last_words.wrote(taken);
+                    if !last_words.unwritten().is_empty() {
+                        self.input_one(shard, Input::Unsaid(last_words));
                     }
                 }
                 Output::Move {

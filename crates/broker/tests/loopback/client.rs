@@ -68,10 +68,10 @@ impl Client {
         assert_eq!(self.hear(), Heard::Packet(0xd0, vec![]));
     }
 
-    /// The next packet, which must be a PUBLISH at QoS 0: its topic and payload.
+    /// The next packet, which must be a PUBLISH at QoS 0, retained or not: its topic and payload.
     pub(crate) fn expect_message(&mut self) -> (String, Vec<u8>) {
         match self.hear() {
-            Heard::Packet(0x30, body) => {
+            Heard::Packet(0x30 | 0x31, body) => {
                 let topic = usize::from(body[0]) << 8 | usize::from(body[1]);
                 let properties = usize::from(body[2 + topic]);
                 let payload = body[2 + topic + 1 + properties..].to_vec();

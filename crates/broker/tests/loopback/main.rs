@@ -221,6 +221,42 @@ fn a_subscriber_that_does_not_read_holds_up_nobody() {
 }
 
 #[test]
+fn what_a_connection_that_is_closed_never_took_is_counted_as_lost() {
+    const MESSAGES: u64 = 400;
+    let mut config = config(1);
+    config.broker.sys_interval = Some(Duration::from_secs(1));
+    let (_server, address) = start(config);
+    let mut idler = Client::connect(address, "idler");
+    idler.subscribe("stream");
+    let mut publisher = Client::connect(address, "publisher");
+    // More than the kernel's buffers and the connection's output limit take together.
+    let message = publish("stream", &vec![7; 64 * 1024]);
+    for _ in 0..MESSAGES {
+        publisher.send(&message);
+    }
+    publisher.ping();
+    let _successor = Client::connect(address, "idler");
+    let mut auditor = Client::connect(address, "auditor");
+    auditor.subscribe("$SYS/broker/unbroken/dropped/+");
+    let (mut slow, mut lost) = (0, 0);
+    while slow == 0 || lost == 0 {
+        let (topic, payload) = auditor.expect_message();
+        let count = std::str::from_utf8(&payload).unwrap().parse().unwrap();
+        match topic.rsplit('/').next().unwrap() {
+            "slow-receiver" => slow = count,
+            "connection-lost" => lost = count,
+            _ => {}
+        }
+    }
+    let mut taken = 0;
+    while let Heard::Packet(first, _) = idler.hear() {
+        assert_eq!(first, 0x30);
+        taken += 1;
+    }
+    assert_eq!(taken + slow + lost, MESSAGES, "{taken} {slow} {lost}");
+}
+
+#[test]
 fn last_words_arrive_though_the_peer_went_on_talking() {
     let (_server, address) = start(config(1));
     let mut client = Client::connect(address, "babbler");

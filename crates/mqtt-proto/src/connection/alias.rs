@@ -145,6 +145,12 @@ impl Outbound {
             _ => Naming::Full,
         }
     }
+
+    /// The topic that an alias was set to. Looks through all of them: for rare questions.
+    pub fn topic(&self, alias: u16) -> Option<&str> {
+        let mut aliases = self.aliases.iter();
+        aliases.find_map(|(topic, set)| (*set == alias).then_some(&**topic))
+    }
 }
 
 /// How a PUBLISH names its topic.
@@ -229,5 +235,16 @@ mod tests {
         assert_eq!(aliases.assign("a"), Naming::Known(1));
         assert_eq!(aliases.assign("b"), Naming::Known(2));
         assert_eq!(Outbound::new(0).assign("a"), Naming::Full);
+    }
+
+    #[test]
+    fn the_topic_of_an_alias_that_was_set_can_be_asked_for() {
+        let mut aliases = Outbound::new(2);
+        aliases.assign("a");
+        aliases.assign("b");
+        aliases.assign("c");
+        assert_eq!(aliases.topic(1), Some("a"));
+        assert_eq!(aliases.topic(2), Some("b"));
+        assert_eq!(aliases.topic(3), None);
     }
 }

@@ -4,7 +4,10 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use unbroken_broker_core::{CloseCause, ConnectionId, Disconnection, Event, Input, Output, Peer};
+use unbroken_broker_core::{
+    CloseCause, ConnectionId, Disconnection, DropReason, Event, Input, LastWords, Output, Peer,
+    Shard,
+};
 use unbroken_mqtt_proto::{Packet, QoS, ReasonCode, next_frame};
 
 use super::{At, ConnectTerms, Link, World};
@@ -51,7 +54,9 @@ impl World {
                         link.at = At::Gone;
                         link.up.clear();
                         if link.used {
-                            link.down.extend_from_slice(&last_words);
+                            link.down.extend_from_slice(last_words.unwritten());
+                        } else {
+                            self.leave_unsaid(shard, now, last_words);
                         }
                     }
                 }
@@ -89,6 +94,23 @@ impl World {
                 self.dirty.insert(*link);
             }
         }
+    }
+
+    /// Nobody takes these last words: what is lost with them is dropped, and no longer sent.
+    fn leave_unsaid(&mut self, shard: usize, now: Instant, last_words: LastWords) {
+        let sent_or_dropped = |shard: &Shard| {
+            let stats = shard.stats();
+            stats.publishes_sent + stats.dropped[DropReason::ConnectionLost as usize]
+        };
+        let before = sent_or_dropped(&self.shards[shard]);
+        let input = Input::Unsaid(last_words);
+        let outputs: Vec<_> = self.shards[shard].handle(now, input).collect();
+        assert_eq!(
+            sent_or_dropped(&self.shards[shard]),
+            before,
+            "a message is either sent or dropped"
+        );
+        self.carry_out(shard, now, outputs);
     }
 
     pub(super) fn take_event(&mut self, shard: usize, now: Instant, event: Event) {
