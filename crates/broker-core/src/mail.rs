@@ -12,6 +12,30 @@ use crate::subscriptions::Grant;
 #[derive(Debug)]
 pub struct Mail(pub(crate) Letter);
 
+impl Mail {
+    /// Bytes of topics, properties and payloads in it. They may be shared with other letters.
+    pub fn bytes(&self) -> u64 {
+        let bytes = |message: &Arc<Message>| message.publication().cost();
+        match &self.0 {
+            Letter::Publish(message)
+            | Letter::ShareDelivery { message, .. }
+            | Letter::ShareReturn { message, .. }
+            | Letter::Retain { message, .. } => bytes(message),
+            Letter::RetainedAnswer { messages, .. } => messages.iter().map(bytes).sum(),
+            Letter::InterestAdded { .. }
+            | Letter::InterestRemoved { .. }
+            | Letter::BarrierReached { .. }
+            | Letter::ShareJoin { .. }
+            | Letter::ShareJoined { .. }
+            | Letter::ShareLeave { .. }
+            | Letter::ShareReady { .. }
+            | Letter::Retained { .. }
+            | Letter::RetainedQuery { .. }
+            | Letter::Stats(_) => 0,
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(crate) enum Letter {
     /// A message that matches something you told me you want.

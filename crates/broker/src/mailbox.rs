@@ -1,10 +1,11 @@
 //! Feeds between threads: one sender, one receiver, whole batches, and one wake for a batch.
 //!
-//! A feed carries [`Parcel`]s in the order they were pushed and loses none. It is bounded, and a
-//! full feed never blocks its sender: what does not fit stays with the sender, which is then
-//! *behind*. A shard that is behind stops reading its clients but goes on draining its own incoming
-//! feeds, so that two shards that flood each other both make progress: each empties the feed that
-//! the other waits for.
+//! A feed carries [`Parcel`]s in the order they were pushed and loses none. It is bounded, by
+//! parcels and by their bytes (the sender counts both: it sees under the lock whether its last
+//! batch was taken), and a full feed never blocks its sender: what does not fit stays with the
+//! sender, which is then *behind*. A shard that is behind stops reading its clients but goes on
+//! draining its own incoming feeds, so that two shards that flood each other both make progress:
+//! each empties the feed that the other waits for.
 //!
 //! Waking: a thread that is about to sleep says so with [`Doorbell::fall_asleep`], then looks once
 //! more whether something has come ([`Incoming::is_empty`]) or room has been made
@@ -93,10 +94,41 @@ impl Doorbell {
     }
 }
 
-/// A feed that holds at most `capacity` parcels, to the thread with the bell `receiver`. A sender
-/// that can fall behind gives its own bell, which is rung when there is room again.
+/// What a parcel holds in memory while it waits, beyond its own size.
+pub(crate) trait Weigh {
+    /// Bytes, as far as their number is up to clients.
+    fn bytes(&self) -> u64;
+}
+
+impl Weigh for Parcel {
+    fn bytes(&self) -> u64 {
+        match self {
+            Self::Mail(mail) => mail.bytes(),
+            Self::Connection(arrival) => arrival.unread.len() as u64,
+            Self::Admission { .. } | Self::Reconfigured { .. } | Self::Drain { .. } => 0,
+        }
+    }
+}
+
+/// What a feed holds: no parcel more than so many, and none behind so many bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Capacity {
+    pub(crate) parcels: usize,
+    pub(crate) bytes: u64,
+}
+
+impl Capacity {
+    /// For a feed whose parcels are counted elsewhere.
+    pub(crate) const UNBOUNDED: Self = Self {
+        parcels: usize::MAX,
+        bytes: u64::MAX,
+    };
+}
+
+/// A feed of this capacity, to the thread with the bell `receiver`. A sender that can fall behind
+/// gives its own bell, which is rung when there is room again.
 pub(crate) fn feed<T>(
-    capacity: usize,
+    capacity: Capacity,
     receiver: Arc<Doorbell>,
     sender: Option<Arc<Doorbell>>,
 ) -> (Outgoing<T>, Incoming<T>) {
@@ -110,6 +142,8 @@ pub(crate) fn feed<T>(
         capacity,
         receiver,
         unsent: Vec::new(),
+        unsent_bytes: 0,
+        batch_bytes: 0,
     };
     (outgoing, Incoming { shared, sender })
 }
@@ -136,20 +170,24 @@ impl<T> Shared<T> {
 #[derive(Debug)]
 pub(crate) struct Outgoing<T> {
     shared: Arc<Shared<T>>,
-    capacity: usize,
+    capacity: Capacity,
     receiver: Arc<Doorbell>,
     unsent: Vec<T>,
+    unsent_bytes: u64,
+    /// Of what was handed over since the receiver last took it.
+    batch_bytes: u64,
 }
 
-impl<T> Outgoing<T> {
+impl<T: Weigh> Outgoing<T> {
     /// Puts a parcel behind all others. It leaves with the next [`flush`](Self::flush).
     pub(crate) fn push(&mut self, parcel: T) {
+        self.unsent_bytes += parcel.bytes();
         self.unsent.push(parcel);
     }
 
     /// Whether so much waits here that no more should be made.
     pub(crate) fn is_behind(&self) -> bool {
-        self.unsent.len() >= self.capacity
+        self.unsent.len() >= self.capacity.parcels || self.unsent_bytes >= self.capacity.bytes
     }
 
     /// Whether a [`flush`](Self::flush) would get something across: asked before falling asleep,
@@ -169,11 +207,21 @@ impl<T> Outgoing<T> {
             return;
         }
         let mut batch = self.shared.lock();
-        let room = self.capacity.saturating_sub(batch.len());
-        if batch.is_empty() && self.unsent.len() <= room {
+        if batch.is_empty() {
+            self.batch_bytes = 0;
+        }
+        if batch.is_empty() && !self.is_behind() {
             mem::swap(&mut *batch, &mut self.unsent);
+            self.batch_bytes = mem::take(&mut self.unsent_bytes);
         } else {
-            let fitting = self.unsent.len().min(room);
+            let room = self.capacity.parcels - batch.len();
+            let mut fitting = 0;
+            while fitting < room.min(self.unsent.len()) && self.batch_bytes < self.capacity.bytes {
+                let bytes = self.unsent[fitting].bytes();
+                self.batch_bytes += bytes;
+                self.unsent_bytes -= bytes;
+                fitting += 1;
+            }
             batch.extend(self.unsent.drain(..fitting));
         }
         self.shared.length.store(batch.len(), Ordering::SeqCst);
@@ -225,6 +273,20 @@ mod tests {
 
     const BELL: Token = Token(0);
 
+    /// A number weighs itself.
+    impl Weigh for u32 {
+        fn bytes(&self) -> u64 {
+            u64::from(*self)
+        }
+    }
+
+    fn parcels(parcels: usize) -> Capacity {
+        Capacity {
+            parcels,
+            ..Capacity::UNBOUNDED
+        }
+    }
+
     fn thread_with_bell() -> (Poll, Arc<Doorbell>) {
         let poll = Poll::new().unwrap();
         let bell = Doorbell::new(poll.registry(), BELL).unwrap();
@@ -240,8 +302,8 @@ mod tests {
     #[test]
     fn a_batch_arrives_whole_and_in_order() {
         let (_poll, bell) = thread_with_bell();
-        let (mut outgoing, incoming) = feed(10, bell, None);
-        (0..5).for_each(|n| outgoing.push(n));
+        let (mut outgoing, incoming) = feed(parcels(10), bell, None);
+        (0..5_u32).for_each(|n| outgoing.push(n));
         assert!(incoming.is_empty(), "nothing leaves before the flush");
         outgoing.flush();
         outgoing.push(5);
@@ -255,8 +317,8 @@ mod tests {
     #[test]
     fn a_sleeper_is_woken_once_and_a_waking_one_never() {
         let (mut poll, bell) = thread_with_bell();
-        let (mut outgoing, _incoming) = feed(10, Arc::clone(&bell), None);
-        outgoing.push(1);
+        let (mut outgoing, _incoming) = feed(parcels(10), Arc::clone(&bell), None);
+        outgoing.push(1_u32);
         outgoing.flush();
         assert!(!rang(&mut poll), "it was awake");
         bell.fall_asleep();
@@ -272,8 +334,8 @@ mod tests {
     fn what_does_not_fit_stays_and_the_sender_hears_when_there_is_room() {
         let (_poll, bell) = thread_with_bell();
         let (mut sender_poll, sender_bell) = thread_with_bell();
-        let (mut outgoing, incoming) = feed(4, bell, Some(Arc::clone(&sender_bell)));
-        (0..10).for_each(|n| outgoing.push(n));
+        let (mut outgoing, incoming) = feed(parcels(4), bell, Some(Arc::clone(&sender_bell)));
+        (0..10_u32).for_each(|n| outgoing.push(n));
         assert!(outgoing.is_behind());
         outgoing.flush();
         sender_bell.fall_asleep();
@@ -296,12 +358,49 @@ mod tests {
     }
 
     #[test]
+    fn a_feed_holds_no_more_bytes_than_its_capacity_and_one_parcel() {
+        let (_poll, bell) = thread_with_bell();
+        let bytes = 100;
+        let capacity = Capacity {
+            bytes,
+            ..Capacity::UNBOUNDED
+        };
+        let (mut outgoing, incoming) = feed(capacity, bell, None);
+        let mut taken = Vec::new();
+        for parcel in [60, 30, 500, 1, 98, 0, 1, 70, 40] {
+            outgoing.push(parcel);
+        }
+        assert!(outgoing.is_behind());
+        for expect in [&[60, 30, 500][..], &[1, 98, 0, 1], &[70, 40]] {
+            outgoing.flush();
+            outgoing.flush(); // the batch before is still there
+            incoming.take(&mut taken);
+            assert_eq!(taken, expect);
+            taken.clear();
+        }
+        assert!(outgoing.is_flushed());
+        assert!(!outgoing.is_behind());
+        outgoing.push(99);
+        assert!(!outgoing.is_behind(), "what was taken counts no more");
+        outgoing.push(1);
+        assert!(outgoing.is_behind());
+    }
+
+    #[test]
     fn two_threads_that_flood_each_other_both_come_to_the_end() {
         const EACH: u32 = 200_000;
         let (left_poll, left_bell) = thread_with_bell();
         let (right_poll, right_bell) = thread_with_bell();
-        let (to_right, from_left) = feed(64, Arc::clone(&right_bell), Some(Arc::clone(&left_bell)));
-        let (to_left, from_right) = feed(64, Arc::clone(&left_bell), Some(Arc::clone(&right_bell)));
+        let (to_right, from_left) = feed(
+            parcels(64),
+            Arc::clone(&right_bell),
+            Some(Arc::clone(&left_bell)),
+        );
+        let (to_left, from_right) = feed(
+            parcels(64),
+            Arc::clone(&left_bell),
+            Some(Arc::clone(&right_bell)),
+        );
         let left = thread::spawn(move || flood(left_poll, &left_bell, to_right, &from_right, EACH));
         let right =
             thread::spawn(move || flood(right_poll, &right_bell, to_left, &from_left, EACH));

@@ -28,10 +28,10 @@ use mio::net::TcpListener;
 use unbroken_broker_core::{LimitsError, Settings, Shard, ShardId, ShardOptions, Totals};
 
 use crate::authenticator::{Door, Doors, authenticator};
-use crate::bounds::{FEED_LETTERS, LISTENERS};
+use crate::bounds::{FEED, LISTENERS};
 use crate::config::{Change, Config, Listener, changes, in_force};
 use crate::listener::{self, Acceptor, AcceptorHandle, Seats};
-use crate::mailbox::{Doorbell, Incoming, Outgoing, Parcel, feed};
+use crate::mailbox::{Capacity, Doorbell, Incoming, Outgoing, Parcel, feed};
 use crate::open_files;
 use crate::passwords::{PasswordFileError, Passwords};
 use crate::shard_thread::{BELL, Parts, ShardThread};
@@ -364,7 +364,7 @@ impl Wiring {
         for from in 0..ends.len() {
             for to in (0..ends.len()).filter(|to| *to != from) {
                 let (receiver, sender) = (Arc::clone(&ends[to].bell), Arc::clone(&ends[from].bell));
-                let (outgoing, incoming) = feed(FEED_LETTERS, receiver, Some(sender));
+                let (outgoing, incoming) = feed(FEED, receiver, Some(sender));
                 ends[from].to_shards[to] = Some(outgoing);
                 ends[to].from_shards[from] = Some(incoming);
             }
@@ -377,7 +377,7 @@ impl Wiring {
     /// configuration).
     fn outside_feeds(&mut self) -> Vec<Outgoing<Parcel>> {
         let feeds = self.ends.iter_mut().map(|ends| {
-            let (outgoing, incoming) = feed(usize::MAX, Arc::clone(&ends.bell), None);
+            let (outgoing, incoming) = feed(Capacity::UNBOUNDED, Arc::clone(&ends.bell), None);
             ends.from_others.push(incoming);
             outgoing
         });

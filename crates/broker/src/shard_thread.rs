@@ -483,7 +483,7 @@ mod tests {
     use super::*;
     use crate::authenticator::authenticator;
     use crate::listener::{bind, tests::any_seat};
-    use crate::mailbox::feed;
+    use crate::mailbox::{Capacity, feed};
     use crate::transport::Transport;
     use mio::net::TcpStream;
     use unbroken_broker_core::{Limits, Peer, Settings, ShardOptions, Totals};
@@ -511,7 +511,7 @@ mod tests {
         let (mut driver, connection, _poll) = driver();
         let other = Poll::new().unwrap();
         let bell = Doorbell::new(other.registry(), BELL).unwrap();
-        let (outgoing, incoming) = feed(1, bell, None);
+        let (outgoing, incoming) = feed(ONE, bell, None);
         driver.to_shards = vec![Some(outgoing)];
         for _ in 0..2 {
             driver.send(ShardId(0), Parcel::Drain { until: now });
@@ -529,11 +529,16 @@ mod tests {
         }
     }
 
+    const ONE: Capacity = Capacity {
+        parcels: 1,
+        ..Capacity::UNBOUNDED
+    };
+
     /// A driver with a connection whose peer is silent.
     fn driver() -> (Driver, ConnectionId, Poll) {
         let poll = Poll::new().unwrap();
         let bell = Doorbell::new(poll.registry(), BELL).unwrap();
-        let (outgoing, _incoming) = feed(1, bell, None);
+        let (outgoing, _incoming) = feed(ONE, bell, None);
         let (mut askers, _verifier) = authenticator(vec![outgoing]);
         let mut driver = Driver {
             sockets: Sockets::new(poll.registry().try_clone().unwrap()),
