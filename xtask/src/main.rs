@@ -45,7 +45,8 @@ enum Command {
     Spec(spec::Arguments),
     /// The rules of the repository that no compiler checks
     Tidy,
-    /// Runs `crates/bench`; the arguments are handed on, such as `brokers --help`
+    /// Runs `crates/bench` or `crates/channel-bench`; the arguments are handed on, such as `brokers
+    /// --help` or `channels --help`
     Bench {
         /// Arguments of the benchmark program
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]

@@ -11,9 +11,9 @@
 
 pub mod cli;
 mod error;
-mod machine;
+pub mod machine;
 mod peer;
-mod plot;
+pub mod plot;
 mod record;
 pub mod relay;
 mod results;
@@ -21,3 +21,4 @@ mod rounds;
 mod rows;
 
 pub use self::error::BenchError;
+pub use unbroken_load::grouped;

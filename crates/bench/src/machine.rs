@@ -5,21 +5,30 @@ use std::{fs, process::Command};
 
 /// The machine, the system and the source.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct Machine {
-    pub(crate) processor: String,
-    pub(crate) cores: usize,
-    pub(crate) memory_gib: f64,
-    pub(crate) system: String,
-    pub(crate) kernel: String,
-    pub(crate) date: String,
-    pub(crate) commit: String,
-    pub(crate) command: String,
+pub struct Machine {
+    /// Its model.
+    pub processor: String,
+    /// Those this process may use.
+    pub cores: usize,
+    /// All of it.
+    pub memory_gib: f64,
+    /// The distribution.
+    pub system: String,
+    /// Its release.
+    pub kernel: String,
+    /// In UTC.
+    pub date: String,
+    /// Of the working directory.
+    pub commit: String,
+    /// What a reader types to repeat the run.
+    pub command: String,
     /// Load average when the run began.
-    pub(crate) load_before: String,
+    pub load_before: String,
 }
 
 impl Machine {
-    pub(crate) fn here() -> Self {
+    /// This machine, now.
+    pub fn here() -> Self {
         Self {
             processor: field("/proc/cpuinfo", "model name", ':'),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
@@ -33,13 +42,15 @@ impl Machine {
                 .to_string(),
             commit: commit(),
             command: command(),
-            load_before: line("/proc/loadavg")
-                .split(' ')
-                .next()
-                .unwrap_or("unknown")
-                .to_owned(),
+            load_before: load(),
         }
     }
+}
+
+/// The load average of the last minute.
+pub fn load() -> String {
+    let loads = line("/proc/loadavg");
+    loads.split(' ').next().unwrap_or("unknown").to_owned()
 }
 
 fn line(path: &str) -> String {

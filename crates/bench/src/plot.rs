@@ -1,50 +1,42 @@
 //! Bars of ratios to the yardstick, one group a row, on a logarithmic axis so that half and double
 //! are equally far from one.
 
-use crate::results::{Metric, RowResult};
 use std::fmt::{self, Write};
 
 const WIDTH: f64 = 760.0;
-const LEFT: f64 = 90.0;
-const RIGHT: f64 = 60.0;
-const TOP: f64 = 70.0;
+const RIGHT: f64 = 130.0;
+const TOP: f64 = 50.0;
 const BAR: f64 = 13.0;
 const GAP: f64 = 10.0;
+/// What the labels' letters take at most.
+const LETTER: f64 = 6.5;
 const COLOURS: [&str; 6] = ["#0a7", "#888", "#fb4", "#47c", "#c46", "#86b"];
-const TICKS: [f64; 9] = [0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0];
+const TICKS: [f64; 13] = [
+    0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0,
+];
 
-/// A complete SVG document.
-pub(crate) fn ratios(what: &str, rows: &[RowResult], metric: Metric) -> String {
-    let groups: Vec<_> = rows
+/// The bars of one row, each with its peer.
+#[derive(Debug)]
+pub struct Group {
+    /// The row's name.
+    pub row: &'static str,
+    /// Peers and ratios, in the order of the drawing.
+    pub bars: Vec<(&'static str, f64)>,
+}
+
+/// A complete SVG document. Groups without bars are left out.
+pub fn ratios(title: &str, groups: &[Group]) -> String {
+    let groups: Vec<_> = groups
         .iter()
-        .map(|row| Group::of(row, metric))
         .filter(|group| !group.bars.is_empty())
         .collect();
     let mut svg = String::new();
     // Writing to a string cannot fail.
-    let _ = draw(&mut svg, what, &groups);
+    let _ = draw(&mut svg, title, &groups);
     svg
 }
 
-struct Group {
-    row: &'static str,
-    bars: Vec<(&'static str, f64)>,
-}
-
-impl Group {
-    fn of(row: &RowResult, metric: Metric) -> Self {
-        let bars = row
-            .cells
-            .iter()
-            .filter_map(|cell| Some((cell.peer, row.ratio(cell, metric)?)));
-        Self {
-            row: row.row,
-            bars: bars.collect(),
-        }
-    }
-}
-
-fn draw(svg: &mut String, what: &str, groups: &[Group]) -> fmt::Result {
+fn draw(svg: &mut String, title: &str, groups: &[&Group]) -> fmt::Result {
     let mut peers = Vec::new();
     for (peer, _) in groups.iter().flat_map(|group| &group.bars) {
         if !peers.contains(peer) {
@@ -59,19 +51,7 @@ fn draw(svg: &mut String, what: &str, groups: &[Group]) -> fmt::Result {
         r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif" font-size="11">"#
     )?;
     writeln!(svg, r##"<rect width="100%" height="100%" fill="#fff"/>"##)?;
-    writeln!(
-        svg,
-        r#"<text x="10" y="24" font-size="15">{what}, ratio to mosquitto</text>"#
-    )?;
-    for (place, peer) in peers.iter().enumerate() {
-        let x = LEFT + number(place) * 110.0;
-        let colour = COLOURS[place % COLOURS.len()];
-        writeln!(
-            svg,
-            r#"<rect x="{x}" y="36" width="10" height="10" fill="{colour}"/>"#
-        )?;
-        writeln!(svg, r#"<text x="{}" y="45">{peer}</text>"#, x + 15.0)?;
-    }
+    writeln!(svg, r#"<text x="10" y="24" font-size="15">{title}</text>"#)?;
     for tick in TICKS.into_iter().filter(|tick| axis.holds(*tick)) {
         let x = axis.x(tick);
         let (bottom, colour) = (
@@ -97,8 +77,8 @@ fn draw(svg: &mut String, what: &str, groups: &[Group]) -> fmt::Result {
     for group in groups {
         writeln!(
             svg,
-            r#"<text x="{}" y="{:.1}" text-anchor="end">{}</text>"#,
-            LEFT - 8.0,
+            r#"<text x="{:.1}" y="{:.1}" text-anchor="end">{}</text>"#,
+            axis.left - 8.0,
             y + BAR - 3.0,
             group.row
         )?;
@@ -120,7 +100,7 @@ fn draw(svg: &mut String, what: &str, groups: &[Group]) -> fmt::Result {
             )?;
             writeln!(
                 svg,
-                r##"<text x="{:.1}" y="{:.1}" fill="#555">{ratio:.2}</text>"##,
+                r##"<text x="{:.1}" y="{:.1}" fill="#555">{ratio:.2} {peer}</text>"##,
                 to + 4.0,
                 y + BAR - 3.0
             )?;
@@ -132,12 +112,14 @@ fn draw(svg: &mut String, what: &str, groups: &[Group]) -> fmt::Result {
 }
 
 struct Axis {
+    left: f64,
     low: f64,
     high: f64,
 }
 
 impl Axis {
-    fn of(groups: &[Group]) -> Self {
+    fn of(groups: &[&Group]) -> Self {
+        let longest = groups.iter().map(|group| group.row.len()).max();
         let ratios = groups
             .iter()
             .flat_map(|group| &group.bars)
@@ -146,6 +128,7 @@ impl Axis {
         let low = ratios.clone().fold(0.5, f64::min);
         let high = ratios.fold(2.0, f64::max);
         Self {
+            left: 20.0 + number(longest.unwrap_or_default()) * LETTER,
             low: low * 0.9,
             high: high * 1.1,
         }
@@ -157,7 +140,7 @@ impl Axis {
 
     fn x(&self, ratio: f64) -> f64 {
         let share = (ratio.max(self.low) / self.low).ln() / (self.high / self.low).ln();
-        LEFT + share * (WIDTH - LEFT - RIGHT)
+        self.left + share * (WIDTH - self.left - RIGHT)
     }
 }
 
@@ -172,7 +155,7 @@ mod tests {
 
     #[test]
     fn half_and_double_are_equally_far_from_one() {
-        let axis = Axis::of(&[Group {
+        let axis = Axis::of(&[&Group {
             row: "r",
             bars: vec![("a", 0.1), ("b", 10.0)],
         }]);
@@ -186,10 +169,9 @@ mod tests {
             row: "pairs100",
             bars: vec![("unbroken", 0.25), ("mosquitto", 1.0)],
         };
-        let mut svg = String::new();
-        draw(&mut svg, "CPU", &[group]).unwrap();
+        let svg = ratios("CPU", &[group]);
         assert!(
-            svg.contains(">0.25<")
+            svg.contains(">0.25 unbroken<")
                 && svg.contains("pairs100")
                 && svg.trim_end().ends_with("</svg>")
         );

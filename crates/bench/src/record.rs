@@ -5,7 +5,7 @@ use crate::{
     error::BenchError,
     machine::Machine,
     peer::{Peer, YARDSTICK},
-    plot,
+    plot::{self, Group},
     results::{
         CONNECT_BYTES, CONNECTIONS, CPU, Cell, DELIVERED, GENERATOR_CPU, GENERATOR_SHARE,
         IDLE_SHARE, Kind, MAX, Metric, OTHERS, P50, P99, P999, PEAK_MB, PUBLISHED, RowResult,
@@ -93,15 +93,25 @@ impl Record {
         let mut json = serde_json::to_string_pretty(&self).map_err(std::io::Error::from)?;
         json.push('\n');
         write("brokers.json", &json)?;
-        write(
-            "brokers-cpu.svg",
-            &plot::ratios("CPU time per delivery", &self.rows, CPU),
-        )?;
+        write("brokers-cpu.svg", &self.plot("CPU time per delivery", CPU))?;
         write(
             "brokers-rate.svg",
-            &plot::ratios("Deliveries per second", &self.rows, DELIVERED),
+            &self.plot("Deliveries per second", DELIVERED),
         )?;
         write("brokers.md", &self.to_string())
+    }
+
+    fn plot(&self, what: &str, metric: Metric) -> String {
+        let group = |row: &RowResult| {
+            let cells = row.cells.iter();
+            let bars = cells.filter_map(|cell| Some((cell.peer, row.ratio(cell, metric)?)));
+            Group {
+                row: row.row,
+                bars: bars.collect(),
+            }
+        };
+        let groups: Vec<_> = self.rows.iter().map(group).collect();
+        plot::ratios(&format!("{what}, ratio to {YARDSTICK}"), &groups)
     }
 }
 

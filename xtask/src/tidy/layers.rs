@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::Outcome;
 
 /// The rows, from the top. A new crate is added here, which is the decision about its place.
-const ROWS: [&[&str]; 6] = [
+const ROWS: [&[&str]; 7] = [
     &["session-channels-macros"],
     &[
         "unbroken-mqtt-proto",
@@ -30,6 +30,7 @@ const ROWS: [&[&str]; 6] = [
         "unbroken-workloads",
         "xtask",
     ],
+    &["unbroken-channel-bench"],
 ];
 
 /// Who must not see the inside of a payload, by whatever way.

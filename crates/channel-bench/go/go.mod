@@ -1,0 +1,3 @@
+module unbroken/channel-bench
+
+go 1.21
