@@ -18,6 +18,7 @@
 //! Absent: sessions of more than two sides, and sessions over a network.
 
 pub mod debug;
+pub mod par;
 
 #[allow(unsafe_code, reason = "holds a side of it")]
 pub mod oneshot;
