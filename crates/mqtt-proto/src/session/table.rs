@@ -28,13 +28,18 @@ const MIN_SLOTS: usize = 8;
 /// Slots of the largest table: one for each 16-bit number; the one for 0 stays empty.
 const MAX_SLOTS: usize = 65_536;
 
+/// How often a table runs empty, without having needed its size, before it gets smaller.
+const LULL_MAX: u8 = 64;
+
 #[derive(Clone, Debug)]
 pub(super) struct Table<V> {
     /// Empty, or a power of two of them.
     slots: Vec<Option<Linked<V>>>,
     len: usize,
-    /// The most entries since the table was last empty: says whether its size is still in use.
+    /// The most entries since its size was last in use.
     peak: usize,
+    /// How many times it has run empty since.
+    lull: u8,
     oldest: Option<PacketId>,
     newest: Option<PacketId>,
     /// The id given out last; 0 before the first.
@@ -55,6 +60,7 @@ impl<V> Table<V> {
             slots: Vec::new(),
             len: 0,
             peak: 0,
+            lull: 0,
             oldest: None,
             newest: None,
             last_id: 0,
@@ -147,7 +153,7 @@ impl<V> Table<V> {
         }
         self.len -= 1;
         if self.len == 0 {
-            self.shrink();
+            self.ran_empty();
         }
         Some(linked.value)
     }
@@ -182,15 +188,21 @@ impl<V> Table<V> {
         }
     }
 
-    /// Gives back the memory of a burst once a later, smaller one has come and gone: a table that
-    /// is filled as high again and again is not allocated again and again.
-    fn shrink(&mut self) {
+    /// The table is empty. Gives back the memory of a burst once the table has been filled and
+    /// emptied often without needing it: between two bursts come many single messages, and what the
+    /// next burst needs is not to be allocated again.
+    fn ran_empty(&mut self) {
         let wanted = (self.peak * 4).next_power_of_two().max(MIN_SLOTS);
-        self.peak = 0;
         if wanted < self.slots.len() {
+            self.lull += 1;
+            if self.lull < LULL_MAX {
+                return;
+            }
             self.slots.truncate(wanted);
             self.slots.shrink_to_fit();
         }
+        self.lull = 0;
+        self.peak = 0;
     }
 
     /// Gives back all memory if there are no entries.
@@ -287,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_of_a_burst_is_given_back_after_a_smaller_one() {
+    fn memory_of_a_burst_is_given_back_after_a_lull() {
         let mut table = Table::new();
         let burst = |table: &mut Table<()>, count| {
             let ids: Vec<_> = (0..count).map(|_| push(table, ())).collect();
@@ -301,6 +313,9 @@ mod tests {
             slots,
             "the same again needs the same memory"
         );
+        for _ in 1..LULL_MAX {
+            assert_eq!(burst(&mut table, 1), slots, "another may come");
+        }
         assert_eq!(burst(&mut table, 1), MIN_SLOTS);
         table.shrink_idle();
         assert_eq!(table.slots.capacity(), 0);
