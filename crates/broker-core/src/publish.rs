@@ -38,6 +38,8 @@ pub(crate) struct Routed {
     pub(crate) wanted: bool,
     /// Somebody keeps it beyond this turn at QoS 1 or 2.
     pub(crate) kept: bool,
+    /// Other shards that want it: bit `n` is shard `n`.
+    shards: u64,
 }
 
 impl Shard {
@@ -218,10 +220,7 @@ impl Shard {
         from: Option<SessionId>,
     ) -> Routed {
         let mut routed = self.route_here(now, item, from);
-        let Ok(topic) = TopicName::parse(item.publication.topic) else {
-            return routed;
-        };
-        let mut shards = self.routes.route(&self.index, topic).shards;
+        let mut shards = routed.shards;
         while shards != 0 {
             let shard = ShardId(u8::try_from(shards.trailing_zeros()).expect("a u64 has 64 bits"));
             shards &= shards - 1;
@@ -247,6 +246,8 @@ impl Shard {
         let Ok(topic) = TopicName::parse(item.publication.topic) else {
             return routed;
         };
+        let mut groups = std::mem::take(&mut self.groups_scratch);
+        groups.clear();
         let Self {
             routes,
             index,
@@ -256,7 +257,8 @@ impl Shard {
         clients.begin_item();
         // Everybody whose filter matches, and nobody else. [MQTT-3.3.2-3, MQTT311-3.3.2-3]
         let route = routes.route(index, topic);
-        let groups = route.groups.clone();
+        groups.extend_from_slice(&route.groups);
+        routed.shards = route.shards;
         let published_retain = item.publication.retain;
         let mut own = None;
         for receiver in &route.receivers {
@@ -279,11 +281,12 @@ impl Shard {
         if let Some(session) = own {
             routed.kept |= self.deliver_to_publisher(now, session, topic, item);
         }
-        for group in groups {
+        for &group in &groups {
             routed.wanted = true;
             routed.kept |= item.publication.qos > QoS::AtMostOnce;
             self.deliver_to_group(now, group, item);
         }
+        self.groups_scratch = groups;
         routed
     }
 

@@ -21,7 +21,7 @@ use crate::barrier::Barriers;
 use crate::clients::Clients;
 use crate::connection::Connection;
 use crate::farewell::{self, LastWords};
-use crate::ids::{ConnectionId, SessionId};
+use crate::ids::{ConnectionId, GroupId, SessionId};
 use crate::input::{CloseCause, Input, Peer};
 use crate::interest::Interest;
 use crate::limits::{CONNECT_BYTES_MAX, Limits};
@@ -55,6 +55,7 @@ pub struct Shard {
     pub(crate) tokens: u64,
     pub(crate) stored: StoreId,
     pub(crate) scratch: PropertyBuf,
+    pub(crate) groups_scratch: Vec<GroupId>,
 }
 
 /// What the shard wants done after an input. Must be drained before the next one.
@@ -123,6 +124,7 @@ impl Shard {
             tokens: 0,
             stored: StoreId(0),
             scratch: PropertyBuf::new(),
+            groups_scratch: Vec::new(),
             options,
         };
         shard.start_sys();
