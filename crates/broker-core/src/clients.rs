@@ -10,8 +10,7 @@
 //! ```
 //!
 //! - Bytes are appended to one buffer per connection; the driver writes each buffer once a turn. A
-//!   buffer exists only while something is pending and comes from a pool, so the steady state
-//!   allocates nothing.
+//!   buffer exists only while something is pending (see [`crate::buffers`]).
 //! - A [`Message`] is made only when somebody must remember it (QoS 1 and 2, another shard,
 //!   retain): QoS 0 to receivers here goes from the publisher's bytes to the receivers' buffers.
 //! - The window ([MQTT-3.3.4-9]) and the output limit hold back QoS 1 and 2 into the queue, never
@@ -29,11 +28,12 @@ use unbroken_mqtt_proto::packet::publish;
 use unbroken_mqtt_proto::session::{Drained, Resend};
 use unbroken_mqtt_proto::{Ack, Packet, PacketId, QoS};
 
+use crate::buffers::BufferPool;
 use crate::connection::{Acknowledgement, Connection, Held, Until};
 use crate::drops::DropTallies;
 use crate::frames::{Frames, Layout, OwnProperties};
 use crate::ids::{ConnectionId, SessionId};
-use crate::limits::{BUFFER_POOL_BYTES_MAX, BUFFER_POOL_MAX, Limits, RETAINED_RACE_TOPICS_MAX};
+use crate::limits::{BUFFER_POOL_BYTES_MAX, Limits, RETAINED_RACE_TOPICS_MAX};
 use crate::message::{Message, MessagePool, Publication};
 use crate::output::{DropReason, Output, StoreId};
 use crate::session::{Delivery, Identifiers, Session};
@@ -63,7 +63,7 @@ pub(crate) struct Clients {
     unretained: HashMap<u64, ConnectionId, FixedState>,
     dirty: Vec<ConnectionId>,
     frames: Frames,
-    buffers: Vec<Vec<u8>>,
+    pub(crate) buffers: BufferPool,
 }
 
 /// A message in delivery: where its bytes lie now, and the copy that is kept once somebody needs
@@ -139,7 +139,7 @@ impl Clients {
             unretained: HashMap::with_hasher(FixedState::with_seed(0)),
             dirty: Vec::new(),
             frames: Frames::default(),
-            buffers: Vec::new(),
+            buffers: BufferPool::default(),
         }
     }
 
@@ -399,7 +399,7 @@ impl Clients {
         let Some(connection) = self.connections[index as usize].as_deref_mut() else {
             return false;
         };
-        take_buffer(connection, &mut self.buffers);
+        self.buffers.provide(&mut connection.output);
         let fits = connection.append(packet);
         if fits {
             self.stats.packets_sent += 1;
@@ -550,6 +550,16 @@ impl Clients {
         now: Instant,
         id: ConnectionId,
         bytes: usize,
+    /// Keeps what this connection has received and what cannot be used yet.
+    pub(crate) fn keep_unread(&mut self, id: ConnectionId, bytes: &[u8]) {
+        if let Some(Some(connection)) = self.connections.get_mut(id.index as usize)
+            && connection.id == id
+        {
+            self.buffers.provide(&mut connection.unread);
+            connection.unread.extend_from_slice(bytes);
+        }
+    }
+
     ) -> Option<SessionId> {
         let limit = self.limits.output_bytes_max as usize;
         let half = limit / 2;
@@ -567,12 +577,8 @@ impl Clients {
         connection.written = connection.output.len().min(connection.written + bytes);
         let after = connection.pending();
         if after == 0 {
-            let mut buffer = std::mem::take(&mut connection.output);
+            self.buffers.release(std::mem::take(&mut connection.output));
             connection.written = 0;
-            if buffer.capacity() <= BUFFER_POOL_BYTES_MAX && self.buffers.len() < BUFFER_POOL_MAX {
-                buffer.clear();
-                self.buffers.push(buffer);
-            }
         } else if connection.written >= half.max(BUFFER_POOL_BYTES_MAX) {
             connection.forget_written();
         }
@@ -646,7 +652,7 @@ struct ReceiverCopy<'a> {
 /// Appends the PUBLISH, with a placeholder for the packet id; answers where it begins.
 fn write_publish(
     frames: &mut Frames,
-    buffers: &mut Vec<Vec<u8>>,
+    buffers: &mut BufferPool,
     connection: &mut Connection,
     copy: ReceiverCopy<'_>,
     now: Instant,
@@ -657,7 +663,7 @@ fn write_publish(
         retain,
         identifiers,
     } = copy;
-    take_buffer(connection, buffers);
+    buffers.provide(&mut connection.output);
     let layout = Layout {
         version: connection.version,
         qos,
@@ -717,12 +723,6 @@ fn patch(connection: &mut Connection, start: usize, packet_id: PacketId) {
     let patched = publish::packet_id_offset(frame)
         .is_some_and(|at| publish::patch_packet_id(frame, at, packet_id));
     debug_assert!(patched, "a PUBLISH with QoS 1 or 2 has a packet id");
-}
-
-fn take_buffer(connection: &mut Connection, buffers: &mut Vec<Vec<u8>>) {
-    if connection.output.capacity() == 0 {
-        connection.output = buffers.pop().unwrap_or_default();
-    }
 }
 
 #[cold]

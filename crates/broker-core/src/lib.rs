@@ -22,6 +22,7 @@ mod access;
 mod acks;
 mod admission;
 mod barrier;
+mod buffers;
 mod clients;
 mod connection;
 mod drops;

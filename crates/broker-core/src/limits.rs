@@ -174,8 +174,8 @@ pub(crate) const SHARDS_MAX: usize = 64;
 /// the allocator instead: at most 1,024 x 4 KiB a shard.
 pub(crate) const MESSAGE_POOL_MAX: usize = 1_024;
 pub(crate) const MESSAGE_POOL_BYTES_MAX: usize = 4 * 1_024;
-/// Output buffers kept for reuse by one shard, and the capacity beyond which one is given back:
-/// at most 256 x 64 KiB a shard.
+/// Buffers of output and of incomplete packets kept for reuse by one shard, and the capacity beyond
+/// which one is given back: at most 256 x 64 KiB a shard.
 pub(crate) const BUFFER_POOL_MAX: usize = 256;
 pub(crate) const BUFFER_POOL_BYTES_MAX: usize = 64 * 1_024;
 /// Messages handed over in one piece of a retained answer; the next piece follows in a later turn.

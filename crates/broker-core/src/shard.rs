@@ -276,10 +276,8 @@ impl Shard {
         connection.last_received = now;
         if connection.unread.is_empty() {
             let used = self.consume(now, id, bytes);
-            if used < bytes.len()
-                && let Some(connection) = self.clients.named(id)
-            {
-                connection.unread.extend_from_slice(&bytes[used..]);
+            if used < bytes.len() {
+                self.clients.keep_unread(id, &bytes[used..]);
             }
         } else {
             connection.unread.extend_from_slice(bytes);
@@ -299,6 +297,8 @@ impl Shard {
         {
             unread.drain(..used);
             connection.unread = unread;
+        } else {
+            self.clients.buffers.release(unread);
         }
     }
 

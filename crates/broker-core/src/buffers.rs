@@ -1,0 +1,73 @@
+//! Buffers for bytes that wait in a connection: output until the socket takes it, input until the
+//! rest of its packet has come.
+//!
+//! Invariant: a connection for which nothing waits has no buffer. The memory goes round among those
+//! that need some, so that steady traffic asks the allocator for nothing and an idle connection
+//! costs nothing.
+
+use crate::limits::{BUFFER_POOL_BYTES_MAX, BUFFER_POOL_MAX};
+
+/// Used buffers of this shard.
+#[derive(Debug, Default)]
+pub(crate) struct BufferPool {
+    free: Vec<Vec<u8>>,
+}
+
+impl BufferPool {
+    /// Gives a used buffer, if there is one, to a place that has no memory.
+    pub(crate) fn provide(&mut self, place: &mut Vec<u8>) {
+        if place.capacity() == 0
+            && let Some(buffer) = self.free.pop()
+        {
+            *place = buffer;
+        }
+    }
+
+    /// Takes the memory of a place where nothing waits any more. A buffer that has grown large goes
+    /// to the allocator.
+    pub(crate) fn release(&mut self, mut buffer: Vec<u8>) {
+        let useful = (1..=BUFFER_POOL_BYTES_MAX).contains(&buffer.capacity());
+        if useful && self.free.len() < BUFFER_POOL_MAX {
+            buffer.clear();
+            self.free.push(buffer);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_used_buffer_serves_again_empty() {
+        let mut pool = BufferPool::default();
+        pool.release(b"used".to_vec());
+        let mut place = Vec::new();
+        pool.provide(&mut place);
+        assert!(place.is_empty() && place.capacity() >= 4);
+        let mut other = Vec::new();
+        pool.provide(&mut other);
+        assert_eq!(other.capacity(), 0, "there was one");
+    }
+
+    #[test]
+    fn a_place_in_use_keeps_what_it_has() {
+        let mut pool = BufferPool::default();
+        pool.release(vec![0; 100]);
+        let mut place = b"waiting".to_vec();
+        pool.provide(&mut place);
+        assert_eq!(place, b"waiting");
+    }
+
+    #[test]
+    fn neither_large_buffers_nor_too_many_nor_empty_ones_are_kept() {
+        let mut pool = BufferPool::default();
+        pool.release(vec![0; BUFFER_POOL_BYTES_MAX + 1]);
+        pool.release(Vec::new());
+        assert_eq!(pool.free.len(), 0);
+        for _ in 0..=BUFFER_POOL_MAX {
+            pool.release(vec![0]);
+        }
+        assert_eq!(pool.free.len(), BUFFER_POOL_MAX);
+    }
+}
