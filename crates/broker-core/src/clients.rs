@@ -71,7 +71,12 @@ pub(crate) struct Clients {
 pub(crate) struct Item<'a> {
     pub(crate) publication: Publication<'a>,
     pub(crate) publisher: Option<&'a Arc<str>>,
-    message: Option<Arc<Message>>,
+    /// The copy, if there was one before this delivery. It goes back to the pool by other hands.
+    kept: Option<&'a Arc<Message>>,
+    /// The copy made in this delivery.
+    made: Option<Arc<Message>>,
+    /// Another shard has the copy too, and lets go of it when it has delivered it.
+    lent: bool,
 }
 
 impl<'a> Item<'a> {
@@ -80,7 +85,9 @@ impl<'a> Item<'a> {
         Self {
             publication,
             publisher,
-            message: None,
+            kept: None,
+            made: None,
+            lent: false,
         }
     }
 
@@ -89,22 +96,33 @@ impl<'a> Item<'a> {
         Self {
             publication: message.publication(),
             publisher: message.publisher(),
-            message: Some(Arc::clone(message)),
+            kept: Some(message),
+            made: None,
+            lent: false,
         }
     }
 
     /// The copy that is kept, made at the first call.
     pub(crate) fn message(&mut self, pool: &mut MessagePool) -> Arc<Message> {
-        Arc::clone(
-            self.message
-                .get_or_insert_with(|| pool.message(&self.publication, self.publisher)),
-        )
+        let made = || pool.message(&self.publication, self.publisher);
+        Arc::clone(match self.kept {
+            Some(kept) => kept,
+            None => self.made.get_or_insert_with(made),
+        })
     }
 
-    /// Gives the copy back, if there is one.
+    /// The same, for another shard. A retained message is not lent: it stays where it is retained.
+    pub(crate) fn message_to_mail(&mut self, pool: &mut MessagePool) -> Arc<Message> {
+        self.lent = !self.publication.retain;
+        self.message(pool)
+    }
+
+    /// Gives the copy back if it was made here.
     pub(crate) fn finish(self, pool: &mut MessagePool) {
-        if let Some(message) = self.message {
-            pool.release(message);
+        match self.made {
+            Some(message) if self.lent => pool.lend(message),
+            Some(message) => pool.release(message),
+            None => {}
         }
     }
 }
@@ -532,6 +550,16 @@ impl Clients {
         self.sessions.get_mut(id.index())
     }
 
+    /// Keeps what this connection has received and what cannot be used yet.
+    pub(crate) fn keep_unread(&mut self, id: ConnectionId, bytes: &[u8]) {
+        if let Some(Some(connection)) = self.connections.get_mut(id.index as usize)
+            && connection.id == id
+        {
+            self.buffers.provide(&mut connection.unread);
+            connection.unread.extend_from_slice(bytes);
+        }
+    }
+
     pub(crate) fn take_dirty(&mut self, into: &mut Vec<ConnectionId>) {
         for id in self.dirty.drain(..) {
             if let Some(connection) = self.connections[id.index as usize].as_deref_mut()
@@ -550,16 +578,6 @@ impl Clients {
         now: Instant,
         id: ConnectionId,
         bytes: usize,
-    /// Keeps what this connection has received and what cannot be used yet.
-    pub(crate) fn keep_unread(&mut self, id: ConnectionId, bytes: &[u8]) {
-        if let Some(Some(connection)) = self.connections.get_mut(id.index as usize)
-            && connection.id == id
-        {
-            self.buffers.provide(&mut connection.unread);
-            connection.unread.extend_from_slice(bytes);
-        }
-    }
-
     ) -> Option<SessionId> {
         let limit = self.limits.output_bytes_max as usize;
         let half = limit / 2;

@@ -170,8 +170,11 @@ pub(crate) const CONNECT_BYTES_MAX: u32 = 1024 * 1024;
 pub(crate) const LEVELS_MAX: u16 = 200;
 /// Shards of one broker: the receivers of a message are a bit set of this width.
 pub(crate) const SHARDS_MAX: usize = 64;
-/// Messages kept for reuse by one shard, and the capacity beyond which a buffer is given back to
-/// the allocator instead: at most 1,024 x 4 KiB a shard.
+/// Messages kept for reuse by one shard, and the size beyond which one is given back to the
+/// allocator instead: at most 1,024 x 4 KiB a shard that nobody uses, and as much again lent to
+/// other shards, 8 MiB together. A lent message keeps its payload, and the memory, after its last
+/// receiver had it: until another takes its place, or 1,024 others were lent after it. While more
+/// than these are under way to other shards, the allocator is asked.
 pub(crate) const MESSAGE_POOL_MAX: usize = 1_024;
 pub(crate) const MESSAGE_POOL_BYTES_MAX: usize = 4 * 1_024;
 /// Buffers of output and of incomplete packets kept for reuse by one shard, and the capacity beyond

@@ -1,4 +1,7 @@
 //! Mail from other shards: each letter to the part of the shard it is for.
+//!
+//! A message that came by mail is only dropped when it has been routed: its maker has lent it, and
+//! has it back once nobody else holds it (see [`crate::message`]).
 
 use std::time::Instant;
 
@@ -15,8 +18,6 @@ impl Shard {
             Letter::Publish(message) => {
                 let mut item = Item::kept(&message);
                 self.route_here(now, &mut item, None);
-                item.finish(&mut self.clients.pool);
-                self.clients.pool.release(message);
             }
             Letter::InterestAdded { filter, barrier } => {
                 self.handle_interest_added(from, &filter, barrier);
@@ -73,8 +74,6 @@ impl Shard {
                 let mut item = Item::kept(&message);
                 self.clients.begin_item();
                 self.deliver_as_member(now, member, grant, group, &mut item);
-                item.finish(&mut self.clients.pool);
-                self.clients.pool.release(message);
             }
             Letter::ShareReturn { group, message } => self.redistribute(now, group, &message),
             Letter::Retain { message, token } => self.handle_retain(now, from, message, token),

@@ -226,7 +226,7 @@ impl Shard {
             shards &= shards - 1;
             routed.wanted = true;
             routed.kept |= item.publication.qos > QoS::AtMostOnce;
-            let message = item.message(&mut self.clients.pool);
+            let message = item.message_to_mail(&mut self.clients.pool);
             self.mail(shard, Letter::Publish(message));
         }
         if !routed.wanted {

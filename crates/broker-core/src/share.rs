@@ -181,7 +181,7 @@ impl Shard {
         if member.shard == self.options.id {
             self.deliver_as_member(now, member, grant, group, item);
         } else {
-            let message = item.message(&mut self.clients.pool);
+            let message = item.message_to_mail(&mut self.clients.pool);
             self.mail(
                 member.shard,
                 Letter::ShareDelivery {

@@ -115,7 +115,7 @@ fn frame(bytes: &[u8]) -> Option<(usize, usize)> {
     None
 }
 
-fn packet(first: u8, body: &[u8]) -> Vec<u8> {
+pub(crate) fn packet(first: u8, body: &[u8]) -> Vec<u8> {
     let mut packet = vec![first];
     let mut length = body.len();
     loop {
@@ -130,7 +130,7 @@ fn packet(first: u8, body: &[u8]) -> Vec<u8> {
     packet
 }
 
-fn string(text: &str) -> Vec<u8> {
+pub(crate) fn string(text: &str) -> Vec<u8> {
     let mut bytes = u16::try_from(text.len()).unwrap().to_be_bytes().to_vec();
     bytes.extend_from_slice(text.as_bytes());
     bytes
@@ -160,9 +160,13 @@ pub(crate) fn connect_with_will(id: &str, topic: &str) -> Vec<u8> {
 }
 
 pub(crate) fn subscribe(filter: &str) -> Vec<u8> {
+    subscribe_at(filter, 0)
+}
+
+pub(crate) fn subscribe_at(filter: &str, qos: u8) -> Vec<u8> {
     packet(
         0x82,
-        &[b"\0\x01\0".as_slice(), &string(filter), b"\0"].concat(),
+        &[b"\0\x01\0".as_slice(), &string(filter), &[qos]].concat(),
     )
 }
 
