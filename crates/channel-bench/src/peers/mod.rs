@@ -7,6 +7,7 @@ mod floor;
 mod flume;
 mod kanal;
 mod oneshot;
+mod ours;
 mod spinning;
 mod std_mpsc;
 mod tachyonix;
@@ -39,6 +40,7 @@ pub(crate) struct Peer {
 /// All that are written in Rust, in the order of the table.
 pub(crate) fn all() -> Vec<Peer> {
     vec![
+        ours::peer(),
         floor::peer(),
         kanal::peer(),
         crossfire::peer(),
