@@ -21,6 +21,7 @@ mod emit;
 mod error;
 mod model;
 mod parse;
+mod select;
 mod shape;
 mod tree;
 
@@ -35,6 +36,28 @@ pub fn proto(input: TokenStream) -> TokenStream {
     });
     match code {
         Ok(code) => bridge::write(&code, &spans),
+        Err(problems) => bridge::write_problems(&problems, &spans),
+    }
+}
+
+/// Waits for the first of several places in an `async` function. See `session_channels::select`.
+#[proc_macro]
+pub fn select(input: TokenStream) -> TokenStream {
+    selecting(input, select::Waiting::Async)
+}
+
+/// Waits for the first of several places, the thread sleeping. See
+/// `session_channels::select_blocking`.
+#[proc_macro]
+pub fn select_blocking(input: TokenStream) -> TokenStream {
+    selecting(input, select::Waiting::Blocking)
+}
+
+fn selecting(input: TokenStream, waiting: select::Waiting) -> TokenStream {
+    let mut spans = bridge::Spans::default();
+    let trees = bridge::read(input, &mut spans);
+    match select::read(&trees) {
+        Ok(read) => bridge::write(&select::emit(&read, waiting), &spans),
         Err(problems) => bridge::write_problems(&problems, &spans),
     }
 }

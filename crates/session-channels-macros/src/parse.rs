@@ -391,17 +391,15 @@ impl<'a> Cursor<'a> {
     }
 
     fn arrow(&mut self) -> bool {
+        self.pair('-', '>')
+    }
+
+    /// Takes these two signs if they are next and one.
+    pub(crate) fn pair(&mut self, first: char, second: char) -> bool {
         let is_next = matches!(
             self.trees,
-            [
-                Tree::Sign {
-                    sign: '-',
-                    joint: true,
-                    ..
-                },
-                Tree::Sign { sign: '>', .. },
-                ..
-            ]
+            [Tree::Sign { sign: left, joint: true, .. }, Tree::Sign { sign: right, .. }, ..]
+                if *left == first && *right == second
         );
         if is_next {
             self.trees = &self.trees[2..];
@@ -409,7 +407,7 @@ impl<'a> Cursor<'a> {
         is_next
     }
 
-    fn group(&mut self, delimiter: Delimiter, what: &str) -> Parsed<&'a Group> {
+    pub(crate) fn group(&mut self, delimiter: Delimiter, what: &str) -> Parsed<&'a Group> {
         match self.peek().and_then(|tree| tree.as_group(delimiter)) {
             Some(group) => {
                 self.skip();

@@ -23,6 +23,7 @@ pub mod par;
 #[allow(unsafe_code, reason = "holds a side of it")]
 pub mod oneshot;
 pub mod port_set;
+pub mod select;
 pub mod shared;
 #[allow(unsafe_code, reason = "holds a side of it")]
 pub mod stream;
@@ -52,6 +53,8 @@ mod waker_cell;
 pub use oneshot::oneshot;
 pub use port_set::PortSet;
 #[doc(inline)]
+pub use select::{Select, Selected};
+#[doc(inline)]
 pub use shared::shared;
 #[doc(inline)]
 pub use stream::stream;
@@ -59,7 +62,7 @@ pub use stream::stream;
 pub use closed::{Closed, TrySend, Unreceived, Unsent, Why};
 pub use park::block_on;
 pub use receive::{Endpoint, Receive};
-pub use session_channels_macros::proto;
+pub use session_channels_macros::{proto, select, select_blocking};
 
 /// What the code written by [`proto!`] uses. Not for hands.
 #[doc(hidden)]
@@ -68,6 +71,10 @@ pub mod rt {
     pub use crate::receive::{
         Endpoint, Ready, Receive, Recv, RecvDeadline, arm, is_ready, poll_ready, recv_blocking,
         recv_deadline_blocking, try_recv,
+    };
+    pub use crate::select::{
+        Order, Place, Selected, TakeHeld, TakeLocal, candidate, deadline, select_wait,
+        select_wait_blocking,
     };
     pub use crate::session::{Client, Link, Next, Server, Shape, Side, State, TrySendLink, open};
 }
