@@ -28,16 +28,32 @@ const RECEIVER: usize = 1;
 /// ```
 pub fn oneshot<T>() -> (Sender<T>, Receiver<T>) {
     let at = Packet::allocate(Layout::new::<T>(), SENDER, false);
-    let ends = PhantomData;
-    let receiver = Receiver { at: Some(at), ends };
-    (Sender { at, ends }, receiver)
+    let sender = Sender {
+        at,
+        ends: PhantomData,
+    };
+    let receiver = Receiver {
+        at: Some(at),
+        ends: PhantomData,
+    };
+    (sender, receiver)
 }
 
-/// Sends the message.
+/// Sends the message: a `T` and nothing that lives shorter, as the receiver would go on with it.
+///
+/// ```compile_fail,E0597
+/// let (sender, receiver) = session_channels::oneshot::<&'static str>();
+/// {
+///     let local = String::from("gone");
+///     let sender: session_channels::oneshot::Sender<&str> = sender;
+///     sender.send(&local);
+/// }
+/// receiver.recv_blocking();
+/// ```
 #[must_use = "dropping it tells the receiver that nothing will come"]
 pub struct Sender<T> {
     at: NonNull<()>,
-    ends: PhantomData<T>,
+    ends: PhantomData<fn(T) -> T>,
 }
 
 /// Receives the message: a future of it, and all the other ways to wait.

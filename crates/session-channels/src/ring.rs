@@ -35,7 +35,7 @@ use crate::barrier;
 use crate::closed::Why;
 use crate::gate::{Gate, PLAIN, WAITING};
 use crate::park;
-use crate::sync::{AtomicU32, Ordering, exchanged, relax};
+use crate::sync::{AtomicU32, Ordering, UnwatchedU32, exchanged, relax};
 
 /// This side has closed.
 const CLOSED: u32 = 1 << 2;
@@ -57,8 +57,8 @@ pub(crate) const SLOTS_MAX: u32 = 1 << 16;
 struct Own {
     /// Tail of the sender, head of the receiver.
     index: AtomicU32,
-    /// The other's, as last seen.
-    seen: Cell<u32>,
+    /// The other's, as last seen. Not a cell: several threads may look at one end at once.
+    seen: UnwatchedU32,
     /// Messages since this side last slept.
     since: Cell<u32>,
     /// Both sides' copy of what never changes.
@@ -112,7 +112,7 @@ impl Ring {
         let first = unsafe { at.as_ptr().add(offset) };
         let own = || Own {
             index: AtomicU32::new(0),
-            seen: Cell::new(0),
+            seen: UnwatchedU32::new(0),
             since: Cell::new(0),
             mask: slots - 1,
             stride: u32::try_from(message.size()).expect("a message is smaller than 4 GiB"),
@@ -188,14 +188,15 @@ impl Sending {
         let own = &self.ring().sending;
         own.index
             .load(Ordering::Relaxed)
-            .wrapping_sub(own.seen.get())
+            .wrapping_sub(own.seen.load(Ordering::Relaxed))
     }
 
     fn refresh(self) {
         let ring = self.ring();
-        ring.sending
-            .seen
-            .set(ring.receiving.index.load(Ordering::SeqCst));
+        ring.sending.seen.store(
+            ring.receiving.index.load(Ordering::SeqCst),
+            Ordering::Relaxed,
+        );
     }
 
     /// Messages sent and not taken, as far as this side knows without disturbing the other.
@@ -352,7 +353,7 @@ impl Receiving {
     #[inline]
     fn is_empty(self) -> bool {
         let own = &self.ring().receiving;
-        own.index.load(Ordering::Relaxed) == own.seen.get()
+        own.index.load(Ordering::Relaxed) == own.seen.load(Ordering::Relaxed)
     }
 
     #[inline]
@@ -360,7 +361,7 @@ impl Receiving {
         let ring = self.ring();
         ring.receiving
             .seen
-            .set(ring.sending.index.load(Ordering::SeqCst));
+            .store(ring.sending.index.load(Ordering::SeqCst), Ordering::Relaxed);
     }
 
     pub(crate) fn is_sender_closed(self) -> bool {
@@ -372,7 +373,7 @@ impl Receiving {
         self.refresh();
         let own = &self.ring().receiving;
         own.seen
-            .get()
+            .load(Ordering::Relaxed)
             .wrapping_sub(own.index.load(Ordering::Relaxed))
     }
 
@@ -449,7 +450,10 @@ impl Receiving {
         let ring = self.ring();
         let own = &ring.receiving;
         let index = own.index.load(Ordering::Relaxed);
-        debug_assert!(index != own.seen.get(), "there is a message");
+        debug_assert!(
+            index != own.seen.load(Ordering::Relaxed),
+            "there is a message"
+        );
         // SAFETY: the slot is full and the receiver's.
         let wire = unsafe { slot(ring, own, index, stride).cast::<W>().read() };
         let next = index.wrapping_add(1);

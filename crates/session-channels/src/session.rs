@@ -156,7 +156,8 @@ pub fn open<S: State, Slots>() -> (Link<S, Client>, Link<S, Server>) {
 /// One side's hold on a session in state `S`. Dropping it closes the session.
 pub struct Link<S: State, R: Side> {
     at: NonNull<()>,
-    state: PhantomData<(S, R)>,
+    /// Neither side may see a type's lifetime as shorter or longer than the other does.
+    state: PhantomData<(fn(S) -> S, R)>,
 }
 
 // SAFETY: what one side writes into the shared memory is published by release and acquire before
@@ -351,11 +352,7 @@ impl<S: State, R: Side> Link<S, R> {
         let sent = match S::SHAPE {
             // SAFETY: it is this side's turn in a state that sends, and the sides agree on it.
             Shape::Packet { sides_waiting } => unsafe { self.packet(sides_waiting).send(wire) },
-            Shape::Rings { .. } => {
-                let ring = self.outgoing();
-                // SAFETY: the protocol has slots for all that can be sent without waiting.
-                unsafe { ring.push(wire, ring.stride()) }
-            }
+            Shape::Rings { .. } => self.push(wire),
         };
         match sent {
             Ok(()) => Ok(self.step()),
@@ -386,15 +383,27 @@ impl<S: State, R: Side> Link<S, R> {
                 to_client,
             } => {
                 let link = ManuallyDrop::new(self);
-                let ring = link.outgoing();
-                // SAFETY: as for `send`.
-                let sent = unsafe { ring.push(wire, ring.stride()) };
+                let sent = link.push(wire);
                 // SAFETY: the link is not used again; nothing comes for a side that sends.
                 unsafe { link.leave_rings(to_server, to_client, Why::Finished, Next::TURN) };
                 sent
             }
         };
         sent.map_err(|(wire, why)| (wire, Self::closed(why)))
+    }
+
+    #[inline]
+    fn push(&self, wire: S::Wire) -> Result<(), (S::Wire, Why)> {
+        let ring = self.outgoing();
+        // A wait for room ends also when nobody is there, and then there may be none.
+        if let Some(capacity) = S::CAPACITY
+            && let Some(Err(why)) = ring.look(capacity)
+        {
+            return Err((wire, why));
+        }
+        // SAFETY: there is room: a state with a capacity has waited for it, and the protocol has
+        // slots for all that can be sent without waiting.
+        unsafe { ring.push(wire, ring.stride()) }
     }
 
     fn limit() -> u32 {
@@ -512,14 +521,22 @@ impl<S: State, R: Side> Link<S, R> {
                 }
             }
         };
-        // The ring that knows the other one goes last.
+        // The ring that knows the other one goes last, also when a message panics while dropped.
         if R::INDEX == 0 {
+            let _last = AtEnd(leave_sending);
             leave_receiving();
-            leave_sending();
         } else {
             leave_sending();
             leave_receiving();
         }
+    }
+}
+
+struct AtEnd<F: Fn()>(F);
+
+impl<F: Fn()> Drop for AtEnd<F> {
+    fn drop(&mut self) {
+        (self.0)();
     }
 }
 

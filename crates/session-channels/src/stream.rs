@@ -53,10 +53,22 @@ pub fn stream<T>(capacity: u32) -> (Sender<T>, Receiver<T>) {
 }
 
 /// The sending side.
+///
+/// It sends `T` and nothing that lives shorter, as the receiver would go on with it:
+///
+/// ```compile_fail,E0597
+/// let (mut sender, mut receiver) = session_channels::stream::<&'static str>(1);
+/// {
+///     let local = String::from("gone");
+///     let mut sender: session_channels::stream::Sender<&str> = sender;
+///     sender.try_send(&local);
+/// }
+/// receiver.try_recv();
+/// ```
 pub struct Sender<T> {
     ring: Sending,
     limit: u32,
-    at: PhantomData<NonNull<T>>,
+    at: PhantomData<fn(T) -> T>,
 }
 
 /// The receiving side.

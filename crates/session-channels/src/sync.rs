@@ -9,6 +9,9 @@ pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, O
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering};
 
+/// A number on which no order hangs, so that a model is spared it.
+pub(crate) use std::sync::atomic::AtomicU32 as UnwatchedU32;
+
 /// A cell whose users say when they look into it, so that a model can see two at once.
 #[derive(Debug)]
 pub(crate) struct UnsafeCell<T>(

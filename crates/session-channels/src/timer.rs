@@ -1,8 +1,10 @@
 //! Time without a runtime: one thread that wakes tasks when their time has come.
 //!
 //! It is started by the first deadline that is waited for, sleeps until the earliest one, and is
-//! told only when an earlier one comes. A deadline that is dropped is forgotten by the thread when
-//! it comes across it.
+//! told only when an earlier one comes. A deadline that is dropped is taken out.
+//!
+//! Wakers are cloned, woken and dropped outside the lock: the last one of a task drops the task,
+//! and with it whatever deadlines that waits for.
 
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -41,18 +43,17 @@ impl Deadline {
         if Instant::now() >= at {
             return Poll::Ready(());
         }
+        let waker = context.waker().clone();
         let clock = Clock::get();
         let mut table = clock.lock();
         let entry = *self.entry.get_or_insert_with(|| {
             table.entries += 1;
             table.entries
         });
-        let waker = table.wakers.entry((at, entry));
-        waker
-            .and_modify(|held| held.clone_from(context.waker()))
-            .or_insert_with(|| context.waker().clone());
+        let before = table.wakers.insert((at, entry), waker);
         let is_first = table.wakers.keys().next() == Some(&(at, entry));
         drop(table);
+        drop(before);
         if is_first {
             clock.earlier.notify_one();
         }
@@ -63,7 +64,10 @@ impl Deadline {
 impl Drop for Deadline {
     fn drop(&mut self) {
         if let (Some(at), Some(entry)) = (self.at, self.entry) {
-            Clock::get().lock().wakers.remove(&(at, entry));
+            let mut table = Clock::get().lock();
+            let waker = table.wakers.remove(&(at, entry));
+            drop(table);
+            drop(waker);
         }
     }
 }
@@ -97,7 +101,7 @@ impl Clock {
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
-        // Wakers run outside the lock, so a poisoned table is whole.
+        // Nothing of others runs under the lock, so a poisoned table is whole.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -131,5 +135,56 @@ impl Clock {
                 }
             };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, mpsc};
+    use std::task::Wake;
+    use std::thread;
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(3600);
+
+    /// The last waker of a task: the task goes with it, and the deadline it waits for.
+    struct Task(#[allow(dead_code, reason = "dropped with it")] Mutex<Deadline>);
+
+    impl Wake for Task {
+        fn wake(self: Arc<Self>) {}
+    }
+
+    fn waited_for() -> Deadline {
+        let mut other = Deadline::after(LONG);
+        let context = &Context::from_waker(Waker::noop());
+        assert!(other.poll(context).is_pending());
+        let task = Waker::from(Arc::new(Task(Mutex::new(other))));
+        let mut deadline = Deadline::after(LONG);
+        assert!(deadline.poll(&Context::from_waker(&task)).is_pending());
+        deadline
+    }
+
+    /// Ends, or is given up after a time that is far longer than it takes.
+    fn ends(work: impl FnOnce() + Send + 'static) -> bool {
+        let (done, is_done) = mpsc::channel();
+        thread::spawn(move || {
+            work();
+            let _ = done.send(());
+        });
+        is_done.recv_timeout(Duration::from_secs(20)).is_ok()
+    }
+
+    #[test]
+    fn a_waker_that_is_dropped_may_drop_deadlines() {
+        assert!(ends(|| drop(waited_for())));
+    }
+
+    #[test]
+    fn a_waker_that_is_replaced_may_drop_deadlines() {
+        assert!(ends(|| {
+            let mut deadline = waited_for();
+            let _ = deadline.poll(&Context::from_waker(Waker::noop()));
+        }));
     }
 }
