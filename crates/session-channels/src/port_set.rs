@@ -8,6 +8,7 @@
 
 use std::fmt;
 use std::future::poll_fn;
+use std::mem;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -103,9 +104,7 @@ enum Seat<P> {
     Away(Pass),
     Here(P, Pass),
     /// Removed while its member was in the list.
-    Leaving {
-        _member: Arc<Member>,
-    },
+    Leaving(Arc<Member>),
 }
 
 /// What a port waits with.
@@ -203,7 +202,7 @@ impl<P: Port> PortSet<P> {
         let Some(slot) = self.slot(handle) else {
             return Err(port);
         };
-        let seat = std::mem::replace(&mut slot.seat, Seat::Free);
+        let seat = mem::replace(&mut slot.seat, Seat::Free);
         let Seat::Away(pass) = seat else {
             slot.seat = seat;
             return Err(port);
@@ -219,7 +218,7 @@ impl<P: Port> PortSet<P> {
     /// be put back any more.
     pub fn remove(&mut self, handle: Handle) -> Option<P> {
         let slot = self.slot(handle)?;
-        match std::mem::replace(&mut slot.seat, Seat::Free) {
+        match mem::replace(&mut slot.seat, Seat::Free) {
             Seat::Here(port, pass) => {
                 self.here -= 1;
                 self.vacate(handle.index, pass);
@@ -229,7 +228,7 @@ impl<P: Port> PortSet<P> {
                 self.vacate(handle.index, pass);
                 None
             }
-            seat @ (Seat::Free | Seat::Leaving { .. }) => {
+            seat @ (Seat::Free | Seat::Leaving(_)) => {
                 slot.seat = seat;
                 None
             }
@@ -260,9 +259,7 @@ impl<P: Port> PortSet<P> {
             slot.seat = Seat::Free;
             self.free.push(index);
         } else {
-            slot.seat = Seat::Leaving {
-                _member: pass.member,
-            };
+            slot.seat = Seat::Leaving(pass.member);
         }
         if self.current.is_some_and(|(current, _)| current == index) {
             self.current = None;
@@ -290,10 +287,15 @@ impl<P: Port> PortSet<P> {
             index,
             generation: slot.generation,
         };
-        let (mut port, pass) = match std::mem::replace(&mut slot.seat, Seat::Free) {
+        let (mut port, pass) = match mem::replace(&mut slot.seat, Seat::Free) {
             Seat::Here(port, pass) => (port, pass),
-            Seat::Leaving { .. } => {
-                self.free.push(index);
+            Seat::Leaving(member) => {
+                // A waker that is still about may have put it into the list once more.
+                if ReadyList::discharge(&member) {
+                    self.free.push(index);
+                } else {
+                    slot.seat = Seat::Leaving(member);
+                }
                 return None;
             }
             seat => {
@@ -301,35 +303,45 @@ impl<P: Port> PortSet<P> {
                 return None;
             }
         };
-        loop {
+        // A port that panics is out of the set.
+        self.here -= 1;
+        let panics = Discharge(&pass.member);
+        let taken = loop {
             match port.take_port() {
-                Taken::Item(item, port) => {
-                    if left > 1 {
-                        self.current = Some((index, left - 1));
-                    } else {
-                        self.ready.again(&pass.member);
-                    }
-                    slot.seat = Seat::Here(port, pass);
-                    return Some((handle, Ok(item)));
-                }
-                Taken::Last(item) => {
-                    slot.seat = Seat::Away(pass);
-                    self.here -= 1;
-                    return Some((handle, Ok(item)));
-                }
-                Taken::Closed(closed) => {
-                    self.here -= 1;
-                    self.vacate(index, pass);
-                    return Some((handle, Err(closed)));
-                }
                 Taken::Nothing(empty) => {
                     port = empty;
                     let waits = port.poll_port(&Context::from_waker(&pass.waker));
                     if waits.is_pending() {
-                        slot.seat = Seat::Here(port, pass);
-                        return None;
+                        break Taken::Nothing(port);
                     }
                 }
+                taken => break taken,
+            }
+        };
+        mem::forget(panics);
+        match taken {
+            Taken::Item(item, port) => {
+                self.here += 1;
+                if left > 1 {
+                    self.current = Some((index, left - 1));
+                } else {
+                    self.ready.again(&pass.member);
+                }
+                slot.seat = Seat::Here(port, pass);
+                Some((handle, Ok(item)))
+            }
+            Taken::Last(item) => {
+                slot.seat = Seat::Away(pass);
+                Some((handle, Ok(item)))
+            }
+            Taken::Closed(closed) => {
+                self.vacate(index, pass);
+                Some((handle, Err(closed)))
+            }
+            Taken::Nothing(port) => {
+                self.here += 1;
+                slot.seat = Seat::Here(port, pass);
+                None
             }
         }
     }
@@ -399,11 +411,23 @@ impl<P: Port> PortSet<P> {
     }
 
     /// Ready when there may be a message to take, or the set is empty; takes nothing.
-    pub fn poll_ready(&self, context: &Context<'_>) -> Poll<()> {
+    pub fn poll_ready(&mut self, context: &Context<'_>) -> Poll<()> {
         if self.current.is_some() || self.here == 0 {
             return Poll::Ready(());
         }
         self.ready.poll(context)
+    }
+}
+
+/// Keeps a member that nobody holds any more out of the list.
+struct Discharge<'a>(&'a Arc<Member>);
+
+impl Drop for Discharge<'_> {
+    fn drop(&mut self) {
+        if !ReadyList::discharge(self.0) {
+            // Its waker was quicker. Better never freed than freed in the list.
+            mem::forget(Arc::clone(self.0));
+        }
     }
 }
 

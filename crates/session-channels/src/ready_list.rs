@@ -85,7 +85,7 @@ pub(crate) struct ReadyList {
 
 // SAFETY: members are shared, see there.
 unsafe impl Send for ReadyList {}
-// SAFETY: shared, it does nothing.
+// SAFETY: shared, it is not used: a set is waited for by its one owner.
 unsafe impl Sync for ReadyList {}
 
 impl ReadyList {
@@ -184,8 +184,8 @@ impl ReadyList {
         self.taken = Some((first, last));
     }
 
-    /// Keeps a member out of the list for ever. False if it is in it: then it is to be held until
-    /// [`next`](Self::next) has given its key.
+    /// Keeps a member out of the list for ever. False if it is in it: then it is to be held, and
+    /// discharged again when [`next`](Self::next) has given its key.
     pub(crate) fn discharge(member: &Arc<Member>) -> bool {
         !member.queued.swap(true, Ordering::AcqRel)
     }

@@ -1,8 +1,12 @@
 //! Sets of ports and shared senders: what comes, in which order, and how it ends.
 
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 
+use session_channels::port_set::{Port, Taken};
 use session_channels::{PortSet, Why, block_on, oneshot, shared, stream};
 
 #[test]
@@ -126,4 +130,60 @@ fn a_oneshot_gives_its_message_back_when_nobody_waits() {
     let unsent = sender.send(String::from("back")).unwrap_err();
     assert_eq!(unsent.message, "back");
     assert_eq!(unsent.closed.why, Why::Dropped);
+}
+
+/// Keeps the waker it was last polled with; may panic then.
+struct Kept(Arc<Mutex<Option<Waker>>>, bool);
+
+impl Port for Kept {
+    type Item = ();
+
+    fn poll_port(&mut self, context: &Context<'_>) -> Poll<()> {
+        *self.0.lock().unwrap() = Some(context.waker().clone());
+        assert!(!self.1, "as the test wants it");
+        Poll::Pending
+    }
+
+    fn take_port(self) -> Taken<Self> {
+        Taken::Nothing(self)
+    }
+}
+
+/// A set that waits for one port, and the waker of another that has left it.
+fn set_and_stray_waker(panics: bool) -> (PortSet<Kept>, Waker) {
+    let stray = Arc::new(Mutex::new(None));
+    let mut set = PortSet::new();
+    set.insert(Kept(Arc::default(), false));
+    assert!(set.try_next().is_none());
+    let handle = set.insert(Kept(Arc::clone(&stray), panics));
+    let looked = catch_unwind(AssertUnwindSafe(|| set.try_next().is_none()));
+    assert_eq!(looked.is_err(), panics);
+    let stray = stray.lock().unwrap().take().unwrap();
+    if !panics {
+        stray.wake_by_ref();
+        assert!(set.remove(handle).is_some());
+        assert!(set.try_next().is_none());
+    }
+    (set, stray)
+}
+
+#[test]
+fn a_waker_that_outlives_its_port_in_a_set_does_nothing() {
+    let (mut set, stray) = set_and_stray_waker(false);
+    stray.wake();
+    assert!(
+        !set.poll_ready(&Context::from_waker(Waker::noop()))
+            .is_ready()
+    );
+}
+
+#[test]
+fn a_port_that_panics_is_out_of_the_set() {
+    let (mut set, stray) = set_and_stray_waker(true);
+    assert_eq!(set.len(), 1);
+    stray.wake();
+    assert!(
+        !set.poll_ready(&Context::from_waker(Waker::noop()))
+            .is_ready()
+    );
 }
