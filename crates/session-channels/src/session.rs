@@ -157,7 +157,8 @@ pub fn open<S: State, Slots>() -> (Link<S, Client>, Link<S, Server>) {
 pub struct Link<S: State, R: Side> {
     at: NonNull<()>,
     /// Neither side may see a type's lifetime as shorter or longer than the other does.
-    state: PhantomData<(fn(S) -> S, R)>,
+    state: PhantomData<fn(S) -> S>,
+    side: PhantomData<R>,
 }
 
 // SAFETY: what one side writes into the shared memory is published by release and acquire before
@@ -190,6 +191,7 @@ impl<S: State, R: Side> Link<S, R> {
         Self {
             at,
             state: PhantomData,
+            side: PhantomData,
         }
     }
 

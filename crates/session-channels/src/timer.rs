@@ -146,7 +146,7 @@ mod tests {
 
     use super::*;
 
-    const LONG: Duration = Duration::from_secs(3600);
+    const LONG: Duration = Duration::from_hours(1);
 
     /// The last waker of a task: the task goes with it, and the deadline it waits for.
     struct Task(#[allow(dead_code, reason = "dropped with it")] Mutex<Deadline>);
