@@ -19,7 +19,7 @@ use unbroken_broker_core::{Admission, ConnectionId, Credentials, ShardId};
 use unbroken_mqtt_proto::ReasonCode;
 
 use crate::bounds::VERIFICATIONS;
-use crate::mailbox::{Outgoing, Parcel};
+use crate::mailbox::{Outside, Parcel};
 use crate::passwords::Passwords;
 
 /// The rules of all listeners, by their position in the configuration.
@@ -44,7 +44,7 @@ pub(crate) struct Authenticator {
 #[derive(Debug)]
 pub(crate) struct Verifier {
     questions: Receiver<Question>,
-    answers: Vec<Outgoing<Parcel>>,
+    answers: Vec<Outside>,
 }
 
 #[derive(Debug)]
@@ -56,7 +56,7 @@ struct Question {
 }
 
 /// A verifier and the ends that ask it; `answers` are the feeds to the shards.
-pub(crate) fn authenticator(answers: Vec<Outgoing<Parcel>>) -> (Vec<Authenticator>, Verifier) {
+pub(crate) fn authenticator(answers: Vec<Outside>) -> (Vec<Authenticator>, Verifier) {
     let (sender, questions) = sync_channel(VERIFICATIONS);
     let shards = u8::try_from(answers.len()).expect("a shard's number is a u8");
     let askers = (0..shards)
@@ -127,11 +127,10 @@ impl Verifier {
             refused(ReasonCode::BadUserNameOrPassword)
         };
         if let Some(feed) = self.answers.get_mut(usize::from(shard.0)) {
-            feed.push(Parcel::Admission {
+            feed.send(Parcel::Admission {
                 connection,
                 admission,
             });
-            feed.flush();
         }
     }
 }

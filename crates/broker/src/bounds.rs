@@ -8,8 +8,6 @@
 
 use std::time::Duration;
 
-use crate::mailbox::Capacity;
-
 /// Bytes read from one socket in one turn: one buffer of this size for each shard thread. A
 /// connection that has more waits for the others to have theirs.
 pub(crate) const READ_BYTES: usize = 256 * 1024;
@@ -21,15 +19,19 @@ pub(crate) const WRITE_BYTES: usize = 1024 * 1024;
 /// Readiness events taken from the kernel at once; 12 bytes each on Linux.
 pub(crate) const EVENTS: usize = 1_024;
 
-/// What waits in the feed from one shard to another: letters, and bytes of the messages in them,
-/// whichever is reached first. A sender that has as much more of its own stops reading its clients.
-/// The last letter may exceed the bytes, and so may what one read of a client (`READ_BYTES`) or
-/// one letter of another shard brings; so a pair of shards costs twice 4 MiB and little more. A
-/// letter is small; the message in it is shared with its receivers.
-pub(crate) const FEED: Capacity = Capacity {
-    parcels: 4_096,
-    bytes: 4 * 1024 * 1024,
-};
+/// Letters that wait in the feed from one shard to another, about 100 bytes each. A sender that has
+/// this many more of its own stops reading its clients.
+pub(crate) const FEED_LETTERS: u32 = 4_096;
+
+/// Bytes of the messages in a feed, however few they are; each is shared with its receivers and so
+/// with other feeds. Beyond it the sender keeps the rest, and stops reading its clients. The last
+/// letter may exceed it, and so may what one read of a client (`READ_BYTES`) or one letter of
+/// another shard brings; so a pair of shards costs twice 4 MiB and little more.
+pub(crate) const FEED_BYTES: u64 = 4 * 1024 * 1024;
+
+/// Parcels that wait in a feed to a shard from the acceptor, the verifier or the control thread,
+/// which wait when it is full.
+pub(crate) const FEED_OTHERS: u32 = 256;
 
 /// Passwords that wait to be verified, all listeners together: a user name and password each.
 /// Beyond it a client is told 0x89.

@@ -27,7 +27,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use unbroken_broker_core::{Limits, Peer};
 
 use crate::bounds::{ACCEPT_PAUSE, BACKLOG, REFUSED_AT_ONCE};
-use crate::mailbox::{Arrival, Doorbell, Outgoing, Parcel};
+use crate::mailbox::{Arrival, Doorbell, Outside, Parcel};
 use crate::transport::Transport;
 
 /// Opens a listening socket.
@@ -160,7 +160,7 @@ pub(crate) struct Acceptor {
     poll: Poll,
     listeners: Vec<Listening>,
     seats: Arc<Seats>,
-    shards: Vec<Outgoing<Parcel>>,
+    shards: Vec<Outside>,
     next_shard: usize,
     stop: Arc<AtomicBool>,
     bell: Arc<Doorbell>,
@@ -196,7 +196,7 @@ impl Acceptor {
     pub(crate) fn new(
         sockets: Vec<(TcpListener, SocketAddr)>,
         seats: Arc<Seats>,
-        shards: Vec<Outgoing<Parcel>>,
+        shards: Vec<Outside>,
     ) -> io::Result<Self> {
         let poll = Poll::new()?;
         let bell = Doorbell::new(poll.registry(), Token(sockets.len()))?;
@@ -236,9 +236,6 @@ impl Acceptor {
         let mut events = Events::with_capacity(64);
         loop {
             let pause = [self.accept_all(), self.tell()].into_iter().flatten().min();
-            for shard in &mut self.shards {
-                shard.flush();
-            }
             self.bell.fall_asleep();
             if self.stop.load(Ordering::SeqCst) {
                 return Ok(());
@@ -275,7 +272,7 @@ impl Acceptor {
                             }
                         };
                         let arrival = arrival(socket, address, index, seat);
-                        self.shards[self.next_shard].push(Parcel::Connection(Box::new(arrival)));
+                        self.shards[self.next_shard].send(Parcel::Connection(Box::new(arrival)));
                         self.next_shard = (self.next_shard + 1) % self.shards.len();
                     }
                     Err(error) => match Refusal::of(&error) {
@@ -444,6 +441,21 @@ pub(crate) mod tests {
     pub(crate) fn any_seat() -> Seat {
         let seats = Seats::new(&Limits::default(), &[None]);
         seats.take(0).unwrap()
+    }
+
+    /// A connection whose peer is silent.
+    pub(crate) fn any_arrival(unread: Vec<u8>) -> Arrival {
+        let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        Arrival {
+            transport: Transport::Plain(socket),
+            peer: Peer {
+                address: None,
+                listener: 0,
+            },
+            seat: any_seat(),
+            unread,
+        }
     }
 
     #[test]

@@ -1,31 +1,29 @@
-//! Feeds between threads: one sender, one receiver, whole batches, and one wake for a batch.
+//! Feeds between threads: streams of [`Parcel`]s, and the bell that wakes a thread from its poll.
 //!
-//! A feed carries [`Parcel`]s in the order they were pushed and loses none. It is bounded, by
-//! parcels and by their bytes (the sender counts both: it sees under the lock whether its last
-//! batch was taken), and a full feed never blocks its sender: what does not fit stays with the
-//! sender, which is then *behind*. A shard that is behind stops reading its clients but goes on
-//! draining its own incoming feeds, so that two shards that flood each other both make progress:
-//! each empties the feed that the other waits for.
+//! A feed carries parcels in the order they were pushed and loses none. It is bounded, in letters
+//! and in bytes, and a full feed never blocks a shard: what does not fit stays with the sender,
+//! which is then *behind*. A shard that is behind stops reading its clients but goes on draining
+//! its own incoming feeds, so that two shards that flood each other both make progress: each empties
+//! the feed that the other waits for.
 //!
-//! Waking: a thread that is about to sleep says so with [`Doorbell::fall_asleep`], then looks once
-//! more whether something has come ([`Incoming::is_empty`]) or room has been made
-//! ([`Outgoing::can_go_on`]); only a sleeper's bell is rung, once. The four accesses are
-//! sequentially consistent: either that last look sees the batch, or the sender sees the sleeper.
-//!
-//! Deliberately simple: a batch is swapped under a lock that is taken once a turn and held for a
-//! few instructions (a `memcpy` only while the receiver has not yet taken the batch before).
-//! `session-channels` takes the place of this file; nothing outside it knows how a parcel travels.
+//! Waking: a thread that is about to sleep says so with [`Doorbell::fall_asleep`], then arms each
+//! feed with its bell, which looks once more whether something has come ([`Incoming::arm`]) or room
+//! has been made ([`Outgoing::arm`]). A bell that is rung while its thread is awake makes no system
+//! call: whoever rings has published before, and the thread looks into all feeds before it sleeps.
 
+use std::collections::VecDeque;
 use std::io;
-use std::mem;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Wake, Waker};
 use std::time::Instant;
 
-use mio::{Registry, Token, Waker};
+use mio::{Registry, Token};
+use session_channels::stream::{self, TrySendError, stream};
 use unbroken_broker_core::{Admission, ConnectionId, Mail, Peer};
 
 use crate::authenticator::Doors;
+use crate::bounds::{FEED_BYTES, FEED_OTHERS};
 use crate::listener::Seat;
 use crate::transport::Transport;
 
@@ -50,6 +48,17 @@ pub(crate) enum Parcel {
     Drain { until: Instant },
 }
 
+impl Parcel {
+    /// Bytes that are kept as long as it is on its way, beside the parcel itself.
+    fn cost(&self) -> u64 {
+        match self {
+            Self::Mail(mail) => mail.bytes(),
+            Self::Connection(arrival) => arrival.unread.len() as u64,
+            Self::Admission { .. } | Self::Reconfigured { .. } | Self::Drain { .. } => 0,
+        }
+    }
+}
+
 /// A connection on its way to a shard.
 #[derive(Debug)]
 pub(crate) struct Arrival {
@@ -64,19 +73,19 @@ pub(crate) struct Arrival {
 /// How a thread is woken from its poll.
 #[derive(Debug)]
 pub(crate) struct Doorbell {
-    waker: Waker,
+    waker: mio::Waker,
     asleep: AtomicBool,
 }
 
 impl Doorbell {
     pub(crate) fn new(registry: &Registry, token: Token) -> io::Result<Arc<Self>> {
         Ok(Arc::new(Self {
-            waker: Waker::new(registry, token)?,
+            waker: mio::Waker::new(registry, token)?,
             asleep: AtomicBool::new(false),
         }))
     }
 
-    /// From here on a sender rings. Look into the feeds once more before sleeping.
+    /// From here on a ring is heard. Look into the feeds once more before sleeping.
     pub(crate) fn fall_asleep(&self) {
         self.asleep.store(true, Ordering::SeqCst);
     }
@@ -94,106 +103,68 @@ impl Doorbell {
     }
 }
 
-/// What a parcel holds in memory while it waits, beyond its own size.
-pub(crate) trait Weigh {
-    /// Bytes, as far as their number is up to clients.
-    fn bytes(&self) -> u64;
-}
+impl Wake for Doorbell {
+    fn wake(self: Arc<Self>) {
+        self.ring();
+    }
 
-impl Weigh for Parcel {
-    fn bytes(&self) -> u64 {
-        match self {
-            Self::Mail(mail) => mail.bytes(),
-            Self::Connection(arrival) => arrival.unread.len() as u64,
-            Self::Admission { .. } | Self::Reconfigured { .. } | Self::Drain { .. } => 0,
-        }
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.ring();
     }
 }
 
-/// What a feed holds: no parcel more than so many, and none behind so many bytes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Capacity {
-    pub(crate) parcels: usize,
-    pub(crate) bytes: u64,
-}
-
-impl Capacity {
-    /// For a feed whose parcels are counted elsewhere.
-    pub(crate) const UNBOUNDED: Self = Self {
-        parcels: usize::MAX,
-        bytes: u64::MAX,
-    };
-}
-
-/// A feed of this capacity, to the thread with the bell `receiver`. A sender that can fall behind
-/// gives its own bell, which is rung when there is room again.
-pub(crate) fn feed<T>(
-    capacity: Capacity,
-    receiver: Arc<Doorbell>,
-    sender: Option<Arc<Doorbell>>,
-) -> (Outgoing<T>, Incoming<T>) {
-    let shared = Arc::new(Shared {
-        batch: Mutex::new(Vec::new()),
-        length: AtomicUsize::new(0),
-        sender_waits: AtomicBool::new(false),
-    });
+/// A feed from one shard to another, which holds so many letters.
+pub(crate) fn feed(letters: u32) -> (Outgoing, Incoming) {
+    let (sender, receiver) = stream(letters);
     let outgoing = Outgoing {
-        shared: Arc::clone(&shared),
-        capacity,
-        receiver,
-        unsent: Vec::new(),
-        unsent_bytes: 0,
-        batch_bytes: 0,
+        sender,
+        unsent: VecDeque::new(),
+        costs: VecDeque::new(),
+        bytes: 0,
     };
-    (outgoing, Incoming { shared, sender })
+    (outgoing, receiver)
 }
 
+/// A feed to a shard from a thread that may wait for it.
+pub(crate) fn outside_feed() -> (Outside, Incoming) {
+    let (sender, receiver) = stream(FEED_OTHERS);
+    (Outside(sender), receiver)
+}
+
+/// The sender's end of a thread that is not a shard's.
 #[derive(Debug)]
-struct Shared<T> {
-    batch: Mutex<Vec<T>>,
-    /// The batch's length, written under its lock, so that an empty feed costs its receiver no
-    /// lock.
-    length: AtomicUsize,
-    /// Written under the lock too: parcels stayed behind when the sender last flushed, and nothing
-    /// has been taken since.
-    sender_waits: AtomicBool,
-}
+pub(crate) struct Outside(stream::Sender<Parcel>);
 
-impl<T> Shared<T> {
-    fn lock(&self) -> MutexGuard<'_, Vec<T>> {
-        // Nothing panics while holding it, and a panicking shard ends the process.
-        self.batch.lock().unwrap_or_else(PoisonError::into_inner)
+impl Outside {
+    /// Hands over a parcel, waiting for room if need be.
+    pub(crate) fn send(&mut self, parcel: Parcel) {
+        // A shard that has ended needs nothing more: dropping a connection closes it.
+        let _ = self.0.send_blocking(parcel);
     }
 }
 
-/// The sender's end.
+/// The sender's end between shards.
 #[derive(Debug)]
-pub(crate) struct Outgoing<T> {
-    shared: Arc<Shared<T>>,
-    capacity: Capacity,
-    receiver: Arc<Doorbell>,
-    unsent: Vec<T>,
-    unsent_bytes: u64,
-    /// Of what was handed over since the receiver last took it.
-    batch_bytes: u64,
+pub(crate) struct Outgoing {
+    sender: stream::Sender<Parcel>,
+    /// What did not fit, or was not handed over yet.
+    unsent: VecDeque<Parcel>,
+    /// What each parcel costs that is on its way and not known to be taken.
+    costs: VecDeque<u64>,
+    /// The sum of `costs`.
+    bytes: u64,
 }
 
-impl<T: Weigh> Outgoing<T> {
+impl Outgoing {
     /// Puts a parcel behind all others. It leaves with the next [`flush`](Self::flush).
-    pub(crate) fn push(&mut self, parcel: T) {
-        self.unsent_bytes += parcel.bytes();
-        self.unsent.push(parcel);
+    pub(crate) fn push(&mut self, parcel: Parcel) {
+        self.unsent.push_back(parcel);
     }
 
     /// Whether so much waits here that no more should be made.
     pub(crate) fn is_behind(&self) -> bool {
-        self.unsent.len() >= self.capacity.parcels || self.unsent_bytes >= self.capacity.bytes
-    }
-
-    /// Whether a [`flush`](Self::flush) would get something across: asked before falling asleep,
-    /// like [`Incoming::is_empty`], because a bell that rang while we were awake made no sound.
-    pub(crate) fn can_go_on(&self) -> bool {
-        !self.unsent.is_empty() && !self.shared.sender_waits.load(Ordering::SeqCst)
+        self.unsent.len() >= self.sender.capacity()
+            || self.bytes >= FEED_BYTES && !self.is_flushed()
     }
 
     /// Whether nothing waits here any more.
@@ -201,66 +172,53 @@ impl<T: Weigh> Outgoing<T> {
         self.unsent.is_empty()
     }
 
-    /// Hands over what fits, with one wake at most.
+    /// Hands over what fits. A receiver that has ended needs nothing more.
     pub(crate) fn flush(&mut self) {
-        if self.unsent.is_empty() {
-            return;
-        }
-        let mut batch = self.shared.lock();
-        if batch.is_empty() {
-            self.batch_bytes = 0;
-        }
-        if batch.is_empty() && !self.is_behind() {
-            mem::swap(&mut *batch, &mut self.unsent);
-            self.batch_bytes = mem::take(&mut self.unsent_bytes);
-        } else {
-            let room = self.capacity.parcels - batch.len();
-            let mut fitting = 0;
-            while fitting < room.min(self.unsent.len()) && self.batch_bytes < self.capacity.bytes {
-                let bytes = self.unsent[fitting].bytes();
-                self.batch_bytes += bytes;
-                self.unsent_bytes -= bytes;
-                fitting += 1;
+        while let Some(parcel) = self.unsent.pop_front() {
+            if self.bytes >= FEED_BYTES {
+                self.forget_taken();
+                if self.bytes >= FEED_BYTES {
+                    self.unsent.push_front(parcel);
+                    return;
+                }
             }
-            batch.extend(self.unsent.drain(..fitting));
+            let cost = parcel.cost();
+            match self.sender.try_send(parcel) {
+                Ok(()) => {
+                    self.costs.push_back(cost);
+                    self.bytes += cost;
+                    if self.costs.len() > 2 * self.sender.capacity() {
+                        self.forget_taken();
+                    }
+                }
+                Err(TrySendError::Full(parcel)) => {
+                    self.unsent.push_front(parcel);
+                    return;
+                }
+                Err(TrySendError::Closed(_)) => self.unsent.clear(),
+            }
         }
-        self.shared.length.store(batch.len(), Ordering::SeqCst);
-        if !self.unsent.is_empty() {
-            self.shared.sender_waits.store(true, Ordering::SeqCst);
+    }
+
+    fn forget_taken(&mut self) {
+        let taken = self.costs.len().saturating_sub(self.sender.len());
+        self.bytes -= self.costs.drain(..taken).sum::<u64>();
+    }
+
+    /// Asked before falling asleep: whether a flush would get something across. If not, this waker
+    /// is woken when it would.
+    pub(crate) fn arm(&mut self, waker: &Waker) -> bool {
+        if self.is_flushed() {
+            return false;
         }
-        drop(batch);
-        self.receiver.ring();
+        // Where the bytes are the bound, one parcel taken may be enough.
+        let on_their_way = u32::try_from(self.sender.len()).unwrap_or(u32::MAX);
+        self.sender.arm_below(on_their_way.max(1), waker)
     }
 }
 
 /// The receiver's end.
-#[derive(Debug)]
-pub(crate) struct Incoming<T> {
-    shared: Arc<Shared<T>>,
-    sender: Option<Arc<Doorbell>>,
-}
-
-impl<T> Incoming<T> {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.shared.length.load(Ordering::SeqCst) == 0
-    }
-
-    /// Takes everything that has come, into an empty vector whose capacity serves the next batch.
-    pub(crate) fn take(&self, into: &mut Vec<T>) {
-        debug_assert!(into.is_empty(), "the batch before was used up");
-        if self.is_empty() {
-            return;
-        }
-        let mut batch = self.shared.lock();
-        mem::swap(&mut *batch, into);
-        self.shared.length.store(0, Ordering::SeqCst);
-        let sender_waits = self.shared.sender_waits.swap(false, Ordering::SeqCst);
-        drop(batch);
-        if sender_waits && let Some(sender) = &self.sender {
-            sender.ring();
-        }
-    }
-}
+pub(crate) type Incoming = stream::Receiver<Parcel>;
 
 #[cfg(test)]
 mod tests {
@@ -270,27 +228,15 @@ mod tests {
     use mio::{Events, Poll};
 
     use super::*;
+    use crate::listener::tests::any_arrival;
 
     const BELL: Token = Token(0);
 
-    /// A number weighs itself.
-    impl Weigh for u32 {
-        fn bytes(&self) -> u64 {
-            u64::from(*self)
-        }
-    }
-
-    fn parcels(parcels: usize) -> Capacity {
-        Capacity {
-            parcels,
-            ..Capacity::UNBOUNDED
-        }
-    }
-
-    fn thread_with_bell() -> (Poll, Arc<Doorbell>) {
+    fn thread_with_bell() -> (Poll, Arc<Doorbell>, Waker) {
         let poll = Poll::new().unwrap();
         let bell = Doorbell::new(poll.registry(), BELL).unwrap();
-        (poll, bell)
+        let waker = Waker::from(Arc::clone(&bell));
+        (poll, bell, waker)
     }
 
     fn rang(poll: &mut Poll) -> bool {
@@ -299,143 +245,134 @@ mod tests {
         !events.is_empty()
     }
 
+    /// A parcel with a number, and so many bytes.
+    fn parcel(number: u32, bytes: usize) -> Parcel {
+        let mut unread = vec![0; bytes.max(4)];
+        unread[..4].copy_from_slice(&number.to_be_bytes());
+        Parcel::Connection(Box::new(any_arrival(unread)))
+    }
+
+    fn number(parcel: Parcel) -> u32 {
+        match parcel {
+            Parcel::Connection(arrival) => {
+                u32::from_be_bytes(arrival.unread[..4].try_into().unwrap())
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
     #[test]
-    fn a_batch_arrives_whole_and_in_order() {
-        let (_poll, bell) = thread_with_bell();
-        let (mut outgoing, incoming) = feed(parcels(10), bell, None);
-        (0..5_u32).for_each(|n| outgoing.push(n));
+    fn parcels_leave_with_the_flush_and_arrive_in_order() {
+        let (mut outgoing, mut incoming) = feed(8);
+        (0..5).for_each(|n| outgoing.push(parcel(n, 0)));
         assert!(incoming.is_empty(), "nothing leaves before the flush");
         outgoing.flush();
-        outgoing.push(5);
+        outgoing.push(parcel(5, 0));
         outgoing.flush();
-        let mut taken = Vec::new();
-        incoming.take(&mut taken);
-        assert_eq!(taken, [0, 1, 2, 3, 4, 5]);
+        for n in 0..6 {
+            assert_eq!(number(incoming.try_recv().unwrap()), n);
+        }
         assert!(incoming.is_empty());
     }
 
     #[test]
-    fn a_sleeper_is_woken_once_and_a_waking_one_never() {
-        let (mut poll, bell) = thread_with_bell();
-        let (mut outgoing, _incoming) = feed(parcels(10), Arc::clone(&bell), None);
-        outgoing.push(1_u32);
+    fn a_sleeper_is_woken_once_for_a_batch_and_a_waking_one_never() {
+        let (mut poll, bell, waker) = thread_with_bell();
+        let (mut outgoing, mut incoming) = feed(8);
+        assert!(!incoming.arm(&waker));
+        outgoing.push(parcel(1, 0));
         outgoing.flush();
         assert!(!rang(&mut poll), "it was awake");
         bell.fall_asleep();
-        outgoing.push(2);
+        assert!(incoming.arm(&waker), "the last look sees it");
+        while incoming.try_recv().is_ok() {}
+        assert!(!incoming.arm(&waker));
+        (2..5).for_each(|n| outgoing.push(parcel(n, 0)));
         outgoing.flush();
         assert!(rang(&mut poll));
-        outgoing.push(3);
+        outgoing.push(parcel(5, 0));
         outgoing.flush();
         assert!(!rang(&mut poll), "it has been woken already");
     }
 
     #[test]
     fn what_does_not_fit_stays_and_the_sender_hears_when_there_is_room() {
-        let (_poll, bell) = thread_with_bell();
-        let (mut sender_poll, sender_bell) = thread_with_bell();
-        let (mut outgoing, incoming) = feed(parcels(4), bell, Some(Arc::clone(&sender_bell)));
-        (0..10_u32).for_each(|n| outgoing.push(n));
+        let (mut poll, bell, waker) = thread_with_bell();
+        let (mut outgoing, mut incoming) = feed(4);
+        (0..10).for_each(|n| outgoing.push(parcel(n, 0)));
         assert!(outgoing.is_behind());
         outgoing.flush();
-        sender_bell.fall_asleep();
-        let (mut all, mut taken) = (Vec::new(), Vec::new());
-        while !incoming.is_empty() {
-            incoming.take(&mut taken);
-            assert!(taken.len() <= 4, "the feed holds no more than its capacity");
-            all.append(&mut taken);
-            let waited = !outgoing.unsent.is_empty();
-            assert_eq!(
-                rang(&mut sender_poll),
-                waited,
-                "the bell is rung if somebody waits for it"
-            );
+        for n in 0..10 {
+            bell.fall_asleep();
+            let waits = !outgoing.is_flushed();
+            assert!(!outgoing.arm(&waker), "no room as long as none was taken");
+            assert_eq!(number(incoming.try_recv().unwrap()), n);
+            assert_eq!(rang(&mut poll), waits, "the bell is rung if somebody waits");
             outgoing.flush();
-            sender_bell.fall_asleep();
         }
-        assert_eq!(all, (0..10).collect::<Vec<_>>());
         assert!(!outgoing.is_behind());
+        assert!(outgoing.is_flushed());
     }
 
     #[test]
-    fn a_feed_holds_no_more_bytes_than_its_capacity_and_one_parcel() {
-        let (_poll, bell) = thread_with_bell();
-        let bytes = 100;
-        let capacity = Capacity {
-            bytes,
-            ..Capacity::UNBOUNDED
-        };
-        let (mut outgoing, incoming) = feed(capacity, bell, None);
-        let mut taken = Vec::new();
-        for parcel in [60, 30, 500, 1, 98, 0, 1, 70, 40] {
-            outgoing.push(parcel);
-        }
+    fn a_feed_is_bounded_in_bytes_too() {
+        let (mut poll, bell, waker) = thread_with_bell();
+        let (mut outgoing, mut incoming) = feed(64);
+        let half = usize::try_from(FEED_BYTES / 2).unwrap();
+        (0..4).for_each(|n| outgoing.push(parcel(n, half)));
+        outgoing.flush();
+        assert_eq!(incoming.len(), 2, "no more than the bytes allow");
         assert!(outgoing.is_behind());
-        for expect in [&[60, 30, 500][..], &[1, 98, 0, 1], &[70, 40]] {
+        bell.fall_asleep();
+        assert!(!outgoing.arm(&waker));
+        assert_eq!(number(incoming.try_recv().unwrap()), 0);
+        assert!(rang(&mut poll), "one taken makes room for one");
+        outgoing.flush();
+        assert_eq!(incoming.len(), 2);
+        for n in 1..4 {
+            assert_eq!(number(incoming.try_recv().unwrap()), n);
             outgoing.flush();
-            outgoing.flush(); // the batch before is still there
-            incoming.take(&mut taken);
-            assert_eq!(taken, expect);
-            taken.clear();
         }
-        assert!(outgoing.is_flushed());
         assert!(!outgoing.is_behind());
-        outgoing.push(99);
-        assert!(!outgoing.is_behind(), "what was taken counts no more");
-        outgoing.push(1);
-        assert!(outgoing.is_behind());
     }
 
     #[test]
     fn two_threads_that_flood_each_other_both_come_to_the_end() {
-        const EACH: u32 = 200_000;
-        let (left_poll, left_bell) = thread_with_bell();
-        let (right_poll, right_bell) = thread_with_bell();
-        let (to_right, from_left) = feed(
-            parcels(64),
-            Arc::clone(&right_bell),
-            Some(Arc::clone(&left_bell)),
-        );
-        let (to_left, from_right) = feed(
-            parcels(64),
-            Arc::clone(&left_bell),
-            Some(Arc::clone(&right_bell)),
-        );
-        let left = thread::spawn(move || flood(left_poll, &left_bell, to_right, &from_right, EACH));
-        let right =
-            thread::spawn(move || flood(right_poll, &right_bell, to_left, &from_left, EACH));
+        const EACH: u32 = 20_000;
+        let (to_right, from_left) = feed(64);
+        let (to_left, from_right) = feed(64);
+        let left = thread::spawn(move || flood(to_right, from_right, EACH));
+        let right = thread::spawn(move || flood(to_left, from_left, EACH));
         assert_eq!(left.join().unwrap(), EACH);
         assert_eq!(right.join().unwrap(), EACH);
     }
 
     /// The loop of a shard thread in small: make more only while not behind, always drain, sleep
     /// when there is neither.
-    fn flood(
-        mut poll: Poll,
-        bell: &Doorbell,
-        mut outgoing: Outgoing<u32>,
-        incoming: &Incoming<u32>,
-        each: u32,
-    ) -> u32 {
+    fn flood(mut outgoing: Outgoing, mut incoming: Incoming, each: u32) -> u32 {
+        let (mut poll, bell, waker) = thread_with_bell();
         let mut events = Events::with_capacity(4);
-        let (mut sent, mut received, mut taken) = (0, 0, Vec::new());
-        while sent < each || received < each || !outgoing.unsent.is_empty() {
-            incoming.take(&mut taken);
-            for number in taken.drain(..) {
-                assert_eq!(number, received, "in order, none lost");
+        let (mut sent, mut received) = (0, 0);
+        while sent < each || received < each || !outgoing.is_flushed() {
+            for _ in 0..incoming.len() {
+                let Parcel::Reconfigured { .. } = incoming.try_recv().unwrap() else {
+                    panic!("that was not sent");
+                };
                 received += 1;
             }
             while sent < each && !outgoing.is_behind() {
-                outgoing.push(sent);
+                outgoing.push(Parcel::Reconfigured {
+                    limits: Box::default(),
+                    doors: Arc::default(),
+                });
                 sent += 1;
             }
             outgoing.flush();
             if outgoing.is_behind() || sent == each {
                 bell.fall_asleep();
-                let idle = incoming.is_empty()
-                    && !outgoing.can_go_on()
-                    && (received < each || !outgoing.unsent.is_empty());
-                let timeout = if idle { None } else { Some(Duration::ZERO) };
+                let something = incoming.arm(&waker) | outgoing.arm(&waker);
+                let done = received == each && outgoing.is_flushed();
+                let timeout = (something || done).then_some(Duration::ZERO);
                 poll.poll(&mut events, timeout).unwrap();
                 bell.wake_up();
             }

@@ -28,10 +28,10 @@ use mio::net::TcpListener;
 use unbroken_broker_core::{LimitsError, Settings, Shard, ShardId, ShardOptions, Totals};
 
 use crate::authenticator::{Door, Doors, authenticator};
-use crate::bounds::{FEED, LISTENERS};
+use crate::bounds::{FEED_LETTERS, LISTENERS};
 use crate::config::{Change, Config, Listener, changes, in_force};
 use crate::listener::{self, Acceptor, AcceptorHandle, Seats};
-use crate::mailbox::{Capacity, Doorbell, Incoming, Outgoing, Parcel, feed};
+use crate::mailbox::{Doorbell, Incoming, Outgoing, Outside, Parcel, feed, outside_feed};
 use crate::open_files;
 use crate::passwords::{PasswordFileError, Passwords};
 use crate::shard_thread::{BELL, Parts, ShardThread};
@@ -46,7 +46,7 @@ pub struct Server {
     listeners: Vec<OpenListener>,
     seats: Arc<Seats>,
     acceptor: AcceptorHandle,
-    shards: Vec<Outgoing<Parcel>>,
+    shards: Vec<Outside>,
     notices: Receiver<Notice>,
     notify: Sender<Notice>,
     threads: Vec<JoinHandle<()>>,
@@ -236,11 +236,10 @@ impl Server {
         self.seats
             .set_limits(&config.limits, &listener_limits(&rules));
         for shard in &mut self.shards {
-            shard.push(Parcel::Reconfigured {
+            shard.send(Parcel::Reconfigured {
                 limits: Box::new(config.limits.clone()),
                 doors: Arc::clone(&doors),
             });
-            shard.flush();
         }
         self.config = Config {
             listeners: rules,
@@ -283,8 +282,7 @@ impl Server {
         self.acceptor.stop();
         let until = Instant::now() + deadline;
         for shard in &mut self.shards {
-            shard.push(Parcel::Drain { until });
-            shard.flush();
+            shard.send(Parcel::Drain { until });
         }
     }
 
@@ -340,9 +338,9 @@ struct Ends {
     id: ShardId,
     poll: Poll,
     bell: Arc<Doorbell>,
-    from_shards: Vec<Option<Incoming<Parcel>>>,
-    to_shards: Vec<Option<Outgoing<Parcel>>>,
-    from_others: Vec<Incoming<Parcel>>,
+    from_shards: Vec<Option<Incoming>>,
+    to_shards: Vec<Option<Outgoing>>,
+    from_others: Vec<Incoming>,
 }
 
 impl Wiring {
@@ -363,8 +361,7 @@ impl Wiring {
         }
         for from in 0..ends.len() {
             for to in (0..ends.len()).filter(|to| *to != from) {
-                let (receiver, sender) = (Arc::clone(&ends[to].bell), Arc::clone(&ends[from].bell));
-                let (outgoing, incoming) = feed(FEED, receiver, Some(sender));
+                let (outgoing, incoming) = feed(FEED_LETTERS);
                 ends[from].to_shards[to] = Some(outgoing);
                 ends[to].from_shards[from] = Some(incoming);
             }
@@ -372,12 +369,10 @@ impl Wiring {
         Ok(Self { ends })
     }
 
-    /// A feed to each shard for a thread that is not one. It needs no bound of its own: what comes
-    /// this way is counted elsewhere (seats, questions to the verifier, changes of the
-    /// configuration).
-    fn outside_feeds(&mut self) -> Vec<Outgoing<Parcel>> {
+    /// A feed to each shard for a thread that is not one.
+    fn outside_feeds(&mut self) -> Vec<Outside> {
         let feeds = self.ends.iter_mut().map(|ends| {
-            let (outgoing, incoming) = feed(Capacity::UNBOUNDED, Arc::clone(&ends.bell), None);
+            let (outgoing, incoming) = outside_feed();
             ends.from_others.push(incoming);
             outgoing
         });

@@ -34,6 +34,7 @@
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
+use std::task::Waker;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -59,11 +60,11 @@ pub(crate) struct Parts {
     pub(crate) poll: Poll,
     pub(crate) bell: Arc<Doorbell>,
     /// From each shard in turn, `None` for this one.
-    pub(crate) from_shards: Vec<Option<Incoming<Parcel>>>,
+    pub(crate) from_shards: Vec<Option<Incoming>>,
     /// To each shard in turn, `None` for this one.
-    pub(crate) to_shards: Vec<Option<Outgoing<Parcel>>>,
+    pub(crate) to_shards: Vec<Option<Outgoing>>,
     /// From the acceptor, the authenticator and the server.
-    pub(crate) from_others: Vec<Incoming<Parcel>>,
+    pub(crate) from_others: Vec<Incoming>,
     pub(crate) authenticator: Authenticator,
     pub(crate) doors: Arc<Doors>,
 }
@@ -76,14 +77,15 @@ pub(crate) struct ShardThread {
     poll: Poll,
     events: Events,
     bell: Arc<Doorbell>,
-    from_shards: Vec<Option<Incoming<Parcel>>>,
-    from_others: Vec<Incoming<Parcel>>,
+    from_shards: Vec<Option<Incoming>>,
+    from_others: Vec<Incoming>,
     coalescer: Coalescer,
     buffer: Box<[u8]>,
     /// Connections with output to write in this or the next turn.
     dirty: Vec<ConnectionId>,
     /// Empty between uses; kept for their capacity.
-    parcels: Vec<Parcel>,
+    /// Rings the bell.
+    waker: Waker,
     round: Vec<u32>,
 }
 
@@ -91,7 +93,7 @@ pub(crate) struct ShardThread {
 #[derive(Debug)]
 struct Driver {
     sockets: Sockets,
-    to_shards: Vec<Option<Outgoing<Parcel>>>,
+    to_shards: Vec<Option<Outgoing>>,
     authenticator: Authenticator,
     doors: Arc<Doors>,
     /// What the shard asked and could be answered at once.
@@ -130,13 +132,13 @@ impl ShardThread {
             },
             poll: parts.poll,
             events: Events::with_capacity(EVENTS),
+            waker: Waker::from(Arc::clone(&parts.bell)),
             bell: parts.bell,
             from_shards: parts.from_shards,
             from_others: parts.from_others,
             coalescer: Coalescer::default(),
             buffer: vec![0; READ_BYTES].into_boxed_slice(),
             dirty: Vec::new(),
-            parcels: Vec::new(),
             round: Vec::new(),
         })
     }
@@ -181,53 +183,24 @@ impl ShardThread {
         }
     }
 
+    /// Takes what every feed holds now; what comes meanwhile has its turn.
     fn take_parcels(&mut self, now: Instant) {
-        for index in 0..self.from_shards.len() {
-            let Some(feed) = &self.from_shards[index] else {
+        let (shard, driver) = (&mut self.shard, &mut self.driver);
+        for (index, feed) in self.from_shards.iter_mut().enumerate() {
+            let Some(feed) = feed else {
                 continue;
             };
-            feed.take(&mut self.parcels);
             let from = ShardId(u8::try_from(index).expect("a shard's number is a u8"));
-            self.use_parcels(now, Some(from));
+            for _ in 0..feed.len() {
+                if let Ok(parcel) = feed.try_recv() {
+                    use_parcel(shard, driver, now, Some(from), parcel);
+                }
+            }
         }
-        for index in 0..self.from_others.len() {
-            self.from_others[index].take(&mut self.parcels);
-            self.use_parcels(now, None);
-        }
-    }
-
-    fn use_parcels(&mut self, now: Instant, from: Option<ShardId>) {
-        for parcel in self.parcels.drain(..) {
-            let (shard, driver) = (&mut self.shard, &mut self.driver);
-            match parcel {
-                Parcel::Mail(mail) => {
-                    if let Some(from) = from {
-                        input(shard, driver, now, Input::Mail { from, mail });
-                    }
-                }
-                Parcel::Connection(arrival) => open(shard, driver, now, *arrival),
-                Parcel::Admission {
-                    connection,
-                    admission,
-                } => {
-                    driver.sockets.resume(connection);
-                    input(
-                        shard,
-                        driver,
-                        now,
-                        Input::Authenticated {
-                            connection,
-                            admission,
-                        },
-                    );
-                }
-                Parcel::Reconfigured { limits, doors } => {
-                    driver.doors = doors;
-                    input(shard, driver, now, Input::Reconfigured(limits));
-                }
-                Parcel::Drain { until } => {
-                    driver.drain_until = Some(until);
-                    input(shard, driver, now, Input::Drain);
+        for feed in &mut self.from_others {
+            for _ in 0..feed.len() {
+                if let Ok(parcel) = feed.try_recv() {
+                    use_parcel(shard, driver, now, None, parcel);
                 }
             }
         }
@@ -304,7 +277,7 @@ impl ShardThread {
             Some(Duration::ZERO)
         } else {
             self.bell.fall_asleep();
-            if self.has_parcels() {
+            if self.arm_feeds() {
                 Some(Duration::ZERO)
             } else {
                 self.time_left(now)
@@ -332,17 +305,19 @@ impl ShardThread {
         !self.dirty.is_empty() || (self.driver.sockets.has_ready() && !self.driver.is_behind())
     }
 
-    fn has_parcels(&self) -> bool {
-        let from_shards = self.from_shards.iter().flatten();
-        from_shards
-            .chain(&self.from_others)
-            .any(|feed| !feed.is_empty())
-            || self
-                .driver
-                .to_shards
-                .iter()
-                .flatten()
-                .any(Outgoing::can_go_on)
+    /// Whether a feed has something for this thread or room for what it keeps. If not, whoever
+    /// changes that rings.
+    fn arm_feeds(&mut self) -> bool {
+        let waker = &self.waker;
+        let from_shards = self.from_shards.iter_mut().flatten();
+        let mut coming = false;
+        for feed in from_shards.chain(&mut self.from_others) {
+            coming |= feed.arm(waker) && !feed.is_empty();
+        }
+        for feed in self.driver.to_shards.iter_mut().flatten() {
+            coming |= feed.arm(waker);
+        }
+        coming
     }
 
     fn time_left(&mut self, now: Instant) -> Option<Duration> {
@@ -353,6 +328,46 @@ impl ShardThread {
         ];
         let next = deadlines.into_iter().flatten().min()?;
         Some(next.saturating_duration_since(now))
+    }
+}
+
+fn use_parcel(
+    shard: &mut Shard,
+    driver: &mut Driver,
+    now: Instant,
+    from: Option<ShardId>,
+    parcel: Parcel,
+) {
+    match parcel {
+        Parcel::Mail(mail) => {
+            if let Some(from) = from {
+                input(shard, driver, now, Input::Mail { from, mail });
+            }
+        }
+        Parcel::Connection(arrival) => open(shard, driver, now, *arrival),
+        Parcel::Admission {
+            connection,
+            admission,
+        } => {
+            driver.sockets.resume(connection);
+            input(
+                shard,
+                driver,
+                now,
+                Input::Authenticated {
+                    connection,
+                    admission,
+                },
+            );
+        }
+        Parcel::Reconfigured { limits, doors } => {
+            driver.doors = doors;
+            input(shard, driver, now, Input::Reconfigured(limits));
+        }
+        Parcel::Drain { until } => {
+            driver.drain_until = Some(until);
+            input(shard, driver, now, Input::Drain);
+        }
     }
 }
 
@@ -482,10 +497,8 @@ impl Driver {
 mod tests {
     use super::*;
     use crate::authenticator::authenticator;
-    use crate::listener::{bind, tests::any_seat};
-    use crate::mailbox::{Capacity, feed};
-    use crate::transport::Transport;
-    use mio::net::TcpStream;
+    use crate::listener::tests::any_arrival;
+    use crate::mailbox::{feed, outside_feed};
     use unbroken_broker_core::{Limits, Peer, Settings, ShardOptions, Totals};
 
     #[test]
@@ -509,37 +522,28 @@ mod tests {
     fn a_connection_is_closed_behind_all_that_is_for_other_shards() {
         let now = Instant::now();
         let (mut driver, connection, _poll) = driver();
-        let other = Poll::new().unwrap();
-        let bell = Doorbell::new(other.registry(), BELL).unwrap();
-        let (outgoing, incoming) = feed(ONE, bell, None);
+        let (outgoing, mut incoming) = feed(1);
         driver.to_shards = vec![Some(outgoing)];
         for _ in 0..2 {
             driver.send(ShardId(0), Parcel::Drain { until: now });
         }
         driver.carry_out(close(connection));
         assert!(driver.is_behind(), "two letters, and room for one");
-        let mut taken = Vec::new();
         for closed in [false, true] {
             driver.flush_feeds();
             driver.close(now);
             assert_eq!(driver.sockets.next_deadline().is_some(), closed);
             assert_eq!(driver.is_behind(), !closed);
-            incoming.take(&mut taken);
-            assert_eq!(taken.drain(..).count(), 1);
+            assert!(incoming.try_recv().is_ok());
+            assert!(incoming.is_empty());
         }
     }
-
-    const ONE: Capacity = Capacity {
-        parcels: 1,
-        ..Capacity::UNBOUNDED
-    };
 
     /// A driver with a connection whose peer is silent.
     fn driver() -> (Driver, ConnectionId, Poll) {
         let poll = Poll::new().unwrap();
-        let bell = Doorbell::new(poll.registry(), BELL).unwrap();
-        let (outgoing, _incoming) = feed(ONE, bell, None);
-        let (mut askers, _verifier) = authenticator(vec![outgoing]);
+        let (outside, _incoming) = outside_feed();
+        let (mut askers, _verifier) = authenticator(vec![outside]);
         let mut driver = Driver {
             sockets: Sockets::new(poll.registry().try_clone().unwrap()),
             to_shards: Vec::new(),
@@ -550,16 +554,7 @@ mod tests {
             closing_waits: false,
             drain_until: None,
         };
-        let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let arrival = Arrival {
-            transport: Transport::Plain(
-                TcpStream::connect(listener.local_addr().unwrap()).unwrap(),
-            ),
-            peer: nobody(),
-            seat: any_seat(),
-            unread: Vec::new(),
-        };
-        let (connection, ..) = driver.sockets.open(arrival).unwrap();
+        let (connection, ..) = driver.sockets.open(any_arrival(Vec::new())).unwrap();
         (driver, connection, poll)
     }
 
