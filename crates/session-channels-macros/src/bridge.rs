@@ -66,24 +66,25 @@ pub(crate) fn write(code: &Code, spans: &Spans) -> TokenStream {
     }
 }
 
+/// Collects before it makes a stream: each call of a stream's own methods goes to the compiler.
 fn fill(template: TokenStream, code: &Code, spans: &Spans) -> TokenStream {
-    let mut filled = TokenStream::new();
+    let mut filled = Vec::new();
     for token in template {
         match token {
             TokenTree::Ident(word) => match placeholder(&word.to_string(), code) {
                 Some(tokens) => filled.extend(tokens.iter().map(|tree| unread(tree, spans))),
-                None => filled.extend([TokenTree::Ident(word)]),
+                None => filled.push(TokenTree::Ident(word)),
             },
             TokenTree::Group(group) => {
                 let inner = fill(group.stream(), code, spans);
                 let mut whole = TokenGroup::new(group.delimiter(), inner);
                 whole.set_span(group.span());
-                filled.extend([TokenTree::Group(whole)]);
+                filled.push(TokenTree::Group(whole));
             }
-            other => filled.extend([other]),
+            other => filled.push(other),
         }
     }
-    filled
+    filled.into_iter().collect()
 }
 
 fn placeholder<'a>(word: &str, code: &'a Code) -> Option<&'a [Tree]> {

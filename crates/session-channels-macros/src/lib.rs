@@ -10,6 +10,13 @@
 //! - Every problem with the input is an error at the user's token with what to do about it. The
 //!   macros do not panic.
 //!
+//! What it costs to build, by `rustc -Ztime-passes --emit=metadata` for 11 protocols of 10 states
+//! less that for 1, on two cores under load: 0.2 s a protocol, of which a tenth is the macro and
+//! the rest is rustc checking 240 functions and 100 `impl` blocks. What was tried: handing tokens
+//! to the compiler one by one cost eight times as much as all at once; the methods that every
+//! receiving endpoint has are a `macro_rules!` of the runtime, so that they are not made from text
+//! each time.
+//!
 //! Absent: any dependency. The grammar is small, and types need only to be delimited.
 
 use proc_macro::TokenStream;

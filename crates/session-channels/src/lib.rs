@@ -34,6 +34,7 @@ pub mod stream;
 mod barrier;
 mod closed;
 mod gate;
+mod methods;
 #[cfg(all(test, loom))]
 #[allow(unsafe_code, reason = "plays both sides")]
 mod models;
@@ -81,7 +82,7 @@ pub mod rt {
     pub use crate::closed::{TrySend, Unreceived, Unsent};
     pub use crate::receive::{
         Endpoint, Ready, Receive, Recv, RecvDeadline, arm, is_ready, poll_ready, recv_blocking,
-        recv_deadline_blocking, try_recv,
+        recv_deadline_blocking, recv_timeout_blocking, try_recv,
     };
     pub use crate::select::{
         Order, Place, Selected, TakeHeld, TakeLocal, candidate, deadline, select_wait,

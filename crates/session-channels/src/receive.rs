@@ -102,6 +102,15 @@ pub fn recv_deadline_blocking<E: Receive>(
     wait_blocking(endpoint, Some(deadline))
 }
 
+/// Waits for so long at most, the thread sleeping if need be. A time beyond what the clock can
+/// count is no deadline.
+pub fn recv_timeout_blocking<E: Receive>(
+    endpoint: E,
+    timeout: Duration,
+) -> Result<E::Message, Unreceived<E>> {
+    wait_blocking(endpoint, Instant::now().checked_add(timeout))
+}
+
 fn wait_blocking<E: Receive>(
     mut endpoint: E,
     deadline: Option<Instant>,

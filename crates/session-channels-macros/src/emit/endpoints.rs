@@ -67,7 +67,7 @@ impl Emitter<'_> {
             });
         }
         if has_capacity {
-            methods.push(ROOM.to_owned());
+            methods.push("::session_channels::__room_methods! {}".to_owned());
         }
         let methods = methods.concat();
         self.code.push(&format!(
@@ -268,9 +268,8 @@ impl Emitter<'_> {
                 }}
             }}
             impl{declared} {module}::{name}{own} {{
-                {}
-            }}",
-            RECEIVE.replace("MESSAGE", &format!("self::{name}{own}"))
+                ::session_channels::__receive_methods! {{ self::{name}{own} }}
+            }}"
         ));
     }
 }
@@ -299,103 +298,3 @@ fn turbofish(ty: &str) -> String {
         None => ty.to_owned(),
     }
 }
-
-/// What an endpoint that may have to wait for room can do besides sending.
-const ROOM: &str = "
-    /// Waits until a send would not wait, and sends nothing. Also ready when the other side is
-    /// gone. Dropping it loses nothing.
-    #[inline]
-    pub async fn room(&mut self) {
-        ::core::future::poll_fn(|context| self.0.poll_room(context)).await
-    }
-    /// Whether a send would not wait.
-    #[inline]
-    pub fn has_room(&self) -> bool {
-        self.0.has_room()
-    }
-    /// For a readiness loop: whether a send would not wait; if it would, this waker is woken once
-    /// when that changes.
-    #[inline]
-    pub fn arm(&mut self, waker: &::core::task::Waker) -> bool {
-        self.0.poll_room(&::core::task::Context::from_waker(waker)).is_ready()
-    }
-";
-
-/// What an endpoint that receives can do.
-const RECEIVE: &str = "
-    /// Waits until there is something to receive, and takes nothing. Also ready when the other side
-    /// is gone. Dropping it loses nothing.
-    #[inline]
-    pub fn ready(&mut self) -> ::session_channels::rt::Ready<'_, Self> {
-        ::session_channels::rt::Ready::new(self)
-    }
-    /// Whether a receive would not wait.
-    #[inline]
-    pub fn is_ready(&self) -> bool {
-        ::session_channels::rt::is_ready(self)
-    }
-    /// Receives a message, with the next endpoint in it. Dropped before it is done, it closes the
-    /// session.
-    #[inline]
-    pub fn recv(self) -> ::session_channels::rt::Recv<Self> {
-        ::session_channels::rt::Recv::new(self)
-    }
-    /// Receives a message, with the next endpoint in it; the thread waits.
-    #[inline]
-    pub fn recv_blocking(self)
-        -> ::core::result::Result<MESSAGE, ::session_channels::Closed>
-    {
-        ::session_channels::rt::recv_blocking(self)
-    }
-    /// Receives a message that has come; if none has, the endpoint is given back.
-    #[inline]
-    pub fn try_recv(self)
-        -> ::core::result::Result<MESSAGE, ::session_channels::rt::Unreceived<Self>>
-    {
-        ::session_channels::rt::try_recv(self)
-    }
-    /// Receives a message if it comes within this time; if none does, the endpoint is given back.
-    #[inline]
-    pub fn recv_timeout(self, timeout: ::core::time::Duration)
-        -> ::session_channels::rt::RecvDeadline<Self>
-    {
-        ::session_channels::rt::RecvDeadline::after(self, timeout)
-    }
-    /// Receives a message if it comes by then; if none does, the endpoint is given back.
-    #[inline]
-    pub fn recv_deadline(self, deadline: ::std::time::Instant)
-        -> ::session_channels::rt::RecvDeadline<Self>
-    {
-        ::session_channels::rt::RecvDeadline::at(self, deadline)
-    }
-    /// Receives a message if it comes within this time, the thread waiting; if none does, the
-    /// endpoint is given back.
-    #[inline]
-    pub fn recv_timeout_blocking(self, timeout: ::core::time::Duration)
-        -> ::core::result::Result<MESSAGE, ::session_channels::rt::Unreceived<Self>>
-    {
-        match ::std::time::Instant::now().checked_add(timeout) {
-            ::core::option::Option::Some(deadline) => self.recv_deadline_blocking(deadline),
-            ::core::option::Option::None => match self.recv_blocking() {
-                ::core::result::Result::Ok(message) => ::core::result::Result::Ok(message),
-                ::core::result::Result::Err(closed) => ::core::result::Result::Err(
-                    ::session_channels::rt::Unreceived::Closed(closed),
-                ),
-            },
-        }
-    }
-    /// Receives a message if it comes by then, the thread waiting; if none does, the endpoint is
-    /// given back.
-    #[inline]
-    pub fn recv_deadline_blocking(self, deadline: ::std::time::Instant)
-        -> ::core::result::Result<MESSAGE, ::session_channels::rt::Unreceived<Self>>
-    {
-        ::session_channels::rt::recv_deadline_blocking(self, deadline)
-    }
-    /// For a readiness loop: whether a receive would not wait; if it would, this waker is woken
-    /// once when that changes.
-    #[inline]
-    pub fn arm(&mut self, waker: &::core::task::Waker) -> bool {
-        ::session_channels::rt::arm(self, waker)
-    }
-";
