@@ -217,11 +217,9 @@ impl Broker {
         self.shards[shard].take_dirty(&mut dirty);
         let pending = self.shards[shard].pending_output(connection);
         let bytes = pending[..pending.len().min(count * 8)].to_vec();
-        if !bytes.is_empty() {
-            self.shards[shard].wrote(self.now, connection, bytes.len());
-            self.time_out();
-            self.links[link].hear(&bytes);
-        }
+        self.shards[shard].wrote(self.now, connection, bytes.len());
+        self.time_out();
+        self.links[link].hear(&bytes);
     }
 
     fn store(&mut self) {

@@ -4,10 +4,12 @@
 use std::time::Instant;
 
 use unbroken_mqtt_proto::session::{AckError, PubRec};
-use unbroken_mqtt_proto::{Ack, Packet, ReasonCode, Version};
+use unbroken_mqtt_proto::{Ack, ReasonCode, Version};
 
+use crate::held::{Answer, Until};
 use crate::ids::{ConnectionId, SessionId};
-use crate::output::DropReason;
+use crate::output::{DropReason, StoreId};
+use crate::record::Record;
 use crate::shard::{Fault, Shard};
 
 impl Shard {
@@ -46,10 +48,12 @@ impl Shard {
     pub(crate) fn handle_pubrec(
         &mut self,
         now: Instant,
+        id: ConnectionId,
         session_id: SessionId,
         version: Version,
         ack: Ack<'_>,
     ) -> Result<(), Fault> {
+        let packet_id = ack.packet_id;
         let Some(session) = self.clients.session_mut(session_id) else {
             return Ok(());
         };
@@ -57,17 +61,23 @@ impl Shard {
         // [MQTT-4.4.0-2].
         match session
             .outbound
-            .handle_pubrec(ack.packet_id, ack.reason.is_error())
+            .handle_pubrec(packet_id, ack.reason.is_error())
         {
             Ok(PubRec::SendPubRel(delivery)) => {
+                let mut until = Until::NOW;
                 if let Some(delivery) = delivery {
                     session.landed(&delivery);
                     self.clients.delivered(delivery);
+                    // [MQTT-4.3.3-6]
+                    until.stored = self
+                        .clients
+                        .ask_of(session_id, |client_id| Record::Received {
+                            client_id,
+                            packet_id,
+                        });
                 }
-                // The id of its PUBLISH, and no properties. [MQTT-2.2.1-5, MQTT311-2.3.1-6]
-                // [MQTT-3.6.2-2, MQTT-3.6.2-3]
-                self.clients
-                    .send_to(session_id, &Packet::PubRel(Ack::success(ack.packet_id)));
+                let pubrel = Answer::PubRel(packet_id, ReasonCode::Success);
+                self.clients.answer(id, until, pubrel);
             }
             Ok(PubRec::Ended(delivery)) => {
                 session.landed(&delivery);
@@ -81,8 +91,8 @@ impl Shard {
                 } else {
                     ReasonCode::Success
                 };
-                self.clients
-                    .send_to(session_id, &Packet::PubRel(Ack::new(ack.packet_id, reason)));
+                let pubrel = Answer::PubRel(packet_id, reason);
+                self.clients.answer(id, Until::NOW, pubrel);
             }
             Err(AckError::WrongQoS | AckError::TooEarly) => {
                 return Err(Fault::new(
@@ -104,16 +114,25 @@ impl Shard {
         let Some(session) = self.clients.session_mut(session_id) else {
             return;
         };
-        let known = session.inbound.handle_pubrel(ack.packet_id);
-        session.unanswered.retain(|(id, _)| *id != ack.packet_id);
+        let packet_id = ack.packet_id;
+        let known = session.inbound.handle_pubrel(packet_id);
+        session.unanswered.retain(|(id, _)| *id != packet_id);
         let reason = if known || !version.has_properties() {
             ReasonCode::Success
         } else {
             ReasonCode::PacketIdentifierNotFound
         };
-        // The id of its PUBLISH, and no properties. [MQTT-2.2.1-5] [MQTT-3.7.2-2, MQTT-3.7.2-3]
-        self.clients
-            .send(id.index, &Packet::PubComp(Ack::new(ack.packet_id, reason))); // [MQTT-4.3.3-11]
+        let stored = if known {
+            self.clients
+                .ask_of(session_id, |client_id| Record::Released {
+                    client_id,
+                    packet_id,
+                })
+        } else {
+            StoreId::NOTHING
+        };
+        let pubcomp = Answer::PubComp(packet_id, reason);
+        self.clients.answer(id, Until::stored(stored), pubcomp); // [MQTT-4.3.3-11]
     }
 
     pub(crate) fn handle_pubcomp(

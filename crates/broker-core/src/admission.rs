@@ -1,7 +1,7 @@
 //! CONNECT: who comes in, with which session, on which terms; and how a client goes.
 //!
 //! ```text
-//! CONNECT -> checks -> belongs here? -> driver decides -> takeover -> session -> CONNACK
+//! CONNECT -> checks -> belongs here? -> driver decides -> takeover -> session -> stored -> CONNACK
 //!               |               |                        |
 //!            CONNACK 0x8n     Move                   CONNACK 0x8n
 //! ```
@@ -9,8 +9,7 @@
 //! Invariants:
 //! - A client id has at most one connection and one session in the whole broker [MQTT-3.1.4-3]: it
 //!   lives on the shard it hashes to.
-//! - What the client sends behind CONNECT is not looked at before CONNACK is written
-//!   [MQTT-3.1.4-6].
+//! - What the client sends behind CONNECT is not looked at before CONNACK may leave [MQTT-3.1.4-6].
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -31,6 +30,7 @@ use crate::limits::Limits;
 use crate::output::{Credentials, Disconnection, DropReason, Event, Output};
 use crate::placement;
 use crate::publish::add;
+use crate::record::Record;
 use crate::session::Session;
 use crate::shard::{Fault, Shard};
 use crate::timers::Timer;
@@ -222,7 +222,7 @@ impl Shard {
             session.connection = Some(id.index);
             // Timers of the absence that ends now are stale: its will is cancelled [MQTT-3.1.3-9].
             session.absence = absence;
-            session.expiry_s = terms.expiry_s;
+            let expiry_before = std::mem::replace(&mut session.expiry_s, terms.expiry_s);
             session.will = will; // [MQTT-3.1.2-7, MQTT311-3.1.2-8]
             session
                 .inbound
@@ -231,6 +231,19 @@ impl Shard {
             session
                 .outbound
                 .set_receive_maximum(wanted.min(inflight_max));
+            if terms.expiry_s == 0 {
+                self.clients.ask_to_forget(session_id);
+            } else if self.options.settings.durable
+                && (!session.durable || terms.expiry_s != expiry_before)
+            {
+                session.durable = true;
+                let opened = |client_id| Record::SessionOpened {
+                    client_id,
+                    expiry_s: terms.expiry_s,
+                    new: !present,
+                };
+                self.clients.ask_of(session_id, opened);
+            }
         }
         if let Some(connection) = self.clients.named(id) {
             connection.phase = connection.phase.accept(false);
@@ -252,6 +265,7 @@ impl Shard {
                 self.timers.set(now + keep_alive, Timer::KeepAlive(id));
             }
         }
+        self.clients.gate(id, session_id, present);
         // [MQTT-3.1.4-5, MQTT311-3.1.4-4]
         let connack = ConnAck {
             session_present: present && connect.version.has_session_present(),
@@ -471,6 +485,7 @@ impl Shard {
     /// Forgets a session that has no connection: its will is due, its subscriptions end, what
     /// waited in it is handed over or named as dropped.
     pub(crate) fn end_session(&mut self, now: Instant, id: SessionId, reason: DropReason) {
+        self.clients.ask_to_forget(id);
         self.publish_will(now, id); // the session's end makes a delayed will due [MQTT-3.1.2-8]
         self.unsubscribe_all(id);
         let Some(mut session) = self.clients.sessions.try_remove(id.index()) else {

@@ -3,7 +3,7 @@
 //! Announcements are numbered. Mail is in order, so a shard that has answered number n has applied
 //! everything up to n; whoever must wait (a SUBACK, a shared group's new member elsewhere) waits
 //! for the number that was last given out when it asked. With one shard every number is reached at
-//! once.
+//! once. A SUBACK then waits until its subscriptions are stored.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -11,6 +11,7 @@ use foldhash::fast::FixedState;
 
 use crate::connection::PendingSubAck;
 use crate::ids::ShardId;
+use crate::output::StoreId;
 
 #[derive(Debug)]
 pub(crate) struct Barriers {
@@ -23,6 +24,8 @@ pub(crate) struct Barriers {
     unanswered: HashSet<u64, FixedState>,
     /// SUBACKs whose number is reached, by one of the joins that they still wait for.
     joining: HashMap<u64, PendingSubAck, FixedState>,
+    /// SUBACKs that wait for the store and nothing else, in the order of its requests.
+    unstored: VecDeque<PendingSubAck>,
     /// Joins of other shards' sessions into groups here: (barrier, shard to answer, its token).
     pub(crate) joins: VecDeque<(u64, ShardId, u64)>,
 }
@@ -37,6 +40,7 @@ impl Barriers {
             subacks: VecDeque::new(),
             unanswered: HashSet::with_hasher(FixedState::with_seed(0)),
             joining: HashMap::with_hasher(FixedState::with_seed(0)),
+            unstored: VecDeque::new(),
             joins: VecDeque::new(),
         }
     }
@@ -48,34 +52,40 @@ impl Barriers {
         self.subacks.push_back(suback);
     }
 
-    /// Takes a SUBACK that waits for nothing any more.
-    pub(crate) fn take_ready(&mut self) -> Option<PendingSubAck> {
+    /// Takes a SUBACK that waits for nothing any more. Everything up to `stored` is on disk.
+    pub(crate) fn take_ready(&mut self, stored: StoreId) -> Option<PendingSubAck> {
         let reached = self.reached();
-        while self.subacks.front()?.barrier <= reached {
-            let suback = self.subacks.pop_front()?;
-            if let Some(ready) = self.unless_joining(suback) {
-                return Some(ready);
-            }
+        while self
+            .subacks
+            .front()
+            .is_some_and(|suback| suback.barrier <= reached)
+            && let Some(suback) = self.subacks.pop_front()
+        {
+            self.pass_barrier(suback);
         }
-        None
+        self.unstored.pop_front_if(|suback| suback.stored <= stored)
     }
 
-    /// A join was answered. Takes the SUBACK that waited for nothing else.
-    pub(crate) fn handle_joined(&mut self, token: u64) -> Option<PendingSubAck> {
+    /// A join was answered.
+    pub(crate) fn handle_joined(&mut self, token: u64) {
         self.unanswered.remove(&token);
-        let suback = self.joining.remove(&token)?;
-        self.unless_joining(suback)
+        if let Some(suback) = self.joining.remove(&token) {
+            self.pass_barrier(suback);
+        }
     }
 
-    /// Puts it where its next unanswered join finds it, if it has one.
-    fn unless_joining(&mut self, mut suback: PendingSubAck) -> Option<PendingSubAck> {
+    /// Puts it where its next unanswered join finds it, or the store if it has none.
+    fn pass_barrier(&mut self, mut suback: PendingSubAck) {
         while let Some(token) = suback.joins.pop() {
             if self.unanswered.contains(&token) {
                 self.joining.insert(token, suback);
-                return None;
+                return;
             }
         }
-        Some(suback)
+        let at = self
+            .unstored
+            .partition_point(|other| other.stored <= suback.stored);
+        self.unstored.insert(at, suback);
     }
 
     /// A number for another announcement.
@@ -134,6 +144,7 @@ mod tests {
             codes: Vec::new(),
             barrier,
             joins: joins.to_vec(),
+            stored: StoreId::NOTHING,
             retained: 0..0,
         }
     }
@@ -143,12 +154,30 @@ mod tests {
         let mut barriers = Barriers::new(ShardId(0), 2);
         let barrier = barriers.issue();
         barriers.hold(suback(barrier, &[7, 8, 9]));
-        assert!(barriers.handle_joined(8).is_none());
-        assert!(barriers.take_ready().is_none());
+        let ready = |barriers: &mut Barriers| barriers.take_ready(StoreId::NOTHING).is_some();
+        barriers.handle_joined(8);
+        assert!(!ready(&mut barriers));
         barriers.handle_reached(ShardId(1), barrier);
-        assert!(barriers.take_ready().is_none());
-        assert!(barriers.handle_joined(7).is_none());
-        assert!(barriers.handle_joined(9).is_some());
-        assert!(barriers.take_ready().is_none());
+        assert!(!ready(&mut barriers));
+        barriers.handle_joined(7);
+        assert!(!ready(&mut barriers));
+        barriers.handle_joined(9);
+        assert!(ready(&mut barriers));
+        assert!(!ready(&mut barriers));
+    }
+
+    #[test]
+    fn a_suback_that_waits_for_the_store_does_not_hold_up_others() {
+        let mut barriers = Barriers::new(ShardId(0), 1);
+        for stored in [StoreId(2), StoreId::NOTHING, StoreId(3)] {
+            barriers.hold(PendingSubAck {
+                stored,
+                ..suback(0, &[])
+            });
+        }
+        let mut next = |stored| barriers.take_ready(StoreId(stored)).map(|s| s.stored.0);
+        assert_eq!((next(0), next(0)), (Some(0), None));
+        assert_eq!((next(2), next(2)), (Some(2), None));
+        assert_eq!((next(3), next(3)), (Some(3), None));
     }
 }

@@ -29,13 +29,15 @@ use unbroken_mqtt_proto::session::{Drained, Resend};
 use unbroken_mqtt_proto::{Ack, Packet, PacketId, QoS};
 
 use crate::buffers::BufferPool;
-use crate::connection::{Acknowledgement, Connection, Held, Until};
+use crate::connection::Connection;
 use crate::drops::DropTallies;
 use crate::frames::{Frames, Layout, OwnProperties};
+use crate::held::Promises;
 use crate::ids::{ConnectionId, SessionId};
 use crate::limits::{BUFFER_POOL_BYTES_MAX, Limits, RETAINED_RACE_TOPICS_MAX};
 use crate::message::{Message, MessagePool, Publication};
 use crate::output::{DropReason, Output, StoreId};
+use crate::record::Record;
 use crate::session::{Delivery, Identifiers, Session};
 use crate::shared::GroupRef;
 use crate::stats::Stats;
@@ -55,12 +57,8 @@ pub(crate) struct Clients {
     pub(crate) untold: Vec<SessionId>,
     /// The broker is stopping: nothing that has to wait will be delivered.
     pub(crate) stopping: bool,
-    /// Everything up to this request is on disk.
-    stored: StoreId,
-    /// Who waits for the store, in the order asked.
-    unstored: VecDeque<(StoreId, ConnectionId)>,
-    /// Who waits for another shard to keep a retained message, by token.
-    unretained: HashMap<u64, ConnectionId, FixedState>,
+    /// What must be true before something leaves.
+    pub(crate) promises: Promises,
     dirty: Vec<ConnectionId>,
     frames: Frames,
     pub(crate) buffers: BufferPool,
@@ -77,6 +75,18 @@ pub(crate) struct Item<'a> {
     made: Option<Arc<Message>>,
     /// Another shard has the copy too, and lets go of it when it has delivered it.
     lent: bool,
+    pub(crate) storing: Storing,
+}
+
+/// Whether a message in delivery is put on disk. Where it came in, and once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Storing {
+    /// Not here: it came in on another shard, or nothing of it is stored.
+    No,
+    /// As soon as a session that stays wants it at QoS 1 or 2, with this marker.
+    IfWanted(Option<PacketId>),
+    /// It was asked for.
+    Asked(StoreId),
 }
 
 impl<'a> Item<'a> {
@@ -88,6 +98,7 @@ impl<'a> Item<'a> {
             kept: None,
             made: None,
             lent: false,
+            storing: Storing::No,
         }
     }
 
@@ -99,6 +110,7 @@ impl<'a> Item<'a> {
             kept: Some(message),
             made: None,
             lent: false,
+            storing: Storing::No,
         }
     }
 
@@ -115,6 +127,40 @@ impl<'a> Item<'a> {
     pub(crate) fn message_to_mail(&mut self, pool: &mut MessagePool) -> Arc<Message> {
         self.lent = !self.publication.retain;
         self.message(pool)
+    }
+
+    /// A session that stays wants it, or may: asks for it to be stored, at the first call.
+    pub(crate) fn store(&mut self, clients: &mut Clients) {
+        let Clients {
+            pool,
+            promises,
+            outputs,
+            ..
+        } = clients;
+        self.store_with(pool, promises, outputs);
+    }
+
+    fn store_with(
+        &mut self,
+        pool: &mut MessagePool,
+        promises: &mut Promises,
+        outputs: &mut VecDeque<Output>,
+    ) {
+        if let Storing::IfWanted(marker) = self.storing {
+            let message = self.message(pool);
+            let record = Record::Message { message, marker };
+            self.storing = Storing::Asked(promises.ask(outputs, record));
+        }
+    }
+
+    /// One receiver's part of it.
+    fn delivery(&mut self, terms: Terms<'_>, pool: &mut MessagePool) -> Delivery {
+        Delivery {
+            message: self.message(pool),
+            retain: terms.retain,
+            identifiers: Identifiers::from_slice(terms.identifiers),
+            group: terms.group,
+        }
     }
 
     /// Gives the copy back if it was made here.
@@ -152,9 +198,7 @@ impl Clients {
             drops: DropTallies::default(),
             untold: Vec::new(),
             stopping: false,
-            stored: StoreId(0),
-            unstored: VecDeque::new(),
-            unretained: HashMap::with_hasher(FixedState::with_seed(0)),
+            promises: Promises::new(),
             dirty: Vec::new(),
             frames: Frames::default(),
             buffers: BufferPool::default(),
@@ -218,6 +262,11 @@ impl Clients {
             && session.window_open(&self.limits)
             && connection.pending() < self.limits.output_bytes_max as usize
         {
+            if session.holds(qos) {
+                let id = connection.id;
+                item.store_with(&mut self.pool, &mut self.promises, &mut self.outputs);
+                return self.deliver_held(id, session_id, qos, terms, item);
+            }
             let start = match write_publish(
                 &mut self.frames,
                 &mut self.buffers,
@@ -235,12 +284,10 @@ impl Clients {
                     return self.drop_message(now, session_id, &item.publication, reason);
                 }
             };
-            let delivery = Delivery {
-                message: item.message(&mut self.pool),
-                retain: terms.retain,
-                identifiers: Identifiers::from_slice(terms.identifiers),
-                group: terms.group,
-            };
+            if session.durable {
+                item.store_with(&mut self.pool, &mut self.promises, &mut self.outputs);
+            }
+            let delivery = item.delivery(terms, &mut self.pool);
             match session.outbound.begin(qos, delivery) {
                 Ok(packet_id) => {
                     patch(connection, start, packet_id);
@@ -284,23 +331,96 @@ impl Clients {
         if full {
             return self.drop_message(now, session_id, &item.publication, DropReason::QueueFull);
         }
+        if session.durable {
+            item.store_with(&mut self.pool, &mut self.promises, &mut self.outputs);
+        }
         session.queue_bytes += cost;
-        session.queue.push_back((
-            qos,
-            Delivery {
-                message: item.message(&mut self.pool),
-                retain: terms.retain,
-                identifiers: Identifiers::from_slice(terms.identifiers),
-                group: terms.group,
-            },
-        ));
+        let delivery = item.delivery(terms, &mut self.pool);
+        session.queue.push_back((qos, delivery));
         self.stats.messages_waiting += 1;
         self.stats.messages_waiting_bytes += cost;
+    }
+
+    /// Gives a message to a session that stays, to leave when its packet id is stored.
+    fn deliver_held(
+        &mut self,
+        id: ConnectionId,
+        session_id: SessionId,
+        qos: QoS,
+        terms: Terms<'_>,
+        item: &mut Item<'_>,
+    ) {
+        let delivery = item.delivery(terms, &mut self.pool);
+        let begun = self.hold_publish(id, session_id, qos, delivery);
+        self.stats.messages_waiting += 1;
+        if let Err(waiting) = begun
+            && let Some(session) = self.sessions.get_mut(session_id.index())
+        {
+            // Not reached while `window_open` tells the truth; the message is kept either way.
+            let cost = item.publication.cost();
+            session.queue_bytes += cost;
+            session.queue.push_back(waiting);
+            self.stats.messages_waiting_bytes += cost;
+        }
+    }
+
+    /// A message leaves that was held until its packet id was stored.
+    pub(crate) fn send_held_publish(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        qos: QoS,
+        packet_id: PacketId,
+    ) {
+        let Some(connection) = self.connections[id.index as usize].as_deref_mut() else {
+            return;
+        };
+        let Some(session_id) = connection.session else {
+            return;
+        };
+        let Some(session) = self.sessions.get_mut(session_id.index()) else {
+            return;
+        };
+        session.unsent -= 1;
+        let Some(delivery) = session.outbound.mark_sent(packet_id) else {
+            return;
+        };
+        let message = Arc::clone(&delivery.message);
+        let publication = message.publication();
+        self.frames.clear();
+        let copy = ReceiverCopy {
+            publication: &publication,
+            qos,
+            retain: delivery.retain,
+            identifiers: &delivery.identifiers,
+        };
+        let start = if publication.expired(now) {
+            Err(DropReason::Expired) // [MQTT-3.3.2-5]
+        } else {
+            write_publish(&mut self.frames, &mut self.buffers, connection, copy, now)
+        };
+        match start {
+            Ok(start) => {
+                patch(connection, start, packet_id);
+                self.sent(session_id, &publication);
+            }
+            Err(reason) => {
+                if let Some(delivery) = session.outbound.forget(packet_id) {
+                    session.landed(&delivery);
+                    self.drop_waiting(now, session_id, delivery, reason);
+                }
+                // Its place in the window is free: as after a write, more may be sent.
+                self.mark_dirty(id);
+            }
+        }
     }
 
     /// Sends what may be sent now: first what an earlier connection left unanswered, then the
     /// queue. Answers whether there is room for more.
     pub(crate) fn pump(&mut self, now: Instant, session_id: SessionId) -> bool {
+        if let Some(id) = self.connection_of(session_id) {
+            self.release(now, id);
+        }
         loop {
             let Some(session) = self.sessions.get_mut(session_id.index()) else {
                 return false;
@@ -314,6 +434,7 @@ impl Clients {
             if connection.pending() >= self.limits.output_bytes_max as usize {
                 return false;
             }
+            let id = connection.id;
             // In the original order, before anything new [MQTT-4.4.0-1] [MQTT-4.6.0-1], and to
             // the group member that had it before [MQTT-4.8.2-4]. What was sent once does not
             // expire any more [MQTT-4.3.3-7].
@@ -376,6 +497,15 @@ impl Clients {
                 self.drop_waiting(now, session_id, delivery, DropReason::Expired); // [MQTT-3.3.2-5]
                 continue;
             }
+            if session.holds(qos) {
+                if let Err(waiting) = self.hold_publish(id, session_id, qos, delivery)
+                    && let Some(session) = self.sessions.get_mut(session_id.index())
+                {
+                    session.queue.push_front(waiting);
+                    return false;
+                }
+                continue;
+            }
             self.frames.clear();
             let copy = ReceiverCopy {
                 publication: &publication,
@@ -399,6 +529,11 @@ impl Clients {
                 Err(reason) => self.drop_waiting(now, session_id, delivery, reason),
             }
         }
+    }
+
+    fn connection_of(&self, session_id: SessionId) -> Option<ConnectionId> {
+        let index = self.sessions.get(session_id.index())?.connection?;
+        Some(self.connection(index)?.id)
     }
 
     /// Appends a packet other than PUBLISH to the session's connection, if it has one.
@@ -429,101 +564,14 @@ impl Clients {
         fits
     }
 
-    /// Sends an acknowledgement, or holds it until what it promises is true; later ones stand
-    /// behind it.
-    pub(crate) fn acknowledge(&mut self, id: ConnectionId, until: Until, what: Acknowledgement) {
-        let Some(connection) = self.named(id) else {
-            return;
-        };
-        if until == Until::NOW && connection.held.is_empty() {
-            return self.release(id.index, what);
-        }
-        connection.held.push_back(Held { until, what });
-        if let Some(request) = until.stored {
-            // One that is asked again has an older number than the last.
-            let at = self
-                .unstored
-                .partition_point(|(other, _)| *other <= request);
-            self.unstored.insert(at, (request, id));
-        }
-        if let Some(token) = until.retained {
-            self.unretained.insert(token, id);
-        }
-    }
-
-    /// What the answer to a QoS 2 message that came over an earlier connection still waits for.
-    #[cold]
-    pub(crate) fn still_unanswered(&mut self, session: SessionId, id: PacketId) -> Until {
-        let Some(session) = self.sessions.get_mut(session.index()) else {
-            return Until::NOW;
-        };
-        let Some(at) = session.unanswered.iter().position(|(of, _)| *of == id) else {
-            return Until::NOW;
-        };
-        let (_, until) = session.unanswered.swap_remove(at);
-        Until {
-            stored: until.stored.filter(|request| *request > self.stored),
-            retained: until
-                .retained
-                .filter(|token| self.unretained.contains_key(token)),
-        }
-    }
-
-    /// Everything up to this request is on disk.
-    pub(crate) fn handle_stored(&mut self, stored: StoreId) {
-        self.stored = stored;
-        while let Some((request, id)) = self.unstored.front().copied()
-            && request <= stored
+    /// Puts a connection on the list of those that the driver is to look at.
+    pub(crate) fn mark_dirty(&mut self, id: ConnectionId) {
+        if let Some(connection) = self.named(id)
+            && !connection.dirty
         {
-            self.unstored.pop_front();
-            self.came_true(id, |until| {
-                until.stored = until.stored.filter(|wanted| *wanted != request);
-            });
+            connection.dirty = true;
+            self.dirty.push(id);
         }
-    }
-
-    /// The topic's shard has the message.
-    pub(crate) fn handle_retained(&mut self, token: u64) {
-        if let Some(id) = self.unretained.remove(&token) {
-            self.came_true(id, |until| {
-                until.retained = until.retained.filter(|wanted| *wanted != token);
-            });
-        }
-    }
-
-    /// Takes off what came true, and sends what stood only behind that.
-    fn came_true(&mut self, id: ConnectionId, take_off: impl Fn(&mut Until)) {
-        let Some(connection) = self.named(id) else {
-            return;
-        };
-        for held in &mut connection.held {
-            take_off(&mut held.until);
-        }
-        while let Some(connection) = self.named(id)
-            && connection
-                .held
-                .front()
-                .is_some_and(|held| held.until == Until::NOW)
-            && let Some(held) = connection.held.pop_front()
-        {
-            self.release(id.index, held.what);
-        }
-    }
-
-    fn release(&mut self, index: u32, acknowledgement: Acknowledgement) {
-        let session = self
-            .connection(index)
-            .and_then(|connection| connection.session);
-        if let Some(session) = session.and_then(|id| self.sessions.get_mut(id.index())) {
-            match acknowledgement {
-                Acknowledgement::PubAck(id, _) => session.inbound.acknowledged(id),
-                Acknowledgement::PubRec(id, reason) if reason.is_error() => {
-                    session.inbound.acknowledged(id);
-                }
-                Acknowledgement::PubRec(id, _) => session.inbound.received(id),
-            }
-        }
-        self.send(index, &acknowledgement.packet());
     }
 
     pub(crate) fn connection(&self, index: u32) -> Option<&Connection> {
@@ -531,9 +579,13 @@ impl Clients {
     }
 
     /// Whether a packet of this connection may be looked at now: not while its CONNECT is being
-    /// decided about [MQTT-3.1.4-6], nor while the answers to earlier ones are not taken.
+    /// decided about or its CONNACK may not leave [MQTT-3.1.4-6], nor while the answers to earlier
+    /// ones wait or are not taken.
     pub(crate) fn may_consume(&self, connection: &Connection) -> bool {
-        connection.connect.is_none() && connection.pending() < self.limits.output_bytes_max as usize
+        let waiting = connection.pending() + connection.held_bytes;
+        connection.connect.is_none()
+            && waiting < self.limits.output_bytes_max as usize
+            && self.gate_open(connection)
     }
 
     pub(crate) fn connection_mut(&mut self, index: u32) -> Option<&mut Connection> {

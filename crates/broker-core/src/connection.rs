@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use unbroken_mqtt_proto::connection::{alias, server::Phase};
-use unbroken_mqtt_proto::{Ack, Frame, Packet, PacketId, ReasonCode, Version, next_frame};
+use unbroken_mqtt_proto::{Frame, Packet, PacketId, Version, next_frame};
 
 use crate::access::Identity;
+use crate::held::Held;
 use crate::ids::{ConnectionId, SessionId};
 use crate::input::Peer;
 use crate::output::StoreId;
@@ -50,52 +51,13 @@ pub(crate) struct Connection {
     /// Boxed and absent until used: most connections never see an alias.
     pub(crate) aliases_in: Option<Box<alias::Inbound>>,
     pub(crate) aliases_out: Option<Box<alias::Outbound>>,
-    /// Acknowledgements that must not leave yet, in the order they must leave
+    /// Nothing of the output leaves before this request is stored.
+    pub(crate) gate: StoreId,
+    /// Packets that must not leave yet, in the order they must leave
     /// [MQTT-4.6.0-2, MQTT311-4.6.0-2] [MQTT-4.6.0-3, MQTT311-4.6.0-3].
     pub(crate) held: VecDeque<Held>,
-}
-
-/// An acknowledgement that waits for something.
-#[derive(Debug)]
-pub(crate) struct Held {
-    pub(crate) until: Until,
-    pub(crate) what: Acknowledgement,
-}
-
-/// What an acknowledgement waits for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Until {
-    /// The message is on disk.
-    pub(crate) stored: Option<StoreId>,
-    /// The shard that keeps the topic's retained message has it.
-    pub(crate) retained: Option<u64>,
-}
-
-impl Until {
-    /// Nothing of its own; it may stand behind others.
-    pub(crate) const NOW: Self = Self {
-        stored: None,
-        retained: None,
-    };
-}
-
-/// What the publisher of a QoS 1 or 2 message is told.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Acknowledgement {
-    PubAck(PacketId, ReasonCode),
-    PubRec(PacketId, ReasonCode),
-}
-
-impl Acknowledgement {
-    /// Under the id of its PUBLISH [MQTT-2.2.1-5, MQTT311-2.3.1-6], and without properties, so that
-    /// none makes it too long [MQTT-3.4.2-2, MQTT-3.4.2-3, MQTT-3.5.2-2, MQTT-3.5.2-3] or is there
-    /// although the client wants none [MQTT-3.1.2-29].
-    pub(crate) fn packet(self) -> Packet<'static> {
-        match self {
-            Self::PubAck(id, reason) => Packet::PubAck(Ack::new(id, reason)),
-            Self::PubRec(id, reason) => Packet::PubRec(Ack::new(id, reason)),
-        }
-    }
+    /// Memory of these, and of the SUBACKs that wait.
+    pub(crate) held_bytes: usize,
 }
 
 impl Connection {
@@ -120,7 +82,9 @@ impl Connection {
             problem_information: true,
             aliases_in: None,
             aliases_out: None,
+            gate: StoreId::NOTHING,
             held: VecDeque::new(),
+            held_bytes: 0,
         }
     }
 
@@ -176,7 +140,7 @@ pub(crate) fn anonymous() -> Arc<str> {
     Arc::from("")
 }
 
-/// A SUBACK that waits until the subscription is in force on every shard.
+/// A SUBACK that waits until the subscription is stored, and in force on every shard.
 #[derive(Debug)]
 pub(crate) struct PendingSubAck {
     pub(crate) connection: ConnectionId,
@@ -187,6 +151,15 @@ pub(crate) struct PendingSubAck {
     pub(crate) barrier: u64,
     /// Joins of groups on other shards that have not been answered.
     pub(crate) joins: Vec<u64>,
+    /// The record of the last of its filters.
+    pub(crate) stored: StoreId,
     /// Tokens of the scans for retained messages that begin with it.
     pub(crate) retained: Range<u64>,
+}
+
+impl PendingSubAck {
+    /// What it counts towards `output_bytes_max` while it waits: a filter may be a join.
+    pub(crate) fn cost(&self) -> usize {
+        size_of::<Self>() + self.codes.len() * (1 + size_of::<u64>())
+    }
 }

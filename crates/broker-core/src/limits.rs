@@ -37,6 +37,9 @@ pub struct Limits {
     /// Encoded bytes waiting for one connection's socket. At it QoS 0 messages are dropped
     /// ([`crate::DropReason::SlowReceiver`]), QoS 1 and 2 wait in the session's queue, and the
     /// connection is not read, since what it sends may ask for answers. One packet may exceed it.
+    /// Packets that wait until what they promise is stored count too, at the memory they take:
+    /// about 50 bytes each, and up to 9 for each filter of a SUBSCRIBE. So no client makes the
+    /// broker hold more than this of them, and one at the limit is read again when they leave.
     pub output_bytes_max: u32,
     /// Bytes of a topic name or filter. Beyond it: 0x90 or 0x8F.
     pub topic_bytes_max: u16,

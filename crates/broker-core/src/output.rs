@@ -12,7 +12,7 @@ use crate::farewell::LastWords;
 use crate::ids::{ConnectionId, ShardId};
 use crate::input::{CloseCause, Peer};
 use crate::mail::Mail;
-use crate::message::Message;
+use crate::record::Record;
 
 /// One thing the shard wants done.
 #[derive(Debug)]
@@ -51,8 +51,9 @@ pub enum Output {
         /// What to say.
         mail: Mail,
     },
-    /// Put this on disk and answer with [`crate::Input::Stored`]. Acknowledgements that promise it
-    /// wait in the shard until then.
+    /// Put this on disk and answer with [`crate::Input::Stored`]. Whatever promises it waits in the
+    /// shard until then. What all shards ask for goes to disk in the order in which they asked: a
+    /// message comes before what another shard asks about it.
     Store(StoreRequest),
     /// Something an operator wants to read.
     Event(Event),
@@ -78,18 +79,22 @@ impl std::fmt::Debug for Credentials {
     }
 }
 
-/// Numbers the store requests of one shard, in order.
+/// Numbers the store requests of one shard, in order, from 1.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct StoreId(pub u64);
 
-/// What must be on disk before an acknowledgement may leave. The durability issue adds the records
-/// of sessions, packet ids and retained messages; the place where they are asked for is this.
+impl StoreId {
+    /// Before the first request: what waits for it waits for nothing.
+    pub(crate) const NOTHING: Self = Self(0);
+}
+
+/// What must be on disk before something may leave.
 #[derive(Clone, Debug)]
 pub struct StoreRequest {
     /// Answered by [`crate::Input::Stored`] with this or a later number.
     pub id: StoreId,
-    /// A message that somebody waits for at QoS 1 or 2.
-    pub message: Arc<Message>,
+    /// What is to be stored.
+    pub record: Record,
 }
 
 /// Something that happened to a client or a message and that an operator can find by the client's

@@ -42,9 +42,8 @@ impl Shard {
                 self.release_subacks(now);
             }
             Letter::ShareJoined { token } => {
-                if let Some(suback) = self.barriers.handle_joined(token) {
-                    self.release_suback(now, &suback);
-                }
+                self.barriers.handle_joined(token);
+                self.release_subacks(now);
             }
             Letter::ShareLeave {
                 group,
@@ -77,7 +76,7 @@ impl Shard {
             }
             Letter::ShareReturn { group, message } => self.redistribute(now, group, &message),
             Letter::Retain { message, token } => self.handle_retain(now, from, message, token),
-            Letter::Retained { token } => self.clients.handle_retained(token),
+            Letter::Retained { token } => self.clients.handle_retained(now, token),
             Letter::RetainedQuery {
                 token,
                 session,

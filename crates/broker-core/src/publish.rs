@@ -23,12 +23,13 @@ use unbroken_mqtt_proto::topic::TopicName;
 use unbroken_mqtt_proto::{PropertyBuf, Publish, QoS, ReasonCode};
 
 use crate::access::{self, Access};
-use crate::clients::{Item, Terms};
-use crate::connection::{Acknowledgement, Until};
+use crate::clients::{Item, Storing, Terms};
+use crate::held::{Answer, Until};
 use crate::ids::{ConnectionId, SessionId, ShardId};
 use crate::mail::Letter;
 use crate::message::{self, Publication};
-use crate::output::{DropReason, Output, StoreId, StoreRequest};
+use crate::output::{DropReason, StoreId};
+use crate::record::Record;
 use crate::shard::{Fault, Shard};
 
 /// What became of a routed message.
@@ -36,8 +37,6 @@ use crate::shard::{Fault, Shard};
 pub(crate) struct Routed {
     /// Somebody subscribed to it.
     pub(crate) wanted: bool,
-    /// Somebody keeps it beyond this turn at QoS 1 or 2.
-    pub(crate) kept: bool,
     /// Other shards that want it: bit `n` is shard `n`.
     shards: u64,
 }
@@ -107,8 +106,8 @@ impl Shard {
                 Ok(Arrival::Duplicate) => {
                     // [MQTT-4.3.3-10]: answered again, not delivered again.
                     let until = self.clients.still_unanswered(session_id, packet_id);
-                    let again = Acknowledgement::PubRec(packet_id, ReasonCode::Success);
-                    self.clients.acknowledge(id, until, again);
+                    let again = Answer::PubRec(packet_id, ReasonCode::Success);
+                    self.clients.answer(id, until, again);
                     return Ok(());
                 }
                 Ok(Arrival::InProgress) => return Ok(()),
@@ -135,19 +134,24 @@ impl Shard {
                 .map(|s| now + Duration::from_secs(s.into())),
             stamp: now,
         };
-        let outcome = self.accept(now, id, session_id, &publisher, publication);
+        // [MQTT-4.3.3-10]: who comes back under this id is recognized after a restart too.
+        let marker = publish
+            .packet_id
+            .filter(|_| publish.qos == QoS::ExactlyOnce && session.durable);
+        let mut item = Item::borrowed(publication, Some(&publisher));
+        if self.options.settings.durable && publish.qos > QoS::AtMostOnce {
+            item.storing = Storing::IfWanted(marker);
+        }
+        let outcome = self.accept(now, id, session_id, item);
         self.scratch = scratch;
         // [MQTT-3.3.4-1, MQTT311-3.3.4-1]: QoS 0 has no packet id, and is not answered.
         if let Some(packet_id) = publish.packet_id {
-            let acknowledgement = match publish.qos {
-                // [MQTT-4.3.3-8]
-                QoS::ExactlyOnce => {
-                    Acknowledgement::PubRec(packet_id, self.expressible(id, outcome.reason))
-                }
-                // [MQTT-4.3.2-4]
-                _ => Acknowledgement::PubAck(packet_id, self.expressible(id, outcome.reason)),
+            let reason = self.expressible(id, outcome.reason);
+            let answer = match publish.qos {
+                QoS::ExactlyOnce => Answer::PubRec(packet_id, reason), // [MQTT-4.3.3-8]
+                _ => Answer::PubAck(packet_id, reason),                // [MQTT-4.3.2-4]
             };
-            self.clients.acknowledge(id, outcome.until, acknowledgement);
+            self.clients.answer(id, outcome.until, answer);
         }
         Ok(())
     }
@@ -157,9 +161,9 @@ impl Shard {
         now: Instant,
         id: ConnectionId,
         session_id: SessionId,
-        publisher: &Arc<str>,
-        publication: Publication<'_>,
+        mut item: Item<'_>,
     ) -> Outcome {
+        let publication = item.publication;
         let allowed = self.clients.connection(id.index).is_none_or(|connection| {
             access::may_publish(&connection.identity, publication.topic) == Access::Allowed
         });
@@ -171,34 +175,30 @@ impl Shard {
                 until: Until::NOW,
             };
         }
-        let mut item = Item::borrowed(publication, Some(publisher));
         let mut until = Until::NOW;
         // [MQTT-3.3.1-8, MQTT311-3.3.1-12]
         if publication.retain {
-            until.retained = self.retain(now, &mut item, publication.qos);
+            until = self.retain(now, &mut item, publication.qos);
         }
-        let routed = self.route(now, &mut item, Some(session_id));
-        if routed.kept && self.options.settings.durable {
-            until.stored = Some(self.store(&mut item));
-        }
+        let wanted = self.route(now, &mut item, Some(session_id));
+        let stored = match item.storing {
+            Storing::Asked(stored) => stored,
+            Storing::IfWanted(Some(packet_id)) => {
+                self.clients.ask_of(session_id, |client_id| Record::Marker {
+                    client_id,
+                    packet_id,
+                })
+            }
+            Storing::IfWanted(None) | Storing::No => StoreId::NOTHING,
+        };
+        until.stored = stored.max(until.stored);
         item.finish(&mut self.clients.pool);
-        let reason = if routed.wanted {
+        let reason = if wanted {
             ReasonCode::Success
         } else {
             ReasonCode::NoMatchingSubscribers
         };
         Outcome { reason, until }
-    }
-
-    /// Asks for the message to be put on disk.
-    fn store(&mut self, item: &mut Item<'_>) -> StoreId {
-        self.stored.0 += 1;
-        let request = StoreRequest {
-            id: self.stored,
-            message: item.message(&mut self.clients.pool),
-        };
-        self.clients.outputs.push_back(Output::Store(request));
-        self.stored
     }
 
     /// A client before 5.0 cannot be told why: it gets its acknowledgement, and the log has the
@@ -212,27 +212,32 @@ impl Shard {
     }
 
     /// Brings a message to everybody in the broker who wants it. `from`: the session it came from,
-    /// if that lives here.
+    /// if that lives here. Answers whether anybody does.
     pub(crate) fn route(
         &mut self,
         now: Instant,
         item: &mut Item<'_>,
         from: Option<SessionId>,
-    ) -> Routed {
-        let mut routed = self.route_here(now, item, from);
-        let mut shards = routed.shards;
+    ) -> bool {
+        let Routed {
+            mut wanted,
+            mut shards,
+        } = self.route_here(now, item, from);
+        if shards != 0 {
+            // Who waits for it there is not known here, and it must be stored before they have it.
+            item.store(&mut self.clients);
+        }
         while shards != 0 {
             let shard = ShardId(u8::try_from(shards.trailing_zeros()).expect("a u64 has 64 bits"));
             shards &= shards - 1;
-            routed.wanted = true;
-            routed.kept |= item.publication.qos > QoS::AtMostOnce;
+            wanted = true;
             let message = item.message_to_mail(&mut self.clients.pool);
             self.mail(shard, Letter::Publish(message));
         }
-        if !routed.wanted {
+        if !wanted {
             self.clients.stats.publishes_unrouted += 1;
         }
-        routed
+        wanted
     }
 
     /// Brings a message to the sessions and groups of this shard.
@@ -274,16 +279,16 @@ impl Shard {
                 identifiers: &receiver.identifiers,
                 group: None,
             };
-            routed.kept |= receiver.qos > QoS::AtMostOnce && item.publication.qos > QoS::AtMostOnce;
             // [MQTT-4.5.0-1, MQTT311-4.5.0-1]
             clients.deliver(now, receiver.session, terms, item);
         }
         if let Some(session) = own {
-            routed.kept |= self.deliver_to_publisher(now, session, topic, item);
+            self.deliver_to_publisher(now, session, topic, item);
         }
         for &group in &groups {
             routed.wanted = true;
-            routed.kept |= item.publication.qos > QoS::AtMostOnce;
+            // If its member ends it goes to another, and that one may stay.
+            item.store(&mut self.clients);
             self.deliver_to_group(now, group, item);
         }
         self.groups_scratch = groups;
@@ -291,7 +296,7 @@ impl Shard {
     }
 
     /// The publisher has subscriptions that match, and some of them say No Local: only the others
-    /// count [MQTT-3.8.3-3]. Answers whether its session keeps the message at QoS 1 or 2.
+    /// count [MQTT-3.8.3-3].
     #[cold]
     fn deliver_to_publisher(
         &mut self,
@@ -299,9 +304,9 @@ impl Shard {
         session: SessionId,
         topic: TopicName<'_>,
         item: &mut Item<'_>,
-    ) -> bool {
+    ) {
         let Some(receiver) = self.index.receiver_of_own(topic, session) else {
-            return false;
+            return;
         };
         let terms = Terms {
             qos: receiver.qos,
@@ -310,7 +315,6 @@ impl Shard {
             group: None,
         };
         self.clients.deliver(now, session, terms, item);
-        receiver.qos.min(item.publication.qos) > QoS::AtMostOnce
     }
 }
 

@@ -18,31 +18,35 @@ use foldhash::fast::FixedState;
 use unbroken_mqtt_proto::QoS;
 use unbroken_mqtt_proto::topic::{TopicFilter, TopicName};
 
-use crate::clients::{Item, Terms};
+use crate::clients::{Clients, Item, Terms};
+use crate::held::Until;
 use crate::ids::{SessionId, ShardId};
 use crate::limits::RETAINED_SLICE;
 use crate::mail::Letter;
 use crate::message::Message;
-use crate::output::DropReason;
+use crate::output::{DropReason, StoreId};
 use crate::placement;
+use crate::record::Record;
 use crate::session::{Identifiers, RetainedScan};
 use crate::shard::Shard;
 use crate::subscriptions::Grant;
 use crate::timers::Timer;
 
 impl Shard {
-    /// Keeps (empty payload: forgets) the message of its topic. Answers the question whose answer
-    /// its acknowledgement has to wait for, if another shard keeps it.
-    pub(crate) fn retain(&mut self, now: Instant, item: &mut Item<'_>, qos: QoS) -> Option<u64> {
+    /// Keeps (empty payload: forgets) the message of its topic. Answers what its acknowledgement
+    /// has to wait for.
+    pub(crate) fn retain(&mut self, now: Instant, item: &mut Item<'_>, qos: QoS) -> Until {
         let owner = placement::of_topic(item.publication.topic, self.options.shards);
         let message = item.message(&mut self.clients.pool);
         if owner == self.options.id {
-            self.set_retained(now, message);
-            return None;
+            return Until::stored(self.set_retained(now, message));
         }
         let token = (qos > QoS::AtMostOnce).then(|| self.token());
         self.mail(owner, Letter::Retain { message, token });
-        token
+        Until {
+            retained: token,
+            ..Until::NOW
+        }
     }
 
     pub(crate) fn handle_retain(
@@ -52,21 +56,22 @@ impl Shard {
         message: Arc<Message>,
         token: Option<u64>,
     ) {
-        self.set_retained(now, message);
+        let stored = self.set_retained(now, message);
         if let Some(token) = token {
-            self.mail(from, Letter::Retained { token });
+            self.clients.tell_when_stored(stored, from, token);
         }
     }
 
-    fn set_retained(&mut self, now: Instant, message: Arc<Message>) {
+    /// Answers the request that this shard's part in it is stored with.
+    fn set_retained(&mut self, now: Instant, message: Arc<Message>) -> StoreId {
         let Ok(topic) = TopicName::parse(message.topic()) else {
-            return;
+            return StoreId::NOTHING;
         };
         if message.payload().is_empty() {
             if let Some(old) = self.retained.remove(topic) {
                 self.uncount_retained(&old); // [MQTT-3.3.1-6, MQTT311-3.3.1-10]
             }
-            return; // [MQTT-3.3.1-7, MQTT311-3.3.1-11]
+            return self.store_unretained(&message); // [MQTT-3.3.1-7, MQTT311-3.3.1-11]
         }
         // The old message makes room for the new one. If that is not enough neither is kept: a full
         // store must not go on showing an old value as the current one.
@@ -75,7 +80,8 @@ impl Shard {
         }
         if !self.count_retained(&message) {
             let item = Item::kept(&message);
-            return self.drop_of_publisher(now, &item, DropReason::RetainedFull);
+            self.drop_of_publisher(now, &item, DropReason::RetainedFull);
+            return self.store_unretained(&message);
         }
         if let Some(at) = message.publication().expires {
             self.timers
@@ -83,6 +89,28 @@ impl Shard {
         }
         // [MQTT-3.3.1-5, MQTT311-3.3.1-5, MQTT311-3.3.1-7]
         self.retained.set(topic, Arc::clone(&message));
+        self.store_retained(&message, |message| Record::Retained { message })
+    }
+
+    fn store_unretained(&mut self, message: &Arc<Message>) -> StoreId {
+        self.store_retained(message, |message| Record::Unretained {
+            topic: message.topic().into(),
+        })
+    }
+
+    /// Asks for what became of a client's retained message. The broker's own are made anew.
+    fn store_retained(
+        &mut self,
+        message: &Arc<Message>,
+        record: impl FnOnce(Arc<Message>) -> Record,
+    ) -> StoreId {
+        if !self.options.settings.durable || message.publisher().is_none() {
+            return StoreId::NOTHING;
+        }
+        let Clients {
+            promises, outputs, ..
+        } = &mut self.clients;
+        promises.ask(outputs, record(Arc::clone(message)))
     }
 
     pub(crate) fn expire_retained(&mut self, now: Instant, message: &Weak<Message>) {

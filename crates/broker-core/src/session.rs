@@ -9,11 +9,12 @@ use smallvec::SmallVec;
 use unbroken_mqtt_proto::session::{Inbound, Outbound};
 use unbroken_mqtt_proto::{PacketId, QoS};
 
-use crate::connection::{Acknowledgement, Held, Until};
 use crate::drops::DropTallies;
+use crate::held::{Answer, Held, Until};
 use crate::ids::ShardId;
 use crate::limits::Limits;
 use crate::message::Message;
+use crate::output::StoreId;
 use crate::shared::GroupRef;
 use crate::subscriptions::Grant;
 
@@ -25,6 +26,10 @@ pub(crate) struct Session {
     pub(crate) connection: Option<u32>,
     /// Seconds it outlives its connection; `u32::MAX` is without end.
     pub(crate) expiry_s: u32,
+    /// It stays, and is on disk.
+    pub(crate) durable: bool,
+    /// The last record that was asked for it.
+    pub(crate) asked: StoreId,
     /// Names its present or last absence, so that a timer set in one is not taken for one of the
     /// next, nor for one of the next session with this number.
     pub(crate) absence: u64,
@@ -39,6 +44,8 @@ pub(crate) struct Session {
     /// they come again it still waits for what it promises.
     pub(crate) unanswered: Vec<(PacketId, Until)>,
     pub(crate) outbound: Outbound<Delivery>,
+    /// Of the messages in flight, those that are held until their id is stored.
+    pub(crate) unsent: u32,
     /// Bytes of the messages in flight; a message that PUBREC has ended is none.
     pub(crate) inflight_bytes: u64,
     /// QoS 1 and 2 messages that the window or a slow connection does not let out yet. In order.
@@ -102,16 +109,26 @@ pub(crate) struct RetainedScan {
 impl Session {
     /// The connection has gone with answers that had to wait.
     pub(crate) fn keep_unanswered(&mut self, held: impl IntoIterator<Item = Held>) {
-        for Held { until, what } in held {
-            match what {
-                Acknowledgement::PubRec(id, reason) if reason.is_error() => {
+        for (until, answer) in held.into_iter().filter_map(Held::into_answer) {
+            match answer {
+                Answer::PubRec(id, reason) if reason.is_error() => {
                     self.inbound.acknowledged(id);
                 }
-                Acknowledgement::PubRec(id, _) => self.unanswered.push((id, until)),
-                // It comes again as a new message.
-                Acknowledgement::PubAck(..) => {}
+                Answer::PubRec(id, _) => self.unanswered.push((id, until)),
+                // What they answer comes again, as new, or is sent again by what is in flight.
+                Answer::PubAck(..)
+                | Answer::PubRel(..)
+                | Answer::PubComp(..)
+                | Answer::UnsubAck(..) => {}
             }
         }
+        self.unsent = 0;
+    }
+
+    /// Whether a message must not leave at once: its packet id is to be stored before, or it stands
+    /// behind one that waits for that [MQTT-4.6.0-5, MQTT311-4.6.0-6].
+    pub(crate) fn holds(&self, qos: QoS) -> bool {
+        self.durable && (qos == QoS::ExactlyOnce || self.unsent > 0)
     }
 
     /// Whether another message may be in flight [MQTT-3.3.4-9]. They may have as many bytes as the
@@ -132,6 +149,8 @@ impl Session {
             client_id,
             connection: None,
             expiry_s: 0,
+            durable: false,
+            asked: StoreId::NOTHING,
             absence: 0,
             subscriptions: BTreeMap::new(),
             memberships: BTreeMap::new(),
@@ -139,6 +158,7 @@ impl Session {
             inbound: Inbound::new(),
             unanswered: Vec::new(),
             outbound: Outbound::new(),
+            unsent: 0,
             inflight_bytes: 0,
             queue: VecDeque::new(),
             queue_bytes: 0,

@@ -45,8 +45,8 @@ pub struct Settings {
     pub sys_interval: Option<Duration>,
     /// Published as `$SYS/broker/version`.
     pub version: String,
-    /// Acknowledgements of messages that a persistent session waits for are held until
-    /// [`crate::Input::Stored`].
+    /// What outlives a connection is asked to be stored, and nothing that promises it leaves
+    /// before [`crate::Input::Stored`]: see [`crate::Record`].
     pub durable: bool,
 }
 

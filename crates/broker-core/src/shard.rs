@@ -26,7 +26,8 @@ use crate::input::{CloseCause, Input, Peer};
 use crate::interest::Interest;
 use crate::limits::{CONNECT_BYTES_MAX, Limits};
 use crate::mail::{Letter, Mail};
-use crate::output::{Disconnection, Event, Output, StoreId};
+use crate::output::{Disconnection, Event, Output};
+use crate::record::Record;
 use crate::retained::RetainedIndex;
 use crate::settings::ShardOptions;
 use crate::shared::SharedGroups;
@@ -51,9 +52,8 @@ pub struct Shard {
     pub(crate) sys: Sys,
     /// [`Timer::TellDrops`] is set.
     pub(crate) telling: bool,
-    /// Numbers what this shard asks of others and of the store.
+    /// Numbers what this shard asks of others.
     pub(crate) tokens: u64,
-    pub(crate) stored: StoreId,
     pub(crate) scratch: PropertyBuf,
     pub(crate) groups_scratch: Vec<GroupId>,
 }
@@ -122,7 +122,6 @@ impl Shard {
             sys: Sys::default(),
             telling: false,
             tokens: 0,
-            stored: StoreId(0),
             scratch: PropertyBuf::new(),
             groups_scratch: Vec::new(),
             options,
@@ -143,7 +142,10 @@ impl Shard {
                 connection,
                 admission,
             } => self.handle_admission(now, connection, admission),
-            Input::Stored(id) => self.clients.handle_stored(id),
+            Input::Stored(id) => {
+                self.clients.handle_stored(now, id);
+                self.release_subacks(now);
+            }
             Input::Mail { from, mail } => self.handle_mail(now, from, mail),
             Input::Timeout => self.handle_timeout(now),
             Input::Reconfigured(limits) => {
@@ -164,22 +166,26 @@ impl Shard {
         self.timers.next()
     }
 
-    /// Takes the connections that have got output since the last call, each once.
+    /// Takes the connections that have got output since the last call, or may be read again, each
+    /// once. For one without [`pending_output`](Self::pending_output) call [`wrote`](Self::wrote)
+    /// with 0.
     pub fn take_dirty(&mut self, into: &mut Vec<ConnectionId>) {
         self.clients.take_dirty(into);
     }
 
-    /// What waits to be written to this connection; empty if it is not known any more.
+    /// What may be written to this connection now; empty if it is not known any more.
     pub fn pending_output(&self, connection: ConnectionId) -> &[u8] {
         match self.clients.connection(connection.index) {
-            Some(found) if found.id == connection => &found.output[found.written..],
+            Some(found) if found.id == connection && self.clients.gate_open(found) => {
+                &found.output[found.written..]
+            }
             _ => &[],
         }
     }
 
     /// Says that so many bytes of [`pending_output`](Self::pending_output), from its front, were
-    /// written. If that makes the shard ask for something, it is due for a timeout at once, and
-    /// asks then.
+    /// written, and goes on with what the connection had sent. If that makes the shard ask for
+    /// something, it is due for a timeout at once, and asks then.
     pub fn wrote(&mut self, now: Instant, connection: ConnectionId, bytes: usize) {
         if let Some(session) = self.clients.wrote(now, connection, bytes) {
             self.pump(now, session);
@@ -195,7 +201,8 @@ impl Shard {
     /// wants none: what it sends waits in the kernel, and then in its sender. A client that does
     /// not take its answers can so hold no more than `output_bytes_max` of them.
     ///
-    /// It turns from no to yes only with [`Input::Authenticated`] and with [`wrote`](Self::wrote).
+    /// It turns from no to yes only with [`Input::Authenticated`] and [`wrote`](Self::wrote), or
+    /// with an input after which [`take_dirty`](Self::take_dirty) names the connection.
     pub fn wants_input(&self, connection: ConnectionId) -> bool {
         self.clients
             .connection(connection.index)
@@ -383,7 +390,7 @@ impl Shard {
         match packet {
             Packet::Publish(publish) => self.handle_publish(now, id, session, publish),
             Packet::PubAck(ack) => self.handle_puback(now, session, ack),
-            Packet::PubRec(ack) => self.handle_pubrec(now, session, version, ack),
+            Packet::PubRec(ack) => self.handle_pubrec(now, id, session, version, ack),
             Packet::PubRel(ack) => {
                 self.handle_pubrel(id, session, version, ack);
                 Ok(())
@@ -435,11 +442,23 @@ impl Shard {
                     "DISCONNECT revives a session that was to end",
                 ));
             }
-            session.expiry_s = expiry_s.min(expiry_max);
+            let expiry_s = expiry_s.min(expiry_max);
+            let expiry_s = expiry_s.min(expiry_max);
+            let before = std::mem::replace(&mut session.expiry_s, expiry_s);
+            if expiry_s > 0 && expiry_s != before {
+                let opened = |client_id| Record::SessionOpened {
+                    client_id,
+                    expiry_s,
+                    new: false,
+                };
+                self.clients.ask_of(session_id, opened);
+            }
         }
         if disconnect.reason == ReasonCode::Success {
             // [MQTT-3.14.4-3, MQTT311-3.14.4-3] [MQTT-3.1.2-10, MQTT311-3.1.2-10]
-            session.will = None;
+            if let Some(session) = self.clients.session_mut(session_id) {
+                session.will = None;
+            }
         }
         if let Some(last_words) = self.clients.last_words(id, |_, _| {}) {
             self.detach(now, id, Disconnection::ByClient(disconnect.reason));
@@ -485,8 +504,20 @@ impl Shard {
             reason: fault.reason,
             detail: fault.detail.clone(),
         };
+        let is_in = self
+            .clients
+            .connection(id.index)
+            .is_some_and(|connection| self.clients.gate_open(connection));
+        if !is_in && let Some(unsaid) = self.clients.last_words(id, |_, _| {}) {
+            // Its CONNACK may not leave, nor what stands behind it.
+            self.clients.drop_unsaid(&unsaid);
+        }
         let last_words = self.clients.last_words(id, |connection, out| {
-            farewell::disconnect(connection, out, &fault);
+            if is_in {
+                farewell::disconnect(connection, out, &fault);
+            } else {
+                farewell::connack(connection, out, &fault);
+            }
         });
         if let Some(last_words) = last_words {
             self.detach(now, id, why);
@@ -556,6 +587,12 @@ impl Shard {
         let deadline = connection.last_received + keep_alive;
         if deadline > now {
             self.timers.set(deadline, Timer::KeepAlive(id));
+        } else if self
+            .clients
+            .connection(id.index)
+            .is_some_and(|connection| self.clients.keeps_waiting(connection))
+        {
+            self.timers.set(now + keep_alive, Timer::KeepAlive(id));
         } else {
             // [MQTT-3.1.2-22]
             self.disconnect(

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! SUBSCRIBE -> each filter granted or refused -> index here -> interest to the other shards
-//!           -> SUBACK when all have applied it
+//!           -> SUBACK when all have applied it, and it is stored
 //!                                |
 //!                          $share/group/filter: joins the group on the shard that it lives on
 //! ```
@@ -17,14 +17,16 @@ use std::time::Instant;
 use unbroken_mqtt_proto::topic::{SubscriptionFilter, TopicFilter};
 use unbroken_mqtt_proto::{
     Packet, Properties, QoS, ReasonCode, RetainHandling, SubAck, Subscribe, SubscriptionOptions,
-    UnsubAck, Unsubscribe, Version,
+    Unsubscribe, Version,
 };
 
 use crate::access::{self, Access};
 use crate::connection::PendingSubAck;
+use crate::held::{Answer, Until};
 use crate::ids::{ConnectionId, SessionId, ShardId};
 use crate::mail::Letter;
-use crate::output::Event;
+use crate::output::{Event, StoreId};
+use crate::record::Record;
 use crate::shard::{Fault, Shard};
 use crate::subscriptions::{Grant, Subscriber};
 
@@ -44,6 +46,7 @@ impl Shard {
         let mut codes = Vec::new();
         let mut retained = Vec::new();
         let mut joins = Vec::new();
+        let mut stored = StoreId::NOTHING;
         let filters_max = self
             .clients
             .limits
@@ -74,6 +77,14 @@ impl Shard {
                         {
                             retained.push((filter, grant));
                         }
+                        stored = self
+                            .clients
+                            .ask_of(session_id, |client_id| Record::Subscribed {
+                                client_id,
+                                filter: text.into(),
+                                options,
+                                identifier,
+                            });
                         // [MQTT-3.8.4-7, MQTT311-3.8.4-5]
                         granted(grant.qos)
                     }
@@ -98,15 +109,18 @@ impl Shard {
         for (filter, grant) in retained {
             self.add_retained_scan(session_id, filter, grant);
         }
-        self.barriers.hold(PendingSubAck {
+        let suback = PendingSubAck {
             connection: id,
             session: session_id,
             packet_id: subscribe.packet_id,
             codes,
             barrier: self.barriers.latest(),
             joins,
+            stored,
             retained: first..self.tokens + 1,
-        });
+        };
+        self.clients.burden(id, suback.cost());
+        self.barriers.hold(suback);
         self.release_subacks(now);
         Ok(())
     }
@@ -197,6 +211,7 @@ impl Shard {
         unsubscribe: Unsubscribe<'_>,
     ) {
         let mut codes = Vec::new();
+        let mut stored = StoreId::NOTHING;
         // [MQTT-3.10.4-6, MQTT311-3.10.4-6]
         for text in &unsubscribe.filters {
             let code = match SubscriptionFilter::parse(text) {
@@ -210,6 +225,12 @@ impl Shard {
                     if removed.is_some() {
                         self.unsubscribe(session_id, parsed);
                         self.tell_unsubscribed(session_id, text);
+                        stored =
+                            self.clients
+                                .ask_of(session_id, |client_id| Record::Unsubscribed {
+                                    client_id,
+                                    filter: (*text).into(),
+                                });
                         ReasonCode::Success
                     } else {
                         ReasonCode::NoSubscriptionExisted
@@ -219,15 +240,9 @@ impl Shard {
             codes.push(code as u8);
         }
         // [MQTT-3.10.4-5, MQTT311-3.10.4-5] [MQTT-3.11.3-1]; before 5.0 there is no list of codes.
-        // The id of its request, and no properties. [MQTT-2.2.1-6, MQTT311-2.3.1-7]
-        // [MQTT-3.11.2-1, MQTT-3.11.2-2]
-        let packet = UnsubAck {
-            packet_id: unsubscribe.packet_id,
-            properties: Properties::EMPTY,
-            reasons: &codes,
-        };
         // [MQTT-3.10.4-4, MQTT311-3.10.4-4]
-        self.clients.send(id.index, &Packet::UnsubAck(packet));
+        let unsuback = Answer::UnsubAck(unsubscribe.packet_id, codes.into());
+        self.clients.answer(id, Until::stored(stored), unsuback);
         // A scan for a later subscription may have stood behind one that is gone.
         self.pump(now, session_id);
     }
@@ -329,7 +344,8 @@ impl Shard {
     /// Sends the SUBACKs that wait for nothing any more, and tells other shards that their
     /// sessions' joins are in force.
     pub(crate) fn release_subacks(&mut self, now: Instant) {
-        while let Some(suback) = self.barriers.take_ready() {
+        let stored = self.clients.promises.stored();
+        while let Some(suback) = self.barriers.take_ready(stored) {
             self.release_suback(now, &suback);
         }
         let reached = self.barriers.reached();
@@ -345,7 +361,8 @@ impl Shard {
         }
     }
 
-    pub(crate) fn release_suback(&mut self, now: Instant, suback: &PendingSubAck) {
+    fn release_suback(&mut self, now: Instant, suback: &PendingSubAck) {
+        self.clients.unburden(now, suback.connection, suback.cost());
         self.send_suback(suback);
         self.begin_retained(now, suback.session, suback.retained.clone());
     }

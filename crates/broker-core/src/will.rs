@@ -6,9 +6,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use unbroken_mqtt_proto::{Connect, Property, PropertyBuf};
+use unbroken_mqtt_proto::{Connect, Property, PropertyBuf, QoS};
 
-use crate::clients::Item;
+use crate::clients::{Item, Storing};
 use crate::ids::SessionId;
 use crate::message::{Message, Publication};
 use crate::output::Event;
@@ -69,10 +69,13 @@ impl Shard {
         publication.stamp = now;
         publication.expires = will.expiry.map(|interval| now + interval);
         let mut item = Item::borrowed(publication, will.message.publisher());
+        if self.options.settings.durable && publication.qos > QoS::AtMostOnce {
+            item.storing = Storing::IfWanted(None);
+        }
         // [MQTT-3.1.2-14, MQTT311-3.1.2-16]
         if publication.retain {
             // [MQTT-3.1.2-15, MQTT311-3.1.2-17]; nobody waits for an acknowledgement.
-            let _ = self.retain(now, &mut item, unbroken_mqtt_proto::QoS::AtMostOnce);
+            let _ = self.retain(now, &mut item, QoS::AtMostOnce);
         }
         self.route(now, &mut item, Some(id));
         item.finish(&mut self.clients.pool);

@@ -56,6 +56,7 @@ fn a_qos_2_message_that_comes_again_is_answered_when_it_is_stored() {
     let subscriber = join(&mut broker, "s");
     subscribe(&mut broker, subscriber, "a", QoS::ExactlyOnce);
     let mut publisher = stay(&mut broker, "p", true);
+    broker.stored();
     broker.send(publisher, publish("a", "x", QoS::ExactlyOnce, 1));
     assert_eq!(broker.take(publisher), ["CONNACK 0 00"]);
     broker.cut(publisher);
@@ -68,9 +69,9 @@ fn a_qos_2_message_that_comes_again_is_answered_when_it_is_stored() {
         ..packet
     };
     broker.send(publisher, Packet::Publish(again));
-    assert_eq!(broker.take(publisher), ["CONNACK 1 00"]);
+    assert_eq!(broker.take(publisher), [""; 0]);
     broker.stored();
-    assert_eq!(broker.take(publisher), ["PUBREC #1 00"]);
+    assert_eq!(broker.take(publisher), ["CONNACK 1 00", "PUBREC #1 00"]);
 }
 
 #[test]

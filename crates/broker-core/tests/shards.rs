@@ -242,6 +242,7 @@ fn an_acknowledgement_waits_until_the_message_is_stored() {
     settings.durable = true;
     let mut broker = Broker::with(1, Limits::default(), settings);
     let client = stay(&mut broker, "s", true);
+    broker.stored();
     subscribe(&mut broker, client, "a", QoS::AtLeastOnce);
     let publisher = join(&mut broker, "p");
     broker.send(publisher, publish("a", "1", QoS::AtLeastOnce, 1));

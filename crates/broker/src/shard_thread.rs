@@ -248,11 +248,11 @@ impl ShardThread {
             let bytes = &pending[..pending.len().min(WRITE_BYTES)];
             let more = bytes.len() < pending.len();
             let (count, takes_more) = sockets.write(connection, bytes);
-            if count > 0 {
+            if count > 0 || pending.is_empty() {
                 shard.wrote(now, connection, count);
-                if shard.wants_input(connection) {
-                    sockets.resume(connection);
-                }
+            }
+            if shard.wants_input(connection) {
+                sockets.resume(connection);
             }
             // The rest goes in the next turn; what the socket did not take, at its edge.
             more && takes_more

@@ -256,7 +256,7 @@ impl Client {
                 )
             }
             Packet::PubAck(ack) => match self.outbound.handle_puback(ack.packet_id) {
-                Ok(message) => world.oracle.acknowledged(message, world.options.durable),
+                Ok(message) => world.oracle.acknowledged(message),
                 Err(error) => panic!("client {number} received {ack:?}: {error}"),
             },
             Packet::PubRec(ack) => match self
@@ -265,7 +265,7 @@ impl Client {
             {
                 Ok(PubRec::SendPubRel(message)) => {
                     if let Some(message) = message {
-                        world.oracle.acknowledged(message, world.options.durable);
+                        world.oracle.acknowledged(message);
                     }
                     self.write(&Packet::PubRel(Ack::success(ack.packet_id)));
                 }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use unbroken_broker_core::{
-    Admission, CloseCause, ConnectionId, Event, Input, Limits, Mail, Output, Peer, Settings, Shard,
-    ShardId, ShardOptions, StoreId, Totals,
+    Admission, CloseCause, ConnectionId, Event, Input, Limits, Mail, Output, Peer, Record,
+    Settings, Shard, ShardId, ShardOptions, StoreId, Totals,
 };
 use unbroken_mqtt_proto::{
     Connect, Packet, PacketId, Properties, Property, PropertyBuf, Publish, QoS, RetainHandling,
@@ -23,6 +23,8 @@ pub(crate) struct Broker {
     pub(crate) now: Instant,
     pub(crate) events: Vec<Event>,
     pub(crate) stores: Vec<(usize, StoreId)>,
+    /// What was asked to be stored since it was last looked at, each as a short text.
+    asked: Vec<String>,
     mail: VecDeque<(ShardId, ShardId, Mail)>,
     /// Mail stays where it is until `deliver_mail`.
     pub(crate) hold_mail: bool,
@@ -78,6 +80,7 @@ impl Broker {
             now: start,
             events: Vec::new(),
             stores: Vec::new(),
+            asked: Vec::new(),
             mail: VecDeque::new(),
             hold_mail: false,
             hold_writes: false,
@@ -217,10 +220,25 @@ impl Broker {
         }
     }
 
+    /// Everything that was asked for is stored.
     pub(crate) fn stored(&mut self) {
         for (shard, id) in std::mem::take(&mut self.stores) {
             self.input(shard, Input::Stored(id));
         }
+        // What a shard asks for because something was written it asks for at the next timeout.
+        self.advance(Duration::ZERO);
+    }
+
+    /// The oldest request without an answer is stored.
+    pub(crate) fn stored_one(&mut self) {
+        let (shard, id) = self.stores.remove(0);
+        self.input(shard, Input::Stored(id));
+        self.advance(Duration::ZERO);
+    }
+
+    /// What was asked to be stored since this was last called.
+    pub(crate) fn take_asked(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.asked)
     }
 
     pub(crate) fn deliver_mail(&mut self) {
@@ -304,7 +322,10 @@ impl Broker {
                     self.mail
                         .push_back((ShardId(u8::try_from(shard).unwrap()), to, mail));
                 }
-                Output::Store(request) => self.stores.push((shard, request.id)),
+                Output::Store(request) => {
+                    self.asked.push(show_record(&request.record));
+                    self.stores.push((shard, request.id));
+                }
                 Output::Event(event) => self.events.push(event),
             }
         }
@@ -334,9 +355,6 @@ impl Broker {
                 self.shards[shard].take_dirty(&mut dirty);
                 for id in dirty.drain(..) {
                     let bytes = self.shards[shard].pending_output(id).to_vec();
-                    if bytes.is_empty() {
-                        continue;
-                    }
                     self.shards[shard].wrote(self.now, id, bytes.len());
                     if let Some(link) = self.link(shard, id) {
                         link.received.extend_from_slice(&bytes);
@@ -389,6 +407,53 @@ fn show(packet: &Packet<'_>) -> String {
         Packet::UnsubAck(p) => format!("UNSUBACK #{} {:02x?}", p.packet_id.get(), p.reasons),
         Packet::Disconnect(p) => format!("DISCONNECT {:02x}", p.reason as u8),
         other => other.packet_type().name().to_owned(),
+    }
+}
+
+/// A short text of a record.
+fn show_record(record: &Record) -> String {
+    match record {
+        Record::Message { message, marker } => match marker {
+            Some(id) => format!("message {} #{}", message.topic(), id.get()),
+            None => format!("message {}", message.topic()),
+        },
+        Record::Marker {
+            client_id,
+            packet_id,
+        } => format!("marker {client_id} #{}", packet_id.get()),
+        Record::Retained { message } => format!("retained {}", message.topic()),
+        Record::Unretained { topic } => format!("unretained {topic}"),
+        Record::SessionOpened {
+            client_id,
+            expiry_s,
+            new,
+        } => format!(
+            "session {client_id} {expiry_s} s{}",
+            if *new { " new" } else { "" }
+        ),
+        Record::SessionEnded { client_id } => format!("end {client_id}"),
+        Record::Subscribed {
+            client_id,
+            filter,
+            options,
+            ..
+        } => format!("subscribed {client_id} {filter} q{}", options.qos as u8),
+        Record::Unsubscribed { client_id, filter } => {
+            format!("unsubscribed {client_id} {filter}")
+        }
+        Record::Released {
+            client_id,
+            packet_id,
+        } => format!("released {client_id} #{}", packet_id.get()),
+        Record::Sent {
+            client_id,
+            packet_id,
+            ..
+        } => format!("sent {client_id} #{}", packet_id.get()),
+        Record::Received {
+            client_id,
+            packet_id,
+        } => format!("received {client_id} #{}", packet_id.get()),
     }
 }
 

@@ -8,6 +8,7 @@
 //!
 //! Time is counted in ticks: one for each thing noted, so that everything has an order.
 
+mod disk;
 mod retained;
 mod session;
 
@@ -19,6 +20,8 @@ use unbroken_mqtt_proto::{
     PacketId, QoS, RetainHandling, SubscriptionFilter, SubscriptionOptions, TopicName,
 };
 
+use self::disk::Disk;
+pub(crate) use self::disk::Request;
 use self::retained::superseded;
 use self::session::{Filter, Session};
 use crate::groups::Groups;
@@ -37,9 +40,9 @@ pub(crate) struct Oracle {
     serials: u64,
     members_leave: bool,
     retained_fits: bool,
-    /// Messages that the broker has asked to be stored and were not yet.
-    unstored: BTreeMap<MessageId, u32>,
-    asked_to_store: BTreeSet<MessageId>,
+    /// Whoever wants a message keeps it: it is not dropped where it comes in.
+    queues_fit: bool,
+    pub(crate) disk: Disk,
     must_be_stored: BTreeSet<MessageId>,
     /// Named in events, by client and reason.
     told: BTreeMap<(usize, DropReason), u64>,
@@ -84,8 +87,8 @@ impl Oracle {
             serials: 0,
             members_leave: options.members_leave(),
             retained_fits: options.retained_messages >= 1_000,
-            unstored: BTreeMap::new(),
-            asked_to_store: BTreeSet::new(),
+            queues_fit: options.queue_messages >= 100_000 && !options.small_packets,
+            disk: Disk::default(),
             must_be_stored: BTreeSet::new(),
             told: BTreeMap::new(),
         }
@@ -143,39 +146,27 @@ impl Oracle {
     }
 
     /// The publisher has seen PUBACK, or the first PUBREC.
-    pub(crate) fn acknowledged(&mut self, id: MessageId, durable: bool) {
+    pub(crate) fn acknowledged(&mut self, id: MessageId) {
         let tick = self.tick();
         self.messages[id].acknowledged.get_or_insert(tick);
-        if !durable || self.messages[id].clear {
+    }
+
+    /// PUBACK or PUBREC is about to leave, and everything is durable.
+    fn check_acknowledging(&self, id: MessageId) {
+        if self.messages[id].clear {
             return;
         }
         // Sent again at QoS 1 it is a new message, which those who wait for the first copy may no
         // longer want.
         let again = self.messages[id].qos == QoS::AtLeastOnce && self.messages[id].accepts > 1;
         assert!(
-            again || !self.unstored.contains_key(&id),
+            again || !self.disk.waits_for(id),
             "message {id} was acknowledged before it was stored"
         );
         assert!(
-            self.asked_to_store.contains(&id) || !self.must_be_stored.contains(&id),
+            self.disk.has_asked_for(id) || !self.queues_fit || !self.must_be_stored.contains(&id),
             "message {id} was acknowledged and never stored, but a session that stays waits for it"
         );
-    }
-
-    pub(crate) fn asked_to_store(&mut self, payload: &[u8]) -> Option<MessageId> {
-        let id = identify(payload)?;
-        self.asked_to_store.insert(id);
-        *self.unstored.entry(id).or_insert(0) += 1;
-        Some(id)
-    }
-
-    pub(crate) fn stored(&mut self, id: MessageId) {
-        if let Some(count) = self.unstored.get_mut(&id) {
-            *count -= 1;
-            if *count == 0 {
-                self.unstored.remove(&id);
-            }
-        }
     }
 
     /// A client has received a PUBLISH that is not a repetition to it.

@@ -50,6 +50,10 @@ impl World {
                 } => {
                     if let Some(link) = self.forget(shard, connection) {
                         self.note(|| format!("shard {shard} closes link {link}"));
+                        if self.options.durable {
+                            let words = last_words.unwritten();
+                            self.check_leaving(link, words, words.len());
+                        }
                         let link = &mut self.links[link];
                         link.at = At::Gone;
                         link.up.clear();
@@ -81,8 +85,10 @@ impl World {
                     self.mail.entry((shard, to)).or_default().push_back(mail);
                 }
                 Output::Store(request) => {
-                    let message = self.oracle.asked_to_store(request.message.payload());
-                    self.stores[shard].push_back((request.id, message));
+                    self.note(|| format!("shard {shard} asks to store {:?}", request.record));
+                    assert!(self.options.durable, "nothing is durable in this run");
+                    let stored = self.oracle.disk.ask(&request.record);
+                    self.stores[shard].push_back((request.id, stored));
                 }
                 Output::Event(event) => self.take_event(shard, now, event),
             }
@@ -218,6 +224,39 @@ impl World {
         }
     }
 
+    /// Of these bytes for a client the first `count` are written now, and the others may be at any
+    /// time: nothing among them may wait for the disk.
+    pub(super) fn check_leaving(&mut self, link: usize, bytes: &[u8], count: usize) {
+        let this = &mut self.links[link];
+        if !this.used {
+            return;
+        }
+        let (client, version) = (this.client, this.version);
+        let mut all = std::mem::take(&mut this.begun);
+        let written = all.len() + count;
+        all.extend_from_slice(bytes);
+        let (mut at, mut whole) = (0, 0);
+        while let Ok(Some(frame)) = next_frame(&all[at..], u32::MAX) {
+            at += frame.bytes.len();
+            if at <= written {
+                whole = at;
+            }
+            let Ok(packet) = Packet::decode(frame, version) else {
+                panic!("the broker is about to write what is no packet: {frame:?}");
+            };
+            let receiver = &self.clients[client];
+            let message = match &packet {
+                Packet::PubAck(ack) | Packet::PubRec(ack) => {
+                    receiver.outbound.message(ack.packet_id).copied()
+                }
+                _ => None,
+            };
+            let pending = receiver.pending.as_ref();
+            self.oracle.check_leaving(client, &packet, pending, message);
+        }
+        self.links[link].begun = all[whole..written].to_vec();
+    }
+
     pub(super) fn forget(&mut self, shard: usize, connection: ConnectionId) -> Option<usize> {
         let link = self.tables[shard]
             .get_mut(connection.index as usize)?
@@ -258,6 +297,7 @@ impl World {
             at: At::Moving,
             up: Vec::new(),
             down: Vec::new(),
+            begun: Vec::new(),
             used: true,
             admitted: false,
             terms,

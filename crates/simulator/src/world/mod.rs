@@ -21,7 +21,7 @@ use unbroken_mqtt_proto::Version;
 use crate::client::{Client, Hearing};
 use crate::message::MessageId;
 use crate::options::Options;
-use crate::oracle::{Oracle, Will};
+use crate::oracle::{Oracle, Request, Will};
 use crate::rng::Rng;
 
 pub(crate) struct World {
@@ -38,8 +38,8 @@ pub(crate) struct World {
     moves: VecDeque<(usize, usize, Vec<u8>)>,
     /// Links whose CONNECT the driver has to decide about.
     admissions: VecDeque<usize>,
-    /// By shard: requests without an answer, and the message each is for.
-    stores: Vec<VecDeque<(StoreId, Option<MessageId>)>>,
+    /// By shard: requests without an answer.
+    stores: Vec<VecDeque<(StoreId, Request)>>,
     pub(crate) links: Vec<Link>,
     /// Links that are not over yet.
     live: Vec<usize>,
@@ -67,6 +67,8 @@ pub(crate) struct Link {
     /// On the way to the broker and to the client.
     up: Vec<u8>,
     down: Vec<u8>,
+    /// What the broker has written of a packet that is not wholly written.
+    begun: Vec<u8>,
     /// The client reads and writes it.
     pub(crate) used: bool,
     admitted: bool,
@@ -429,12 +431,18 @@ impl World {
         };
         let now = self.clock(shard);
         let pending = self.shards[shard].pending_output(connection);
-        if pending.is_empty() {
-            self.dirty.remove(&link);
-            return true;
-        }
         let room = room(&self.links[link], self.options.pipe);
-        let count = self.rng.part(pending.len()).min(room);
+        let count = if pending.is_empty() {
+            self.dirty.remove(&link);
+            0
+        } else {
+            self.rng.part(pending.len()).min(room)
+        };
+        if self.options.durable {
+            let pending = pending.to_vec();
+            self.check_leaving(link, &pending, count);
+        }
+        let pending = self.shards[shard].pending_output(connection);
         if self.links[link].used {
             self.links[link].down.extend_from_slice(&pending[..count]);
         }
@@ -484,11 +492,9 @@ impl World {
         let shard = self.rng.pick(&shards);
         let count = self.rng.part(self.stores[shard].len());
         let mut last = None;
-        for (id, message) in self.stores[shard].drain(..count) {
+        for (id, request) in self.stores[shard].drain(..count) {
             last = Some(id);
-            if let Some(message) = message {
-                self.oracle.stored(message);
-            }
+            self.oracle.disk.stored(request);
         }
         if let Some(id) = last {
             self.input(shard, Input::Stored(id));

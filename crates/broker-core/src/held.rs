@@ -1,0 +1,440 @@
+//! Stored before it leaves: packets that wait until what they promise is true.
+//!
+//! ```text
+//! ask (Output::Store) ---> Held { until, what } ... Held { until, what } ---> output ---> socket
+//!                           front: leaves when its own promise is true   back: asked last
+//! ```
+//!
+//! Each connection has one queue of what must not leave yet, in the order it must leave: PUBACK and
+//! PUBREC [MQTT-4.6.0-2] [MQTT-4.6.0-3], PUBREL [MQTT-4.6.0-4], PUBLISH [MQTT-4.6.0-5]
+//! [MQTT-4.6.0-6], and beside them PUBCOMP and UNSUBACK, which need no order but lose nothing by
+//! one. Two packets wait elsewhere. SUBACK waits in [`crate::barrier`], where it waits for other
+//! shards anyhow. CONNACK is written at once, and the whole output of its connection stays behind
+//! the gate until its record is stored: so everything is behind CONNACK, and what is sent again to
+//! a session leaves after all that was asked for that session before.
+//!
+//! Invariants:
+//! - What waits becomes true without its client: by the store, or by mail. A client that is not
+//!   read because too much waits for it is therefore read again.
+//! - Requests are numbered, and an answer is good for all before it, so whether a promise is true
+//!   is one comparison. A queue is looked at from its front when something it waits for comes true,
+//!   and only as far as that goes.
+//!
+//! Deliberately absent: what the store does. It is the driver's.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Instant;
+
+use foldhash::fast::FixedState;
+use unbroken_mqtt_proto::{Ack, Packet, PacketId, Properties, QoS, ReasonCode, UnsubAck};
+
+use crate::clients::Clients;
+use crate::connection::Connection;
+use crate::ids::{ConnectionId, SessionId, ShardId};
+use crate::mail::{Letter, Mail};
+use crate::output::{Output, StoreId, StoreRequest};
+use crate::record::Record;
+use crate::session::Delivery;
+
+/// A packet that waits for something.
+#[derive(Debug)]
+pub(crate) struct Held {
+    until: Until,
+    what: Leaving,
+}
+
+#[derive(Debug)]
+enum Leaving {
+    Answer(Answer),
+    /// The message that was begun with this id and has not left.
+    Publish(QoS, PacketId),
+}
+
+/// What a packet waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Until {
+    /// This request and all before it are on disk.
+    pub(crate) stored: StoreId,
+    /// The shard that keeps the topic's retained message has it.
+    pub(crate) retained: Option<u64>,
+}
+
+/// A packet that answers one of the client's.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    PubAck(PacketId, ReasonCode),
+    PubRec(PacketId, ReasonCode),
+    PubRel(PacketId, ReasonCode),
+    PubComp(PacketId, ReasonCode),
+    UnsubAck(PacketId, Box<[u8]>),
+}
+
+/// What this shard has asked of the store and of others, and who waits for the answers.
+#[derive(Debug)]
+pub(crate) struct Promises {
+    asked: StoreId,
+    stored: StoreId,
+    /// The last session that ended on disk: who is told that it has none waits for this.
+    ended: StoreId,
+    /// Who waits for the store, in the order of the requests.
+    unstored: VecDeque<(StoreId, Waiter)>,
+    /// Who waits for another shard to keep a retained message, by token.
+    unretained: HashMap<u64, ConnectionId, FixedState>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Waiter {
+    /// Something in its queue.
+    Connection(ConnectionId),
+    /// Its CONNACK, and whatever was written behind it.
+    Gate(ConnectionId),
+    /// A shard whose client published what is retained here; it has its own number for it.
+    Shard(ShardId, u64),
+}
+
+impl Until {
+    /// Nothing of its own; it may stand behind others.
+    pub(crate) const NOW: Self = Self {
+        stored: StoreId::NOTHING,
+        retained: None,
+    };
+
+    pub(crate) const fn stored(stored: StoreId) -> Self {
+        Self {
+            stored,
+            retained: None,
+        }
+    }
+}
+
+impl Held {
+    /// What it counts towards `output_bytes_max` while it waits.
+    fn cost(&self) -> usize {
+        let codes = match &self.what {
+            Leaving::Answer(Answer::UnsubAck(_, codes)) => codes.len(),
+            _ => 0,
+        };
+        size_of::<Self>() + codes
+    }
+
+    /// What is still true of it when its connection has gone: the answer that was held back.
+    pub(crate) fn into_answer(self) -> Option<(Until, Answer)> {
+        match self.what {
+            Leaving::Answer(answer) => Some((self.until, answer)),
+            Leaving::Publish(..) => None,
+        }
+    }
+}
+
+impl Promises {
+    pub(crate) fn new() -> Self {
+        Self {
+            asked: StoreId::NOTHING,
+            stored: StoreId::NOTHING,
+            ended: StoreId::NOTHING,
+            unstored: VecDeque::new(),
+            unretained: HashMap::with_hasher(FixedState::with_seed(0)),
+        }
+    }
+
+    /// Everything up to this request is on disk.
+    pub(crate) fn stored(&self) -> StoreId {
+        self.stored
+    }
+
+    pub(crate) fn ask(&mut self, outputs: &mut VecDeque<Output>, record: Record) -> StoreId {
+        self.asked.0 += 1;
+        let id = self.asked;
+        outputs.push_back(Output::Store(StoreRequest { id, record }));
+        id
+    }
+
+    fn true_now(&self, until: Until) -> bool {
+        until.stored <= self.stored
+            && until
+                .retained
+                .is_none_or(|token| !self.unretained.contains_key(&token))
+    }
+
+    fn wait(&mut self, request: StoreId, who: Waiter) {
+        // One that is asked again has an older number than the last.
+        let at = self
+            .unstored
+            .partition_point(|(other, _)| *other <= request);
+        self.unstored.insert(at, (request, who));
+    }
+}
+
+impl Clients {
+    /// Asks for a record of this session, if it is one that stays.
+    pub(crate) fn ask_of(
+        &mut self,
+        session: SessionId,
+        record: impl FnOnce(Arc<str>) -> Record,
+    ) -> StoreId {
+        match self.sessions.get_mut(session.index()) {
+            Some(session) if session.durable => {
+                let record = record(Arc::clone(&session.client_id));
+                session.asked = self.promises.ask(&mut self.outputs, record);
+                session.asked
+            }
+            _ => StoreId::NOTHING,
+        }
+    }
+
+    /// The session ends, or will end with its connection: on disk it does so now.
+    pub(crate) fn ask_to_forget(&mut self, session_id: SessionId) {
+        let asked = self.ask_of(session_id, |client_id| Record::SessionEnded { client_id });
+        if asked > StoreId::NOTHING {
+            self.promises.ended = asked;
+        }
+        if let Some(session) = self.sessions.get_mut(session_id.index()) {
+            session.durable = false;
+        }
+    }
+
+    /// Lets nothing out to this connection, whose CONNACK is to be written next, before everything
+    /// is stored that was asked for its session; where it is told that it had none, before that one
+    /// has ended on disk.
+    pub(crate) fn gate(&mut self, id: ConnectionId, session: SessionId, present: bool) {
+        let Some(session) = self.sessions.get(session.index()) else {
+            return;
+        };
+        let ended = if present {
+            StoreId::NOTHING
+        } else {
+            self.promises.ended
+        };
+        let gate = session.asked.max(ended);
+        if gate > self.promises.stored
+            && let Some(connection) = self.named(id)
+        {
+            connection.gate = gate;
+            self.promises.wait(gate, Waiter::Gate(id));
+        }
+    }
+
+    /// Whether what is written to this connection may leave.
+    pub(crate) fn gate_open(&self, connection: &Connection) -> bool {
+        connection.gate <= self.promises.stored
+    }
+
+    /// Whether the client is not read because of what it waits for, which is not for it to change.
+    pub(crate) fn keeps_waiting(&self, connection: &Connection) -> bool {
+        !self.gate_open(connection)
+            || connection.held_bytes >= self.limits.output_bytes_max as usize
+    }
+
+    /// Sends an answer, or holds it until what it promises is true; later ones stand behind it.
+    pub(crate) fn answer(&mut self, id: ConnectionId, until: Until, what: Answer) {
+        let Some(connection) = self.named(id) else {
+            return;
+        };
+        if until == Until::NOW && connection.held.is_empty() {
+            return self.send_answer(id.index, &what);
+        }
+        self.hold(id, until, Leaving::Answer(what));
+    }
+
+    fn hold(&mut self, id: ConnectionId, until: Until, what: Leaving) {
+        let Some(connection) = self.named(id) else {
+            return;
+        };
+        let held = Held { until, what };
+        connection.held_bytes += held.cost();
+        connection.held.push_back(held);
+        if until.stored > StoreId::NOTHING {
+            self.promises.wait(until.stored, Waiter::Connection(id));
+        }
+        if let Some(token) = until.retained {
+            self.promises.unretained.insert(token, id);
+        }
+    }
+
+    /// Gives a message the packet id that it will be sent with. It leaves when that is stored; one
+    /// of QoS 1 stands behind those of QoS 2. The message comes back if the window is closed.
+    pub(crate) fn hold_publish(
+        &mut self,
+        id: ConnectionId,
+        session_id: SessionId,
+        qos: QoS,
+        delivery: Delivery,
+    ) -> Result<(), (QoS, Delivery)> {
+        let Some(session) = self.sessions.get_mut(session_id.index()) else {
+            return Err((qos, delivery));
+        };
+        let message = Arc::clone(&delivery.message);
+        let begun = session.outbound.begin_unsent(qos, delivery);
+        let packet_id = begun.map_err(|delivery| (qos, delivery))?;
+        session.unsent += 1;
+        session.inflight_bytes += message.publication().cost();
+        let mut until = Until::NOW;
+        if qos == QoS::ExactlyOnce {
+            until.stored = self.ask_of(session_id, |client_id| Record::Sent {
+                client_id,
+                packet_id,
+                message,
+            });
+        }
+        self.hold(id, until, Leaving::Publish(qos, packet_id));
+        Ok(())
+    }
+
+    /// What the answer to a QoS 2 message that came over an earlier connection still waits for.
+    #[cold]
+    pub(crate) fn still_unanswered(&mut self, session: SessionId, id: PacketId) -> Until {
+        let Some(session) = self.sessions.get_mut(session.index()) else {
+            return Until::NOW;
+        };
+        let Some(at) = session.unanswered.iter().position(|(of, _)| *of == id) else {
+            return Until::NOW;
+        };
+        let (_, mut until) = session.unanswered.swap_remove(at);
+        if until.stored <= self.promises.stored {
+            until.stored = StoreId::NOTHING;
+        }
+        until
+            .retained
+            .take_if(|token| !self.promises.unretained.contains_key(token));
+        until
+    }
+
+    /// Has another shard told when this request is on disk.
+    pub(crate) fn tell_when_stored(&mut self, request: StoreId, shard: ShardId, token: u64) {
+        if request > self.promises.stored {
+            self.promises.wait(request, Waiter::Shard(shard, token));
+        } else {
+            self.tell_retained(shard, token);
+        }
+    }
+
+    /// Everything up to this request is on disk.
+    pub(crate) fn handle_stored(&mut self, now: Instant, stored: StoreId) {
+        debug_assert!(stored <= self.promises.asked, "nobody asked for {stored:?}");
+        self.promises.stored = stored.max(self.promises.stored);
+        while let Some((request, who)) = self.promises.unstored.front().copied()
+            && request <= self.promises.stored
+        {
+            self.promises.unstored.pop_front();
+            match who {
+                Waiter::Connection(id) => self.release(now, id),
+                Waiter::Gate(id) => self.relieve(now, id),
+                Waiter::Shard(shard, token) => self.tell_retained(shard, token),
+            }
+        }
+    }
+
+    /// The topic's shard has the message.
+    pub(crate) fn handle_retained(&mut self, now: Instant, token: u64) {
+        if let Some(id) = self.promises.unretained.remove(&token) {
+            self.release(now, id);
+        }
+    }
+
+    /// Sends what waits for nothing any more, from the front, while the client takes it.
+    pub(crate) fn release(&mut self, now: Instant, id: ConnectionId) {
+        let output_bytes_max = self.limits.output_bytes_max as usize;
+        let Some(connection) = self.connection(id.index) else {
+            return;
+        };
+        if connection.held.is_empty() {
+            return;
+        }
+        let was_read = self.may_consume(connection);
+        let mut any = false;
+        while let Some(connection) = self.connection(id.index)
+            && connection.id == id
+            && let Some(front) = connection.held.front()
+            && self.promises.true_now(front.until)
+            && connection.pending() < output_bytes_max
+            && let Some(connection) = self.named(id)
+            && let Some(held) = connection.held.pop_front()
+        {
+            any = true;
+            connection.held_bytes -= held.cost();
+            if connection.held.is_empty() && connection.held.capacity() > HELD_KEPT {
+                connection.held = VecDeque::new();
+            }
+            match held.what {
+                Leaving::Publish(qos, packet_id) => {
+                    self.send_held_publish(now, id, qos, packet_id);
+                }
+                Leaving::Answer(answer) => self.send_answer(id.index, &answer),
+            }
+        }
+        if any && !was_read {
+            self.relieve(now, id);
+        }
+    }
+
+    /// A SUBACK is about to be held for this connection.
+    pub(crate) fn burden(&mut self, id: ConnectionId, bytes: usize) {
+        if let Some(connection) = self.named(id) {
+            connection.held_bytes += bytes;
+        }
+    }
+
+    /// A SUBACK is held no more.
+    pub(crate) fn unburden(&mut self, now: Instant, id: ConnectionId, bytes: usize) {
+        let Some(connection) = self.named(id) else {
+            return;
+        };
+        connection.held_bytes -= bytes;
+        let waiting = connection.pending() + connection.held_bytes + bytes;
+        if waiting >= self.limits.output_bytes_max as usize {
+            self.relieve(now, id);
+        }
+    }
+
+    /// Something that kept it waiting does so no more: it is for the driver to look at. It was not
+    /// read meanwhile, and not for a fault of its own.
+    fn relieve(&mut self, now: Instant, id: ConnectionId) {
+        if let Some(connection) = self.named(id) {
+            connection.last_received = now;
+            self.mark_dirty(id);
+        }
+    }
+
+    fn tell_retained(&mut self, to: ShardId, token: u64) {
+        let mail = Mail(Letter::Retained { token });
+        self.outputs.push_back(Output::Mail { to, mail });
+    }
+
+    fn send_answer(&mut self, index: u32, answer: &Answer) {
+        let session = self
+            .connection(index)
+            .and_then(|connection| connection.session);
+        if let Some(session) = session.and_then(|id| self.sessions.get_mut(id.index())) {
+            match answer {
+                Answer::PubAck(id, _) => session.inbound.acknowledged(*id),
+                Answer::PubRec(id, reason) if reason.is_error() => {
+                    session.inbound.acknowledged(*id);
+                }
+                Answer::PubRec(id, _) => session.inbound.received(*id),
+                _ => {}
+            }
+        }
+        // Under the id of what they answer [MQTT-2.2.1-5, MQTT311-2.3.1-6]
+        // [MQTT-2.2.1-6, MQTT311-2.3.1-7], and without properties, so that none makes them too long
+        // or is there although the client wants none [MQTT-3.1.2-29]:
+        // [MQTT-3.4.2-2, MQTT-3.4.2-3, MQTT-3.5.2-2, MQTT-3.5.2-3]
+        // [MQTT-3.6.2-2, MQTT-3.6.2-3, MQTT-3.7.2-2, MQTT-3.7.2-3]
+        // [MQTT-3.11.2-1, MQTT-3.11.2-2]
+        let packet = match answer {
+            Answer::PubAck(id, reason) => Packet::PubAck(Ack::new(*id, *reason)),
+            Answer::PubRec(id, reason) => Packet::PubRec(Ack::new(*id, *reason)),
+            Answer::PubRel(id, reason) => Packet::PubRel(Ack::new(*id, *reason)),
+            Answer::PubComp(id, reason) => Packet::PubComp(Ack::new(*id, *reason)),
+            Answer::UnsubAck(id, codes) => Packet::UnsubAck(UnsubAck {
+                packet_id: *id,
+                properties: Properties::EMPTY,
+                reasons: codes,
+            }),
+        };
+        self.send(index, &packet);
+    }
+}
+
+/// Room for so many packets stays with a connection for which nothing waits any more.
+const HELD_KEPT: usize = 32;

@@ -1,0 +1,119 @@
+//! What a shard wants on disk, one record at a time.
+//!
+//! A record is asked for before the packet that promises it may leave; the packet waits in the
+//! shard until [`Input::Stored`](crate::Input::Stored) has answered. The table says what waits:
+//!
+//! | record                                 | waits for it                            |
+//! |----------------------------------------|-----------------------------------------|
+//! | [`Message`](Record::Message)           | PUBACK or PUBREC; the copies of QoS 2   |
+//! | [`Marker`](Record::Marker)             | PUBREC                                  |
+//! | [`Retained`](Record::Retained), [`Unretained`](Record::Unretained) | PUBACK or PUBREC |
+//! | [`SessionOpened`](Record::SessionOpened), [`SessionEnded`](Record::SessionEnded) | CONNACK |
+//! | [`Subscribed`](Record::Subscribed)     | SUBACK                                  |
+//! | [`Unsubscribed`](Record::Unsubscribed) | UNSUBACK                                |
+//! | [`Released`](Record::Released)         | PUBCOMP                                 |
+//! | [`Sent`](Record::Sent)                 | PUBLISH of QoS 2                        |
+//! | [`Received`](Record::Received)         | PUBREL                                  |
+//!
+//! Only what outlives a connection is asked for: sessions that end with theirs ask for nothing, nor
+//! does QoS 0 that is not retained.
+//!
+//! Deliberately absent: what may be stored late, because a restart without it only repeats what the
+//! other side recognizes. That is the end of a delivery (PUBACK, PUBCOMP), and what expired.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use unbroken_mqtt_proto::{PacketId, SubscriptionOptions};
+
+use crate::message::Message;
+
+/// One thing to be put on disk, whole or not at all.
+#[derive(Clone, Debug)]
+pub enum Record {
+    /// A message of QoS 1 or 2 that a session that stays may wait for. It is asked for where it
+    /// came in, once, and before any other shard is given it.
+    Message {
+        /// The message, its publisher in it.
+        message: Arc<Message>,
+        /// The packet id under which a publisher whose session stays sent it at QoS 2: from now on
+        /// a repetition is recognized [MQTT-4.3.3-10].
+        marker: Option<PacketId>,
+    },
+    /// A message of QoS 2 came from a client whose session stays, and nobody whose session stays
+    /// waits for it: only its id is remembered [MQTT-4.3.3-10].
+    Marker {
+        /// The publisher.
+        client_id: Arc<str>,
+        /// The id it gave the message.
+        packet_id: PacketId,
+    },
+    /// The retained message of its topic, in place of the one before.
+    Retained {
+        /// The message; its payload is not empty.
+        message: Arc<Message>,
+    },
+    /// The topic has no retained message any more.
+    Unretained {
+        /// The topic.
+        topic: Box<str>,
+    },
+    /// A session that stays has begun, or another time to stay was agreed on.
+    SessionOpened {
+        /// Whose.
+        client_id: Arc<str>,
+        /// Seconds it outlives its connection, never 0; `u32::MAX` is without end.
+        expiry_s: u32,
+        /// Whatever is on disk of an earlier session of this client is void.
+        new: bool,
+    },
+    /// A session ended, or will end with its connection from now on: nothing of it is needed after
+    /// a restart.
+    SessionEnded {
+        /// Whose.
+        client_id: Arc<str>,
+    },
+    /// A subscription, in place of one with the same filter.
+    Subscribed {
+        /// Whose.
+        client_id: Arc<str>,
+        /// As the client wrote it, `$share/…` included.
+        filter: Box<str>,
+        /// As granted.
+        options: SubscriptionOptions,
+        /// The Subscription Identifier, if it has one.
+        identifier: Option<NonZeroU32>,
+    },
+    /// A subscription is gone.
+    Unsubscribed {
+        /// Whose.
+        client_id: Arc<str>,
+        /// As the client wrote it.
+        filter: Box<str>,
+    },
+    /// PUBREL came: the id of a [`Message`](Self::Message) or [`Marker`](Self::Marker) is free
+    /// [MQTT-4.3.3-12].
+    Released {
+        /// The publisher.
+        client_id: Arc<str>,
+        /// The id.
+        packet_id: PacketId,
+    },
+    /// A message of QoS 2 is about to be sent for the first time: from now on it has this id and no
+    /// other [MQTT-4.4.0-1].
+    Sent {
+        /// The receiver.
+        client_id: Arc<str>,
+        /// The id.
+        packet_id: PacketId,
+        /// The message.
+        message: Arc<Message>,
+    },
+    /// PUBREC came: the message must not be sent again, only PUBREL [MQTT-4.3.3-6].
+    Received {
+        /// The receiver.
+        client_id: Arc<str>,
+        /// The id.
+        packet_id: PacketId,
+    },
+}

@@ -1,0 +1,709 @@
+//! Stored before it leaves: each packet that promises something to a session that stays, and what
+//! is asked of the store for it.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod shard_bus;
+
+use std::time::Duration;
+
+use shard_bus::{Broker, Client, connect, join, publish, retained, stay, subscribe};
+use unbroken_broker_core::{DropReason, Event, Limits, Settings};
+use unbroken_mqtt_proto::{
+    Ack, Connect, Disconnect, Packet, PacketId, Properties, Property, PropertyBuf, Publish, QoS,
+    ReasonCode, TopicFilters, Unsubscribe, Version, Will,
+};
+
+const NOTHING: [&str; 0] = [];
+
+fn durable(shards: u8) -> Broker {
+    durable_with(shards, |_| {})
+}
+
+fn durable_with(shards: u8, change: impl FnOnce(&mut Limits)) -> Broker {
+    let mut settings = Settings::default();
+    settings.durable = true;
+    let mut limits = Limits::default();
+    change(&mut limits);
+    limits.check().unwrap();
+    Broker::with(shards, limits, settings)
+}
+
+/// A client whose session stays, with everything it has asked for so far stored and read.
+fn resident(broker: &mut Broker, client_id: &str, filters: &[(&str, QoS)]) -> Client {
+    let client = stay(broker, client_id, false);
+    broker.stored();
+    for (filter, qos) in filters {
+        subscribe(broker, client, filter, *qos);
+        broker.stored();
+    }
+    broker.take(client);
+    broker.take_asked();
+    client
+}
+
+fn unsubscribe(broker: &mut Broker, client: Client, filter: &str) {
+    let filters = [filter];
+    let packet = Unsubscribe {
+        packet_id: PacketId::FIRST,
+        properties: Properties::EMPTY,
+        filters: TopicFilters::new(&filters),
+    };
+    broker.send(client, Packet::Unsubscribe(packet));
+}
+
+fn ack(id: u16) -> Ack<'static> {
+    Ack::success(PacketId::new(id).unwrap())
+}
+
+/// Nothing leaves before the store has answered; then all of `expected` does.
+fn held(broker: &mut Broker, client: Client, record: &str, expected: &[&str]) {
+    assert_eq!(broker.take_asked(), [record]);
+    assert_eq!(broker.take(client), NOTHING, "before it is stored");
+    broker.stored();
+    assert_eq!(broker.take(client), expected);
+}
+
+#[test]
+fn connack_of_a_session_that_stays_does_not_leave_before_it_is_stored() {
+    let mut broker = durable(1);
+    let client = stay(&mut broker, "s", true);
+    held(
+        &mut broker,
+        client,
+        "session s 100 s new",
+        &["CONNACK 0 00"],
+    );
+}
+
+#[test]
+fn connack_after_a_clean_start_waits_until_the_old_session_is_gone() {
+    let mut broker = durable(1);
+    let first = resident(&mut broker, "s", &[]);
+    broker.cut(first);
+    let client = broker.open(Version::V5);
+    broker.send(client, Packet::Connect(connect("s")));
+    held(&mut broker, client, "end s", &["CONNACK 0 00"]);
+}
+
+#[test]
+fn connack_says_that_there_is_no_session_only_when_the_one_that_was_ended_is_gone() {
+    let mut broker = durable(1);
+    let client = resident(&mut broker, "s", &[]);
+    let mut properties = PropertyBuf::new();
+    properties.push(Property::SessionExpiryInterval(0)).unwrap();
+    let goodbye = Disconnect {
+        reason: ReasonCode::Success,
+        properties: properties.as_properties(),
+    };
+    broker.send(client, Packet::Disconnect(goodbye));
+    let client = broker.open(Version::V5);
+    broker.send(client, Packet::Connect(connect("s")));
+    held(&mut broker, client, "end s", &["CONNACK 0 00"]);
+}
+
+#[test]
+fn connack_waits_for_another_time_to_stay() {
+    let mut broker = durable(1);
+    let client = resident(&mut broker, "s", &[]);
+    broker.cut(client);
+    let mut properties = PropertyBuf::new();
+    properties.push(Property::SessionExpiryInterval(7)).unwrap();
+    let packet = Connect {
+        clean_start: false,
+        properties: properties.as_properties(),
+        ..connect("s")
+    };
+    let client = broker.open(Version::V5);
+    broker.send(client, Packet::Connect(packet));
+    held(&mut broker, client, "session s 7 s", &["CONNACK 1 00"]);
+}
+
+#[test]
+fn connack_of_an_unchanged_session_leaves_at_once() {
+    let mut broker = durable(1);
+    let first = resident(&mut broker, "s", &[]);
+    broker.cut(first);
+    let client = stay(&mut broker, "s", false);
+    assert_eq!(broker.take(client), ["CONNACK 1 00"]);
+    assert_eq!(broker.take_asked(), NOTHING);
+}
+
+#[test]
+fn connack_of_a_session_whose_first_connection_broke_waits_for_it_all_the_same() {
+    let mut broker = durable(1);
+    let first = stay(&mut broker, "s", true);
+    broker.cut(first);
+    let client = stay(&mut broker, "s", false);
+    held(
+        &mut broker,
+        client,
+        "session s 100 s new",
+        &["CONNACK 1 00"],
+    );
+}
+
+// [MQTT-3.1.4-6]
+#[test]
+fn nothing_is_ahead_of_connack_that_waits() {
+    let mut broker = durable(1);
+    let first = resident(&mut broker, "s", &[("t", QoS::AtMostOnce)]);
+    broker.cut(first);
+    let mut properties = PropertyBuf::new();
+    properties.push(Property::SessionExpiryInterval(7)).unwrap();
+    let packet = Connect {
+        clean_start: false,
+        properties: properties.as_properties(),
+        ..connect("s")
+    };
+    let client = broker.open(Version::V5);
+    broker.send(client, Packet::Connect(packet));
+    broker.send(client, Packet::PingReq);
+    let publisher = join(&mut broker, "p");
+    broker.send(publisher, publish("t", "x", QoS::AtMostOnce, 0));
+    assert!(!broker.wants_input(client));
+    let all = ["CONNACK 1 00", "PUBLISH t \"x\" q0", "PINGRESP"];
+    held(&mut broker, client, "session s 7 s", &all);
+    assert!(broker.wants_input(client));
+}
+
+// [MQTT-3.1.4-3]
+#[test]
+fn a_client_that_is_replaced_before_its_connack_may_leave_is_not_told_that_it_is_in() {
+    let mut broker = durable(1);
+    let first = stay(&mut broker, "s", true);
+    let second = stay(&mut broker, "s", false);
+    assert_eq!(broker.take(first), NOTHING);
+    assert!(!broker.is_open(first));
+    broker.stored();
+    assert_eq!(broker.take(second), ["CONNACK 1 00"]);
+}
+
+#[test]
+fn what_was_written_behind_a_connack_that_never_left_is_named_as_dropped() {
+    let mut broker = durable(1);
+    let first = resident(&mut broker, "s", &[("t", QoS::AtMostOnce)]);
+    broker.cut(first);
+    let client = stay(&mut broker, "s", true);
+    broker.cut(client);
+    let client = stay(&mut broker, "s", true);
+    let publisher = join_when_stored(&mut broker, "p");
+    subscribe(&mut broker, client, "t", QoS::AtMostOnce);
+    broker.stored();
+    broker.take(client);
+    broker.cut(client);
+    // Another session in its place, whose CONNACK waits.
+    let mut properties = PropertyBuf::new();
+    properties.push(Property::SessionExpiryInterval(7)).unwrap();
+    let packet = Connect {
+        clean_start: false,
+        properties: properties.as_properties(),
+        ..connect("s")
+    };
+    let client = broker.open(Version::V5);
+    broker.send(client, Packet::Connect(packet));
+    broker.send(publisher, publish("t", "x", QoS::AtMostOnce, 0));
+    stay(&mut broker, "s", false);
+    let named = broker.events.iter().any(|event| {
+        matches!(event, Event::Dropped { client_id, topic, reason: DropReason::ConnectionLost, count: 1 }
+            if &**client_id == "s" && &**topic == "t")
+    });
+    assert!(named, "{:?}", broker.events);
+}
+
+fn join_when_stored(broker: &mut Broker, client_id: &str) -> Client {
+    let client = broker.open(Version::V5);
+    broker.send(client, Packet::Connect(connect(client_id)));
+    broker.stored();
+    assert_eq!(broker.take(client), ["CONNACK 0 00"]);
+    client
+}
+
+#[test]
+fn a_client_is_not_given_up_while_it_waits_for_the_store() {
+    // [MQTT-3.1.2-22]
+    let mut broker = durable(1);
+    let mut properties = PropertyBuf::new();
+    properties.push(Property::SessionExpiryInterval(7)).unwrap();
+    let packet = Connect {
+        keep_alive: 10,
+        properties: properties.as_properties(),
+        ..connect("s")
+    };
+    let client = broker.open(Version::V5);
+    broker.send(client, Packet::Connect(packet));
+    broker.advance(Duration::from_mins(1));
+    assert!(broker.is_open(client));
+    broker.stored();
+    assert_eq!(broker.take(client), ["CONNACK 0 00"]);
+    broker.advance(Duration::from_secs(14));
+    assert!(broker.is_open(client));
+    broker.advance(Duration::from_secs(30));
+    assert!(!broker.is_open(client));
+}
+
+#[test]
+fn suback_does_not_leave_before_it_is_stored() {
+    for shards in [1, 3] {
+        let mut broker = durable(shards);
+        let client = resident(&mut broker, "s", &[]);
+        subscribe(&mut broker, client, "t", QoS::AtLeastOnce);
+        held(
+            &mut broker,
+            client,
+            "subscribed s t q1",
+            &["SUBACK #1 [01]"],
+        );
+    }
+}
+
+#[test]
+fn unsuback_does_not_leave_before_it_is_stored() {
+    let mut broker = durable(1);
+    let client = resident(&mut broker, "s", &[("t", QoS::AtLeastOnce)]);
+    unsubscribe(&mut broker, client, "t");
+    held(
+        &mut broker,
+        client,
+        "unsubscribed s t",
+        &["UNSUBACK #1 [00]"],
+    );
+    unsubscribe(&mut broker, client, "t");
+    assert_eq!(
+        broker.take(client),
+        ["UNSUBACK #1 [11]"],
+        "there was nothing"
+    );
+}
+
+#[test]
+fn puback_does_not_leave_before_the_message_is_stored() {
+    for shards in [1, 3] {
+        let mut broker = durable(shards);
+        let client = resident(&mut broker, "s", &[("t", QoS::AtLeastOnce)]);
+        broker.cut(client);
+        let publisher = join(&mut broker, "p");
+        broker.send(publisher, publish("t", "x", QoS::AtLeastOnce, 1));
+        held(&mut broker, publisher, "message t", &["PUBACK #1 00"]);
+    }
+}
+
+#[test]
+fn puback_of_a_retained_message_waits_for_the_store_of_the_shard_that_keeps_it() {
+    for shards in [1, 2, 3] {
+        for topic in ["a", "b", "c", "d"] {
+            let mut broker = durable(shards);
+            let publisher = join(&mut broker, "p");
+            broker.send(publisher, retained(topic, "x", QoS::AtLeastOnce, 1));
+            let record = format!("retained {topic}");
+            held(&mut broker, publisher, &record, &["PUBACK #1 10"]);
+            broker.send(publisher, retained(topic, "", QoS::AtLeastOnce, 2));
+            let record = format!("unretained {topic}");
+            held(&mut broker, publisher, &record, &["PUBACK #2 10"]);
+            broker.send(publisher, retained(topic, "y", QoS::AtMostOnce, 0));
+            assert_eq!(broker.take_asked(), [format!("retained {topic}")]);
+        }
+    }
+}
+
+// [MQTT-4.3.3-10]
+#[test]
+fn pubrec_waits_for_the_marker_though_nobody_wants_the_message() {
+    let mut broker = durable(1);
+    let publisher = resident(&mut broker, "p", &[]);
+    broker.send(publisher, publish("t", "x", QoS::ExactlyOnce, 5));
+    held(&mut broker, publisher, "marker p #5", &["PUBREC #5 10"]);
+}
+
+#[test]
+fn a_message_and_its_marker_are_one_record() {
+    let mut broker = durable(1);
+    resident(&mut broker, "s", &[("t", QoS::AtLeastOnce)]);
+    let publisher = resident(&mut broker, "p", &[]);
+    broker.send(publisher, publish("t", "x", QoS::ExactlyOnce, 5));
+    held(&mut broker, publisher, "message t #5", &["PUBREC #5 00"]);
+}
+
+// [MQTT-4.3.3-11]
+#[test]
+fn pubcomp_does_not_leave_before_it_is_stored_that_the_id_is_free() {
+    let mut broker = durable(1);
+    let publisher = resident(&mut broker, "p", &[]);
+    broker.send(publisher, publish("t", "x", QoS::ExactlyOnce, 5));
+    broker.stored();
+    broker.take(publisher);
+    broker.take_asked();
+    broker.send(publisher, Packet::PubRel(ack(5)));
+    held(&mut broker, publisher, "released p #5", &["PUBCOMP #5 00"]);
+    broker.send(publisher, Packet::PubRel(ack(6)));
+    assert_eq!(
+        broker.take(publisher),
+        ["PUBCOMP #6 92"],
+        "nothing was freed"
+    );
+}
+
+#[test]
+fn a_qos_2_message_does_not_leave_before_it_and_its_id_are_stored() {
+    let mut broker = durable(1);
+    let client = resident(&mut broker, "s", &[("t", QoS::ExactlyOnce)]);
+    let publisher = join(&mut broker, "p");
+    broker.send(publisher, publish("t", "x", QoS::ExactlyOnce, 9));
+    assert_eq!(broker.take_asked(), ["message t", "sent s #1"]);
+    broker.stored_one();
+    assert_eq!(broker.take(publisher), ["PUBREC #9 00"]);
+    assert_eq!(broker.take(client), NOTHING, "the message is stored");
+    broker.stored_one();
+    assert_eq!(broker.take(client), ["PUBLISH t \"x\" q2 #1"]);
+}
+
+#[test]
+fn a_qos_2_message_from_another_shard_is_asked_to_be_stored_before_its_id() {
+    let mut broker = durable(3);
+    for n in 0..9 {
+        let topic = format!("t{n}");
+        resident(&mut broker, &format!("s{n}"), &[(&topic, QoS::ExactlyOnce)]);
+        let publisher = join(&mut broker, "p");
+        broker.send(publisher, publish(&topic, "x", QoS::ExactlyOnce, 9));
+        let expected = [format!("message {topic}"), format!("sent s{n} #1")];
+        assert_eq!(broker.take_asked(), expected);
+        broker.stored();
+    }
+}
+
+// [MQTT-4.3.3-6]
+#[test]
+fn pubrel_does_not_leave_before_it_is_stored_that_pubrec_came() {
+    let mut broker = durable(1);
+    let client = resident(&mut broker, "s", &[("t", QoS::ExactlyOnce)]);
+    let publisher = join(&mut broker, "p");
+    broker.send(publisher, publish("t", "x", QoS::ExactlyOnce, 9));
+    broker.stored();
+    broker.take(client);
+    broker.take_asked();
+    broker.send(client, Packet::PubRec(ack(1)));
+    held(&mut broker, client, "received s #1", &["PUBREL #1 00"]);
+    broker.send(client, Packet::PubRec(ack(1)));
+    assert_eq!(broker.take_asked(), NOTHING, "it is known");
+    assert_eq!(broker.take(client), ["PUBREL #1 00"]);
+}
+
+// [MQTT-4.6.0-5] [MQTT-4.6.0-6]
+#[test]
+fn nothing_of_qos_1_or_2_overtakes_a_message_that_waits_for_its_id() {
+    let mut broker = durable(1);
+    let client = resident(&mut broker, "s", &[("t", QoS::ExactlyOnce)]);
+    let publisher = join(&mut broker, "p");
+    broker.send(publisher, publish("t", "a", QoS::ExactlyOnce, 1));
+    broker.send(publisher, publish("t", "b", QoS::AtLeastOnce, 2));
+    broker.send(publisher, publish("t", "c", QoS::ExactlyOnce, 3));
+    let asked = [
+        "message t",
+        "sent s #1",
+        "message t",
+        "message t",
+        "sent s #3",
+    ];
+    assert_eq!(broker.take_asked(), asked);
+    assert_eq!(broker.take(client), NOTHING);
+    broker.stored_one();
+    assert_eq!(broker.take(client), NOTHING);
+    broker.stored_one();
+    let first_two = ["PUBLISH t \"a\" q2 #1", "PUBLISH t \"b\" q1 #2"];
+    assert_eq!(broker.take(client), first_two);
+    broker.stored();
+    assert_eq!(broker.take(client), ["PUBLISH t \"c\" q2 #3"]);
+}
+
+// [MQTT-4.6.0-2] [MQTT-4.6.0-3]
+#[test]
+fn answers_leave_in_the_order_of_what_they_answer() {
+    let mut broker = durable(1);
+    resident(&mut broker, "s", &[("t", QoS::AtLeastOnce)]);
+    let publisher = resident(&mut broker, "p", &[]);
+    broker.send(publisher, publish("t", "a", QoS::AtLeastOnce, 1));
+    broker.send(publisher, publish("nobody", "b", QoS::AtLeastOnce, 2));
+    broker.send(publisher, publish("nobody", "c", QoS::ExactlyOnce, 3));
+    broker.send(publisher, publish("nobody", "d", QoS::AtLeastOnce, 4));
+    broker.send(publisher, Packet::PubRel(ack(3)));
+    assert_eq!(broker.take(publisher), NOTHING);
+    broker.stored_one();
+    assert_eq!(broker.take(publisher), ["PUBACK #1 00", "PUBACK #2 10"]);
+    broker.stored_one();
+    assert_eq!(broker.take(publisher), ["PUBREC #3 10", "PUBACK #4 10"]);
+    broker.stored_one();
+    assert_eq!(broker.take(publisher), ["PUBCOMP #3 00"]);
+}
+
+// [MQTT-3.3.1-1] [MQTT-4.4.0-1]
+#[test]
+fn a_message_whose_connection_broke_before_it_left_is_sent_without_dup_when_its_id_is_stored() {
+    let mut broker = durable(1);
+    let mut client = resident(&mut broker, "s", &[("t", QoS::ExactlyOnce)]);
+    let publisher = join(&mut broker, "p");
+    broker.send(publisher, publish("t", "a", QoS::ExactlyOnce, 1));
+    broker.send(publisher, publish("t", "b", QoS::AtLeastOnce, 2));
+    broker.cut(client);
+    client = stay(&mut broker, "s", false);
+    assert_eq!(broker.take(client), NOTHING, "the ids are not stored");
+    broker.stored();
+    let expected = [
+        "CONNACK 1 00",
+        "PUBLISH t \"a\" q2 #1",
+        "PUBLISH t \"b\" q1 #2",
+    ];
+    assert_eq!(broker.take(client), expected);
+}
+
+#[test]
+fn a_pubrel_whose_connection_broke_is_sent_when_it_is_stored_that_pubrec_came() {
+    let mut broker = durable(1);
+    let mut client = resident(&mut broker, "s", &[("t", QoS::ExactlyOnce)]);
+    let publisher = join(&mut broker, "p");
+    broker.send(publisher, publish("t", "a", QoS::ExactlyOnce, 1));
+    broker.stored();
+    broker.send(client, Packet::PubRec(ack(1)));
+    broker.cut(client);
+    client = stay(&mut broker, "s", false);
+    assert_eq!(broker.take(client), NOTHING);
+    broker.stored();
+    assert_eq!(broker.take(client), ["CONNACK 1 00", "PUBREL #1 00"]);
+}
+
+// [MQTT-3.3.2-5]
+#[test]
+fn a_message_that_expires_before_its_id_is_stored_is_dropped_and_named() {
+    let mut broker = durable(1);
+    let client = resident(&mut broker, "s", &[("t", QoS::ExactlyOnce)]);
+    let publisher = join(&mut broker, "p");
+    let mut properties = PropertyBuf::new();
+    properties.push(Property::MessageExpiryInterval(1)).unwrap();
+    let Packet::Publish(packet) = publish("t", "a", QoS::ExactlyOnce, 1) else {
+        unreachable!()
+    };
+    let packet = Publish {
+        properties: properties.as_properties(),
+        ..packet
+    };
+    broker.send(publisher, Packet::Publish(packet));
+    broker.advance(Duration::from_secs(2));
+    broker.stored();
+    assert_eq!(broker.take(client), NOTHING);
+    let stats = broker.shards[0].stats();
+    assert_eq!(stats.dropped[DropReason::Expired as usize], 1);
+    assert_eq!(stats.messages_waiting, 0);
+}
+
+// [MQTT-3.1.2-25]
+#[test]
+fn a_held_message_that_is_dropped_makes_room_for_the_next() {
+    let mut broker = durable(1);
+    let mut properties = PropertyBuf::new();
+    for property in [
+        Property::SessionExpiryInterval(100),
+        Property::ReceiveMaximum(1),
+        Property::MaximumPacketSize(60),
+    ] {
+        properties.push(property).unwrap();
+    }
+    let packet = Connect {
+        properties: properties.as_properties(),
+        ..connect("s")
+    };
+    let client = broker.open(Version::V5);
+    broker.send(client, Packet::Connect(packet));
+    subscribe(&mut broker, client, "t", QoS::ExactlyOnce);
+    broker.stored();
+    broker.stored();
+    broker.take(client);
+    let publisher = join(&mut broker, "p");
+    let long = "x".repeat(100);
+    broker.send(publisher, publish("t", &long, QoS::ExactlyOnce, 1));
+    broker.send(publisher, publish("t", "short", QoS::ExactlyOnce, 2));
+    broker.stored();
+    broker.stored();
+    assert_eq!(broker.take(client), ["PUBLISH t \"short\" q2 #2"]);
+}
+
+#[test]
+fn another_time_to_stay_at_goodbye_is_stored() {
+    let mut broker = durable(1);
+    let client = resident(&mut broker, "s", &[]);
+    let mut properties = PropertyBuf::new();
+    properties.push(Property::SessionExpiryInterval(7)).unwrap();
+    let goodbye = Disconnect {
+        reason: ReasonCode::Success,
+        properties: properties.as_properties(),
+    };
+    broker.send(client, Packet::Disconnect(goodbye));
+    assert_eq!(broker.take_asked(), ["session s 7 s"]);
+}
+
+#[test]
+fn sessions_that_end_with_their_connection_ask_for_nothing() {
+    let mut broker = durable(1);
+    let client = join(&mut broker, "s");
+    let old = broker.open(Version::V3_1_1);
+    let packet = Connect {
+        version: Version::V3_1_1,
+        ..connect("old")
+    };
+    broker.send(old, Packet::Connect(packet));
+    assert_eq!(broker.take(old), ["CONNACK 0 00"]);
+    subscribe(&mut broker, client, "t", QoS::ExactlyOnce);
+    subscribe(&mut broker, client, "u", QoS::ExactlyOnce);
+    unsubscribe(&mut broker, client, "u");
+    broker.send(old, publish("t", "x", QoS::ExactlyOnce, 5));
+    broker.send(old, Packet::PubRel(ack(5)));
+    broker.send(old, publish("t", "y", QoS::AtLeastOnce, 6));
+    broker.send(old, publish("t", "z", QoS::AtMostOnce, 0));
+    broker.send(client, Packet::PubRec(ack(1)));
+    assert_eq!(
+        broker.take(old),
+        ["PUBREC #5 00", "PUBCOMP #5 00", "PUBACK #6 00"]
+    );
+    let expected = [
+        "SUBACK #1 [02]",
+        "SUBACK #1 [02]",
+        "UNSUBACK #1 [00]",
+        "PUBLISH t \"x\" q2 #1",
+        "PUBLISH t \"y\" q1 #2",
+        "PUBLISH t \"z\" q0",
+        "PUBREL #1 00",
+    ];
+    assert_eq!(broker.take(client), expected);
+    broker.cut(client);
+    broker.cut(old);
+    assert_eq!(broker.take_asked(), NOTHING);
+}
+
+#[test]
+fn qos_0_is_not_stored_and_waits_for_nothing() {
+    let mut broker = durable(3);
+    let client = resident(
+        &mut broker,
+        "s",
+        &[("t", QoS::ExactlyOnce), ("u", QoS::AtMostOnce)],
+    );
+    let publisher = join(&mut broker, "p");
+    broker.send(publisher, publish("t", "x", QoS::AtMostOnce, 0));
+    assert_eq!(broker.take_asked(), NOTHING);
+    assert_eq!(broker.take(client), ["PUBLISH t \"x\" q0"]);
+}
+
+#[test]
+fn nothing_is_asked_where_nothing_is_durable() {
+    let mut broker = Broker::new(2);
+    let client = stay(&mut broker, "s", true);
+    subscribe(&mut broker, client, "t", QoS::ExactlyOnce);
+    let publisher = stay(&mut broker, "p", true);
+    broker.send(publisher, retained("t", "x", QoS::ExactlyOnce, 5));
+    broker.send(publisher, Packet::PubRel(ack(5)));
+    broker.send(client, Packet::PubRec(ack(1)));
+    broker.cut(client);
+    broker.advance(Duration::from_secs(101));
+    assert_eq!(broker.take_asked(), NOTHING);
+}
+
+#[test]
+fn a_will_and_the_end_of_its_session_are_stored_though_nobody_waits_for_them() {
+    let mut broker = durable(1);
+    resident(&mut broker, "s", &[("t", QoS::AtLeastOnce)]);
+    let mut properties = PropertyBuf::new();
+    properties.push(Property::SessionExpiryInterval(7)).unwrap();
+    let packet = Connect {
+        properties: properties.as_properties(),
+        will: Some(Will {
+            qos: QoS::AtLeastOnce,
+            retain: false,
+            topic: "t",
+            properties: Properties::EMPTY,
+            payload: b"gone",
+        }),
+        ..connect("c")
+    };
+    let client = broker.open(Version::V5);
+    broker.send(client, Packet::Connect(packet));
+    broker.stored();
+    broker.take_asked();
+    broker.cut(client);
+    broker.advance(Duration::from_secs(8));
+    assert_eq!(broker.take_asked(), ["message t", "end c"]);
+}
+
+#[test]
+fn a_client_that_too_much_waits_for_is_not_read_until_some_of_it_leaves() {
+    for version in [Version::V3_1_1, Version::V5] {
+        let mut broker = durable_with(1, |limits| limits.output_bytes_max = 300);
+        resident(&mut broker, "s", &[("t", QoS::AtLeastOnce)]);
+        let publisher = broker.open(version);
+        let packet = Connect {
+            version,
+            ..connect("p")
+        };
+        broker.send(publisher, Packet::Connect(packet));
+        broker.take(publisher);
+        for id in 1..=100 {
+            broker.send(publisher, publish("t", "x", QoS::AtLeastOnce, id));
+        }
+        let asked = broker.take_asked().len();
+        assert!((2..10).contains(&asked), "{asked} messages were taken");
+        assert!(!broker.wants_input(publisher));
+        broker.stored_one();
+        assert_eq!(broker.take_asked().len(), 1, "one leaves, one comes");
+        let mut rounds = 0;
+        while !broker.stores.is_empty() {
+            broker.stored_one();
+            rounds += 1;
+        }
+        assert_eq!(rounds, 99);
+        assert!(broker.wants_input(publisher));
+        let answers = broker.take(publisher);
+        let expected: Vec<_> = (1..=100).map(|id| format!("PUBACK #{id} 00")).collect();
+        assert_eq!(answers, expected);
+    }
+}
+
+#[test]
+fn subacks_that_wait_count_towards_what_a_client_may_make_the_broker_hold() {
+    let mut broker = durable_with(1, |limits| limits.output_bytes_max = 600);
+    let client = resident(&mut broker, "s", &[]);
+    for _ in 0..50 {
+        subscribe(&mut broker, client, "t", QoS::AtLeastOnce);
+    }
+    let asked = broker.take_asked().len();
+    assert!((2..10).contains(&asked), "{asked} packets were taken");
+    assert!(!broker.wants_input(client));
+    while !broker.stores.is_empty() {
+        broker.stored_one();
+    }
+    assert!(broker.wants_input(client));
+    assert_eq!(broker.take(client), vec!["SUBACK #1 [01]"; 50]);
+}
+
+#[test]
+fn messages_that_were_held_leave_as_the_receiver_takes_them() {
+    let mut broker = durable_with(1, |limits| limits.output_bytes_max = 400);
+    let client = resident(&mut broker, "s", &[("t", QoS::ExactlyOnce)]);
+    let publisher = join(&mut broker, "p");
+    let long = "x".repeat(150);
+    for id in 1..=20 {
+        broker.send(publisher, publish("t", &long, QoS::AtLeastOnce, id));
+        broker.send(publisher, publish("t", &long, QoS::ExactlyOnce, 100 + id));
+    }
+    broker.hold_writes = true;
+    while !broker.stores.is_empty() {
+        broker.stored();
+    }
+    assert!(
+        broker.pending(client) < 400 + 200,
+        "{}",
+        broker.pending(client)
+    );
+    broker.release_writes();
+    broker.stored();
+    while !broker.stores.is_empty() {
+        broker.stored();
+    }
+    assert_eq!(broker.take(client).len(), 40);
+}
