@@ -32,7 +32,7 @@ mod select;
 mod shape;
 mod tree;
 
-/// A protocol between a client and a server, as types. See `session_channels::proto`.
+/// A mistake in a protocol is an error at its place, which says what to do about it.
 #[proc_macro]
 pub fn proto(input: TokenStream) -> TokenStream {
     let mut spans = bridge::Spans::default();
@@ -47,14 +47,13 @@ pub fn proto(input: TokenStream) -> TokenStream {
     }
 }
 
-/// Waits for the first of several places in an `async` function. See `session_channels::select`.
+/// A mistake in the arms is an error at its place, which says what to do about it.
 #[proc_macro]
 pub fn select(input: TokenStream) -> TokenStream {
     selecting(input, select::Waiting::Async)
 }
 
-/// Waits for the first of several places, the thread sleeping. See
-/// `session_channels::select_blocking`.
+/// A mistake in the arms is an error at its place, which says what to do about it.
 #[proc_macro]
 pub fn select_blocking(input: TokenStream) -> TokenStream {
     selecting(input, select::Waiting::Blocking)

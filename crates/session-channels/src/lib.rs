@@ -16,6 +16,9 @@
 //! - Every queue has a capacity.
 //!
 //! Absent: sessions of more than two sides, and sessions over a network.
+#![doc = include_str!("examples/simple_proto.md")]
+#![doc = include_str!("examples/bank.md")]
+#![doc = include_str!("examples/stream.md")]
 
 pub mod debug;
 pub mod par;
@@ -63,7 +66,15 @@ pub use stream::stream;
 pub use closed::{Closed, TrySend, Unreceived, Unsent, Why};
 pub use park::block_on;
 pub use receive::{Endpoint, Receive};
-pub use session_channels_macros::{proto, select, select_blocking};
+/// Writes the types of a protocol.
+#[doc = include_str!("examples/proto.md")]
+pub use session_channels_macros::proto;
+/// Waits, in an `async` function, until the first of several receivers has something, and
+/// takes that.
+#[doc = include_str!("examples/select.md")]
+pub use session_channels_macros::select;
+/// Like [`select!`], and the thread waits.
+pub use session_channels_macros::select_blocking;
 
 /// What the code written by [`proto!`] uses. Not for hands.
 #[doc(hidden)]

@@ -1,6 +1,6 @@
 //! Waiting for whichever of several receivers has something first, of any protocols.
 //!
-//! [`select!`](crate::select) and [`select_blocking!`](crate::select_blocking) are the usual way.
+//! [`select!`](crate::select!) and [`select_blocking!`](crate::select_blocking!) are the usual way.
 //! [`Select`] is for receivers whose number is known only when the program runs; a
 //! [`PortSet`](crate::PortSet) is better still for many that stay.
 //!

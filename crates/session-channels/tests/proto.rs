@@ -349,6 +349,27 @@ fn types_are_passed_from_state_to_state() {
 }
 
 proto! {
+    /// The last state has no use for the parameter, which nobody need notice.
+    thanked<T: Send> {
+        give: send { Give(T) -> thanks }
+        thanks: recv { Thanks -> !, Refused(u8) -> ! }
+    }
+}
+
+#[test]
+fn a_state_need_not_use_the_parameters_of_its_protocol() {
+    let (client, server) = thanked::init::<Vec<u8>>();
+    let client = client.give(vec![1]);
+    let thanked::Give::Give(_, server) = server.recv_blocking().unwrap();
+    server.refused(9);
+    let refused = match client.recv_blocking().unwrap() {
+        thanked::Thanks::Thanks => 0,
+        thanked::Thanks::Refused(why) => why,
+    };
+    assert_eq!(refused, 9);
+}
+
+proto! {
     /// Hands over the rest of another session.
     delegation {
         start: send {
