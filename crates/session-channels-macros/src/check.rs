@@ -14,6 +14,7 @@ use crate::tree::path_heads;
 pub(crate) fn check(protocol: &Protocol) -> Result<Graph, Vec<Problem>> {
     let mut problems = Vec::new();
     names(protocol, &mut problems);
+    bounds(protocol, &mut problems);
     let are_names_clear = problems.is_empty();
     for state in &protocol.states {
         parameters(protocol, state, &mut problems);
@@ -236,22 +237,31 @@ fn parameters(protocol: &Protocol, state: &State, problems: &mut Vec<Problem>) {
             problems.push(Problem::at(parameter.name.at, text));
         }
     }
-    let written = protocol.parameters.iter().chain(&state.parameters);
-    for parameter in written {
+}
+
+/// Bounds stand in modules of ours, where they must mean what they mean outside.
+fn bounds(protocol: &Protocol, problems: &mut Vec<Problem>) {
+    let own = protocol.states.iter().flat_map(|state| &state.parameters);
+    for parameter in protocol.parameters.iter().chain(own) {
+        let name = &parameter.name.text;
         let heads = path_heads(&parameter.bounds);
-        let hidden = protocol
-            .states
-            .iter()
-            .find(|state| heads.contains(&state.name.as_type().as_str()));
-        if let Some(hidden) = hidden.filter(|hidden| hidden.name.at == state.name.at) {
+        if heads.iter().any(|head| ["self", "super"].contains(head)) {
             let text = format!(
-                "state `{}` becomes the type `{}`, which hides what the bound on `{}` means: \
-                 rename the state",
-                hidden.name.text,
-                hidden.name.as_type(),
-                parameter.name.text
+                "the bound on `{name}` is relative to a module: import what it names and write \
+                 that alone"
             );
-            problems.push(Problem::at(hidden.name.at, text));
+            problems.push(Problem::at(parameter.name.at, text));
+        }
+        for state in &protocol.states {
+            let generated = state.name.as_type();
+            if heads.contains(&generated.as_str()) {
+                let text = format!(
+                    "state `{}` becomes the type `{generated}`, which hides what the bound on \
+                     `{name}` means: rename the state",
+                    state.name.text
+                );
+                problems.push(Problem::at(state.name.at, text));
+            }
         }
     }
 }
@@ -447,6 +457,19 @@ mod tests {
         check_refused(
             "p<T: Send> { a: send { M -> send } ^send: recv { N -> ! } }",
             &["state `send` becomes the type `Send`, which hides what the bound on `T` means"],
+        );
+    }
+
+    #[test]
+    fn a_bound_means_what_it_means_outside() {
+        check_refused(
+            "p { a: send { M -> copy<u8> } ^copy<U: Sync>: recv { N(U) -> b<U> }
+             b<V: Copy>: send { O(V) -> ! } }",
+            &["state `copy` becomes the type `Copy`, which hides what the bound on `V` means"],
+        );
+        check_refused(
+            "p<^T: Send + super::Mine> { a: send { M(T) -> ! } }",
+            &["the bound on `T` is relative to a module"],
         );
     }
 

@@ -14,7 +14,7 @@
 
 use crate::error::Problem;
 use crate::model::{Capacity, Direction, Message, Name, Notes, Parameter, Protocol, State, Step};
-use crate::tree::{At, Delimiter, Group, Tree, text};
+use crate::tree::{At, Delimiter, Group, Tree, passed_on, text};
 
 /// More messages in flight than this are a queue, for which a protocol is the wrong place.
 pub(crate) const CAPACITY_MAX: u32 = 65_536;
@@ -121,7 +121,7 @@ fn state(cursor: &mut Cursor<'_>, problems: &mut Vec<Problem>) -> Parsed<State> 
 }
 
 fn capacity(group: &Group, state: &Name) -> Parsed<Capacity> {
-    let number = match group.inner.as_slice() {
+    let number = match passed_on(&group.inner) {
         [Tree::Literal(digits, _)] => digits.replace('_', "").parse::<u32>().ok(),
         _ => None,
     };
@@ -192,11 +192,12 @@ fn notes(cursor: &mut Cursor<'_>) -> Parsed<Notes> {
     while let Some(hash) = cursor.peek().filter(|tree| tree.is_sign('#')) {
         cursor.skip();
         let group = cursor.group(Delimiter::Bracket, "an attribute after `#`")?;
-        match group.inner.first() {
+        let inner = passed_on(&group.inner);
+        match inner.first() {
             Some(word) if word.is_word("doc") => {
                 notes.documentation.push(Tree::Group(group.clone()));
             }
-            Some(word) if word.is_word("forever") && group.inner.len() == 1 => {
+            Some(word) if word.is_word("forever") && inner.len() == 1 => {
                 notes.forever = Some(word.at());
             }
             _ => {

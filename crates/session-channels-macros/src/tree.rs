@@ -88,6 +88,14 @@ impl Tree {
     }
 }
 
+/// What is in an invisible group, if that is all there is: a part that a `macro_rules!` passed on.
+pub(crate) fn passed_on(trees: &[Tree]) -> &[Tree] {
+    match trees {
+        [Tree::Group(group)] if group.delimiter == Delimiter::Invisible => passed_on(&group.inner),
+        trees => trees,
+    }
+}
+
 /// Whether a word that stands at `index` begins a path: nothing is looked up by a word after `::`,
 /// after `.`, or in a lifetime.
 pub(crate) fn begins_path(trees: &[Tree], index: usize) -> bool {

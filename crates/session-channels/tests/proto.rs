@@ -474,17 +474,25 @@ fn ten_states_come_round_twice() {
 }
 
 macro_rules! protocol_of {
-    ($vis:vis $name:ident, $payload:ty) => {
-        proto! { $vis $name { start: recv { Only($payload) -> ! } } }
+    ($(#[$note:meta])* $vis:vis $name:ident, $payload:ty, $capacity:literal) => {
+        proto! {
+            $(#[$note])*
+            $vis $name {
+                start: recv($capacity) { Some($payload) -> start, Only($payload) -> ! }
+            }
+        }
     };
 }
 
-protocol_of!(pub(crate) made, Vec<u8>);
+protocol_of!(
+    /// With documentation.
+    pub(crate) made, Vec<u8>, 3
+);
 
 #[test]
 fn a_protocol_can_come_from_another_macro() {
     let (client, server) = made::init();
-    server.only(vec![1]);
+    server.only_blocking(vec![1]).unwrap();
     assert!(matches!(client.recv_blocking(), Ok(made::Start::Only(bytes)) if bytes == [1]));
 }
 

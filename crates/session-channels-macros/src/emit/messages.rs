@@ -37,11 +37,15 @@ impl Emitter<'_> {
         }
         let (variants, shown) = (variants.concat(), shown.concat());
         let documentation = self.documentation_of_state(index);
+        let must_use = match self.graph.successors(index).next() {
+            Some(_) => "#[must_use = \"the session goes on with the endpoint inside\"]",
+            None => "",
+        };
         let name = self.code.name(&self.state_name(index), state.name.at);
         let plain = self.state_name(index);
         self.code.push(&format!(
             "{documentation}
-            #[must_use = \"the session goes on with the endpoint inside\"]
+            {must_use}
             pub enum {name}{declared} {{ {variants} }}
             impl{declared} ::core::fmt::Debug for self::{plain}{own} {{
                 fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {{
