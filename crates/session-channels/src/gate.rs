@@ -37,23 +37,55 @@ impl Gate {
     #[cold]
     pub(crate) fn wake(&self) {
         if self.flags.fetch_and(!WAITING, Ordering::SeqCst) & WAITING != 0 {
-            self.waker.ring(&self.rings);
+            self.ring();
         }
     }
 
-    /// This side: raise the sign, and look once more afterwards. `Pending` as long as an earlier
-    /// ring is on its way, which is over soon.
-    pub(crate) fn lie_down(&self, context: &Context<'_>) -> Poll<()> {
-        if self.flags.load(Ordering::Relaxed) & WAITING != 0 {
-            if self.waker.holds(context.waker()) {
-                return Poll::Ready(());
-            }
-            self.get_up();
+    /// One of several other sides: the same.
+    #[cold]
+    pub(crate) fn wake_as_one_of_many(&self) {
+        if self.flags.fetch_and(!WAITING, Ordering::SeqCst) & WAITING != 0 {
+            self.waker.ring_as_one_of_many(&self.rings);
         }
+    }
+
+    /// Another side, which has taken the sign down, wherever it was: wake this one.
+    pub(crate) fn ring(&self) {
+        self.waker.ring(&self.rings);
+    }
+
+    /// This side: whether this context's task would be woken.
+    pub(crate) fn would_wake(&self, context: &Context<'_>) -> bool {
+        self.waker.holds(context.waker())
+    }
+
+    /// This side, before it raises the sign: wake this task. `Pending` as long as an earlier ring
+    /// is on its way, which is over soon.
+    pub(crate) fn expect_ring(&self, context: &Context<'_>) -> Poll<()> {
         if !self.waker.set(&self.rings, context.waker()) {
             return come_back(context);
         }
         self.rings.arm();
+        Poll::Ready(())
+    }
+
+    /// This side: it took the sign down itself.
+    pub(crate) fn expect_none(&self) {
+        self.rings.disarm();
+    }
+
+    /// This side: raise the sign, and look once more afterwards. `Pending` as for
+    /// [`expect_ring`](Self::expect_ring).
+    pub(crate) fn lie_down(&self, context: &Context<'_>) -> Poll<()> {
+        if self.flags.load(Ordering::Relaxed) & WAITING != 0 {
+            if self.would_wake(context) {
+                return Poll::Ready(());
+            }
+            self.get_up();
+        }
+        if self.expect_ring(context).is_pending() {
+            return Poll::Pending;
+        }
         let before = self.flags.fetch_or(WAITING, Ordering::SeqCst);
         exchanged();
         if before & PLAIN != 0 {
@@ -67,7 +99,7 @@ impl Gate {
         if self.flags.load(Ordering::Relaxed) & WAITING != 0
             && self.flags.fetch_and(!WAITING, Ordering::SeqCst) & WAITING != 0
         {
-            self.rings.disarm();
+            self.expect_none();
         }
     }
 }

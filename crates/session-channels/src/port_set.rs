@@ -8,7 +8,6 @@
 
 use std::fmt;
 use std::future::poll_fn;
-use std::mem;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -29,19 +28,18 @@ pub trait Port: Sized {
     type Item;
     /// Waits until something can be taken, and takes nothing.
     fn poll_port(&mut self, context: &Context<'_>) -> Poll<()>;
-    /// Takes it if it is there; and the port, unless it is used up.
-    fn take_port(self) -> Taken<Self>;
+    /// Takes it if it is there, out of a place that holds the port; and empties the place if the
+    /// port is used up by that.
+    fn take_port(place: &mut Option<Self>) -> Taken<Self::Item>;
 }
 
 /// What [`Port::take_port`] found.
 #[derive(Debug)]
-pub enum Taken<P: Port> {
+pub enum Taken<T> {
     /// Nothing was there.
-    Nothing(P),
-    /// This; the port goes on.
-    Item(P::Item, P),
-    /// This; an endpoint is used once.
-    Last(P::Item),
+    Nothing,
+    /// This.
+    Item(T),
     /// The other side is gone.
     Closed(Closed),
 }
@@ -55,10 +53,16 @@ impl<E: Receive> Port for E {
     }
 
     #[inline]
-    fn take_port(self) -> Taken<Self> {
-        match try_recv(self) {
-            Ok(message) => Taken::Last(message),
-            Err(Unreceived::Pending(endpoint)) => Taken::Nothing(endpoint),
+    fn take_port(place: &mut Option<Self>) -> Taken<E::Message> {
+        let Some(endpoint) = place.take() else {
+            return Taken::Nothing;
+        };
+        match try_recv(endpoint) {
+            Ok(message) => Taken::Item(message),
+            Err(Unreceived::Pending(endpoint)) => {
+                *place = Some(endpoint);
+                Taken::Nothing
+            }
             Err(Unreceived::Closed(closed)) => Taken::Closed(closed),
         }
     }
@@ -73,11 +77,11 @@ impl<T> Port for stream::Receiver<T> {
     }
 
     #[inline]
-    fn take_port(mut self) -> Taken<Self> {
-        match self.try_recv() {
-            Ok(item) => Taken::Item(item, self),
-            Err(stream::TryRecvError::Empty) => Taken::Nothing(self),
-            Err(stream::TryRecvError::Closed(closed)) => Taken::Closed(closed),
+    fn take_port(place: &mut Option<Self>) -> Taken<T> {
+        match place.as_mut().map(Self::try_recv) {
+            Some(Ok(item)) => Taken::Item(item),
+            None | Some(Err(stream::TryRecvError::Empty)) => Taken::Nothing,
+            Some(Err(stream::TryRecvError::Closed(closed))) => Taken::Closed(closed),
         }
     }
 }
@@ -93,18 +97,13 @@ pub struct Handle {
     generation: u32,
 }
 
+/// Free with neither port nor pass; without a port its next endpoint is not back.
 struct Slot<P> {
     generation: u32,
-    seat: Seat<P>,
-}
-
-enum Seat<P> {
-    Free,
-    /// Its message was taken and its next endpoint is not back.
-    Away(Pass),
-    Here(P, Pass),
-    /// Removed while its member was in the list.
-    Leaving(Arc<Member>),
+    port: Option<P>,
+    pass: Option<Pass>,
+    /// Of a port that was removed while its member was in the list.
+    leaving: Option<Arc<Member>>,
 }
 
 /// What a port waits with.
@@ -181,14 +180,17 @@ impl<P: Port> PortSet<P> {
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot {
                 generation: 0,
-                seat: Seat::Free,
+                port: None,
+                pass: None,
+                leaving: None,
             });
             u32::try_from(self.slots.len() - 1).expect("fewer than 2^32 ports")
         });
         let member = self.ready.enlist(index);
         let waker = waker(&member);
         let slot = &mut self.slots[index as usize];
-        slot.seat = Seat::Here(port, Pass { member, waker });
+        slot.port = Some(port);
+        slot.pass = Some(Pass { member, waker });
         self.here += 1;
         Handle {
             index,
@@ -199,67 +201,53 @@ impl<P: Port> PortSet<P> {
     /// Puts the endpoint back that followed the message of this handle. Gives it back if the handle
     /// is not one whose endpoint is away.
     pub fn put_back(&mut self, handle: Handle, port: P) -> Result<(), P> {
-        let Some(slot) = self.slot(handle) else {
-            return Err(port);
-        };
-        let seat = mem::replace(&mut slot.seat, Seat::Free);
-        let Seat::Away(pass) = seat else {
-            slot.seat = seat;
-            return Err(port);
-        };
-        let member = Arc::clone(&pass.member);
-        slot.seat = Seat::Here(port, pass);
-        self.here += 1;
-        self.ready.again(&member);
-        Ok(())
+        let slot = self.slots.get_mut(handle.index as usize);
+        match slot.filter(|slot| slot.generation == handle.generation) {
+            Some(Slot {
+                port: place @ None,
+                pass: Some(pass),
+                ..
+            }) => {
+                *place = Some(port);
+                self.here += 1;
+                self.ready.again(&pass.member);
+                Ok(())
+            }
+            _ => Err(port),
+        }
     }
 
     /// Takes a port out. `None` if the handle has none, or its endpoint is away, which then cannot
     /// be put back any more.
     pub fn remove(&mut self, handle: Handle) -> Option<P> {
-        let slot = self.slot(handle)?;
-        match mem::replace(&mut slot.seat, Seat::Free) {
-            Seat::Here(port, pass) => {
-                self.here -= 1;
-                self.vacate(handle.index, pass);
-                Some(port)
-            }
-            Seat::Away(pass) => {
-                self.vacate(handle.index, pass);
-                None
-            }
-            seat @ (Seat::Free | Seat::Leaving(_)) => {
-                slot.seat = seat;
-                None
-            }
+        let slot = self.slots.get_mut(handle.index as usize)?;
+        if slot.generation != handle.generation {
+            return None;
         }
+        let port = slot.port.take();
+        self.here -= usize::from(port.is_some());
+        self.vacate(handle.index);
+        port
     }
 
     /// The port of a handle.
     pub fn get(&self, handle: Handle) -> Option<&P> {
-        match &self.slots.get(handle.index as usize)? {
-            Slot {
-                generation,
-                seat: Seat::Here(port, _),
-            } if *generation == handle.generation => Some(port),
-            _ => None,
-        }
+        let slot = self.slots.get(handle.index as usize)?;
+        slot.port
+            .as_ref()
+            .filter(|_| slot.generation == handle.generation)
     }
 
-    fn slot(&mut self, handle: Handle) -> Option<&mut Slot<P>> {
-        self.slots
-            .get_mut(handle.index as usize)
-            .filter(|slot| slot.generation == handle.generation)
-    }
-
-    fn vacate(&mut self, index: u32, pass: Pass) {
+    fn vacate(&mut self, index: u32) {
         let slot = &mut self.slots[index as usize];
+        let Some(pass) = slot.pass.take() else {
+            return;
+        };
         slot.generation = slot.generation.wrapping_add(1);
         if ReadyList::discharge(&pass.member) {
-            slot.seat = Seat::Free;
             self.free.push(index);
         } else {
-            slot.seat = Seat::Leaving(pass.member);
+            slot.leaving = Some(pass.member);
         }
         if self.current.is_some_and(|(current, _)| current == index) {
             self.current = None;
@@ -287,61 +275,49 @@ impl<P: Port> PortSet<P> {
             index,
             generation: slot.generation,
         };
-        let (mut port, pass) = match mem::replace(&mut slot.seat, Seat::Free) {
-            Seat::Here(port, pass) => (port, pass),
-            Seat::Leaving(member) => {
-                // A waker that is still about may have put it into the list once more.
-                if ReadyList::discharge(&member) {
-                    self.free.push(index);
-                } else {
-                    slot.seat = Seat::Leaving(member);
-                }
-                return None;
-            }
-            seat => {
-                slot.seat = seat;
-                return None;
-            }
+        let Some(pass) = &slot.pass else {
+            self.has_left(index);
+            return None;
         };
-        // A port that panics is out of the set.
-        self.here -= 1;
-        let panics = Discharge(&pass.member);
-        let taken = loop {
-            match port.take_port() {
-                Taken::Nothing(empty) => {
-                    port = empty;
+        loop {
+            match P::take_port(&mut slot.port) {
+                Taken::Item(item) => {
+                    if slot.port.is_none() {
+                        self.here -= 1;
+                    } else if left > 1 {
+                        self.current = Some((index, left - 1));
+                    } else {
+                        self.ready.again(&pass.member);
+                    }
+                    return Some((handle, Ok(item)));
+                }
+                Taken::Closed(closed) => {
+                    slot.port = None;
+                    self.here -= 1;
+                    self.vacate(index);
+                    return Some((handle, Err(closed)));
+                }
+                Taken::Nothing => {
+                    let port = slot.port.as_mut()?; // else its next endpoint is not back
                     let waits = port.poll_port(&Context::from_waker(&pass.waker));
                     if waits.is_pending() {
-                        break Taken::Nothing(port);
+                        return None;
                     }
                 }
-                taken => break taken,
             }
-        };
-        mem::forget(panics);
-        match taken {
-            Taken::Item(item, port) => {
-                self.here += 1;
-                if left > 1 {
-                    self.current = Some((index, left - 1));
-                } else {
-                    self.ready.again(&pass.member);
-                }
-                slot.seat = Seat::Here(port, pass);
-                Some((handle, Ok(item)))
-            }
-            Taken::Last(item) => {
-                slot.seat = Seat::Away(pass);
-                Some((handle, Ok(item)))
-            }
-            Taken::Closed(closed) => {
-                self.vacate(index, pass);
-                Some((handle, Err(closed)))
-            }
-            Taken::Nothing(port) => {
-                self.here += 1;
-                slot.seat = Seat::Here(port, pass);
-                None
+        }
+    }
+
+    /// A member that leaves is out of the list.
+    #[cold]
+    fn has_left(&mut self, index: u32) {
+        let slot = &mut self.slots[index as usize];
+        if let Some(member) = slot.leaving.take() {
+            // A waker that is still about may have put it into the list once more.
+            if ReadyList::discharge(&member) {
+                self.free.push(index);
+            } else {
+                slot.leaving = Some(member);
             }
         }
     }
@@ -419,18 +395,6 @@ impl<P: Port> PortSet<P> {
     }
 }
 
-/// Keeps a member that nobody holds any more out of the list.
-struct Discharge<'a>(&'a Arc<Member>);
-
-impl Drop for Discharge<'_> {
-    fn drop(&mut self) {
-        if !ReadyList::discharge(self.0) {
-            // Its waker was quicker. Better never freed than freed in the list.
-            mem::forget(Arc::clone(self.0));
-        }
-    }
-}
-
 /// The time was over and nothing had come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NothingCame;
@@ -448,7 +412,7 @@ impl<P: Port> Drop for PortSet<P> {
         // Wakers may outlive the set: none of them may put a member into the list that the set
         // holds alive no more.
         for slot in &mut self.slots {
-            if let Seat::Here(_, pass) | Seat::Away(pass) = &slot.seat {
+            if let Some(pass) = &slot.pass {
                 ReadyList::discharge(&pass.member);
             }
         }

@@ -71,7 +71,7 @@ impl Wake for Member {
         }
         exchanged();
         if list.reader.flags.load(Ordering::SeqCst) & WAITING != 0 {
-            list.reader.wake();
+            list.reader.wake_as_one_of_many();
         }
     }
 }

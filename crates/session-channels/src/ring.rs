@@ -6,16 +6,22 @@
 //! sleep:    raise WAITING, then look once more
 //! ```
 //!
-//! Publishing and looking are a store and a load, and so are raising and looking again: one of the
-//! two sides must see the other's, which takes a full barrier on both (Dekker). How a side pays:
+//! Publishing and looking are a store and a load, and so are raising the sign and looking again: one
+//! of the two sides must see the other's, which takes a full barrier on both (Dekker). Who pays:
 //!
-//! - as a rule each publishes by an exchange, which is such a barrier and costs a few nanoseconds;
-//! - a side that seldom sleeps asks the other to publish by a plain store ([`PLAIN`]) and pays
-//!   itself, when it does sleep, by a barrier on all cores ([`crate::barrier`]). It never goes
-//!   back: the other may be between two instructions for any time.
+//! - A receiver sleeps often. Its sign is a bit of the tail itself, and the sender publishes by an
+//!   exchange: it takes the sign down, sees that it was up, and is such a barrier, all in one.
+//! - A receiving *thread* that seldom sleeps has its sign in its gate instead and asks the sender to
+//!   publish by a plain store ([`PLAIN`]); it pays itself when it does sleep, by a barrier on all
+//!   cores ([`crate::barrier`]). It never goes back: the sender may be between two instructions for
+//!   any time.
+//! - A sender sleeps only when the ring is full, and a task first gives way once, after which there
+//!   mostly is room. So it always pays, and the receiver publishes the head by a plain store. Where
+//!   there is no barrier on all cores the receiver exchanges as well.
 //!
 //! Invariants:
-//! - `head <= tail <= head + slots` (as wrapping numbers). Slots from head to tail are full and the
+//! - Indices count in steps of [`STEP`], the lowest bit of the tail being the sign.
+//!   `head <= tail <= head + slots` (as wrapping numbers). Slots from head to tail are full and the
 //!   receiver's, all others the sender's.
 //! - Each index is written by one side; each side keeps the other's as it last saw it, and looks
 //!   again only when that does not suffice.
@@ -46,6 +52,11 @@ const FINISHED: u32 = 1 << 4;
 /// This receiver's `taken_at_close` is valid.
 const DRAINS: u32 = 1 << 5;
 
+/// Whose index is so much more is one message on.
+const STEP: u32 = 2;
+/// In the tail: the receiver sleeps, or is about to.
+const SIGN: u32 = 1;
+
 /// So many messages between two sleeps make a side one that seldom sleeps.
 const SELDOM: u32 = 512;
 
@@ -59,8 +70,10 @@ struct Own {
     index: AtomicU32,
     /// The other's, as last seen. Not a cell: several threads may look at one end at once.
     seen: UnwatchedU32,
-    /// Messages since this side last slept.
-    since: Cell<u32>,
+    /// Where it was when this side's thread last slept.
+    slept_at: Cell<u32>,
+    /// The sender found no room and gave way once.
+    gave_way: Cell<bool>,
     /// Both sides' copy of what never changes.
     mask: u32,
     /// Bytes from slot to slot, for those who do not know the messages' type.
@@ -113,7 +126,8 @@ impl Ring {
         let own = || Own {
             index: AtomicU32::new(0),
             seen: UnwatchedU32::new(0),
-            since: Cell::new(0),
+            slept_at: Cell::new(0),
+            gave_way: Cell::new(false),
             mask: slots - 1,
             stride: u32::try_from(message.size()).expect("a message is smaller than 4 GiB"),
             slots: first,
@@ -132,6 +146,9 @@ impl Ring {
                 .map(|_| crate::sync::UnsafeCell::new(()))
                 .collect(),
         };
+        if barrier::is_here() {
+            ring.sender.flags.store(PLAIN, Ordering::Relaxed);
+        }
         let at = at.cast::<Self>();
         // SAFETY: the block was allocated for it.
         unsafe { at.write(ring) };
@@ -142,7 +159,7 @@ impl Ring {
 /// The slot of an index. `stride` is the distance of two slots in bytes.
 #[inline]
 fn slot(ring: &Ring, own: &Own, index: u32, stride: usize) -> *mut u8 {
-    let at = index & own.mask;
+    let at = (index / STEP) & own.mask;
     #[cfg(loom)]
     ring.watch[at as usize].with_mut(|_| ());
     let _ = ring;
@@ -186,9 +203,8 @@ impl Sending {
     #[inline]
     fn on_their_way(self) -> u32 {
         let own = &self.ring().sending;
-        own.index
-            .load(Ordering::Relaxed)
-            .wrapping_sub(own.seen.load(Ordering::Relaxed))
+        let tail = own.index.load(Ordering::Relaxed) & !SIGN;
+        tail.wrapping_sub(own.seen.load(Ordering::Relaxed)) / STEP
     }
 
     fn refresh(self) {
@@ -219,8 +235,28 @@ impl Sending {
         (self.on_their_way() < limit).then_some(Ok(()))
     }
 
-    /// Like [`look`](Self::look), and has this side woken when there is room.
+    /// Like [`look`](Self::look), and has the task woken when there is room. A task that finds none
+    /// first gives way to others, which is cheaper than to sleep.
+    #[inline]
     pub(crate) fn poll(self, limit: u32, context: &Context<'_>) -> Poll<Result<(), Why>> {
+        match self.look(limit) {
+            Some(found) => Poll::Ready(found),
+            None => self.poll_full(limit, context),
+        }
+    }
+
+    #[cold]
+    fn poll_full(self, limit: u32, context: &Context<'_>) -> Poll<Result<(), Why>> {
+        let own = &self.ring().sending;
+        if !own.gave_way.replace(true) {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        self.poll_at_once(limit, context)
+    }
+
+    /// Like [`poll`](Self::poll), but sleeps without giving way.
+    pub(crate) fn poll_at_once(self, limit: u32, context: &Context<'_>) -> Poll<Result<(), Why>> {
         let gate = &self.ring().sender;
         if let Some(found) = self.look(limit) {
             gate.get_up();
@@ -241,15 +277,11 @@ impl Sending {
     /// The thread waits for room.
     #[cold]
     pub(crate) fn wait(self, limit: u32) {
-        let (gate, own) = (&self.ring().sender, &self.ring().sending);
         park::wait(
-            &gate.patience,
+            &self.ring().sender.patience,
             None,
             || self.look(limit),
-            |context| {
-                seldom_sleeps(gate, own);
-                self.poll(limit, context)
-            },
+            |context| self.poll_at_once(limit, context),
         );
     }
 
@@ -262,22 +294,27 @@ impl Sending {
     pub(crate) unsafe fn push<W>(self, wire: W, stride: usize) -> Result<(), (W, Why)> {
         let ring = self.ring();
         let own = &ring.sending;
-        let index = own.index.load(Ordering::Relaxed);
+        let index = own.index.load(Ordering::Relaxed) & !SIGN;
         debug_assert!(self.len() <= own.mask, "there is a free slot");
         let at = slot(ring, own, index, stride).cast::<W>();
         // SAFETY: the slot is the sender's, and large enough for every message of the session.
         unsafe { at.write(wire) };
-        let next = index.wrapping_add(1);
-        own.since.set(own.since.get().wrapping_add(1));
-        if ring.receiver.flags.load(Ordering::Relaxed) & PLAIN == 0 {
-            own.index.swap(next, Ordering::SeqCst);
+        let next = index.wrapping_add(STEP);
+        own.gave_way.set(false);
+        let before = if ring.receiver.flags.load(Ordering::Relaxed) & PLAIN == 0 {
+            let before = own.index.swap(next, Ordering::SeqCst);
             exchanged();
+            before
         } else {
             own.index.store(next, Ordering::Release);
             barrier::here();
-        }
+            0
+        };
         let flags = ring.receiver.flags.load(Ordering::SeqCst);
-        if flags & (WAITING | CLOSED) != 0 {
+        if before & SIGN != 0 || flags & (WAITING | CLOSED) != 0 {
+            if before & SIGN != 0 {
+                ring.receiver.ring();
+            }
             // SAFETY: what was just written.
             return unsafe { self.receiver_sleeps_or_left(index, at) };
         }
@@ -291,7 +328,9 @@ impl Sending {
         let ring = self.ring();
         let mut flags = ring.receiver.flags.load(Ordering::SeqCst);
         if flags & CLOSED == 0 {
-            ring.receiver.wake();
+            if flags & WAITING != 0 {
+                ring.receiver.wake();
+            }
             return Ok(());
         }
         // Between closing and saying how far it drops there are a few instructions.
@@ -320,6 +359,9 @@ impl Sending {
     pub(crate) unsafe fn leave(self, why: Why) {
         let ring = self.ring();
         ring.sender.flags.fetch_or(end(why), Ordering::SeqCst);
+        if ring.sending.index.fetch_and(!SIGN, Ordering::SeqCst) & SIGN != 0 {
+            ring.receiver.ring();
+        }
         ring.receiver.wake();
         // SAFETY: passed on.
         unsafe { go(self.0) };
@@ -359,9 +401,8 @@ impl Receiving {
     #[inline]
     fn refresh(self) {
         let ring = self.ring();
-        ring.receiving
-            .seen
-            .store(ring.sending.index.load(Ordering::SeqCst), Ordering::Relaxed);
+        let tail = ring.sending.index.load(Ordering::SeqCst) & !SIGN;
+        ring.receiving.seen.store(tail, Ordering::Relaxed);
     }
 
     pub(crate) fn is_sender_closed(self) -> bool {
@@ -372,9 +413,8 @@ impl Receiving {
     pub(crate) fn len(self) -> u32 {
         self.refresh();
         let own = &self.ring().receiving;
-        own.seen
-            .load(Ordering::Relaxed)
-            .wrapping_sub(own.index.load(Ordering::Relaxed))
+        let seen = own.seen.load(Ordering::Relaxed);
+        seen.wrapping_sub(own.index.load(Ordering::Relaxed)) / STEP
     }
 
     /// Whether there is a message, or an end, to be taken.
@@ -404,10 +444,8 @@ impl Receiving {
     #[inline]
     pub(crate) fn poll(self, context: &Context<'_>) -> Poll<Result<(), Why>> {
         match self.look() {
-            Some(found) => {
-                self.ring().receiver.get_up();
-                Poll::Ready(found)
-            }
+            // If the sign is up, whoever sent this has seen it, or is about to.
+            Some(found) => Poll::Ready(found),
             None => self.poll_empty(context),
         }
     }
@@ -415,29 +453,75 @@ impl Receiving {
     /// The thread waits for what [`look`](Self::look) finds, until this time.
     #[cold]
     pub(crate) fn wait(self, deadline: Option<Instant>) -> Option<Result<(), Why>> {
-        let (gate, own) = (&self.ring().receiver, &self.ring().receiving);
         park::wait(
-            &gate.patience,
+            &self.ring().receiver.patience,
             deadline,
             || self.look(),
             |context| {
-                seldom_sleeps(gate, own);
+                self.seldom_sleeps();
                 self.poll(context)
             },
         )
     }
 
-    fn poll_empty(self, context: &Context<'_>) -> Poll<Result<(), Why>> {
+    /// A thread is about to sleep: if it got much done since it last did, the sender's exchanges
+    /// cost more than its own barriers. Tasks sleep too lightly for that.
+    fn seldom_sleeps(self) {
         let ring = self.ring();
-        if ring.receiver.lie_down(context).is_pending() {
+        let head = ring.receiving.index.load(Ordering::Relaxed);
+        let since = head.wrapping_sub(ring.receiving.slept_at.replace(head)) / STEP;
+        if since > SELDOM && barrier::is_here() {
+            // A sign in the tail would be written over.
+            self.take_sign_down();
+            ring.receiver.flags.fetch_or(PLAIN, Ordering::SeqCst);
+        }
+    }
+
+    fn poll_empty(self, context: &Context<'_>) -> Poll<Result<(), Why>> {
+        let gate = &self.ring().receiver;
+        let plain = gate.flags.load(Ordering::Relaxed) & PLAIN != 0;
+        let lies = if plain {
+            gate.lie_down(context)
+        } else {
+            self.raise_sign(context)
+        };
+        if lies.is_pending() {
             return Poll::Pending;
         }
         match self.look() {
             Some(found) => {
-                ring.receiver.get_up();
+                if plain {
+                    gate.get_up();
+                } else {
+                    self.take_sign_down();
+                }
                 Poll::Ready(found)
             }
             None => Poll::Pending,
+        }
+    }
+
+    /// What [`Gate::lie_down`] does, with the sign in the tail.
+    fn raise_sign(self, context: &Context<'_>) -> Poll<()> {
+        let ring = self.ring();
+        if ring.sending.index.load(Ordering::Relaxed) & SIGN != 0 {
+            if ring.receiver.would_wake(context) {
+                return Poll::Ready(());
+            }
+            self.take_sign_down();
+        }
+        if ring.receiver.expect_ring(context).is_pending() {
+            return Poll::Pending;
+        }
+        ring.sending.index.fetch_or(SIGN, Ordering::SeqCst);
+        exchanged();
+        Poll::Ready(())
+    }
+
+    fn take_sign_down(self) {
+        let ring = self.ring();
+        if ring.sending.index.fetch_and(!SIGN, Ordering::SeqCst) & SIGN != 0 {
+            ring.receiver.expect_none();
         }
     }
 
@@ -456,8 +540,7 @@ impl Receiving {
         );
         // SAFETY: the slot is full and the receiver's.
         let wire = unsafe { slot(ring, own, index, stride).cast::<W>().read() };
-        let next = index.wrapping_add(1);
-        own.since.set(own.since.get().wrapping_add(1));
+        let next = index.wrapping_add(STEP);
         if ring.sender.flags.load(Ordering::Relaxed) & PLAIN == 0 {
             own.index.swap(next, Ordering::SeqCst);
             exchanged();
@@ -485,7 +568,7 @@ impl Receiving {
         if before & PLAIN != 0 {
             barrier::everywhere();
         }
-        let tail = ring.sending.index.load(Ordering::SeqCst);
+        let tail = ring.sending.index.load(Ordering::SeqCst) & !SIGN;
         ring.taken_at_close.store(tail, Ordering::Relaxed);
         ring.receiver.flags.fetch_or(DRAINS, Ordering::Release);
         ring.sender.wake();
@@ -494,16 +577,8 @@ impl Receiving {
         let mut index = own.index.load(Ordering::Relaxed);
         while index != tail {
             discard(slot(ring, own, index, stride));
-            index = index.wrapping_add(1);
+            index = index.wrapping_add(STEP);
         }
-    }
-}
-
-/// A thread is about to sleep: if it got much done since it last did, the other side's barriers
-/// cost more than its own. Tasks sleep too lightly for that.
-fn seldom_sleeps(gate: &Gate, own: &Own) {
-    if own.since.replace(0) > SELDOM && barrier::is_here() {
-        gate.flags.fetch_or(PLAIN, Ordering::SeqCst);
     }
 }
 

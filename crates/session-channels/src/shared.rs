@@ -68,6 +68,18 @@ impl<T> Entrance<T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What the set finds here.
+    fn take(&self) -> Taken<Came<T>> {
+        let mut lobby = self.lock();
+        if !lobby.arrived.is_empty() {
+            Taken::Item(Came::Queues(std::mem::take(&mut lobby.arrived)))
+        } else if lobby.senders == 0 {
+            Taken::Closed(finished())
+        } else {
+            Taken::Nothing
+        }
+    }
+
     fn change(&self, change: impl FnOnce(&mut Lobby<T>)) {
         let mut lobby = self.lock();
         change(&mut lobby);
@@ -167,26 +179,15 @@ impl<T> Port for Door<T> {
     }
 
     #[inline]
-    fn take_port(self) -> Taken<Self> {
-        match self {
-            Self::Stream(mut receiver) => match receiver.try_recv() {
-                Ok(message) => Taken::Item(Came::Message(message), Self::Stream(receiver)),
-                Err(TryRecvError::Empty) => Taken::Nothing(Self::Stream(receiver)),
+    fn take_port(place: &mut Option<Self>) -> Taken<Came<T>> {
+        match place {
+            Some(Self::Stream(receiver)) => match receiver.try_recv() {
+                Ok(message) => Taken::Item(Came::Message(message)),
+                Err(TryRecvError::Empty) => Taken::Nothing,
                 Err(TryRecvError::Closed(closed)) => Taken::Closed(closed),
             },
-            Self::Entrance(entrance) => {
-                let mut lobby = entrance.lock();
-                let arrived = std::mem::take(&mut lobby.arrived);
-                let is_last = lobby.senders == 0;
-                drop(lobby);
-                if !arrived.is_empty() {
-                    Taken::Item(Came::Queues(arrived), Self::Entrance(entrance))
-                } else if is_last {
-                    Taken::Closed(finished())
-                } else {
-                    Taken::Nothing(Self::Entrance(entrance))
-                }
-            }
+            Some(Self::Entrance(entrance)) => entrance.take(),
+            None => Taken::Nothing,
         }
     }
 }

@@ -198,14 +198,15 @@ impl<T> Sender<T> {
     /// For a readiness loop: answers whether a send would be taken or refused at once, and if not,
     /// has this waker woken once when it would.
     pub fn arm(&mut self, waker: &Waker) -> bool {
-        self.poll_room(&Context::from_waker(waker)).is_ready()
+        self.arm_below(self.limit, waker)
     }
 
     /// The same for one who does not want to send before fewer than `count` messages are on their
     /// way.
     pub fn arm_below(&mut self, count: u32, waker: &Waker) -> bool {
         let context = Context::from_waker(waker);
-        self.ring.poll(count.min(self.limit), &context).is_ready()
+        let limit = count.min(self.limit);
+        self.ring.poll_at_once(limit, &context).is_ready()
     }
 
     /// Sends when there is room. Dropped before, it has sent nothing; the message goes with it.

@@ -53,9 +53,16 @@ impl Rings {
         self.armed.load(Ordering::Relaxed) == self.rung.load(Ordering::Acquire)
     }
 
-    /// The ringer: it will not look again. Another may be late with an earlier ring.
+    /// The only ringer there is: it will not look again.
     #[inline]
     fn rang(&self) {
+        let rung = self.rung.load(Ordering::Relaxed);
+        self.rung.store(rung.wrapping_add(1), Ordering::Release);
+    }
+
+    /// One of several ringers, of whom another may be late with an earlier ring.
+    #[inline]
+    fn one_rang(&self) {
         self.rung.fetch_add(1, Ordering::Release);
     }
 }
@@ -100,6 +107,19 @@ impl WakerCell {
     /// The other side, which has taken the owner's sign: wake it.
     #[inline]
     pub(crate) fn ring(&self, rings: &Rings) {
+        self.wake();
+        rings.rang();
+    }
+
+    /// The same for one of several sides, of which one at a time can have taken the sign.
+    #[inline]
+    pub(crate) fn ring_as_one_of_many(&self, rings: &Rings) {
+        self.wake();
+        rings.one_rang();
+    }
+
+    #[inline]
+    fn wake(&self) {
         self.0.with(|cell| {
             // SAFETY: the owner does not write before `rang`, and the memory stays as long as this
             // side has not left.
@@ -107,7 +127,6 @@ impl WakerCell {
                 waker.wake_by_ref();
             }
         });
-        rings.rang();
     }
 }
 
