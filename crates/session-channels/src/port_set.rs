@@ -2,9 +2,8 @@
 //!
 //! A set waits for all its ports and gives the messages as they come, each with the handle of its
 //! port. Receiving costs the same however many ports there are: a port is looked at only when its
-//! waker has put it into the list of those that have something ([`crate::ready_list`]), and is left
-//! there until it was found empty. A port that always has something gives way to the others after
-//! [`IN_A_ROW`] messages.
+//! waker has put it into the list of those that have something, and is left there until it was
+//! found empty. A port that always has something gives way to the others after 64 messages.
 
 use std::fmt;
 use std::future::poll_fn;

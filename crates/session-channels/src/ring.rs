@@ -6,23 +6,24 @@
 //! sleep:    raise WAITING, then look once more
 //! ```
 //!
-//! Publishing and looking are a store and a load, and so are raising the sign and looking again: one
-//! of the two sides must see the other's, which takes a full barrier on both (Dekker). Who pays:
+//! Publishing and looking are a store and a load, and so are raising the sign and looking again:
+//! one of the two sides must see the other's, which takes a full barrier on both (Dekker). Who
+//! pays:
 //!
 //! - A receiver sleeps often. Its sign is a bit of the tail itself, and the sender publishes by an
 //!   exchange: it takes the sign down, sees that it was up, and is such a barrier, all in one.
-//! - A receiving *thread* that seldom sleeps has its sign in its gate instead and asks the sender to
-//!   publish by a plain store ([`PLAIN`]); it pays itself when it does sleep, by a barrier on all
-//!   cores ([`crate::barrier`]). It never goes back: the sender may be between two instructions for
-//!   any time.
+//! - A receiving *thread* that seldom sleeps has its sign in its gate instead and asks the sender
+//!   to publish by a plain store ([`PLAIN`]); it pays itself when it does sleep, by a barrier on
+//!   all cores ([`crate::barrier`]). It never goes back: the sender may be between two instructions
+//!   for any time.
 //! - A sender sleeps only when the ring is full, and a task first gives way once, after which there
 //!   mostly is room. So it always pays, and the receiver publishes the head by a plain store. Where
 //!   there is no barrier on all cores the receiver exchanges as well.
 //!
 //! Invariants:
-//! - Indices count in steps of [`STEP`], the lowest bit of the tail being the sign.
-//!   `head <= tail <= head + slots` (as wrapping numbers). Slots from head to tail are full and the
-//!   receiver's, all others the sender's.
+//! - Indices count in steps of [`STEP`], the lowest bit of the tail being the sign. `head <= tail
+//!   <= head + slots` (as wrapping numbers). Slots from head to tail are full and the receiver's,
+//!   all others the sender's.
 //! - Each index is written by one side; each side keeps the other's as it last saw it, and looks
 //!   again only when that does not suffice.
 //! - A receiver that closes publishes up to where it drops what was on its way; a message sent
