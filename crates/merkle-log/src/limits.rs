@@ -1,0 +1,17 @@
+//! Every limit of the crate, with what it costs.
+
+/// Messages of one epoch, and one more than the highest sequence number. Half the range of `u64`,
+/// so that sizes, ends and level arithmetic cannot overflow.
+pub const MAX_SIZE: u64 = 1 << 63;
+
+/// The usual window: 2^10 = 1,024 messages.
+pub const DEFAULT_WINDOW_LOG2: u8 = 10;
+
+/// The largest window that a checkpoint may name: 2^16 messages. With whole leaves of 32 bytes its
+/// detail is 2 MiB.
+pub const MAX_WINDOW_LOG2: u8 = 16;
+
+/// Lanes that one directory may list: 20 bytes each, 80 KiB in all.
+pub const MAX_OPEN_LANES: usize = 4096;
+
+const _: () = assert!(DEFAULT_WINDOW_LOG2 <= MAX_WINDOW_LOG2 && MAX_WINDOW_LOG2 < 32);
