@@ -21,15 +21,20 @@
 #![doc = include_str!("examples/stream.md")]
 
 pub mod debug;
+pub mod duplex;
 pub mod par;
 
 #[allow(unsafe_code, reason = "holds a side of it")]
 pub mod oneshot;
 pub mod port_set;
+#[allow(unsafe_code, reason = "holds a side of it")]
+pub mod rendezvous;
 pub mod select;
+pub mod service;
 pub mod shared;
 #[allow(unsafe_code, reason = "holds a side of it")]
 pub mod stream;
+pub mod time;
 
 mod barrier;
 mod closed;
@@ -50,18 +55,28 @@ mod ring;
 mod session;
 mod sync;
 mod timer;
+#[allow(unsafe_code, reason = "looks at the sessions of other threads")]
+mod wait_graph;
 #[allow(unsafe_code, reason = "written by one side, read by the other")]
 mod waker_cell;
 
 #[doc(inline)]
+pub use duplex::{Duplex, duplex};
+#[doc(inline)]
 pub use oneshot::oneshot;
 pub use port_set::PortSet;
 #[doc(inline)]
+pub use rendezvous::rendezvous;
+#[doc(inline)]
 pub use select::{Select, Selected};
+#[doc(inline)]
+pub use service::serve;
 #[doc(inline)]
 pub use shared::shared;
 #[doc(inline)]
 pub use stream::stream;
+#[doc(inline)]
+pub use time::{after, tick};
 
 pub use closed::{Closed, TrySend, Unreceived, Unsent, Why};
 pub use park::block_on;

@@ -400,6 +400,31 @@ impl Packet {
         }
     }
 
+    /// Closes this side and leaves a message that `receiver` has not taken where it is: it is the
+    /// other side's until that leaves as well, and goes to `discard` if that has.
+    ///
+    /// # Safety
+    /// As for [`leave`](Self::leave); both sides leave in this way, or know that the slot is empty.
+    pub(crate) unsafe fn leave_behind(
+        self,
+        receiver: usize,
+        discard: unsafe fn(*mut u8),
+        panicked: bool,
+    ) {
+        let (core, me, other) = (self.core(), self.me, self.other());
+        let closed = CLOSED[me] | if panicked { PANICKED[me] } else { 0 };
+        let word = core.word.fetch_or(closed, Ordering::AcqRel);
+        let _gone = Gone(self);
+        if word & WAIT[other] != 0 {
+            self.waker(other).ring(&core.rings[other]);
+        }
+        if word & CLOSED[other] != 0 && (word & TURN) as usize == receiver {
+            // SAFETY: of two that close one is second, and this is the one; the turn is a
+            // receiver's only while its message lies there.
+            unsafe { discard(self.slot()) };
+        }
+    }
+
     /// # Safety
     /// Both sides have left.
     #[cold]

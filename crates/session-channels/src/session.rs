@@ -20,6 +20,7 @@ use std::time::Instant;
 use crate::closed::{Closed, Why};
 use crate::packet::Packet;
 use crate::ring::{Receiving, Ring, Sending};
+use crate::wait_graph;
 
 /// A side of a session.
 pub trait Side: sealed::Side + 'static {
@@ -311,6 +312,7 @@ impl<S: State, R: Side> Link<S, R> {
     #[inline]
     pub fn finish(self) {
         let link = ManuallyDrop::new(self);
+        wait_graph::forget((link.at, R::INDEX));
         match S::SHAPE {
             // SAFETY: the link is not used again.
             Shape::Packet { sides_waiting } => unsafe {
@@ -332,9 +334,20 @@ impl<S: State, R: Side> Link<S, R> {
 
     /// The thread waits for what [`look`](Self::look) finds, until this time.
     pub fn wait(&mut self, deadline: Option<Instant>) -> Option<Result<(), Why>> {
+        let (end, place) = ((self.at, R::INDEX), (S::PROTOCOL, S::NAME));
         match S::SHAPE {
-            Shape::Packet { sides_waiting } => self.packet(sides_waiting).wait(deadline),
-            Shape::Rings { .. } => self.incoming().wait(deadline),
+            Shape::Packet { sides_waiting } => {
+                let packet = self.packet(sides_waiting);
+                let _waiting =
+                    wait_graph::enter(deadline, end, place, move || packet.look().is_none());
+                packet.wait(deadline)
+            }
+            Shape::Rings { .. } => {
+                let ring = self.incoming();
+                let _waiting =
+                    wait_graph::enter(deadline, end, place, move || ring.look().is_none());
+                ring.wait(deadline)
+            }
         }
     }
 
@@ -374,6 +387,7 @@ impl<S: State, R: Side> Link<S, R> {
     /// Sends the session's last message.
     #[inline]
     pub fn send_last(self, wire: S::Wire) -> Result<(), (S::Wire, Closed)> {
+        wait_graph::forget((self.at, R::INDEX));
         let sent = match S::SHAPE {
             Shape::Packet { sides_waiting } => {
                 let packet = ManuallyDrop::new(self).packet(sides_waiting);
@@ -449,7 +463,10 @@ impl<S: State, R: Side> Link<S, R> {
 
     fn wait_for_room(&mut self) {
         if !self.has_room() {
-            self.outgoing().wait(Self::limit());
+            let (ring, limit) = (self.outgoing(), Self::limit());
+            let (end, place) = ((self.at, R::INDEX), (S::PROTOCOL, S::NAME));
+            let _waiting = wait_graph::enter(None, end, place, move || ring.look(limit).is_none());
+            ring.wait(limit);
         }
     }
 
@@ -544,6 +561,7 @@ impl<F: Fn()> Drop for AtEnd<F> {
 
 impl<S: State, R: Side> Drop for Link<S, R> {
     fn drop(&mut self) {
+        wait_graph::forget((self.at, R::INDEX));
         let panicked = thread::panicking();
         let is_to_blame = !panicked && !self.is_peer_closed();
         match S::SHAPE {

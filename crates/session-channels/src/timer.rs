@@ -20,11 +20,16 @@ pub(crate) struct Deadline {
 }
 
 impl Deadline {
-    pub(crate) fn new(at: Instant) -> Self {
+    /// No time is never.
+    pub(crate) fn new(at: impl Into<Option<Instant>>) -> Self {
         Self {
-            at: Some(at),
+            at: at.into(),
             entry: None,
         }
+    }
+
+    pub(crate) fn at(&self) -> Option<Instant> {
+        self.at
     }
 
     /// A time that the clock cannot count is never.
