@@ -26,6 +26,7 @@ mod hasher;
 mod heritage;
 mod id;
 pub mod limits;
+mod proof;
 mod property;
 mod reader;
 mod tree;
@@ -37,6 +38,7 @@ pub use self::{
     directory::{Directory, OpenLane, SealedDirectory},
     hasher::{Blake3, Hasher, Heritage, Key, MissingKey, Sha256, Xxh3},
     id::{Epoch, LaneId},
+    proof::{ConsistencyProof, InclusionProof, ProofError},
     property::{Flags, Part, Property, PropertyError},
     tree::Tree,
 };
