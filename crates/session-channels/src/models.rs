@@ -13,6 +13,8 @@ use loom::thread;
 
 use crate::closed::Why;
 use crate::packet::Packet;
+use crate::ready_list::{self, ReadyList};
+use crate::rendezvous;
 use crate::ring::{Receiving, Ring, Sending};
 
 /// Counts itself when it is dropped: none may be lost, none dropped twice.
@@ -287,5 +289,183 @@ fn a_receiver_that_leaves_a_ring_drops_each_message_once_and_wakes_the_sender() 
             (1..=2).contains(&dropped),
             "{dropped} messages were dropped"
         );
+    });
+}
+
+/// Polls once with a waker that is not the one it goes on with.
+fn look_in_passing(into: &In) {
+    let _ = into.0.poll(&Context::from_waker(std::task::Waker::noop()));
+    thread::yield_now();
+}
+
+#[test]
+fn a_wait_on_a_ring_that_moves_to_another_task_is_still_woken() {
+    loom::model(|| {
+        let dropped = counter();
+        let (out, into) = ring(1);
+        let message = Message(7, Arc::clone(&dropped));
+        let sending = thread::spawn(move || {
+            assert_eq!(block_on(out.send(1, message)), Ok(()));
+            out.leave();
+        });
+        look_in_passing(&into);
+        let came = block_on(poll_fn(|context| into.poll(context)));
+        assert_eq!(came.ok().unwrap().0, 7);
+        into.leave();
+        sending.join().unwrap();
+        assert_eq!(dropped.load(Ordering::Relaxed), 1);
+    });
+}
+
+#[test]
+fn a_sender_that_waits_for_room_hears_of_room_and_then_of_the_end() {
+    loom::model(|| {
+        let dropped = counter();
+        let (out, into) = ring(1);
+        let made = Arc::clone(&dropped);
+        let sending = thread::spawn(move || {
+            block_on(async {
+                for n in 0..3 {
+                    if out.send(1, Message(n, Arc::clone(&made))).await.is_err() {
+                        break;
+                    }
+                }
+            });
+            out.leave();
+        });
+        let first = block_on(poll_fn(|context| into.poll(context)));
+        assert_eq!(first.ok().unwrap().0, 0);
+        into.leave();
+        sending.join().unwrap();
+        let dropped = dropped.load(Ordering::Relaxed);
+        assert!(
+            (2..=3).contains(&dropped),
+            "{dropped} messages were dropped"
+        );
+    });
+}
+
+#[test]
+fn who_waits_on_a_packet_and_a_ring_hears_of_both_ends() {
+    loom::model(|| {
+        let (sender, receiver) = packet(false);
+        let (out, into) = ring(1);
+        let leaving = thread::spawn(move || {
+            sender.leave(false);
+            out.leave();
+        });
+        let (mut of_packet, mut of_ring) = (None, None);
+        block_on(poll_fn(|context| {
+            if of_packet.is_none()
+                && let Poll::Ready(found) = receiver.0.poll(context)
+            {
+                of_packet = Some(found);
+            }
+            if of_ring.is_none()
+                && let Poll::Ready(found) = into.0.poll(context)
+            {
+                of_ring = Some(found);
+            }
+            if of_packet.is_some() && of_ring.is_some() {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
+        }));
+        assert_eq!(
+            of_packet.zip(of_ring),
+            Some((Err(Why::Dropped), Err(Why::Dropped)))
+        );
+        receiver.leave(true);
+        into.leave();
+        leaving.join().unwrap();
+    });
+}
+
+#[test]
+fn an_offer_is_taken_or_dropped_once_whoever_goes_first() {
+    for takes in [false, true] {
+        loom::model(move || {
+            let dropped = counter();
+            let (mut sender, mut receiver) = rendezvous();
+            let message = Message(7, Arc::clone(&dropped));
+            let sending = thread::spawn(move || {
+                let offered = sender.offer(message);
+                drop(sender);
+                drop(offered);
+            });
+            if takes {
+                drop(receiver.try_recv());
+            }
+            drop(receiver);
+            sending.join().unwrap();
+            assert_eq!(dropped.load(Ordering::Relaxed), 1);
+        });
+    }
+}
+
+#[test]
+fn a_send_is_done_when_its_message_was_taken_or_given_back() {
+    loom::model(|| {
+        let dropped = counter();
+        let (mut sender, mut receiver) = rendezvous();
+        let made = Arc::clone(&dropped);
+        let sending = thread::spawn(move || {
+            block_on(async {
+                let first = sender.send(Message(0, Arc::clone(&made))).await;
+                let second = sender.send(Message(1, Arc::clone(&made))).await;
+                assert!(first.is_ok(), "it was taken");
+                assert_eq!(second.unwrap_err().message.0, 1);
+            });
+        });
+        assert_eq!(block_on(receiver.recv()).ok().unwrap().0, 0);
+        drop(receiver);
+        sending.join().unwrap();
+        assert_eq!(dropped.load(Ordering::Relaxed), 2);
+    });
+}
+
+#[test]
+fn a_set_hears_of_every_member_that_wakes() {
+    loom::model(|| {
+        let mut list = ReadyList::new();
+        let members = [list.enlist(0), list.enlist(1)];
+        assert_eq!(
+            [list.next(), list.next(), list.next()],
+            [Some(0), Some(1), None]
+        );
+        let wakers = [0, 1].map(|key: usize| ready_list::waker(&members[key]));
+        let [first, second] = wakers.map(|waker| thread::spawn(move || waker.wake()));
+        let mut woken = [false; 2];
+        while woken != [true; 2] {
+            block_on(poll_fn(|context| list.poll(context)));
+            while let Some(key) = list.next() {
+                woken[key as usize] = true;
+            }
+        }
+        first.join().unwrap();
+        second.join().unwrap();
+    });
+}
+
+#[test]
+fn a_member_that_was_discharged_is_not_put_into_the_list() {
+    loom::model(|| {
+        let mut list = ReadyList::new();
+        let member = list.enlist(0);
+        assert_eq!(list.next(), Some(0));
+        let waker = ready_list::waker(&member);
+        let waking = thread::spawn(move || {
+            waker.wake_by_ref();
+            waker.wake();
+        });
+        // As a set does: held as long as it may be in the list.
+        while !ReadyList::discharge(&member) {
+            block_on(poll_fn(|context| list.poll(context)));
+            assert_eq!(list.next(), Some(0));
+        }
+        drop(member);
+        waking.join().unwrap();
+        assert_eq!(list.next(), None);
     });
 }
