@@ -37,6 +37,7 @@ pub use self::{
     digest::{Algorithm, Digest, Hash, Tag, message_digest},
     directory::{Directory, OpenLane, SealedDirectory},
     hasher::{Blake3, Hasher, Heritage, Key, MissingKey, Sha256, Xxh3},
+    heritage::{HeritageError, HeritageTree},
     id::{Epoch, LaneId},
     proof::{ConsistencyProof, InclusionProof, ProofError},
     property::{Flags, Part, Property, PropertyError},

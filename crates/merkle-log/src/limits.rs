@@ -14,4 +14,7 @@ pub const MAX_WINDOW_LOG2: u8 = 16;
 /// Lanes that one directory may list: 20 bytes each, 80 KiB in all.
 pub const MAX_OPEN_LANES: usize = 4096;
 
+/// Leaves of a heritage tree: 2^24. With leaves of 40 bytes it is serialised as 928 MiB.
+pub const MAX_HERITAGE_LEAVES: u32 = 1 << 24;
+
 const _: () = assert!(DEFAULT_WINDOW_LOG2 <= MAX_WINDOW_LOG2 && MAX_WINDOW_LOG2 < 32);
