@@ -29,6 +29,7 @@ pub mod limits;
 mod proof;
 mod property;
 mod reader;
+mod thex;
 mod tree;
 
 pub use self::{
@@ -41,5 +42,6 @@ pub use self::{
     id::{Epoch, LaneId},
     proof::{ConsistencyProof, InclusionProof, ProofError},
     property::{Flags, Part, Property, PropertyError},
+    thex::{TigerRoot, TigerRootError, TigerTree},
     tree::Tree,
 };
