@@ -25,6 +25,8 @@ mod directory;
 mod hasher;
 mod heritage;
 mod id;
+mod lane;
+pub mod ledger;
 pub mod limits;
 mod proof;
 mod property;
@@ -40,6 +42,7 @@ pub use self::{
     hasher::{Blake3, Hasher, Heritage, Key, MissingKey, Sha256, Xxh3},
     heritage::{HeritageError, HeritageTree},
     id::{Epoch, LaneId},
+    lane::{Lane, LaneLimits, Repair, Resend},
     proof::{ConsistencyProof, InclusionProof, ProofError},
     property::{Flags, Part, Property, PropertyError},
     thex::{TigerRoot, TigerRootError, TigerTree},

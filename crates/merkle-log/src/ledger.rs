@@ -1,0 +1,34 @@
+//! The receiver's ledger: from what arrives and what the producer's checkpoints say to verdicts.
+//!
+//! A [`LaneLedger`] holds what a receiver knows of one epoch of one lane. It names each message
+//! that is lost, late, duplicated, replayed, altered, injected, forged or out of its place, and
+//! each window of 1,024 as proven, faulty or unproven. What is only unproven is never called lost.
+//!
+//! Invariants: at every window issued = arrived + declared drops + named faults
+//! ([`Account::is_lawful`]); every list has a limit in [`limits`]; time is an argument.
+
+#![allow(
+    clippy::single_range_in_vec_init,
+    reason = "a list of one gap is meant, not its numbers"
+)]
+
+pub(crate) use self::window::Peaks;
+
+mod descent;
+mod gaps;
+pub mod limits;
+mod order;
+mod receiver;
+mod state;
+mod verdict;
+mod window;
+mod windows;
+
+pub use self::{
+    descent::{Answer, GapListError, Refused, Request, read_gaps, write_gaps},
+    limits::LedgerLimits,
+    order::Moved,
+    receiver::{Arrival, Join, LaneLedger},
+    state::StateError,
+    verdict::{Account, Event, State, Verdict},
+};

@@ -1,0 +1,263 @@
+//! The numbers of a lane that have not arrived, as a set of intervals.
+//!
+//! Together with the highest number seen, this is the exact set of everything that ever arrived,
+//! in memory that grows with the number of holes and not with the age of the lane: a duplicate of
+//! a message from last month is still known as one.
+//!
+//! **Invariants.** Holes do not touch unless they differ in when they were noticed or in whether
+//! they were given up; none is empty; `waiting` counts those not given up.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::Duration;
+
+/// Numbers that are missing, ordered.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Gaps {
+    holes: BTreeMap<u64, Hole>,
+    waiting: usize,
+}
+
+/// What is known of a run of missing numbers, kept under its first one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Hole {
+    pub(crate) end: u64,
+    /// When its absence was seen first, on the lane's clock.
+    pub(crate) noticed: Duration,
+    /// The lateness bound has passed: it was reported lost.
+    pub(crate) lost: bool,
+}
+
+impl Gaps {
+    /// Adds missing numbers. None of them may be in the set.
+    pub(crate) fn open(&mut self, numbers: Range<u64>, noticed: Duration, lost: bool) {
+        if numbers.is_empty() {
+            return;
+        }
+        debug_assert_eq!(self.missing_in(numbers.clone()), 0, "opened twice");
+        let hole = Hole {
+            end: numbers.end,
+            noticed,
+            lost,
+        };
+        if let Some((_, last)) = self.holes.range_mut(..numbers.start).next_back()
+            && last.end == numbers.start
+            && (last.noticed, last.lost) == (noticed, lost)
+        {
+            last.end = numbers.end;
+            return;
+        }
+        self.insert(numbers.start, hole);
+    }
+
+    /// The hole that this number lies in.
+    pub(crate) fn find(&self, number: u64) -> Option<Hole> {
+        let (_, hole) = self.holes.range(..=number).next_back()?;
+        (number < hole.end).then_some(*hole)
+    }
+
+    /// Takes one number out, and returns the hole it was in.
+    pub(crate) fn fill(&mut self, number: u64) -> Option<Hole> {
+        let (&start, &hole) = self.holes.range(..=number).next_back()?;
+        if number >= hole.end {
+            return None;
+        }
+        self.remove(start);
+        if start < number {
+            self.insert(
+                start,
+                Hole {
+                    end: number,
+                    ..hole
+                },
+            );
+        }
+        if number + 1 < hole.end {
+            self.insert(number + 1, hole);
+        }
+        Some(hole)
+    }
+
+    /// Marks as lost what was noticed no later than `noticed_by` and lies below `below`; returns
+    /// it, ordered.
+    pub(crate) fn give_up(&mut self, noticed_by: Duration, below: u64) -> Vec<Range<u64>> {
+        let due: Vec<(u64, Hole)> = self
+            .holes
+            .range(..below)
+            .filter(|(_, hole)| !hole.lost && hole.noticed <= noticed_by)
+            .map(|(start, hole)| (*start, *hole))
+            .collect();
+        let mut lost: Vec<Range<u64>> = Vec::with_capacity(due.len());
+        for (start, hole) in due {
+            self.remove(start);
+            let end = hole.end.min(below);
+            self.insert(
+                start,
+                Hole {
+                    end,
+                    lost: true,
+                    ..hole
+                },
+            );
+            if end < hole.end {
+                self.insert(end, hole);
+            }
+            match lost.last_mut() {
+                Some(last) if last.end == start => last.end = end,
+                _ => lost.push(start..end),
+            }
+        }
+        lost
+    }
+
+    /// When the next hole below `below` was noticed that is not given up yet: the earliest one.
+    pub(crate) fn earliest_waiting(&self, below: u64) -> Option<Duration> {
+        if self.waiting == 0 {
+            return None;
+        }
+        self.holes
+            .range(..below)
+            .filter(|(_, hole)| !hole.lost)
+            .map(|(_, hole)| hole.noticed)
+            .min()
+    }
+
+    /// Forgets the oldest hole, which then counts as seen.
+    pub(crate) fn forget_oldest(&mut self) -> Option<Range<u64>> {
+        let (&start, hole) = self.holes.first_key_value()?;
+        let numbers = start..hole.end;
+        self.remove(start);
+        Some(numbers)
+    }
+
+    /// The missing numbers that lie in `numbers`, ordered.
+    pub(crate) fn within(&self, numbers: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+        let before = self.holes.range(..numbers.start).next_back();
+        let inside = self
+            .holes
+            .range(numbers.start..numbers.end.max(numbers.start));
+        before
+            .into_iter()
+            .chain(inside)
+            .map(move |(start, hole)| (*start).max(numbers.start)..hole.end.min(numbers.end))
+            .filter(|part| !part.is_empty())
+    }
+
+    /// How many of `numbers` are missing.
+    pub(crate) fn missing_in(&self, numbers: Range<u64>) -> u64 {
+        self.within(numbers).map(|part| part.end - part.start).sum()
+    }
+
+    /// How many of `numbers` were given up.
+    pub(crate) fn lost_in(&self, numbers: Range<u64>) -> u64 {
+        let parts = self.within(numbers);
+        let lost = parts.filter(|part| self.find(part.start).is_some_and(|hole| hole.lost));
+        lost.map(|part| part.end - part.start).sum()
+    }
+
+    /// Takes out everything from `end` on.
+    pub(crate) fn truncate(&mut self, end: u64) {
+        let beyond: Vec<u64> = self.holes.range(end..).map(|(start, _)| *start).collect();
+        for start in beyond {
+            self.remove(start);
+        }
+        if let Some((_, last)) = self.holes.iter_mut().next_back() {
+            last.end = last.end.min(end);
+        }
+    }
+
+    /// Every hole with its first number, ordered.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, Hole)> {
+        self.holes.iter().map(|(start, hole)| (*start, *hole))
+    }
+
+    /// Holes in the set.
+    pub(crate) fn len(&self) -> usize {
+        self.holes.len()
+    }
+
+    /// Holes that may still be filled by a late message.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    fn insert(&mut self, start: u64, hole: Hole) {
+        self.waiting += usize::from(!hole.lost);
+        self.holes.insert(start, hole);
+    }
+
+    fn remove(&mut self, start: u64) {
+        if let Some(hole) = self.holes.remove(&start) {
+            self.waiting -= usize::from(!hole.lost);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const NOW: Duration = Duration::ZERO;
+
+    #[test]
+    fn a_number_taken_from_the_middle_leaves_two_holes() {
+        let mut gaps = Gaps::default();
+        gaps.open(10..20, NOW, false);
+        assert!(gaps.fill(15).is_some());
+        assert!(gaps.fill(15).is_none());
+        let holes: Vec<_> = gaps.within(0..100).collect();
+        assert_eq!(holes, [10..15, 16..20]);
+    }
+
+    #[test]
+    fn what_is_not_covered_is_not_given_up() {
+        let mut gaps = Gaps::default();
+        gaps.open(10..20, NOW, false);
+        assert_eq!(gaps.give_up(NOW, 15), [10..15]);
+        assert_eq!(gaps.give_up(NOW, 15), []);
+        assert_eq!(gaps.waiting(), 1);
+        assert!(gaps.find(14).unwrap().lost);
+        assert!(!gaps.find(15).unwrap().lost);
+    }
+
+    #[test]
+    fn what_was_noticed_later_is_not_given_up() {
+        let mut gaps = Gaps::default();
+        gaps.open(1..2, Duration::from_secs(1), false);
+        gaps.open(3..4, Duration::from_secs(2), false);
+        assert_eq!(gaps.give_up(Duration::from_secs(1), 9), [1..2]);
+        assert_eq!(gaps.earliest_waiting(9), Some(Duration::from_secs(2)));
+    }
+
+    proptest! {
+        #[test]
+        fn it_agrees_with_a_plain_set(steps in prop::collection::vec((0_u8..3, 0_u64..64), 0..200)) {
+            let mut gaps = Gaps::default();
+            let mut twin = BTreeSet::new();
+            let mut next = 0;
+            for (step, number) in steps {
+                match step {
+                    0 => {
+                        let end = next + number % 7;
+                        gaps.open(next..end, Duration::from_secs(number), false);
+                        twin.extend(next..end);
+                        next = end + 1;
+                    }
+                    1 => prop_assert_eq!(gaps.fill(number).is_some(), twin.remove(&number)),
+                    _ => drop(gaps.give_up(Duration::from_secs(number), number)),
+                }
+                let all: Vec<u64> = gaps.within(0..1_000).flatten().collect();
+                prop_assert_eq!(&all, &twin.iter().copied().collect::<Vec<_>>());
+                let waiting = gaps.iter().filter(|(_, hole)| !hole.lost).count();
+                prop_assert_eq!(gaps.waiting(), waiting);
+                for number in 0..64 {
+                    prop_assert_eq!(gaps.find(number).is_some(), twin.contains(&number));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! Every limit of the ledger and of a producer's lane, with what it costs in memory.
+//!
+//! At a limit something is named, never dropped quietly: the verdict is in each entry.
+
+use std::time::Duration;
+
+/// Messages of a window as a power of two: 1,024.
+pub const WINDOW_LOG2: u8 = 10;
+
+/// Messages of a window.
+pub const WINDOW: u64 = 1 << WINDOW_LOG2;
+
+/// Hashes of one answer in a descent: two rounds of 32 find one leaf among 1,024.
+pub const FANOUT: u64 = 32;
+
+/// Runs of a stretch of disorder; 24 bytes each. At it the stretch is solved as it is: the count of
+/// moved messages is then an upper bound.
+pub const DISORDER_RUNS_MAX: usize = 8_192;
+
+/// Limits of one ledger, the same for each of its lanes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LedgerLimits {
+    /// Lanes, each epoch counting as one. At most 2 KiB each when all is in order and proven.
+    /// Beyond it a message of a new lane is [`super::Verdict::NotAudited`].
+    pub lanes_max: usize,
+    /// Windows of a lane that are neither proven nor given up. While a window is open each leaf
+    /// that no root has proven yet takes 40 bytes at most. Beyond it the oldest window ends as it
+    /// is, unproven or faulty.
+    pub open_windows_max: usize,
+    /// Holes of a lane; about 60 bytes each. Beyond it the oldest is forgotten and named.
+    pub gaps_max: usize,
+    /// Altered copies, unfinished splits, and second copies, each, that a lane remembers; at most
+    /// 80 bytes an entry. Beyond it the verdict is given, but not revised later.
+    pub suspects_max: usize,
+    /// How late a message may come before it is lost.
+    pub lateness: Duration,
+    /// Time between two checkpoints of a lane in use.
+    pub heartbeat: Duration,
+    /// Time between two checkpoints of a lane that issues nothing.
+    pub idle_heartbeat: Duration,
+}
+
+impl Default for LedgerLimits {
+    fn default() -> Self {
+        Self {
+            lanes_max: 65_536,
+            open_windows_max: 64,
+            gaps_max: 65_536,
+            suspects_max: 4_096,
+            lateness: Duration::from_millis(800),
+            heartbeat: Duration::from_secs(1),
+            idle_heartbeat: Duration::from_secs(10),
+        }
+    }
+}
+
+const _: () = assert!(FANOUT * FANOUT == WINDOW, "two rounds find one leaf");

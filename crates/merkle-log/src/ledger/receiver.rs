@@ -1,0 +1,549 @@
+//! One lane of one epoch, as its receiver sees it: from numbers and leaves to verdicts.
+//!
+//! A message is judged by its number alone, against the next one due and the gaps: that names what
+//! is lost, late, duplicated and out of order. Its digest names what is altered. The windows
+//! ([`super::windows`]) then show, with the producer's checkpoints, that the list is complete.
+//!
+//! **Invariants.** Every number from `start` to `next` has been seen or is in a gap. A message that
+//! does not fit its digest moves nothing but the memory of itself, since its number may be what was
+//! altered. Time is the lane's clock, an argument: it stands still while the receiver is not
+//! connected or works off a backlog, and so does the lateness bound.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::Duration;
+
+use super::descent::{Answer, Refused, Request};
+use super::gaps::Gaps;
+use super::limits::{LedgerLimits, WINDOW};
+use super::order::{Moved, Order};
+use super::verdict::{Event, Verdict};
+use super::window::Node;
+use super::windows::{Claim, Windows};
+use crate::{Checkpoint, Digest, Hash};
+
+/// Where in the life of a lane its receiver began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Join {
+    /// From number 0 on: it was there before the lane.
+    Beginning,
+    /// At some time: the first window that begins after the first sign of the lane is in scope.
+    Late,
+    /// As a member of a shared group, which sees only its share: nothing is missing and nothing is
+    /// out of order until the members' ledgers are merged.
+    Member,
+}
+
+/// A message, as far as the ledger needs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// Its sequence number.
+    pub number: u64,
+    /// The digest in its property.
+    pub leaf: Hash,
+    /// Whether topic and payload give that digest. A message transformed on its way is taken by
+    /// its property: true.
+    pub fits: bool,
+    /// Flagged re-sent.
+    pub resent: bool,
+    /// Part i of n, from 1, where a processor split the message.
+    pub part: Option<(u8, u8)>,
+}
+
+/// What a receiver knows of one lane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaneLedger {
+    pub(super) join: Join,
+    pub(super) start: Option<u64>,
+    pub(super) next: u64,
+    pub(super) gaps: Gaps,
+    pub(super) order: Order,
+    pub(super) moved: u64,
+    /// Sizes that checkpoints told beyond what came, with the time of each.
+    pub(super) tails: Vec<(u64, Duration)>,
+    pub(super) covered: u64,
+    pub(super) closed: Option<u64>,
+    pub(super) checkpoints: u32,
+    pub(super) heard: Duration,
+    pub(super) idle: bool,
+    pub(super) silent: bool,
+    pub(super) altered: BTreeMap<u64, u32>,
+    pub(super) parts: BTreeMap<u64, Parts>,
+    pub(super) windows: Windows,
+    pub(super) events: Vec<Event>,
+}
+
+/// Which parts of a split message came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Parts {
+    pub(super) of: u8,
+    pub(super) seen: [u64; 4],
+}
+
+impl LaneLedger {
+    /// A lane of which nothing came yet.
+    pub fn new(join: Join) -> Self {
+        let start = (join != Join::Late).then_some(0);
+        Self {
+            join,
+            start,
+            next: 0,
+            gaps: Gaps::default(),
+            order: Order::default(),
+            moved: 0,
+            tails: Vec::new(),
+            covered: 0,
+            closed: None,
+            checkpoints: 0,
+            heard: Duration::ZERO,
+            idle: false,
+            silent: false,
+            altered: BTreeMap::new(),
+            parts: BTreeMap::new(),
+            windows: Windows::new(start),
+            events: Vec::new(),
+        }
+    }
+
+    /// Judges a message.
+    pub fn observe(
+        &mut self,
+        arrival: &Arrival,
+        now: Duration,
+        limits: &LedgerLimits,
+        digest: &impl Digest,
+    ) -> Verdict {
+        let number = arrival.number;
+        if number < self.scope(number) {
+            return Verdict::OutOfScope;
+        }
+        if self.closed.is_some_and(|size| number >= size) {
+            return Verdict::Injected;
+        }
+        if !arrival.fits {
+            return self.misfit(number, limits);
+        }
+        if let Some((part, of)) = arrival.part
+            && self.is_missing(number)
+            && let Some(verdict) = self.part(number, part, of, arrival.resent, limits)
+        {
+            return verdict;
+        }
+        if number < self.next {
+            return self.below_next(arrival, limits, digest);
+        }
+        let due = number == self.next;
+        if !due {
+            self.suspect(self.next..number, now, limits);
+        }
+        self.next = number + 1;
+        self.tails.retain(|(size, _)| *size > number + 1);
+        let unordered = !due || self.gaps.waiting() > 0 || !self.order.is_calm();
+        if unordered && !arrival.resent && self.join != Join::Member {
+            self.in_stretch(number, false);
+        }
+        self.place(arrival, limits, digest);
+        match (arrival.resent, due) {
+            (true, _) => Verdict::Repaired,
+            (false, true) => Verdict::InOrder,
+            (false, false) => Verdict::Ahead,
+        }
+    }
+
+    /// Takes what a checkpoint of this lane says. Its tag must have been checked.
+    pub fn checkpoint(
+        &mut self,
+        checkpoint: &Checkpoint,
+        now: Duration,
+        limits: &LedgerLimits,
+        digest: &impl Digest,
+    ) {
+        let claim = Claim::from(checkpoint);
+        self.scope(claim.size);
+        if claim.number < self.checkpoints && claim.size > self.covered
+            || self.closed.is_some_and(|size| claim.size > size)
+        {
+            self.events.push(Event::CheckpointContradicts(claim.number));
+            return;
+        }
+        if claim.number > self.checkpoints {
+            let missed = self.checkpoints..claim.number;
+            // What was told before a late joiner came is not missed.
+            if self.heard > Duration::ZERO || self.join == Join::Beginning {
+                self.events.push(Event::CheckpointsMissed(missed));
+            }
+        }
+        self.checkpoints = self.checkpoints.max(claim.number + 1);
+        self.idle = claim.size == self.covered;
+        self.heard = now;
+        self.silent = false;
+        if claim.size > self.covered.max(self.next)
+            && self.tails.len() < TAILS_MAX
+            && self.join != Join::Member
+        {
+            self.tails.push((claim.size, now));
+        }
+        self.covered = self.covered.max(claim.size);
+        if claim.closed {
+            self.close(claim.size);
+        }
+        let start = self.start.unwrap_or(0);
+        if claim.size > start {
+            self.windows.reach(
+                claim.size - 1,
+                limits,
+                &self.gaps,
+                &self.altered,
+                &mut self.events,
+            );
+            self.windows.claim(&claim, start, &mut self.events);
+            self.review(digest);
+        }
+    }
+
+    /// Lets time pass: what is later than the bound is lost.
+    pub fn poll(&mut self, now: Duration, limits: &LedgerLimits, digest: &impl Digest) {
+        let heartbeat = if self.idle {
+            limits.idle_heartbeat
+        } else {
+            limits.heartbeat
+        };
+        if self.closed.is_none() && !self.silent && now >= self.heard + heartbeat * 2 {
+            self.silent = true;
+            self.events.push(Event::Silent);
+        }
+        let Some(noticed_by) = now.checked_sub(limits.lateness) else {
+            return;
+        };
+        let mut given_up = self.gaps.give_up(noticed_by, self.covered);
+        let holes = given_up.len();
+        while let Some(&(size, noticed)) = self.tails.first()
+            && noticed <= noticed_by
+        {
+            self.tails.remove(0);
+            let tail = self.next..size;
+            if !tail.is_empty() {
+                self.windows.reach(
+                    size - 1,
+                    limits,
+                    &self.gaps,
+                    &self.altered,
+                    &mut self.events,
+                );
+                self.gaps.open(tail.clone(), noticed, true);
+                self.next = size;
+                given_up.push(tail);
+            }
+        }
+        if given_up.is_empty() {
+            return;
+        }
+        for (at, numbers) in given_up.into_iter().enumerate() {
+            let tail = at >= holes;
+            let altered = &self.altered;
+            let lost = without(numbers, altered);
+            self.events
+                .extend(lost.map(|numbers| Event::Lost { numbers, tail }));
+        }
+        self.cut_if_whole();
+        self.bound(limits);
+        self.review(digest);
+    }
+
+    /// When [`LaneLedger::poll`] has something to do next.
+    pub fn timeout(&self, limits: &LedgerLimits) -> Option<Duration> {
+        let hole = self.gaps.earliest_waiting(self.covered);
+        let tail = self.tails.first().map(|(_, noticed)| *noticed);
+        hole.into_iter()
+            .chain(tail)
+            .min()
+            .map(|noticed| noticed + limits.lateness)
+    }
+
+    /// Takes a drop record: these numbers, with their leaves, go no further.
+    pub fn dropped(
+        &mut self,
+        first: u64,
+        leaves: &[Hash],
+        now: Duration,
+        limits: &LedgerLimits,
+        digest: &impl Digest,
+    ) {
+        for (number, leaf) in (first..).zip(leaves) {
+            if number < self.scope(number) || !self.is_missing(number) {
+                continue;
+            }
+            if number >= self.next {
+                self.suspect(self.next..number, now, limits);
+                self.next = number + 1;
+            } else {
+                self.gaps.fill(number);
+            }
+            self.windows.declare(number);
+            let arrival = Arrival {
+                number,
+                leaf: *leaf,
+                fits: true,
+                resent: true,
+                part: None,
+            };
+            self.place(&arrival, limits, digest);
+        }
+        self.cut_if_whole();
+    }
+
+    /// What to ask the producer now, in full: asking again after a lost answer is asking the same.
+    pub fn requests(&self) -> Vec<Request> {
+        let lost = self.gaps.iter().filter(|(_, hole)| hole.lost);
+        let mut missing: Vec<Range<u64>> = Vec::new();
+        for (start, hole) in lost {
+            match missing.last_mut() {
+                Some(last) if last.end == start => last.end = hole.end,
+                _ => missing.push(start..hole.end),
+            }
+        }
+        let numbers = (!missing.is_empty()).then_some(Request::Numbers(missing));
+        numbers.into_iter().chain(self.windows.requests()).collect()
+    }
+
+    /// Takes the producer's answer to a request about hashes.
+    pub fn answer(&mut self, answer: &Answer, digest: &impl Digest) -> Result<(), Refused> {
+        let forged = self.windows.answer(answer, digest, &mut self.events)?;
+        for numbers in forged {
+            self.events.push(Event::Forged(numbers.clone()));
+            // The slot is empty again, and what belongs there is worth asking for.
+            self.gaps.open(numbers, Duration::ZERO, true);
+        }
+        self.review(digest);
+        Ok(())
+    }
+
+    /// What became known since the last call.
+    pub fn take_events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.events)
+    }
+
+    /// One more than the highest number seen or given up.
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Messages that moved, in the stretches that have ended: n less the longest increasing
+    /// subsequence.
+    pub fn moved(&self) -> u64 {
+        self.moved
+    }
+
+    /// Whether this number was never seen.
+    pub fn is_missing(&self, number: u64) -> bool {
+        number >= self.next || self.gaps.find(number).is_some()
+    }
+
+    /// Bytes on the heap and in the value.
+    pub fn memory_bytes(&self) -> usize {
+        size_of::<Self>()
+            + self.gaps.len() * 64
+            + self.order.runs.capacity() * 24
+            + self.altered.len() * 32
+            + self.parts.len() * 80
+            + self.windows.memory_bytes()
+    }
+
+    /// The first number in scope; a late joiner learns it from the first sign of the lane.
+    fn scope(&mut self, sign: u64) -> u64 {
+        *self.start.get_or_insert_with(|| {
+            let start = sign.next_multiple_of(WINDOW);
+            self.next = start;
+            self.covered = start;
+            self.windows = Windows::new(Some(start));
+            start
+        })
+    }
+
+    fn misfit(&mut self, number: u64, limits: &LedgerLimits) -> Verdict {
+        if !self.is_missing(number) {
+            return Verdict::Injected;
+        }
+        if self.altered.len() < limits.suspects_max || self.altered.contains_key(&number) {
+            *self.altered.entry(number).or_default() += 1;
+        }
+        Verdict::Altered
+    }
+
+    /// Takes a part; `None` when it completes its message.
+    fn part(
+        &mut self,
+        number: u64,
+        part: u8,
+        of: u8,
+        resent: bool,
+        limits: &LedgerLimits,
+    ) -> Option<Verdict> {
+        if self.parts.len() >= limits.suspects_max && !self.parts.contains_key(&number) {
+            return Some(Verdict::NotAudited);
+        }
+        let parts = self
+            .parts
+            .entry(number)
+            .or_insert(Parts { of, seen: [0; 4] });
+        if part == 0 || part > parts.of || of != parts.of {
+            return Some(Verdict::Injected);
+        }
+        let (word, bit) = (usize::from(part / 64), 1 << (part % 64));
+        if parts.seen[word] & bit != 0 {
+            let again = if resent {
+                Verdict::Replayed
+            } else {
+                Verdict::Duplicate
+            };
+            return Some(again);
+        }
+        parts.seen[word] |= bit;
+        let seen: u32 = parts.seen.iter().map(|word| word.count_ones()).sum();
+        if seen < u32::from(of) {
+            return Some(Verdict::Part);
+        }
+        self.parts.remove(&number);
+        None
+    }
+
+    fn below_next(
+        &mut self,
+        arrival: &Arrival,
+        limits: &LedgerLimits,
+        digest: &impl Digest,
+    ) -> Verdict {
+        let number = arrival.number;
+        let Some(hole) = self.gaps.fill(number) else {
+            return match self.windows.leaf(number) {
+                Some(first) if first != arrival.leaf => {
+                    self.windows.contest(number, arrival.leaf, limits);
+                    Verdict::Conflict
+                }
+                _ if arrival.resent => Verdict::Replayed,
+                _ => Verdict::Duplicate,
+            };
+        };
+        let verdict = if self.join == Join::Member {
+            Verdict::InOrder
+        } else if arrival.resent {
+            Verdict::Repaired
+        } else if hole.lost {
+            self.moved += 1;
+            let displacement = i64::try_from(self.next - 1 - number).unwrap_or(i64::MAX);
+            self.events.push(Event::Moved(Moved {
+                numbers: number..number + 1,
+                displacement,
+            }));
+            Verdict::Found
+        } else {
+            self.in_stretch(number, true);
+            Verdict::Late
+        };
+        self.place(arrival, limits, digest);
+        self.cut_if_whole();
+        verdict
+    }
+
+    /// Puts a leaf in its slot, and settles what that completes.
+    fn place(&mut self, arrival: &Arrival, limits: &LedgerLimits, digest: &impl Digest) {
+        let number = arrival.number;
+        if let Some(copies) = self.altered.remove(&number)
+            && !arrival.resent
+        {
+            self.events.push(Event::Injected { number, copies });
+        }
+        self.windows
+            .reach(number, limits, &self.gaps, &self.altered, &mut self.events);
+        if self.windows.put(number, Node::leaf(number, arrival.leaf)) {
+            self.review(digest);
+        }
+    }
+
+    fn suspect(&mut self, numbers: Range<u64>, now: Duration, limits: &LedgerLimits) {
+        if numbers.is_empty() {
+            return;
+        }
+        self.gaps.open(numbers.clone(), now, false);
+        if self.join == Join::Member {
+            return;
+        }
+        let suspected = without(numbers, &self.altered);
+        self.events.extend(suspected.map(Event::Suspected));
+        self.bound(limits);
+    }
+
+    fn in_stretch(&mut self, number: u64, late: bool) {
+        if !self.order.arrived(number, late) {
+            self.cut();
+        }
+    }
+
+    fn cut_if_whole(&mut self) {
+        if self.gaps.waiting() == 0 && !self.order.is_calm() {
+            self.cut();
+        }
+    }
+
+    fn cut(&mut self) {
+        for moved in self.order.cut() {
+            self.moved += moved.numbers.end - moved.numbers.start;
+            self.events.push(Event::Moved(moved));
+        }
+    }
+
+    fn bound(&mut self, limits: &LedgerLimits) {
+        while self.gaps.len() > limits.gaps_max
+            && let Some(numbers) = self.gaps.forget_oldest()
+        {
+            self.events.push(Event::Forgotten(numbers));
+        }
+    }
+
+    /// The epoch is over: what came beyond its end was never issued.
+    fn close(&mut self, size: u64) {
+        self.closed = Some(size);
+        self.altered.split_off(&size);
+        let missing: Vec<Range<u64>> = self.gaps.within(size..self.next).collect();
+        let mut at = size;
+        for hole in missing
+            .into_iter()
+            .chain(std::iter::once(self.next..self.next))
+        {
+            for number in at..hole.start {
+                self.events.push(Event::Injected { number, copies: 1 });
+                self.windows.take(number);
+            }
+            at = hole.end;
+        }
+        self.gaps.truncate(size);
+        self.next = self.next.min(size);
+    }
+
+    fn review(&mut self, digest: &impl Digest) {
+        let Self {
+            windows,
+            gaps,
+            altered,
+            events,
+            ..
+        } = self;
+        windows.review(gaps, altered, digest, events);
+    }
+}
+
+/// Sizes told ahead of their messages; with a heartbeat and a lateness bound of about one second
+/// two are waited for. Beyond it the next checkpoint tells again.
+const TAILS_MAX: usize = 8;
+
+/// `numbers` without those that came altered: they are named already.
+fn without(numbers: Range<u64>, altered: &BTreeMap<u64, u32>) -> impl Iterator<Item = Range<u64>> {
+    let mut at = numbers.start;
+    let mut parts = Vec::new();
+    for (number, _) in altered.range(numbers.clone()) {
+        parts.push(at..*number);
+        at = number + 1;
+    }
+    parts.push(at..numbers.end);
+    parts.into_iter().filter(|part| !part.is_empty())
+}

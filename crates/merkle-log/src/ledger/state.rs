@@ -1,0 +1,440 @@
+//! A lane's ledger as bytes, to be saved in the same transaction as the consumer's position and
+//! read after a restart, so that what comes again from that position is judged the same.
+//!
+//! Big-endian, a tag at the end by the lane's digest. Reading refuses whatever does not fit with
+//! the place, allocates in proportion to the input, and gives an equal ledger or none. Events not
+//! taken are not saved: take them first, in the same transaction.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::gaps::Gaps;
+use super::limits::WINDOW_LOG2;
+use super::order::{Order, Run};
+use super::receiver::{Join, LaneLedger, Parts};
+use super::verdict::{Account, State};
+use super::window::{Node, Peaks, SLOTS, Slots};
+use super::windows::{Claim, Window, Windows};
+use crate::reader::Reader;
+use crate::{Digest, Hash, Tag};
+
+/// Why bytes are no saved ledger. The receiver then joins the lane as a late one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StateError {
+    /// Written by another version.
+    #[error("saved ledger: version {0}, this reader knows version 1")]
+    Version(u8),
+    /// Changed since it was saved, or saved with another key.
+    #[error("saved ledger: the tag does not fit: damaged, or saved with another key")]
+    Tag,
+    /// It ends too early, or a field has no meaning.
+    #[error("saved ledger: no {what} at byte {at}")]
+    Field {
+        /// Which.
+        what: &'static str,
+        /// Where.
+        at: usize,
+    },
+}
+
+impl LaneLedger {
+    /// Appends the ledger to `out`.
+    pub fn save(&self, digest: &impl Digest, out: &mut Vec<u8>) {
+        let from = out.len();
+        let mut write = Writer(out);
+        write.u8(VERSION);
+        write.u8(match self.join {
+            Join::Beginning => 0,
+            Join::Late => 1,
+            Join::Member => 2,
+        });
+        write.option(self.start.as_ref(), |write, start| write.u64(*start));
+        write.option(self.closed.as_ref(), |write, size| write.u64(*size));
+        write.u64(self.next);
+        write.u64(self.moved);
+        write.u64(self.covered);
+        write.u32(self.checkpoints);
+        write.time(self.heard);
+        write.u8(u8::from(self.idle) | u8::from(self.silent) << 1);
+        write.list(self.tails.iter(), |write, (size, noticed)| {
+            write.u64(*size);
+            write.time(*noticed);
+        });
+        write.list(self.gaps.iter(), |write, (start, hole)| {
+            write.u64(start);
+            write.u64(hole.end);
+            write.time(hole.noticed);
+            write.u8(u8::from(hole.lost));
+        });
+        write.list(self.order.runs.iter(), |write, run| {
+            write.u64(run.first);
+            write.u64(run.len);
+            write.u8(u8::from(run.late));
+        });
+        write.list(self.altered.iter(), |write, (number, copies)| {
+            write.u64(*number);
+            write.u32(*copies);
+        });
+        write.list(self.parts.iter(), |write, (number, parts)| {
+            write.u64(*number);
+            write.u8(parts.of);
+            parts.seen.iter().for_each(|word| write.u64(*word));
+        });
+        self.windows.save(&mut write);
+        let tag = digest.tag(&[&out[from..]]);
+        out.extend_from_slice(&tag.0);
+    }
+
+    /// Reads what [`LaneLedger::save`] wrote.
+    pub fn restore(bytes: &[u8], digest: &impl Digest) -> Result<Self, StateError> {
+        let (body, tag) = bytes.split_last_chunk().ok_or(StateError::Tag)?;
+        if digest.tag(&[body]) != Tag(*tag) {
+            return Err(StateError::Tag);
+        }
+        let mut read = Fields {
+            reader: Reader::new(body),
+            total: body.len(),
+        };
+        let version = read.u8("version")?;
+        if version != VERSION {
+            return Err(StateError::Version(version));
+        }
+        let join = match read.u8("join")? {
+            0 => Join::Beginning,
+            1 => Join::Late,
+            2 => Join::Member,
+            _ => return Err(read.refuse("join")),
+        };
+        let start = read.option(|read| read.u64("start"))?;
+        let closed = read.option(|read| read.u64("end of the epoch"))?;
+        let next = read.u64("next number")?;
+        let moved = read.u64("count of moved")?;
+        let covered = read.u64("covered size")?;
+        let checkpoints = read.u32("count of checkpoints")?;
+        let heard = read.time("time of the last checkpoint")?;
+        let flags = read.u8("flags")?;
+        let tails = read.list(|read| Ok((read.u64("tail")?, read.time("time of a tail")?)))?;
+        let mut gaps = Gaps::default();
+        let mut end = 0;
+        read.list(|read| {
+            let hole = read.u64("gap")?..read.u64("end of a gap")?;
+            let (noticed, lost) = (read.time("time of a gap")?, read.bool("gap's state")?);
+            if hole.is_empty() || hole.start < end {
+                return Err(read.refuse("ordered gap"));
+            }
+            end = hole.end;
+            gaps.open(hole, noticed, lost);
+            Ok(())
+        })?;
+        let runs = read.list(|read| {
+            Ok(Run {
+                first: read.u64("run")?,
+                len: read.u64("length of a run")?,
+                late: read.bool("run's state")?,
+            })
+        })?;
+        let altered = read.list(|read| Ok((read.u64("altered")?, read.u32("copies")?)))?;
+        let parts = read.list(|read| {
+            let (number, of) = (read.u64("split message")?, read.u8("count of parts")?);
+            let mut seen = [0; 4];
+            for word in &mut seen {
+                *word = read.u64("parts")?;
+            }
+            Ok((number, Parts { of, seen }))
+        })?;
+        let windows = Windows::restore(&mut read)?;
+        if !read.reader.rest().is_empty() {
+            return Err(read.refuse("end"));
+        }
+        Ok(Self {
+            join,
+            start,
+            next,
+            gaps,
+            order: Order { runs },
+            moved,
+            tails,
+            covered,
+            closed,
+            checkpoints,
+            heard,
+            idle: flags & 1 != 0,
+            silent: flags & 2 != 0,
+            altered: BTreeMap::from_iter(altered),
+            parts: BTreeMap::from_iter(parts),
+            windows,
+            events: Vec::new(),
+        })
+    }
+}
+
+const VERSION: u8 = 1;
+
+impl Windows {
+    fn save(&self, write: &mut Writer<'_>) {
+        write.u64(self.reached);
+        write.u64(self.trunk_end);
+        write.option(self.trunk.as_ref(), |write, trunk| {
+            write.list(trunk.peaks.iter(), |write, (level, hash)| {
+                write.u8(*level);
+                write.hash(hash);
+            });
+        });
+        write.option(self.newest.as_ref(), |write, claim| {
+            write.u32(claim.number);
+            write.u64(claim.first);
+            write.u64(claim.size);
+            write.hash(&claim.window_root);
+            write.hash(&claim.lane_root);
+            write.u8(u8::from(claim.closed));
+        });
+        write.list(self.open.iter(), |write, window| window.save(write));
+    }
+
+    fn restore(read: &mut Fields<'_>) -> Result<Self, StateError> {
+        Ok(Self {
+            reached: read.u64("count of windows")?,
+            trunk_end: read.u64("end of the trunk")?,
+            trunk: read.option(|read| {
+                let peaks = read.list(|read| {
+                    let level = read.u8("level")?;
+                    if level > 63 {
+                        return Err(read.refuse("level"));
+                    }
+                    Ok((level, read.hash("peak")?))
+                })?;
+                Ok(Peaks { peaks })
+            })?,
+            newest: read.option(|read| {
+                Ok(Claim {
+                    number: read.u32("number of a checkpoint")?,
+                    first: read.u64("first of a checkpoint")?,
+                    size: read.u64("size of a checkpoint")?,
+                    window_root: read.hash("window root")?,
+                    lane_root: read.hash("lane root")?,
+                    closed: read.bool("kind of a checkpoint")?,
+                })
+            })?,
+            open: read.list(Window::restore)?,
+        })
+    }
+}
+
+impl Window {
+    fn save(&self, write: &mut Writer<'_>) {
+        write.u64(self.index);
+        write.list(self.slots.nodes_from(0), |write, node| {
+            write.u16(node.start);
+            write.u8(node.level);
+            write.hash(&node.hash);
+        });
+        write.list(self.dropped.iter(), |write, slot| write.u16(*slot));
+        write.list(self.forged.iter(), |write, slot| write.u16(*slot));
+        write.list(self.seconds.iter(), |write, (slot, hash)| {
+            write.u16(*slot);
+            write.hash(hash);
+        });
+        write.option(self.claim.as_ref(), |write, (size, root)| {
+            write.u16(*size);
+            write.hash(root);
+        });
+        write.option(self.told.as_ref(), |write, (state, account)| {
+            write.u8(match state {
+                State::Proven => 0,
+                State::Faulty => 1,
+                State::Unproven => 2,
+            });
+            for count in [
+                account.issued,
+                account.arrived,
+                account.dropped,
+                account.lost,
+                account.altered,
+                account.forged,
+            ] {
+                write.u64(count);
+            }
+        });
+        write.u8(u8::from(self.differs));
+        write.list(self.groups.iter(), Writer::hash);
+        write.u32(self.open_groups);
+    }
+
+    fn restore(read: &mut Fields<'_>) -> Result<Self, StateError> {
+        let index = read.u64("window")?;
+        let mut slots = Slots::default();
+        let mut end = 0;
+        read.list(|read| {
+            let (start, level) = (read.u16("slot")?, read.u8("level")?);
+            let hash = read.hash("leaf or subtree")?;
+            if level > WINDOW_LOG2 || start < end || start > SLOTS - (1 << level) {
+                return Err(read.refuse("ordered slot"));
+            }
+            let node = Node { start, level, hash };
+            end = node.end();
+            slots.put(node);
+            Ok(())
+        })?;
+        Ok(Self {
+            index,
+            slots,
+            dropped: read.list(|read| read.u16("dropped slot"))?,
+            forged: read.list(|read| read.u16("forged slot"))?,
+            seconds: read.list(|read| Ok((read.u16("slot")?, read.hash("second copy")?)))?,
+            claim: read.option(|read| {
+                let size = read.u16("size of a window")?;
+                if size > SLOTS {
+                    return Err(read.refuse("size of a window"));
+                }
+                Ok((size, read.hash("root of a window")?))
+            })?,
+            told: read.option(|read| {
+                let state = match read.u8("state")? {
+                    0 => State::Proven,
+                    1 => State::Faulty,
+                    2 => State::Unproven,
+                    _ => return Err(read.refuse("state")),
+                };
+                let account = Account {
+                    issued: read.u64("count of issued")?,
+                    arrived: read.u64("count of arrived")?,
+                    dropped: read.u64("count of dropped")?,
+                    lost: read.u64("count of lost")?,
+                    altered: read.u64("count of altered")?,
+                    forged: read.u64("count of forged")?,
+                };
+                Ok((state, account))
+            })?,
+            differs: read.bool("comparison")?,
+            groups: read.list(|read| read.hash("group"))?,
+            open_groups: read.u32("open groups")?,
+        })
+    }
+}
+
+struct Writer<'a>(&'a mut Vec<u8>);
+
+impl Writer<'_> {
+    fn u8(&mut self, value: u8) {
+        self.0.push(value);
+    }
+
+    fn u16(&mut self, value: u16) {
+        self.0.extend_from_slice(&value.to_be_bytes());
+    }
+
+    fn u32(&mut self, value: u32) {
+        self.0.extend_from_slice(&value.to_be_bytes());
+    }
+
+    fn u64(&mut self, value: u64) {
+        self.0.extend_from_slice(&value.to_be_bytes());
+    }
+
+    fn time(&mut self, time: Duration) {
+        self.u64(time.as_secs());
+        self.u32(time.subsec_nanos());
+    }
+
+    fn hash(&mut self, hash: &Hash) {
+        self.u8(u8::try_from(hash.width()).expect("a hash has at most 32 bytes"));
+        self.0.extend_from_slice(hash.as_bytes());
+    }
+
+    fn option<T>(&mut self, value: Option<&T>, write: impl FnOnce(&mut Self, &T)) {
+        self.u8(u8::from(value.is_some()));
+        if let Some(value) = value {
+            write(self, value);
+        }
+    }
+
+    fn list<T>(&mut self, items: impl Iterator<Item = T>, mut write: impl FnMut(&mut Self, T)) {
+        let count_at = self.0.len();
+        self.u32(0);
+        let mut count = 0_u32;
+        for item in items {
+            write(self, item);
+            count += 1;
+        }
+        self.0[count_at..count_at + 4].copy_from_slice(&count.to_be_bytes());
+    }
+}
+
+struct Fields<'a> {
+    reader: Reader<'a>,
+    total: usize,
+}
+
+impl Fields<'_> {
+    fn refuse(&self, what: &'static str) -> StateError {
+        let at = self.total - self.reader.rest().len();
+        StateError::Field { what, at }
+    }
+
+    fn array<const N: usize>(&mut self, what: &'static str) -> Result<[u8; N], StateError> {
+        let field = self.reader.array();
+        field.ok_or_else(|| self.refuse(what))
+    }
+
+    fn u8(&mut self, what: &'static str) -> Result<u8, StateError> {
+        self.array::<1>(what).map(|[byte]| byte)
+    }
+
+    fn bool(&mut self, what: &'static str) -> Result<bool, StateError> {
+        match self.u8(what)? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(self.refuse(what)),
+        }
+    }
+
+    fn u16(&mut self, what: &'static str) -> Result<u16, StateError> {
+        self.array(what).map(u16::from_be_bytes)
+    }
+
+    fn u32(&mut self, what: &'static str) -> Result<u32, StateError> {
+        self.array(what).map(u32::from_be_bytes)
+    }
+
+    fn u64(&mut self, what: &'static str) -> Result<u64, StateError> {
+        self.array(what).map(u64::from_be_bytes)
+    }
+
+    fn time(&mut self, what: &'static str) -> Result<Duration, StateError> {
+        let (seconds, nanos) = (self.u64(what)?, self.u32(what)?);
+        if nanos >= 1_000_000_000 {
+            return Err(self.refuse(what));
+        }
+        Ok(Duration::new(seconds, nanos))
+    }
+
+    fn hash(&mut self, what: &'static str) -> Result<Hash, StateError> {
+        let width = self.u8(what)?;
+        let bytes = self.reader.bytes(usize::from(width));
+        bytes.and_then(Hash::new).ok_or_else(|| self.refuse(what))
+    }
+
+    fn option<T>(
+        &mut self,
+        read: impl FnOnce(&mut Self) -> Result<T, StateError>,
+    ) -> Result<Option<T>, StateError> {
+        if self.bool("mark of presence")? {
+            read(self).map(Some)
+        } else {
+            Ok(None)
+        }
+    }
+
+    /// Grows with what is read, never by the count alone.
+    fn list<T>(
+        &mut self,
+        mut read: impl FnMut(&mut Self) -> Result<T, StateError>,
+    ) -> Result<Vec<T>, StateError> {
+        let count = self.u32("count")?;
+        let mut items = Vec::new();
+        for _ in 0..count {
+            items.push(read(self)?);
+        }
+        Ok(items)
+    }
+}

@@ -1,0 +1,126 @@
+//! What the ledger says: a verdict for each message at once, events for what is known later.
+
+use std::ops::Range;
+
+use super::order::Moved;
+
+/// What a message is, at the moment it comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// The number that was due.
+    InOrder,
+    /// A number above the one that was due. What lies between is suspected lost.
+    Ahead,
+    /// It fills a gap.
+    Late,
+    /// It fills a gap that was reported lost already: late beyond the bound.
+    Found,
+    /// It fills a gap and is flagged re-sent.
+    Repaired,
+    /// A part of a split message whose other parts are still to come.
+    Part,
+    /// The number was seen. Compared with the first copy while no root has proven that one.
+    Duplicate,
+    /// The number was seen, and the message is flagged re-sent.
+    Replayed,
+    /// The number was seen with other content, and both fit their digests. A root decides which
+    /// one is real: [`Event::Decided`].
+    Conflict,
+    /// It does not fit its digest, and its number has not been seen. A good copy that is not a
+    /// repair revises this to injected: [`Event::Injected`].
+    Altered,
+    /// Its number was seen and it does not fit its digest, or its number is beyond the end of the
+    /// epoch.
+    Injected,
+    /// Issued before the first window that began after the receiver joined: nothing is claimed.
+    OutOfScope,
+    /// There is no room for its lane, or nothing is known of its epoch: nothing is claimed.
+    NotAudited,
+}
+
+/// What a window has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum State {
+    /// Its leaves are the producer's.
+    Proven,
+    /// A checkpoint covers it, and messages are missing, altered or forged; they are named.
+    Faulty,
+    /// No checkpoint that covers it was seen, or it was no longer held. It may be whole.
+    Unproven,
+}
+
+/// What the messages of a window came to. The law: `issued` is the sum of the others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Account {
+    /// Numbers that the producer gave, as its checkpoint says.
+    pub issued: u64,
+    /// Arrived. In a proven window, proven.
+    pub arrived: u64,
+    /// Declared dropped by a processor or a broker.
+    pub dropped: u64,
+    /// Not arrived, and not declared.
+    pub lost: u64,
+    /// Arrived with content that does not fit the digest, and no good copy since.
+    pub altered: u64,
+    /// Arrived with a digest that fits and is not the producer's, and no good copy since.
+    pub forged: u64,
+}
+
+impl Account {
+    /// Whether issued = arrived + declared drops + named faults. Anything else is a defect of the
+    /// audit itself.
+    pub fn is_lawful(&self) -> bool {
+        self.issued == self.arrived + self.dropped + self.lost + self.altered + self.forged
+    }
+}
+
+/// What became known after the message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Missing, as a later number or a checkpoint shows. They may only be late.
+    Suspected(Range<u64>),
+    /// Missing, covered by a checkpoint, and later than the lateness bound.
+    Lost {
+        /// Which.
+        numbers: Range<u64>,
+        /// Nothing behind them came either: only the checkpoint tells of them.
+        tail: bool,
+    },
+    /// Out of their place.
+    Moved(Moved),
+    /// Copies taken for an altered message were not the producer's: the real one came.
+    Injected {
+        /// The number they bore.
+        number: u64,
+        /// How many.
+        copies: u32,
+    },
+    /// It fits its digest, but the producer issued another. The slot waits for the real one.
+    Forged(Range<u64>),
+    /// Which of two copies is real; the other is injected.
+    Decided {
+        /// Their number.
+        number: u64,
+        /// Otherwise it is the first.
+        second_is_real: bool,
+    },
+    /// A window ended, or ended differently than it had been reported.
+    Window {
+        /// Its numbers, as far as they were issued.
+        numbers: Range<u64>,
+        /// What it came to.
+        state: State,
+        /// What its messages came to.
+        account: Account,
+    },
+    /// All has arrived and the root differs. A descent finds which: [`super::Request`].
+    RootDiffers(Range<u64>),
+    /// Checkpoints of the lane that did not come. Harmless when a later one proves the windows.
+    CheckpointsMissed(Range<u32>),
+    /// Two checkpoints contradict each other; the later one to come is not used.
+    CheckpointContradicts(u32),
+    /// Two heartbeats without a checkpoint.
+    Silent,
+    /// Lost long ago and no longer remembered: a copy that still comes will be called a duplicate.
+    Forgotten(Range<u64>),
+}

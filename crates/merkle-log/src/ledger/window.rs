@@ -1,0 +1,276 @@
+//! What the ledger holds of one window: the hashes that have come, in their places.
+//!
+//! Hashes that fill the window from its start without a hole are the *run*; what lies behind a
+//! hole waits on an *island*, and joins the run when the hole is filled. A window that fills in
+//! order is therefore a list that only grows. What a root has proven collapses into the fewest
+//! subtrees, so that a proven window is one hash, and a proven part of one at most ten.
+//!
+//! **Invariants.** Nodes are aligned to their size and do not overlap; the run begins at 0, has no
+//! hole, and no island touches its end.
+
+use std::collections::BTreeMap;
+
+use super::limits::WINDOW;
+use crate::{Digest, Hash};
+
+/// Slots of a window, which is [`WINDOW`] as a place in it.
+pub(crate) const SLOTS: u16 = 1_024;
+
+/// Slots of a group, the step of a descent.
+pub(crate) const GROUP: u16 = 32;
+
+const _: () = assert!(SLOTS as u64 == WINDOW && GROUP as u64 == super::limits::FANOUT);
+
+/// A subtree with all its leaves: 2^level of them from `start` on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Node {
+    pub(crate) start: u16,
+    pub(crate) level: u8,
+    pub(crate) hash: Hash,
+}
+
+/// The hashes of one window.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Slots {
+    run: Vec<Node>,
+    islands: BTreeMap<u16, Node>,
+}
+
+impl Node {
+    /// A leaf in the slot that this number has in its window.
+    pub(crate) fn leaf(number: u64, hash: Hash) -> Self {
+        Self {
+            start: slot(number),
+            level: 0,
+            hash,
+        }
+    }
+
+    pub(crate) fn end(&self) -> u16 {
+        self.start + (1 << self.level)
+    }
+}
+
+/// The place of a number in its window.
+pub(crate) fn slot(number: u64) -> u16 {
+    u16::try_from(number % WINDOW).expect("a window has 1,024 slots")
+}
+
+impl Slots {
+    /// Fills free slots.
+    pub(crate) fn put(&mut self, node: Node) {
+        if node.start != self.run_end() {
+            self.islands.insert(node.start, node);
+            return;
+        }
+        self.run.push(node);
+        while let Some((_, node)) = self.islands.pop_first() {
+            if node.start != self.run_end() {
+                self.islands.insert(node.start, node);
+                break;
+            }
+            self.run.push(node);
+        }
+    }
+
+    /// Empties a slot that holds a leaf of its own.
+    pub(crate) fn take(&mut self, slot: u16) {
+        if let Ok(at) = self.run.binary_search_by_key(&slot, |node| node.start) {
+            let behind = self.run.split_off(at);
+            self.islands
+                .extend(behind.into_iter().skip(1).map(|node| (node.start, node)));
+        } else {
+            self.islands.remove(&slot);
+        }
+    }
+
+    /// The leaf in this slot, while it is still held on its own.
+    pub(crate) fn leaf(&self, slot: u16) -> Option<Hash> {
+        let node = match self.run.binary_search_by_key(&slot, |node| node.start) {
+            Ok(at) => &self.run[at],
+            Err(_) => self.islands.get(&slot)?,
+        };
+        (node.level == 0).then_some(node.hash)
+    }
+
+    /// Slots filled from the start without a hole.
+    pub(crate) fn run_end(&self) -> u16 {
+        self.run.last().map_or(0, Node::end)
+    }
+
+    /// Slots filled among the first `size`.
+    pub(crate) fn filled_below(&self, size: u16) -> u16 {
+        let islands = self.islands.range(..size);
+        self.run_end().min(size)
+            + islands
+                .map(|(_, node)| node.end().min(size) - node.start)
+                .sum::<u16>()
+    }
+
+    /// The hash over `from..to`, where `from` is aligned to the height of the range. `None` when
+    /// a slot is empty or a border lies within a collapsed subtree.
+    pub(crate) fn hash_over(&self, from: u16, to: u16, digest: &impl Digest) -> Option<Hash> {
+        let mut peaks = Peaks::default();
+        let mut at = from;
+        for node in self.nodes_from(from) {
+            if node.start >= to {
+                break;
+            }
+            if node.start != at || node.end() > to {
+                return None;
+            }
+            peaks.push(node.level, node.hash, digest);
+            at = node.end();
+        }
+        if at == to { peaks.root(digest) } else { None }
+    }
+
+    /// Nodes with their start at `from` or behind it, in order.
+    pub(crate) fn nodes_from(&self, from: u16) -> impl Iterator<Item = &Node> {
+        let first = self.run.partition_point(|node| node.start < from);
+        self.run[first..]
+            .iter()
+            .chain(self.islands.range(from..).map(|(_, node)| node))
+    }
+
+    /// Merges the leaves below `to`, all of which are filled, into the fewest subtrees.
+    pub(crate) fn collapse(&mut self, to: u16, digest: &impl Digest) {
+        let proven = self.run.partition_point(|node| node.end() <= to);
+        let mut peaks = Peaks::default();
+        for node in &self.run[..proven] {
+            peaks.push(node.level, node.hash, digest);
+        }
+        let mut start = 0;
+        let mut run = Vec::with_capacity(peaks.peaks.len() + self.run.len() - proven);
+        for (level, hash) in peaks.peaks {
+            run.push(Node { start, level, hash });
+            start += 1 << level;
+        }
+        run.extend_from_slice(&self.run[proven..]);
+        self.run = run;
+    }
+
+    /// Bytes on the heap.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.run.capacity() * size_of::<Node>() + self.islands.len() * (size_of::<Node>() + 8)
+    }
+}
+
+/// Complete subtrees from the left, as a tree of that many leaves has them: one for each bit of
+/// its size, the highest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Peaks {
+    pub(crate) peaks: Vec<(u8, Hash)>,
+}
+
+impl Peaks {
+    /// Appends a subtree. The size so far must be a multiple of its own.
+    pub(crate) fn push(&mut self, mut level: u8, mut hash: Hash, digest: &impl Digest) {
+        while let Some((top, left)) = self.peaks.last()
+            && *top == level
+        {
+            hash = digest.node(left, &hash);
+            level += 1;
+            self.peaks.pop();
+        }
+        self.peaks.push((level, hash));
+    }
+
+    /// How many leaves.
+    pub(crate) fn size(&self) -> u64 {
+        self.peaks.iter().map(|(level, _)| 1 << level).sum()
+    }
+
+    /// The root over all of it; `None` when it is empty.
+    pub(crate) fn root(&self, digest: &impl Digest) -> Option<Hash> {
+        self.root_with(None, digest)
+    }
+
+    /// The root over all of it and `tail`, the root of fewer leaves than any subtree here has.
+    pub(crate) fn root_with(&self, tail: Option<Hash>, digest: &impl Digest) -> Option<Hash> {
+        let mut hashes = self.peaks.iter().rev().map(|(_, hash)| *hash);
+        let last = tail.or_else(|| hashes.next())?;
+        Some(hashes.fold(last, |right, left| digest.node(&left, &right)))
+    }
+}
+
+/// The hash of each group of 32 slots over `size` leaves, folded to their root.
+pub(crate) fn root_of_groups(groups: &[Hash], size: u16, digest: &impl Digest) -> Option<Hash> {
+    if groups.len() != usize::from(size.div_ceil(GROUP)) {
+        return None;
+    }
+    let full = usize::from(size / GROUP);
+    let mut peaks = Peaks::default();
+    for group in &groups[..full] {
+        peaks.push(0, *group, digest);
+    }
+    peaks.root_with(groups.get(full).copied(), digest)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::Hasher;
+
+    fn leaf(number: u64) -> Hash {
+        Hasher::xxh3().leaf(&[&number.to_be_bytes()])
+    }
+
+    /// The root by the definition of RFC 9162, section 2.1.1.
+    fn naive_root(leaves: &[Hash]) -> Hash {
+        if let [leaf] = leaves {
+            return *leaf;
+        }
+        let cut = leaves.len().next_power_of_two() / 2;
+        let (left, right) = leaves.split_at(cut);
+        Hasher::xxh3().node(&naive_root(left), &naive_root(right))
+    }
+
+    proptest! {
+        #[test]
+        fn the_root_does_not_depend_on_the_order_of_arrival(
+            order in Just((0..200_u64).collect::<Vec<_>>()).prop_shuffle(),
+            size in 1..=200_u16,
+            proven in 0..=200_u16,
+        ) {
+            let hasher = Hasher::xxh3();
+            let mut slots = Slots::default();
+            for number in &order {
+                slots.put(Node::leaf(*number, leaf(*number)));
+            }
+            prop_assert_eq!(slots.filled_below(SLOTS), 200);
+            let leaves: Vec<Hash> = (0..u64::from(size)).map(leaf).collect();
+            prop_assert_eq!(slots.hash_over(0, size, &hasher), Some(naive_root(&leaves)));
+            slots.collapse(proven, &hasher);
+            let all: Vec<Hash> = (0..200).map(leaf).collect();
+            prop_assert_eq!(slots.hash_over(0, 200, &hasher), Some(naive_root(&all)));
+            prop_assert!(slots.leaf(0).is_none() || proven < 2);
+        }
+
+        #[test]
+        fn groups_fold_to_the_root(size in 1..=1_024_u16) {
+            let hasher = Hasher::xxh3();
+            let leaves: Vec<Hash> = (0..u64::from(size)).map(leaf).collect();
+            let groups: Vec<Hash> = leaves.chunks(32).map(naive_root).collect();
+            prop_assert_eq!(root_of_groups(&groups, size, &hasher), Some(naive_root(&leaves)));
+        }
+    }
+
+    #[test]
+    fn a_slot_taken_out_leaves_a_hole_that_can_be_filled_again() {
+        let hasher = Hasher::xxh3();
+        let mut slots = Slots::default();
+        for number in 0..10 {
+            slots.put(Node::leaf(number, leaf(number)));
+        }
+        let whole = slots.hash_over(0, 10, &hasher);
+        slots.take(4);
+        assert_eq!(slots.run_end(), 4);
+        assert_eq!(slots.filled_below(SLOTS), 9);
+        assert_eq!(slots.hash_over(0, 10, &hasher), None);
+        slots.put(Node::leaf(4, leaf(4)));
+        assert_eq!(slots.hash_over(0, 10, &hasher), whole);
+    }
+}

@@ -1,0 +1,593 @@
+//! The windows of a lane: which of them are proven, faulty or unproven, and why.
+//!
+//! A window is proven by its own root or by the root of the lane in any later checkpoint, so a
+//! checkpoint that is lost costs nothing when all is well. To check the lane's root the ledger
+//! keeps the *trunk*, the peaks over the leading windows whose roots are the producer's, and takes
+//! the producer's root in the place of its own for a window that is still unresolved: it does not
+//! hold up those behind it.
+//!
+//! **Invariants.** Open windows are ordered. Every window below `reached` that is not open is
+//! proven, or was reported as it ended. A leaf is held on its own until a root proves it, so that
+//! a forged one can be told from the rest.
+//!
+//! **Absent:** the trunk of a late joiner. It proves each window by that window's own checkpoint.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use super::descent::{Answer, Refused, Request};
+use super::gaps::Gaps;
+use super::limits::{LedgerLimits, WINDOW, WINDOW_LOG2};
+use super::verdict::{Account, Event, State};
+use super::window::{GROUP, Node, Peaks, SLOTS, Slots, root_of_groups, slot};
+use crate::{Checkpoint, Digest, Hash};
+
+/// What a checkpoint says of its lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Claim {
+    pub(super) number: u32,
+    pub(super) first: u64,
+    pub(super) size: u64,
+    pub(super) window_root: Hash,
+    pub(super) lane_root: Hash,
+    pub(super) closed: bool,
+}
+
+impl From<&Checkpoint> for Claim {
+    fn from(checkpoint: &Checkpoint) -> Self {
+        Self {
+            number: checkpoint.number,
+            first: checkpoint.first,
+            size: checkpoint.size,
+            window_root: checkpoint.window_root,
+            lane_root: checkpoint.lane_root,
+            closed: checkpoint.is_last,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Windows {
+    pub(super) open: Vec<Window>,
+    /// The index of the first window of which nothing was heard.
+    pub(super) reached: u64,
+    /// Over the windows below `trunk_end`; `None` when some are unknown.
+    pub(super) trunk: Option<Peaks>,
+    pub(super) trunk_end: u64,
+    /// The newest claim.
+    pub(super) newest: Option<Claim>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Window {
+    pub(super) index: u64,
+    pub(super) slots: Slots,
+    pub(super) dropped: Vec<u16>,
+    pub(super) forged: Vec<u16>,
+    /// Second copies that fit and differ.
+    pub(super) seconds: Vec<(u16, Hash)>,
+    /// How many leaves the producer vouches for, and their root.
+    pub(super) claim: Option<(u16, Hash)>,
+    pub(super) told: Option<(State, Account)>,
+    /// Whole, and its root is not the producer's.
+    pub(super) differs: bool,
+    pub(super) groups: Vec<Hash>,
+    /// One bit for each group whose leaves are to be compared.
+    pub(super) open_groups: u32,
+}
+
+impl Windows {
+    pub(super) fn new(start: Option<u64>) -> Self {
+        let reached = start.unwrap_or(0) / WINDOW;
+        Self {
+            open: Vec::new(),
+            reached,
+            trunk: (start == Some(0)).then(Peaks::default),
+            trunk_end: reached,
+            newest: None,
+        }
+    }
+
+    /// Opens the windows up to the one of this number; the oldest make room.
+    pub(super) fn reach(
+        &mut self,
+        number: u64,
+        limits: &LedgerLimits,
+        gaps: &Gaps,
+        altered: &BTreeMap<u64, u32>,
+        events: &mut Vec<Event>,
+    ) {
+        let index = number / WINDOW;
+        if index < self.reached {
+            return;
+        }
+        let kept = u64::try_from(limits.open_windows_max).unwrap_or(u64::MAX);
+        let from = (index + 1).saturating_sub(kept).max(self.reached);
+        if from > self.reached {
+            events.push(Event::Window {
+                numbers: self.reached * WINDOW..from * WINDOW,
+                state: State::Unproven,
+                account: Account::default(),
+            });
+        }
+        for index in from..=index {
+            if self.open.len() >= limits.open_windows_max.max(1) {
+                self.end_oldest(gaps, altered, events);
+            }
+            self.open.reserve_exact(1);
+            self.open.push(Window {
+                index,
+                ..Window::default()
+            });
+        }
+        if from > self.reached {
+            self.trunk = None;
+        }
+        self.reached = index + 1;
+    }
+
+    /// Fills a slot. True when that makes its window worth a review.
+    pub(super) fn put(&mut self, number: u64, node: Node) -> bool {
+        let Some(window) = self.find(number / WINDOW) else {
+            return false;
+        };
+        window.slots.put(node);
+        if !window.forged.is_empty() {
+            window.forged.retain(|slot| *slot != node.start);
+        }
+        let whole = window.claim.map_or(SLOTS, |(size, _)| size);
+        window.slots.run_end() >= whole
+    }
+
+    pub(super) fn take(&mut self, number: u64) {
+        if let Some(window) = self.find(number / WINDOW) {
+            window.slots.take(slot(number));
+        }
+    }
+
+    pub(super) fn leaf(&mut self, number: u64) -> Option<Hash> {
+        self.find(number / WINDOW)?.slots.leaf(slot(number))
+    }
+
+    /// Remembers a second copy.
+    pub(super) fn contest(&mut self, number: u64, leaf: Hash, limits: &LedgerLimits) {
+        if let Some(window) = self.find(number / WINDOW)
+            && window.seconds.len() < limits.suspects_max
+        {
+            window.seconds.push((slot(number), leaf));
+        }
+    }
+
+    /// Notes that a number was declared dropped. Its window must be open to count it.
+    pub(super) fn declare(&mut self, number: u64) {
+        if let Some(window) = self.find(number / WINDOW) {
+            window.dropped.push(slot(number));
+        }
+    }
+
+    /// Takes what a checkpoint says. Its window must have been reached.
+    pub(super) fn claim(&mut self, claim: &Claim, start: u64, events: &mut Vec<Event>) {
+        let in_window = claim.size.saturating_sub(claim.first).min(WINDOW);
+        let Ok(size) = u16::try_from(in_window) else {
+            return;
+        };
+        if size == 0 || claim.first < start {
+            return;
+        }
+        if let Some(window) = self.find(claim.first / WINDOW) {
+            match window.claim {
+                Some((known, root)) if known == size && root != claim.window_root => {
+                    events.push(Event::CheckpointContradicts(claim.number));
+                    return;
+                }
+                Some((known, _)) if known >= size => {}
+                _ => {
+                    window.claim = Some((size, claim.window_root));
+                    window.forget_descent();
+                }
+            }
+        }
+        if self
+            .newest
+            .is_none_or(|newest| newest.size < claim.size || claim.closed)
+        {
+            self.newest = Some(*claim);
+        }
+    }
+
+    /// Settles what can be settled.
+    pub(super) fn review(
+        &mut self,
+        gaps: &Gaps,
+        altered: &BTreeMap<u64, u32>,
+        digest: &impl Digest,
+        events: &mut Vec<Event>,
+    ) {
+        self.prove_by_lane(digest, events);
+        let newest = self.newest;
+        for window in &mut self.open {
+            window.review(newest.as_ref(), gaps, altered, digest, events);
+        }
+        while let Some(trunk) = &mut self.trunk
+            && let Ok(at) = self
+                .open
+                .binary_search_by_key(&self.trunk_end, |window| window.index)
+            && let Some((SLOTS, root)) = self.open[at].claim
+        {
+            trunk.push(WINDOW_LOG2, root, digest);
+            self.trunk_end += 1;
+        }
+        let passed = self.trunk.is_some().then_some(self.trunk_end);
+        self.open
+            .retain(|window| !(window.is_done() && passed.is_none_or(|end| window.index < end)));
+    }
+
+    pub(super) fn requests(&self) -> impl Iterator<Item = Request> {
+        self.open
+            .iter()
+            .filter(|window| window.differs)
+            .flat_map(|window| {
+                let index = window.index;
+                let size = window.claim.map_or(SLOTS, |(size, _)| size);
+                let groups = window.groups.is_empty().then_some(Request::Groups {
+                    window: index,
+                    size,
+                });
+                let leaves = (0..32)
+                    .filter(|group| window.open_groups & (1 << group) != 0)
+                    .map(move |group| Request::Leaves {
+                        window: index,
+                        group,
+                        size,
+                    });
+                groups.into_iter().chain(leaves)
+            })
+    }
+
+    /// Takes an answer; returns the numbers that turn out to be forged.
+    pub(super) fn answer(
+        &mut self,
+        answer: &Answer,
+        digest: &impl Digest,
+        events: &mut Vec<Event>,
+    ) -> Result<Vec<Range<u64>>, Refused> {
+        match answer {
+            Answer::Groups {
+                window: index,
+                size,
+                hashes,
+            } => {
+                let root = root_of_groups(hashes, *size, digest);
+                let window = self
+                    .find(*index)
+                    .filter(|window| window.differs && window.groups.is_empty())
+                    .ok_or(Refused::NotAsked(*index))?;
+                let root = root.ok_or(Refused::Unproven(*index))?;
+                if window.claim == Some((*size, root)) {
+                    window.compare_groups(hashes.clone(), digest);
+                } else if window.is_vouched() || *size != SLOTS {
+                    return Err(Refused::Unproven(*index));
+                } else {
+                    // Only the root of the lane can tell, perhaps with the answers still to come.
+                    window.groups.clone_from(hashes);
+                    self.prove_by_lane(digest, events);
+                    if self
+                        .find(*index)
+                        .is_some_and(|window| window.groups.is_empty())
+                    {
+                        return Err(Refused::Unproven(*index));
+                    }
+                }
+                Ok(Vec::new())
+            }
+            Answer::Leaves {
+                window: index,
+                group,
+                leaves,
+            } => self
+                .find(*index)
+                .ok_or(Refused::NotAsked(*index))?
+                .compare_leaves(*group, leaves, digest, events),
+        }
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        let windows = self.open.iter().map(|window| {
+            window.slots.memory_bytes()
+                + window.dropped.capacity() * 2
+                + window.seconds.capacity() * 36
+                + window.groups.capacity() * 33
+        });
+        let trunk = self.trunk.as_ref();
+        self.open.capacity() * size_of::<Window>()
+            + windows.sum::<usize>()
+            + trunk.map_or(0, |trunk| trunk.peaks.capacity() * 34)
+    }
+
+    pub(super) fn find(&mut self, index: u64) -> Option<&mut Window> {
+        if self.open.last()?.index == index {
+            return self.open.last_mut();
+        }
+        let at = self
+            .open
+            .binary_search_by_key(&index, |window| window.index);
+        self.open.get_mut(at.ok()?)
+    }
+
+    /// Where the newest lane root holds over the roots we have, they are the producer's. Where it
+    /// does not, the windows no checkpoint vouches for are to be compared.
+    fn prove_by_lane(&mut self, digest: &impl Digest, events: &mut Vec<Event>) {
+        let Some((newest, roots)) = self.roots_below_newest(digest) else {
+            return;
+        };
+        let Some(mut peaks) = self.trunk.clone().filter(|_| !roots.is_empty()) else {
+            return;
+        };
+        for root in &roots {
+            peaks.push(WINDOW_LOG2, *root, digest);
+        }
+        let proven = peaks.root_with(Some(newest.window_root), digest) == Some(newest.lane_root);
+        let end = newest.first / WINDOW;
+        let doubtful = self
+            .open
+            .iter_mut()
+            .filter(|window| (self.trunk_end..end).contains(&window.index) && !window.is_vouched());
+        let doubtful: Vec<&mut Window> = doubtful.collect();
+        let all_offered = doubtful.iter().all(|window| !window.groups.is_empty());
+        for window in doubtful {
+            if proven {
+                let at = usize::try_from(window.index - self.trunk_end);
+                window.claim = at.ok().and_then(|at| Some((SLOTS, *roots.get(at)?)));
+                let offered = std::mem::take(&mut window.groups);
+                if !offered.is_empty() {
+                    window.compare_groups(offered, digest);
+                }
+            } else if !window.differs {
+                window.differs = true;
+                events.push(Event::RootDiffers(window.numbers(SLOTS)));
+            } else if all_offered {
+                // One of the answers was wrong: they are asked for again.
+                window.groups = Vec::new();
+            }
+        }
+    }
+
+    /// The roots of the windows between the trunk and the newest claim: the producer's where it
+    /// is known, else what an answer offers, else our own. `None` when one of them is not whole.
+    fn roots_below_newest(&self, digest: &impl Digest) -> Option<(Claim, Vec<Hash>)> {
+        self.trunk.as_ref()?;
+        let newest = self.newest?;
+        let from = self
+            .open
+            .partition_point(|window| window.index < self.trunk_end);
+        let mut roots = Vec::new();
+        for index in self.trunk_end..newest.first / WINDOW {
+            let window = self.open.get(from + roots.len())?;
+            if window.index != index {
+                return None;
+            }
+            roots.push(match window.claim {
+                Some((SLOTS, root)) => root,
+                _ if window.groups.is_empty() => window.slots.hash_over(0, SLOTS, digest)?,
+                _ => root_of_groups(&window.groups, SLOTS, digest)?,
+            });
+        }
+        Some((newest, roots))
+    }
+
+    fn end_oldest(&mut self, gaps: &Gaps, altered: &BTreeMap<u64, u32>, events: &mut Vec<Event>) {
+        let mut window = self.open.remove(0);
+        if self.trunk_end <= window.index {
+            self.trunk = None;
+        }
+        if !window.is_done() {
+            let state = match window.claim {
+                Some((size, _)) if window.differs || window.slots.run_end() < size => State::Faulty,
+                _ => State::Unproven,
+            };
+            let size = window.claim.map_or(SLOTS, |(size, _)| size);
+            window.report(state, size, gaps, altered, events);
+        }
+    }
+}
+
+impl Window {
+    fn review(
+        &mut self,
+        newest: Option<&Claim>,
+        gaps: &Gaps,
+        altered: &BTreeMap<u64, u32>,
+        digest: &impl Digest,
+        events: &mut Vec<Event>,
+    ) {
+        if self.is_done() {
+            return;
+        }
+        let passed = newest.is_some_and(|newest| newest.first / WINDOW > self.index);
+        match self.claim {
+            Some((size, root)) if !passed || size == SLOTS => {
+                if self.slots.run_end() < size {
+                    if self.is_decided(size, gaps) {
+                        self.report(State::Faulty, size, gaps, altered, events);
+                    }
+                    return;
+                }
+                match self.slots.hash_over(0, size, digest) {
+                    Some(own) if own == root => {
+                        self.prove(size, digest, events);
+                        let closed = newest.is_some_and(|newest| newest.closed);
+                        let faulty = self.told.is_some_and(|(state, _)| state == State::Faulty);
+                        if size == SLOTS || closed || faulty {
+                            self.report(State::Proven, size, gaps, altered, events);
+                        }
+                    }
+                    Some(_) if !self.differs => {
+                        self.differs = true;
+                        events.push(Event::RootDiffers(self.numbers(size)));
+                    }
+                    _ => {}
+                }
+            }
+            // A later checkpoint covers it, and neither its own nor the lane's root proves it.
+            _ if passed && (self.slots.run_end() == SLOTS || self.is_decided(SLOTS, gaps)) => {
+                self.report(State::Unproven, SLOTS, gaps, altered, events);
+            }
+            _ => {}
+        }
+    }
+
+    /// What its root has proven needs no leaves of its own any more.
+    fn prove(&mut self, size: u16, digest: &impl Digest, events: &mut Vec<Event>) {
+        self.forget_descent();
+        self.slots.collapse(size, digest);
+        let first = self.index * WINDOW;
+        self.seconds.retain(|(slot, _)| {
+            if *slot < size {
+                events.push(Event::Decided {
+                    number: first + u64::from(*slot),
+                    second_is_real: false,
+                });
+            }
+            *slot >= size
+        });
+    }
+
+    fn compare_groups(&mut self, hashes: Vec<Hash>, digest: &impl Digest) {
+        let size = self.claim.map_or(SLOTS, |(size, _)| size);
+        self.open_groups = 0;
+        for (group, (from, theirs)) in (0..size)
+            .step_by(usize::from(GROUP))
+            .zip(&hashes)
+            .enumerate()
+        {
+            let own = self.slots.hash_over(from, (from + GROUP).min(size), digest);
+            self.open_groups |= u32::from(own != Some(*theirs)) << group;
+        }
+        self.groups = hashes;
+    }
+
+    fn compare_leaves(
+        &mut self,
+        group: u8,
+        leaves: &[Hash],
+        digest: &impl Digest,
+        events: &mut Vec<Event>,
+    ) -> Result<Vec<Range<u64>>, Refused> {
+        let asked = group < 32 && self.open_groups & (1 << group) != 0;
+        let Some(theirs) = self.groups.get(usize::from(group)).filter(|_| asked) else {
+            return Err(Refused::NotAsked(self.index));
+        };
+        let size = self.claim.map_or(SLOTS, |(size, _)| size);
+        let from = u16::from(group) * GROUP;
+        let expected = usize::from((size - from).min(GROUP));
+        let mut peaks = Peaks::default();
+        for leaf in leaves {
+            peaks.push(0, *leaf, digest);
+        }
+        if leaves.len() != expected || peaks.root(digest) != Some(*theirs) {
+            return Err(Refused::Unproven(self.index));
+        }
+        let mut forged = Vec::new();
+        for (slot, real) in (from..).zip(leaves) {
+            let Some(own) = self.slots.leaf(slot).filter(|own| own != real) else {
+                continue;
+            };
+            debug_assert_ne!(own, *real);
+            let number = self.index * WINDOW + u64::from(slot);
+            self.slots.take(slot);
+            if let Some(at) = self
+                .seconds
+                .iter()
+                .position(|second| *second == (slot, *real))
+            {
+                self.seconds.remove(at);
+                self.slots.put(Node::leaf(number, *real));
+                events.push(Event::Decided {
+                    number,
+                    second_is_real: true,
+                });
+            } else {
+                self.forged.push(slot);
+                forged.push(number..number + 1);
+            }
+        }
+        self.open_groups &= !(1 << group);
+        if self.open_groups == 0 {
+            self.forget_descent();
+        }
+        Ok(forged)
+    }
+
+    fn report(
+        &mut self,
+        state: State,
+        size: u16,
+        gaps: &Gaps,
+        altered: &BTreeMap<u64, u32>,
+        events: &mut Vec<Event>,
+    ) {
+        let account = self.account(size, gaps, altered);
+        if self.told == Some((state, account)) {
+            return;
+        }
+        self.told = Some((state, account));
+        events.push(Event::Window {
+            numbers: self.numbers(size),
+            state,
+            account,
+        });
+    }
+
+    /// What is in the slots and what is in the gaps are counted apart, so that the law can fail.
+    fn account(&self, size: u16, gaps: &Gaps, altered: &BTreeMap<u64, u32>) -> Account {
+        let numbers = self.numbers(size);
+        let below = |slots: &[u16]| {
+            let count = slots.iter().filter(|slot| **slot < size).count();
+            u64::try_from(count).expect("a window has 1,024 slots")
+        };
+        let dropped = below(&self.dropped);
+        let forged = below(&self.forged);
+        let altered = altered
+            .range(numbers.clone())
+            .filter(|(number, _)| {
+                gaps.find(**number).is_some() && !self.forged.contains(&slot(**number))
+            })
+            .map(|_| 1)
+            .sum();
+        Account {
+            issued: u64::from(size),
+            arrived: u64::from(self.slots.filled_below(size)) - dropped,
+            dropped,
+            lost: gaps.missing_in(numbers) - altered - forged,
+            altered,
+            forged,
+        }
+    }
+
+    /// Every missing number was given up.
+    fn is_decided(&self, size: u16, gaps: &Gaps) -> bool {
+        let missing = u64::from(size - self.slots.filled_below(size));
+        gaps.lost_in(self.numbers(size)) == missing
+    }
+
+    /// A checkpoint, its own or one that covers it, gives the root of all of it.
+    fn is_vouched(&self) -> bool {
+        self.claim.is_some_and(|(size, _)| size == SLOTS)
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.told
+            .is_some_and(|(state, account)| state == State::Proven && account.issued == WINDOW)
+    }
+
+    fn numbers(&self, size: u16) -> Range<u64> {
+        let first = self.index * WINDOW;
+        first..first + u64::from(size)
+    }
+
+    fn forget_descent(&mut self) {
+        self.differs = false;
+        self.groups = Vec::new();
+        self.open_groups = 0;
+    }
+}
