@@ -30,24 +30,52 @@ impl fmt::Display for Why {
 }
 
 /// The session is over, and not by its protocol.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Closed {
-    /// The protocol's name.
-    pub protocol: &'static str,
-    /// The state this side was in.
-    pub state: &'static str,
+    at: &'static At,
     /// What became of the other side.
     pub why: Why,
 }
 
+/// A state of a protocol, by name. Behind a pointer, so that a result that is not an error stays
+/// small.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) struct At {
+    pub(crate) protocol: &'static str,
+    pub(crate) state: &'static str,
+}
+
+impl Closed {
+    #[inline]
+    pub(crate) const fn new(at: &'static At, why: Why) -> Self {
+        Self { at, why }
+    }
+
+    /// The protocol's name.
+    pub const fn protocol(&self) -> &'static str {
+        self.at.protocol
+    }
+
+    /// The state this side was in.
+    pub const fn state(&self) -> &'static str {
+        self.at.state
+    }
+}
+
+impl fmt::Debug for Closed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Closed")
+            .field("protocol", &self.protocol())
+            .field("state", &self.state())
+            .field("why", &self.why)
+            .finish_non_exhaustive()
+    }
+}
+
 impl fmt::Display for Closed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            protocol,
-            state,
-            why,
-        } = self;
-        write!(f, "`{protocol}` ended in state `{state}`: {why}")
+        let (protocol, state) = (self.protocol(), self.state());
+        write!(f, "`{protocol}` ended in state `{state}`: {}", self.why)
     }
 }
 
@@ -144,11 +172,15 @@ impl<E: crate::Endpoint> From<Unreceived<E>> for Closed {
     /// For `?` in a function that gives up when the time is over: the endpoint is dropped.
     fn from(unreceived: Unreceived<E>) -> Self {
         match unreceived {
-            Unreceived::Pending(_) => Self {
-                protocol: E::PROTOCOL,
-                state: E::STATE,
-                why: Why::TimedOut,
-            },
+            Unreceived::Pending(_) => Self::new(
+                const {
+                    &At {
+                        protocol: E::PROTOCOL,
+                        state: E::STATE,
+                    }
+                },
+                Why::TimedOut,
+            ),
             Unreceived::Closed(closed) => closed,
         }
     }

@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::closed::{Closed, Unreceived, Unsent, Why};
+use crate::closed::{At, Closed, Unreceived, Unsent, Why};
 use crate::packet::Packet;
 use crate::receive::Endpoint;
 use crate::timer::Deadline;
@@ -86,11 +86,11 @@ impl<T> Endpoint for Receiver<T> {
 }
 
 fn closed(why: Why) -> Closed {
-    Closed {
+    const AT: &At = &At {
         protocol: "oneshot",
         state: "value",
-        why,
-    }
+    };
+    Closed::new(AT, why)
 }
 
 impl<T> Sender<T> {

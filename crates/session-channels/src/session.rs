@@ -17,7 +17,7 @@ use std::task::{Context, Poll};
 use std::thread;
 use std::time::Instant;
 
-use crate::closed::{Closed, Why};
+use crate::closed::{At, Closed, Why};
 use crate::packet::Packet;
 use crate::ring::{Receiving, Ring, Sending};
 use crate::wait_graph;
@@ -202,12 +202,14 @@ impl<S: State, R: Side> Link<S, R> {
         Link::new(ManuallyDrop::new(self).at)
     }
 
+    const AT: &'static At = &At {
+        protocol: S::PROTOCOL,
+        state: S::NAME,
+    };
+
+    #[inline]
     fn closed(why: Why) -> Closed {
-        Closed {
-            protocol: S::PROTOCOL,
-            state: S::NAME,
-            why,
-        }
+        Closed::new(Self::AT, why)
     }
 
     #[inline]

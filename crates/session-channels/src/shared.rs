@@ -5,12 +5,13 @@
 //! them in turn, as a [`PortSet`] does; making a clone is the only thing that takes a lock.
 
 use std::fmt;
-use std::future::poll_fn;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use crate::closed::{Closed, Unsent, Why};
+use crate::closed::{At, Closed, Unsent, Why};
 use crate::port_set::{Port, PortSet, Taken};
 use crate::stream::{self, TryRecvError, TrySendError, stream};
 
@@ -106,8 +107,8 @@ impl<T> Sender<T> {
 
     /// Sends when there is room. Dropped before, it has sent nothing; the message goes with it.
     #[inline]
-    pub async fn send(&mut self, message: T) -> Result<(), Unsent<T>> {
-        self.sender.send(message).await
+    pub fn send(&mut self, message: T) -> stream::Send<'_, T> {
+        self.sender.send(message)
     }
 
     /// Sends when there is room; the thread waits.
@@ -193,11 +194,11 @@ impl<T> Port for Door<T> {
 }
 
 fn finished() -> Closed {
-    Closed {
+    const AT: &At = &At {
         protocol: "shared",
         state: "receive",
-        why: Why::Finished,
-    }
+    };
+    Closed::new(AT, Why::Finished)
 }
 
 /// The receiving side.
@@ -253,8 +254,8 @@ impl<T> Receiver<T> {
 
     /// Waits for a message. Dropped before it is done, it has taken nothing.
     #[inline]
-    pub async fn recv(&mut self) -> Result<T, Closed> {
-        poll_fn(|context| self.poll_recv(context)).await
+    pub fn recv(&mut self) -> Recv<'_, T> {
+        Recv(self)
     }
 
     /// Waits for a message, the thread sleeping if need be.
@@ -286,6 +287,20 @@ impl<T> Receiver<T> {
     /// waker woken once when there may be.
     pub fn arm(&mut self, waker: &Waker) -> bool {
         self.set.poll_ready(&Context::from_waker(waker)).is_ready()
+    }
+}
+
+/// The future of [`Receiver::recv`].
+#[derive(Debug)]
+#[must_use = "futures do nothing unless awaited"]
+pub struct Recv<'a, T>(&'a mut Receiver<T>);
+
+impl<T> Future for Recv<'_, T> {
+    type Output = Result<T, Closed>;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.poll_recv(context)
     }
 }
 

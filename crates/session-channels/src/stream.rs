@@ -6,14 +6,15 @@
 //! its next send, which gives the message back.
 
 use std::fmt;
-use std::future::poll_fn;
-use std::marker::PhantomData;
+use std::future::{Future, poll_fn};
+use std::marker::{self, PhantomData};
+use std::pin::Pin;
 use std::ptr::NonNull;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 use std::{alloc::Layout, thread};
 
-use crate::closed::{Closed, Unsent, Why};
+use crate::closed::{At, Closed, Unsent, Why};
 use crate::ring::{Receiving, Ring, Sending};
 use crate::timer::Deadline;
 
@@ -78,24 +79,22 @@ pub struct Receiver<T> {
 }
 
 // SAFETY: a side is one end of a queue of `T`, and is used through `&mut` or by looking only.
-unsafe impl<T: Send> Send for Sender<T> {}
+unsafe impl<T: marker::Send> marker::Send for Sender<T> {}
 // SAFETY: as above.
-unsafe impl<T: Send> Sync for Sender<T> {}
+unsafe impl<T: marker::Send> Sync for Sender<T> {}
 // SAFETY: as above.
-unsafe impl<T: Send> Send for Receiver<T> {}
+unsafe impl<T: marker::Send> marker::Send for Receiver<T> {}
 // SAFETY: as above.
-unsafe impl<T: Send> Sync for Receiver<T> {}
+unsafe impl<T: marker::Send> Sync for Receiver<T> {}
 
-/// The protocol's name in errors.
-const NAME: &str = "stream";
-
-fn closed(state: &'static str, why: Why) -> Closed {
-    Closed {
-        protocol: NAME,
-        state,
-        why,
-    }
-}
+const SEND: &At = &At {
+    protocol: "stream",
+    state: "send",
+};
+const RECEIVE: &At = &At {
+    protocol: "stream",
+    state: "receive",
+};
 
 /// Why a message was not sent at once.
 #[derive(Clone, PartialEq, Eq)]
@@ -172,7 +171,7 @@ impl<T> Sender<T> {
         // SAFETY: called when there is room; the receiver takes `T`.
         unsafe { self.ring.push(message, size_of::<T>()) }.map_err(|(message, why)| Unsent {
             message,
-            closed: closed("send", why),
+            closed: Closed::new(SEND, why),
         })
     }
 
@@ -183,7 +182,7 @@ impl<T> Sender<T> {
             Some(Ok(())) => self.push(message).map_err(TrySendError::Closed),
             Some(Err(why)) => Err(TrySendError::Closed(Unsent {
                 message,
-                closed: closed("send", why),
+                closed: Closed::new(SEND, why),
             })),
             None => Err(TrySendError::Full(message)),
         }
@@ -211,9 +210,11 @@ impl<T> Sender<T> {
 
     /// Sends when there is room. Dropped before, it has sent nothing; the message goes with it.
     #[inline]
-    pub async fn send(&mut self, message: T) -> Result<(), Unsent<T>> {
-        poll_fn(|context| self.poll_room(context)).await;
-        self.send_now(message)
+    pub fn send(&mut self, message: T) -> Send<'_, T> {
+        Send {
+            sender: self,
+            message: Some(message),
+        }
     }
 
     #[inline]
@@ -221,7 +222,7 @@ impl<T> Sender<T> {
         match self.ring.look(self.limit) {
             Some(Err(why)) => Err(Unsent {
                 message,
-                closed: closed("send", why),
+                closed: Closed::new(SEND, why),
             }),
             _ => self.push(message),
         }
@@ -253,7 +254,7 @@ impl<T> Receiver<T> {
         match found {
             // SAFETY: a message was found, and the sender sends `T`.
             Ok(()) => Ok(unsafe { self.ring.pop(size_of::<T>()) }),
-            Err(why) => Err(closed("receive", why)),
+            Err(why) => Err(Closed::new(RECEIVE, why)),
         }
     }
 
@@ -286,8 +287,8 @@ impl<T> Receiver<T> {
 
     /// Waits for a message. Dropped before it is done, it has taken nothing.
     #[inline]
-    pub async fn recv(&mut self) -> Result<T, Closed> {
-        poll_fn(|context| self.poll_recv(context)).await
+    pub fn recv(&mut self) -> Recv<'_, T> {
+        Recv(self)
     }
 
     /// Waits for a message for so long.
@@ -319,6 +320,49 @@ impl<T> Receiver<T> {
             Some(found) => self.take_found(found).map_err(TryRecvError::Closed),
             None => Err(TryRecvError::Empty),
         }
+    }
+}
+
+/// The future of [`Sender::send`].
+#[must_use = "futures do nothing unless awaited"]
+pub struct Send<'a, T> {
+    sender: &'a mut Sender<T>,
+    message: Option<T>,
+}
+
+// A message is moved, never pinned.
+impl<T> Unpin for Send<'_, T> {}
+
+impl<T> Future for Send<'_, T> {
+    type Output = Result<(), Unsent<T>>;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if self.sender.poll_room(context).is_pending() {
+            return Poll::Pending;
+        }
+        let message = self.message.take().expect("polled after it was done");
+        Poll::Ready(self.sender.send_now(message))
+    }
+}
+
+impl<T> fmt::Debug for Send<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Send").finish_non_exhaustive()
+    }
+}
+
+/// The future of [`Receiver::recv`].
+#[derive(Debug)]
+#[must_use = "futures do nothing unless awaited"]
+pub struct Recv<'a, T>(&'a mut Receiver<T>);
+
+impl<T> Future for Recv<'_, T> {
+    type Output = Result<T, Closed>;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.poll_recv(context)
     }
 }
 

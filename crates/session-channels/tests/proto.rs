@@ -108,7 +108,7 @@ fn a_message_that_is_not_taken_is_given_back() {
     let unsent = client.try_login("ann".to_owned(), 7).unwrap_err();
     assert_eq!(unsent.message, ("ann".to_owned(), 7));
     assert_eq!(
-        (unsent.closed.state, unsent.closed.why),
+        (unsent.closed.state(), unsent.closed.why),
         ("login", Why::Dropped)
     );
 }
@@ -121,7 +121,10 @@ fn a_closed_peer_shows_at_the_next_receive() {
         .login("ann".to_owned(), 7)
         .recv_blocking()
         .unwrap_err();
-    assert_eq!((closed.protocol, closed.state), ("bank", "login_response"));
+    assert_eq!(
+        (closed.protocol(), closed.state()),
+        ("bank", "login_response")
+    );
 }
 
 #[test]
