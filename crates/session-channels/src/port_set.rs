@@ -254,6 +254,7 @@ impl<P: Port> PortSet<P> {
     }
 
     /// Takes a message that is there.
+    #[inline]
     pub fn try_next(&mut self) -> Next<P> {
         loop {
             let (index, left) = match self.current.take() {

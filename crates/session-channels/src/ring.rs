@@ -291,7 +291,11 @@ impl Sending {
     /// # Safety
     /// There is a free slot: fewer messages than slots are on their way. The receiver will take a
     /// `W`, and `stride` is the ring's.
-    #[inline]
+    #[allow(
+        clippy::inline_always,
+        reason = "a result that goes through memory costs more than the rest"
+    )]
+    #[inline(always)]
     pub(crate) unsafe fn push<W>(self, wire: W, stride: usize) -> Result<(), (W, Why)> {
         let ring = self.ring();
         let own = &ring.sending;
@@ -530,7 +534,11 @@ impl Receiving {
     ///
     /// # Safety
     /// [`look`](Self::look) has found one, it is of this type, and `stride` is the ring's.
-    #[inline]
+    #[allow(
+        clippy::inline_always,
+        reason = "a result that goes through memory costs more than the rest"
+    )]
+    #[inline(always)]
     pub(crate) unsafe fn pop<W>(self, stride: usize) -> W {
         let ring = self.ring();
         let own = &ring.receiving;

@@ -69,11 +69,12 @@ impl<T> Entrance<T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the set finds here.
-    fn take(&self) -> Taken<Came<T>> {
-        let mut lobby = self.lock();
+    /// What the set finds here. The queues are fetched by who gets to know of them.
+    #[cold]
+    fn look(&self) -> Taken<Came<T>> {
+        let lobby = self.lock();
         if !lobby.arrived.is_empty() {
-            Taken::Item(Came::Queues(std::mem::take(&mut lobby.arrived)))
+            Taken::Item(None)
         } else if lobby.senders == 0 {
             Taken::Closed(finished())
         } else {
@@ -156,10 +157,8 @@ enum Door<T> {
     Stream(stream::Receiver<T>),
 }
 
-enum Came<T> {
-    Message(T),
-    Queues(Vec<stream::Receiver<T>>),
-}
+/// A message; or nothing, when it is queues that wait at the entrance.
+type Came<T> = Option<T>;
 
 impl<T> Port for Door<T> {
     type Item = Came<T>;
@@ -183,11 +182,11 @@ impl<T> Port for Door<T> {
     fn take_port(place: &mut Option<Self>) -> Taken<Came<T>> {
         match place {
             Some(Self::Stream(receiver)) => match receiver.try_recv() {
-                Ok(message) => Taken::Item(Came::Message(message)),
+                Ok(message) => Taken::Item(Some(message)),
                 Err(TryRecvError::Empty) => Taken::Nothing,
                 Err(TryRecvError::Closed(closed)) => Taken::Closed(closed),
             },
-            Some(Self::Entrance(entrance)) => entrance.take(),
+            Some(Self::Entrance(entrance)) => entrance.look(),
             None => Taken::Nothing,
         }
     }
@@ -221,18 +220,24 @@ impl<T> Receiver<T> {
         Err(TryRecvError::Empty)
     }
 
-    /// A queue that has ended is no news: the others go on.
     #[inline]
     fn use_it(&mut self, came: Result<Came<T>, Closed>) -> Option<T> {
         match came {
-            Ok(Came::Message(message)) => Some(message),
-            Ok(Came::Queues(queues)) => {
-                for queue in queues {
-                    self.set.insert(Door::Stream(queue));
-                }
+            Ok(Some(message)) => Some(message),
+            Ok(None) => {
+                self.let_in();
                 None
             }
+            // A queue that has ended is no news: the others go on.
             Err(_) => None,
+        }
+    }
+
+    #[cold]
+    fn let_in(&mut self) {
+        let arrived = std::mem::take(&mut self.entrance.lock().arrived);
+        for queue in arrived {
+            self.set.insert(Door::Stream(queue));
         }
     }
 
@@ -298,7 +303,11 @@ pub struct Recv<'a, T>(&'a mut Receiver<T>);
 impl<T> Future for Recv<'_, T> {
     type Output = Result<T, Closed>;
 
-    #[inline]
+    #[allow(
+        clippy::inline_always,
+        reason = "a result that goes through memory costs more than the rest"
+    )]
+    #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         self.0.poll_recv(context)
     }

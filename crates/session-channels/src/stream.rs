@@ -336,7 +336,11 @@ impl<T> Unpin for Send<'_, T> {}
 impl<T> Future for Send<'_, T> {
     type Output = Result<(), Unsent<T>>;
 
-    #[inline]
+    #[allow(
+        clippy::inline_always,
+        reason = "a result that goes through memory costs more than the rest"
+    )]
+    #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         if self.sender.poll_room(context).is_pending() {
             return Poll::Pending;
@@ -360,7 +364,11 @@ pub struct Recv<'a, T>(&'a mut Receiver<T>);
 impl<T> Future for Recv<'_, T> {
     type Output = Result<T, Closed>;
 
-    #[inline]
+    #[allow(
+        clippy::inline_always,
+        reason = "a result that goes through memory costs more than the rest"
+    )]
+    #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         self.0.poll_recv(context)
     }
