@@ -166,7 +166,11 @@ impl<T> Sender<T> {
         self.ring.closed().is_some()
     }
 
-    #[inline]
+    #[allow(
+        clippy::inline_always,
+        reason = "a result that goes through memory costs more than the rest"
+    )]
+    #[inline(always)]
     fn push(&mut self, message: T) -> Result<(), Unsent<T>> {
         // SAFETY: called when there is room; the receiver takes `T`.
         unsafe { self.ring.push(message, size_of::<T>()) }.map_err(|(message, why)| Unsent {
@@ -217,7 +221,11 @@ impl<T> Sender<T> {
         }
     }
 
-    #[inline]
+    #[allow(
+        clippy::inline_always,
+        reason = "a result that goes through memory costs more than the rest"
+    )]
+    #[inline(always)]
     fn send_now(&mut self, message: T) -> Result<(), Unsent<T>> {
         match self.ring.look(self.limit) {
             Some(Err(why)) => Err(Unsent {
