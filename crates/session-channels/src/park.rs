@@ -11,14 +11,16 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::sync::{AtomicU8, Ordering, relax};
 
 /// Looks before the first sleep: 2 to this power. Patience is stored one higher, 0 meaning unset.
-const FIRST: u8 = 6;
+const FIRST: u8 = 2;
 /// Patience is at most 2 to this power looks.
 const MOST: u8 = 13;
+/// A core that comes back so soon was not wanted by another thread.
+const ALONE: Duration = Duration::from_micros(2);
 /// So often a thread that looked in vain lets others run before it sleeps.
 const YIELDS: u32 = 4;
 
@@ -42,8 +44,13 @@ pub(crate) fn wait<T>(
         relax();
     }
     for _ in 0..YIELDS {
+        let before = Instant::now();
         thread::yield_now();
         if let Some(found) = look() {
+            if before.elapsed() < ALONE {
+                // Nobody else wanted the core: to look a little longer would have been enough.
+                patience.store(power.min(MOST - 1) + 2, Ordering::Relaxed);
+            }
             return Some(found);
         }
     }

@@ -20,7 +20,7 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::closed::{Closed, Unsent, Why};
+use crate::closed::{At, Closed, Unsent, Why};
 use crate::packet::Packet;
 use crate::port_set::{Port, Taken};
 use crate::select::{Found, Place, TakeHeld};
@@ -123,13 +123,16 @@ impl<T> fmt::Display for SendTimeoutError<T> {
 
 impl<T> std::error::Error for SendTimeoutError<T> {}
 
-fn closed(state: &'static str, why: Why) -> Closed {
-    Closed {
+const fn at(state: &'static str) -> At {
+    At {
         protocol: "rendezvous",
         state,
-        why,
     }
 }
+
+const TAKEN: &At = &at("taken");
+const OFFER: &At = &at("offer");
+const RECEIVE: &At = &at("receive");
 
 impl<T> Sender<T> {
     fn packet(&self) -> Packet {
@@ -181,7 +184,7 @@ impl<T> Sender<T> {
         if let Stage::Closed(why, untaken) = &mut self.stage
             && let Some(message) = untaken.take()
         {
-            let closed = closed("taken", *why);
+            let closed = Closed::new(TAKEN, *why);
             return Err(Unsent { message, closed });
         }
         Ok(())
@@ -192,7 +195,7 @@ impl<T> Sender<T> {
     pub fn offer(&mut self, message: T) -> Result<(), TrySendError<T>> {
         self.look();
         let unsent = |message, why| {
-            let closed = closed("offer", why);
+            let closed = Closed::new(OFFER, why);
             TrySendError::Closed(Unsent { message, closed })
         };
         match self.stage {
@@ -308,7 +311,7 @@ impl<T> Receiver<T> {
     }
 
     fn take(&mut self, found: Result<(), Why>) -> Result<T, Closed> {
-        found.map_err(|why| closed("receive", why))?;
+        found.map_err(|why| Closed::new(RECEIVE, why))?;
         let packet = self.packet();
         // SAFETY: a message was found, and the sender sends `T`.
         let message = unsafe { packet.take() };

@@ -108,7 +108,7 @@ impl<T> Sender<T> {
 
     /// Sends when there is room. Dropped before, it has sent nothing; the message goes with it.
     #[inline]
-    pub fn send(&mut self, message: T) -> stream::Send<'_, T> {
+    pub fn send(&mut self, message: T) -> stream::SendFuture<'_, T> {
         self.sender.send(message)
     }
 
@@ -259,8 +259,8 @@ impl<T> Receiver<T> {
 
     /// Waits for a message. Dropped before it is done, it has taken nothing.
     #[inline]
-    pub fn recv(&mut self) -> Recv<'_, T> {
-        Recv(self)
+    pub fn recv(&mut self) -> RecvFuture<'_, T> {
+        RecvFuture(self)
     }
 
     /// Waits for a message, the thread sleeping if need be.
@@ -298,9 +298,9 @@ impl<T> Receiver<T> {
 /// The future of [`Receiver::recv`].
 #[derive(Debug)]
 #[must_use = "futures do nothing unless awaited"]
-pub struct Recv<'a, T>(&'a mut Receiver<T>);
+pub struct RecvFuture<'a, T>(&'a mut Receiver<T>);
 
-impl<T> Future for Recv<'_, T> {
+impl<T> Future for RecvFuture<'_, T> {
     type Output = Result<T, Closed>;
 
     #[allow(

@@ -7,7 +7,7 @@
 
 use std::fmt;
 use std::future::{Future, poll_fn};
-use std::marker::{self, PhantomData};
+use std::marker::PhantomData;
 use std::pin::Pin;
 use std::ptr::NonNull;
 use std::task::{Context, Poll, Waker};
@@ -79,13 +79,13 @@ pub struct Receiver<T> {
 }
 
 // SAFETY: a side is one end of a queue of `T`, and is used through `&mut` or by looking only.
-unsafe impl<T: marker::Send> marker::Send for Sender<T> {}
+unsafe impl<T: Send> Send for Sender<T> {}
 // SAFETY: as above.
-unsafe impl<T: marker::Send> Sync for Sender<T> {}
+unsafe impl<T: Send> Sync for Sender<T> {}
 // SAFETY: as above.
-unsafe impl<T: marker::Send> marker::Send for Receiver<T> {}
+unsafe impl<T: Send> Send for Receiver<T> {}
 // SAFETY: as above.
-unsafe impl<T: marker::Send> Sync for Receiver<T> {}
+unsafe impl<T: Send> Sync for Receiver<T> {}
 
 const SEND: &At = &At {
     protocol: "stream",
@@ -214,8 +214,8 @@ impl<T> Sender<T> {
 
     /// Sends when there is room. Dropped before, it has sent nothing; the message goes with it.
     #[inline]
-    pub fn send(&mut self, message: T) -> Send<'_, T> {
-        Send {
+    pub fn send(&mut self, message: T) -> SendFuture<'_, T> {
+        SendFuture {
             sender: self,
             message: Some(message),
         }
@@ -295,8 +295,8 @@ impl<T> Receiver<T> {
 
     /// Waits for a message. Dropped before it is done, it has taken nothing.
     #[inline]
-    pub fn recv(&mut self) -> Recv<'_, T> {
-        Recv(self)
+    pub fn recv(&mut self) -> RecvFuture<'_, T> {
+        RecvFuture(self)
     }
 
     /// Waits for a message for so long.
@@ -333,15 +333,15 @@ impl<T> Receiver<T> {
 
 /// The future of [`Sender::send`].
 #[must_use = "futures do nothing unless awaited"]
-pub struct Send<'a, T> {
+pub struct SendFuture<'a, T> {
     sender: &'a mut Sender<T>,
     message: Option<T>,
 }
 
 // A message is moved, never pinned.
-impl<T> Unpin for Send<'_, T> {}
+impl<T> Unpin for SendFuture<'_, T> {}
 
-impl<T> Future for Send<'_, T> {
+impl<T> Future for SendFuture<'_, T> {
     type Output = Result<(), Unsent<T>>;
 
     #[allow(
@@ -358,18 +358,18 @@ impl<T> Future for Send<'_, T> {
     }
 }
 
-impl<T> fmt::Debug for Send<'_, T> {
+impl<T> fmt::Debug for SendFuture<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Send").finish_non_exhaustive()
+        f.debug_struct("SendFuture").finish_non_exhaustive()
     }
 }
 
 /// The future of [`Receiver::recv`].
 #[derive(Debug)]
 #[must_use = "futures do nothing unless awaited"]
-pub struct Recv<'a, T>(&'a mut Receiver<T>);
+pub struct RecvFuture<'a, T>(&'a mut Receiver<T>);
 
-impl<T> Future for Recv<'_, T> {
+impl<T> Future for RecvFuture<'_, T> {
     type Output = Result<T, Closed>;
 
     #[allow(
