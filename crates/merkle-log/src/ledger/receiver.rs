@@ -215,6 +215,9 @@ impl LaneLedger {
         let Some(noticed_by) = now.checked_sub(limits.lateness) else {
             return;
         };
+        if self.join == Join::Member {
+            return;
+        }
         let mut given_up = self.gaps.give_up(noticed_by, self.covered);
         let holes = given_up.len();
         while let Some(&(size, noticed)) = self.tails.first()

@@ -1,0 +1,325 @@
+//! One lane under each circumstance that the simulation does not make: no way back to the producer,
+//! a late joiner, a member of a group, messages beyond the lateness bound, damaged state.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panic")]
+
+use std::time::Duration;
+
+use unbroken_merkle_log::ledger::{
+    Answer, Arrival, Event, Join, LaneLedger, LedgerLimits, Refused, Request, State, StateError,
+    Verdict,
+};
+use unbroken_merkle_log::{Checkpoint, Epoch, Hasher, Lane, LaneId, LaneLimits, Property};
+
+const ZERO: Duration = Duration::ZERO;
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A producer and a receiver, and what lies between.
+struct Pair {
+    hasher: Hasher,
+    limits: LedgerLimits,
+    lane: Lane,
+    ledger: LaneLedger,
+}
+
+impl Pair {
+    fn new(join: Join) -> Self {
+        let id = LaneId::new(1).unwrap();
+        Self {
+            hasher: Hasher::xxh3(),
+            limits: LedgerLimits::default(),
+            lane: Lane::new(id, Epoch(0), LaneLimits::default(), ZERO),
+            ledger: LaneLedger::new(join),
+        }
+    }
+
+    fn issue(&mut self) -> Property {
+        let payload = self.lane.size().to_be_bytes();
+        self.lane.issue(*b"t", payload, &self.hasher)
+    }
+
+    fn send(&mut self, property: &Property, now: Duration) -> Verdict {
+        let arrival = Arrival {
+            number: property.sequence,
+            leaf: property.digest,
+            fits: true,
+            resent: property.flags.resent,
+            part: None,
+        };
+        self.ledger
+            .observe(&arrival, now, &self.limits, &self.hasher)
+    }
+
+    /// Issues this many messages; those that `keep` lets through arrive.
+    fn run(&mut self, count: u64, keep: impl Fn(u64) -> bool) {
+        for _ in 0..count {
+            let property = self.issue();
+            if keep(property.sequence) {
+                self.send(&property, ZERO);
+            }
+        }
+    }
+
+    fn checkpoint(&mut self, now: Duration) -> Checkpoint {
+        self.lane.poll_checkpoint(now, 0, &self.hasher).unwrap()
+    }
+
+    fn hear(&mut self, checkpoint: &Checkpoint, now: Duration) {
+        self.ledger
+            .checkpoint(checkpoint, now, &self.limits, &self.hasher);
+    }
+
+    fn poll(&mut self, now: Duration) {
+        self.ledger.poll(now, &self.limits, &self.hasher);
+    }
+
+    fn windows(&mut self) -> Vec<(u64, State)> {
+        let events = self.ledger.take_events();
+        let windows = events.into_iter().filter_map(|event| match event {
+            Event::Window {
+                numbers,
+                state,
+                account,
+            } => {
+                assert!(
+                    account.is_lawful() || state == State::Unproven,
+                    "{account:?}"
+                );
+                Some((numbers.start, state))
+            }
+            _ => None,
+        });
+        windows.collect()
+    }
+
+    fn lost(&mut self) -> Vec<u64> {
+        let events = self.ledger.take_events();
+        let lost = events.into_iter().filter_map(|event| match event {
+            Event::Lost { numbers, .. } => Some(numbers),
+            _ => None,
+        });
+        lost.flatten().collect()
+    }
+}
+
+#[test]
+fn what_no_checkpoint_covers_is_never_called_lost() {
+    let mut pair = Pair::new(Join::Beginning);
+    pair.run(100, |number| number != 50);
+    pair.poll(SECOND * 60);
+    assert_eq!(pair.lost(), []);
+    let checkpoint = pair.checkpoint(SECOND * 60);
+    pair.hear(&checkpoint, SECOND * 60);
+    pair.poll(SECOND * 60);
+    assert_eq!(pair.lost(), [50]);
+}
+
+#[test]
+fn a_gap_younger_than_the_lateness_bound_is_only_suspected() {
+    let mut pair = Pair::new(Join::Beginning);
+    pair.run(100, |number| number != 50);
+    let checkpoint = pair.checkpoint(SECOND);
+    pair.hear(&checkpoint, ZERO);
+    pair.poll(Duration::from_nanos(799_999_999));
+    assert_eq!(pair.lost(), []);
+    assert_eq!(
+        pair.ledger.timeout(&pair.limits),
+        Some(pair.limits.lateness)
+    );
+    pair.poll(pair.limits.lateness);
+    assert_eq!(pair.lost(), [50]);
+}
+
+#[test]
+fn a_message_beyond_the_bound_is_found_and_moved() {
+    let mut pair = Pair::new(Join::Beginning);
+    let first = pair.issue();
+    pair.run(9, |_| true);
+    let checkpoint = pair.checkpoint(SECOND);
+    pair.hear(&checkpoint, ZERO);
+    pair.poll(SECOND);
+    assert_eq!(pair.lost(), [0]);
+    assert_eq!(pair.send(&first, SECOND), Verdict::Found);
+    assert_eq!(pair.send(&first, SECOND), Verdict::Duplicate);
+    assert_eq!(pair.ledger.moved(), 1);
+}
+
+#[test]
+fn a_forged_message_without_a_way_back_leaves_its_window_unproven() {
+    let mut pair = Pair::new(Join::Beginning);
+    for _ in 0..3 * 1_024 {
+        let mut property = pair.issue();
+        if property.sequence == 1_500 {
+            property.digest = Property::stamp(
+                &pair.hasher,
+                property.lane,
+                property.epoch,
+                1_500,
+                b"t",
+                b"forged",
+            )
+            .digest;
+        }
+        pair.send(&property, ZERO);
+    }
+    let [first, _, third] = [0, 1, 2].map(|_| pair.checkpoint(SECOND));
+    pair.hear(&first, ZERO);
+    pair.hear(&third, ZERO);
+    pair.poll(SECOND);
+    let windows = pair.windows();
+    assert!(windows.contains(&(0, State::Proven)));
+    assert!(windows.contains(&(1_024, State::Unproven)));
+    assert!(windows.contains(&(2_048, State::Proven)));
+}
+
+#[test]
+fn the_root_of_the_lane_proves_a_window_whose_checkpoint_was_lost() {
+    let mut pair = Pair::new(Join::Beginning);
+    pair.run(3 * 1_024, |_| true);
+    let checkpoints = [0, 1, 2].map(|_| pair.checkpoint(SECOND));
+    pair.hear(&checkpoints[2], ZERO);
+    let proven = [0, 1_024, 2_048].map(|first| (first, State::Proven));
+    assert_eq!(pair.windows(), proven);
+}
+
+#[test]
+fn a_late_joiner_claims_nothing_before_the_first_window_begun_after_it_came() {
+    let mut pair = Pair::new(Join::Late);
+    let missed: Vec<Property> = (0..500).map(|_| pair.issue()).collect();
+    let verdict = pair.issue();
+    assert_eq!(pair.send(&verdict, ZERO), Verdict::OutOfScope);
+    pair.run(523, |_| true);
+    assert_eq!(pair.send(&missed[3], ZERO), Verdict::OutOfScope);
+    pair.run(1_024, |number| number != 1_500);
+    let checkpoints = [0, 1].map(|_| pair.checkpoint(SECOND));
+    pair.hear(&checkpoints[0], ZERO);
+    pair.hear(&checkpoints[1], ZERO);
+    pair.poll(SECOND);
+    assert_eq!(
+        pair.ledger.requests(),
+        [Request::Numbers(std::iter::once(1_500..1_501).collect())]
+    );
+    assert_eq!(pair.windows(), [(1_024, State::Faulty)]);
+}
+
+#[test]
+fn a_lone_member_of_a_group_calls_nothing_lost_or_moved() {
+    let mut pair = Pair::new(Join::Member);
+    pair.run(2_048, |number| number % 3 == 0);
+    let checkpoint = pair.checkpoint(SECOND);
+    pair.hear(&checkpoint, ZERO);
+    pair.poll(SECOND * 9);
+    assert_eq!(pair.ledger.requests(), []);
+    assert_eq!(pair.ledger.moved(), 0);
+    let events = pair.ledger.take_events();
+    assert!(
+        events.iter().all(|event| matches!(event, Event::Silent)),
+        "{events:?}"
+    );
+}
+
+#[test]
+fn the_tail_is_lost_when_only_the_checkpoint_tells_of_it() {
+    let mut pair = Pair::new(Join::Beginning);
+    pair.run(100, |number| number < 97);
+    let checkpoint = pair.checkpoint(SECOND);
+    pair.hear(&checkpoint, ZERO);
+    pair.poll(SECOND);
+    assert_eq!(pair.lost(), [97, 98, 99]);
+}
+
+#[test]
+fn an_answer_that_does_not_give_the_root_is_refused() {
+    let mut pair = Pair::new(Join::Beginning);
+    for _ in 0..1_024 {
+        let mut property = pair.issue();
+        if property.sequence == 7 {
+            property.digest = [9; 16].into();
+        }
+        pair.send(&property, ZERO);
+    }
+    let checkpoint = pair.checkpoint(SECOND);
+    pair.hear(&checkpoint, ZERO);
+    let request = pair.ledger.requests().remove(0);
+    let Some(Answer::Groups {
+        window,
+        size,
+        hashes,
+    }) = pair.lane.answer(&request, &pair.hasher)
+    else {
+        panic!("{request:?} is about groups");
+    };
+    let mut lie = hashes.clone();
+    lie.swap(0, 1);
+    let lie = Answer::Groups {
+        window,
+        size,
+        hashes: lie,
+    };
+    assert_eq!(
+        pair.ledger.answer(&lie, &pair.hasher),
+        Err(Refused::Unproven(0))
+    );
+    let truth = Answer::Groups {
+        window,
+        size,
+        hashes,
+    };
+    assert_eq!(pair.ledger.answer(&truth, &pair.hasher), Ok(()));
+    let requests = pair.ledger.requests();
+    let [Request::Leaves { group: 0, .. }] = requests[..] else {
+        panic!("{requests:?}: one group differs");
+    };
+    let Some(Answer::Leaves {
+        window,
+        group,
+        leaves,
+    }) = pair.lane.answer(&requests[0], &pair.hasher)
+    else {
+        panic!("{requests:?} is about leaves");
+    };
+    let mut lie = leaves.clone();
+    lie.swap(3, 4);
+    let lie = Answer::Leaves {
+        window,
+        group,
+        leaves: lie,
+    };
+    assert_eq!(
+        pair.ledger.answer(&lie, &pair.hasher),
+        Err(Refused::Unproven(0))
+    );
+    let truth = Answer::Leaves {
+        window,
+        group,
+        leaves,
+    };
+    assert_eq!(pair.ledger.answer(&truth, &pair.hasher), Ok(()));
+    assert!(pair.ledger.take_events().contains(&Event::Forged(7..8)));
+}
+
+#[test]
+fn a_saved_ledger_is_restored_equal_and_a_damaged_one_is_refused() {
+    let mut pair = Pair::new(Join::Beginning);
+    pair.run(1_500, |number| number % 100 != 7);
+    let checkpoint = pair.checkpoint(SECOND);
+    pair.hear(&checkpoint, ZERO);
+    pair.poll(SECOND);
+    pair.ledger.take_events();
+    let mut saved = Vec::new();
+    pair.ledger.save(&pair.hasher, &mut saved);
+    assert_eq!(
+        LaneLedger::restore(&saved, &pair.hasher).as_ref(),
+        Ok(&pair.ledger)
+    );
+    for at in (0..saved.len()).step_by(97) {
+        let mut damaged = saved.clone();
+        damaged[at] ^= 1;
+        let refused = LaneLedger::restore(&damaged, &pair.hasher);
+        assert_eq!(refused, Err(StateError::Tag), "byte {at}");
+        assert_eq!(
+            LaneLedger::restore(&saved[..at], &pair.hasher),
+            Err(StateError::Tag)
+        );
+    }
+}
