@@ -23,8 +23,7 @@ macro_rules! __room_methods {
         /// once when that changes.
         #[inline]
         pub fn arm(&mut self, waker: &::core::task::Waker) -> bool {
-            let context = ::core::task::Context::from_waker(waker);
-            self.0.poll_room(&context).is_ready()
+            self.0.arm_room(waker)
         }
     };
 }

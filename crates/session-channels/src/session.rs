@@ -13,7 +13,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Instant;
 
@@ -443,6 +443,20 @@ impl<S: State, R: Side> Link<S, R> {
         match S::SHAPE {
             Shape::Packet { .. } => Poll::Ready(()),
             Shape::Rings { .. } => self.outgoing().poll(Self::limit(), context).map(|_| ()),
+        }
+    }
+
+    /// For a readiness loop: whether there is room, and if not, this waker is woken once when there
+    /// is.
+    pub fn arm_room(&mut self, waker: &Waker) -> bool {
+        match S::SHAPE {
+            Shape::Packet { .. } => true,
+            Shape::Rings { .. } => {
+                let context = Context::from_waker(waker);
+                self.outgoing()
+                    .poll_at_once(Self::limit(), &context)
+                    .is_ready()
+            }
         }
     }
 
