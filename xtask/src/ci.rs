@@ -79,6 +79,9 @@ impl Ci {
         let mut tests = process::cargo(&["test", "--locked", "--no-fail-fast", "--workspace"]);
         tests.args(["--exclude", RUN_APART]);
         self.tests("tests", tests)?;
+        self.tests("interleavings of the lock-free files", self.interleavings())?;
+        self.tests("random schedules of the channels", self.schedules())?;
+        self.miri()?;
         let mut documentation = process::cargo(&["doc", "--locked", "--workspace", "--no-deps"]);
         documentation.env("RUSTDOCFLAGS", "-Dwarnings");
         self.check("documentation", documentation)?;
@@ -116,6 +119,73 @@ impl Ci {
             command.env("UNBROKEN_REQUIRE_TOOLS", "1");
         }
         command
+    }
+
+    /// The channels under a model checker, in small: with two forced switches of thread at the
+    /// most; in the longer run with no bound but time.
+    fn interleavings(&self) -> Command {
+        let mut command = process::cargo(&["test", "--locked", "--release", "--lib"]);
+        command
+            .args(["-p", "session-channels", "models"])
+            .env("RUSTFLAGS", "--cfg loom")
+            .env("CARGO_TARGET_DIR", tree::target_directory().join("loom"));
+        if self.full {
+            command.env("LOOM_MAX_DURATION", "600"); // seconds, for each model
+        } else {
+            command.env("LOOM_MAX_PREEMPTIONS", "2");
+        }
+        command
+    }
+
+    /// The channels' public API under a scheduler that decides by chance.
+    fn schedules(&self) -> Command {
+        let mut command = process::cargo(&["test", "--locked", "--release"]);
+        command
+            .args(["-p", "session-channels", "--test", "schedules"])
+            .env("RUSTFLAGS", "--cfg shuttle")
+            .env("CARGO_TARGET_DIR", tree::target_directory().join("shuttle"))
+            .env("SCHEDULES", if self.full { "10000000" } else { "100000" });
+        command
+    }
+
+    /// The channels under an interpreter that sees undefined behaviour, with both models of
+    /// borrowing. Slow, so only in the longer run.
+    fn miri(&mut self) -> Outcome {
+        if !self.full {
+            return Ok(());
+        }
+        let mut version = Command::new("cargo");
+        if process::quiet(version.args(["+nightly", "miri", "--version"])).is_err() {
+            println!("\n── miri: skipped, no nightly toolchain has it");
+            self.tally += Tally::SKIPPED;
+            return Ok(());
+        }
+        for borrows in ["", "-Zmiri-tree-borrows"] {
+            let mut command = Command::new("cargo");
+            command
+                .args([
+                    "+nightly",
+                    "miri",
+                    "test",
+                    "--locked",
+                    "-p",
+                    "session-channels",
+                ])
+                .args([
+                    "--lib",
+                    "--test",
+                    "links",
+                    "--test",
+                    "rendezvous",
+                    "--test",
+                    "sets",
+                ])
+                .current_dir(tree::root())
+                .env("MIRIFLAGS", borrows)
+                .env("CARGO_TARGET_DIR", tree::target_directory().join("miri"));
+            self.tests("miri", command)?;
+        }
+        Ok(())
     }
 
     /// Each fuzz target for a while, from the golden packets on; what it finds stays uncommitted.

@@ -5,7 +5,7 @@
 //! but must keep the compiler from swapping its store and load ([`here`]). Where the call is
 //! missing ([`is_here`] is false) nobody asks the other side to go without.
 
-#[cfg(all(target_os = "linux", not(loom), not(miri)))]
+#[cfg(all(target_os = "linux", not(any(loom, shuttle, miri))))]
 mod system {
     use std::sync::OnceLock;
 
@@ -32,7 +32,7 @@ mod system {
     }
 }
 
-#[cfg(not(all(target_os = "linux", not(loom), not(miri))))]
+#[cfg(not(all(target_os = "linux", not(any(loom, shuttle, miri)))))]
 mod system {
     pub(crate) fn is_here() -> bool {
         false

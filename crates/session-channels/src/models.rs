@@ -1,6 +1,11 @@
-//! Every interleaving of two sides of a packet and of a ring, in small.
+//! Every interleaving of two sides of a packet, of a ring and of a set's list, in small.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test --release -p session-channels --lib models`
+//! `RUSTFLAGS="--cfg loom" cargo test --release -p session-channels --lib models`, bounded by
+//! `LOOM_MAX_PREEMPTIONS=2` to a minute or two.
+//!
+//! Seen red with: a waker that is replaced without asking whether a ring is on its way; a message
+//! published by a relaxed addition; a side that leaves an offer behind without asking who closed
+//! first; a member that counts as discharged while it is in the list.
 
 use std::alloc::Layout;
 use std::future::poll_fn;
@@ -303,17 +308,22 @@ fn a_wait_on_a_ring_that_moves_to_another_task_is_still_woken() {
     loom::model(|| {
         let dropped = counter();
         let (out, into) = ring(1);
-        let message = Message(7, Arc::clone(&dropped));
+        let made = Arc::clone(&dropped);
         let sending = thread::spawn(move || {
-            assert_eq!(block_on(out.send(1, message)), Ok(()));
+            for n in 0..2 {
+                let message = Message(n, Arc::clone(&made));
+                assert_eq!(block_on(out.send(1, message)), Ok(()));
+            }
             out.leave();
         });
-        look_in_passing(&into);
-        let came = block_on(poll_fn(|context| into.poll(context)));
-        assert_eq!(came.ok().unwrap().0, 7);
+        for n in 0..2 {
+            look_in_passing(&into);
+            let came = block_on(poll_fn(|context| into.poll(context)));
+            assert_eq!(came.ok().unwrap().0, n);
+        }
         into.leave();
         sending.join().unwrap();
-        assert_eq!(dropped.load(Ordering::Relaxed), 1);
+        assert_eq!(dropped.load(Ordering::Relaxed), 2);
     });
 }
 

@@ -72,7 +72,7 @@ const SLOT: usize = size_of::<Core>();
 /// The largest alignment of a message, in bytes. A message that needs more can be boxed.
 pub(crate) const ALIGN_MAX: usize = 16;
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 const _: () = assert!(
     size_of::<OneWaker>() == 32 && size_of::<TwoWakers>() == 48,
     "an idle session is small"

@@ -10,17 +10,17 @@ use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use crate::sync::{AtomicU8, Ordering, relax};
+use crate::sync::{AtomicU8, Ordering, relax, thread, thread_local};
 
 /// Looks before the first sleep: 2 to this power. Patience is stored one higher, 0 meaning unset.
 const FIRST: u8 = 2;
 /// Patience is at most 2 to this power looks.
-const MOST: u8 = 13;
-/// A core that comes back so soon was not wanted by another thread.
-const ALONE: Duration = Duration::from_micros(2);
+const MOST: u8 = if cfg!(shuttle) { 2 } else { 13 };
+/// A core that comes back so soon was not wanted by another thread. (Under shuttle a schedule that
+/// is repeated must not depend on time.)
+const ALONE: Duration = Duration::from_micros(if cfg!(shuttle) { 0 } else { 2 });
 /// So often a thread that looked in vain lets others run before it sleeps.
 const YIELDS: u32 = 4;
 
@@ -89,7 +89,7 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     })
 }
 
-struct Unpark(Thread);
+struct Unpark(thread::Thread);
 
 impl Wake for Unpark {
     fn wake(self: Arc<Self>) {

@@ -1,13 +1,24 @@
 //! The atomics and cells of the lock-free files, exchanged for a model checker's when it runs.
 //!
 //! Under `cfg(loom)` every access below is a point where the checker may switch threads, and an
-//! [`UnsafeCell`] that two threads use at once fails the model.
+//! [`UnsafeCell`] that two threads use at once fails the model. Under `cfg(shuttle)` a scheduler
+//! switches there as chance will have it, for longer runs of the whole crate than a model can try.
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering};
 
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering};
+
+#[cfg(shuttle)]
+pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering};
+
+/// What waiting threads are made of.
+#[cfg(not(shuttle))]
+pub(crate) use std::{thread, thread_local};
+
+#[cfg(shuttle)]
+pub(crate) use shuttle::{thread, thread_local};
 
 /// A number on which no order hangs, so that a model is spared it.
 pub(crate) use std::sync::atomic::AtomicU32 as UnwatchedU32;
@@ -60,8 +71,10 @@ pub(crate) fn exchanged() {
 /// What a waiting thread does between two looks.
 #[inline]
 pub(crate) fn relax() {
-    #[cfg(not(loom))]
+    #[cfg(not(any(loom, shuttle)))]
     std::hint::spin_loop();
+    #[cfg(shuttle)]
+    thread::yield_now();
     #[cfg(loom)]
     loom::thread::yield_now();
 }
