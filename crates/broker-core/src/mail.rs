@@ -13,24 +13,29 @@ use crate::subscriptions::Grant;
 pub struct Mail(pub(crate) Letter);
 
 impl Mail {
-    /// Bytes of topics, properties and payloads in it. They may be shared with other letters.
+    /// Bytes of topics, filters, properties and payloads in it. Those of messages may be shared
+    /// with other letters.
     pub fn bytes(&self) -> u64 {
         let bytes = |message: &Arc<Message>| message.publication().cost();
+        let text = |text: &str| text.len() as u64;
         match &self.0 {
             Letter::Publish(message)
             | Letter::ShareDelivery { message, .. }
             | Letter::ShareReturn { message, .. }
             | Letter::Retain { message, .. } => bytes(message),
             Letter::RetainedAnswer { messages, .. } => messages.iter().map(bytes).sum(),
-            Letter::InterestAdded { .. }
-            | Letter::InterestRemoved { .. }
-            | Letter::BarrierReached { .. }
-            | Letter::ShareJoin { .. }
+            Letter::InterestAdded { filter, .. } | Letter::InterestRemoved { filter } => {
+                text(filter)
+            }
+            Letter::ShareJoin { group, filter, .. }
+            | Letter::ShareLeave { group, filter, .. }
+            | Letter::ShareReady { group, filter, .. } => text(group) + text(filter),
+            Letter::RetainedQuery { filter, after, .. } => {
+                text(filter) + after.as_deref().map_or(0, text)
+            }
+            Letter::BarrierReached { .. }
             | Letter::ShareJoined { .. }
-            | Letter::ShareLeave { .. }
-            | Letter::ShareReady { .. }
             | Letter::Retained { .. }
-            | Letter::RetainedQuery { .. }
             | Letter::Stats(_) => 0,
         }
     }
@@ -106,4 +111,28 @@ pub(crate) enum Letter {
     },
     /// My counters, for `$SYS`.
     Stats(Box<Stats>),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_letter_costs_the_filters_in_it() {
+        let cost = |letter| Mail(letter).bytes();
+        let filter = || Box::from("a".repeat(1_000));
+        let added = Letter::InterestAdded {
+            filter: filter(),
+            barrier: 1,
+        };
+        assert_eq!(cost(added), 1_000);
+        assert_eq!(cost(Letter::InterestRemoved { filter: filter() }), 1_000);
+        let query = Letter::RetainedQuery {
+            token: 1,
+            session: SessionId(0),
+            filter: filter(),
+            after: Some(filter()),
+        };
+        assert_eq!(cost(query), 2_000);
+    }
 }
