@@ -443,7 +443,6 @@ impl Shard {
                 ));
             }
             let expiry_s = expiry_s.min(expiry_max);
-            let expiry_s = expiry_s.min(expiry_max);
             let before = std::mem::replace(&mut session.expiry_s, expiry_s);
             if expiry_s > 0 && expiry_s != before {
                 let opened = |client_id| Record::SessionOpened {

@@ -83,9 +83,9 @@ pub(crate) struct ShardThread {
     buffer: Box<[u8]>,
     /// Connections with output to write in this or the next turn.
     dirty: Vec<ConnectionId>,
-    /// Empty between uses; kept for their capacity.
     /// Rings the bell.
     waker: Waker,
+    /// Empty between uses; kept for its capacity.
     round: Vec<u32>,
 }
 
