@@ -11,10 +11,11 @@ use std::time::{Duration, Instant};
 
 use unbroken_mqtt_proto::QoS;
 
-use crate::clients::{Clients, Item};
+use crate::clients::Clients;
 use crate::connection::anonymous;
 use crate::farewell::LastWords;
 use crate::ids::SessionId;
+use crate::item::Item;
 use crate::message::Publication;
 use crate::output::{DropReason, Event, Output};
 use crate::session::Delivery;

@@ -32,6 +32,7 @@ mod held;
 mod ids;
 pub mod input;
 mod interest;
+mod item;
 mod limits;
 mod mail;
 mod message;

@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use unbroken_mqtt_proto::TopicFilter;
 
-use crate::clients::Item;
 use crate::ids::ShardId;
+use crate::item::Item;
 use crate::mail::{Letter, Mail};
 use crate::shard::Shard;
 

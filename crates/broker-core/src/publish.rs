@@ -23,9 +23,9 @@ use unbroken_mqtt_proto::topic::TopicName;
 use unbroken_mqtt_proto::{PropertyBuf, Publish, QoS, ReasonCode};
 
 use crate::access::{self, Access};
-use crate::clients::{Item, Storing, Terms};
 use crate::held::{Answer, Until};
 use crate::ids::{ConnectionId, SessionId, ShardId};
+use crate::item::{Item, Storing, Terms};
 use crate::mail::Letter;
 use crate::message::{self, Publication};
 use crate::output::{DropReason, StoreId};

@@ -18,9 +18,10 @@ use foldhash::fast::FixedState;
 use unbroken_mqtt_proto::QoS;
 use unbroken_mqtt_proto::topic::{TopicFilter, TopicName};
 
-use crate::clients::{Clients, Item, Terms};
+use crate::clients::Clients;
 use crate::held::Until;
 use crate::ids::{SessionId, ShardId};
+use crate::item::{Item, Terms};
 use crate::limits::RETAINED_SLICE;
 use crate::mail::Letter;
 use crate::message::Message;

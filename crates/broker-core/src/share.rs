@@ -12,8 +12,8 @@ use std::time::Instant;
 
 use unbroken_mqtt_proto::{SubscriptionFilter, TopicFilter};
 
-use crate::clients::{Item, Terms};
 use crate::ids::{GroupId, SessionId};
+use crate::item::{Item, Terms};
 use crate::mail::Letter;
 use crate::message::Message;
 use crate::output::DropReason;

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use unbroken_mqtt_proto::{Properties, QoS};
 
-use crate::clients::Item;
 use crate::ids::ShardId;
+use crate::item::Item;
 use crate::mail::Letter;
 use crate::message::Publication;
 use crate::output::DropReason;

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use unbroken_mqtt_proto::{Connect, Property, PropertyBuf, QoS};
 
-use crate::clients::{Item, Storing};
 use crate::ids::SessionId;
+use crate::item::{Item, Storing};
 use crate::message::{Message, Publication};
 use crate::output::Event;
 use crate::session::Will;

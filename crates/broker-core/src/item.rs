@@ -1,0 +1,142 @@
+//! A message in delivery: what is done once for it however many receive it.
+//!
+//! Invariants:
+//! - It is copied at most once, when the first place needs it after the publisher's bytes are gone.
+//! - It is asked to be stored at most once, where it came in, and before another shard has it.
+//!
+//! Deliberately absent: who receives it, and how its bytes are written; see [`crate::clients`].
+
+use std::collections::VecDeque;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use unbroken_mqtt_proto::{PacketId, QoS};
+
+use crate::clients::Clients;
+use crate::held::Promises;
+use crate::message::{Message, MessagePool, Publication};
+use crate::output::{Output, StoreId};
+use crate::record::Record;
+use crate::session::{Delivery, Identifiers};
+use crate::shared::GroupRef;
+
+/// A message in delivery: where its bytes lie now, and the copy that is kept once somebody needs
+/// one.
+pub(crate) struct Item<'a> {
+    pub(crate) publication: Publication<'a>,
+    pub(crate) publisher: Option<&'a Arc<str>>,
+    /// The copy, if there was one before this delivery. It goes back to the pool by other hands.
+    kept: Option<&'a Arc<Message>>,
+    /// The copy made in this delivery.
+    made: Option<Arc<Message>>,
+    /// Another shard has the copy too, and lets go of it when it has delivered it.
+    lent: bool,
+    pub(crate) storing: Storing,
+}
+
+/// Whether a message in delivery is put on disk. Where it came in, and once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Storing {
+    /// Not here: it came in on another shard, or nothing of it is stored.
+    No,
+    /// As soon as a session that stays wants it at QoS 1 or 2, with this marker.
+    IfWanted(Option<PacketId>),
+    /// It was asked for.
+    Asked(StoreId),
+}
+
+impl<'a> Item<'a> {
+    /// A message that lies in received bytes.
+    pub(crate) fn borrowed(publication: Publication<'a>, publisher: Option<&'a Arc<str>>) -> Self {
+        Self {
+            publication,
+            publisher,
+            kept: None,
+            made: None,
+            lent: false,
+            storing: Storing::No,
+        }
+    }
+
+    /// A message that is kept already.
+    pub(crate) fn kept(message: &'a Arc<Message>) -> Self {
+        Self {
+            publication: message.publication(),
+            publisher: message.publisher(),
+            kept: Some(message),
+            made: None,
+            lent: false,
+            storing: Storing::No,
+        }
+    }
+
+    /// The copy that is kept, made at the first call.
+    pub(crate) fn message(&mut self, pool: &mut MessagePool) -> Arc<Message> {
+        let made = || pool.message(&self.publication, self.publisher);
+        Arc::clone(match self.kept {
+            Some(kept) => kept,
+            None => self.made.get_or_insert_with(made),
+        })
+    }
+
+    /// The same, for another shard. A retained message is not lent: it stays where it is retained.
+    pub(crate) fn message_to_mail(&mut self, pool: &mut MessagePool) -> Arc<Message> {
+        self.lent = !self.publication.retain;
+        self.message(pool)
+    }
+
+    /// A session that stays wants it, or may: asks for it to be stored, at the first call.
+    pub(crate) fn store(&mut self, clients: &mut Clients) {
+        let Clients {
+            pool,
+            promises,
+            outputs,
+            ..
+        } = clients;
+        self.store_with(pool, promises, outputs);
+    }
+
+    /// The same where only these parts are at hand.
+    pub(crate) fn store_with(
+        &mut self,
+        pool: &mut MessagePool,
+        promises: &mut Promises,
+        outputs: &mut VecDeque<Output>,
+    ) {
+        if let Storing::IfWanted(marker) = self.storing {
+            let message = self.message(pool);
+            let record = Record::Message { message, marker };
+            self.storing = Storing::Asked(promises.ask(outputs, record));
+        }
+    }
+
+    /// One receiver's part of it.
+    pub(crate) fn delivery(&mut self, terms: Terms<'_>, pool: &mut MessagePool) -> Delivery {
+        Delivery {
+            message: self.message(pool),
+            retain: terms.retain,
+            identifiers: Identifiers::from_slice(terms.identifiers),
+            group: terms.group,
+        }
+    }
+
+    /// Gives the copy back if it was made here.
+    pub(crate) fn finish(self, pool: &mut MessagePool) {
+        match self.made {
+            Some(message) if self.lent => pool.lend(message),
+            Some(message) => pool.release(message),
+            None => {}
+        }
+    }
+}
+
+/// What one session is to get of a message.
+#[derive(Clone, Copy)]
+pub(crate) struct Terms<'a> {
+    /// The highest QoS granted.
+    pub(crate) qos: QoS,
+    /// The retain flag to send.
+    pub(crate) retain: bool,
+    pub(crate) identifiers: &'a [NonZeroU32],
+    pub(crate) group: Option<GroupRef>,
+}
