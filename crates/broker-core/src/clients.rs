@@ -519,7 +519,7 @@ impl Clients {
             .filter(|c| c.id == id)?;
         let before = connection.pending();
         debug_assert!(bytes <= before, "more was written than was pending");
-        if before >= limit && bytes > 0 {
+        if before + connection.held_bytes >= limit && bytes > 0 {
             // Nothing was read from it meanwhile: that it takes what we send is its sign of life.
             connection.last_received = now;
         }

@@ -243,6 +243,35 @@ fn a_client_is_not_given_up_while_it_waits_for_the_store() {
 }
 
 #[test]
+fn a_client_that_takes_what_it_is_sent_is_not_given_up_for_what_is_not_read() {
+    // [MQTT-3.1.2-22]
+    let mut broker = durable_with(1, |limits| limits.output_bytes_max = 600);
+    resident(&mut broker, "s", &[("t", QoS::AtLeastOnce)]);
+    let client = broker.open(Version::V5);
+    let packet = Connect {
+        keep_alive: 10,
+        ..connect("c")
+    };
+    broker.send(client, Packet::Connect(packet));
+    subscribe(&mut broker, client, "q", QoS::AtMostOnce);
+    let publisher = join(&mut broker, "p");
+    broker.hold_writes = true;
+    let long = "x".repeat(350);
+    broker.send(publisher, publish("q", &long, QoS::AtMostOnce, 0));
+    for id in 1..=20 {
+        broker.send(client, publish("t", "x", QoS::AtLeastOnce, id));
+    }
+    assert!(!broker.wants_input(client));
+    assert!((300..600).contains(&broker.pending(client)));
+    broker.advance(Duration::from_secs(10));
+    broker.write(client, 1);
+    broker.advance(Duration::from_secs(10));
+    assert!(broker.is_open(client), "its keep alive is not read");
+    broker.advance(Duration::from_secs(10));
+    assert!(!broker.is_open(client), "it takes nothing any more");
+}
+
+#[test]
 fn suback_does_not_leave_before_it_is_stored() {
     for shards in [1, 3] {
         let mut broker = durable(shards);
