@@ -4,6 +4,8 @@
 //! that is lost, late, duplicated, replayed, altered, injected, forged or out of its place, and
 //! each window of 1,024 as proven, faulty or unproven. What is only unproven is never called lost.
 //!
+//! A [`Ledger`] is those of many lanes.
+//!
 //! Invariants: at every window issued = arrived + declared drops + named faults
 //! ([`Account::is_lawful`]); every list has a limit in [`limits`]; time is an argument.
 
@@ -16,6 +18,7 @@ pub(crate) use self::window::Peaks;
 
 mod descent;
 mod gaps;
+mod lanes;
 pub mod limits;
 mod order;
 mod receiver;
@@ -26,6 +29,7 @@ mod windows;
 
 pub use self::{
     descent::{Answer, GapListError, Refused, Request, read_gaps, write_gaps},
+    lanes::Ledger,
     limits::LedgerLimits,
     order::Moved,
     receiver::{Arrival, Join, LaneLedger},

@@ -1,0 +1,220 @@
+//! The ledgers of many lanes, and the clock that stands still while messages wait elsewhere.
+//!
+//! Each epoch of a lane has a ledger of its own. What is late is late by the time in which the
+//! receiver was connected and had nothing left to read: the caller says when that begins and ends.
+//!
+//! **Absent:** directories, so a lane that was lost whole is not missed here; the merging of a
+//! group's ledgers.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::time::Duration;
+
+use super::limits::LedgerLimits;
+use super::receiver::{Arrival, Join, LaneLedger};
+use super::verdict::{Event, Verdict};
+use crate::{Checkpoint, Digest, Epoch, LaneId, Property};
+
+/// What a receiver knows of all lanes that use one digest.
+#[derive(Clone, Debug)]
+pub struct Ledger<D> {
+    digest: D,
+    limits: LedgerLimits,
+    join: Join,
+    lanes: BTreeMap<(LaneId, Epoch), LaneLedger>,
+    clock: Clock,
+}
+
+/// Time that passed while it ran.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Clock {
+    elapsed: Duration,
+    running_since: Option<Duration>,
+}
+
+impl<D: Digest> Ledger<D> {
+    /// No lane is known yet; the clock stands. `join` is for lanes that turn up from now on.
+    pub fn new(digest: D, limits: LedgerLimits, join: Join) -> Self {
+        Self {
+            digest,
+            limits,
+            join,
+            lanes: BTreeMap::new(),
+            clock: Clock::default(),
+        }
+    }
+
+    /// The receiver is connected and has read everything: the lateness clock runs.
+    pub fn resume(&mut self, now: Duration) {
+        self.clock.running_since.get_or_insert(now);
+    }
+
+    /// The connection is gone, or there is a backlog: the lateness clock stands.
+    pub fn pause(&mut self, now: Duration) {
+        self.clock.elapsed = self.clock.at(now);
+        self.clock.running_since = None;
+    }
+
+    /// Judges a message against its own topic and payload.
+    pub fn message(
+        &mut self,
+        property: &Property,
+        topic: &[u8],
+        payload: &[u8],
+        now: Duration,
+    ) -> Verdict {
+        let arrival = Arrival {
+            number: property.sequence,
+            leaf: property.digest,
+            // The payload of a part is its processor's, whose own lane covers it.
+            fits: property.part.is_some() || property.fits(&self.digest, topic, payload),
+            resent: property.flags.resent,
+            part: property.part.map(|part| (part.index(), part.of())),
+        };
+        let now = self.clock.at(now);
+        let lane = (property.lane, property.epoch);
+        // A lane is not opened for a message whose very lane may be what was altered.
+        if !arrival.fits && !self.lanes.contains_key(&lane) {
+            return Verdict::Injected;
+        }
+        match Self::open(&mut self.lanes, lane, self.join, &self.limits) {
+            Some(ledger) => ledger.observe(&arrival, now, &self.limits, &self.digest),
+            None => Verdict::NotAudited,
+        }
+    }
+
+    /// Takes a checkpoint whose tag has been checked. False when there is no room for its lane.
+    pub fn checkpoint(&mut self, checkpoint: &Checkpoint, now: Duration) -> bool {
+        let now = self.clock.at(now);
+        let lane = (checkpoint.lane, checkpoint.epoch);
+        let Some(ledger) = Self::open(&mut self.lanes, lane, self.join, &self.limits) else {
+            return false;
+        };
+        ledger.checkpoint(checkpoint, now, &self.limits, &self.digest);
+        true
+    }
+
+    /// Lets time pass in every lane.
+    pub fn poll(&mut self, now: Duration) {
+        let now = self.clock.at(now);
+        for ledger in self.lanes.values_mut() {
+            ledger.poll(now, &self.limits, &self.digest);
+        }
+    }
+
+    /// What became known since the last call, lane by lane.
+    pub fn take_events(&mut self) -> impl Iterator<Item = (LaneId, Epoch, Event)> {
+        self.lanes.iter_mut().flat_map(|(&(lane, epoch), ledger)| {
+            let events = ledger.take_events().into_iter();
+            events.map(move |event| (lane, epoch, event))
+        })
+    }
+
+    /// The ledger of one epoch of a lane.
+    pub fn lane(&self, lane: LaneId, epoch: Epoch) -> Option<&LaneLedger> {
+        self.lanes.get(&(lane, epoch))
+    }
+
+    fn open<'a>(
+        lanes: &'a mut BTreeMap<(LaneId, Epoch), LaneLedger>,
+        lane: (LaneId, Epoch),
+        join: Join,
+        limits: &LedgerLimits,
+    ) -> Option<&'a mut LaneLedger> {
+        let known = lanes.len();
+        match lanes.entry(lane) {
+            Entry::Occupied(ledger) => Some(ledger.into_mut()),
+            Entry::Vacant(place) => {
+                (known < limits.lanes_max).then(|| place.insert(LaneLedger::new(join)))
+            }
+        }
+    }
+}
+
+impl Clock {
+    fn at(self, now: Duration) -> Duration {
+        let running = self.running_since.map(|since| now.saturating_sub(since));
+        self.elapsed + running.unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Hasher, Lane, LaneLimits, Part};
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn lane(id: u64) -> Lane {
+        let id = LaneId::new(id).expect("not 0");
+        Lane::new(id, Epoch(0), LaneLimits::default(), Duration::ZERO)
+    }
+
+    #[test]
+    fn nothing_is_late_while_the_clock_stands() {
+        let hasher = Hasher::xxh3();
+        let mut lane = lane(1);
+        let mut ledger = Ledger::new(hasher, LedgerLimits::default(), Join::Beginning);
+        for number in 0..10 {
+            let property = lane.issue(*b"t", [number], &Hasher::xxh3());
+            if number != 5 {
+                ledger.message(&property, b"t", &[number], Duration::ZERO);
+            }
+        }
+        let checkpoint = lane.poll_checkpoint(SECOND, 0, &Hasher::xxh3());
+        assert!(ledger.checkpoint(&checkpoint.expect("a second has passed"), SECOND));
+        let lost = |ledger: &mut Ledger<Hasher>, now| {
+            ledger.poll(now);
+            ledger
+                .take_events()
+                .any(|(_, _, event)| matches!(event, Event::Lost { .. }))
+        };
+        assert!(!lost(&mut ledger, SECOND * 60));
+        ledger.resume(SECOND * 60);
+        ledger.pause(SECOND * 60 + SECOND / 2);
+        assert!(!lost(&mut ledger, SECOND * 90));
+        ledger.resume(SECOND * 90);
+        assert!(lost(&mut ledger, SECOND * 90 + SECOND / 2));
+    }
+
+    #[test]
+    fn a_lane_beyond_the_limit_is_not_audited_and_said_so() {
+        let limits = LedgerLimits {
+            lanes_max: 1,
+            ..LedgerLimits::default()
+        };
+        let mut ledger = Ledger::new(Hasher::xxh3(), limits, Join::Beginning);
+        let expected = [(1, Verdict::InOrder), (2, Verdict::NotAudited)];
+        for (id, verdict) in expected {
+            let property = lane(id).issue(*b"t", *b"p", &Hasher::xxh3());
+            assert_eq!(ledger.message(&property, b"t", b"p", SECOND), verdict);
+        }
+    }
+
+    #[test]
+    fn a_split_message_is_there_when_all_its_parts_came() {
+        let mut ledger = Ledger::new(Hasher::xxh3(), LedgerLimits::default(), Join::Beginning);
+        let whole = lane(1).issue(*b"t", *b"p", &Hasher::xxh3());
+        let parts = [
+            (1, Verdict::Part),
+            (1, Verdict::Duplicate),
+            (2, Verdict::InOrder),
+        ];
+        for (index, verdict) in parts {
+            let part = Property {
+                part: Part::new(index, 2),
+                ..whole
+            };
+            assert_eq!(ledger.message(&part, b"t", b"half", SECOND), verdict);
+        }
+    }
+
+    #[test]
+    fn a_message_that_fits_nothing_opens_no_lane() {
+        let mut ledger = Ledger::new(Hasher::xxh3(), LedgerLimits::default(), Join::Beginning);
+        let property = lane(1).issue(*b"t", *b"p", &Hasher::xxh3());
+        let verdict = ledger.message(&property, b"t", b"other", SECOND);
+        assert_eq!(verdict, Verdict::Injected);
+        assert!(ledger.lane(property.lane, property.epoch).is_none());
+    }
+}
