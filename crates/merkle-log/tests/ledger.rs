@@ -323,3 +323,14 @@ fn a_saved_ledger_is_restored_equal_and_a_damaged_one_is_refused() {
         );
     }
 }
+
+#[test]
+fn a_checkpoint_of_other_windows_is_named_and_not_used() {
+    let mut pair = Pair::new(Join::Beginning);
+    pair.run(3, |_| true);
+    let mut checkpoint = pair.checkpoint(SECOND);
+    checkpoint.window_log2 = 9;
+    pair.hear(&checkpoint, SECOND);
+    let events = pair.ledger.take_events();
+    assert_eq!(events, [Event::OtherWindows(checkpoint.number)]);
+}

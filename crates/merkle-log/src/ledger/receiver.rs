@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use super::descent::{Answer, Refused, Request};
 use super::gaps::Gaps;
-use super::limits::{LedgerLimits, WINDOW};
+use super::limits::{LedgerLimits, WINDOW, WINDOW_LOG2};
 use super::order::{Moved, Order};
 use super::verdict::{Event, Verdict};
 use super::window::Node;
@@ -159,6 +159,10 @@ impl LaneLedger {
         digest: &impl Digest,
     ) {
         let claim = Claim::from(checkpoint);
+        if checkpoint.window_log2 != WINDOW_LOG2 {
+            self.events.push(Event::OtherWindows(claim.number));
+            return;
+        }
         self.scope(claim.size);
         if claim.number < self.checkpoints && claim.size > self.covered
             || self.closed.is_some_and(|size| claim.size > size)

@@ -119,6 +119,9 @@ pub enum Event {
     CheckpointsMissed(Range<u32>),
     /// Two checkpoints contradict each other; the later one to come is not used.
     CheckpointContradicts(u32),
+    /// A checkpoint with this number counts in windows of another size than this ledger, so it
+    /// is not used.
+    OtherWindows(u32),
     /// Two heartbeats without a checkpoint.
     Silent,
     /// Lost long ago and no longer remembered: a copy that still comes will be called a duplicate.
