@@ -158,7 +158,7 @@ impl Ci {
         if process::quiet(version.args(["+nightly", "miri", "--version"])).is_err() {
             println!("\n── miri: skipped, no nightly toolchain has it");
             self.tally += Tally::SKIPPED;
-            return Ok(());
+            return self.sanitizers();
         }
         for borrows in ["", "-Zmiri-tree-borrows"] {
             let mut command = Command::new("cargo");
@@ -184,6 +184,36 @@ impl Ci {
                 .env("MIRIFLAGS", borrows)
                 .env("CARGO_TARGET_DIR", tree::target_directory().join("miri"));
             self.tests("miri", command)?;
+        }
+        Ok(())
+    }
+
+    /// Where Miri is missing: threads that do everything at once, under the sanitizers for
+    /// addresses and for threads.
+    fn sanitizers(&mut self) -> Outcome {
+        let mut version = Command::new("cargo");
+        if process::quiet(version.args(["+nightly", "--version"])).is_err() {
+            println!("\n── sanitizers: skipped, no nightly toolchain");
+            self.tally += Tally::SKIPPED;
+            return Ok(());
+        }
+        let known = tree::root().join("crates/session-channels/tests/thread-sanitizer.supp");
+        for sanitizer in ["address", "thread"] {
+            // The standard library is not built for them, which is why the test has no harness.
+            let flags = format!("-Zsanitizer={sanitizer} -Cunsafe-allow-abi-mismatch=sanitizer");
+            let mut command = Command::new("cargo");
+            command
+                .args(["+nightly", "test", "--locked", "-p", "session-channels"])
+                .args(["--test", "stress", "--target", "x86_64-unknown-linux-gnu"])
+                .current_dir(tree::root())
+                .env("RUSTFLAGS", flags)
+                .env("STRESS", "1000")
+                .env("TSAN_OPTIONS", format!("suppressions={}", known.display()))
+                .env(
+                    "CARGO_TARGET_DIR",
+                    tree::target_directory().join("sanitizers"),
+                );
+            self.tests(&format!("sanitizer of {sanitizer}"), command)?;
         }
         Ok(())
     }

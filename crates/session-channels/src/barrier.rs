@@ -7,7 +7,7 @@
 
 #[cfg(all(target_os = "linux", not(any(loom, shuttle, miri))))]
 mod system {
-    use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicU8, Ordering};
 
     const REGISTER_PRIVATE_EXPEDITED: i64 = 1 << 4;
     const PRIVATE_EXPEDITED: i64 = 1 << 3;
@@ -21,8 +21,19 @@ mod system {
     }
 
     pub(crate) fn is_here() -> bool {
-        static REGISTERED: OnceLock<bool> = OnceLock::new();
-        *REGISTERED.get_or_init(|| membarrier(REGISTER_PRIVATE_EXPEDITED) == 0)
+        const UNKNOWN: u8 = 0;
+        const YES: u8 = 1;
+        const NO: u8 = 2;
+        static HERE: AtomicU8 = AtomicU8::new(UNKNOWN);
+        match HERE.load(Ordering::Relaxed) {
+            UNKNOWN => {
+                // Two that ask at once both register, which does no harm.
+                let here = membarrier(REGISTER_PRIVATE_EXPEDITED) == 0;
+                HERE.store(if here { YES } else { NO }, Ordering::Relaxed);
+                here
+            }
+            known => known == YES,
+        }
     }
 
     #[cold]
