@@ -17,7 +17,7 @@ pub trait Digest {
     /// Which one this is.
     fn algorithm(&self) -> Algorithm;
 
-    /// H(00 ‖ data), [`Algorithm::width`]`(0)` bytes wide.
+    /// H(00 ‖ data), as wide as the algorithm says of leaves.
     fn leaf(&self, data: &[&[u8]]) -> Hash;
 
     /// H(01 ‖ left ‖ right). The order counts.
