@@ -81,6 +81,11 @@ impl Ci {
         self.tests("tests", tests)?;
         self.tests("interleavings of the lock-free files", self.interleavings())?;
         self.tests("random schedules of the channels", self.schedules())?;
+        if self.full {
+            let mut long = process::cargo(&["test", "--locked", "--release"]);
+            long.args(["-p", "unbroken-merkle-log", "--", "--ignored"]);
+            self.tests("lanes of a million messages", long)?;
+        }
         self.miri()?;
         let mut documentation = process::cargo(&["doc", "--locked", "--workspace", "--no-deps"]);
         documentation.env("RUSTDOCFLAGS", "-Dwarnings");
