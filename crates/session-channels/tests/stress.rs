@@ -1,8 +1,9 @@
-//! Threads that do everything at once, for as many rounds as `STRESS` says (100 if it says nothing).
+//! Threads that do everything at once, for as many rounds as `STRESS` says (100 if it says
+//! nothing).
 //!
-//! It has no test harness, so that a thread sanitizer, which does not know what the standard library
-//! does inside, sees only threads that are begun and joined. Every message counts itself when it is
-//! dropped: at the end none is lost and none was dropped twice.
+//! It has no test harness, so that a thread sanitizer, which does not know what the standard
+//! library does inside, sees only threads that are begun and joined. Every message counts itself
+//! when it is dropped: at the end none is lost and none was dropped twice.
 
 #![allow(
     clippy::unwrap_used,
