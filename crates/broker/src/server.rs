@@ -34,7 +34,7 @@ use crate::listener::{self, Acceptor, AcceptorHandle, Seats};
 use crate::mailbox::{Doorbell, Incoming, Outgoing, Outside, Parcel, feed, outside_feed};
 use crate::open_files;
 use crate::passwords::{PasswordFileError, Passwords};
-use crate::shard_thread::{BELL, Parts, ShardThread};
+use crate::shard_thread::{BELL, Parts, ShardThread, settle};
 use crate::signals::Signal;
 
 /// A running broker. Dropping it stops it at once; [`drain`](Self::drain) lets clients go in peace.
@@ -51,6 +51,8 @@ pub struct Server {
     notify: Sender<Notice>,
     threads: Vec<JoinHandle<()>>,
     shards_running: usize,
+    /// What is left of the shards that have ended.
+    ended: Receiver<ShardThread>,
 }
 
 /// A listener that is open.
@@ -162,6 +164,7 @@ impl Server {
         let acceptor = Acceptor::new(sockets, Arc::clone(&seats), wiring.outside_feeds())?;
 
         let (notify, notices) = channel();
+        let (ended, left) = channel();
         let mut server = Self {
             listeners,
             seats,
@@ -171,8 +174,11 @@ impl Server {
             notify,
             threads: Vec::new(),
             shards_running: 0,
+            ended: left,
             config,
         };
+        // Behind the server, so that it is gone when a server that did not start is dropped.
+        let ended = ended;
         let totals = Arc::new(Totals::default());
         let start = Instant::now();
         for (ends, authenticator) in wiring.ends.into_iter().zip(askers) {
@@ -185,6 +191,7 @@ impl Server {
                 seed: getrandom::u64().map_err(io::Error::other)?,
                 start,
             };
+            let ended = ended.clone();
             let thread = ShardThread::new(Parts {
                 shard: Shard::new(options),
                 poll: ends.poll,
@@ -198,7 +205,10 @@ impl Server {
             server.spawn(
                 format!("shard-{}", ends.id),
                 Some(Notice::ShardEnded),
-                || thread.run(),
+                move || {
+                    let _ = ended.send(thread.run()?); // the server takes it when it is dropped
+                    Ok(())
+                },
             )?;
             server.shards_running += 1;
         }
@@ -322,6 +332,10 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.begin_drain(Duration::ZERO);
+        // Until each shard has ended, in whatever way.
+        let mut ended: Vec<_> = self.ended.iter().collect();
+        settle(&mut ended);
+        drop(ended);
         for thread in self.threads.drain(..) {
             let _ = thread.join(); // a panic has been told as a notice
         }

@@ -143,8 +143,9 @@ impl ShardThread {
         })
     }
 
-    /// Serves until it is told to drain and everybody has gone.
-    pub(crate) fn run(mut self) -> io::Result<()> {
+    /// Serves until it is told to drain and everybody has gone. What is left of it goes to
+    /// [`settle`], because other shards may still write to this one.
+    pub(crate) fn run(mut self) -> io::Result<Self> {
         let (mut ended, mut waited) = (Instant::now(), Duration::ZERO);
         loop {
             let now = Instant::now();
@@ -168,7 +169,9 @@ impl ShardThread {
             if self.finished(now) {
                 self.driver.sockets.close_all();
                 self.tell_unsaid(now);
-                return Ok(());
+                // Nobody else has anything for it any more, and need not wait.
+                self.from_others.clear();
+                return Ok(self);
             }
             ended = Instant::now();
             turn.busy = ended - now;
@@ -328,6 +331,29 @@ impl ShardThread {
         ];
         let next = deadlines.into_iter().flatten().min()?;
         Some(next.saturating_duration_since(now))
+    }
+}
+
+/// All shards have ended, and no client is left: lets them read what they have written to each
+/// other since, so that each message in it is named.
+pub(crate) fn settle(shards: &mut [ShardThread]) {
+    let now = Instant::now();
+    loop {
+        for thread in &mut *shards {
+            thread.driver.flush_feeds();
+        }
+        let letters =
+            |thread: &ShardThread| thread.from_shards.iter().flatten().any(|f| !f.is_empty());
+        if !shards.iter().any(letters) {
+            break;
+        }
+        for thread in &mut *shards {
+            thread.take_parcels(now);
+        }
+    }
+    for thread in shards {
+        // Once more, for what was counted since it was last told.
+        input(&mut thread.shard, &mut thread.driver, now, Input::Drain);
     }
 }
 
@@ -496,7 +522,7 @@ impl Driver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::authenticator::authenticator;
+    use crate::authenticator::{Door, authenticator};
     use crate::listener::tests::any_arrival;
     use crate::mailbox::{feed, outside_feed};
     use unbroken_broker_core::{Limits, Peer, Settings, ShardOptions, Totals};
@@ -539,6 +565,86 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_message_for_a_shard_that_has_ended_is_named() {
+        let now = Instant::now();
+        let (to_second, from_first) = feed(4);
+        let (to_first, from_second) = feed(4);
+        let mut shards = [
+            shard_thread(0, [None, Some(from_second)], [None, Some(to_second)]),
+            shard_thread(1, [Some(from_first), None], [Some(to_first), None]),
+        ];
+        // Its session lives on the second shard, and outlives the connection.
+        let sleeper = b"\x10\x0d\x00\x04MQTT\x04\x00\x00\x00\x00\x01b";
+        let subscribe = b"\x82\x06\x00\x01\x00\x01a\x01";
+        let anybody = b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x00\x00\x00";
+        let publish = b"\x32\x05\x00\x01a\x00\x01";
+        for (number, bytes) in [
+            (1, [&sleeper[..], subscribe].concat()),
+            (0, [&anybody[..], publish].concat()),
+        ] {
+            let ShardThread { shard, driver, .. } = &mut shards[number];
+            open(shard, driver, now, any_arrival(bytes));
+            if number == 1 {
+                exchange(&mut shards, now);
+            }
+        }
+        for ShardThread { shard, driver, .. } in &mut shards {
+            input(shard, driver, now, Input::Drain);
+        }
+        let dropped = |shards: &[ShardThread; 2]| shards[1].shard.stats().dropped_total();
+        assert_eq!(dropped(&shards), 0, "the letter was not handed over");
+        settle(&mut shards);
+        assert_eq!(dropped(&shards), 1);
+    }
+
+    /// Hands letters over until there are none.
+    fn exchange(shards: &mut [ShardThread; 2], now: Instant) {
+        for _ in 0..4 {
+            for thread in &mut *shards {
+                thread.take_parcels(now);
+                thread.driver.flush_feeds();
+            }
+        }
+    }
+
+    fn shard_thread(
+        id: u8,
+        from_shards: [Option<Incoming>; 2],
+        to_shards: [Option<Outgoing>; 2],
+    ) -> ShardThread {
+        let poll = Poll::new().unwrap();
+        let bell = Doorbell::new(poll.registry(), BELL).unwrap();
+        let (mut askers, _verifier) = authenticator(vec![outside_feed().0]);
+        let anybody = Door {
+            allow_anonymous: true,
+            passwords: None,
+        };
+        ShardThread::new(Parts {
+            shard: Shard::new(options(id, 2)),
+            poll,
+            bell,
+            from_shards: from_shards.into(),
+            to_shards: to_shards.into(),
+            from_others: Vec::new(),
+            authenticator: askers.remove(0),
+            doors: Arc::new(Doors(vec![anybody])),
+        })
+        .unwrap()
+    }
+
+    fn options(id: u8, shards: u8) -> ShardOptions {
+        ShardOptions {
+            id: ShardId(id),
+            shards,
+            limits: Limits::default(),
+            settings: Settings::default(),
+            totals: Arc::new(Totals::default()),
+            seed: 0,
+            start: Instant::now(),
+        }
+    }
+
     /// A driver with a connection whose peer is silent.
     fn driver() -> (Driver, ConnectionId, Poll) {
         let poll = Poll::new().unwrap();
@@ -561,15 +667,7 @@ mod tests {
     /// What a shard says of a connection that begins with DISCONNECT.
     fn close(connection: ConnectionId) -> Output {
         let now = Instant::now();
-        let mut shard = Shard::new(ShardOptions {
-            id: ShardId(0),
-            shards: 1,
-            limits: Limits::default(),
-            settings: Settings::default(),
-            totals: Arc::new(Totals::default()),
-            seed: 0,
-            start: now,
-        });
+        let mut shard = Shard::new(options(0, 1));
         let peer = nobody();
         shard
             .handle(now, Input::Opened { connection, peer })
