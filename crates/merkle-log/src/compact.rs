@@ -92,6 +92,15 @@ impl CompactRange {
         &self.hashes
     }
 
+    /// The subtrees, left to right, as (level, index, root): one of level l and index i covers the
+    /// leaves from i·2^l to (i + 1)·2^l − 1.
+    pub fn subtrees(&self) -> impl Iterator<Item = (u32, u64, Hash)> {
+        let places = subtrees(self.begin, self.end);
+        places
+            .zip(&self.hashes)
+            .map(|((level, index), hash)| (level, index, *hash))
+    }
+
     /// Adds the leaf with index [`CompactRange::end`]. Costs one node hash on average.
     #[inline]
     pub fn append(&mut self, digest: &impl Digest, leaf: Hash) {

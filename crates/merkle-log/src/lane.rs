@@ -10,6 +10,8 @@
 //! partial ones are heartbeats. **Absent:** sending, and the clock: time is an argument, counted
 //! from any fixed moment.
 
+mod restart;
+
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
@@ -53,6 +55,10 @@ pub struct Lane {
     next: u64,
     /// From the first number of the oldest window held.
     leaves: VecDeque<Hash>,
+    /// Over the windows before those.
+    base: Peaks,
+    /// Of the full windows among those.
+    roots: VecDeque<Hash>,
     /// Over all full windows.
     trunk: Peaks,
     messages: VecDeque<Message>,
@@ -100,6 +106,8 @@ impl Lane {
             limits,
             next: 0,
             leaves: VecDeque::new(),
+            base: Peaks::default(),
+            roots: VecDeque::new(),
             trunk: Peaks::default(),
             messages: VecDeque::new(),
             message_bytes: 0,
@@ -255,6 +263,7 @@ impl Lane {
                     .map(|number| self.leaf(number).copied());
                 Some(Answer::Leaves {
                     window,
+                    size,
                     group,
                     leaves: leaves.collect::<Option<_>>()?,
                 })
@@ -266,6 +275,7 @@ impl Lane {
         self.ready.extend(self.state(digest));
         if let Some(root) = self.root_of(self.next - WINDOW..self.next, digest) {
             self.trunk.push(WINDOW_LOG2, root, digest);
+            self.roots.push_back(root);
         }
         let windows_held = self.limits.windows_held_max.max(1);
         if self.ready.len() > windows_held {
@@ -274,6 +284,9 @@ impl Lane {
         let window = usize::try_from(WINDOW).expect("1,024 fits");
         if self.leaves.len() > windows_held * window {
             self.leaves.drain(..window);
+            if let Some(root) = self.roots.pop_front() {
+                self.base.push(WINDOW_LOG2, root, digest);
+            }
         }
     }
 
@@ -319,10 +332,14 @@ impl Lane {
         peaks.root(digest)
     }
 
+    /// The number of the oldest leaf held, the first of a window.
+    fn oldest_leaf(&self) -> u64 {
+        self.next - self.leaves.len() as u64
+    }
+
     fn leaf(&self, number: u64) -> Option<&Hash> {
-        let oldest = self.next - self.leaves.len() as u64;
-        self.leaves
-            .get(usize::try_from(number.checked_sub(oldest)?).ok()?)
+        let at = number.checked_sub(self.oldest_leaf())?;
+        self.leaves.get(usize::try_from(at).ok()?)
     }
 }
 

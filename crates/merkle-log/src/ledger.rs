@@ -16,16 +16,20 @@
 
 pub(crate) use self::window::Peaks;
 
+mod declared;
 mod descent;
 mod gaps;
 mod lanes;
 pub mod limits;
 mod order;
 mod receiver;
+mod repair;
 mod state;
 mod verdict;
 mod window;
 mod windows;
+
+pub use crate::saved::StateError;
 
 pub use self::{
     descent::{Answer, GapListError, Refused, Request, read_gaps, write_gaps},
@@ -33,6 +37,6 @@ pub use self::{
     limits::LedgerLimits,
     order::Moved,
     receiver::{Arrival, Join, LaneLedger},
-    state::StateError,
+    repair::RepairError,
     verdict::{Account, Event, State, Verdict},
 };

@@ -11,6 +11,8 @@
 //!   node, and so has the root of each of its prefixes.
 //! - A [`Checkpoint`] tells how many messages a lane has issued and what their root is; a
 //!   [`Directory`] which lanes a producer has open.
+//! - A [`Lane`] numbers messages at their producer, and a [`ledger`] judges them at their receiver.
+//! - [`Parents`] and a [`DropRecord`] say what a processor in between made of them.
 //!
 //! Invariants: a leaf's index is the producer's own sequence number, never the order of arrival;
 //! what is written is read back the same; reading refuses everything else with what and where, and
@@ -22,15 +24,18 @@ mod checkpoint;
 mod compact;
 mod digest;
 mod directory;
+mod drop_record;
 mod hasher;
 mod heritage;
 mod id;
 mod lane;
 pub mod ledger;
 pub mod limits;
+mod parents;
 mod proof;
 mod property;
 mod reader;
+mod saved;
 mod thex;
 mod tree;
 
@@ -39,12 +44,15 @@ pub use self::{
     compact::{CompactRange, RangeError},
     digest::{Algorithm, Digest, Hash, Tag, message_digest},
     directory::{Directory, OpenLane, SealedDirectory},
+    drop_record::{DropReason, DropRecord, DropRecordError, DropRun, SealedDropRecord},
     hasher::{Blake3, Hasher, Heritage, Key, MissingKey, Sha256, Xxh3},
     heritage::{HeritageError, HeritageTree},
     id::{Epoch, LaneId},
     lane::{Lane, LaneLimits, Repair, Resend},
+    parents::{LaneParents, Parents, ParentsError},
     proof::{ConsistencyProof, InclusionProof, ProofError},
     property::{Flags, Part, Property, PropertyError},
+    saved::StateError,
     thex::{TigerRoot, TigerRootError, TigerTree},
     tree::Tree,
 };

@@ -272,6 +272,7 @@ fn an_answer_that_does_not_give_the_root_is_refused() {
     };
     let Some(Answer::Leaves {
         window,
+        size,
         group,
         leaves,
     }) = pair.lane.answer(&requests[0], &pair.hasher)
@@ -282,6 +283,7 @@ fn an_answer_that_does_not_give_the_root_is_refused() {
     lie.swap(3, 4);
     let lie = Answer::Leaves {
         window,
+        size,
         group,
         leaves: lie,
     };
@@ -291,6 +293,7 @@ fn an_answer_that_does_not_give_the_root_is_refused() {
     );
     let truth = Answer::Leaves {
         window,
+        size,
         group,
         leaves,
     };

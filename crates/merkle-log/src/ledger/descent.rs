@@ -7,7 +7,8 @@
 
 use std::ops::Range;
 
-use crate::Hash;
+use crate::reader::{Reader, write_number};
+use crate::{Hash, LaneId};
 
 /// What to ask for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,16 +49,23 @@ pub enum Answer {
     Leaves {
         /// The window's index.
         window: u64,
+        /// Leaves of the window, as asked.
+        size: u16,
         /// The group's index in the window.
         group: u8,
         /// Up to 32 leaves.
         leaves: Vec<Hash>,
     },
+    /// These numbers are no longer held, or were never issued: they will not come.
+    NotHeld(Vec<Range<u64>>),
 }
 
 /// Why an answer was not used. Nothing has changed by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
+    /// Nothing is known of that epoch of the lane.
+    #[error("the answer is about an epoch of lane {0} that nothing is known of")]
+    UnknownLane(LaneId),
     /// The ledger has nothing open that this answers.
     #[error(
         "the answer is about window {0}, of which nothing is asked: ask again for what is open"
@@ -71,15 +79,16 @@ pub enum Refused {
 /// Why bytes are no gap request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GapListError {
-    /// They end within a number, or a number needs more than 64 bits.
+    /// They end within a number, or it needs more than 64 bits, or has more bytes than it needs.
     #[error("gap list: no whole number at byte {0}")]
     Truncated(usize),
-    /// A gap is empty or ends beyond the numbers there are.
-    #[error("gap list: the gap that ends at byte {0} is empty or beyond 2^64 - 1")]
+    /// A gap is empty, touches the one before, or ends beyond the numbers there are.
+    #[error("gap list: the gap that ends at byte {0} is empty, not apart, or beyond 2^64 - 1")]
     Impossible(usize),
 }
 
-/// Writes ordered gaps: for each the distance from the end of the one before, then its length.
+/// Writes ordered gaps that do not touch: for each the distance from the end of the one before,
+/// then its length.
 pub fn write_gaps(gaps: &[Range<u64>]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(gaps.len() * 4);
     let mut at = 0;
@@ -91,47 +100,25 @@ pub fn write_gaps(gaps: &[Range<u64>]) -> Vec<u8> {
     bytes
 }
 
-/// Reads what [`write_gaps`] wrote. Allocates in proportion to the input.
+/// Reads what [`write_gaps`] writes, and nothing else. Allocates in proportion to the input.
 pub fn read_gaps(bytes: &[u8]) -> Result<Vec<Range<u64>>, GapListError> {
-    let mut gaps = Vec::new();
-    let (mut read, mut at) = (0, 0_u64);
-    while read < bytes.len() {
-        let distance = read_number(bytes, &mut read)?;
-        let length = read_number(bytes, &mut read)?;
-        let start = at.checked_add(distance);
+    let mut reader = Reader::new(bytes);
+    let mut gaps: Vec<Range<u64>> = Vec::new();
+    while !reader.rest().is_empty() {
+        let mut number = || {
+            let at = bytes.len() - reader.rest().len();
+            reader.number().ok_or(GapListError::Truncated(at))
+        };
+        let (distance, length) = (number()?, number()?);
+        let before = gaps.last().map_or(0, |gap| gap.end);
+        let start = before.checked_add(distance);
         let gap = start
             .and_then(|start| Some(start..start.checked_add(length)?))
-            .filter(|gap| !gap.is_empty())
-            .ok_or(GapListError::Impossible(read))?;
-        at = gap.end;
+            .filter(|gap| !gap.is_empty() && (distance > 0 || gaps.is_empty()))
+            .ok_or(GapListError::Impossible(bytes.len() - reader.rest().len()))?;
         gaps.push(gap);
     }
     Ok(gaps)
-}
-
-fn write_number(mut number: u64, bytes: &mut Vec<u8>) {
-    while number >= 0x80 {
-        bytes.push(u8::try_from(number & 0x7f).expect("seven bits fit a byte") | 0x80);
-        number >>= 7;
-    }
-    bytes.push(u8::try_from(number).expect("below 0x80"));
-}
-
-fn read_number(bytes: &[u8], read: &mut usize) -> Result<u64, GapListError> {
-    let mut number = 0_u64;
-    for shift in (0..64).step_by(7) {
-        let byte = *bytes.get(*read).ok_or(GapListError::Truncated(*read))?;
-        let bits = u64::from(byte & 0x7f);
-        if bits << shift >> shift != bits {
-            break;
-        }
-        *read += 1;
-        number |= bits << shift;
-        if byte < 0x80 {
-            return Ok(number);
-        }
-    }
-    Err(GapListError::Truncated(*read))
 }
 
 #[cfg(test)]
@@ -150,17 +137,19 @@ mod tests {
     fn damaged_gap_lists_are_refused() {
         assert_eq!(read_gaps(&[1]), Err(GapListError::Truncated(1)));
         assert_eq!(read_gaps(&[1, 0]), Err(GapListError::Impossible(2)));
-        assert_eq!(read_gaps(&[0x80]), Err(GapListError::Truncated(1)));
+        assert_eq!(read_gaps(&[0x80]), Err(GapListError::Truncated(0)));
+        assert_eq!(read_gaps(&[0x81, 0, 1]), Err(GapListError::Truncated(0)));
+        assert_eq!(read_gaps(&[1, 1, 0, 1]), Err(GapListError::Impossible(4)));
         let mut far = vec![0xff; 9];
         far.extend([1, 1]);
         assert_eq!(read_gaps(&far), Err(GapListError::Impossible(11)));
         far[9] = 2;
-        assert_eq!(read_gaps(&far), Err(GapListError::Truncated(9)));
+        assert_eq!(read_gaps(&far), Err(GapListError::Truncated(0)));
     }
 
     proptest! {
         #[test]
-        fn gaps_are_read_as_written(steps in prop::collection::vec((0_u64..1 << 40, 1_u64..9), 0..50)) {
+        fn gaps_are_read_as_written(steps in prop::collection::vec((1_u64..1 << 40, 1_u64..9), 0..50)) {
             let mut at = 0;
             let gaps: Vec<Range<u64>> = steps
                 .into_iter()
@@ -175,7 +164,9 @@ mod tests {
 
         #[test]
         fn any_bytes_are_read_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
-            let _ = read_gaps(&bytes);
+            if let Ok(gaps) = read_gaps(&bytes) {
+                prop_assert_eq!(write_gaps(&gaps), bytes);
+            }
         }
     }
 }

@@ -5,7 +5,7 @@
 //! a message from last month is still known as one.
 //!
 //! **Invariants.** Holes do not touch unless they differ in when they were noticed or in whether
-//! they were given up; none is empty; `waiting` counts those not given up.
+//! they were given up or written off; none is empty; `waiting` counts those not given up.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -26,6 +26,8 @@ pub(crate) struct Hole {
     pub(crate) noticed: Duration,
     /// The lateness bound has passed: it was reported lost.
     pub(crate) lost: bool,
+    /// Lost, and nobody holds it any more: not worth asking for.
+    pub(crate) gone: bool,
 }
 
 impl Gaps {
@@ -39,10 +41,11 @@ impl Gaps {
             end: numbers.end,
             noticed,
             lost,
+            gone: false,
         };
         if let Some((_, last)) = self.holes.range_mut(..numbers.start).next_back()
             && last.end == numbers.start
-            && (last.noticed, last.lost) == (noticed, lost)
+            && (last.noticed, last.lost, last.gone) == (noticed, lost, false)
         {
             last.end = numbers.end;
             return;
@@ -108,6 +111,34 @@ impl Gaps {
             }
         }
         lost
+    }
+
+    /// Marks what was given up among these numbers as not worth asking for.
+    pub(crate) fn write_off(&mut self, numbers: &Range<u64>) {
+        let parts: Vec<Range<u64>> = self.within(numbers.clone()).collect();
+        for part in parts {
+            let Some((&start, &hole)) = self.holes.range(..=part.start).next_back() else {
+                continue;
+            };
+            if !hole.lost || hole.gone {
+                continue;
+            }
+            self.remove(start);
+            let middle = Hole {
+                end: part.end,
+                gone: true,
+                ..hole
+            };
+            let before = Hole {
+                end: part.start,
+                ..hole
+            };
+            for (start, piece) in [(start, before), (part.start, middle), (part.end, hole)] {
+                if start < piece.end {
+                    self.insert(start, piece);
+                }
+            }
+        }
     }
 
     /// When the next hole below `below` was noticed that is not given up yet: the earliest one.
@@ -222,6 +253,19 @@ mod tests {
         assert_eq!(gaps.waiting(), 1);
         assert!(gaps.find(14).unwrap().lost);
         assert!(!gaps.find(15).unwrap().lost);
+    }
+
+    #[test]
+    fn only_what_was_given_up_is_written_off() {
+        let mut gaps = Gaps::default();
+        gaps.open(10..20, NOW, false);
+        gaps.give_up(NOW, 15);
+        gaps.write_off(&(12..18));
+        let gone: Vec<_> = gaps.iter().filter(|(_, hole)| hole.gone).collect();
+        assert_eq!(gone.len(), 1);
+        assert_eq!((gone[0].0, gone[0].1.end), (12, 15));
+        assert_eq!(gaps.missing_in(0..100), 10);
+        assert_eq!(gaps.lost_in(0..100), 5);
     }
 
     #[test]

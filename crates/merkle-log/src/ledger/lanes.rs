@@ -8,12 +8,15 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::ops::Range;
 use std::time::Duration;
 
+use super::descent::{Answer, Refused, Request};
 use super::limits::LedgerLimits;
 use super::receiver::{Arrival, Join, LaneLedger};
 use super::verdict::{Event, Verdict};
-use crate::{Checkpoint, Digest, Epoch, LaneId, Property};
+use crate::saved::{Fields, StateError, Writer, check, seal};
+use crate::{Checkpoint, Digest, DropRecord, Epoch, LaneId, LaneParents, Parents, Property};
 
 /// What a receiver knows of all lanes that use one digest.
 #[derive(Clone, Debug)]
@@ -63,11 +66,68 @@ impl<D: Digest> Ledger<D> {
         payload: &[u8],
         now: Duration,
     ) -> Verdict {
+        let fits = property.fits(&self.digest, topic, payload);
+        self.observe(property, fits, now)
+    }
+
+    /// Judges a message by the property that it bore when a processor took it in. The payload is
+    /// the processor's by now, whose own lane covers it, so the leaf alone counts. One of another
+    /// algorithm than this ledger's is not audited here.
+    pub fn origin(&mut self, property: &Property, now: Duration) -> Verdict {
+        if property.algorithm != self.digest.algorithm() {
+            return Verdict::NotAudited;
+        }
+        self.observe(property, true, now)
+    }
+
+    /// Takes a drop record whose tag has been checked. How many of its messages had not been seen;
+    /// `None` when there is no room for their lane.
+    pub fn dropped(&mut self, record: &DropRecord, now: Duration) -> Option<u64> {
+        let now = self.clock.at(now);
+        let lane = (record.lane, record.epoch);
+        let ledger = Self::open(&mut self.lanes, lane, self.join, &self.limits)?;
+        let runs = record.runs.iter();
+        let taken =
+            runs.map(|run| ledger.dropped(run.first, &run.leaves, now, &self.limits, &self.digest));
+        Some(taken.sum())
+    }
+
+    /// Takes the parents of a batch: each of them arrives with it. What they are, run by run.
+    pub fn parents(
+        &mut self,
+        parents: &Parents,
+        now: Duration,
+    ) -> Vec<(LaneId, Epoch, Range<u64>, Verdict)> {
+        let now = self.clock.at(now);
+        let mut verdicts = Vec::new();
+        for LaneParents {
+            lane,
+            epoch,
+            algorithm,
+            ranges,
+        } in parents.lanes()
+        {
+            let known = *algorithm == self.digest.algorithm();
+            let place = known
+                .then(|| Self::open(&mut self.lanes, (*lane, *epoch), self.join, &self.limits));
+            let Some(ledger) = place.flatten() else {
+                let numbers = ranges.iter().map(|range| range.begin()..range.end());
+                verdicts.extend(numbers.map(|run| (*lane, *epoch, run, Verdict::NotAudited)));
+                continue;
+            };
+            for range in ranges {
+                let runs = ledger.parents(range, now, &self.limits, &self.digest);
+                verdicts.extend(runs.into_iter().map(|(run, is)| (*lane, *epoch, run, is)));
+            }
+        }
+        verdicts
+    }
+
+    fn observe(&mut self, property: &Property, fits: bool, now: Duration) -> Verdict {
         let arrival = Arrival {
             number: property.sequence,
             leaf: property.digest,
-            // The payload of a part is its processor's, whose own lane covers it.
-            fits: property.part.is_some() || property.fits(&self.digest, topic, payload),
+            fits,
             resent: property.flags.resent,
             part: property.part.map(|part| (part.index(), part.of())),
         };
@@ -110,9 +170,94 @@ impl<D: Digest> Ledger<D> {
         })
     }
 
+    /// What to ask the producers now: [`LaneLedger::requests`], lane by lane.
+    pub fn requests(&self) -> impl Iterator<Item = (LaneId, Epoch, Request)> {
+        self.lanes.iter().flat_map(|(&(lane, epoch), ledger)| {
+            let requests = ledger.requests().into_iter();
+            requests.map(move |request| (lane, epoch, request))
+        })
+    }
+
+    /// Takes a producer's answer about one epoch of its lane.
+    pub fn answer(&mut self, lane: LaneId, epoch: Epoch, answer: &Answer) -> Result<(), Refused> {
+        let ledger = self.lanes.get_mut(&(lane, epoch));
+        let ledger = ledger.ok_or(Refused::UnknownLane(lane))?;
+        ledger.answer(answer, &self.digest)
+    }
+
+    /// When [`Ledger::poll`] has something to do next, if the clock runs; `None` while it stands
+    /// or nothing waits.
+    pub fn timeout(&self) -> Option<Duration> {
+        let since = self.clock.running_since?;
+        let ledgers = self.lanes.values();
+        let due = ledgers
+            .filter_map(|ledger| ledger.timeout(&self.limits))
+            .min()?;
+        Some(since + due.saturating_sub(self.clock.elapsed))
+    }
+
     /// The ledger of one epoch of a lane.
     pub fn lane(&self, lane: LaneId, epoch: Epoch) -> Option<&LaneLedger> {
         self.lanes.get(&(lane, epoch))
+    }
+
+    /// Appends everything known to `out`, with `position`, the caller's own note of how far it has
+    /// read (below 4 GiB). To be stored in the same transaction as what the messages led to. Take
+    /// the events first: those not taken are not saved.
+    pub fn save(&self, position: &[u8], out: &mut Vec<u8>) {
+        let from = out.len();
+        let mut write = Writer(out);
+        write.u8(VERSION);
+        write.bytes(position);
+        write.time(self.clock.elapsed);
+        write.list(self.lanes.iter(), |write, ((lane, epoch), ledger)| {
+            write.u64(lane.value());
+            write.u32(epoch.0);
+            let mut saved = Vec::new();
+            ledger.save(&self.digest, &mut saved);
+            write.bytes(&saved);
+        });
+        seal(&self.digest, from, out);
+    }
+
+    /// Reads what [`Ledger::save`] wrote: the ledger, and the caller's position. The clock stands
+    /// until [`Ledger::resume`]. `join` is for lanes that turn up from now on.
+    pub fn restore(
+        bytes: &[u8],
+        digest: D,
+        limits: LedgerLimits,
+        join: Join,
+    ) -> Result<(Self, Vec<u8>), StateError> {
+        let mut read = Fields::new(check(&digest, bytes)?);
+        let version = read.u8("version")?;
+        if version != VERSION {
+            return Err(StateError::Version(version));
+        }
+        let position = read.bytes("position")?.to_vec();
+        let elapsed = read.time("time of the clock")?;
+        let mut lanes = BTreeMap::new();
+        read.list(|read| {
+            let lane = LaneId::new(read.u64("lane")?).ok_or_else(|| read.refuse("lane"))?;
+            let epoch = Epoch(read.u32("epoch")?);
+            let ledger = LaneLedger::restore(read.bytes("lane's ledger")?, &digest)?;
+            if lanes.len() >= limits.lanes_max || lanes.insert((lane, epoch), ledger).is_some() {
+                return Err(read.refuse("room for the lane"));
+            }
+            Ok(())
+        })?;
+        read.end()?;
+        let clock = Clock {
+            elapsed,
+            running_since: None,
+        };
+        let ledger = Self {
+            digest,
+            limits,
+            join,
+            lanes,
+            clock,
+        };
+        Ok((ledger, position))
     }
 
     fn open<'a>(
@@ -130,6 +275,8 @@ impl<D: Digest> Ledger<D> {
         }
     }
 }
+
+const VERSION: u8 = 1;
 
 impl Clock {
     fn at(self, now: Duration) -> Duration {
@@ -205,7 +352,7 @@ mod tests {
                 part: Part::new(index, 2),
                 ..whole
             };
-            assert_eq!(ledger.message(&part, b"t", b"half", SECOND), verdict);
+            assert_eq!(ledger.origin(&part, SECOND), verdict);
         }
     }
 

@@ -132,22 +132,9 @@ impl LaneLedger {
         if number < self.next {
             return self.below_next(arrival, limits, digest);
         }
-        let due = number == self.next;
-        if !due {
-            self.suspect(self.next..number, now, limits);
-        }
-        self.next = number + 1;
-        self.tails.retain(|(size, _)| *size > number + 1);
-        let unordered = !due || self.gaps.waiting() > 0 || !self.order.is_calm();
-        if unordered && !arrival.resent && self.join != Join::Member {
-            self.in_stretch(number, false);
-        }
+        let verdict = self.at_or_above_next(number, arrival.resent, now, limits);
         self.place(arrival, limits, digest);
-        match (arrival.resent, due) {
-            (true, _) => Verdict::Repaired,
-            (false, true) => Verdict::InOrder,
-            (false, false) => Verdict::Ahead,
-        }
+        verdict
     }
 
     /// Takes what a checkpoint of this lane says. Its tag must have been checked.
@@ -267,41 +254,9 @@ impl LaneLedger {
             .map(|noticed| noticed + limits.lateness)
     }
 
-    /// Takes a drop record: these numbers, with their leaves, go no further.
-    pub fn dropped(
-        &mut self,
-        first: u64,
-        leaves: &[Hash],
-        now: Duration,
-        limits: &LedgerLimits,
-        digest: &impl Digest,
-    ) {
-        for (number, leaf) in (first..).zip(leaves) {
-            if number < self.scope(number) || !self.is_missing(number) {
-                continue;
-            }
-            if number >= self.next {
-                self.suspect(self.next..number, now, limits);
-                self.next = number + 1;
-            } else {
-                self.gaps.fill(number);
-            }
-            self.windows.declare(number);
-            let arrival = Arrival {
-                number,
-                leaf: *leaf,
-                fits: true,
-                resent: true,
-                part: None,
-            };
-            self.place(&arrival, limits, digest);
-        }
-        self.cut_if_whole();
-    }
-
     /// What to ask the producer now, in full: asking again after a lost answer is asking the same.
     pub fn requests(&self) -> Vec<Request> {
-        let lost = self.gaps.iter().filter(|(_, hole)| hole.lost);
+        let lost = self.gaps.iter().filter(|(_, hole)| hole.lost && !hole.gone);
         let mut missing: Vec<Range<u64>> = Vec::new();
         for (start, hole) in lost {
             match missing.last_mut() {
@@ -315,12 +270,13 @@ impl LaneLedger {
 
     /// Takes the producer's answer to a request about hashes.
     pub fn answer(&mut self, answer: &Answer, digest: &impl Digest) -> Result<(), Refused> {
-        let forged = self.windows.answer(answer, digest, &mut self.events)?;
-        for numbers in forged {
-            self.events.push(Event::Forged(numbers.clone()));
-            // The slot is empty again, and what belongs there is worth asking for.
-            self.gaps.open(numbers, Duration::ZERO, true);
+        if let Answer::NotHeld(numbers) = answer {
+            for numbers in numbers {
+                self.gaps.write_off(numbers);
+            }
+            return Ok(());
         }
+        self.windows.answer(answer, digest, &mut self.events)?;
         self.review(digest);
         Ok(())
     }
@@ -357,7 +313,7 @@ impl LaneLedger {
     }
 
     /// The first number in scope; a late joiner learns it from the first sign of the lane.
-    fn scope(&mut self, sign: u64) -> u64 {
+    pub(super) fn scope(&mut self, sign: u64) -> u64 {
         *self.start.get_or_insert_with(|| {
             let start = sign.next_multiple_of(WINDOW);
             self.next = start;
@@ -421,7 +377,7 @@ impl LaneLedger {
         digest: &impl Digest,
     ) -> Verdict {
         let number = arrival.number;
-        let Some(hole) = self.gaps.fill(number) else {
+        let Some(verdict) = self.in_gap(number, arrival.resent) else {
             return match self.windows.leaf(number) {
                 Some(first) if first != arrival.leaf => {
                     self.windows.contest(number, arrival.leaf, limits);
@@ -431,9 +387,42 @@ impl LaneLedger {
                 _ => Verdict::Duplicate,
             };
         };
-        let verdict = if self.join == Join::Member {
+        self.place(arrival, limits, digest);
+        self.cut_if_whole();
+        verdict
+    }
+
+    /// Takes a number that was due or is above the one that was.
+    pub(super) fn at_or_above_next(
+        &mut self,
+        number: u64,
+        resent: bool,
+        now: Duration,
+        limits: &LedgerLimits,
+    ) -> Verdict {
+        let due = number == self.next;
+        if !due {
+            self.suspect(self.next..number, now, limits);
+        }
+        self.next = number + 1;
+        self.tails.retain(|(size, _)| *size > number + 1);
+        let unordered = !due || self.gaps.waiting() > 0 || !self.order.is_calm();
+        if unordered && !resent && self.join != Join::Member {
+            self.in_stretch(number, false);
+        }
+        match (resent, due) {
+            (true, _) => Verdict::Repaired,
+            (false, true) => Verdict::InOrder,
+            (false, false) => Verdict::Ahead,
+        }
+    }
+
+    /// Takes a number below the next one; `None` when it was seen.
+    pub(super) fn in_gap(&mut self, number: u64, resent: bool) -> Option<Verdict> {
+        let hole = self.gaps.fill(number)?;
+        Some(if self.join == Join::Member {
             Verdict::InOrder
-        } else if arrival.resent {
+        } else if resent {
             Verdict::Repaired
         } else if hole.lost {
             self.moved += 1;
@@ -446,28 +435,35 @@ impl LaneLedger {
         } else {
             self.in_stretch(number, true);
             Verdict::Late
-        };
-        self.place(arrival, limits, digest);
-        self.cut_if_whole();
-        verdict
+        })
     }
 
     /// Puts a leaf in its slot, and settles what that completes.
-    fn place(&mut self, arrival: &Arrival, limits: &LedgerLimits, digest: &impl Digest) {
+    pub(super) fn place(&mut self, arrival: &Arrival, limits: &LedgerLimits, digest: &impl Digest) {
         let number = arrival.number;
-        if let Some(copies) = self.altered.remove(&number)
-            && !arrival.resent
-        {
-            self.events.push(Event::Injected { number, copies });
-        }
-        self.windows
-            .reach(number, limits, &self.gaps, &self.altered, &mut self.events);
+        self.revise(number, arrival.resent);
+        self.reach(number, limits);
         if self.windows.put(number, Node::leaf(number, arrival.leaf)) {
             self.review(digest);
         }
     }
 
-    fn suspect(&mut self, numbers: Range<u64>, now: Duration, limits: &LedgerLimits) {
+    /// The good copy of a number is here: what was taken for it altered is injected.
+    pub(super) fn revise(&mut self, number: u64, resent: bool) {
+        if let Some(copies) = self.altered.remove(&number)
+            && !resent
+        {
+            self.events.push(Event::Injected { number, copies });
+        }
+    }
+
+    /// Opens the windows up to the one of this number.
+    pub(super) fn reach(&mut self, number: u64, limits: &LedgerLimits) {
+        self.windows
+            .reach(number, limits, &self.gaps, &self.altered, &mut self.events);
+    }
+
+    pub(super) fn suspect(&mut self, numbers: Range<u64>, now: Duration, limits: &LedgerLimits) {
         if numbers.is_empty() {
             return;
         }
@@ -486,7 +482,7 @@ impl LaneLedger {
         }
     }
 
-    fn cut_if_whole(&mut self) {
+    pub(super) fn cut_if_whole(&mut self) {
         if self.gaps.waiting() == 0 && !self.order.is_calm() {
             self.cut();
         }
@@ -527,7 +523,7 @@ impl LaneLedger {
         self.next = self.next.min(size);
     }
 
-    fn review(&mut self, digest: &impl Digest) {
+    pub(super) fn review(&mut self, digest: &impl Digest) {
         let Self {
             windows,
             gaps,
@@ -535,6 +531,16 @@ impl LaneLedger {
             events,
             ..
         } = self;
+        windows.review(gaps, altered, digest, events);
+        let found = std::mem::take(&mut windows.found);
+        if found.is_empty() {
+            return;
+        }
+        for numbers in found {
+            events.push(Event::Forged(numbers.clone()));
+            // The slots are empty again, and what belongs there is worth asking for.
+            gaps.open(numbers, Duration::ZERO, true);
+        }
         windows.review(gaps, altered, digest, events);
     }
 }

@@ -6,7 +6,6 @@
 //! taken are not saved: take them first, in the same transaction.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use super::gaps::Gaps;
 use super::limits::WINDOW_LOG2;
@@ -15,27 +14,8 @@ use super::receiver::{Join, LaneLedger, Parts};
 use super::verdict::{Account, State};
 use super::window::{Node, Peaks, SLOTS, Slots};
 use super::windows::{Claim, Window, Windows};
-use crate::reader::Reader;
-use crate::{Digest, Hash, Tag};
-
-/// Why bytes are no saved ledger. The receiver then joins the lane as a late one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum StateError {
-    /// Written by another version.
-    #[error("saved ledger: version {0}, this reader knows version 1")]
-    Version(u8),
-    /// Changed since it was saved, or saved with another key.
-    #[error("saved ledger: the tag does not fit: damaged, or saved with another key")]
-    Tag,
-    /// It ends too early, or a field has no meaning.
-    #[error("saved ledger: no {what} at byte {at}")]
-    Field {
-        /// Which.
-        what: &'static str,
-        /// Where.
-        at: usize,
-    },
-}
+use crate::Digest;
+use crate::saved::{Fields, StateError, Writer, check, seal};
 
 impl LaneLedger {
     /// Appends the ledger to `out`.
@@ -64,7 +44,7 @@ impl LaneLedger {
             write.u64(start);
             write.u64(hole.end);
             write.time(hole.noticed);
-            write.u8(u8::from(hole.lost));
+            write.u8(u8::from(hole.lost) + u8::from(hole.gone));
         });
         write.list(self.order.runs.iter(), |write, run| {
             write.u64(run.first);
@@ -81,20 +61,12 @@ impl LaneLedger {
             parts.seen.iter().for_each(|word| write.u64(*word));
         });
         self.windows.save(&mut write);
-        let tag = digest.tag(&[&out[from..]]);
-        out.extend_from_slice(&tag.0);
+        seal(digest, from, out);
     }
 
     /// Reads what [`LaneLedger::save`] wrote.
     pub fn restore(bytes: &[u8], digest: &impl Digest) -> Result<Self, StateError> {
-        let (body, tag) = bytes.split_last_chunk().ok_or(StateError::Tag)?;
-        if digest.tag(&[body]) != Tag(*tag) {
-            return Err(StateError::Tag);
-        }
-        let mut read = Fields {
-            reader: Reader::new(body),
-            total: body.len(),
-        };
+        let mut read = Fields::new(check(digest, bytes)?);
         let version = read.u8("version")?;
         if version != VERSION {
             return Err(StateError::Version(version));
@@ -118,12 +90,15 @@ impl LaneLedger {
         let mut end = 0;
         read.list(|read| {
             let hole = read.u64("gap")?..read.u64("end of a gap")?;
-            let (noticed, lost) = (read.time("time of a gap")?, read.bool("gap's state")?);
-            if hole.is_empty() || hole.start < end {
+            let (noticed, state) = (read.time("time of a gap")?, read.u8("gap's state")?);
+            if hole.is_empty() || hole.start < end || state > 2 {
                 return Err(read.refuse("ordered gap"));
             }
             end = hole.end;
-            gaps.open(hole, noticed, lost);
+            gaps.open(hole.clone(), noticed, state > 0);
+            if state == 2 {
+                gaps.write_off(&hole);
+            }
             Ok(())
         })?;
         let runs = read.list(|read| {
@@ -143,9 +118,7 @@ impl LaneLedger {
             Ok((number, Parts { of, seen }))
         })?;
         let windows = Windows::restore(&mut read)?;
-        if !read.reader.rest().is_empty() {
-            return Err(read.refuse("end"));
-        }
+        read.end()?;
         Ok(Self {
             join,
             start,
@@ -216,6 +189,7 @@ impl Windows {
                 })
             })?,
             open: read.list(Window::restore)?,
+            found: Vec::new(),
         })
     }
 }
@@ -267,7 +241,11 @@ impl Window {
         read.list(|read| {
             let (start, level) = (read.u16("slot")?, read.u8("level")?);
             let hash = read.hash("leaf or subtree")?;
-            if level > WINDOW_LOG2 || start < end || start > SLOTS - (1 << level) {
+            if level > WINDOW_LOG2
+                || start < end
+                || start > SLOTS - (1 << level)
+                || start % (1 << level) != 0
+            {
                 return Err(read.refuse("ordered slot"));
             }
             let node = Node { start, level, hash };
@@ -309,132 +287,5 @@ impl Window {
             groups: read.list(|read| read.hash("group"))?,
             open_groups: read.u32("open groups")?,
         })
-    }
-}
-
-struct Writer<'a>(&'a mut Vec<u8>);
-
-impl Writer<'_> {
-    fn u8(&mut self, value: u8) {
-        self.0.push(value);
-    }
-
-    fn u16(&mut self, value: u16) {
-        self.0.extend_from_slice(&value.to_be_bytes());
-    }
-
-    fn u32(&mut self, value: u32) {
-        self.0.extend_from_slice(&value.to_be_bytes());
-    }
-
-    fn u64(&mut self, value: u64) {
-        self.0.extend_from_slice(&value.to_be_bytes());
-    }
-
-    fn time(&mut self, time: Duration) {
-        self.u64(time.as_secs());
-        self.u32(time.subsec_nanos());
-    }
-
-    fn hash(&mut self, hash: &Hash) {
-        self.u8(u8::try_from(hash.width()).expect("a hash has at most 32 bytes"));
-        self.0.extend_from_slice(hash.as_bytes());
-    }
-
-    fn option<T>(&mut self, value: Option<&T>, write: impl FnOnce(&mut Self, &T)) {
-        self.u8(u8::from(value.is_some()));
-        if let Some(value) = value {
-            write(self, value);
-        }
-    }
-
-    fn list<T>(&mut self, items: impl Iterator<Item = T>, mut write: impl FnMut(&mut Self, T)) {
-        let count_at = self.0.len();
-        self.u32(0);
-        let mut count = 0_u32;
-        for item in items {
-            write(self, item);
-            count += 1;
-        }
-        self.0[count_at..count_at + 4].copy_from_slice(&count.to_be_bytes());
-    }
-}
-
-struct Fields<'a> {
-    reader: Reader<'a>,
-    total: usize,
-}
-
-impl Fields<'_> {
-    fn refuse(&self, what: &'static str) -> StateError {
-        let at = self.total - self.reader.rest().len();
-        StateError::Field { what, at }
-    }
-
-    fn array<const N: usize>(&mut self, what: &'static str) -> Result<[u8; N], StateError> {
-        let field = self.reader.array();
-        field.ok_or_else(|| self.refuse(what))
-    }
-
-    fn u8(&mut self, what: &'static str) -> Result<u8, StateError> {
-        self.array::<1>(what).map(|[byte]| byte)
-    }
-
-    fn bool(&mut self, what: &'static str) -> Result<bool, StateError> {
-        match self.u8(what)? {
-            0 => Ok(false),
-            1 => Ok(true),
-            _ => Err(self.refuse(what)),
-        }
-    }
-
-    fn u16(&mut self, what: &'static str) -> Result<u16, StateError> {
-        self.array(what).map(u16::from_be_bytes)
-    }
-
-    fn u32(&mut self, what: &'static str) -> Result<u32, StateError> {
-        self.array(what).map(u32::from_be_bytes)
-    }
-
-    fn u64(&mut self, what: &'static str) -> Result<u64, StateError> {
-        self.array(what).map(u64::from_be_bytes)
-    }
-
-    fn time(&mut self, what: &'static str) -> Result<Duration, StateError> {
-        let (seconds, nanos) = (self.u64(what)?, self.u32(what)?);
-        if nanos >= 1_000_000_000 {
-            return Err(self.refuse(what));
-        }
-        Ok(Duration::new(seconds, nanos))
-    }
-
-    fn hash(&mut self, what: &'static str) -> Result<Hash, StateError> {
-        let width = self.u8(what)?;
-        let bytes = self.reader.bytes(usize::from(width));
-        bytes.and_then(Hash::new).ok_or_else(|| self.refuse(what))
-    }
-
-    fn option<T>(
-        &mut self,
-        read: impl FnOnce(&mut Self) -> Result<T, StateError>,
-    ) -> Result<Option<T>, StateError> {
-        if self.bool("mark of presence")? {
-            read(self).map(Some)
-        } else {
-            Ok(None)
-        }
-    }
-
-    /// Grows with what is read, never by the count alone.
-    fn list<T>(
-        &mut self,
-        mut read: impl FnMut(&mut Self) -> Result<T, StateError>,
-    ) -> Result<Vec<T>, StateError> {
-        let count = self.u32("count")?;
-        let mut items = Vec::new();
-        for _ in 0..count {
-            items.push(read(self)?);
-        }
-        Ok(items)
     }
 }

@@ -57,8 +57,11 @@ pub(crate) fn slot(number: u64) -> u16 {
 }
 
 impl Slots {
-    /// Fills free slots.
+    /// Fills slots. A subtree takes the place of the leaves it covers.
     pub(crate) fn put(&mut self, node: Node) {
+        if node.level > 0 {
+            self.clear(node);
+        }
         if node.start != self.run_end() {
             self.islands.insert(node.start, node);
             return;
@@ -73,7 +76,17 @@ impl Slots {
         }
     }
 
-    /// Empties a slot that holds a leaf of its own.
+    /// Removes the nodes below one that takes their place.
+    fn clear(&mut self, node: Node) {
+        let at = self.run.partition_point(|old| old.start < node.start);
+        let behind = self.run.split_off(at);
+        self.islands
+            .extend(behind.into_iter().map(|node| (node.start, node)));
+        self.islands
+            .retain(|start, _| !(node.start..node.end()).contains(start));
+    }
+
+    /// Empties a slot that holds a leaf, or the slots of the subtree that begins there.
     pub(crate) fn take(&mut self, slot: u16) {
         if let Ok(at) = self.run.binary_search_by_key(&slot, |node| node.start) {
             let behind = self.run.split_off(at);

@@ -56,6 +56,8 @@ pub(super) struct Windows {
     pub(super) trunk_end: u64,
     /// The newest claim.
     pub(super) newest: Option<Claim>,
+    /// Numbers found forged by a descent, until the lane takes them.
+    pub(super) found: Vec<Range<u64>>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -85,6 +87,7 @@ impl Windows {
             trunk: (start == Some(0)).then(Peaks::default),
             trunk_end: reached,
             newest: None,
+            found: Vec::new(),
         }
     }
 
@@ -133,10 +136,19 @@ impl Windows {
         };
         window.slots.put(node);
         if !window.forged.is_empty() {
-            window.forged.retain(|slot| *slot != node.start);
+            let filled = node.start..node.end();
+            window.forged.retain(|slot| !filled.contains(slot));
         }
         let whole = window.claim.map_or(SLOTS, |(size, _)| size);
         window.slots.run_end() >= whole
+    }
+
+    /// The hash over these numbers of one window, while it is held.
+    pub(super) fn hash_over(&mut self, numbers: &Range<u64>, digest: &impl Digest) -> Option<Hash> {
+        let window = self.find(numbers.start / WINDOW)?;
+        let from = slot(numbers.start);
+        let length = u16::try_from(numbers.end - numbers.start).ok()?;
+        window.slots.hash_over(from, from + length, digest)
     }
 
     pub(super) fn take(&mut self, number: u64) {
@@ -244,14 +256,15 @@ impl Windows {
             })
     }
 
-    /// Takes an answer; returns the numbers that turn out to be forged.
+    /// Takes an answer; what turns out to be forged is in `found`.
     pub(super) fn answer(
         &mut self,
         answer: &Answer,
         digest: &impl Digest,
         events: &mut Vec<Event>,
-    ) -> Result<Vec<Range<u64>>, Refused> {
+    ) -> Result<(), Refused> {
         match answer {
+            Answer::NotHeld(_) => Ok(()),
             Answer::Groups {
                 window: index,
                 size,
@@ -264,7 +277,8 @@ impl Windows {
                     .ok_or(Refused::NotAsked(*index))?;
                 let root = root.ok_or(Refused::Unproven(*index))?;
                 if window.claim == Some((*size, root)) {
-                    window.compare_groups(hashes.clone(), digest);
+                    let found = window.compare_groups(hashes.clone(), digest);
+                    self.found.extend(found);
                 } else if window.is_vouched() || *size != SLOTS {
                     return Err(Refused::Unproven(*index));
                 } else {
@@ -273,21 +287,24 @@ impl Windows {
                     self.prove_by_lane(digest, events);
                     if self
                         .find(*index)
-                        .is_some_and(|window| window.groups.is_empty())
+                        .is_some_and(|window| window.groups.is_empty() && !window.is_vouched())
                     {
                         return Err(Refused::Unproven(*index));
                     }
                 }
-                Ok(Vec::new())
+                Ok(())
             }
             Answer::Leaves {
                 window: index,
+                size: _,
                 group,
                 leaves,
-            } => self
-                .find(*index)
-                .ok_or(Refused::NotAsked(*index))?
-                .compare_leaves(*group, leaves, digest, events),
+            } => {
+                let window = self.find(*index).ok_or(Refused::NotAsked(*index))?;
+                let found = window.compare_leaves(*group, leaves, digest, events)?;
+                self.found.extend(found);
+                Ok(())
+            }
         }
     }
 
@@ -340,7 +357,7 @@ impl Windows {
                 window.claim = at.ok().and_then(|at| Some((SLOTS, *roots.get(at)?)));
                 let offered = std::mem::take(&mut window.groups);
                 if !offered.is_empty() {
-                    window.compare_groups(offered, digest);
+                    self.found.extend(window.compare_groups(offered, digest));
                 }
             } else if !window.differs {
                 window.differs = true;
@@ -452,8 +469,22 @@ impl Window {
         });
     }
 
-    fn compare_groups(&mut self, hashes: Vec<Hash>, digest: &impl Digest) {
+    /// Opens the groups that differ. A subtree that a batch declared and that spans groups is
+    /// compared as a whole; returned is what is forged among those.
+    fn compare_groups(&mut self, hashes: Vec<Hash>, digest: &impl Digest) -> Vec<Range<u64>> {
         let size = self.claim.map_or(SLOTS, |(size, _)| size);
+        let wide = |node: &&Node| node.end() - node.start > GROUP && node.end() <= size;
+        let wide: Vec<Node> = self.slots.nodes_from(0).filter(wide).copied().collect();
+        let mut forged = Vec::new();
+        let mut compared = 0_u32;
+        for node in wide {
+            let groups = usize::from(node.start / GROUP)..usize::from(node.end() / GROUP);
+            groups.clone().for_each(|group| compared |= 1 << group);
+            let theirs = hashes.get(groups);
+            if theirs.and_then(|theirs| fold(theirs, digest)) != Some(node.hash) {
+                forged.push(self.evict(node));
+            }
+        }
         self.open_groups = 0;
         for (group, (from, theirs)) in (0..size)
             .step_by(usize::from(GROUP))
@@ -463,7 +494,20 @@ impl Window {
             let own = self.slots.hash_over(from, (from + GROUP).min(size), digest);
             self.open_groups |= u32::from(own != Some(*theirs)) << group;
         }
+        self.open_groups &= !compared;
         self.groups = hashes;
+        if self.open_groups == 0 {
+            self.forget_descent();
+        }
+        forged
+    }
+
+    /// Empties the slots of a node, and returns their numbers.
+    fn evict(&mut self, node: Node) -> Range<u64> {
+        self.slots.take(node.start);
+        self.forged.extend(node.start..node.end());
+        let first = self.index * WINDOW;
+        first + u64::from(node.start)..first + u64::from(node.end())
     }
 
     fn compare_leaves(
@@ -480,14 +524,25 @@ impl Window {
         let size = self.claim.map_or(SLOTS, |(size, _)| size);
         let from = u16::from(group) * GROUP;
         let expected = usize::from((size - from).min(GROUP));
-        let mut peaks = Peaks::default();
-        for leaf in leaves {
-            peaks.push(0, *leaf, digest);
-        }
-        if leaves.len() != expected || peaks.root(digest) != Some(*theirs) {
+        if leaves.len() != expected || fold(leaves, digest) != Some(*theirs) {
             return Err(Refused::Unproven(self.index));
         }
         let mut forged = Vec::new();
+        let end = from + u16::try_from(expected).expect("at most 32");
+        let declared = |node: &&Node| node.level > 0 && node.end() <= end;
+        let declared: Vec<Node> = self
+            .slots
+            .nodes_from(from)
+            .take_while(|node| node.start < end)
+            .filter(declared)
+            .copied()
+            .collect();
+        for node in declared {
+            let range = usize::from(node.start - from)..usize::from(node.end() - from);
+            if fold(&leaves[range], digest) != Some(node.hash) {
+                forged.push(self.evict(node));
+            }
+        }
         for (slot, real) in (from..).zip(leaves) {
             let Some(own) = self.slots.leaf(slot).filter(|own| own != real) else {
                 continue;
@@ -590,4 +645,13 @@ impl Window {
         self.groups = Vec::new();
         self.open_groups = 0;
     }
+}
+
+/// The root over hashes of subtrees of one size.
+fn fold(hashes: &[Hash], digest: &impl Digest) -> Option<Hash> {
+    let mut peaks = Peaks::default();
+    for hash in hashes {
+        peaks.push(0, *hash, digest);
+    }
+    peaks.root(digest)
 }

@@ -1,0 +1,129 @@
+//! What processors declare of messages that do not come themselves: dropped, or gone into a batch.
+//!
+//! **Invariant.** A declaration is believed as much as a message is: the leaves and subtrees it
+//! brings must give the producer's root, or a descent names them forged.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use super::limits::LedgerLimits;
+use super::receiver::{Arrival, LaneLedger};
+use super::verdict::Verdict;
+use super::window::{Node, slot};
+use crate::{CompactRange, Digest, Hash};
+
+impl LaneLedger {
+    /// Takes a run of a drop record: these numbers, with their leaves, go no further. Returns how
+    /// many of them had not been seen.
+    pub fn dropped(
+        &mut self,
+        first: u64,
+        leaves: &[Hash],
+        now: Duration,
+        limits: &LedgerLimits,
+        digest: &impl Digest,
+    ) -> u64 {
+        let mut taken = 0;
+        for (number, leaf) in (first..).zip(leaves) {
+            if number < self.scope(number)
+                || !self.is_missing(number)
+                || self.closed.is_some_and(|size| number >= size)
+            {
+                continue;
+            }
+            if number >= self.next {
+                self.suspect(self.next..number, now, limits);
+                self.next = number + 1;
+            } else {
+                self.gaps.fill(number);
+            }
+            self.reach(number, limits);
+            self.windows.declare(number);
+            let arrival = Arrival {
+                number,
+                leaf: *leaf,
+                fits: true,
+                resent: true,
+                part: None,
+            };
+            self.place(&arrival, limits, digest);
+            taken += 1;
+        }
+        self.cut_if_whole();
+        taken
+    }
+
+    /// Takes the parents of a batch, which lie in one window: each of them arrives with it. What
+    /// they are, as runs in order.
+    pub fn parents(
+        &mut self,
+        parents: &CompactRange,
+        now: Duration,
+        limits: &LedgerLimits,
+        digest: &impl Digest,
+    ) -> Vec<(Range<u64>, Verdict)> {
+        let mut verdicts: Vec<(Range<u64>, Verdict)> = Vec::new();
+        for (level, index, hash) in parents.subtrees() {
+            let numbers = index << level..(index + 1) << level;
+            for (numbers, verdict) in self.subtree(numbers, hash, now, limits, digest) {
+                match verdicts.last_mut() {
+                    Some((run, same)) if *same == verdict && run.end == numbers.start => {
+                        run.end = numbers.end;
+                    }
+                    _ => verdicts.push((numbers, verdict)),
+                }
+            }
+        }
+        verdicts
+    }
+
+    fn subtree(
+        &mut self,
+        numbers: Range<u64>,
+        hash: Hash,
+        now: Duration,
+        limits: &LedgerLimits,
+        digest: &impl Digest,
+    ) -> Vec<(Range<u64>, Verdict)> {
+        if numbers.start < self.scope(numbers.start) {
+            return vec![(numbers, Verdict::OutOfScope)];
+        }
+        if self.closed.is_some_and(|size| numbers.end > size) {
+            return vec![(numbers, Verdict::Injected)];
+        }
+        if !self.is_any_missing(&numbers) {
+            let own = self.windows.hash_over(&numbers, digest);
+            let verdict = match own {
+                Some(own) if own != hash => Verdict::Conflict,
+                _ => Verdict::Duplicate,
+            };
+            return vec![(numbers, verdict)];
+        }
+        let mut verdicts = Vec::new();
+        for number in numbers.clone() {
+            let verdict = if number >= self.next {
+                self.at_or_above_next(number, false, now, limits)
+            } else {
+                self.in_gap(number, false).unwrap_or(Verdict::Duplicate)
+            };
+            self.revise(number, false);
+            verdicts.push((number..number + 1, verdict));
+        }
+        self.reach(numbers.end - 1, limits);
+        let length = numbers.end - numbers.start;
+        let node = Node {
+            start: slot(numbers.start),
+            level: u8::try_from(length.ilog2()).expect("below 64"),
+            hash,
+        };
+        if self.windows.put(numbers.start, node) {
+            self.review(digest);
+        }
+        self.cut_if_whole();
+        verdicts
+    }
+
+    fn is_any_missing(&self, numbers: &Range<u64>) -> bool {
+        numbers.end > self.next || self.gaps.missing_in(numbers.clone()) > 0
+    }
+}
