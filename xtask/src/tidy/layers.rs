@@ -21,7 +21,7 @@ const ROWS: [&[&str]; 7] = [
         "unbroken-payload-seal",
     ],
     &["unbroken-broker-core", "unbroken-client"],
-    &["unbroken-broker", "unbroken-load"],
+    &["unbroken-broker", "unbroken-load", "unbroken-demo"],
     &["unbroken"],
     &[
         "unbroken-acceptance",

@@ -1,0 +1,320 @@
+//! A relay between MQTT peers that wounds messages on one of its two ways, and says exactly which.
+//!
+//! It keeps the sessions on both sides alive: whatever a wound takes away or adds, acknowledgements
+//! still add up for both peers. All that is not wounded passes byte for byte, whole packets at a
+//! time. It can also cut the network: every connection breaks and none comes about until it is
+//! mended.
+//!
+//! Wounds are given on order ([`Relay::wound`]: the next message that can have it) or by a script
+//! ([`Relay::script`]: the n-th one), and written down as they are given.
+//!
+//! **Deliberately absent:** TLS, and anything about messages without an audit property, since
+//! nobody could name what was done to them.
+
+mod orders;
+mod surgeon;
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, watch};
+use tokio::task::{JoinHandle, JoinSet};
+use unbroken_mqtt_proto::{Connect, Frame, Version, next_frame};
+
+use self::orders::Orders;
+use self::surgeon::Surgeon;
+use crate::limits::{PACKET_BYTES_MAX, READ_BYTES};
+use crate::wound::{Wound, Wounded};
+
+pub use self::orders::TooManyOrders;
+
+/// Which of a relay's two ways is wounded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Towards {
+    /// What clients send to the broker.
+    Broker,
+    /// What the broker sends to clients.
+    Clients,
+}
+
+/// A relay on a loopback port of its own; it ends when this is dropped.
+#[derive(Debug)]
+pub struct Relay {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    is_cut: watch::Sender<bool>,
+    listening: JoinHandle<()>,
+}
+
+/// What all connections of a relay share.
+#[derive(Debug)]
+struct Shared {
+    towards: Towards,
+    orders: Mutex<Orders>,
+}
+
+impl Relay {
+    /// Listens, and connects to `broker` for everybody who connects. Must be called within a
+    /// runtime.
+    pub async fn start(broker: SocketAddr, towards: Towards) -> io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let address = listener.local_addr()?;
+        let shared = Arc::new(Shared {
+            towards,
+            orders: Mutex::default(),
+        });
+        let is_cut = watch::Sender::new(false);
+        let accepting = accept(listener, broker, Arc::clone(&shared), is_cut.subscribe());
+        Ok(Self {
+            address,
+            shared,
+            is_cut,
+            listening: tokio::spawn(accepting),
+        })
+    }
+
+    /// Where to connect to.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Gives the next message that can have it this wound.
+    pub fn wound(&self, wound: Wound) -> Result<(), TooManyOrders> {
+        self.shared.orders().give(wound)
+    }
+
+    /// Gives the `at`-th audited message (from 0, first copies only) this wound, or the first one
+    /// behind it that can have it.
+    pub fn script(&self, at: u64, wound: Wound) -> Result<(), TooManyOrders> {
+        self.shared.orders().schedule(at, wound)
+    }
+
+    /// From now on one checkpoint in so many is lost on topics that begin with `prefix`; `None`
+    /// stops it.
+    pub fn lose_checkpoints(&self, prefix: &str, one_in: Option<NonZeroU32>) {
+        self.shared.orders().lose_checkpoints(prefix, one_in);
+    }
+
+    /// The wounds given since the last call, in order.
+    pub fn take_wounded(&self) -> Vec<Wounded> {
+        self.shared.orders().take_done()
+    }
+
+    /// Wounds ordered and not given yet.
+    pub fn pending(&self) -> usize {
+        self.shared.orders().pending()
+    }
+
+    /// Breaks every connection; none comes about until [`Relay::mend`].
+    pub fn cut(&self) {
+        self.is_cut.send_replace(true);
+    }
+
+    /// Lets connections come about again.
+    pub fn mend(&self) {
+        self.is_cut.send_replace(false);
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.listening.abort();
+    }
+}
+
+impl Shared {
+    fn orders(&self) -> MutexGuard<'_, Orders> {
+        // Orders are whole after every statement of theirs, so a panic elsewhere harms nothing.
+        self.orders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn accept(
+    listener: TcpListener,
+    broker: SocketAddr,
+    shared: Arc<Shared>,
+    is_cut: watch::Receiver<bool>,
+) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => {
+                // A failed accept is that client's loss, and it will try again.
+                let Ok((client, _)) = accepted else { continue };
+                let (shared, mut is_cut) = (Arc::clone(&shared), is_cut.clone());
+                connections.spawn(async move {
+                    if *is_cut.borrow() {
+                        return;
+                    }
+                    let mut surgeon = Surgeon::new();
+                    tokio::select! {
+                        // However it ends, both peers see their connection close.
+                        _ = relay(client, broker, &shared, &mut surgeon) => {}
+                        _ = is_cut.wait_for(|is_cut| *is_cut) => {}
+                    }
+                    surgeon.abandon(&mut shared.orders());
+                });
+            }
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+async fn relay(
+    client: TcpStream,
+    broker: SocketAddr,
+    shared: &Shared,
+    surgeon: &mut Surgeon,
+) -> io::Result<()> {
+    let broker = TcpStream::connect(broker).await?;
+    client.set_nodelay(true)?;
+    broker.set_nodelay(true)?;
+    let ((from_client, to_client), (from_broker, to_broker)) =
+        (client.into_split(), broker.into_split());
+    let (up, down) = ((from_client, to_broker), (from_broker, to_client));
+    let (wounded, whole) = match shared.towards {
+        Towards::Broker => (up, down),
+        Towards::Clients => (down, up),
+    };
+    let connection = Connection::default();
+    tokio::try_join!(
+        wounded_way(wounded, &connection, shared, surgeon),
+        whole_way(whole, &connection),
+    )
+    .map(drop)
+}
+
+/// From where to where.
+type Way = (OwnedReadHalf, OwnedWriteHalf);
+
+/// What the two ways of a connection tell each other.
+#[derive(Debug, Default)]
+struct Connection {
+    /// As its CONNECT has it.
+    version: OnceLock<Version>,
+    /// Packets of the relay's own for the sender on the wounded way, sent between two others.
+    answers: Mutex<Vec<u8>>,
+    answered: Notify,
+}
+
+impl Connection {
+    fn note(&self, frame: Frame<'_>) {
+        if self.version.get().is_none()
+            && let Some(version) = Connect::claimed_version(frame)
+        {
+            // Nobody else sets it: only one way has a CONNECT.
+            let _ = self.version.set(version);
+        }
+    }
+
+    fn answer(&self, packets: &mut Vec<u8>) {
+        if !packets.is_empty() {
+            let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+            answers.append(packets);
+            self.answered.notify_one();
+        }
+    }
+
+    fn take_answers(&self) -> Vec<u8> {
+        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *answers)
+    }
+}
+
+async fn wounded_way(
+    (mut from, mut to): Way,
+    connection: &Connection,
+    shared: &Shared,
+    surgeon: &mut Surgeon,
+) -> io::Result<()> {
+    let mut packets = Packets::default();
+    let (mut onward, mut back) = (Vec::new(), Vec::new());
+    loop {
+        let release = surgeon.release_at();
+        tokio::select! {
+            more = packets.read(&mut from) => if !more? {
+                return to.shutdown().await;
+            },
+            () = sleep_until(release) => {}
+        }
+        let taken = {
+            let mut orders = shared.orders();
+            let now = Instant::now();
+            surgeon.release(&mut orders, now, &mut onward);
+            packets.take(|frame| {
+                connection.note(frame);
+                let version = connection.version.get().copied();
+                surgeon.handle(frame, version, &mut orders, now, &mut onward, &mut back);
+            })
+        };
+        connection.answer(&mut back);
+        to.write_all(&onward).await?;
+        onward.clear();
+        taken?;
+    }
+}
+
+async fn whole_way((mut from, mut to): Way, connection: &Connection) -> io::Result<()> {
+    let mut packets = Packets::default();
+    let mut onward = Vec::new();
+    loop {
+        tokio::select! {
+            more = packets.read(&mut from) => if !more? {
+                return to.shutdown().await;
+            },
+            () = connection.answered.notified() => {}
+        }
+        let taken = packets.take(|frame| {
+            connection.note(frame);
+            onward.extend_from_slice(frame.bytes);
+        });
+        onward.append(&mut connection.take_answers());
+        to.write_all(&onward).await?;
+        onward.clear();
+        taken?;
+    }
+}
+
+async fn sleep_until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Bytes of one way, and the whole packets at their front.
+#[derive(Debug, Default)]
+struct Packets {
+    bytes: Vec<u8>,
+}
+
+impl Packets {
+    /// Reads what is there; false at the end. Dropped half-way, it has read nothing.
+    async fn read(&mut self, from: &mut OwnedReadHalf) -> io::Result<bool> {
+        self.bytes.reserve(READ_BYTES);
+        Ok(from.read_buf(&mut self.bytes).await? > 0)
+    }
+
+    /// Gives every whole packet. What is no MQTT ends the connection, as does a packet beyond the
+    /// limit.
+    fn take(&mut self, mut each: impl FnMut(Frame<'_>)) -> io::Result<()> {
+        let mut at = 0;
+        while let Some(frame) = next_frame(&self.bytes[at..], PACKET_BYTES_MAX)
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))?
+        {
+            at += frame.bytes.len();
+            each(frame);
+        }
+        self.bytes.drain(..at);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,148 @@
+//! What a relay was told to do, and what it has done.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::num::NonZeroU32;
+
+use crate::limits::ORDERS_MAX;
+use crate::wound::{Wound, Wounded};
+
+/// A relay has as many orders as it can keep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the relay has {ORDERS_MAX} wounds to give already; let messages pass first")]
+pub struct TooManyOrders;
+
+/// Orders given, and wounds done. Both are bounded by [`ORDERS_MAX`].
+#[derive(Debug, Default)]
+pub(super) struct Orders {
+    /// Audited messages that have passed, first copies only.
+    seen: u64,
+    scheduled: BTreeMap<u64, Wound>,
+    next: VecDeque<Wound>,
+    checkpoints: Option<Checkpoints>,
+    done: VecDeque<Wounded>,
+}
+
+/// Which checkpoints are lost.
+#[derive(Debug)]
+struct Checkpoints {
+    prefix: String,
+    one_in: NonZeroU32,
+    seen: u32,
+}
+
+impl Orders {
+    pub(super) fn give(&mut self, wound: Wound) -> Result<(), TooManyOrders> {
+        if self.pending() >= ORDERS_MAX {
+            return Err(TooManyOrders);
+        }
+        self.next.push_back(wound);
+        Ok(())
+    }
+
+    /// Two wounds for one place: the earlier order stands, and the later one moves to the next free
+    /// place.
+    pub(super) fn schedule(&mut self, mut at: u64, wound: Wound) -> Result<(), TooManyOrders> {
+        if self.pending() >= ORDERS_MAX {
+            return Err(TooManyOrders);
+        }
+        while self.scheduled.contains_key(&at) {
+            at += 1;
+        }
+        self.scheduled.insert(at, wound);
+        Ok(())
+    }
+
+    pub(super) fn lose_checkpoints(&mut self, prefix: &str, one_in: Option<NonZeroU32>) {
+        self.checkpoints = one_in.map(|one_in| Checkpoints {
+            prefix: prefix.to_owned(),
+            one_in,
+            seen: 0,
+        });
+    }
+
+    pub(super) fn pending(&self) -> usize {
+        self.next.len() + self.scheduled.len()
+    }
+
+    pub(super) fn take_done(&mut self) -> Vec<Wounded> {
+        self.done.drain(..).collect()
+    }
+
+    /// The wound for the audited message that comes now, if it `can` have it.
+    pub(super) fn due(&mut self, can: impl Fn(Wound) -> bool) -> Option<Wound> {
+        let number = self.seen;
+        self.seen += 1;
+        if let Some(entry) = self.scheduled.first_entry()
+            && *entry.key() <= number
+            && can(*entry.get())
+        {
+            return Some(entry.remove());
+        }
+        let wound = *self.next.front()?;
+        can(wound).then(|| self.next.pop_front()).flatten()
+    }
+
+    /// An order that was begun and could not be ended: it is the next one again.
+    pub(super) fn give_back(&mut self, wound: Wound) {
+        self.next.push_front(wound);
+    }
+
+    pub(super) fn note(&mut self, wounded: Wounded) {
+        if self.done.len() == ORDERS_MAX {
+            self.done.pop_front();
+        }
+        self.done.push_back(wounded);
+    }
+
+    /// Whether a message on this topic is a checkpoint to be lost.
+    pub(super) fn loses_checkpoint(&mut self, topic: &str) -> bool {
+        let Some(checkpoints) = &mut self.checkpoints else {
+            return false;
+        };
+        if !topic.starts_with(&checkpoints.prefix) {
+            return false;
+        }
+        checkpoints.seen = checkpoints.seen.wrapping_add(1);
+        checkpoints.seen.is_multiple_of(checkpoints.one_in.get())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scheduled_wound_waits_for_its_place_and_an_ordered_one_does_not() {
+        let mut orders = Orders::default();
+        orders.schedule(2, Wound::Lose).unwrap();
+        orders.schedule(2, Wound::Alter).unwrap();
+        orders.give(Wound::Inject).unwrap();
+        let given: Vec<_> = (0..5).map(|_| orders.due(|_| true)).collect();
+        let expect = [
+            Some(Wound::Inject),
+            None,
+            Some(Wound::Lose),
+            Some(Wound::Alter),
+            None,
+        ];
+        assert_eq!(given, expect);
+    }
+
+    #[test]
+    fn a_wound_that_a_message_cannot_have_goes_to_the_next() {
+        let mut orders = Orders::default();
+        orders.give(Wound::Forge).unwrap();
+        assert_eq!(orders.due(|_| false), None);
+        assert_eq!(orders.due(|_| true), Some(Wound::Forge));
+    }
+
+    #[test]
+    fn one_order_too_many_is_refused() {
+        let mut orders = Orders::default();
+        for at in 0..ORDERS_MAX as u64 {
+            orders.schedule(at, Wound::Lose).unwrap();
+        }
+        assert_eq!(orders.give(Wound::Lose), Err(TooManyOrders));
+        assert_eq!(orders.schedule(1, Wound::Lose), Err(TooManyOrders));
+    }
+}

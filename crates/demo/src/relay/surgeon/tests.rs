@@ -1,0 +1,301 @@
+//! Each wound in raw bytes: what went in, what comes out on both sides, and what is written down.
+
+use std::time::Duration;
+
+use unbroken_merkle_log::{Epoch, LaneId};
+use unbroken_mqtt_proto::next_frame;
+
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A surgeon with what surrounds it.
+struct Theatre {
+    surgeon: Surgeon,
+    orders: Orders,
+    now: Instant,
+}
+
+/// What came out: onward and back.
+type Out = (Vec<u8>, Vec<u8>);
+
+impl Theatre {
+    fn with(wounds: &[Wound]) -> Self {
+        let mut orders = Orders::default();
+        for wound in wounds {
+            orders.give(*wound).unwrap();
+        }
+        Self {
+            surgeon: Surgeon::new(),
+            orders,
+            now: Instant::now(),
+        }
+    }
+
+    fn pass(&mut self, bytes: &[u8]) -> Out {
+        self.pass_in(bytes, Version::V5)
+    }
+
+    fn pass_in(&mut self, bytes: &[u8], version: Version) -> Out {
+        let (mut onward, mut back) = (Vec::new(), Vec::new());
+        let mut at = 0;
+        while let Some(frame) = next_frame(&bytes[at..], u32::MAX).unwrap() {
+            at += frame.bytes.len();
+            self.surgeon.handle(
+                frame,
+                Some(version),
+                &mut self.orders,
+                self.now,
+                &mut onward,
+                &mut back,
+            );
+        }
+        assert_eq!(at, bytes.len());
+        (onward, back)
+    }
+
+    fn wait(&mut self, time: Duration) -> Vec<u8> {
+        self.now += time;
+        let mut onward = Vec::new();
+        self.surgeon
+            .release(&mut self.orders, self.now, &mut onward);
+        onward
+    }
+
+    fn done(&mut self) -> Vec<(Wound, u64, Option<u64>)> {
+        let done = self.orders.take_done().into_iter();
+        done.map(|wounded| {
+            let second = wounded.overtaken_by.map(|second| second.sequence);
+            (wounded.wound, wounded.audit.sequence, second)
+        })
+        .collect()
+    }
+}
+
+fn audit_of(lane: u64, sequence: u64, topic: &str, payload: &[u8]) -> Audit {
+    let lane = LaneId::new(lane).unwrap();
+    let topic = topic.as_bytes();
+    Audit::stamp(&Hasher::xxh3(), lane, Epoch(1), sequence, topic, payload)
+}
+
+/// A PUBLISH written by hand: QoS, packet id, topic field, alias, audit texts, payload.
+fn publish(
+    first_byte: u8,
+    packet_id: u16,
+    topic: &str,
+    alias: Option<u16>,
+    audit: &[String],
+    payload: &[u8],
+) -> Vec<u8> {
+    let string = |text: &str| {
+        let length = u16::try_from(text.len()).unwrap().to_be_bytes();
+        [&length, text.as_bytes()].concat()
+    };
+    let mut properties = Vec::new();
+    if let Some(alias) = alias {
+        properties.push(0x23);
+        properties.extend(alias.to_be_bytes());
+    }
+    for text in audit {
+        properties.push(0x26);
+        properties.extend(string("audit"));
+        properties.extend(string(text));
+    }
+    let mut body = string(topic);
+    if first_byte & 0b0110 != 0 {
+        body.extend(packet_id.to_be_bytes());
+    }
+    assert!(properties.len() < 128 && body.len() + properties.len() + payload.len() < 127);
+    body.push(u8::try_from(properties.len()).unwrap());
+    body.extend(properties);
+    body.extend(payload);
+    let length = u8::try_from(body.len()).unwrap();
+    [vec![first_byte, length], body].concat()
+}
+
+/// Number `sequence` of lane 7, at QoS 1 with that packet id.
+fn message(sequence: u64) -> Vec<u8> {
+    message_of(7, sequence)
+}
+
+fn message_of(lane: u64, sequence: u64) -> Vec<u8> {
+    let text = audit_of(lane, sequence, "t", b"21.5").to_text();
+    let packet_id = u16::try_from(sequence).unwrap();
+    publish(0x32, packet_id, "t", None, &[text], b"21.5")
+}
+
+/// The message in hand-written form at QoS 0, with another payload.
+fn copy(sequence: u64, payload: &[u8]) -> Vec<u8> {
+    let text = audit_of(7, sequence, "t", b"21.5").to_text();
+    publish(0x30, 0, "t", None, &[text], payload)
+}
+
+#[test]
+fn nothing_ordered_changes_no_byte() {
+    let mut theatre = Theatre::with(&[]);
+    let bytes = [
+        message(1),
+        vec![0xC0, 0],
+        vec![0x40, 2, 0, 1],
+        vec![0x62, 2, 0, 9],
+    ]
+    .concat();
+    assert_eq!(theatre.pass(&bytes), (bytes, vec![]));
+}
+
+#[test]
+fn a_lost_message_of_qos_1_is_acknowledged_to_its_sender() {
+    let mut theatre = Theatre::with(&[Wound::Lose]);
+    assert_eq!(theatre.pass(&message(5)), (vec![], vec![0x40, 2, 0, 5]));
+    assert_eq!(theatre.pass(&message(6)), (message(6), vec![]));
+    assert_eq!(theatre.done(), [(Wound::Lose, 5, None)]);
+}
+
+#[test]
+fn a_lost_message_of_qos_2_is_acknowledged_to_the_end_of_its_exchange() {
+    let mut theatre = Theatre::with(&[Wound::Lose]);
+    let text = audit_of(7, 5, "t", b"x").to_text();
+    let lost = publish(0x34, 9, "t", None, &[text], b"x");
+    assert_eq!(theatre.pass(&lost), (vec![], vec![0x50, 2, 0, 9]));
+    let pubrel = |id| vec![0x62, 2, 0, id];
+    assert_eq!(theatre.pass(&pubrel(8)), (pubrel(8), vec![]));
+    assert_eq!(theatre.pass(&pubrel(9)), (vec![], vec![0x70, 2, 0, 9]));
+    assert_eq!(theatre.pass(&pubrel(9)), (pubrel(9), vec![]));
+}
+
+#[test]
+fn a_lost_message_of_qos_0_leaves_no_trace() {
+    let mut theatre = Theatre::with(&[Wound::Lose]);
+    assert_eq!(theatre.pass(&copy(5, b"21.5")), (vec![], vec![]));
+}
+
+#[test]
+fn a_duplicate_follows_at_qos_0() {
+    let mut theatre = Theatre::with(&[Wound::Duplicate]);
+    let expect = [message(5), copy(5, b"21.5")].concat();
+    assert_eq!(theatre.pass(&message(5)), (expect, vec![]));
+    assert_eq!(theatre.done(), [(Wound::Duplicate, 5, None)]);
+}
+
+#[test]
+fn an_injected_message_follows_under_the_same_number_with_another_payload() {
+    let mut theatre = Theatre::with(&[Wound::Inject]);
+    let expect = [message(5), copy(5, b"21/5")].concat();
+    assert_eq!(theatre.pass(&message(5)), (expect, vec![]));
+}
+
+#[test]
+fn an_altered_message_keeps_all_but_its_payload() {
+    let mut theatre = Theatre::with(&[Wound::Alter]);
+    let text = audit_of(7, 5, "t", b"21.5").to_text();
+    let expect = publish(0x32, 5, "t", None, &[text], b"21/5");
+    assert_eq!(theatre.pass(&message(5)), (expect, vec![]));
+}
+
+#[test]
+fn a_forged_message_fits_its_own_digest() {
+    let mut theatre = Theatre::with(&[Wound::Forge]);
+    let text = audit_of(7, 5, "t", b"21/5").to_text();
+    let expect = publish(0x32, 5, "t", None, &[text], b"21/5");
+    assert_eq!(theatre.pass(&message(5)), (expect, vec![]));
+    assert_eq!(theatre.done(), [(Wound::Forge, 5, None)]);
+}
+
+#[test]
+fn a_swapped_message_waits_for_the_next_of_its_lane() {
+    let mut theatre = Theatre::with(&[Wound::Swap]);
+    assert_eq!(theatre.pass(&message(5)), (vec![], vec![]));
+    let other = message_of(8, 5);
+    assert_eq!(theatre.pass(&other), (other, vec![]));
+    assert_eq!(theatre.done(), []);
+    let expect = [message(6), message(5)].concat();
+    assert_eq!(theatre.pass(&message(6)), (expect, vec![]));
+    assert_eq!(theatre.done(), [(Wound::Swap, 5, Some(6))]);
+}
+
+#[test]
+fn a_swap_without_a_neighbour_has_not_happened_and_is_done_to_the_next() {
+    let mut theatre = Theatre::with(&[Wound::Swap]);
+    theatre.pass(&message(5));
+    assert_eq!(theatre.wait(SWAP_WITHIN), message(5));
+    assert_eq!(theatre.done(), []);
+    assert_eq!(theatre.pass(&message(6)).0, []);
+}
+
+#[test]
+fn a_held_message_comes_after_its_time_and_others_pass_unhurt_until_then() {
+    let mut theatre = Theatre::with(&[Wound::Hold(SECOND), Wound::Lose]);
+    assert_eq!(theatre.pass(&message(5)).0, []);
+    assert_eq!(theatre.pass(&message(6)).0, message(6));
+    assert_eq!(theatre.wait(SECOND / 2), []);
+    assert_eq!(theatre.wait(SECOND / 2), message(5));
+    assert_eq!(theatre.pass(&message(7)).0, []);
+    let expect = [(Wound::Hold(SECOND), 5, None), (Wound::Lose, 7, None)];
+    assert_eq!(theatre.done(), expect);
+}
+
+#[test]
+fn what_was_held_when_the_connection_ends_was_not_wounded() {
+    let mut theatre = Theatre::with(&[Wound::Hold(SECOND)]);
+    theatre.pass(&message(5));
+    let Theatre {
+        surgeon,
+        mut orders,
+        ..
+    } = theatre;
+    surgeon.abandon(&mut orders);
+    assert_eq!(orders.pending(), 1);
+    assert_eq!(orders.take_done(), []);
+}
+
+#[test]
+fn a_wounded_message_with_an_alias_is_written_with_its_topic() {
+    let mut theatre = Theatre::with(&[]);
+    let text = |sequence| audit_of(7, sequence, "t", b"21.5").to_text();
+    let setting = publish(0x32, 4, "t", Some(3), &[text(4)], b"21.5");
+    theatre.orders.give(Wound::Alter).unwrap();
+    assert_eq!(theatre.pass(&setting).0, setting, "one that sets an alias");
+    let using = publish(0x32, 5, "", Some(3), &[text(5)], b"21.5");
+    let expect = publish(0x32, 5, "t", None, &[text(5)], b"21/5");
+    assert_eq!(theatre.pass(&using).0, expect);
+    theatre.orders.give(Wound::Swap).unwrap();
+    let using = publish(0x32, 6, "", Some(3), &[text(6)], b"21.5");
+    assert_eq!(theatre.pass(&using).0, []);
+    let expect = [message(7), message(6)].concat();
+    assert_eq!(theatre.pass(&message(7)).0, expect);
+}
+
+#[test]
+fn what_nobody_could_name_is_not_wounded() {
+    let text = audit_of(7, 5, "t", b"x").to_text();
+    let mut resent = audit_of(7, 5, "t", b"x");
+    resent.flags.resent = true;
+    let unfit = [
+        publish(0x32, 1, "t", None, &[], b"x"),
+        publish(0x32, 1, "t", None, &["?".to_owned()], b"x"),
+        publish(0x32, 1, "t", None, &[text.clone(), "x".to_owned()], b"x"),
+        publish(0x32, 1, "t", None, &[resent.to_text()], b"x"),
+        publish(0x3A, 1, "t", None, &[text], b"x"),
+    ];
+    let mut theatre = Theatre::with(&[Wound::Lose]);
+    for bytes in unfit {
+        assert_eq!(theatre.pass(&bytes), (bytes, vec![]));
+    }
+    // In 3.1.1 there are no properties; these bytes are part of the payload there.
+    let bytes = message(5);
+    assert_eq!(theatre.pass_in(&bytes, Version::V3_1_1), (bytes, vec![]));
+    assert_eq!(theatre.done(), []);
+}
+
+#[test]
+fn one_checkpoint_in_so_many_is_lost() {
+    let mut theatre = Theatre::with(&[]);
+    let two = std::num::NonZeroU32::new(2);
+    theatre.orders.lose_checkpoints("audit/checkpoint/", two);
+    let checkpoint = publish(0x32, 7, "audit/checkpoint/9", None, &[], b"raw");
+    let passed: Vec<bool> = (0..4)
+        .map(|_| theatre.pass(&checkpoint) == (checkpoint.clone(), vec![]))
+        .collect();
+    assert_eq!(passed, [true, false, true, false]);
+    assert_eq!(theatre.pass(&message(5)).0, message(5));
+}
