@@ -1,8 +1,8 @@
 //! A small plant and what its sensors read: where the shipped recording comes from.
 //!
-//! Three machines share a steam line through a quarter of an hour: load rises, a relief valve blows,
-//! and a bearing of the pump begins to fail. Temperatures follow load slowly, pressures quickly,
-//! and vibration follows speed and wear.
+//! Three machines share a steam line for twenty minutes: load rises, a relief valve blows, and a
+//! bearing of the pump begins to fail. Temperatures follow load slowly, pressures quickly, and
+//! vibration follows speed and wear.
 //!
 //! Invariant: the same rows on every machine. So there is nothing here but sums, products and
 //! quotients, which IEEE 754 fixes to the bit, and the noise is a counter's.
@@ -132,7 +132,7 @@ impl Noise {
 mod tests {
     use super::*;
 
-    /// To record it again: `cargo run -p unbroken-demo --example record > crates/demo/data/plant.csv`
+    /// To record it again, write what the example `record` prints to `data/plant.csv`.
     #[test]
     fn the_shipped_recording_is_what_the_plant_reads() {
         assert!(

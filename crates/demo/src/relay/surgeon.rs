@@ -5,9 +5,9 @@
 //! message that is lost is acknowledged to its sender in the receiver's place, at QoS 2 to the end
 //! of the exchange. What is held back is acknowledged when its receiver has it.
 //!
-//! A message is wounded when it carries exactly one readable audit property and is neither a repair
-//! nor MQTT's own repetition (DUP). One that sets a topic alias is left alone: those behind it would
-//! have no name.
+//! A message is wounded when it carries exactly one readable audit property and is neither a
+//! repair nor MQTT's own repetition (DUP). One that sets a topic alias is left alone: those behind
+//! it would have no name.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
