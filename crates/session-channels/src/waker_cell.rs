@@ -53,6 +53,17 @@ impl Rings {
         self.armed.load(Ordering::Relaxed) == self.rung.load(Ordering::Acquire)
     }
 
+    /// The owner: as many rings are on their way as can be counted. With one ringer there is one at
+    /// the most; of many, all could have been stopped in the middle.
+    #[inline]
+    fn are_full(&self) -> bool {
+        let (armed, rung) = (
+            self.armed.load(Ordering::Relaxed),
+            self.rung.load(Ordering::Relaxed),
+        );
+        armed.wrapping_sub(rung) == u8::MAX
+    }
+
     /// The only ringer there is: it will not look again.
     #[inline]
     fn rang(&self) {
@@ -84,12 +95,12 @@ impl WakerCell {
         })
     }
 
-    /// The owner: from the next sign on, wake this one. Answers false if a ring is on its way,
-    /// which is over soon; then nothing was changed.
+    /// The owner: from the next sign on, wake this one. Answers false if a ring is on its way that
+    /// has to be waited for, which is over soon; then nothing was changed.
     #[inline]
     pub(crate) fn set(&self, rings: &Rings, waker: &Waker) -> bool {
         if self.holds(waker) {
-            return true;
+            return !rings.are_full();
         }
         if !rings.quiet() {
             return false;
@@ -136,4 +147,32 @@ pub(crate) fn come_back<T>(context: &Context<'_>) -> Poll<T> {
     context.waker().wake_by_ref();
     relax();
     Poll::Pending
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_waker_is_not_exchanged_while_rings_are_on_their_way_however_many() {
+        let (cell, rings) = (WakerCell::new(), Rings::new());
+        let [one, other] = [(); 2].map(|()| Waker::from(std::sync::Arc::new(Sleeper)));
+        let mut lain_down = 0;
+        while lain_down < 1000 && cell.set(&rings, &one) {
+            rings.arm();
+            lain_down += 1;
+            assert!(!cell.set(&rings, &other), "after {lain_down}");
+        }
+        assert!(lain_down > 200, "the same waker need not be exchanged");
+        for _ in 0..lain_down {
+            cell.ring_as_one_of_many(&rings);
+        }
+        assert!(cell.set(&rings, &other));
+    }
+
+    struct Sleeper;
+
+    impl std::task::Wake for Sleeper {
+        fn wake(self: std::sync::Arc<Self>) {}
+    }
 }
