@@ -22,6 +22,10 @@ use crate::{Unreceived, stream};
 const IN_A_ROW: u32 = 64;
 
 /// Something that a set can hold: any receiving endpoint, and a [`stream::Receiver`].
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be in a set",
+    label = "not an endpoint that receives, a stream's receiver, a time, or a `Port` of your own"
+)]
 pub trait Port: Sized {
     /// What it gives.
     type Item;
@@ -103,6 +107,19 @@ struct Slot<P> {
     pass: Option<Pass>,
     /// Of a port that was removed while its member was in the list.
     leaving: Option<Arc<Member>>,
+}
+
+/// A port that is being looked at. Should it be gone afterwards it is not counted any more, also
+/// when it panics.
+struct Place<'a, P> {
+    port: &'a mut Option<P>,
+    here: &'a mut usize,
+}
+
+impl<P> Drop for Place<'_, P> {
+    fn drop(&mut self) {
+        *self.here -= usize::from(self.port.is_none());
+    }
 }
 
 /// What a port waits with.
@@ -279,26 +296,31 @@ impl<P: Port> PortSet<P> {
             self.has_left(index);
             return None;
         };
+        slot.port.as_ref()?; // else its next endpoint is not back
+        let place = Place {
+            port: &mut slot.port,
+            here: &mut self.here,
+        };
         loop {
-            match P::take_port(&mut slot.port) {
+            match P::take_port(place.port) {
                 Taken::Item(item) => {
-                    if slot.port.is_none() {
-                        self.here -= 1;
-                    } else if left > 1 {
-                        self.current = Some((index, left - 1));
-                    } else {
-                        self.ready.again(&pass.member);
+                    if place.port.is_some() {
+                        if left > 1 {
+                            self.current = Some((index, left - 1));
+                        } else {
+                            self.ready.again(&pass.member);
+                        }
                     }
                     return Some((handle, Ok(item)));
                 }
                 Taken::Closed(closed) => {
-                    slot.port = None;
-                    self.here -= 1;
+                    *place.port = None;
+                    drop(place);
                     self.vacate(index);
                     return Some((handle, Err(closed)));
                 }
                 Taken::Nothing => {
-                    let port = slot.port.as_mut()?; // else its next endpoint is not back
+                    let port = place.port.as_mut()?;
                     let waits = port.poll_port(&Context::from_waker(&pass.waker));
                     if waits.is_pending() {
                         return None;

@@ -1,13 +1,13 @@
 //! Sets of ports and shared senders: what comes, in which order, and how it ends.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::thread;
 
-use session_channels::port_set::{Port, Taken};
-use session_channels::{PortSet, Why, block_on, oneshot, shared, stream};
+use session_channels::port_set::{Handle, Port, Taken};
+use session_channels::{PortSet, TrySend, Why, block_on, oneshot, proto, shared, stream};
 
 #[test]
 fn what_each_port_sends_arrives_in_order_and_then_its_end() {
@@ -185,4 +185,142 @@ fn a_port_that_panics_stays_in_the_set_and_is_looked_at_when_it_wakes() {
     assert!(set.try_next().is_none(), "nothing has woken it");
     stray.wake();
     assert!(catch_unwind(AssertUnwindSafe(|| set.try_next().is_none())).is_err());
+}
+
+proto! {
+    pub counting {
+        next: send(3) { Number(u32) -> next, Over -> ! }
+    }
+}
+
+/// What a set must do with a port, by a queue that can be looked into.
+struct Twin {
+    sender: Option<counting::client::Next>,
+    sent: VecDeque<Option<u32>>,
+    handle: Handle,
+    /// The endpoint behind the message that came last.
+    away: Option<counting::server::Next>,
+    is_removed: bool,
+}
+
+#[test]
+fn ports_that_come_and_go_while_they_have_something_are_not_mistaken_for_each_other() {
+    for seed in 1..3_000_u64 {
+        let mut dice = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let mut below = |limit: usize| {
+            dice ^= dice << 13;
+            dice ^= dice >> 7;
+            dice ^= dice << 17;
+            usize::try_from(dice >> 33).unwrap() % limit
+        };
+        let (mut set, mut twins, mut number) = (PortSet::new(), Vec::<Twin>::new(), 0);
+        for _ in 0..80 {
+            let one = below(twins.len().max(1));
+            match below(8) {
+                0 => {
+                    let (sender, receiver) = counting::init();
+                    twins.push(Twin {
+                        sender: Some(sender),
+                        sent: VecDeque::new(),
+                        handle: set.insert(receiver),
+                        away: None,
+                        is_removed: false,
+                    });
+                }
+                1..4 if !twins.is_empty() => {
+                    number += 1;
+                    let twin = &mut twins[one];
+                    twin.sender = match twin.sender.take().map(|sender| sender.try_number(number)) {
+                        Some(Ok(sender)) => {
+                            twin.sent.push_back(Some(number));
+                            Some(sender)
+                        }
+                        Some(Err(TrySend::Full(sender, _))) => Some(sender),
+                        Some(Err(TrySend::Closed(_))) => {
+                            assert!(twin.is_removed);
+                            None
+                        }
+                        None => None,
+                    };
+                }
+                4 if !twins.is_empty() => {
+                    let twin = &mut twins[one];
+                    if twin.sender.take().is_some() {
+                        twin.sent.push_back(None);
+                    }
+                }
+                5 if !twins.is_empty() => {
+                    let twin = &mut twins[one];
+                    let was_in = !twin.is_removed && twin.away.is_none();
+                    assert_eq!(set.remove(twin.handle).is_some(), was_in, "seed {seed}");
+                    twin.is_removed = true;
+                    twin.away = None;
+                }
+                6 if !twins.is_empty() => {
+                    let twin = &mut twins[one];
+                    if let Some(endpoint) = twin.away.take() {
+                        assert!(set.put_back(twin.handle, endpoint).is_ok(), "seed {seed}");
+                    }
+                }
+                _ => take(&mut set, &mut twins, seed),
+            }
+            let inside = twins
+                .iter()
+                .filter(|twin| !twin.is_removed && twin.away.is_none());
+            assert_eq!(set.len(), inside.count(), "seed {seed}");
+        }
+    }
+}
+
+/// Takes one, and holds it against the twins.
+fn take(set: &mut PortSet<counting::server::Next>, twins: &mut [Twin], seed: u64) {
+    let has_something =
+        |twin: &&mut Twin| !twin.is_removed && twin.away.is_none() && !twin.sent.is_empty();
+    let Some((handle, came)) = set.try_next() else {
+        let left = twins.iter_mut().find(has_something);
+        assert!(left.is_none(), "seed {seed}: something was left");
+        return;
+    };
+    let twin = twins
+        .iter_mut()
+        .find(|twin| twin.handle == handle)
+        .expect("it was inserted");
+    assert!(!twin.is_removed && twin.away.is_none(), "seed {seed}");
+    let expected = twin.sent.pop_front().expect("something was sent");
+    match came {
+        Ok(counting::Next::Number(number, next)) => {
+            assert_eq!(Some(number), expected, "seed {seed}");
+            twin.away = Some(next);
+        }
+        Ok(counting::Next::Over) => panic!("nobody sent it"),
+        Err(_) => {
+            assert_eq!(expected, None, "seed {seed}");
+            twin.is_removed = true;
+        }
+    }
+}
+
+/// Panics when something is taken from it.
+struct Trap;
+
+impl Port for Trap {
+    type Item = ();
+
+    fn poll_port(&mut self, _: &Context<'_>) -> Poll<()> {
+        Poll::Ready(())
+    }
+
+    fn take_port(place: &mut Option<Self>) -> Taken<()> {
+        assert!(place.take().is_none(), "as the test wants it");
+        Taken::Nothing
+    }
+}
+
+#[test]
+fn a_port_that_panics_when_it_is_taken_from_and_is_lost_leaves_the_set() {
+    let mut set = PortSet::new();
+    set.insert(Trap);
+    assert!(catch_unwind(AssertUnwindSafe(|| set.try_next().is_none())).is_err());
+    assert!(set.is_empty());
+    assert!(set.next_blocking().is_none(), "and it is not waited for");
 }
