@@ -61,8 +61,10 @@ const SIGN: u32 = 1;
 /// So many messages between two sleeps make a side one that seldom sleeps.
 const SELDOM: u32 = 512;
 
-/// The most messages that one ring may hold.
-pub(crate) const SLOTS_MAX: u32 = 1 << 16;
+/// The largest capacity of a stream or of a loop in a protocol.
+const CAPACITY_MAX: u32 = 1 << 16;
+/// The most messages that one ring may hold: those of a loop and what a protocol sends around it.
+const SLOTS_MAX: u32 = CAPACITY_MAX << 1;
 
 /// The line that one side writes at every message.
 #[repr(align(64))]
@@ -101,11 +103,20 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// A ring for `slots` messages, rounded up to a power of two, of `stride` bytes each.
+    /// A ring for a stream of this capacity.
+    pub(crate) fn of_capacity(capacity: u32, message: Layout) -> NonNull<Self> {
+        assert!(
+            (1..=CAPACITY_MAX).contains(&capacity),
+            "a channel holds between 1 and {CAPACITY_MAX} messages, not {capacity}"
+        );
+        Self::allocate(capacity, message)
+    }
+
+    /// A ring for `slots` messages, rounded up to a power of two.
     pub(crate) fn allocate(slots: u32, message: Layout) -> NonNull<Self> {
         assert!(
             (1..=SLOTS_MAX).contains(&slots),
-            "a channel holds between 1 and {SLOTS_MAX} messages, not {slots}"
+            "a protocol's loops and what surrounds them are no more than {SLOTS_MAX} messages"
         );
         let slots = slots.next_power_of_two();
         let message = message.pad_to_align();

@@ -37,7 +37,7 @@ use crate::timer::Deadline;
 /// assert_eq!(sum, 5050);
 /// ```
 pub fn stream<T>(capacity: u32) -> (Sender<T>, Receiver<T>) {
-    let ring = Ring::allocate(capacity, Layout::new::<T>());
+    let ring = Ring::of_capacity(capacity, Layout::new::<T>());
     // SAFETY: a new ring, whose sides are made once.
     let sides = unsafe { (Sending::at(ring), Receiving::at(ring)) };
     (
