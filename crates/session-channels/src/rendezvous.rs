@@ -393,13 +393,9 @@ impl<T> Port for Receiver<T> {
 
 impl<T> Place for Receiver<T> {
     fn find(&mut self, context: Option<&Context<'_>>) -> Poll<Found> {
-        let found = match context {
+        Found::of(match context {
             Some(context) => self.packet().poll(context),
             None => self.packet().look().map_or(Poll::Pending, Poll::Ready),
-        };
-        found.map(|found| match found {
-            Ok(()) => Found::Message,
-            Err(_) => Found::Closed,
         })
     }
 }

@@ -9,8 +9,8 @@
 //!   that was not chosen is as it was.
 //! - A place that is `None` is left out. So is one whose other side is gone, where the caller has
 //!   said that it does not want to hear of it.
-//! - Among several that have something the choice is fair, whatever the rhythm of the calls, unless
-//!   it is asked to go from top to bottom.
+//! - Of several that have something each is chosen equally often, whatever the rhythm of the calls
+//!   and however many others have nothing, unless it is asked to go from top to bottom.
 //!
 //! Absent: waiting for room to send. An endpoint that waits for room is in a state of its own, and
 //! `room` is a future like any other.
@@ -21,18 +21,18 @@ use std::future::poll_fn;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use crate::closed::{Closed, Unreceived};
+use crate::closed::{Closed, Unreceived, Why};
 use crate::park;
 use crate::receive::{Receive, try_recv};
 use crate::stream;
 use crate::sync::AtomicU8;
 use crate::timer::Deadline;
 
-/// Something to wait for: an endpoint that receives, a [`stream::Receiver`], or an `Option` of
-/// either, which is left out while it is `None`.
+/// Something to wait for: an endpoint that receives, a [`stream::Receiver`], a time, or an `Option`
+/// of one, which is left out while it is `None`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be waited for",
-    label = "not an endpoint that receives, a stream's receiver, or an `Option` of either"
+    label = "not an endpoint that receives, a stream's receiver, a time, or an `Option` of one"
 )]
 pub trait Place {
     /// Looks what there is; with a context, also has the task woken when there is something.
@@ -52,16 +52,23 @@ pub enum Found {
     Disabled,
 }
 
+impl Found {
+    /// What a look at a channel says.
+    #[inline]
+    pub(crate) fn of(look: Poll<Result<(), Why>>) -> Poll<Self> {
+        look.map(|found| match found {
+            Ok(()) => Self::Message,
+            Err(_) => Self::Closed,
+        })
+    }
+}
+
 impl<E: Receive> Place for E {
     #[inline]
     fn find(&mut self, context: Option<&Context<'_>>) -> Poll<Found> {
-        let found = match context {
+        Found::of(match context {
             Some(context) => self.link_mut().poll(context),
             None => self.link().look().map_or(Poll::Pending, Poll::Ready),
-        };
-        found.map(|found| match found {
-            Ok(()) => Found::Message,
-            Err(_) => Found::Closed,
         })
     }
 }
@@ -69,17 +76,7 @@ impl<E: Receive> Place for E {
 impl<T> Place for stream::Receiver<T> {
     #[inline]
     fn find(&mut self, context: Option<&Context<'_>>) -> Poll<Found> {
-        let is_ready = match context {
-            Some(context) => self.poll_ready(context).is_ready(),
-            None => false,
-        };
-        if !self.is_empty() {
-            Poll::Ready(Found::Message)
-        } else if is_ready {
-            Poll::Ready(Found::Closed)
-        } else {
-            Poll::Pending
-        }
+        Found::of(self.find(context))
     }
 }
 
@@ -217,31 +214,26 @@ impl Selected<usize> {
     }
 }
 
-/// Which place is looked at first.
+/// Which of several places that have something is chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Order {
-    /// Another one each time.
+    /// Each equally often.
     #[default]
     Fair,
-    /// Always the one at the top.
+    /// The one nearest the top.
     Biased,
 }
 
-impl Order {
-    /// Steps by the golden ratio: whatever the rhythm in which a thread's calls belong to one loop
-    /// or another, each of them sees all places come first equally often.
-    fn first(self, count: usize) -> usize {
-        thread_local! {
-            static CALLS: Cell<u32> = const { Cell::new(0) };
-        }
-        const GOLDEN: u32 = 0x9E37_79B9;
-        if self == Self::Biased {
-            return 0;
-        }
-        let calls = CALLS.with(|calls| calls.replace(calls.get().wrapping_add(1)));
-        let fraction = u64::from(calls.wrapping_mul(GOLDEN));
-        usize::try_from((fraction * count as u64) >> 32).unwrap_or(0)
+/// One of so many, each of them equally often: steps by the golden ratio, so that it is so for each
+/// of several loops of a thread, whatever the rhythm of their turns.
+fn one_of(count: usize) -> usize {
+    thread_local! {
+        static CHOICES: Cell<u32> = const { Cell::new(0) };
     }
+    const GOLDEN: u32 = 0x9E37_79B9;
+    let choices = CHOICES.with(|choices| choices.replace(choices.get().wrapping_add(1)));
+    let fraction = u64::from(choices.wrapping_mul(GOLDEN));
+    usize::try_from((fraction * count as u64) >> 32).unwrap_or(0)
 }
 
 /// Whether to choose a place: yes, never, or not yet.
@@ -268,10 +260,9 @@ pub async fn select_wait(
     deadline: Option<Instant>,
     ends: bool,
 ) -> Selected<usize> {
-    let first = order.first(count);
     let mut deadline = deadline.map(Deadline::new);
     poll_fn(|context| {
-        let found = look_at_all(count, first, ends, |place| look(place, Some(context)));
+        let found = look_at_all(count, order, ends, Some(context), &mut look);
         match (found, &mut deadline) {
             (Poll::Pending, Some(deadline)) => deadline.poll(context).map(|()| Selected::TimedOut),
             (found, _) => found,
@@ -292,11 +283,9 @@ pub fn select_wait_blocking(
         #[allow(clippy::missing_const_for_thread_local, reason = "under loom it is not const")]
         static PATIENCE: AtomicU8 = AtomicU8::new(0);
     }
-    let first = order.first(count);
     let look = RefCell::new(look);
     let all = |context: Option<&Context<'_>>| {
-        let mut look = look.borrow_mut();
-        look_at_all(count, first, ends, |place| look(place, context))
+        look_at_all(count, order, ends, context, &mut *look.borrow_mut())
     };
     let seen = || match all(None) {
         Poll::Ready(selected) => Some(selected),
@@ -307,18 +296,40 @@ pub fn select_wait_blocking(
     selected.unwrap_or(Selected::TimedOut)
 }
 
+/// Looks at all places before it chooses, and only if there is nothing has the task woken.
 fn look_at_all(
     count: usize,
-    first: usize,
+    order: Order,
     ends: bool,
-    mut look: impl FnMut(usize) -> Poll<bool>,
+    context: Option<&Context<'_>>,
+    look: &mut impl FnMut(usize, Option<&Context<'_>>) -> Poll<bool>,
 ) -> Poll<Selected<usize>> {
-    let mut may_come = false;
-    for place in (first..count).chain(0..first) {
-        match look(place) {
-            Poll::Ready(true) => return Poll::Ready(Selected::Place(place)),
+    let (mut ready, mut may_come) = (0, false);
+    for place in 0..count {
+        match look(place, None) {
+            Poll::Ready(true) if order == Order::Biased => {
+                return Poll::Ready(Selected::Place(place));
+            }
+            Poll::Ready(true) => ready += 1,
             Poll::Ready(false) => {}
             Poll::Pending => may_come = true,
+        }
+    }
+    if ready > 0 {
+        // Nothing is taken meanwhile, so there are as many as there were, or more.
+        let mut places = (0..count).filter(|place| look(*place, None) == Poll::Ready(true));
+        if let Some(place) = places.nth(one_of(ready)) {
+            return Poll::Ready(Selected::Place(place));
+        }
+    }
+    if let Some(context) = context {
+        may_come = false;
+        for place in 0..count {
+            match look(place, Some(context)) {
+                Poll::Ready(true) => return Poll::Ready(Selected::Place(place)),
+                Poll::Ready(false) => {}
+                Poll::Pending => may_come = true,
+            }
         }
     }
     if ends && !may_come {

@@ -281,6 +281,15 @@ impl<T> Receiver<T> {
         self.ring.poll(context).map(|found| self.take_found(found))
     }
 
+    /// Looks what there is; with a context, also has the task woken when there is something.
+    #[inline]
+    pub(crate) fn find(&mut self, context: Option<&Context<'_>>) -> Poll<Result<(), Why>> {
+        match context {
+            Some(context) => self.ring.poll(context),
+            None => self.ring.look().map_or(Poll::Pending, Poll::Ready),
+        }
+    }
+
     /// Waits until a receive would not wait, and takes nothing.
     #[inline]
     pub fn poll_ready(&mut self, context: &Context<'_>) -> Poll<()> {
