@@ -1,7 +1,7 @@
 //! The decision point for rights: may this client publish to or subscribe to that?
 //!
 //! Rules come with the access issue; until then everybody admitted may do everything but write to
-//! `$SYS`.
+//! `$SYS` and `$audit`.
 
 use std::sync::Arc;
 
@@ -20,9 +20,9 @@ pub(crate) enum Access {
 }
 
 pub(crate) fn may_publish(_who: &Identity, topic: &str) -> Access {
-    // The broker alone speaks there: a client's word in `$SYS` would be taken for
+    // The broker alone speaks there: a client's word in `$SYS` or `$audit` would be taken for
     // ours.
-    if topic.starts_with("$SYS/") {
+    if topic.starts_with("$SYS/") || topic.starts_with("$audit/") {
         Access::Denied
     } else {
         Access::Allowed

@@ -4,12 +4,14 @@
 use std::time::Instant;
 
 use unbroken_mqtt_proto::session::{AckError, PubRec};
-use unbroken_mqtt_proto::{Ack, ReasonCode, Version};
+use unbroken_mqtt_proto::{Ack, Properties, Property, ReasonCode, Version};
 
+use crate::audit::account::Fate;
 use crate::held::{Answer, Until};
 use crate::ids::{ConnectionId, SessionId};
 use crate::output::{DropReason, StoreId};
 use crate::record::Record;
+use crate::session::Delivery;
 use crate::shard::{Fault, Shard};
 
 impl Shard {
@@ -25,12 +27,15 @@ impl Shard {
         match session.outbound.handle_puback(ack.packet_id) {
             Ok(delivery) if ack.reason.is_error() => {
                 session.landed(&delivery);
+                let number = delivery.number;
                 // [MQTT-4.8.2-6]
                 self.clients
                     .drop_waiting(now, session_id, delivery, DropReason::RefusedByReceiver);
+                self.clients.account(session_id, number, Fate::GivenUp);
             }
             Ok(delivery) => {
                 session.landed(&delivery);
+                self.acknowledged(session_id, &delivery, ack.properties);
                 self.clients.delivered(delivery);
             }
             Err(AckError::Unknown) => {}
@@ -43,6 +48,15 @@ impl Shard {
         }
         self.pump(now, session_id);
         Ok(())
+    }
+
+    /// A receiver has the message; if it says so, it has also done with it what it is for.
+    fn acknowledged(&mut self, id: SessionId, delivery: &Delivery, properties: Properties<'_>) {
+        self.clients
+            .account(id, delivery.number, Fate::Acknowledged);
+        if !properties.is_empty() && says_processed(properties) {
+            self.clients.stats.audit.processed += 1;
+        }
     }
 
     pub(crate) fn handle_pubrec(
@@ -67,6 +81,7 @@ impl Shard {
                 let mut until = Until::NOW;
                 if let Some(delivery) = delivery {
                     session.landed(&delivery);
+                    self.acknowledged(session_id, &delivery, ack.properties);
                     self.clients.delivered(delivery);
                     // [MQTT-4.3.3-6]
                     until.stored = self
@@ -81,8 +96,10 @@ impl Shard {
             }
             Ok(PubRec::Ended(delivery)) => {
                 session.landed(&delivery);
+                let number = delivery.number;
                 self.clients
                     .drop_waiting(now, session_id, delivery, DropReason::RefusedByReceiver);
+                self.clients.account(session_id, number, Fate::GivenUp);
                 self.pump(now, session_id);
             }
             Err(AckError::Unknown) => {
@@ -156,4 +173,13 @@ impl Shard {
         self.pump(now, session_id);
         Ok(())
     }
+}
+
+/// User property `audit` = `processed`, in PUBACK or PUBREC: the receiver acknowledges after it has
+/// processed, and says so.
+#[cold]
+fn says_processed(properties: Properties<'_>) -> bool {
+    properties
+        .into_iter()
+        .any(|property| matches!(property, Property::UserProperty("audit", "processed")))
 }

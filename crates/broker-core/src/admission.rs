@@ -22,6 +22,7 @@ use unbroken_mqtt_proto::{
 };
 
 use crate::access::{self, Access};
+use crate::audit::account::Fate;
 use crate::clients::Clients;
 use crate::connection::Connection;
 use crate::ids::{ConnectionId, SessionId};
@@ -508,7 +509,12 @@ impl Shard {
         }
         let mut lost = Vec::new();
         let waiting: Vec<_> = Clients::drain_session(&mut session).collect();
+        let mut fates = Vec::with_capacity(waiting.len());
         for (qos, sent, delivery) in waiting {
+            let number = delivery.number;
+            let handed_on =
+                delivery.group.is_some() && (qos != unbroken_mqtt_proto::QoS::ExactlyOnce || !sent);
+            fates.push((number, Fate::at_the_end(sent, handed_on)));
             match delivery.group {
                 // A QoS 2 message that has left may have arrived: no other member may get it
                 // [MQTT-4.8.2-5].
@@ -519,6 +525,12 @@ impl Shard {
             }
         }
         let undelivered = self.clients.drop_all(&client_id, lost, reason);
+        self.clients
+            .close_account(&client_id, &mut session.account, &fates);
+        if let Some(lane) = session.lane.take() {
+            let second = self.second(now);
+            self.lanes.close(&lane, second);
+        }
         self.clients.stats.clients_disconnected = (self.clients.sessions.len() as u64)
             .saturating_sub(self.clients.stats.clients_connected);
         self.event(Event::SessionEnded {

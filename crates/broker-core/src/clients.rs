@@ -28,6 +28,8 @@ use unbroken_mqtt_proto::packet::publish;
 use unbroken_mqtt_proto::session::{Drained, Resend};
 use unbroken_mqtt_proto::{Ack, Packet, PacketId, QoS};
 
+use crate::audit::letters::LetterNumbers;
+use crate::audit::{self, account::Fate};
 use crate::buffers::BufferPool;
 use crate::connection::Connection;
 use crate::drops::DropTallies;
@@ -60,6 +62,8 @@ pub(crate) struct Clients {
     pub(crate) promises: Promises,
     dirty: Vec<ConnectionId>,
     frames: Frames,
+    /// Of letters to and from other shards.
+    pub(crate) letters: LetterNumbers,
     pub(crate) buffers: BufferPool,
 }
 
@@ -80,6 +84,7 @@ impl Clients {
             promises: Promises::new(),
             dirty: Vec::new(),
             frames: Frames::default(),
+            letters: LetterNumbers::default(),
             buffers: BufferPool::default(),
         }
     }
@@ -129,8 +134,14 @@ impl Clients {
                 ),
             };
             match outcome {
-                Ok(_) => self.sent(session_id, &item.publication),
-                Err(reason) => self.drop_message(now, session_id, &item.publication, reason),
+                Ok(_) => {
+                    session.account.sent_qos0(&mut self.stats.audit);
+                    if session.account.window_is_full() {
+                        self.end_window(session_id);
+                    }
+                    self.sent(session_id, &item.publication);
+                }
+                Err(reason) => self.refuse_entry(now, session_id, &item.publication, reason),
             }
             return;
         }
@@ -160,17 +171,22 @@ impl Clients {
             ) {
                 Ok(start) => start,
                 Err(reason) => {
-                    return self.drop_message(now, session_id, &item.publication, reason);
+                    return self.refuse_entry(now, session_id, &item.publication, reason);
                 }
             };
             if session.durable {
                 item.store_with(&mut self.pool, &mut self.promises, &mut self.outputs);
             }
-            let delivery = item.delivery(terms, &mut self.pool);
+            let mut delivery = item.delivery(terms, &mut self.pool);
+            let number = session.account.accept(&mut self.stats.audit);
+            delivery.number = number;
+            self.stats.messages_waiting += 1;
             match session.outbound.begin(qos, delivery) {
                 Ok(packet_id) => {
                     patch(connection, start, packet_id);
                     session.inflight_bytes += item.publication.cost();
+                    self.account(session_id, number, Fate::Sent);
+                    self.sent(session_id, &item.publication);
                 }
                 Err(delivery) => {
                     // Not reached while `window_open` tells the truth; the message is kept either
@@ -178,10 +194,9 @@ impl Clients {
                     connection.output.truncate(start);
                     session.queue_bytes += item.publication.cost();
                     session.queue.push_back((qos, delivery));
+                    self.stats.messages_waiting_bytes += item.publication.cost();
                 }
             }
-            self.stats.messages_waiting += 1;
-            self.sent(session_id, &item.publication);
             return;
         }
         self.enqueue(now, session_id, qos, terms, item);
@@ -201,20 +216,21 @@ impl Clients {
             return;
         };
         if self.stopping {
-            return self.drop_message(now, session_id, &item.publication, DropReason::SessionEnded);
+            return self.refuse_entry(now, session_id, &item.publication, DropReason::SessionEnded);
         }
         let cost = item.publication.cost();
         let full = session.queue.len() >= self.limits.queue_messages_max as usize
             || session.queue_bytes + cost > self.limits.queue_bytes_max
                 && !session.queue.is_empty();
         if full {
-            return self.drop_message(now, session_id, &item.publication, DropReason::QueueFull);
+            return self.refuse_entry(now, session_id, &item.publication, DropReason::QueueFull);
         }
         if session.durable {
             item.store_with(&mut self.pool, &mut self.promises, &mut self.outputs);
         }
         session.queue_bytes += cost;
-        let delivery = item.delivery(terms, &mut self.pool);
+        let mut delivery = item.delivery(terms, &mut self.pool);
+        delivery.number = session.account.accept(&mut self.stats.audit);
         session.queue.push_back((qos, delivery));
         self.stats.messages_waiting += 1;
         self.stats.messages_waiting_bytes += cost;
@@ -229,7 +245,10 @@ impl Clients {
         terms: Terms<'_>,
         item: &mut Item<'_>,
     ) {
-        let delivery = item.delivery(terms, &mut self.pool);
+        let mut delivery = item.delivery(terms, &mut self.pool);
+        if let Some(session) = self.sessions.get_mut(session_id.index()) {
+            delivery.number = session.account.accept(&mut self.stats.audit);
+        }
         let begun = self.hold_publish(id, session_id, qos, delivery);
         self.stats.messages_waiting += 1;
         if let Err(waiting) = begun
@@ -264,6 +283,7 @@ impl Clients {
         let Some(delivery) = session.outbound.mark_sent(packet_id) else {
             return;
         };
+        let number = delivery.number;
         let message = Arc::clone(&delivery.message);
         let publication = message.publication();
         self.frames.clear();
@@ -281,6 +301,7 @@ impl Clients {
         match start {
             Ok(start) => {
                 patch(connection, start, packet_id);
+                self.account(session_id, number, Fate::Sent);
                 self.sent(session_id, &publication);
             }
             Err(reason) => {
@@ -288,6 +309,7 @@ impl Clients {
                     session.landed(&delivery);
                     self.drop_waiting(now, session_id, delivery, reason);
                 }
+                self.account(session_id, number, Fate::Dropped);
                 // Its place in the window is free: as after a write, more may be sent.
                 self.mark_dirty(id);
             }
@@ -325,6 +347,7 @@ impl Clients {
                     dup,
                 }) => {
                     self.frames.clear();
+                    let number = message.number;
                     let publication = message.message.publication();
                     let copy = ReceiverCopy {
                         publication: &publication,
@@ -341,9 +364,15 @@ impl Clients {
                             if dup {
                                 connection.output[start] |= DUP; // [MQTT-3.3.1-1]
                             }
+                            if dup {
+                                self.stats.audit.redelivered += 1;
+                            } else {
+                                self.account(session_id, number, Fate::Sent);
+                            }
                             self.sent_bytes(session_id, 1);
                         }
                         Err(reason) => {
+                            let fate = if dup { Fate::GivenUp } else { Fate::Dropped };
                             // The client now takes smaller packets than before: as if it had been
                             // delivered [MQTT-3.1.2-25].
                             let ended = session.outbound.forget(id);
@@ -351,6 +380,7 @@ impl Clients {
                                 session.landed(&delivery);
                                 self.drop_waiting(now, session_id, delivery, reason);
                             }
+                            self.account(session_id, number, fate);
                         }
                     }
                     continue;
@@ -367,6 +397,7 @@ impl Clients {
             let Some((qos, delivery)) = session.queue.pop_front() else {
                 return true;
             };
+            let number = delivery.number;
             let publication = delivery.message.publication();
             let cost = publication.cost();
             session.queue_bytes = session.queue_bytes.saturating_sub(cost);
@@ -374,8 +405,15 @@ impl Clients {
                 self.stats.messages_waiting_bytes.saturating_sub(cost);
             if publication.expired(now) {
                 self.drop_waiting(now, session_id, delivery, DropReason::Expired); // [MQTT-3.3.2-5]
+                self.account(session_id, number, Fate::Dropped);
                 continue;
             }
+            audit::check(
+                &publication,
+                delivery.message.publisher(),
+                &mut self.stats,
+                &mut self.outputs,
+            );
             if session.holds(qos) {
                 if let Err(waiting) = self.hold_publish(id, session_id, qos, delivery)
                     && let Some(session) = self.sessions.get_mut(session_id.index())
@@ -397,6 +435,7 @@ impl Clients {
                     Ok(packet_id) => {
                         session.inflight_bytes += cost;
                         patch(connection, start, packet_id);
+                        self.account(session_id, number, Fate::Sent);
                         self.sent_bytes(session_id, 1);
                     }
                     Err(delivery) => {
@@ -405,7 +444,10 @@ impl Clients {
                         return false;
                     }
                 },
-                Err(reason) => self.drop_waiting(now, session_id, delivery, reason),
+                Err(reason) => {
+                    self.drop_waiting(now, session_id, delivery, reason);
+                    self.account(session_id, number, Fate::Dropped);
+                }
             }
         }
     }

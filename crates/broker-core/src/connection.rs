@@ -24,6 +24,8 @@ pub(crate) struct Connection {
     pub(crate) version: Version,
     /// A CONNECT came and named a version, so the peer can be answered in it.
     pub(crate) greeted: bool,
+    /// It has published nothing new yet: what it sends again, it sent over an earlier connection.
+    pub(crate) repeats: bool,
     /// Counted among the broker's connections; one that is not is refused at its CONNECT.
     pub(crate) counted: bool,
     /// The CONNECT while the driver decides about it; nothing behind it is looked at until then.
@@ -68,6 +70,7 @@ impl Connection {
             phase: Phase::AwaitConnect,
             version: Version::V5,
             greeted: false,
+            repeats: true,
             counted: false,
             connect: None,
             session: None,

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use unbroken_mqtt_proto::QoS;
 
+use crate::audit::account::Fate;
 use crate::clients::Clients;
 use crate::connection::anonymous;
 use crate::farewell::LastWords;
@@ -114,6 +115,23 @@ impl Clients {
         }
     }
 
+    /// The same for one that was to be accepted for it.
+    pub(crate) fn refuse_entry(
+        &mut self,
+        now: Instant,
+        session_id: SessionId,
+        publication: &Publication<'_>,
+        reason: DropReason,
+    ) {
+        if let Some(session) = self.sessions.get_mut(session_id.index()) {
+            session.account.refused_entry(&mut self.stats.audit);
+            if session.account.window_is_full() {
+                self.end_window(session_id);
+            }
+        }
+        self.drop_message(now, session_id, publication, reason);
+    }
+
     /// The same for one that was waiting.
     pub(crate) fn drop_waiting(
         &mut self,
@@ -164,6 +182,7 @@ impl Clients {
         stats.publishes_sent = stats.publishes_sent.saturating_sub(count);
         stats.publish_bytes_sent = stats.publish_bytes_sent.saturating_sub(payload_bytes);
         self.tell_drops(client_id, topic.into(), DropReason::ConnectionLost, count);
+        self.stats.audit.unsaid += count;
     }
 
     fn tell_drops(
@@ -236,13 +255,20 @@ impl Shard {
             let client_id = Arc::clone(&session.client_id);
             let bytes = std::mem::take(&mut session.queue_bytes);
             session.inflight_bytes = 0;
-            let waiting: Vec<_> = Clients::drain_session(session)
-                .map(|(_, _, delivery)| delivery)
-                .collect();
+            let mut account = std::mem::take(&mut session.account);
+            let (mut waiting, mut fates) = (Vec::new(), Vec::new());
+            for (_, sent, delivery) in Clients::drain_session(session) {
+                fates.push((delivery.number, Fate::at_the_end(sent, false)));
+                waiting.push(delivery);
+            }
             let stats = &mut self.clients.stats;
             stats.messages_waiting_bytes = stats.messages_waiting_bytes.saturating_sub(bytes);
             self.clients
                 .drop_all(&client_id, waiting, DropReason::SessionEnded);
+            self.clients.close_account(&client_id, &mut account, &fates);
+            if let Some(session) = self.clients.sessions.get_mut(id) {
+                session.account = account;
+            }
         }
     }
 }

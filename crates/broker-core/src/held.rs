@@ -32,7 +32,7 @@ use unbroken_mqtt_proto::{Ack, Packet, PacketId, Properties, QoS, ReasonCode, Un
 use crate::clients::Clients;
 use crate::connection::Connection;
 use crate::ids::{ConnectionId, SessionId, ShardId};
-use crate::mail::{Letter, Mail};
+use crate::mail::Letter;
 use crate::output::{Output, StoreId, StoreRequest};
 use crate::record::Record;
 use crate::session::Delivery;
@@ -397,8 +397,7 @@ impl Clients {
     }
 
     fn tell_retained(&mut self, to: ShardId, token: u64) {
-        let mail = Mail(Letter::Retained { token });
-        self.outputs.push_back(Output::Mail { to, mail });
+        self.mail(to, Letter::Retained { token });
     }
 
     fn send_answer(&mut self, index: u32, answer: &Answer) {

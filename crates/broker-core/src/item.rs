@@ -117,6 +117,7 @@ impl<'a> Item<'a> {
             retain: terms.retain,
             identifiers: Identifiers::from_slice(terms.identifiers),
             group: terms.group,
+            number: 0,
         }
     }
 

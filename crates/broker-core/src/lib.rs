@@ -21,6 +21,7 @@
 mod access;
 mod acks;
 mod admission;
+mod audit;
 mod barrier;
 mod buffers;
 mod clients;
@@ -55,6 +56,8 @@ mod sys;
 mod timers;
 mod will;
 
+pub use audit::fault::{FaultKind, FaultPlace};
+pub use audit::totals::AuditTotals;
 pub use farewell::LastWords;
 pub use ids::{ConnectionId, GroupId, SessionId, ShardId};
 pub use input::{Admission, CloseCause, Input, Peer};
@@ -63,6 +66,6 @@ pub use mail::Mail;
 pub use message::Message;
 pub use output::{Credentials, Disconnection, DropReason, Event, Output, StoreId, StoreRequest};
 pub use record::Record;
-pub use settings::{Settings, ShardOptions, Totals};
+pub use settings::{AuditSettings, Settings, ShardOptions, Totals};
 pub use shard::{Outputs, Shard};
 pub use stats::Stats;

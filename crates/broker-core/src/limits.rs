@@ -14,7 +14,8 @@ pub struct Limits {
     /// Connections at once, all listeners together. About 1 KiB each while idle.
     /// Beyond it: CONNACK 0x97 (3.x: 3), then close.
     pub connections_max: u32,
-    /// Sessions at once, connected or not. About 600 bytes each, without queue and subscriptions.
+    /// Sessions at once, connected or not. About 720 bytes each, without queue and subscriptions;
+    /// 200 to 1,500 more for one that publishes.
     /// Beyond it a new session is refused with 0x97.
     pub sessions_max: u32,
     /// Bytes of one control packet, both directions; announced as Maximum Packet Size.

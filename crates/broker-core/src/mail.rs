@@ -10,7 +10,11 @@ use crate::subscriptions::Grant;
 
 /// One letter. Opaque to the driver, which carries it.
 #[derive(Debug)]
-pub struct Mail(pub(crate) Letter);
+pub struct Mail {
+    pub(crate) letter: Letter,
+    /// Counts the letters from one shard to another, from 0.
+    pub(crate) number: u64,
+}
 
 impl Mail {
     /// Bytes of topics, filters, properties and payloads in it. Those of messages may be shared
@@ -18,7 +22,7 @@ impl Mail {
     pub fn bytes(&self) -> u64 {
         let bytes = |message: &Arc<Message>| message.publication().cost();
         let text = |text: &str| text.len() as u64;
-        match &self.0 {
+        match &self.letter {
             Letter::Publish(message)
             | Letter::ShareDelivery { message, .. }
             | Letter::ShareReturn { message, .. }
@@ -119,7 +123,7 @@ mod tests {
 
     #[test]
     fn a_letter_costs_the_filters_in_it() {
-        let cost = |letter| Mail(letter).bytes();
+        let cost = |letter| Mail { letter, number: 0 }.bytes();
         let filter = || Box::from("a".repeat(1_000));
         let added = Letter::InterestAdded {
             filter: filter(),

@@ -13,6 +13,7 @@ use std::time::Instant;
 
 use unbroken_mqtt_proto::{Properties, Property, PropertyBuf, QoS};
 
+use crate::audit::Mark;
 use crate::limits::{MESSAGE_POOL_BYTES_MAX, MESSAGE_POOL_MAX};
 
 /// A message on its way through one turn of the shard, borrowed from wherever it lies.
@@ -29,6 +30,8 @@ pub(crate) struct Publication<'a> {
     /// When the broker took it. Orders copies of one topic that took different ways through the
     /// shards.
     pub(crate) stamp: Instant,
+    /// What it bears inside the broker; none if it is the broker's own, or not audited.
+    pub(crate) mark: Option<Mark>,
 }
 
 impl Publication<'_> {
@@ -63,6 +66,7 @@ pub struct Message {
     retain: bool,
     expires: Option<Instant>,
     stamp: Instant,
+    mark: Option<Mark>,
     /// The client id it came from; `None` for the broker's own.
     publisher: Option<Arc<str>>,
 }
@@ -77,6 +81,7 @@ impl Message {
             retain: publication.retain,
             expires: publication.expires,
             stamp: publication.stamp,
+            mark: publication.mark,
             publisher: None,
         };
         message.fill(publication, publisher);
@@ -91,6 +96,7 @@ impl Message {
         self.retain = publication.retain;
         self.expires = publication.expires;
         self.stamp = publication.stamp;
+        self.mark = publication.mark;
         self.publisher = publisher.map(Arc::clone);
     }
 
@@ -116,6 +122,7 @@ impl Message {
             retain: self.retain,
             expires: self.expires,
             stamp: self.stamp,
+            mark: self.mark,
         }
     }
 
@@ -264,6 +271,7 @@ mod tests {
                 retain: false,
                 expires: None,
                 stamp: self.now,
+                mark: None,
             };
             let made = self.pool.message(&publication, None);
             assert_eq!((made.topic(), made.payload()), ("topic", payload));

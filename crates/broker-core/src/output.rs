@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use unbroken_mqtt_proto::{ReasonCode, Version};
 
+use crate::audit::fault::{FaultKind, FaultPlace};
 use crate::farewell::LastWords;
 use crate::ids::{ConnectionId, ShardId};
 use crate::input::{CloseCause, Peer};
@@ -173,6 +174,17 @@ pub enum Event {
         /// Why.
         reason: DropReason,
         /// How many since it was last told.
+        count: u64,
+    },
+    /// Something happened to a message inside the broker that must not happen.
+    Fault {
+        /// Where.
+        place: FaultPlace,
+        /// What.
+        kind: FaultKind,
+        /// The number of the first.
+        first: u64,
+        /// How many.
         count: u64,
     },
 }

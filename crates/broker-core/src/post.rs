@@ -14,8 +14,10 @@ use crate::shard::Shard;
 
 impl Shard {
     pub(crate) fn handle_mail(&mut self, now: Instant, from: ShardId, mail: Mail) {
-        match mail.0 {
+        self.clients.note_letter(from, mail.number);
+        match mail.letter {
             Letter::Publish(message) => {
+                self.clients.check_unaltered(&message);
                 let mut item = Item::kept(&message);
                 self.route_here(now, &mut item, None);
             }

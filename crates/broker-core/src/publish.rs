@@ -97,10 +97,18 @@ impl Shard {
                 "the topic is longer or deeper than the limits allow",
             ));
         }
-        let Some(session) = self.clients.session_mut(session_id) else {
+        let Some(session) = self.clients.sessions.get_mut(session_id.index()) else {
             return Ok(());
         };
         if let Some(packet_id) = publish.packet_id {
+            if let Some(Some(connection)) = self.clients.connections.get_mut(id.index as usize) {
+                let totals = &mut self.clients.stats.audit;
+                match (publish.dup, connection.repeats) {
+                    (false, _) => connection.repeats = false,
+                    (true, true) => totals.redelivered_in += 1,
+                    (true, false) => totals.retransmitted += 1,
+                }
+            }
             match session.inbound.handle_publish(publish.qos, packet_id) {
                 Ok(Arrival::New) => {}
                 Ok(Arrival::Duplicate) => {
@@ -133,6 +141,7 @@ impl Shard {
                 .message_expiry_interval()
                 .map(|s| now + Duration::from_secs(s.into())),
             stamp: now,
+            mark: None,
         };
         // [MQTT-4.3.3-10]: who comes back under this id is recognized after a restart too.
         let marker = publish
@@ -163,7 +172,7 @@ impl Shard {
         session_id: SessionId,
         mut item: Item<'_>,
     ) -> Outcome {
-        let publication = item.publication;
+        let mut publication = item.publication;
         let allowed = self.clients.connection(id.index).is_none_or(|connection| {
             access::may_publish(&connection.identity, publication.topic) == Access::Allowed
         });
@@ -175,6 +184,8 @@ impl Shard {
                 until: Until::NOW,
             };
         }
+        publication.mark = self.mark(now, session_id, &publication);
+        item.publication.mark = publication.mark;
         let mut until = Until::NOW;
         // [MQTT-3.3.1-8, MQTT311-3.3.1-12]
         if publication.retain {

@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 use unbroken_mqtt_proto::session::{Inbound, Outbound};
 use unbroken_mqtt_proto::{PacketId, QoS};
 
+use crate::audit::{Account, IngressLane};
 use crate::drops::DropTallies;
 use crate::held::{Answer, Held, Until};
 use crate::ids::ShardId;
@@ -55,6 +56,10 @@ pub(crate) struct Session {
     /// Retained messages still to be sent for subscriptions, in the order these were made.
     pub(crate) retained: VecDeque<RetainedScan>,
     pub(crate) drops: DropTallies,
+    /// What it is owed, and had.
+    pub(crate) account: Account,
+    /// What it publishes, once it has.
+    pub(crate) lane: Option<Box<IngressLane>>,
 }
 
 /// A message on its way to one session.
@@ -67,6 +72,8 @@ pub(crate) struct Delivery {
     /// The group that chose this session, if one did: it gets the message back if the session ends
     /// first.
     pub(crate) group: Option<GroupRef>,
+    /// Among those that its session has accepted.
+    pub(crate) number: u64,
 }
 
 /// The subscription identifiers a copy carries.
@@ -165,6 +172,8 @@ impl Session {
             will: None,
             retained: VecDeque::new(),
             drops: DropTallies::default(),
+            account: Account::default(),
+            lane: None,
         }
     }
 }

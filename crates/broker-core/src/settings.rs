@@ -48,6 +48,29 @@ pub struct Settings {
     /// What outlives a connection is asked to be stored, and nothing that promises it leaves
     /// before [`crate::Input::Stored`]: see [`crate::Record`].
     pub durable: bool,
+    /// What is audited.
+    pub audit: AuditSettings,
+}
+
+/// What is audited, and from when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AuditSettings {
+    /// Whether messages are numbered where they come in. What sessions are owed is counted either
+    /// way.
+    pub enabled: bool,
+    /// When the broker started, in µs since 1970: begins the epochs of its lanes, and makes times
+    /// of what is told about them.
+    pub started_us: u64,
+}
+
+impl Default for AuditSettings {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            started_us: 0,
+        }
+    }
 }
 
 impl Default for Settings {
@@ -57,6 +80,7 @@ impl Default for Settings {
             sys_interval: Some(Duration::from_secs(10)),
             version: format!("unbroken version {}", env!("CARGO_PKG_VERSION")),
             durable: false,
+            audit: AuditSettings::default(),
         }
     }
 }

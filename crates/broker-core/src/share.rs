@@ -211,6 +211,7 @@ impl Shard {
                 retain: false,
                 identifiers: Identifiers::new(),
                 group: None,
+                number: 0,
             };
             return self.return_to_group(now, group, delivery.message);
         }

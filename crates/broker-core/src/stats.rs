@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use unbroken_mqtt_proto::ReasonCode;
 
+use crate::audit::totals::AuditTotals;
 use crate::output::DropReason;
 
 /// What a shard has counted since it started, and what it holds now.
@@ -58,6 +59,8 @@ pub struct Stats {
     pub refused: BTreeMap<ReasonCode, u64>,
     /// Messages not delivered, by reason.
     pub dropped: [u64; DropReason::ALL.len()],
+    /// What came in, who was owed it, and what became of it.
+    pub audit: AuditTotals,
 }
 
 impl Stats {
@@ -97,6 +100,7 @@ impl Stats {
             messages_waiting_bytes,
             refused,
             dropped,
+            audit,
         } = other;
         self.bytes_received += bytes_received;
         self.bytes_sent += bytes_sent;
@@ -122,6 +126,7 @@ impl Stats {
         for (reason, count) in refused {
             *self.refused.entry(*reason).or_default() += count;
         }
+        self.audit.add(audit);
         for (mine, theirs) in self.dropped.iter_mut().zip(dropped) {
             *mine += theirs;
         }

@@ -1,4 +1,5 @@
-//! The `$SYS` tree: Mosquitto's names, and ours under `$SYS/broker/unbroken/`.
+//! The `$SYS` tree: Mosquitto's names, ours under `$SYS/broker/unbroken/`, and what the audit has
+//! come to under `$SYS/audit/`.
 //!
 //! Every shard sends its counters to shard 0, which adds them up and publishes what has changed,
 //! retained. The messages take the way of any other, so they are matched, limited and cleared like
@@ -9,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use unbroken_mqtt_proto::{Properties, QoS};
 
+use crate::audit::tell;
 use crate::ids::ShardId;
 use crate::item::Item;
 use crate::mail::Letter;
@@ -98,6 +100,7 @@ impl Shard {
                 retain: true,
                 expires: None,
                 stamp: now,
+                mark: None,
             };
             let mut item = Item::borrowed(publication, None);
             let _ = self.retain(now, &mut item, QoS::AtMostOnce);
@@ -208,6 +211,7 @@ impl Shard {
                 ));
             }
         }
+        values.extend(tell::sys_values(sum));
         values
     }
 }

@@ -68,6 +68,8 @@ impl Shard {
         let mut publication = will.message.publication();
         publication.stamp = now;
         publication.expires = will.expiry.map(|interval| now + interval);
+        // The last message of its client: accepted like the others, so it has the next number.
+        publication.mark = self.mark(now, id, &publication);
         let mut item = Item::borrowed(publication, will.message.publisher());
         if self.options.settings.durable && publication.qos > QoS::AtMostOnce {
             item.storing = Storing::IfWanted(None);
@@ -107,6 +109,7 @@ pub(crate) fn will_of(
         retain: will.retain,
         expires: None,
         stamp: now,
+        mark: None,
     };
     Some(Box::new(Will {
         message: Message::new(&publication, Some(client_id)),

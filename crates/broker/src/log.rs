@@ -7,12 +7,13 @@
 //!   line.
 //! - A payload is never logged.
 //!
-//! Field names: `client`, `address`, `version`, `topic`, `filter`, `reason`, `detail`, `count`.
+//! Field names: `client`, `address`, `version`, `topic`, `filter`, `reason`, `detail`, `count`,
+//! and of faults `kind`, `first`.
 
 use std::fmt::{self, Display, Write};
 
 use unbroken_broker_core::output::Disconnection;
-use unbroken_broker_core::{CloseCause, Event};
+use unbroken_broker_core::{CloseCause, Event, FaultPlace};
 use unbroken_mqtt_proto::ReasonCode;
 
 /// The target of records about clients, for filters such as `unbroken::client=debug`.
@@ -110,7 +111,41 @@ pub(crate) fn event(event: &Event) {
             count,
             "messages not delivered"
         ),
+        Event::Fault {
+            place,
+            kind,
+            first,
+            count,
+        } => fault(place, kind.name(), *first, *count),
         other => tracing::warn!(target: CLIENT, event = ?other, "an event without words"),
+    }
+}
+
+fn fault(place: &FaultPlace, kind: &str, first: u64, count: u64) {
+    match place {
+        FaultPlace::Session(client_id) => tracing::error!(
+            target: CLIENT,
+            client = %Chosen(client_id),
+            kind,
+            first,
+            count,
+            "the audit found a fault in the broker, among the messages for this client"
+        ),
+        FaultPlace::Lane(client_id) => tracing::error!(
+            target: CLIENT,
+            client = %Chosen(client_id),
+            kind,
+            first,
+            count,
+            "the audit found a fault in the broker, among the messages of this client"
+        ),
+        place => tracing::error!(
+            ?place,
+            kind,
+            first,
+            count,
+            "the audit found a fault in the broker"
+        ),
     }
 }
 

@@ -21,7 +21,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use mio::Poll;
 use mio::net::TcpListener;
@@ -454,6 +454,11 @@ fn settings(config: &Config) -> Settings {
         .server_keep_alive
         .map(|keep_alive| u16::try_from(keep_alive.as_secs()).unwrap_or(u16::MAX));
     settings.sys_interval = config.broker.sys_interval;
+    settings.audit.enabled = config.audit.stamping;
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
+    // A clock before 1970 tells nothing; epochs then count from 0.
+    let started = since_1970.unwrap_or_default().as_micros();
+    settings.audit.started_us = u64::try_from(started).unwrap_or(0);
     settings
 }
 

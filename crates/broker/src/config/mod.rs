@@ -48,6 +48,8 @@ pub struct Config {
     pub mqtt: Mqtt,
     /// Every limit.
     pub limits: Limits,
+    /// What is proven of what passes through.
+    pub audit: Audit,
     /// What is logged, and how.
     pub log: Log,
 }
@@ -124,6 +126,19 @@ impl Listener {
 pub struct Mqtt {
     /// The longest keep alive of a 5.0 client; `None`: what it asks for.
     pub server_keep_alive: Option<Duration>,
+}
+
+/// `[audit]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Audit {
+    /// Whether messages are numbered and hashed where they come in.
+    pub stamping: bool,
+}
+
+impl Default for Audit {
+    fn default() -> Self {
+        Self { stamping: true }
+    }
 }
 
 /// `[log]`

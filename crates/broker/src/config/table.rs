@@ -133,7 +133,7 @@ pub(super) const SECTIONS: &[Section] = &[
                 "sessions_max",
                 U32,
                 Live,
-                ["Sessions at once, connected or not. About 600 bytes each, without queue."],
+                ["Sessions at once, connected or not. About 720 bytes each, without queue."],
                 limits.sessions_max
             ),
             key!(
@@ -260,6 +260,20 @@ pub(super) const SECTIONS: &[Section] = &[
                 },
             },
         ],
+    },
+    Section {
+        name: "audit",
+        doc: "What is proven of what passes through. See docs/audit-broker.md.",
+        keys: &[key!(
+            "stamping",
+            Kind::Flag,
+            Restart,
+            [
+                "Whether each message is numbered and hashed where it comes in, inside the broker.",
+                "What clients see stays as it is. What sessions are owed is counted either way."
+            ],
+            audit.stamping
+        )],
     },
     Section {
         name: "log",

@@ -580,6 +580,16 @@ impl World {
             disconnected, expected as u64,
             "sessions without a connection"
         );
+        for (number, shard) in self.shards.iter().enumerate() {
+            let audit = &shard.stats().audit;
+            assert_eq!(
+                audit.faults(),
+                0,
+                "faults named on shard {number}: {audit:?}"
+            );
+            let imbalance = shard.audit_imbalance();
+            assert_eq!(imbalance, 0, "accounts of shard {number}: {audit:?}");
+        }
     }
 }
 

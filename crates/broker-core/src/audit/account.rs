@@ -1,0 +1,390 @@
+//! What one session is owed, and what it had: counted where it happens, checked by a law.
+//!
+//! ```text
+//!   expected = sent + waiting + dropped + handed on        sent = QoS 0 + acknowledged + in flight
+//!                     (accepted - left)                                 + given up
+//!   waiting + in flight = what lies in the queue and in the table of packet ids
+//! ```
+//!
+//! The last line is the one that a mistake breaks: its left side is what was counted, its right
+//! side what is there.
+//!
+//! HOT: one of these runs for each delivery. A delivery that is accepted gets the next number of
+//! its session, and numbers leave (are sent, or dropped by name) in their order. So one comparison
+//! names each that is missing, comes twice or comes late. What is refused at the door has no
+//! number: it can be neither lost nor out of order.
+
+use std::sync::Arc;
+
+use unbroken_mqtt_proto::session::Entry;
+
+use super::fault::{FaultKind, FaultPlace};
+use super::totals::AuditTotals;
+use crate::clients::Clients;
+use crate::ids::SessionId;
+use crate::session::Session;
+
+/// The account of one session. 128 bytes.
+#[derive(Debug, Default)]
+pub(crate) struct Account {
+    /// Deliveries owed.
+    expected: u64,
+    /// Accepted: stored, sent at once or held. The number of the next one.
+    accepted: u64,
+    /// Accepted and gone on: sent, dropped or handed on. The number that is due to.
+    left: u64,
+    sent_qos0: u64,
+    /// First copies of QoS 1 and 2.
+    sent: u64,
+    acknowledged: u64,
+    /// Not sent, with a reason.
+    dropped: u64,
+    /// Not sent, and another session's now.
+    handed_on: u64,
+    /// Sent, never to be acknowledged.
+    given_up: u64,
+    /// Deliveries of the present window that have come to their end.
+    in_window: u32,
+    /// Faults of the present window.
+    pub(crate) faults: u32,
+    /// Numbers that were passed over: named as lost, late if they come after all.
+    missing: Vec<u64>,
+}
+
+/// What leaving revealed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct OutOfTurn {
+    kind: FaultKind,
+    first: u64,
+    count: u64,
+}
+
+impl Account {
+    /// A delivery of QoS 0 was sent.
+    pub(crate) fn sent_qos0(&mut self, totals: &mut AuditTotals) {
+        self.expected += 1;
+        self.sent_qos0 += 1;
+        self.in_window += 1;
+        totals.expected += 1;
+        totals.sent += 1;
+        totals.sent_qos0 += 1;
+    }
+
+    /// A delivery is dropped where it was to be accepted.
+    pub(crate) fn refused_entry(&mut self, totals: &mut AuditTotals) {
+        self.expected += 1;
+        self.dropped += 1;
+        self.in_window += 1;
+        totals.expected += 1;
+        totals.dropped += 1;
+    }
+
+    /// A delivery is accepted; its number.
+    pub(crate) fn accept(&mut self, totals: &mut AuditTotals) -> u64 {
+        self.expected += 1;
+        totals.expected += 1;
+        let number = self.accepted;
+        self.accepted += 1;
+        number
+    }
+
+    /// Whether a window is full, and the law is to be looked at.
+    pub(crate) fn window_is_full(&self) -> bool {
+        self.in_window >= WINDOW
+    }
+
+    /// Accepted and not sent.
+    fn waiting(&self) -> u64 {
+        self.accepted - self.left
+    }
+
+    /// Sent and not acknowledged. `None` if more ended than was sent.
+    fn in_flight(&self) -> Option<u64> {
+        self.sent.checked_sub(self.acknowledged + self.given_up)
+    }
+
+    fn leave(&mut self, number: u64) -> Option<OutOfTurn> {
+        if number == self.left {
+            self.left += 1;
+            return None;
+        }
+        Some(self.leave_out_of_turn(number))
+    }
+
+    #[cold]
+    fn leave_out_of_turn(&mut self, number: u64) -> OutOfTurn {
+        if number > self.left {
+            let first = self.left;
+            let numbers = first..number;
+            let count = number - first;
+            let room = MISSING_MAX.saturating_sub(self.missing.len());
+            self.missing.extend(numbers.take(room));
+            self.left = number + 1;
+            self.accepted = self.accepted.max(self.left);
+            return OutOfTurn {
+                kind: FaultKind::Lost,
+                first,
+                count,
+            };
+        }
+        let late = self.missing.iter().position(|missing| *missing == number);
+        let kind = if let Some(at) = late {
+            self.missing.swap_remove(at);
+            FaultKind::Reordered
+        } else {
+            FaultKind::Duplicated
+        };
+        OutOfTurn {
+            kind,
+            first: number,
+            count: 1,
+        }
+    }
+
+    /// By how much the law is broken: 0 if it holds. `there`: deliveries in the queue and in the
+    /// table of packet ids.
+    fn imbalance(&self, there: u64) -> u64 {
+        let owed = self.sent_qos0 + self.sent + self.waiting() + self.dropped + self.handed_on;
+        let Some(in_flight) = self.in_flight() else {
+            return self.acknowledged + self.given_up - self.sent;
+        };
+        self.expected.abs_diff(owed) + (self.waiting() + in_flight).abs_diff(there)
+    }
+}
+
+impl Session {
+    /// By how much the law is broken.
+    pub(crate) fn imbalance(&self) -> u64 {
+        let messages = |entry: &Entry<_>| matches!(entry, Entry::Publish { .. });
+        let in_table = self.outbound.iter().filter(messages).count();
+        self.account.imbalance((self.queue.len() + in_table) as u64)
+    }
+}
+
+/// What becomes of an accepted delivery.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fate {
+    /// Sent, for the first time.
+    Sent,
+    /// Dropped before it was sent, or handed on to another member of its group.
+    Dropped,
+    HandedOn,
+    /// Acknowledged by its receiver.
+    Acknowledged,
+    /// Sent, and never to be acknowledged.
+    GivenUp,
+}
+
+impl Clients {
+    /// Accounts for what became of an accepted delivery.
+    pub(crate) fn account(&mut self, id: SessionId, number: u64, fate: Fate) {
+        let Some(session) = self.sessions.get_mut(id.index()) else {
+            return;
+        };
+        let out_of_turn = session.account.tell(&mut self.stats.audit, number, fate);
+        let full = session.account.window_is_full();
+        if let Some(OutOfTurn { kind, first, count }) = out_of_turn {
+            self.fault_of_session(id, kind, first, count);
+        }
+        if full {
+            self.end_window(id);
+        }
+    }
+
+    /// A window of this session is full: the law decides what it came to.
+    #[cold]
+    pub(crate) fn end_window(&mut self, id: SessionId) {
+        let Some(session) = self.sessions.get_mut(id.index()) else {
+            return;
+        };
+        let imbalance = session.imbalance();
+        session.account.in_window = 0;
+        let faulty = std::mem::take(&mut session.account.faults) > 0 || imbalance > 0;
+        let client_id = Arc::clone(&session.client_id);
+        let totals = &mut self.stats.audit;
+        *if faulty {
+            &mut totals.windows_faulty
+        } else {
+            &mut totals.windows_proven
+        } += 1;
+        if imbalance > 0 {
+            let place = FaultPlace::Session(client_id);
+            self.fault(place, FaultKind::Unbalanced, 0, imbalance);
+        }
+    }
+
+    /// Accounts for what a session still had when it ended, and closes its last window.
+    pub(crate) fn close_account(
+        &mut self,
+        client_id: &Arc<str>,
+        account: &mut Account,
+        fates: &[(u64, Fate)],
+    ) {
+        let place = || FaultPlace::Session(Arc::clone(client_id));
+        let imbalance = account.imbalance(fates.len() as u64);
+        if imbalance > 0 {
+            account.faults += 1;
+            self.fault(place(), FaultKind::Unbalanced, 0, imbalance);
+        }
+        let mut unacknowledged = false;
+        for (number, fate) in fates {
+            unacknowledged |= *fate == Fate::GivenUp;
+            let out_of_turn = account.tell(&mut self.stats.audit, *number, *fate);
+            if let Some(OutOfTurn { kind, first, count }) = out_of_turn {
+                account.faults += 1;
+                self.fault(place(), kind, first, count);
+            }
+        }
+        if account.in_window == 0 {
+            return;
+        }
+        let totals = &mut self.stats.audit;
+        *match (account.faults, unacknowledged) {
+            (1.., _) => &mut totals.windows_faulty,
+            (0, true) => &mut totals.windows_unproven,
+            (0, false) => &mut totals.windows_proven,
+        } += 1;
+        account.in_window = 0;
+        account.faults = 0;
+    }
+
+    /// By how much accounts do not balance, and totals do not come to them.
+    pub(crate) fn imbalance(&self) -> u64 {
+        let (mut off, mut waiting, mut in_flight) = (0, 0, 0);
+        for (_, session) in &self.sessions {
+            off += session.imbalance();
+            waiting += session.account.waiting();
+            in_flight += session.account.in_flight().unwrap_or(0);
+        }
+        let totals = &self.stats.audit;
+        let gone = totals.sent + totals.dropped + totals.handed_on;
+        let ended = totals.sent_qos0 + totals.acknowledged + totals.given_up;
+        off + totals.expected.abs_diff(gone + waiting) + totals.sent.abs_diff(ended + in_flight)
+    }
+}
+
+impl Fate {
+    /// Of a delivery whose session ends without an acknowledgement.
+    pub(crate) fn at_the_end(sent: bool, handed_on: bool) -> Self {
+        match (sent, handed_on) {
+            (true, _) => Self::GivenUp,
+            (false, true) => Self::HandedOn,
+            (false, false) => Self::Dropped,
+        }
+    }
+}
+
+impl Account {
+    fn tell(&mut self, totals: &mut AuditTotals, number: u64, fate: Fate) -> Option<OutOfTurn> {
+        match fate {
+            Fate::Sent => {
+                self.sent += 1;
+                totals.sent += 1;
+                return self.leave(number);
+            }
+            Fate::Acknowledged => {
+                self.acknowledged += 1;
+                totals.acknowledged += 1;
+            }
+            Fate::GivenUp => {
+                self.given_up += 1;
+                totals.given_up += 1;
+            }
+            Fate::Dropped => {
+                self.dropped += 1;
+                totals.dropped += 1;
+            }
+            Fate::HandedOn => {
+                self.handed_on += 1;
+                totals.handed_on += 1;
+            }
+        }
+        self.in_window += 1;
+        match fate {
+            Fate::Dropped | Fate::HandedOn => self.leave(number),
+            Fate::Sent | Fate::Acknowledged | Fate::GivenUp => None,
+        }
+    }
+}
+
+/// Deliveries of a window, as everywhere in the audit.
+const WINDOW: u32 = 1_024;
+/// Numbers remembered as missing; 8 bytes each. Beyond it one that comes late is called a
+/// duplicate.
+const MISSING_MAX: usize = 1_024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Book {
+        account: Account,
+        totals: AuditTotals,
+    }
+
+    impl Book {
+        fn new() -> Self {
+            let (account, totals) = (Account::default(), AuditTotals::default());
+            Self { account, totals }
+        }
+
+        fn accept(&mut self, count: u64) {
+            for _ in 0..count {
+                self.account.accept(&mut self.totals);
+            }
+        }
+
+        fn tell(&mut self, number: u64, fate: Fate) -> Option<(FaultKind, u64, u64)> {
+            let found = self.account.tell(&mut self.totals, number, fate)?;
+            Some((found.kind, found.first, found.count))
+        }
+    }
+
+    #[test]
+    fn what_is_owed_is_sent_waits_or_was_dropped() {
+        let mut book = Book::new();
+        book.accept(5);
+        assert_eq!(book.account.imbalance(5), 0);
+        assert_eq!(book.tell(0, Fate::Sent), None);
+        assert_eq!(book.tell(1, Fate::Dropped), None);
+        assert_eq!(book.tell(2, Fate::Sent), None);
+        assert_eq!(book.tell(2, Fate::Acknowledged), None);
+        book.account.sent_qos0(&mut book.totals);
+        book.account.refused_entry(&mut book.totals);
+        // Number 0 is in flight, 3 and 4 wait.
+        assert_eq!(book.account.imbalance(3), 0);
+        assert_eq!(book.totals.waiting(), 2);
+    }
+
+    #[test]
+    fn a_delivery_that_is_nowhere_breaks_the_law() {
+        let mut book = Book::new();
+        book.accept(3);
+        assert_eq!(book.account.imbalance(2), 1);
+        assert_eq!(book.account.imbalance(4), 1);
+    }
+
+    #[test]
+    fn what_was_passed_over_is_lost_and_late_if_it_comes_after_all() {
+        let mut book = Book::new();
+        book.accept(4);
+        assert_eq!(book.tell(0, Fate::Sent), None);
+        let lost = Some((FaultKind::Lost, 1, 2));
+        assert_eq!(book.tell(3, Fate::Sent), lost);
+        let late = Some((FaultKind::Reordered, 2, 1));
+        assert_eq!(book.tell(2, Fate::Sent), late);
+        let twice = Some((FaultKind::Duplicated, 2, 1));
+        assert_eq!(book.tell(2, Fate::Sent), twice);
+    }
+
+    #[test]
+    fn more_acknowledgements_than_were_sent_break_the_law() {
+        let mut book = Book::new();
+        book.accept(1);
+        book.tell(0, Fate::Sent);
+        book.tell(0, Fate::Acknowledged);
+        assert_eq!(book.account.imbalance(0), 0);
+        book.tell(0, Fate::Acknowledged);
+        assert_eq!(book.account.imbalance(0), 1);
+    }
+}

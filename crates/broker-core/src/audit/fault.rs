@@ -1,0 +1,88 @@
+//! What must not happen inside the broker, by name.
+
+use std::sync::Arc;
+
+use crate::clients::Clients;
+use crate::ids::{SessionId, ShardId};
+use crate::output::{Event, Output};
+
+/// What went wrong with a message, or a letter, inside the broker.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum FaultKind {
+    /// It was owed and is nowhere.
+    Lost,
+    /// It left a second time.
+    Duplicated,
+    /// It left after one that came behind it.
+    Reordered,
+    /// Its topic or payload is not the one that was accepted.
+    Altered,
+    /// What was owed is not what was sent, waits and was dropped together. The number is by how
+    /// much.
+    Unbalanced,
+}
+
+impl FaultKind {
+    /// The kind as a word for topics and logs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Lost => "lost",
+            Self::Duplicated => "duplicated",
+            Self::Reordered => "reordered",
+            Self::Altered => "altered",
+            Self::Unbalanced => "unbalanced",
+        }
+    }
+}
+
+/// Where a fault was found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum FaultPlace {
+    /// In what is owed to this client. The number is that of the delivery.
+    Session(Arc<str>),
+    /// Between this shard and the one that found it. The number is that of the letter.
+    Letters(ShardId),
+    /// In what this client published. The number is that of its lane.
+    Lane(Arc<str>),
+}
+
+impl Clients {
+    /// Counts and tells faults of what is owed to a session.
+    #[cold]
+    pub(crate) fn fault_of_session(
+        &mut self,
+        id: SessionId,
+        kind: FaultKind,
+        first: u64,
+        count: u64,
+    ) {
+        if let Some(session) = self.sessions.get_mut(id.index()) {
+            session.account.faults += 1;
+            let place = FaultPlace::Session(Arc::clone(&session.client_id));
+            self.fault(place, kind, first, count);
+        }
+    }
+
+    #[cold]
+    pub(crate) fn fault(&mut self, place: FaultPlace, kind: FaultKind, first: u64, count: u64) {
+        let totals = &mut self.stats.audit;
+        match kind {
+            FaultKind::Lost => totals.lost += count,
+            FaultKind::Duplicated => totals.duplicated += count,
+            FaultKind::Reordered => {
+                totals.reordered += count;
+                totals.lost = totals.lost.saturating_sub(count);
+            }
+            FaultKind::Altered => totals.altered += count,
+            FaultKind::Unbalanced => totals.unbalanced += 1,
+        }
+        self.outputs.push_back(Output::Event(Event::Fault {
+            place,
+            kind,
+            first,
+            count,
+        }));
+    }
+}

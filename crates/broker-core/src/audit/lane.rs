@@ -1,0 +1,200 @@
+//! The ingress lane of a client: the number and the leaf that each message it publishes gets.
+//!
+//! HOT: `stamp` runs for each accepted PUBLISH: one hash over topic and payload, and on average one
+//! over two leaves.
+//!
+//! A lane covers a whole client, because the broker knows who should get what. Its id is made of
+//! the client id, so that it is the same in every run. An epoch is one session: a session that ends
+//! forgets its number, and what the client publishes in the next one begins at 0 in a later epoch.
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use foldhash::fast::FixedState;
+use unbroken_merkle_log::{CompactRange, Digest, Epoch, LaneId, Xxh3, message_digest};
+
+use crate::message::Publication;
+
+/// What an accepted message bears inside the broker, and not on the wire.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Mark {
+    pub(crate) lane: LaneId,
+    pub(crate) epoch: Epoch,
+    pub(crate) number: u64,
+    leaf: [u8; LEAF],
+}
+
+/// The lane of a client whose session lives here. About 100 bytes, and 33 for each doubling of what
+/// was published.
+#[derive(Debug)]
+pub(crate) struct IngressLane {
+    pub(crate) id: LaneId,
+    pub(crate) epoch: Epoch,
+    leaves: CompactRange,
+}
+
+/// Which epochs are over.
+#[derive(Debug)]
+pub(crate) struct Lanes {
+    /// Epochs that are not before the present second, of lanes that have ended. Bounded by the
+    /// sessions that end within a second.
+    ended: HashMap<LaneId, Epoch, FixedState>,
+    pruned: Epoch,
+}
+
+impl Mark {
+    /// Whether topic and payload are those that were accepted.
+    pub(crate) fn fits(&self, publication: &Publication<'_>) -> bool {
+        self.leaf == leaf(self.lane, self.epoch, self.number, publication)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn leaf(&self) -> unbroken_merkle_log::Hash {
+        self.leaf.into()
+    }
+}
+
+impl IngressLane {
+    /// Numbers a message.
+    pub(crate) fn stamp(&mut self, publication: &Publication<'_>) -> Mark {
+        let number = self.leaves.end();
+        let leaf = leaf(self.id, self.epoch, number, publication);
+        self.leaves.append(&Xxh3, leaf.into());
+        Mark {
+            lane: self.id,
+            epoch: self.epoch,
+            number,
+            leaf,
+        }
+    }
+
+    /// The hash of all of them.
+    #[cfg(test)]
+    pub(crate) fn root(&self) -> unbroken_merkle_log::Hash {
+        self.leaves.root(&Xxh3).unwrap_or_else(|| Xxh3.empty())
+    }
+}
+
+impl Default for Lanes {
+    fn default() -> Self {
+        Self {
+            ended: HashMap::with_hasher(FixedState::with_seed(0)),
+            pruned: Epoch(0),
+        }
+    }
+}
+
+impl Lanes {
+    /// Opens the lane of a client. `second`: of the present time, since 1970.
+    pub(crate) fn open(&mut self, client_id: &str, second: u32) -> IngressLane {
+        let id = lane_of(client_id);
+        let ended = self.ended.get(&id).copied();
+        // Two epochs within one second: the later one is called after the next.
+        let epoch = ended.map_or(second, |Epoch(ended)| second.max(ended.saturating_add(1)));
+        IngressLane {
+            id,
+            epoch: Epoch(epoch),
+            leaves: CompactRange::new(0),
+        }
+    }
+
+    /// A session ends, and its lane with it.
+    pub(crate) fn close(&mut self, lane: &IngressLane, second: u32) {
+        if self.pruned < Epoch(second) {
+            self.pruned = Epoch(second);
+            self.ended.retain(|_, epoch| *epoch >= Epoch(second));
+        }
+        if lane.epoch >= Epoch(second) {
+            self.ended.insert(lane.id, lane.epoch);
+        }
+    }
+}
+
+/// The lane of a client: the first 8 bytes of the XXH3-128 leaf over `unbroken client ` and its id.
+pub(crate) fn lane_of(client_id: &str) -> LaneId {
+    let hash = Xxh3.leaf(&[b"unbroken client ", client_id.as_bytes()]);
+    let (first, _) = hash.padded().split_at(8);
+    let number = first.iter().fold(0, |n, byte| n << 8 | u64::from(*byte));
+    // Lane 0 is nobody's.
+    LaneId::new(number.max(1)).expect("it is at least 1")
+}
+
+/// Whole seconds since 1970.
+pub(crate) fn second(started_us: u64, start: Instant, now: Instant) -> u32 {
+    let since = now.saturating_duration_since(start).as_secs();
+    u32::try_from(started_us / 1_000_000 + since).unwrap_or(u32::MAX)
+}
+
+fn leaf(lane: LaneId, epoch: Epoch, number: u64, publication: &Publication<'_>) -> [u8; LEAF] {
+    let (topic, payload) = (publication.topic.as_bytes(), publication.payload);
+    let hash = message_digest(&Xxh3, lane, epoch, number, topic, payload);
+    let (leaf, _) = hash
+        .padded()
+        .split_first_chunk()
+        .expect("32 bytes have 16 in front");
+    *leaf
+}
+
+/// Bytes of an XXH3-128 leaf.
+const LEAF: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use unbroken_merkle_log::Tree;
+    use unbroken_mqtt_proto::{Properties, QoS};
+
+    use super::*;
+
+    #[expect(clippy::disallowed_methods, reason = "a test's epoch")]
+    fn publication(payload: &[u8]) -> Publication<'_> {
+        Publication {
+            topic: "a/b",
+            properties: Properties::EMPTY,
+            payload,
+            qos: QoS::AtMostOnce,
+            retain: false,
+            expires: None,
+            stamp: Instant::now(),
+            mark: None,
+        }
+    }
+
+    #[test]
+    fn numbers_have_no_holes_and_the_root_is_that_of_the_plain_tree() {
+        let mut lane = Lanes::default().open("pump", 7);
+        let mut tree = Tree::default();
+        for number in 0..2_000_u64 {
+            let payload = number.to_be_bytes();
+            let mark = lane.stamp(&publication(&payload));
+            assert_eq!(mark.number, number);
+            tree.append(&Xxh3, mark.leaf());
+        }
+        assert_eq!(Some(lane.root()), tree.root_at(&Xxh3, 2_000));
+    }
+
+    #[test]
+    fn a_mark_fits_its_message_only() {
+        let mark = Lanes::default().open("pump", 7).stamp(&publication(b"1"));
+        assert!(mark.fits(&publication(b"1")));
+        assert!(!mark.fits(&publication(b"2")));
+    }
+
+    #[test]
+    fn a_lane_never_begins_an_epoch_twice() {
+        let mut lanes = Lanes::default();
+        let mut epochs = Vec::new();
+        for second in [5, 5, 5, 6, 6, 9, 9] {
+            let lane = lanes.open("pump", second);
+            epochs.push(lane.epoch.0);
+            lanes.close(&lane, second);
+        }
+        assert_eq!(epochs, [5, 6, 7, 8, 9, 10, 11]);
+        assert_eq!(lanes.open("other", 9).epoch, Epoch(9));
+    }
+
+    #[test]
+    fn a_client_has_the_same_lane_in_every_run() {
+        assert_eq!(lane_of("pump"), lane_of("pump"));
+        assert_ne!(lane_of("pump"), lane_of("pump2"));
+    }
+}

@@ -1,0 +1,53 @@
+//! Letters between shards are numbered, so that one which is lost, comes twice or late on its way
+//! is named and not only promised away.
+
+use super::fault::{FaultKind, FaultPlace};
+use crate::clients::Clients;
+use crate::ids::ShardId;
+use crate::limits::SHARDS_MAX;
+use crate::mail::{Letter, Mail};
+use crate::output::Output;
+
+/// The next number to and from each shard.
+#[derive(Debug)]
+pub(crate) struct LetterNumbers {
+    to: [u64; SHARDS_MAX],
+    from: [u64; SHARDS_MAX],
+}
+
+impl Default for LetterNumbers {
+    fn default() -> Self {
+        Self {
+            to: [0; SHARDS_MAX],
+            from: [0; SHARDS_MAX],
+        }
+    }
+}
+
+impl Clients {
+    pub(crate) fn mail(&mut self, to: ShardId, letter: Letter) {
+        let next = &mut self.letters.to[usize::from(to.0)];
+        let number = *next;
+        *next += 1;
+        let mail = Mail { letter, number };
+        self.outputs.push_back(Output::Mail { to, mail });
+    }
+
+    /// Looks at the number of a letter that came.
+    pub(crate) fn note_letter(&mut self, from: ShardId, number: u64) {
+        let due = &mut self.letters.from[usize::from(from.0)];
+        if number == *due {
+            *due += 1;
+            return;
+        }
+        let expected = *due;
+        *due = expected.max(number + 1);
+        let (kind, first) = if number > expected {
+            (FaultKind::Lost, expected)
+        } else {
+            (FaultKind::Duplicated, number)
+        };
+        let count = number.saturating_sub(expected).max(1);
+        self.fault(FaultPlace::Letters(from), kind, first, count);
+    }
+}

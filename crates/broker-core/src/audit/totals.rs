@@ -1,0 +1,120 @@
+//! What lanes and accounts of one shard come to. Plain counters, part of [`crate::Stats`].
+
+/// What the audit has counted since the shard started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AuditTotals {
+    /// Messages that were accepted from clients and numbered.
+    pub received: u64,
+    /// Of those that came with DUP: sent again over the connection that carried them before.
+    pub retransmitted: u64,
+    /// Of those that came with DUP: sent again after a reconnect.
+    pub redelivered_in: u64,
+    /// Deliveries owed: one for each session that is to have a message.
+    pub expected: u64,
+    /// Deliveries sent, each once.
+    pub sent: u64,
+    /// Of those sent, the ones of QoS 0, which nobody acknowledges.
+    pub sent_qos0: u64,
+    /// Deliveries acknowledged by PUBACK or PUBREC.
+    pub acknowledged: u64,
+    /// Of those acknowledged, the ones whose receiver said that it has processed them.
+    pub processed: u64,
+    /// Of those of QoS 0 sent, the ones whose connection ended before they were written: dropped
+    /// after all.
+    pub unsaid: u64,
+    /// Deliveries sent again after their receiver came back. Not duplicates: they have DUP set.
+    pub redelivered: u64,
+    /// Deliveries that were dropped before they were sent. The reasons are in
+    /// [`Stats::dropped`](crate::Stats::dropped).
+    pub dropped: u64,
+    /// Deliveries that were sent and will never be acknowledged: refused, or the session ended.
+    pub given_up: u64,
+    /// Deliveries of shared groups that went on to another member, who is owed them instead.
+    pub handed_on: u64,
+    /// Deliveries accepted into a queue that are nowhere.
+    pub lost: u64,
+    /// Deliveries or letters that left twice.
+    pub duplicated: u64,
+    /// Deliveries or letters that left after later ones.
+    pub reordered: u64,
+    /// Messages that changed inside the broker.
+    pub altered: u64,
+    /// Accounts that did not balance when they were looked at.
+    pub unbalanced: u64,
+    /// Windows of 1,024 deliveries that balanced.
+    pub windows_proven: u64,
+    /// Windows in which a fault was named.
+    pub windows_faulty: u64,
+    /// Windows of sessions that ended with deliveries sent and not acknowledged.
+    pub windows_unproven: u64,
+}
+
+impl AuditTotals {
+    /// Deliveries accepted that have not been sent, of sessions that have not ended.
+    pub fn waiting(&self) -> u64 {
+        let ended = self.sent + self.dropped + self.handed_on;
+        self.expected.saturating_sub(ended)
+    }
+
+    /// Faults of any kind.
+    pub fn faults(&self) -> u64 {
+        self.lost + self.duplicated + self.reordered + self.altered + self.unbalanced
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        let mut other = *other;
+        for (mine, theirs) in self.each_mut().into_iter().zip(other.each_mut()) {
+            *mine += *theirs;
+        }
+    }
+
+    fn each_mut(&mut self) -> [&mut u64; 21] {
+        let Self {
+            received,
+            retransmitted,
+            redelivered_in,
+            expected,
+            sent,
+            sent_qos0,
+            acknowledged,
+            processed,
+            unsaid,
+            redelivered,
+            dropped,
+            given_up,
+            handed_on,
+            lost,
+            duplicated,
+            reordered,
+            altered,
+            unbalanced,
+            windows_proven,
+            windows_faulty,
+            windows_unproven,
+        } = self;
+        [
+            received,
+            retransmitted,
+            redelivered_in,
+            expected,
+            sent,
+            sent_qos0,
+            acknowledged,
+            processed,
+            unsaid,
+            redelivered,
+            dropped,
+            given_up,
+            handed_on,
+            lost,
+            duplicated,
+            reordered,
+            altered,
+            unbalanced,
+            windows_proven,
+            windows_faulty,
+            windows_unproven,
+        ]
+    }
+}
