@@ -21,6 +21,7 @@ mod descent;
 mod gaps;
 mod lanes;
 pub mod limits;
+mod merge;
 mod order;
 mod receiver;
 mod repair;

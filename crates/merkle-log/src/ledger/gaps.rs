@@ -30,6 +30,23 @@ pub(crate) struct Hole {
     pub(crate) gone: bool,
 }
 
+impl Hole {
+    /// What is known of numbers whose absence was noticed then, but for where they end.
+    pub(crate) const fn new(noticed: Duration) -> Self {
+        Self {
+            end: 0,
+            noticed,
+            lost: false,
+            gone: false,
+        }
+    }
+
+    /// Whether the same is known of both.
+    fn is_alike(self, other: Self) -> bool {
+        (self.noticed, self.lost, self.gone) == (other.noticed, other.lost, other.gone)
+    }
+}
+
 impl Gaps {
     /// Adds missing numbers. None of them may be in the set.
     pub(crate) fn open(&mut self, numbers: Range<u64>, noticed: Duration, lost: bool) {
@@ -184,6 +201,71 @@ impl Gaps {
         let parts = self.within(numbers);
         let lost = parts.filter(|part| self.find(part.start).is_some_and(|hole| hole.lost));
         lost.map(|part| part.end - part.start).sum()
+    }
+
+    /// The numbers below `next` that are missing from both this set and `other`, where each lacks
+    /// everything from its own next number on. `both` says what is known of such a hole; one that
+    /// is beyond a set's next number is not in it.
+    pub(crate) fn common(
+        (one, one_next): (&Self, u64),
+        (other, other_next): (&Self, u64),
+        mut both: impl FnMut(Option<Hole>, Option<Hole>) -> Hole,
+    ) -> Self {
+        let end = one_next.max(other_next);
+        let missing = |gaps: &Self, next: u64| {
+            let holes = gaps
+                .iter()
+                .map(|(start, hole)| (start..hole.end, Some(hole)));
+            let mut missing: Vec<_> = holes.collect();
+            if next < end {
+                missing.push((next..end, None));
+            }
+            missing
+        };
+        let (ours, theirs) = (missing(one, one_next), missing(other, other_next));
+        let mut common = Self::default();
+        let (mut at, mut there) = (0, 0);
+        while let (Some((one, ours)), Some((other, theirs))) = (ours.get(at), theirs.get(there)) {
+            let start = one.start.max(other.start);
+            let hole = both(*ours, *theirs);
+            let hole = Hole {
+                end: one.end.min(other.end),
+                ..hole
+            };
+            if start < hole.end {
+                common.append(start, hole);
+            }
+            if one.end <= other.end {
+                at += 1;
+            } else {
+                there += 1;
+            }
+        }
+        common
+    }
+
+    /// Adds a hole behind all others.
+    fn append(&mut self, start: u64, hole: Hole) {
+        if let Some(mut last) = self.holes.last_entry()
+            && last.get().end == start
+            && last.get().is_alike(hole)
+        {
+            last.get_mut().end = hole.end;
+            return;
+        }
+        self.insert(start, hole);
+    }
+
+    /// Takes out everything below `start`.
+    pub(crate) fn forget_below(&mut self, start: u64) {
+        while let Some((&first, &hole)) = self.holes.first_key_value()
+            && first < start
+        {
+            self.remove(first);
+            if start < hole.end {
+                self.insert(start, hole);
+            }
+        }
     }
 
     /// Takes out everything from `end` on.

@@ -3,8 +3,7 @@
 //! Each epoch of a lane has a ledger of its own. What is late is late by the time in which the
 //! receiver was connected and had nothing left to read: the caller says when that begins and ends.
 //!
-//! **Absent:** directories, so a lane that was lost whole is not missed here; the merging of a
-//! group's ledgers.
+//! **Absent:** directories, so a lane that was lost whole is not missed here.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -152,6 +151,33 @@ impl<D: Digest> Ledger<D> {
         };
         ledger.checkpoint(checkpoint, now, &self.limits, &self.digest);
         true
+    }
+
+    /// Takes in what another member of the same group has seen, lane by lane; returns the lanes for
+    /// which there is no room. Both ledgers must be those of members. Take the events first.
+    pub fn merge(&mut self, other: &Self) -> Vec<(LaneId, Epoch)> {
+        let mut no_room = Vec::new();
+        for (lane, member) in &other.lanes {
+            match Self::open(&mut self.lanes, *lane, self.join, &self.limits) {
+                Some(ledger) => ledger.merge(member, &self.limits),
+                None => no_room.push(*lane),
+            }
+        }
+        no_room
+    }
+
+    /// Takes in what members of a group have seen, into a ledger that judges whole lanes; returns
+    /// the lanes for which there is no room.
+    pub fn absorb(&mut self, members: &Self, now: Duration) -> Vec<(LaneId, Epoch)> {
+        let now = self.clock.at(now);
+        let mut no_room = Vec::new();
+        for (lane, member) in &members.lanes {
+            match Self::open(&mut self.lanes, *lane, self.join, &self.limits) {
+                Some(ledger) => ledger.absorb(member, now, &self.limits, &self.digest),
+                None => no_room.push(*lane),
+            }
+        }
+        no_room
     }
 
     /// Lets time pass in every lane.

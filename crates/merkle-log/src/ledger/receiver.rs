@@ -84,6 +84,8 @@ impl LaneLedger {
     /// A lane of which nothing came yet.
     pub fn new(join: Join) -> Self {
         let start = (join != Join::Late).then_some(0);
+        let mut windows = Windows::new(start);
+        windows.keep_proven = join == Join::Member;
         Self {
             join,
             start,
@@ -100,7 +102,7 @@ impl LaneLedger {
             silent: false,
             altered: BTreeMap::new(),
             parts: BTreeMap::new(),
-            windows: Windows::new(start),
+            windows,
             events: Vec::new(),
         }
     }
@@ -495,7 +497,7 @@ impl LaneLedger {
         }
     }
 
-    fn bound(&mut self, limits: &LedgerLimits) {
+    pub(super) fn bound(&mut self, limits: &LedgerLimits) {
         while self.gaps.len() > limits.gaps_max
             && let Some(numbers) = self.gaps.forget_oldest()
         {
@@ -504,7 +506,7 @@ impl LaneLedger {
     }
 
     /// The epoch is over: what came beyond its end was never issued.
-    fn close(&mut self, size: u64) {
+    pub(super) fn close(&mut self, size: u64) {
         self.closed = Some(size);
         self.altered.split_off(&size);
         let missing: Vec<Range<u64>> = self.gaps.within(size..self.next).collect();
@@ -547,7 +549,7 @@ impl LaneLedger {
 
 /// Sizes told ahead of their messages; with a heartbeat and a lateness bound of about one second
 /// two are waited for. Beyond it the next checkpoint tells again.
-const TAILS_MAX: usize = 8;
+pub(super) const TAILS_MAX: usize = 8;
 
 /// `numbers` without those that came altered: they are named already.
 fn without(numbers: Range<u64>, altered: &BTreeMap<u64, u32>) -> impl Iterator<Item = Range<u64>> {

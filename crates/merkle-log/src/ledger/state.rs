@@ -117,7 +117,8 @@ impl LaneLedger {
             }
             Ok((number, Parts { of, seen }))
         })?;
-        let windows = Windows::restore(&mut read)?;
+        let mut windows = Windows::restore(&mut read)?;
+        windows.keep_proven = join == Join::Member;
         read.end()?;
         Ok(Self {
             join,
@@ -189,6 +190,7 @@ impl Windows {
                 })
             })?,
             open: read.list(Window::restore)?,
+            keep_proven: false,
             found: Vec::new(),
         })
     }
@@ -225,6 +227,7 @@ impl Window {
                 account.lost,
                 account.altered,
                 account.forged,
+                account.open,
             ] {
                 write.u64(count);
             }
@@ -280,6 +283,7 @@ impl Window {
                     lost: read.u64("count of lost")?,
                     altered: read.u64("count of altered")?,
                     forged: read.u64("count of forged")?,
+                    open: read.u64("count of open")?,
                 };
                 Ok((state, account))
             })?,

@@ -58,19 +58,26 @@ pub struct Account {
     pub arrived: u64,
     /// Declared dropped by a processor or a broker.
     pub dropped: u64,
-    /// Not arrived, and not declared.
+    /// Not arrived, not declared, and given up.
     pub lost: u64,
     /// Arrived with content that does not fit the digest, and no good copy since.
     pub altered: u64,
     /// Arrived with a digest that fits and is not the producer's, and no good copy since.
     pub forged: u64,
+    /// Not arrived, and may still come or have come to another member. Only in unproven windows.
+    pub open: u64,
 }
 
 impl Account {
-    /// Whether issued = arrived + declared drops + named faults. Anything else is a defect of the
-    /// audit itself.
+    /// Whether issued = arrived + declared drops + named faults, and what is open in an unproven
+    /// window. Anything else is a defect of the audit itself.
     pub fn is_lawful(&self) -> bool {
-        self.issued == self.arrived + self.dropped + self.lost + self.altered + self.forged
+        self.issued == self.accounted() + self.open
+    }
+
+    /// What is known of.
+    pub(super) fn accounted(&self) -> u64 {
+        self.arrived + self.dropped + self.lost + self.altered + self.forged
     }
 }
 

@@ -8,6 +8,7 @@
 //! **Invariants.** Nodes are aligned to their size and do not overlap; the run begins at 0, has no
 //! hole, and no island touches its end.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use super::limits::WINDOW;
@@ -106,6 +107,15 @@ impl Slots {
         (node.level == 0).then_some(node.hash)
     }
 
+    /// Puts another leaf in the place of one.
+    pub(crate) fn replace(&mut self, slot: u16, leaf: Hash) {
+        if let Ok(at) = self.run.binary_search_by_key(&slot, |node| node.start) {
+            self.run[at].hash = leaf;
+        } else if let Some(node) = self.islands.get_mut(&slot) {
+            node.hash = leaf;
+        }
+    }
+
     /// Slots filled from the start without a hole.
     pub(crate) fn run_end(&self) -> u16 {
         self.run.last().map_or(0, Node::end)
@@ -161,6 +171,44 @@ impl Slots {
         }
         run.extend_from_slice(&self.run[proven..]);
         self.run = run;
+    }
+
+    /// Everything that either holds: of nodes that cover one another the largest, of two in one
+    /// place the smaller hash. Returned are the other leaves of places that have two.
+    pub(crate) fn union(&self, other: &Self) -> (Self, Vec<(u16, Hash)>) {
+        let mut nodes: Vec<&Node> = self.nodes_from(0).chain(other.nodes_from(0)).collect();
+        nodes.sort_unstable_by_key(|node| (node.start, Reverse(node.level), node.hash));
+        let mut union = Self::default();
+        let mut seconds = Vec::new();
+        let mut last: Option<&Node> = None;
+        for node in nodes {
+            match last {
+                Some(last) if node.start < last.end() => {
+                    if last.level == 0 && node.hash != last.hash {
+                        seconds.push((node.start, node.hash));
+                    }
+                }
+                _ => {
+                    union.put(*node);
+                    last = Some(node);
+                }
+            }
+        }
+        (union, seconds)
+    }
+
+    /// Whether this slot lies in a subtree, where single leaves are not told apart.
+    pub(crate) fn is_collapsed(&self, slot: u16) -> bool {
+        let islands = self
+            .islands
+            .range(..=slot)
+            .next_back()
+            .map(|(_, node)| node);
+        let at = self.run.partition_point(|node| node.start <= slot);
+        let run = at.checked_sub(1).map(|at| &self.run[at]);
+        run.into_iter()
+            .chain(islands)
+            .any(|node| node.level > 0 && slot < node.end())
     }
 
     /// Bytes on the heap.

@@ -56,6 +56,8 @@ pub(super) struct Windows {
     pub(super) trunk_end: u64,
     /// The newest claim.
     pub(super) newest: Option<Claim>,
+    /// Proven windows stay open, for a merge to find: those of a group's member.
+    pub(super) keep_proven: bool,
     /// Numbers found forged by a descent, until the lane takes them.
     pub(super) found: Vec<Range<u64>>,
 }
@@ -87,6 +89,7 @@ impl Windows {
             trunk: (start == Some(0)).then(Peaks::default),
             trunk_end: reached,
             newest: None,
+            keep_proven: false,
             found: Vec::new(),
         }
     }
@@ -228,6 +231,9 @@ impl Windows {
         {
             trunk.push(WINDOW_LOG2, root, digest);
             self.trunk_end += 1;
+        }
+        if self.keep_proven {
+            return;
         }
         let passed = self.trunk.is_some().then_some(self.trunk_end);
         self.open
@@ -392,14 +398,21 @@ impl Windows {
         Some((newest, roots))
     }
 
-    fn end_oldest(&mut self, gaps: &Gaps, altered: &BTreeMap<u64, u32>, events: &mut Vec<Event>) {
+    pub(super) fn end_oldest(
+        &mut self,
+        gaps: &Gaps,
+        altered: &BTreeMap<u64, u32>,
+        events: &mut Vec<Event>,
+    ) {
         let mut window = self.open.remove(0);
         if self.trunk_end <= window.index {
             self.trunk = None;
         }
         if !window.is_done() {
             let state = match window.claim {
-                Some((size, _)) if window.differs || window.slots.run_end() < size => State::Faulty,
+                Some((size, _)) if window.differs || gaps.lost_in(window.numbers(size)) > 0 => {
+                    State::Faulty
+                }
                 _ => State::Unproven,
             };
             let size = window.claim.map_or(SLOTS, |(size, _)| size);
@@ -581,7 +594,10 @@ impl Window {
         altered: &BTreeMap<u64, u32>,
         events: &mut Vec<Event>,
     ) {
-        let account = self.account(size, gaps, altered);
+        let mut account = self.account(size, gaps, altered);
+        if state == State::Unproven {
+            account.open = account.issued.saturating_sub(account.accounted());
+        }
         if self.told == Some((state, account)) {
             return;
         }
@@ -602,20 +618,21 @@ impl Window {
         };
         let dropped = below(&self.dropped);
         let forged = below(&self.forged);
-        let altered = altered
-            .range(numbers.clone())
-            .filter(|(number, _)| {
-                gaps.find(**number).is_some() && !self.forged.contains(&slot(**number))
-            })
-            .map(|_| 1)
-            .sum();
+        let missing = altered.range(numbers.clone()).filter(|(number, _)| {
+            gaps.find(**number).is_some() && !self.forged.contains(&slot(**number))
+        });
+        let (altered, altered_lost) = missing.fold((0, 0), |(all, lost), (number, _)| {
+            let is_lost = gaps.find(*number).is_some_and(|hole| hole.lost);
+            (all + 1, lost + u64::from(is_lost))
+        });
         Account {
             issued: u64::from(size),
             arrived: u64::from(self.slots.filled_below(size)) - dropped,
             dropped,
-            lost: gaps.missing_in(numbers) - altered - forged,
+            lost: gaps.lost_in(numbers) - altered_lost - forged,
             altered,
             forged,
+            open: 0,
         }
     }
 
@@ -640,7 +657,7 @@ impl Window {
         first..first + u64::from(size)
     }
 
-    fn forget_descent(&mut self) {
+    pub(super) fn forget_descent(&mut self) {
         self.differs = false;
         self.groups = Vec::new();
         self.open_groups = 0;

@@ -1,0 +1,275 @@
+//! One ledger of what the members of a shared group saw.
+//!
+//! Each member sees its share, so alone it claims nothing. Put together they have seen everything:
+//! numbers and leaves are united, of checkpoints the one that says most is kept. The union does not
+//! depend on who is merged with whom first or how often, so members may report whenever and to
+//! whomever they like.
+//!
+//! A merged ledger is a member's still. To judge, a ledger of the whole lane takes the members' in:
+//! [`LaneLedger::absorb`]. What no member has seen is late from then on.
+//!
+//! A member keeps the windows that it has proven, as one hash each, and those that it has not,
+//! until its limit of open windows: reports must not be further apart than that.
+//!
+//! **Absent:** order, which a shared group does not promise; and duplicates across members, which
+//! cannot be told from a report that came twice.
+
+use std::time::Duration;
+
+use super::gaps::{Gaps, Hole};
+use super::limits::{LedgerLimits, WINDOW};
+use super::receiver::{LaneLedger, TAILS_MAX};
+use super::verdict::{Account, State};
+use super::windows::{Claim, Window, Windows};
+use crate::{Digest, Hash};
+
+impl LaneLedger {
+    /// Takes in what another member of the group has seen. Both must be members' ledgers of one
+    /// epoch of one lane. Events not taken are lost: take them first.
+    pub fn merge(&mut self, other: &Self, limits: &LedgerLimits) {
+        let known = |one: Option<Hole>, other: Option<Hole>| match (one, other) {
+            (Some(one), Some(other)) => Hole {
+                noticed: one.noticed.max(other.noticed),
+                lost: one.lost || other.lost,
+                gone: one.gone || other.gone,
+                ..one
+            },
+            (Some(hole), None) | (None, Some(hole)) => hole,
+            (None, None) => Hole::new(Duration::ZERO),
+        };
+        self.gaps = Gaps::common((&self.gaps, self.next), (&other.gaps, other.next), known);
+        self.unite(other, limits);
+        self.windows.merge(&other.windows);
+        while self.windows.open.len() > limits.open_windows_max.max(1) {
+            self.windows
+                .end_oldest(&self.gaps, &self.altered, &mut self.events);
+        }
+        self.covered = self.covered.max(other.covered);
+        self.heard = self.heard.max(other.heard);
+        self.idle &= other.idle;
+        self.silent &= other.silent;
+        self.events.clear();
+        for window in &mut self.windows.open {
+            window.settle(limits);
+        }
+    }
+
+    /// Takes in what a member of the group, or several merged, have seen, into a ledger that
+    /// judges the whole lane. `now` is on this ledger's clock.
+    pub fn absorb(
+        &mut self,
+        member: &Self,
+        now: Duration,
+        limits: &LedgerLimits,
+        digest: &impl Digest,
+    ) {
+        let first_seen = member.first_seen();
+        if self.start.is_none() && first_seen.is_none() {
+            return;
+        }
+        let start = self.scope(first_seen.unwrap_or_default());
+        let known = |own: Option<Hole>, _: Option<Hole>| own.unwrap_or(Hole::new(now));
+        let is_news = member.checkpoints > self.checkpoints;
+        self.gaps = Gaps::common((&self.gaps, self.next), (&member.gaps, member.next), known);
+        self.gaps.forget_below(start);
+        self.unite(member, limits);
+        if let Some(last) = member.windows.reached.checked_sub(1) {
+            self.reach(last * WINDOW, limits);
+        }
+        self.windows.absorb(&member.windows, limits);
+        let next = self.next;
+        self.tails.retain(|(size, _)| *size > next);
+        if member.covered > self.covered.max(next) && self.tails.len() < TAILS_MAX {
+            self.tails.push((member.covered, now));
+        }
+        if is_news {
+            self.heard = now;
+            self.idle = member.covered == self.covered;
+            self.silent = false;
+        }
+        self.covered = self.covered.max(member.covered);
+        if let Some(size) = self.closed {
+            self.close(size);
+        }
+        self.cut_if_whole();
+        self.bound(limits);
+        self.review(digest);
+    }
+
+    /// What merging and absorbing have in common, once the gaps are known.
+    fn unite(&mut self, other: &Self, limits: &LedgerLimits) {
+        self.next = self.next.max(other.next);
+        self.checkpoints = self.checkpoints.max(other.checkpoints);
+        self.closed = match (self.closed, other.closed) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        };
+        for (number, copies) in &other.altered {
+            let known = self.altered.entry(*number).or_default();
+            *known = (*known).max(*copies);
+        }
+        let gaps = &self.gaps;
+        let next = self.next;
+        self.altered
+            .retain(|number, _| *number >= next || gaps.find(*number).is_some());
+        while self.altered.len() > limits.suspects_max {
+            self.altered.pop_last();
+        }
+        for (number, parts) in &other.parts {
+            let known = self.parts.entry(*number).or_insert_with(|| parts.clone());
+            known.of = known.of.min(parts.of);
+            for (known, seen) in known.seen.iter_mut().zip(parts.seen) {
+                *known |= seen;
+            }
+        }
+        self.parts
+            .retain(|number, _| *number >= next || gaps.find(*number).is_some());
+        while self.parts.len() > limits.suspects_max {
+            self.parts.pop_last();
+        }
+    }
+
+    /// The lowest number seen; what came before a group was there is not the group's.
+    fn first_seen(&self) -> Option<u64> {
+        if self.next == 0 {
+            return None;
+        }
+        Some(match self.gaps.find(0) {
+            Some(hole) => hole.end,
+            None => 0,
+        })
+    }
+}
+
+impl Windows {
+    /// A window is open while it is open for each that has heard of it: where it is not, it was
+    /// reported as it ended.
+    fn merge(&mut self, other: &Self) {
+        let (own_reached, other_reached) = (self.reached, other.reached);
+        let own = std::mem::take(&mut self.open);
+        let mut theirs = other.open.iter().peekable();
+        for mut window in own {
+            while let Some(new) = theirs.next_if(|theirs| theirs.index < window.index) {
+                self.open_as(new, own_reached);
+            }
+            if let Some(same) = theirs.next_if(|theirs| theirs.index == window.index) {
+                window.merge(same);
+                window.told = window.told.filter(|_| window.is_done()).or(same.told);
+            } else if window.index < other_reached {
+                continue;
+            }
+            self.open.push(window);
+        }
+        for new in theirs {
+            self.open_as(new, own_reached);
+        }
+        self.reached = own_reached.max(other_reached);
+        self.take_trunk(other);
+        self.take_newest(other);
+    }
+
+    /// Takes what another has of the windows that are open here.
+    fn absorb(&mut self, other: &Self, limits: &LedgerLimits) {
+        for theirs in &other.open {
+            if let Some(window) = self.find(theirs.index) {
+                window.merge(theirs);
+                window.order(limits);
+            }
+        }
+        // One that began late has no trunk from 0 on to continue.
+        if self.trunk.is_some() {
+            self.take_trunk(other);
+        }
+        self.take_newest(other);
+    }
+
+    /// Takes the trunk that reaches further.
+    fn take_trunk(&mut self, other: &Self) {
+        let end = |windows: &Self| {
+            let trunk = windows.trunk.clone();
+            trunk.map(|trunk| (windows.trunk_end, trunk.peaks))
+        };
+        if end(other) > end(self) {
+            self.trunk.clone_from(&other.trunk);
+            self.trunk_end = other.trunk_end;
+        }
+    }
+
+    fn take_newest(&mut self, other: &Self) {
+        let rank = |claim: &Option<Claim>| {
+            claim.map(|claim| {
+                let roots = (claim.lane_root, claim.window_root);
+                (claim.size, claim.closed, claim.number, claim.first, roots)
+            })
+        };
+        if rank(&other.newest) > rank(&self.newest) {
+            self.newest = other.newest;
+        }
+    }
+
+    fn open_as(&mut self, window: &Window, from: u64) {
+        if window.index >= from {
+            self.open.push(window.clone());
+        }
+    }
+}
+
+impl Window {
+    fn merge(&mut self, other: &Self) {
+        let (slots, seconds) = self.slots.union(&other.slots);
+        if slots != self.slots {
+            self.forget_descent();
+        }
+        self.slots = slots;
+        self.seconds.extend_from_slice(&other.seconds);
+        self.seconds.extend(seconds);
+        self.dropped.extend_from_slice(&other.dropped);
+        self.forged.extend_from_slice(&other.forged);
+        if other.claim > self.claim {
+            self.claim = other.claim;
+        }
+    }
+
+    /// Forgets in which order things came. Of the leaves of one slot the smallest is the first.
+    fn order(&mut self, limits: &LedgerLimits) {
+        let mut seconds: Vec<(u16, Hash)> = Vec::new();
+        for (slot, mut second) in std::mem::take(&mut self.seconds) {
+            if self.slots.is_collapsed(slot) {
+                continue;
+            }
+            if let Some(first) = self.slots.leaf(slot)
+                && second < first
+            {
+                self.slots.replace(slot, second);
+                second = first;
+            }
+            seconds.push((slot, second));
+        }
+        seconds.sort_unstable();
+        seconds.dedup();
+        let slots = &self.slots;
+        seconds.retain(|(slot, second)| slots.leaf(*slot) != Some(*second));
+        seconds.truncate(limits.suspects_max);
+        self.seconds = seconds;
+        for list in [&mut self.dropped, &mut self.forged] {
+            list.sort_unstable();
+            list.dedup();
+        }
+        self.forged
+            .retain(|slot| slots.leaf(*slot).is_none() && !slots.is_collapsed(*slot));
+    }
+
+    /// What a merged window is, whoever reported of it: proven, or not reported yet.
+    fn settle(&mut self, limits: &LedgerLimits) {
+        self.order(limits);
+        self.forget_descent();
+        let dropped = self.dropped.len() as u64;
+        let account = Account {
+            issued: WINDOW,
+            arrived: WINDOW - dropped,
+            dropped,
+            ..Account::default()
+        };
+        self.told = self.is_done().then_some((State::Proven, account));
+    }
+}
