@@ -73,6 +73,18 @@ pub enum Detail {
     Leaves(Vec<Hash>),
 }
 
+/// Which [`Detail`] a producer sends with each full window and with the end of an epoch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum DetailLevel {
+    /// None: whoever finds a difference asks back.
+    #[default]
+    None,
+    /// 4 bytes a message, for pipelines without a way back.
+    Fingerprints,
+    /// The leaves: 16 bytes a message, or 32.
+    Leaves,
+}
+
 /// Bytes in the form of a checkpoint whose tag has not been looked at.
 #[derive(Clone, Debug)]
 pub struct SealedCheckpoint {

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use crate::ledger::limits::{FANOUT, WINDOW, WINDOW_LOG2};
 use crate::ledger::{Answer, Peaks, Request};
-use crate::{Checkpoint, Detail, Digest, Epoch, Flags, Hash, LaneId, Property};
+use crate::{Checkpoint, Detail, DetailLevel, Digest, Epoch, Flags, Hash, LaneId, Property};
 
 /// What a lane keeps for those who ask, and how often it speaks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +33,8 @@ pub struct LaneLimits {
     pub heartbeat: Duration,
     /// Time between two checkpoints while none is.
     pub idle_heartbeat: Duration,
+    /// What checkpoints of full windows tell of single leaves.
+    pub detail: DetailLevel,
 }
 
 impl Default for LaneLimits {
@@ -42,6 +44,7 @@ impl Default for LaneLimits {
             message_bytes_max: 16 << 20,
             heartbeat: Duration::from_secs(1),
             idle_heartbeat: Duration::from_secs(10),
+            detail: DetailLevel::None,
         }
     }
 }
@@ -191,6 +194,7 @@ impl Lane {
             is_last: true,
             ..self.state(digest)?
         };
+        let checkpoint = self.detailed(checkpoint);
         Some(self.numbered(checkpoint, time_us))
     }
 
@@ -272,7 +276,8 @@ impl Lane {
     }
 
     fn end_window(&mut self, digest: &impl Digest) {
-        self.ready.extend(self.state(digest));
+        let full = self.state(digest).map(|full| self.detailed(full));
+        self.ready.extend(full);
         if let Some(root) = self.root_of(self.next - WINDOW..self.next, digest) {
             self.trunk.push(WINDOW_LOG2, root, digest);
             self.roots.push_back(root);
@@ -312,6 +317,22 @@ impl Lane {
             is_last: false,
             detail: Detail::None,
         })
+    }
+
+    /// With what is told of single leaves.
+    fn detailed(&self, checkpoint: Checkpoint) -> Checkpoint {
+        let leaves = (checkpoint.first..checkpoint.size).filter_map(|number| self.leaf(number));
+        let detail = match self.limits.detail {
+            DetailLevel::None => Detail::None,
+            DetailLevel::Fingerprints => {
+                Detail::Fingerprints(leaves.map(Hash::fingerprint).collect())
+            }
+            DetailLevel::Leaves => Detail::Leaves(leaves.copied().collect()),
+        };
+        Checkpoint {
+            detail,
+            ..checkpoint
+        }
     }
 
     fn numbered(&mut self, checkpoint: Checkpoint, time_us: u64) -> Checkpoint {

@@ -18,6 +18,7 @@ pub(crate) use self::window::Peaks;
 
 mod declared;
 mod descent;
+mod directories;
 mod gaps;
 mod lanes;
 pub mod limits;

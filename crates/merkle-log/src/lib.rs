@@ -40,7 +40,7 @@ mod thex;
 mod tree;
 
 pub use self::{
-    checkpoint::{Checkpoint, CheckpointError, Detail, SealedCheckpoint},
+    checkpoint::{Checkpoint, CheckpointError, Detail, DetailLevel, SealedCheckpoint},
     compact::{CompactRange, RangeError},
     digest::{Algorithm, Digest, Hash, Tag, message_digest},
     directory::{Directory, OpenLane, SealedDirectory},

@@ -9,7 +9,9 @@ use unbroken_merkle_log::ledger::{
     Answer, Arrival, Event, Join, LaneLedger, LedgerLimits, Refused, Request, State, StateError,
     Verdict,
 };
-use unbroken_merkle_log::{Checkpoint, Epoch, Hasher, Lane, LaneId, LaneLimits, Property};
+use unbroken_merkle_log::{
+    Checkpoint, DetailLevel, Epoch, Hasher, Lane, LaneId, LaneLimits, Property,
+};
 
 const ZERO: Duration = Duration::ZERO;
 const SECOND: Duration = Duration::from_secs(1);
@@ -24,11 +26,17 @@ struct Pair {
 
 impl Pair {
     fn new(join: Join) -> Self {
+        Self::with_detail(join, DetailLevel::None)
+    }
+
+    fn with_detail(join: Join, detail: DetailLevel) -> Self {
         let id = LaneId::new(1).unwrap();
+        let mut limits = LaneLimits::default();
+        limits.detail = detail;
         Self {
             hasher: Hasher::xxh3(),
             limits: LedgerLimits::default(),
-            lane: Lane::new(id, Epoch(0), LaneLimits::default(), ZERO),
+            lane: Lane::new(id, Epoch(0), limits, ZERO),
             ledger: LaneLedger::new(join),
         }
     }
@@ -336,4 +344,87 @@ fn a_checkpoint_of_other_windows_is_named_and_not_used() {
     pair.hear(&checkpoint, SECOND);
     let events = pair.ledger.take_events();
     assert_eq!(events, [Event::OtherWindows(checkpoint.number)]);
+}
+
+#[test]
+fn a_checkpoint_with_detail_names_what_is_forged_without_a_way_back() {
+    for detail in [DetailLevel::Fingerprints, DetailLevel::Leaves] {
+        let mut pair = Pair::with_detail(Join::Beginning, detail);
+        // In the first window all has come; of the second one is lost as well.
+        for _ in 0..2_048 {
+            let mut property = pair.issue();
+            if matches!(property.sequence, 7 | 900 | 1_500) {
+                property.digest = [9; 16].into();
+            }
+            if property.sequence != 2_000 {
+                pair.send(&property, ZERO);
+            }
+        }
+        let [first, second] = [0, 1].map(|_| pair.checkpoint(SECOND));
+        let mut bytes = Vec::new();
+        second.encode(&pair.hasher, &mut bytes);
+        let per_message = if detail == DetailLevel::Leaves { 16 } else { 4 };
+        assert_eq!(bytes.len(), 128 + 1_024 * per_message);
+        pair.hear(&first, ZERO);
+        pair.hear(&second, ZERO);
+        let mut saved = Vec::new();
+        pair.ledger.take_events().iter().for_each(|event| {
+            let forged = [Event::Forged(7..8), Event::Forged(900..901)];
+            let expected = matches!(event, Event::Suspected(_) | Event::Window { .. });
+            assert!(expected || forged.contains(event), "{event:?}");
+        });
+        pair.ledger.save(&pair.hasher, &mut saved);
+        pair.ledger = LaneLedger::restore(&saved, &pair.hasher).unwrap();
+        pair.poll(SECOND);
+        let events = pair.ledger.take_events();
+        assert!(events.contains(&Event::Forged(1_500..1_501)), "{events:?}");
+        let missing = vec![7..8, 900..901, 1_500..1_501, 2_000..2_001];
+        assert_eq!(pair.ledger.requests(), [Request::Numbers(missing)]);
+        for number in [7, 900, 1_500, 2_000] {
+            let message = pair.lane.resend(number, &pair.hasher).unwrap();
+            assert_eq!(pair.send(&message.property, SECOND), Verdict::Repaired);
+        }
+        let proven = [(0, State::Proven), (1_024, State::Proven)];
+        assert_eq!(pair.windows(), proven);
+    }
+}
+
+#[test]
+fn a_detail_decides_which_of_two_copies_is_real() {
+    let mut pair = Pair::with_detail(Join::Beginning, DetailLevel::Fingerprints);
+    for _ in 0..1_024 {
+        let property = pair.issue();
+        if property.sequence == 5 {
+            let mut other = property;
+            other.digest = [9; 16].into();
+            pair.send(&other, ZERO);
+            assert_eq!(pair.send(&property, ZERO), Verdict::Conflict);
+        } else {
+            pair.send(&property, ZERO);
+        }
+    }
+    let checkpoint = pair.checkpoint(SECOND);
+    pair.hear(&checkpoint, ZERO);
+    let decided = Event::Decided {
+        number: 5,
+        second_is_real: true,
+    };
+    assert!(pair.ledger.take_events().contains(&decided));
+    pair.poll(SECOND);
+    assert_eq!(pair.ledger.requests(), []);
+}
+
+#[test]
+fn events_that_nobody_takes_are_counted_beyond_the_limit() {
+    use unbroken_merkle_log::ledger::limits::EVENTS_MAX;
+    let mut pair = Pair::new(Join::Beginning);
+    let rounds = u64::try_from(EVENTS_MAX).unwrap() + 10;
+    pair.run(rounds * 2, |number| number % 2 == 1);
+    let events = pair.ledger.take_events();
+    assert_eq!(events.len(), EVENTS_MAX + 1);
+    let Some(Event::Unnamed(count)) = events.last() else {
+        panic!("{:?} does not count", events.last());
+    };
+    assert!(*count >= 10);
+    assert_eq!(pair.ledger.take_events(), []);
 }

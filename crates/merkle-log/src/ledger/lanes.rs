@@ -2,8 +2,6 @@
 //!
 //! Each epoch of a lane has a ledger of its own. What is late is late by the time in which the
 //! receiver was connected and had nothing left to read: the caller says when that begins and ends.
-//!
-//! **Absent:** directories, so a lane that was lost whole is not missed here.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -11,6 +9,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::descent::{Answer, Refused, Request};
+use super::directories::Directories;
 use super::limits::LedgerLimits;
 use super::receiver::{Arrival, Join, LaneLedger};
 use super::verdict::{Event, Verdict};
@@ -22,14 +21,15 @@ use crate::{Checkpoint, Digest, DropRecord, Epoch, LaneId, LaneParents, Parents,
 pub struct Ledger<D> {
     digest: D,
     limits: LedgerLimits,
-    join: Join,
-    lanes: BTreeMap<(LaneId, Epoch), LaneLedger>,
-    clock: Clock,
+    pub(super) join: Join,
+    pub(super) lanes: BTreeMap<(LaneId, Epoch), LaneLedger>,
+    pub(super) clock: Clock,
+    pub(super) directories: Directories,
 }
 
 /// Time that passed while it ran.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Clock {
+pub(super) struct Clock {
     elapsed: Duration,
     running_since: Option<Duration>,
 }
@@ -43,6 +43,7 @@ impl<D: Digest> Ledger<D> {
             join,
             lanes: BTreeMap::new(),
             clock: Clock::default(),
+            directories: Directories::default(),
         }
     }
 
@@ -84,7 +85,10 @@ impl<D: Digest> Ledger<D> {
     pub fn dropped(&mut self, record: &DropRecord, now: Duration) -> Option<u64> {
         let now = self.clock.at(now);
         let lane = (record.lane, record.epoch);
-        let ledger = Self::open(&mut self.lanes, lane, self.join, &self.limits)?;
+        if !self.directories.allow(lane) {
+            return Some(0);
+        }
+        let ledger = Self::place(&mut self.lanes, lane, self.join, now, &self.limits)?;
         let runs = record.runs.iter();
         let taken =
             runs.map(|run| ledger.dropped(run.first, &run.leaves, now, &self.limits, &self.digest));
@@ -106,17 +110,27 @@ impl<D: Digest> Ledger<D> {
             ranges,
         } in parents.lanes()
         {
-            let known = *algorithm == self.digest.algorithm();
-            let place = known
-                .then(|| Self::open(&mut self.lanes, (*lane, *epoch), self.join, &self.limits));
-            let Some(ledger) = place.flatten() else {
+            let lane = (*lane, *epoch);
+            let mut refuse = |verdict| {
                 let numbers = ranges.iter().map(|range| range.begin()..range.end());
-                verdicts.extend(numbers.map(|run| (*lane, *epoch, run, Verdict::NotAudited)));
+                verdicts.extend(numbers.map(|run| (lane.0, lane.1, run, verdict)));
+            };
+            if *algorithm != self.digest.algorithm() {
+                refuse(Verdict::NotAudited);
+                continue;
+            }
+            if !self.directories.allow(lane) {
+                refuse(Verdict::Injected);
+                continue;
+            }
+            let Some(ledger) = Self::place(&mut self.lanes, lane, self.join, now, &self.limits)
+            else {
+                refuse(Verdict::NotAudited);
                 continue;
             };
             for range in ranges {
                 let runs = ledger.parents(range, now, &self.limits, &self.digest);
-                verdicts.extend(runs.into_iter().map(|(run, is)| (*lane, *epoch, run, is)));
+                verdicts.extend(runs.into_iter().map(|(run, is)| (lane.0, lane.1, run, is)));
             }
         }
         verdicts
@@ -133,10 +147,11 @@ impl<D: Digest> Ledger<D> {
         let now = self.clock.at(now);
         let lane = (property.lane, property.epoch);
         // A lane is not opened for a message whose very lane may be what was altered.
-        if !arrival.fits && !self.lanes.contains_key(&lane) {
+        let is_foreign = !arrival.fits && !self.lanes.contains_key(&lane);
+        if is_foreign || !self.directories.allow(lane) {
             return Verdict::Injected;
         }
-        match Self::open(&mut self.lanes, lane, self.join, &self.limits) {
+        match Self::place(&mut self.lanes, lane, self.join, now, &self.limits) {
             Some(ledger) => ledger.observe(&arrival, now, &self.limits, &self.digest),
             None => Verdict::NotAudited,
         }
@@ -146,7 +161,7 @@ impl<D: Digest> Ledger<D> {
     pub fn checkpoint(&mut self, checkpoint: &Checkpoint, now: Duration) -> bool {
         let now = self.clock.at(now);
         let lane = (checkpoint.lane, checkpoint.epoch);
-        let Some(ledger) = Self::open(&mut self.lanes, lane, self.join, &self.limits) else {
+        let Some(ledger) = Self::place(&mut self.lanes, lane, self.join, now, &self.limits) else {
             return false;
         };
         ledger.checkpoint(checkpoint, now, &self.limits, &self.digest);
@@ -158,7 +173,13 @@ impl<D: Digest> Ledger<D> {
     pub fn merge(&mut self, other: &Self) -> Vec<(LaneId, Epoch)> {
         let mut no_room = Vec::new();
         for (lane, member) in &other.lanes {
-            match Self::open(&mut self.lanes, *lane, self.join, &self.limits) {
+            match Self::place(
+                &mut self.lanes,
+                *lane,
+                self.join,
+                Duration::ZERO,
+                &self.limits,
+            ) {
                 Some(ledger) => ledger.merge(member, &self.limits),
                 None => no_room.push(*lane),
             }
@@ -172,7 +193,7 @@ impl<D: Digest> Ledger<D> {
         let now = self.clock.at(now);
         let mut no_room = Vec::new();
         for (lane, member) in &members.lanes {
-            match Self::open(&mut self.lanes, *lane, self.join, &self.limits) {
+            match Self::place(&mut self.lanes, *lane, self.join, now, &self.limits) {
                 Some(ledger) => ledger.absorb(member, now, &self.limits, &self.digest),
                 None => no_room.push(*lane),
             }
@@ -236,6 +257,7 @@ impl<D: Digest> Ledger<D> {
         write.u8(VERSION);
         write.bytes(position);
         write.time(self.clock.elapsed);
+        self.directories.save(&mut write);
         write.list(self.lanes.iter(), |write, ((lane, epoch), ledger)| {
             write.u64(lane.value());
             write.u32(epoch.0);
@@ -261,6 +283,7 @@ impl<D: Digest> Ledger<D> {
         }
         let position = read.bytes("position")?.to_vec();
         let elapsed = read.time("time of the clock")?;
+        let directories = Directories::restore(&mut read)?;
         let mut lanes = BTreeMap::new();
         read.list(|read| {
             let lane = LaneId::new(read.u64("lane")?).ok_or_else(|| read.refuse("lane"))?;
@@ -282,21 +305,28 @@ impl<D: Digest> Ledger<D> {
             join,
             lanes,
             clock,
+            directories,
         };
         Ok((ledger, position))
     }
 
-    fn open<'a>(
+    /// The ledger of a lane, begun now if it is new; `None` when there is no room.
+    pub(super) fn open(&mut self, lane: (LaneId, Epoch), now: Duration) -> Option<&mut LaneLedger> {
+        Self::place(&mut self.lanes, lane, self.join, now, &self.limits)
+    }
+
+    fn place<'a>(
         lanes: &'a mut BTreeMap<(LaneId, Epoch), LaneLedger>,
         lane: (LaneId, Epoch),
         join: Join,
+        now: Duration,
         limits: &LedgerLimits,
     ) -> Option<&'a mut LaneLedger> {
         let known = lanes.len();
         match lanes.entry(lane) {
             Entry::Occupied(ledger) => Some(ledger.into_mut()),
             Entry::Vacant(place) => {
-                (known < limits.lanes_max).then(|| place.insert(LaneLedger::new(join)))
+                (known < limits.lanes_max).then(|| place.insert(LaneLedger::begin(join, now)))
             }
         }
     }
@@ -305,7 +335,7 @@ impl<D: Digest> Ledger<D> {
 const VERSION: u8 = 1;
 
 impl Clock {
-    fn at(self, now: Duration) -> Duration {
+    pub(super) fn at(self, now: Duration) -> Duration {
         let running = self.running_since.map(|since| now.saturating_sub(since));
         self.elapsed + running.unwrap_or_default()
     }

@@ -17,6 +17,14 @@ pub const FANOUT: u64 = 32;
 /// moved messages is then an upper bound.
 pub const DISORDER_RUNS_MAX: usize = 8_192;
 
+/// Events of a lane that wait to be taken; 96 bytes each. At it they are counted:
+/// [`super::Event::Unnamed`].
+pub const EVENTS_MAX: usize = 16_384;
+
+/// Producers whose directories a ledger remembers, with 12 bytes for each lane they list. The lanes
+/// of one more are judged as if it had none.
+pub const PRODUCERS_MAX: usize = 4_096;
+
 /// Limits of one ledger, the same for each of its lanes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

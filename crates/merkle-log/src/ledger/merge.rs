@@ -18,10 +18,10 @@ use std::time::Duration;
 
 use super::gaps::{Gaps, Hole};
 use super::limits::{LedgerLimits, WINDOW};
-use super::receiver::{LaneLedger, TAILS_MAX};
+use super::receiver::LaneLedger;
 use super::verdict::{Account, State};
 use super::windows::{Claim, Window, Windows};
-use crate::{Digest, Hash};
+use crate::{Detail, Digest, Hash};
 
 impl LaneLedger {
     /// Takes in what another member of the group has seen. Both must be members' ledgers of one
@@ -48,6 +48,7 @@ impl LaneLedger {
         self.heard = self.heard.max(other.heard);
         self.idle &= other.idle;
         self.silent &= other.silent;
+        self.over |= other.over;
         self.events.clear();
         for window in &mut self.windows.open {
             window.settle(limits);
@@ -79,9 +80,7 @@ impl LaneLedger {
         self.windows.absorb(&member.windows, limits);
         let next = self.next;
         self.tails.retain(|(size, _)| *size > next);
-        if member.covered > self.covered.max(next) && self.tails.len() < TAILS_MAX {
-            self.tails.push((member.covered, now));
-        }
+        self.tell_tail(member.covered, now);
         if is_news {
             self.heard = now;
             self.idle = member.covered == self.covered;
@@ -228,6 +227,9 @@ impl Window {
         if other.claim > self.claim {
             self.claim = other.claim;
         }
+        if rank(&other.detail) > rank(&self.detail) {
+            self.detail = other.detail.clone();
+        }
     }
 
     /// Forgets in which order things came. Of the leaves of one slot the smallest is the first.
@@ -271,5 +273,17 @@ impl Window {
             ..Account::default()
         };
         self.told = self.is_done().then_some((State::Proven, account));
+        if self.is_done() {
+            self.detail = Detail::None;
+        }
+    }
+}
+
+/// Which of two details tells more.
+fn rank(detail: &Detail) -> (u8, &[[u8; 4]], &[Hash]) {
+    match detail {
+        Detail::None => (0, &[], &[]),
+        Detail::Fingerprints(prints) => (1, prints, &[]),
+        Detail::Leaves(leaves) => (2, &[], leaves),
     }
 }

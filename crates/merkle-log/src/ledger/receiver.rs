@@ -17,7 +17,7 @@ use super::descent::{Answer, Refused, Request};
 use super::gaps::Gaps;
 use super::limits::{LedgerLimits, WINDOW, WINDOW_LOG2};
 use super::order::{Moved, Order};
-use super::verdict::{Event, Verdict};
+use super::verdict::{Event, Events, Verdict};
 use super::window::Node;
 use super::windows::{Claim, Windows};
 use crate::{Checkpoint, Digest, Hash};
@@ -67,10 +67,12 @@ pub struct LaneLedger {
     pub(super) heard: Duration,
     pub(super) idle: bool,
     pub(super) silent: bool,
+    /// No directory lists it any more.
+    pub(super) over: bool,
     pub(super) altered: BTreeMap<u64, u32>,
     pub(super) parts: BTreeMap<u64, Parts>,
     pub(super) windows: Windows,
-    pub(super) events: Vec<Event>,
+    pub(super) events: Events,
 }
 
 /// Which parts of a split message came.
@@ -81,7 +83,15 @@ pub(super) struct Parts {
 }
 
 impl LaneLedger {
-    /// A lane of which nothing came yet.
+    /// A lane of which nothing came yet, known since `now`: until then it is not silent.
+    pub fn begin(join: Join, now: Duration) -> Self {
+        Self {
+            heard: now,
+            ..Self::new(join)
+        }
+    }
+
+    /// A lane of which nothing came yet, known since the lane's clock began.
     pub fn new(join: Join) -> Self {
         let start = (join != Join::Late).then_some(0);
         let mut windows = Windows::new(start);
@@ -100,10 +110,11 @@ impl LaneLedger {
             heard: Duration::ZERO,
             idle: false,
             silent: false,
+            over: false,
             altered: BTreeMap::new(),
             parts: BTreeMap::new(),
             windows,
-            events: Vec::new(),
+            events: Events::default(),
         }
     }
 
@@ -162,7 +173,7 @@ impl LaneLedger {
         if claim.number > self.checkpoints {
             let missed = self.checkpoints..claim.number;
             // What was told before a late joiner came is not missed.
-            if self.heard > Duration::ZERO || self.join == Join::Beginning {
+            if self.checkpoints > 0 || self.join == Join::Beginning {
                 self.events.push(Event::CheckpointsMissed(missed));
             }
         }
@@ -170,12 +181,7 @@ impl LaneLedger {
         self.idle = claim.size == self.covered;
         self.heard = now;
         self.silent = false;
-        if claim.size > self.covered.max(self.next)
-            && self.tails.len() < TAILS_MAX
-            && self.join != Join::Member
-        {
-            self.tails.push((claim.size, now));
-        }
+        self.tell_tail(claim.size, now);
         self.covered = self.covered.max(claim.size);
         if claim.closed {
             self.close(claim.size);
@@ -189,8 +195,32 @@ impl LaneLedger {
                 &self.altered,
                 &mut self.events,
             );
-            self.windows.claim(&claim, start, &mut self.events);
+            let events = &mut self.events;
+            if self.windows.claim(&claim, start, events)
+                && let Some(window) = self.windows.find(claim.first / WINDOW)
+            {
+                window.take_detail(&checkpoint.detail);
+            }
             self.review(digest);
+        }
+    }
+
+    /// Takes what a directory says: so many messages were issued. For a lane of which nothing came,
+    /// this is what shows that it was lost whole.
+    pub fn listed(&mut self, size: u64, now: Duration) {
+        self.scope(size);
+        if self.closed.is_some() || size <= self.covered {
+            return;
+        }
+        self.tell_tail(size, now);
+        self.covered = size;
+    }
+
+    /// Takes it that no directory lists this epoch any more: it is not silent, it is over.
+    pub fn unlisted(&mut self) {
+        if self.closed.is_none() && !self.over {
+            self.over = true;
+            self.events.push(Event::Unlisted);
         }
     }
 
@@ -201,7 +231,8 @@ impl LaneLedger {
         } else {
             limits.heartbeat
         };
-        if self.closed.is_none() && !self.silent && now >= self.heard + heartbeat * 2 {
+        if self.closed.is_none() && !self.over && !self.silent && now >= self.heard + heartbeat * 2
+        {
             self.silent = true;
             self.events.push(Event::Silent);
         }
@@ -285,7 +316,7 @@ impl LaneLedger {
 
     /// What became known since the last call.
     pub fn take_events(&mut self) -> Vec<Event> {
-        std::mem::take(&mut self.events)
+        self.events.take()
     }
 
     /// One more than the highest number seen or given up.
@@ -323,6 +354,14 @@ impl LaneLedger {
             self.windows = Windows::new(Some(start));
             start
         })
+    }
+
+    /// Notes that messages up to this size were issued, if that is news.
+    pub(super) fn tell_tail(&mut self, size: u64, now: Duration) {
+        let is_news = size > self.covered.max(self.next);
+        if is_news && self.tails.len() < TAILS_MAX && self.join != Join::Member {
+            self.tails.push((size, now));
+        }
     }
 
     fn misfit(&mut self, number: u64, limits: &LedgerLimits) -> Verdict {
@@ -549,7 +588,7 @@ impl LaneLedger {
 
 /// Sizes told ahead of their messages; with a heartbeat and a lateness bound of about one second
 /// two are waited for. Beyond it the next checkpoint tells again.
-pub(super) const TAILS_MAX: usize = 8;
+const TAILS_MAX: usize = 8;
 
 /// `numbers` without those that came altered: they are named already.
 fn without(numbers: Range<u64>, altered: &BTreeMap<u64, u32>) -> impl Iterator<Item = Range<u64>> {

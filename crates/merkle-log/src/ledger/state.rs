@@ -11,11 +11,11 @@ use super::gaps::Gaps;
 use super::limits::WINDOW_LOG2;
 use super::order::{Order, Run};
 use super::receiver::{Join, LaneLedger, Parts};
-use super::verdict::{Account, State};
+use super::verdict::{Account, Events, State};
 use super::window::{Node, Peaks, SLOTS, Slots};
 use super::windows::{Claim, Window, Windows};
-use crate::Digest;
 use crate::saved::{Fields, StateError, Writer, check, seal};
+use crate::{Detail, Digest};
 
 impl LaneLedger {
     /// Appends the ledger to `out`.
@@ -35,7 +35,7 @@ impl LaneLedger {
         write.u64(self.covered);
         write.u32(self.checkpoints);
         write.time(self.heard);
-        write.u8(u8::from(self.idle) | u8::from(self.silent) << 1);
+        write.u8(u8::from(self.idle) | u8::from(self.silent) << 1 | u8::from(self.over) << 2);
         write.list(self.tails.iter(), |write, (size, noticed)| {
             write.u64(*size);
             write.time(*noticed);
@@ -134,10 +134,11 @@ impl LaneLedger {
             heard,
             idle: flags & 1 != 0,
             silent: flags & 2 != 0,
+            over: flags & 4 != 0,
             altered: BTreeMap::from_iter(altered),
             parts: BTreeMap::from_iter(parts),
             windows,
-            events: Vec::new(),
+            events: Events::default(),
         })
     }
 }
@@ -214,6 +215,19 @@ impl Window {
             write.u16(*size);
             write.hash(root);
         });
+        match &self.detail {
+            Detail::None => write.u8(0),
+            Detail::Fingerprints(prints) => {
+                write.u8(1);
+                write.list(prints.iter(), |write, print| {
+                    write.u32(u32::from_be_bytes(*print));
+                });
+            }
+            Detail::Leaves(leaves) => {
+                write.u8(2);
+                write.list(leaves.iter(), Writer::hash);
+            }
+        }
         write.option(self.told.as_ref(), |write, (state, account)| {
             write.u8(match state {
                 State::Proven => 0,
@@ -269,6 +283,14 @@ impl Window {
                 }
                 Ok((size, read.hash("root of a window")?))
             })?,
+            detail: match read.u8("detail")? {
+                0 => Detail::None,
+                1 => Detail::Fingerprints(
+                    read.list(|read| Ok(read.u32("fingerprint")?.to_be_bytes()))?,
+                ),
+                2 => Detail::Leaves(read.list(|read| read.hash("leaf of the detail"))?),
+                _ => return Err(read.refuse("detail")),
+            },
             told: read.option(|read| {
                 let state = match read.u8("state")? {
                     0 => State::Proven,

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::limits::EVENTS_MAX;
 use super::order::Moved;
 
 /// What a message is, at the moment it comes.
@@ -133,4 +134,40 @@ pub enum Event {
     Silent,
     /// Lost long ago and no longer remembered: a copy that still comes will be called a duplicate.
     Forgotten(Range<u64>),
+    /// The producer's directory no longer lists it, so nothing more will come.
+    Unlisted,
+    /// So many events more came up while nobody took them, and are not named one by one. What is
+    /// missing stands in the requests all the same.
+    Unnamed(u64),
+}
+
+/// Events until they are taken, as many as there is room for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Events {
+    list: Vec<Event>,
+    unnamed: u64,
+}
+
+impl Events {
+    pub(super) fn push(&mut self, event: Event) {
+        if self.list.len() < EVENTS_MAX {
+            self.list.push(event);
+        } else {
+            self.unnamed += 1;
+        }
+    }
+
+    pub(super) fn extend(&mut self, events: impl IntoIterator<Item = Event>) {
+        events.into_iter().for_each(|event| self.push(event));
+    }
+
+    pub(super) fn take(&mut self) -> Vec<Event> {
+        let Self { mut list, unnamed } = std::mem::take(self);
+        list.extend((unnamed > 0).then_some(Event::Unnamed(unnamed)));
+        list
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
 }

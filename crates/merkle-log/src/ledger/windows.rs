@@ -18,9 +18,9 @@ use std::ops::Range;
 use super::descent::{Answer, Refused, Request};
 use super::gaps::Gaps;
 use super::limits::{LedgerLimits, WINDOW, WINDOW_LOG2};
-use super::verdict::{Account, Event, State};
+use super::verdict::{Account, Event, Events, State};
 use super::window::{GROUP, Node, Peaks, SLOTS, Slots, root_of_groups, slot};
-use crate::{Checkpoint, Digest, Hash};
+use crate::{Checkpoint, Detail, Digest, Hash};
 
 /// What a checkpoint says of its lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +72,8 @@ pub(super) struct Window {
     pub(super) seconds: Vec<(u16, Hash)>,
     /// How many leaves the producer vouches for, and their root.
     pub(super) claim: Option<(u16, Hash)>,
+    /// What a checkpoint told of its leaves one by one.
+    pub(super) detail: Detail,
     pub(super) told: Option<(State, Account)>,
     /// Whole, and its root is not the producer's.
     pub(super) differs: bool,
@@ -101,7 +103,7 @@ impl Windows {
         limits: &LedgerLimits,
         gaps: &Gaps,
         altered: &BTreeMap<u64, u32>,
-        events: &mut Vec<Event>,
+        events: &mut Events,
     ) {
         let index = number / WINDOW;
         if index < self.reached {
@@ -180,20 +182,20 @@ impl Windows {
         }
     }
 
-    /// Takes what a checkpoint says. Its window must have been reached.
-    pub(super) fn claim(&mut self, claim: &Claim, start: u64, events: &mut Vec<Event>) {
+    /// Takes what a checkpoint says. Its window must have been reached. False when it is not used.
+    pub(super) fn claim(&mut self, claim: &Claim, start: u64, events: &mut Events) -> bool {
         let in_window = claim.size.saturating_sub(claim.first).min(WINDOW);
         let Ok(size) = u16::try_from(in_window) else {
-            return;
+            return false;
         };
         if size == 0 || claim.first < start {
-            return;
+            return false;
         }
         if let Some(window) = self.find(claim.first / WINDOW) {
             match window.claim {
                 Some((known, root)) if known == size && root != claim.window_root => {
                     events.push(Event::CheckpointContradicts(claim.number));
-                    return;
+                    return false;
                 }
                 Some((known, _)) if known >= size => {}
                 _ => {
@@ -208,6 +210,7 @@ impl Windows {
         {
             self.newest = Some(*claim);
         }
+        true
     }
 
     /// Settles what can be settled.
@@ -216,12 +219,13 @@ impl Windows {
         gaps: &Gaps,
         altered: &BTreeMap<u64, u32>,
         digest: &impl Digest,
-        events: &mut Vec<Event>,
+        events: &mut Events,
     ) {
         self.prove_by_lane(digest, events);
         let newest = self.newest;
         for window in &mut self.open {
-            window.review(newest.as_ref(), gaps, altered, digest, events);
+            let found = window.review(newest.as_ref(), gaps, altered, digest, events);
+            self.found.extend(found);
         }
         while let Some(trunk) = &mut self.trunk
             && let Ok(at) = self
@@ -267,7 +271,7 @@ impl Windows {
         &mut self,
         answer: &Answer,
         digest: &impl Digest,
-        events: &mut Vec<Event>,
+        events: &mut Events,
     ) -> Result<(), Refused> {
         match answer {
             Answer::NotHeld(_) => Ok(()),
@@ -320,6 +324,7 @@ impl Windows {
                 + window.dropped.capacity() * 2
                 + window.seconds.capacity() * 36
                 + window.groups.capacity() * 33
+                + window.detail_bytes()
         });
         let trunk = self.trunk.as_ref();
         self.open.capacity() * size_of::<Window>()
@@ -339,7 +344,7 @@ impl Windows {
 
     /// Where the newest lane root holds over the roots we have, they are the producer's. Where it
     /// does not, the windows no checkpoint vouches for are to be compared.
-    fn prove_by_lane(&mut self, digest: &impl Digest, events: &mut Vec<Event>) {
+    fn prove_by_lane(&mut self, digest: &impl Digest, events: &mut Events) {
         let Some((newest, roots)) = self.roots_below_newest(digest) else {
             return;
         };
@@ -402,7 +407,7 @@ impl Windows {
         &mut self,
         gaps: &Gaps,
         altered: &BTreeMap<u64, u32>,
-        events: &mut Vec<Event>,
+        events: &mut Events,
     ) {
         let mut window = self.open.remove(0);
         if self.trunk_end <= window.index {
@@ -422,27 +427,40 @@ impl Windows {
 }
 
 impl Window {
+    /// Returns what its checkpoint's detail shows to be forged.
     fn review(
         &mut self,
         newest: Option<&Claim>,
         gaps: &Gaps,
         altered: &BTreeMap<u64, u32>,
         digest: &impl Digest,
-        events: &mut Vec<Event>,
-    ) {
+        events: &mut Events,
+    ) -> Vec<Range<u64>> {
         if self.is_done() {
-            return;
+            return Vec::new();
         }
         let passed = newest.is_some_and(|newest| newest.first / WINDOW > self.index);
         match self.claim {
             Some((size, root)) if !passed || size == SLOTS => {
                 if self.slots.run_end() < size {
-                    if self.is_decided(size, gaps) {
+                    if !self.is_decided(size, gaps) {
+                        return Vec::new();
+                    }
+                    let forged = self.compare_detail(digest, events);
+                    if forged.is_empty() {
                         self.report(State::Faulty, size, gaps, altered, events);
                     }
-                    return;
+                    return forged;
                 }
-                match self.slots.hash_over(0, size, digest) {
+                let mut own = self.slots.hash_over(0, size, digest);
+                if own.is_some_and(|own| own != root) && !self.differs {
+                    let forged = self.compare_detail(digest, events);
+                    if !forged.is_empty() {
+                        return forged;
+                    }
+                    own = self.slots.hash_over(0, size, digest);
+                }
+                match own {
                     Some(own) if own == root => {
                         self.prove(size, digest, events);
                         let closed = newest.is_some_and(|newest| newest.closed);
@@ -464,11 +482,72 @@ impl Window {
             }
             _ => {}
         }
+        Vec::new()
+    }
+
+    /// Takes what a checkpoint told of its leaves, for when they are to be compared.
+    pub(super) fn take_detail(&mut self, detail: &Detail) {
+        if *detail != Detail::None && !self.is_done() {
+            self.detail.clone_from(detail);
+        }
+    }
+
+    /// Empties the slots of what is not in the detail, and returns their numbers.
+    fn compare_detail(&mut self, digest: &impl Digest, events: &mut Events) -> Vec<Range<u64>> {
+        if self.detail == Detail::None {
+            return Vec::new();
+        }
+        let detail = std::mem::take(&mut self.detail);
+        let is_real = |slot: u16, leaf: &Hash| match &detail {
+            Detail::None => true,
+            Detail::Fingerprints(prints) => {
+                let print = prints.get(usize::from(slot));
+                print.is_none_or(|print| *print == leaf.fingerprint())
+            }
+            Detail::Leaves(leaves) => leaves
+                .get(usize::from(slot))
+                .is_none_or(|real| real == leaf),
+        };
+        let is_forged = |node: &Node| {
+            if node.level == 0 {
+                return !is_real(node.start, &node.hash);
+            }
+            let Detail::Leaves(leaves) = &detail else {
+                return false;
+            };
+            let leaves = leaves.get(usize::from(node.start)..usize::from(node.end()));
+            leaves.is_some_and(|leaves| fold(leaves, digest) != Some(node.hash))
+        };
+        let nodes = self.slots.nodes_from(0);
+        let forged: Vec<Node> = nodes.filter(|node| is_forged(node)).copied().collect();
+        let mut found = Vec::new();
+        for node in forged {
+            let real =
+                |second: &(u16, Hash)| second.0 == node.start && is_real(second.0, &second.1);
+            if let Some(at) = self.seconds.iter().position(real) {
+                self.take_second(at, events);
+            } else {
+                found.push(self.evict(node));
+            }
+        }
+        self.detail = detail;
+        found
+    }
+
+    /// Puts a second copy, which is real, in the place of the first.
+    fn take_second(&mut self, at: usize, events: &mut Events) {
+        let (slot, real) = self.seconds.remove(at);
+        self.slots.replace(slot, real);
+        events.push(Event::Decided {
+            number: self.index * WINDOW + u64::from(slot),
+            second_is_real: true,
+        });
     }
 
     /// What its root has proven needs no leaves of its own any more.
-    fn prove(&mut self, size: u16, digest: &impl Digest, events: &mut Vec<Event>) {
+    fn prove(&mut self, size: u16, digest: &impl Digest, events: &mut Events) {
         self.forget_descent();
+        self.detail = Detail::None;
         self.slots.collapse(size, digest);
         let first = self.index * WINDOW;
         self.seconds.retain(|(slot, _)| {
@@ -528,7 +607,7 @@ impl Window {
         group: u8,
         leaves: &[Hash],
         digest: &impl Digest,
-        events: &mut Vec<Event>,
+        events: &mut Events,
     ) -> Result<Vec<Range<u64>>, Refused> {
         let asked = group < 32 && self.open_groups & (1 << group) != 0;
         let Some(theirs) = self.groups.get(usize::from(group)).filter(|_| asked) else {
@@ -561,22 +640,12 @@ impl Window {
                 continue;
             };
             debug_assert_ne!(own, *real);
-            let number = self.index * WINDOW + u64::from(slot);
-            self.slots.take(slot);
-            if let Some(at) = self
-                .seconds
-                .iter()
-                .position(|second| *second == (slot, *real))
-            {
-                self.seconds.remove(at);
-                self.slots.put(Node::leaf(number, *real));
-                events.push(Event::Decided {
-                    number,
-                    second_is_real: true,
-                });
+            let second = |second: &(u16, Hash)| *second == (slot, *real);
+            if let Some(at) = self.seconds.iter().position(second) {
+                self.take_second(at, events);
             } else {
-                self.forged.push(slot);
-                forged.push(number..number + 1);
+                let number = self.index * WINDOW + u64::from(slot);
+                forged.push(self.evict(Node::leaf(number, own)));
             }
         }
         self.open_groups &= !(1 << group);
@@ -592,7 +661,7 @@ impl Window {
         size: u16,
         gaps: &Gaps,
         altered: &BTreeMap<u64, u32>,
-        events: &mut Vec<Event>,
+        events: &mut Events,
     ) {
         let mut account = self.account(size, gaps, altered);
         if state == State::Unproven {
@@ -607,6 +676,14 @@ impl Window {
             state,
             account,
         });
+    }
+
+    fn detail_bytes(&self) -> usize {
+        match &self.detail {
+            Detail::None => 0,
+            Detail::Fingerprints(prints) => prints.capacity() * 4,
+            Detail::Leaves(leaves) => leaves.capacity() * size_of::<Hash>(),
+        }
     }
 
     /// What is in the slots and what is in the gaps are counted apart, so that the law can fail.

@@ -1,0 +1,274 @@
+//! What producers say of which lanes they have open: so that a lane that was lost whole is missed
+//! too, and one that nobody opened is not taken for one.
+//!
+//! A directory cannot say who is to get its lanes. So by default it only tells how far known lanes
+//! have come and which are over. A receiver that takes every lane of the producers it hears of says
+//! so ([`Ledger::require_directories`]); then a lane of which nothing came is lost like any tail,
+//! and a message of a lane that no directory lists is injected. A producer therefore lists a lane
+//! before it issues in it.
+//!
+//! **Invariant.** Of one producer directories are taken in the order in which they were made; an
+//! older one changes nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::lanes::Ledger;
+use super::limits::PRODUCERS_MAX;
+use super::receiver::Join;
+use crate::saved::{Fields, StateError, Writer};
+use crate::{Digest, Directory, Epoch, LaneId};
+
+/// The newest directory of each producer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Directories {
+    pub(super) required: bool,
+    producers: BTreeMap<u64, Newest>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Newest {
+    epoch: Epoch,
+    number: u32,
+    lanes: BTreeSet<(LaneId, Epoch)>,
+}
+
+impl<D: Digest> Ledger<D> {
+    /// From now on this receiver takes all lanes of its producers: what their directories list must
+    /// come, and nothing else may.
+    pub fn require_directories(&mut self) {
+        self.directories.required = true;
+    }
+
+    /// Takes a directory whose tag has been checked. False when it is older than the last one of
+    /// this producer, or there is no room for it or one of its lanes.
+    pub fn directory(&mut self, directory: &Directory, now: Duration) -> bool {
+        let now = self.clock.at(now);
+        let entries = directory.lanes.iter().map(|open| (open.lane, open.epoch));
+        let newest = Newest {
+            epoch: directory.epoch,
+            number: directory.number,
+            lanes: entries.collect(),
+        };
+        let Some(before) = self.directories.replace(directory.producer, newest) else {
+            return false;
+        };
+        for gone in before {
+            if let Some(ledger) = self.lanes.get_mut(&gone)
+                && !self.directories.lists(gone)
+            {
+                ledger.unlisted();
+            }
+        }
+        let must_come = self.directories.required && self.join != Join::Member;
+        let mut has_room = true;
+        for open in &directory.lanes {
+            let lane = (open.lane, open.epoch);
+            if must_come && open.size > 0 {
+                has_room &= self.open(lane, now).is_some();
+            }
+            if let Some(ledger) = self.lanes.get_mut(&lane) {
+                ledger.listed(open.size, now);
+            }
+        }
+        has_room
+    }
+}
+
+impl Directories {
+    /// Whether messages of this epoch of a lane may come.
+    pub(super) fn allow(&self, lane: (LaneId, Epoch)) -> bool {
+        !self.required || self.lists(lane)
+    }
+
+    fn lists(&self, lane: (LaneId, Epoch)) -> bool {
+        let mut producers = self.producers.values();
+        producers.any(|newest| newest.lanes.contains(&lane))
+    }
+
+    /// Takes the newer directory, and returns what the one before listed; `None` if this is no
+    /// newer, or there is no room.
+    fn replace(&mut self, producer: u64, newest: Newest) -> Option<BTreeSet<(LaneId, Epoch)>> {
+        let known = self.producers.len();
+        match self.producers.get_mut(&producer) {
+            Some(old) if (old.epoch, old.number) >= (newest.epoch, newest.number) => None,
+            Some(old) => Some(std::mem::replace(old, newest).lanes),
+            None if known >= PRODUCERS_MAX => None,
+            None => {
+                self.producers.insert(producer, newest);
+                Some(BTreeSet::new())
+            }
+        }
+    }
+
+    pub(super) fn save(&self, write: &mut Writer<'_>) {
+        write.u8(u8::from(self.required));
+        write.list(self.producers.iter(), |write, (producer, newest)| {
+            write.u64(*producer);
+            write.u32(newest.epoch.0);
+            write.u32(newest.number);
+            write.list(newest.lanes.iter(), |write, (lane, epoch)| {
+                write.u64(lane.value());
+                write.u32(epoch.0);
+            });
+        });
+    }
+
+    pub(super) fn restore(read: &mut Fields<'_>) -> Result<Self, StateError> {
+        let required = read.bool("rule about directories")?;
+        let producers = read.list(|read| {
+            let producer = read.u64("producer")?;
+            let epoch = Epoch(read.u32("epoch of a producer")?);
+            let number = read.u32("number of a directory")?;
+            let lanes = read.list(|read| {
+                let lane = LaneId::new(read.u64("lane")?).ok_or_else(|| read.refuse("lane"))?;
+                Ok((lane, Epoch(read.u32("epoch")?)))
+            })?;
+            let lanes = BTreeSet::from_iter(lanes);
+            let newest = Newest {
+                epoch,
+                number,
+                lanes,
+            };
+            Ok((producer, newest))
+        })?;
+        Ok(Self {
+            required,
+            producers: BTreeMap::from_iter(producers),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::{Event, LedgerLimits, Request, Verdict};
+    use crate::{Hasher, OpenLane, Property};
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn lane(id: u64) -> LaneId {
+        LaneId::new(id).expect("not 0")
+    }
+
+    fn directory(number: u32, lanes: &[(u64, u64)]) -> Directory {
+        let open = |&(id, size): &(u64, u64)| OpenLane {
+            lane: lane(id),
+            epoch: Epoch(0),
+            size,
+        };
+        Directory {
+            producer: 9,
+            epoch: Epoch(0),
+            number,
+            time_us: 0,
+            lanes: lanes.iter().map(open).collect(),
+        }
+    }
+
+    fn ledger(required: bool) -> Ledger<Hasher> {
+        let mut ledger = Ledger::new(Hasher::xxh3(), LedgerLimits::default(), Join::Beginning);
+        ledger.resume(Duration::ZERO);
+        if required {
+            ledger.require_directories();
+        }
+        ledger
+    }
+
+    fn send(ledger: &mut Ledger<Hasher>, id: u64, number: u64) -> Verdict {
+        let property = Property::stamp(&Hasher::xxh3(), lane(id), Epoch(0), number, b"t", b"p");
+        ledger.message(&property, b"t", b"p", SECOND)
+    }
+
+    fn events(ledger: &mut Ledger<Hasher>) -> Vec<Event> {
+        ledger.take_events().map(|(_, _, event)| event).collect()
+    }
+
+    #[test]
+    fn a_lane_lost_whole_is_named_where_all_lanes_are_to_come() {
+        let lost = Event::Lost {
+            numbers: 0..5,
+            tail: true,
+        };
+        let mut whole = ledger(true);
+        assert!(whole.directory(&directory(0, &[(1, 5), (2, 0)]), SECOND));
+        whole.poll(SECOND + SECOND / 2);
+        assert_eq!(events(&mut whole), []);
+        whole.poll(SECOND * 2);
+        assert_eq!(events(&mut whole), [lost]);
+        let requests: Vec<_> = whole
+            .requests()
+            .map(|(lane, _, request)| (lane, request))
+            .collect();
+        assert_eq!(
+            requests,
+            [(lane(1), Request::Numbers(std::iter::once(0..5).collect()))]
+        );
+
+        let mut part = ledger(false);
+        assert!(part.directory(&directory(0, &[(1, 5)]), SECOND));
+        part.poll(SECOND * 9);
+        assert_eq!(events(&mut part), []);
+    }
+
+    #[test]
+    fn a_message_of_a_lane_that_no_directory_lists_is_injected() {
+        let mut ledger = ledger(true);
+        assert_eq!(send(&mut ledger, 1, 0), Verdict::Injected);
+        ledger.directory(&directory(0, &[(1, 0)]), SECOND);
+        assert_eq!(send(&mut ledger, 1, 0), Verdict::InOrder);
+        assert_eq!(send(&mut ledger, 2, 0), Verdict::Injected);
+    }
+
+    #[test]
+    fn a_directory_tells_of_the_tail_of_a_known_lane() {
+        let mut ledger = ledger(false);
+        send(&mut ledger, 1, 0);
+        ledger.directory(&directory(0, &[(1, 3)]), SECOND);
+        ledger.poll(SECOND * 2);
+        let lost = Event::Lost {
+            numbers: 1..3,
+            tail: true,
+        };
+        assert!(events(&mut ledger).contains(&lost));
+    }
+
+    #[test]
+    fn a_lane_that_is_listed_no_more_is_over_and_not_silent() {
+        let mut ledger = ledger(false);
+        send(&mut ledger, 1, 0);
+        ledger.directory(&directory(0, &[(1, 1)]), SECOND);
+        ledger.directory(&directory(1, &[]), SECOND);
+        ledger.poll(SECOND * 60);
+        assert_eq!(events(&mut ledger), [Event::Unlisted]);
+    }
+
+    #[test]
+    fn an_older_directory_changes_nothing() {
+        let mut ledger = ledger(true);
+        assert!(ledger.directory(&directory(4, &[(1, 1)]), SECOND));
+        assert!(!ledger.directory(&directory(4, &[(2, 1)]), SECOND));
+        assert!(!ledger.directory(&directory(3, &[(2, 1)]), SECOND));
+        assert_eq!(send(&mut ledger, 2, 0), Verdict::Injected);
+        let later = Directory {
+            epoch: Epoch(1),
+            ..directory(0, &[(2, 1)])
+        };
+        assert!(ledger.directory(&later, SECOND));
+        assert_eq!(send(&mut ledger, 2, 0), Verdict::InOrder);
+    }
+
+    #[test]
+    fn directories_are_remembered_across_a_restart() {
+        let mut before = ledger(true);
+        before.directory(&directory(4, &[(1, 0)]), SECOND);
+        let mut saved = Vec::new();
+        before.save(&[], &mut saved);
+        let limits = LedgerLimits::default();
+        let (mut after, _) = Ledger::restore(&saved, Hasher::xxh3(), limits, Join::Late)
+            .expect("it was just written");
+        assert!(!after.directory(&directory(4, &[(1, 0)]), SECOND));
+        assert_eq!(send(&mut after, 2, 0), Verdict::Injected);
+        assert_eq!(send(&mut after, 1, 0), Verdict::InOrder);
+    }
+}
