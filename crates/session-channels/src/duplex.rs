@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use crate::closed::{Closed, Unsent};
+use crate::debug::Held;
 use crate::stream::{Receiver, Sender, TryRecvError, TrySendError, stream};
+use crate::wait_graph::End;
 
 /// Opens two streams against each other. Each side can have `capacity` messages on their way.
 ///
@@ -89,5 +91,12 @@ impl<S, R> Duplex<S, R> {
     /// See [`Receiver::recv_deadline_blocking`].
     pub fn recv_deadline_blocking(&mut self, deadline: Instant) -> Result<R, TryRecvError> {
         self.receiver.recv_deadline_blocking(deadline)
+    }
+}
+
+impl<S, R> Held for Duplex<S, R> {
+    fn ends(&self) -> [Option<End>; 2] {
+        let ([sender, _], [receiver, _]) = (self.sender.ends(), self.receiver.ends());
+        [sender, receiver]
     }
 }

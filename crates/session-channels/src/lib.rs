@@ -104,4 +104,5 @@ pub mod rt {
         select_wait_blocking,
     };
     pub use crate::session::{Client, Link, Next, Server, Shape, Side, State, TrySendLink, open};
+    pub use crate::wait_graph::{Awaited, End, Wait};
 }

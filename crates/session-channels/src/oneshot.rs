@@ -15,6 +15,7 @@ use crate::closed::{At, Closed, Unreceived, Unsent, Why};
 use crate::packet::Packet;
 use crate::receive::Endpoint;
 use crate::timer::Deadline;
+use crate::wait_graph::{self, End};
 
 const SENDER: usize = 0;
 const RECEIVER: usize = 1;
@@ -77,19 +78,26 @@ impl<T> Endpoint for Sender<T> {
     type Dual = Receiver<T>;
     const PROTOCOL: &'static str = "oneshot";
     const STATE: &'static str = "value";
+    fn end(&self) -> Option<End> {
+        Some(self.packet().end())
+    }
 }
 
 impl<T> Endpoint for Receiver<T> {
     type Dual = Sender<T>;
     const PROTOCOL: &'static str = "oneshot";
     const STATE: &'static str = "value";
+    fn end(&self) -> Option<End> {
+        self.packet().map(|packet| packet.end())
+    }
 }
 
+const AT: &At = &At {
+    protocol: "oneshot",
+    state: "value",
+};
+
 fn closed(why: Why) -> Closed {
-    const AT: &At = &At {
-        protocol: "oneshot",
-        state: "value",
-    };
     Closed::new(AT, why)
 }
 
@@ -104,6 +112,7 @@ impl<T> Sender<T> {
     #[inline]
     pub fn send(self, message: T) -> Result<(), Unsent<T>> {
         let packet = ManuallyDrop::new(self).packet();
+        wait_graph::forget(|| packet.end());
         // SAFETY: the turn is the sender's, and this side is not used again.
         unsafe { packet.send_last(message) }.map_err(|(message, why)| Unsent {
             message,
@@ -131,6 +140,7 @@ impl<T> Receiver<T> {
         };
         // SAFETY: this side leaves here.
         let packet = unsafe { Packet::at(at, RECEIVER, false) };
+        wait_graph::forget(|| packet.end());
         let message = match found {
             // SAFETY: it was found, and the sender sends `T`.
             Ok(()) => Ok(unsafe { packet.take::<T>() }),
@@ -150,7 +160,7 @@ impl<T> Receiver<T> {
     #[inline]
     fn poll_found(&self, context: &Context<'_>) -> Poll<Result<(), Why>> {
         match self.packet() {
-            Some(packet) => packet.poll(context),
+            Some(packet) => packet.poll_at(context, AT),
             None => Poll::Ready(Err(Why::Finished)),
         }
     }
@@ -197,7 +207,7 @@ impl<T> Receiver<T> {
         let Some(packet) = self.packet() else {
             return Some(Err(Why::Finished));
         };
-        packet.wait(deadline)
+        packet.wait(deadline, AT)
     }
 }
 
@@ -218,6 +228,7 @@ impl<T> Future for Receiver<T> {
 
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
+        wait_graph::forget(|| self.packet().end());
         // SAFETY: the last that is done with this side; nothing comes for it.
         unsafe { self.packet().leave(None, thread::panicking()) };
     }
@@ -226,6 +237,7 @@ impl<T> Drop for Sender<T> {
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
         if let Some(packet) = self.packet() {
+            wait_graph::forget(|| packet.end());
             // SAFETY: the last that is done with this side; what has come is a `T`.
             unsafe {
                 let discard: unsafe fn(*mut u8) = |slot| slot.cast::<T>().drop_in_place();

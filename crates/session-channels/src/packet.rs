@@ -26,11 +26,12 @@ use std::ptr::NonNull;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use crate::closed::Why;
+use crate::closed::{At, Why};
 use crate::park;
 #[cfg(loom)]
 use crate::sync::UnsafeCell;
 use crate::sync::{AtomicU8, AtomicU32, Ordering};
+use crate::wait_graph::{self, End, Wait, What};
 use crate::waker_cell::{Rings, WakerCell, come_back};
 
 /// The server's turn; the client's when it is not set.
@@ -267,14 +268,36 @@ impl Packet {
     }
 
     /// The thread waits for what [`look`](Self::look) finds, until this time.
-    pub(crate) fn wait(&self, deadline: Option<Instant>) -> Option<Result<(), Why>> {
+    pub(crate) fn wait(
+        &self,
+        deadline: Option<Instant>,
+        at: &'static At,
+    ) -> Option<Result<(), Why>> {
         let patience = &self.core().patience[self.me];
         park::wait(
             patience,
             deadline,
             || self.look(),
-            |context| self.poll(context),
+            |context| wait_graph::on_thread(context, deadline, |context| self.poll_at(context, at)),
         )
+    }
+
+    /// [`poll`](Self::poll), and the wait is noted as one at this place.
+    #[inline]
+    pub(crate) fn poll_at(&self, context: &Context<'_>, at: &'static At) -> Poll<Result<(), Why>> {
+        wait_graph::noted(self.poll(context), context, || self.awaited(at))
+    }
+
+    pub(crate) fn awaited(&self, at: &'static At) -> Wait {
+        Wait {
+            end: self.end(),
+            at,
+            what: What::Turn(*self),
+        }
+    }
+
+    pub(crate) fn end(&self) -> End {
+        End::new(self.core, self.me)
     }
 
     /// Takes the message out.

@@ -13,6 +13,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use crate::sync::{AtomicU8, Ordering, relax, thread, thread_local};
+use crate::wait_graph;
 
 /// Looks before the first sleep: 2 to this power. Patience is stored one higher, 0 meaning unset.
 const FIRST: u8 = 2;
@@ -79,9 +80,10 @@ pub(crate) fn wait<T>(
 pub fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     with_waker(|waker| {
-        let mut context = Context::from_waker(waker);
+        let context = Context::from_waker(waker);
         loop {
-            if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+            let poll = |context: &mut Context<'_>| future.as_mut().poll(context);
+            if let Poll::Ready(output) = wait_graph::on_thread(&context, None, poll) {
                 return output;
             }
             thread::park();

@@ -16,7 +16,8 @@ use crate::park;
 use crate::ready_list::{Member, ReadyList, waker};
 use crate::receive::{Receive, poll_ready, try_recv};
 use crate::timer::Deadline;
-use crate::{Unreceived, stream};
+use crate::wait_graph::{self, Awaited};
+use crate::{Unreceived, debug, stream};
 
 /// Messages taken from one port before the others are looked at.
 const IN_A_ROW: u32 = 64;
@@ -31,6 +32,11 @@ pub trait Port: Sized {
     type Item;
     /// Waits until something can be taken, and takes nothing.
     fn poll_port(&mut self, context: &Context<'_>) -> Poll<()>;
+    /// Whom it waits for, where this crate knows.
+    #[doc(hidden)]
+    fn awaited(&self) -> Awaited {
+        Awaited::Unknown
+    }
     /// Takes it if it is there, out of a place that holds the port; and empties the place if the
     /// port is used up by that.
     fn take_port(place: &mut Option<Self>) -> Taken<Self::Item>;
@@ -55,6 +61,10 @@ impl<E: Receive> Port for E {
         poll_ready(self, context)
     }
 
+    fn awaited(&self) -> Awaited {
+        Awaited::Wait(self.link().awaited())
+    }
+
     #[inline]
     fn take_port(place: &mut Option<Self>) -> Taken<E::Message> {
         let Some(endpoint) = place.take() else {
@@ -77,6 +87,10 @@ impl<T> Port for stream::Receiver<T> {
     #[inline]
     fn poll_port(&mut self, context: &Context<'_>) -> Poll<()> {
         self.poll_ready(context)
+    }
+
+    fn awaited(&self) -> Awaited {
+        Awaited::Wait(Self::awaited(self))
     }
 
     #[inline]
@@ -356,7 +370,7 @@ impl<P: Port> PortSet<P> {
             if self.here == 0 {
                 return Poll::Ready(None);
             }
-            if self.ready.poll(context).is_pending() {
+            if self.poll_list(context).is_pending() {
                 return Poll::Pending;
             }
         }
@@ -397,12 +411,13 @@ impl<P: Port> PortSet<P> {
             if self.here == 0 {
                 return Ok(None);
             }
-            let ready = &self.ready;
             park::wait(
-                ready.patience(),
+                self.ready.patience(),
                 deadline,
-                || ready.look().then_some(()),
-                |context| ready.poll(context),
+                || self.ready.look().then_some(()),
+                |context| {
+                    wait_graph::on_thread(context, deadline, |context| self.poll_list(context))
+                },
             )
             .ok_or(NothingCame)?;
         }
@@ -413,7 +428,16 @@ impl<P: Port> PortSet<P> {
         if self.current.is_some() || self.here == 0 {
             return Poll::Ready(());
         }
-        self.ready.poll(context)
+        self.poll_list(context)
+    }
+
+    fn poll_list(&self, context: &Context<'_>) -> Poll<()> {
+        let polled = self.ready.poll(context);
+        if polled.is_pending() && debug::wants_wait_graph() {
+            let ports = self.slots.iter().filter_map(|slot| slot.port.as_ref());
+            wait_graph::note_all(context, self.ready.end(), ports.map(P::awaited));
+        }
+        polled
     }
 }
 

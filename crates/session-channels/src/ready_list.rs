@@ -16,6 +16,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use crate::gate::{Gate, WAITING};
 use crate::sync::{AtomicBool, AtomicPtr, Ordering, UnsafeCell, exchanged};
+use crate::wait_graph::End;
 
 /// One of those who are waited for.
 pub(crate) struct Member {
@@ -208,6 +209,11 @@ impl ReadyList {
 
     fn has_gathered(&self) -> bool {
         !self.gathering.newest.load(Ordering::SeqCst).is_null()
+    }
+
+    /// By what a wait for it is known.
+    pub(crate) fn end(&self) -> End {
+        End::new(NonNull::from(&*self.gathering), 0)
     }
 
     pub(crate) fn patience(&self) -> &crate::sync::AtomicU8 {

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use crate::closed::{Closed, Unreceived};
 use crate::session::{Link, Side, State};
 use crate::timer::Deadline;
+use crate::wait_graph::End;
 
 /// One side of a session in one state.
 pub trait Endpoint: Sized {
@@ -21,6 +22,8 @@ pub trait Endpoint: Sized {
     const PROTOCOL: &'static str;
     /// The state's name.
     const STATE: &'static str;
+    #[doc(hidden)]
+    fn end(&self) -> Option<End>;
 }
 
 /// An endpoint whose side receives next.

@@ -5,8 +5,8 @@
 //! - The packet's turn is the receiver's exactly while a message is on offer. The receiver gives it
 //!   back in the moment it takes the message.
 //! - A message on offer cannot be withdrawn: the receiver may be taking it. So a send that is given
-//!   up leaves its message on offer, the next send waits until that was taken, and a sender that
-//!   is dropped leaves it for the receiver.
+//!   up leaves its message on offer, the next send waits until that was taken, and a sender that is
+//!   dropped leaves it for the receiver.
 //! - What the receiver has not taken when it goes is the sender's again.
 //!
 //! Absent: room for messages that nobody has asked for (that is a [`stream`](crate::stream())).
@@ -21,11 +21,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::closed::{At, Closed, Unsent, Why};
+use crate::debug::Held;
 use crate::packet::Packet;
 use crate::port_set::{Port, Taken};
 use crate::select::{Found, Place, TakeHeld};
 use crate::stream::{TryRecvError, TrySendError};
 use crate::timer::Deadline;
+use crate::wait_graph::{self, Awaited, End};
 
 const SENDER: usize = 0;
 const RECEIVER: usize = 1;
@@ -160,7 +162,7 @@ impl<T> Sender<T> {
     /// Ready when no message is on offer.
     fn poll_free(&mut self, context: &Context<'_>) -> Poll<()> {
         if matches!(self.stage, Stage::Offered) {
-            match self.packet().poll(context) {
+            match self.packet().poll_at(context, TAKEN) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(found) => self.learn(found),
             }
@@ -171,7 +173,7 @@ impl<T> Sender<T> {
     /// False when the time was over.
     fn wait_free(&mut self, deadline: Option<Instant>) -> bool {
         if matches!(self.stage, Stage::Offered) {
-            match self.packet().wait(deadline) {
+            match self.packet().wait(deadline, TAKEN) {
                 None => return false,
                 Some(found) => self.learn(found),
             }
@@ -331,12 +333,14 @@ impl<T> Receiver<T> {
 
     /// Takes a message when one is on offer.
     pub fn poll_recv(&mut self, context: &Context<'_>) -> Poll<Result<T, Closed>> {
-        self.packet().poll(context).map(|found| self.take(found))
+        self.packet()
+            .poll_at(context, RECEIVE)
+            .map(|found| self.take(found))
     }
 
     /// Waits until a receive would not wait, and takes nothing.
     pub fn poll_ready(&mut self, context: &Context<'_>) -> Poll<()> {
-        self.packet().poll(context).map(|_| ())
+        self.packet().poll_at(context, RECEIVE).map(|_| ())
     }
 
     /// For a readiness loop: answers whether there is something to receive, and if not, has this
@@ -362,13 +366,13 @@ impl<T> Receiver<T> {
 
     /// Waits for a message, the thread sleeping if need be.
     pub fn recv_blocking(&mut self) -> Result<T, Closed> {
-        let found = self.packet().wait(None);
+        let found = self.packet().wait(None, RECEIVE);
         self.take(found.expect("without a deadline the wait ends with a message"))
     }
 
     /// Waits for a message until this time, the thread sleeping if need be.
     pub fn recv_deadline_blocking(&mut self, deadline: Instant) -> Result<T, TryRecvError> {
-        match self.packet().wait(Some(deadline)) {
+        match self.packet().wait(Some(deadline), RECEIVE) {
             Some(found) => self.take(found).map_err(TryRecvError::Closed),
             None => Err(TryRecvError::Empty),
         }
@@ -380,6 +384,10 @@ impl<T> Port for Receiver<T> {
 
     fn poll_port(&mut self, context: &Context<'_>) -> Poll<()> {
         self.poll_ready(context)
+    }
+
+    fn awaited(&self) -> Awaited {
+        Awaited::Wait(self.packet().awaited(RECEIVE))
     }
 
     fn take_port(place: &mut Option<Self>) -> Taken<T> {
@@ -394,7 +402,7 @@ impl<T> Port for Receiver<T> {
 impl<T> Place for Receiver<T> {
     fn find(&mut self, context: Option<&Context<'_>>) -> Poll<Found> {
         Found::of(match context {
-            Some(context) => self.packet().poll(context),
+            Some(context) => self.packet().poll_at(context, RECEIVE),
             None => self.packet().look().map_or(Poll::Pending, Poll::Ready),
         })
     }
@@ -418,9 +426,22 @@ unsafe fn discard<T>(slot: *mut u8) {
     unsafe { slot.cast::<T>().drop_in_place() };
 }
 
+impl<T> Held for Sender<T> {
+    fn ends(&self) -> [Option<End>; 2] {
+        [Some(self.packet().end()), None]
+    }
+}
+
+impl<T> Held for Receiver<T> {
+    fn ends(&self) -> [Option<End>; 2] {
+        [Some(self.packet().end()), None]
+    }
+}
+
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
         let (packet, panicked) = (self.packet(), thread::panicking());
+        wait_graph::forget(|| packet.end());
         // SAFETY: the last that is done with this side. Only a message on offer lies in the slot.
         unsafe {
             match self.stage {
@@ -433,6 +454,7 @@ impl<T> Drop for Sender<T> {
 
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
+        wait_graph::forget(|| self.packet().end());
         // SAFETY: the last that is done with this side; what lies in the slot is a `T`.
         unsafe {
             self.packet()

@@ -39,10 +39,11 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use crate::barrier;
-use crate::closed::Why;
+use crate::closed::{At, Why};
 use crate::gate::{Gate, PLAIN, WAITING};
 use crate::park;
 use crate::sync::{AtomicU32, Ordering, UnwatchedU32, exchanged, relax};
+use crate::wait_graph::{self, End, Wait, What};
 
 /// This side has closed.
 const CLOSED: u32 = 1 << 2;
@@ -288,13 +289,39 @@ impl Sending {
 
     /// The thread waits for room.
     #[cold]
-    pub(crate) fn wait(self, limit: u32) {
+    pub(crate) fn wait(self, limit: u32, wait: Wait) {
         park::wait(
             &self.ring().sender.patience,
             None,
             || self.look(limit),
-            |context| self.poll_at_once(limit, context),
+            |context| {
+                wait_graph::on_thread(context, None, |context| {
+                    wait_graph::noted(self.poll_at_once(limit, context), context, || wait)
+                })
+            },
         );
+    }
+
+    /// A wait for room, of a channel that is this ring and no more.
+    pub(crate) fn awaited(self, limit: u32, at: &'static At) -> Wait {
+        Wait {
+            end: self.end(),
+            at,
+            what: What::Room(self, limit),
+        }
+    }
+
+    pub(crate) fn end(self) -> End {
+        End::new(self.0, 0)
+    }
+
+    /// What [`look`](Self::look) would find, for those who must not change what it keeps.
+    pub(crate) fn has_room(self, limit: u32) -> bool {
+        let ring = self.ring();
+        let tail = ring.sending.index.load(Ordering::SeqCst) & !SIGN;
+        let head = ring.receiving.index.load(Ordering::SeqCst);
+        tail.wrapping_sub(head) / STEP < limit
+            || ring.receiver.flags.load(Ordering::SeqCst) & CLOSED != 0
     }
 
     /// Sends a message, or gives it back if the receiver has closed.
@@ -468,16 +495,39 @@ impl Receiving {
 
     /// The thread waits for what [`look`](Self::look) finds, until this time.
     #[cold]
-    pub(crate) fn wait(self, deadline: Option<Instant>) -> Option<Result<(), Why>> {
+    pub(crate) fn wait(self, deadline: Option<Instant>, wait: Wait) -> Option<Result<(), Why>> {
         park::wait(
             &self.ring().receiver.patience,
             deadline,
             || self.look(),
             |context| {
                 self.seldom_sleeps();
-                self.poll(context)
+                wait_graph::on_thread(context, deadline, |context| {
+                    wait_graph::noted(self.poll(context), context, || wait)
+                })
             },
         )
+    }
+
+    /// A wait for a message, of a channel that is this ring and no more.
+    pub(crate) fn awaited(self, at: &'static At) -> Wait {
+        Wait {
+            end: self.end(),
+            at,
+            what: What::Message(self),
+        }
+    }
+
+    pub(crate) fn end(self) -> End {
+        End::new(self.0, 1)
+    }
+
+    /// What [`look`](Self::look) would find, for those who must not change what it keeps.
+    pub(crate) fn has_something(self) -> bool {
+        let ring = self.ring();
+        let is_closed = ring.sender.flags.load(Ordering::SeqCst) & CLOSED != 0;
+        let tail = ring.sending.index.load(Ordering::SeqCst) & !SIGN;
+        is_closed || tail != ring.receiving.index.load(Ordering::SeqCst)
     }
 
     /// A thread is about to sleep: if it got much done since it last did, the sender's exchanges

@@ -27,6 +27,7 @@ use crate::receive::{Receive, try_recv};
 use crate::stream;
 use crate::sync::AtomicU8;
 use crate::timer::Deadline;
+use crate::wait_graph;
 
 /// Something to wait for: an endpoint that receives, a [`stream::Receiver`], a time, or an `Option`
 /// of one, which is left out while it is `None`.
@@ -291,8 +292,11 @@ pub fn select_wait_blocking(
         Poll::Ready(selected) => Some(selected),
         Poll::Pending => None,
     };
-    let selected = PATIENCE
-        .with(|patience| park::wait(patience, deadline, seen, |context| all(Some(context))));
+    let selected = PATIENCE.with(|patience| {
+        park::wait(patience, deadline, seen, |context| {
+            wait_graph::on_thread(context, deadline, |context| all(Some(context)))
+        })
+    });
     selected.unwrap_or(Selected::TimedOut)
 }
 

@@ -20,7 +20,7 @@ use std::time::Instant;
 use crate::closed::{At, Closed, Why};
 use crate::packet::Packet;
 use crate::ring::{Receiving, Ring, Sending};
-use crate::wait_graph;
+use crate::wait_graph::{self, End, Wait, What};
 
 /// A side of a session.
 pub trait Side: sealed::Side + 'static {
@@ -290,8 +290,13 @@ impl<S: State, R: Side> Link<S, R> {
     #[inline]
     pub fn poll(&mut self, context: &Context<'_>) -> Poll<Result<(), Why>> {
         match S::SHAPE {
-            Shape::Packet { sides_waiting } => self.packet(sides_waiting).poll(context),
-            Shape::Rings { .. } => self.incoming().poll(context),
+            Shape::Packet { sides_waiting } => {
+                self.packet(sides_waiting).poll_at(context, Self::AT)
+            }
+            Shape::Rings { .. } => {
+                let ring = self.incoming();
+                wait_graph::noted(ring.poll(context), context, || self.awaited())
+            }
         }
     }
 
@@ -314,7 +319,7 @@ impl<S: State, R: Side> Link<S, R> {
     #[inline]
     pub fn finish(self) {
         let link = ManuallyDrop::new(self);
-        wait_graph::forget((link.at, R::INDEX));
+        wait_graph::forget(|| link.end());
         match S::SHAPE {
             // SAFETY: the link is not used again.
             Shape::Packet { sides_waiting } => unsafe {
@@ -336,21 +341,32 @@ impl<S: State, R: Side> Link<S, R> {
 
     /// The thread waits for what [`look`](Self::look) finds, until this time.
     pub fn wait(&mut self, deadline: Option<Instant>) -> Option<Result<(), Why>> {
-        let (end, place) = ((self.at, R::INDEX), (S::PROTOCOL, S::NAME));
         match S::SHAPE {
-            Shape::Packet { sides_waiting } => {
-                let packet = self.packet(sides_waiting);
-                let _waiting =
-                    wait_graph::enter(deadline, end, place, move || packet.look().is_none());
-                packet.wait(deadline)
-            }
-            Shape::Rings { .. } => {
-                let ring = self.incoming();
-                let _waiting =
-                    wait_graph::enter(deadline, end, place, move || ring.look().is_none());
-                ring.wait(deadline)
-            }
+            Shape::Packet { sides_waiting } => self.packet(sides_waiting).wait(deadline, Self::AT),
+            Shape::Rings { .. } => self.incoming().wait(deadline, self.awaited()),
         }
+    }
+
+    /// The wait for a message.
+    pub(crate) fn awaited(&self) -> Wait {
+        let what = match S::SHAPE {
+            Shape::Packet { sides_waiting } => What::Turn(self.packet(sides_waiting)),
+            Shape::Rings { .. } => What::Message(self.incoming()),
+        };
+        self.wait_for(what)
+    }
+
+    fn wait_for(&self, what: What) -> Wait {
+        Wait {
+            end: self.end(),
+            at: Self::AT,
+            what,
+        }
+    }
+
+    /// By what a wait for this side knows it.
+    pub fn end(&self) -> End {
+        End::new(self.at, R::INDEX)
     }
 
     // ---- sending
@@ -389,7 +405,7 @@ impl<S: State, R: Side> Link<S, R> {
     /// Sends the session's last message.
     #[inline]
     pub fn send_last(self, wire: S::Wire) -> Result<(), (S::Wire, Closed)> {
-        wait_graph::forget((self.at, R::INDEX));
+        wait_graph::forget(|| self.end());
         let sent = match S::SHAPE {
             Shape::Packet { sides_waiting } => {
                 let packet = ManuallyDrop::new(self).packet(sides_waiting);
@@ -442,7 +458,12 @@ impl<S: State, R: Side> Link<S, R> {
     pub fn poll_room(&mut self, context: &Context<'_>) -> Poll<()> {
         match S::SHAPE {
             Shape::Packet { .. } => Poll::Ready(()),
-            Shape::Rings { .. } => self.outgoing().poll(Self::limit(), context).map(|_| ()),
+            Shape::Rings { .. } => {
+                let ring = self.outgoing();
+                let polled = ring.poll(Self::limit(), context).map(|_| ());
+                let wait = || self.wait_for(What::Room(ring, Self::limit()));
+                wait_graph::noted(polled, context, wait)
+            }
         }
     }
 
@@ -480,9 +501,7 @@ impl<S: State, R: Side> Link<S, R> {
     fn wait_for_room(&mut self) {
         if !self.has_room() {
             let (ring, limit) = (self.outgoing(), Self::limit());
-            let (end, place) = ((self.at, R::INDEX), (S::PROTOCOL, S::NAME));
-            let _waiting = wait_graph::enter(None, end, place, move || ring.look(limit).is_none());
-            ring.wait(limit);
+            ring.wait(limit, self.wait_for(What::Room(ring, limit)));
         }
     }
 
@@ -577,7 +596,7 @@ impl<F: Fn()> Drop for AtEnd<F> {
 
 impl<S: State, R: Side> Drop for Link<S, R> {
     fn drop(&mut self) {
-        wait_graph::forget((self.at, R::INDEX));
+        wait_graph::forget(|| self.end());
         let panicked = thread::panicking();
         let is_to_blame = !panicked && !self.is_peer_closed();
         match S::SHAPE {

@@ -12,8 +12,10 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use crate::closed::{At, Closed, Unsent, Why};
+use crate::debug::Held;
 use crate::port_set::{Port, PortSet, Taken};
 use crate::stream::{self, TryRecvError, TrySendError, stream};
+use crate::wait_graph::{Awaited, End};
 
 /// Opens a channel whose sender can be cloned; each clone can have `capacity` messages on their
 /// way.
@@ -146,6 +148,12 @@ impl<T> Clone for Sender<T> {
     }
 }
 
+impl<T> Held for Sender<T> {
+    fn ends(&self) -> [Option<End>; 2] {
+        self.sender.ends()
+    }
+}
+
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
         self.entrance.change(|lobby| lobby.senders -= 1);
@@ -175,6 +183,14 @@ impl<T> Port for Door<T> {
                 lobby.waker = Some(context.waker().clone());
                 Poll::Pending
             }
+        }
+    }
+
+    fn awaited(&self) -> Awaited {
+        match self {
+            Self::Stream(receiver) => Awaited::Wait(receiver.awaited()),
+            // Only a sender can make another.
+            Self::Entrance(_) => Awaited::Nothing,
         }
     }
 

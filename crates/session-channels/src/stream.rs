@@ -15,8 +15,10 @@ use std::time::{Duration, Instant};
 use std::{alloc::Layout, thread};
 
 use crate::closed::{At, Closed, Unsent, Why};
+use crate::debug::Held;
 use crate::ring::{Receiving, Ring, Sending};
 use crate::timer::Deadline;
+use crate::wait_graph::{self, End, Wait};
 
 /// Opens a stream on which `capacity` messages can be on their way.
 ///
@@ -195,7 +197,8 @@ impl<T> Sender<T> {
     /// Waits for room, and takes none. Ready also when the receiver is gone.
     #[inline]
     pub fn poll_room(&mut self, context: &Context<'_>) -> Poll<()> {
-        self.ring.poll(self.limit, context).map(|_| ())
+        let polled = self.ring.poll(self.limit, context).map(|_| ());
+        wait_graph::noted(polled, context, || self.ring.awaited(self.limit, SEND))
     }
 
     /// For a readiness loop: answers whether a send would be taken or refused at once, and if not,
@@ -240,7 +243,8 @@ impl<T> Sender<T> {
     #[inline]
     pub fn send_blocking(&mut self, message: T) -> Result<(), Unsent<T>> {
         if self.ring.look(self.limit).is_none() {
-            self.ring.wait(self.limit);
+            let wait = self.ring.awaited(self.limit, SEND);
+            self.ring.wait(self.limit, wait);
         }
         self.send_now(message)
     }
@@ -278,14 +282,14 @@ impl<T> Receiver<T> {
     /// Takes the oldest message when there is one.
     #[inline]
     pub fn poll_recv(&mut self, context: &Context<'_>) -> Poll<Result<T, Closed>> {
-        self.ring.poll(context).map(|found| self.take_found(found))
+        self.poll_found(context).map(|found| self.take_found(found))
     }
 
     /// Looks what there is; with a context, also has the task woken when there is something.
     #[inline]
     pub(crate) fn find(&mut self, context: Option<&Context<'_>>) -> Poll<Result<(), Why>> {
         match context {
-            Some(context) => self.ring.poll(context),
+            Some(context) => self.poll_found(context),
             None => self.ring.look().map_or(Poll::Pending, Poll::Ready),
         }
     }
@@ -293,7 +297,20 @@ impl<T> Receiver<T> {
     /// Waits until a receive would not wait, and takes nothing.
     #[inline]
     pub fn poll_ready(&mut self, context: &Context<'_>) -> Poll<()> {
-        self.ring.poll(context).map(|_| ())
+        self.poll_found(context).map(|_| ())
+    }
+
+    #[inline]
+    fn poll_found(&mut self, context: &Context<'_>) -> Poll<Result<(), Why>> {
+        wait_graph::noted(self.ring.poll(context), context, || self.awaited())
+    }
+
+    pub(crate) fn awaited(&self) -> Wait {
+        self.ring.awaited(RECEIVE)
+    }
+
+    fn wait(&mut self, deadline: Option<Instant>) -> Option<Result<(), Why>> {
+        self.ring.wait(deadline, self.awaited())
     }
 
     /// For a readiness loop: answers whether there is something to receive, and if not, has this
@@ -324,7 +341,6 @@ impl<T> Receiver<T> {
         let found = match self.ring.look() {
             Some(found) => found,
             None => self
-                .ring
                 .wait(None)
                 .expect("without a deadline the wait ends with a message"),
         };
@@ -333,7 +349,7 @@ impl<T> Receiver<T> {
 
     /// Waits for a message until this time, the thread sleeping if need be.
     pub fn recv_deadline_blocking(&mut self, deadline: Instant) -> Result<T, TryRecvError> {
-        match self.ring.look().or_else(|| self.ring.wait(Some(deadline))) {
+        match self.ring.look().or_else(|| self.wait(Some(deadline))) {
             Some(found) => self.take_found(found).map_err(TryRecvError::Closed),
             None => Err(TryRecvError::Empty),
         }
@@ -391,8 +407,21 @@ impl<T> Future for RecvFuture<'_, T> {
     }
 }
 
+impl<T> Held for Sender<T> {
+    fn ends(&self) -> [Option<End>; 2] {
+        [Some(self.ring.end()), None]
+    }
+}
+
+impl<T> Held for Receiver<T> {
+    fn ends(&self) -> [Option<End>; 2] {
+        [Some(self.ring.end()), None]
+    }
+}
+
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
+        wait_graph::forget(|| self.ring.end());
         // SAFETY: the last that is done with this side.
         unsafe { self.ring.leave(why_now()) };
     }
@@ -400,6 +429,7 @@ impl<T> Drop for Sender<T> {
 
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
+        wait_graph::forget(|| self.ring.end());
         // SAFETY: the last that is done with this side; the messages are `T`.
         unsafe {
             self.ring.leave(why_now(), size_of::<T>(), |slot| {

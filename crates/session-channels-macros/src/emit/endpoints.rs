@@ -46,6 +46,9 @@ impl Emitter<'_> {
                 type Dual = {other}::{name}{own};
                 const PROTOCOL: &'static str = {protocol:?};
                 const STATE: &'static str = {state_name:?};
+                fn end(&self) -> ::core::option::Option<{RT}::End> {{
+                    ::core::option::Option::Some(self.0.end())
+                }}
             }}
             impl{declared} ::core::fmt::Debug for {module}::{name}{own} {{
                 fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {{
