@@ -1,0 +1,277 @@
+//! The handle of a client.
+
+use std::sync::Arc;
+
+use tokio::sync::{Semaphore, TryAcquireError, broadcast, mpsc, oneshot, watch};
+use unbroken_mqtt_proto::QoS;
+
+use crate::engine::{Command, Engine, Outgoing, Reply, Wish};
+use crate::event::Events;
+use crate::inbox::{Inbox, Notice};
+use crate::limits::{COMMANDS_SPARE, EVENTS_HELD};
+use crate::{
+    Acknowledging, ConnectError, Event, Filter, Limits, Message, Options, PublishError,
+    SubscribeError, Subscription, TrySendError, driver,
+};
+
+/// A client. Clones are handles of the same one; it ends with the last of them and of its
+/// subscriptions.
+#[derive(Clone, Debug)]
+pub struct Client(Arc<Handle>);
+
+#[derive(Debug)]
+struct Handle {
+    commands: mpsc::Sender<Command>,
+    notices: mpsc::UnboundedSender<Notice>,
+    /// One for each message that may be unfinished.
+    slots: Arc<Semaphore>,
+    link: watch::Receiver<Link>,
+    events: broadcast::Sender<Event>,
+    limits: Limits,
+}
+
+/// How the connection stands.
+#[derive(Clone, Debug)]
+pub(crate) enum Link {
+    /// A try is under way, or the pause before one.
+    Connecting,
+    /// For the nth time.
+    Connected(u64),
+    /// For good.
+    Ended(ConnectError),
+}
+
+/// What the broker said to a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Acknowledged {
+    /// Nothing, as QoS 0 has it: it was given to the connection.
+    Sent,
+    /// It has the message.
+    Taken,
+    /// It has had the message, which nobody receives (5.0, if the broker says so).
+    NoSubscribers,
+}
+
+/// The answer to come for a message that was sent. Dropping it changes nothing for the message.
+#[derive(Debug)]
+pub struct Receipt {
+    answer: oneshot::Receiver<Result<Acknowledged, PublishError>>,
+    link: watch::Receiver<Link>,
+}
+
+impl Client {
+    pub(crate) fn start(options: Options) -> Self {
+        let limits = options.limits.clone();
+        let slots = limits.unfinished_max.clamp(1, Semaphore::MAX_PERMITS / 2);
+        let (commands, wishes) = mpsc::channel(slots + COMMANDS_SPARE);
+        // What bounds it is said at `Notice`.
+        let (notices, told) = mpsc::unbounded_channel();
+        let (events, _) = broadcast::channel(EVENTS_HELD);
+        let (link, link_seen) = watch::channel(Link::Connecting);
+        let engine = Engine::new(options, notices.clone(), events.clone());
+        tokio::spawn(driver::run(engine, wishes, told, link));
+        Self(Arc::new(Handle {
+            commands,
+            notices,
+            slots: Arc::new(Semaphore::new(slots)),
+            link: link_seen,
+            events,
+            limits,
+        }))
+    }
+
+    /// Publishes a message and waits until the broker has acknowledged it as its QoS demands,
+    /// through lost connections. Waits for its turn while
+    /// [`unfinished_max`](Limits::unfinished_max) others are unfinished. Dropped while it does, the
+    /// message is not sent; dropped later, it is.
+    pub async fn publish(&self, message: Message) -> Result<Acknowledged, PublishError> {
+        self.send(message).await?.acknowledged().await
+    }
+
+    /// Gives a message to the client and waits only for its turn. Messages leave in the order in
+    /// which they are given.
+    pub async fn send(&self, message: Message) -> Result<Receipt, PublishError> {
+        let slots = Arc::clone(&self.0.slots);
+        let Ok(slot) = slots.acquire_owned().await else {
+            return Err(PublishError::Ended(self.why_ended()));
+        };
+        let (outgoing, receipt) = self.outgoing(message, slot);
+        let sent = self.0.commands.send(Command::Publish(outgoing)).await;
+        sent.map_err(|_| PublishError::Ended(self.why_ended()))?;
+        Ok(receipt)
+    }
+
+    /// Gives a message to the client if there is room for it now, and never waits.
+    pub fn try_send(&self, message: Message) -> Result<Receipt, TrySendError> {
+        let full = |message| TrySendError::Full {
+            unfinished_max: self.0.limits.unfinished_max,
+            message: Box::new(message),
+        };
+        let ended = |message| TrySendError::Ended {
+            why: self.why_ended(),
+            message: Box::new(message),
+        };
+        if self.0.commands.is_closed() {
+            return Err(ended(message));
+        }
+        let slot = match Arc::clone(&self.0.slots).try_acquire_owned() {
+            Ok(slot) => slot,
+            Err(TryAcquireError::NoPermits) => return Err(full(message)),
+            Err(TryAcquireError::Closed) => return Err(ended(message)),
+        };
+        let (outgoing, receipt) = self.outgoing(message, slot);
+        match self.0.commands.try_send(Command::Publish(outgoing)) {
+            Ok(()) => Ok(receipt),
+            Err(error) => {
+                let is_full = matches!(error, mpsc::error::TrySendError::Full(_));
+                match error.into_inner() {
+                    Command::Publish(outgoing) if is_full => Err(full(outgoing.message)),
+                    Command::Publish(outgoing) => Err(ended(outgoing.message)),
+                    _ => unreachable!("what was sent comes back"),
+                }
+            }
+        }
+    }
+
+    /// Subscribes to one filter; [`recv`](Subscription::recv) acknowledges.
+    pub async fn subscribe(&self, filter: Filter) -> Result<Subscription, SubscribeError> {
+        self.subscribe_all(vec![filter], Acknowledging::Automatic)
+            .await
+    }
+
+    /// Subscribes to filters whose messages come in one stream: each once, also where filters
+    /// overlap. Waits for the broker's answer, through lost connections.
+    pub async fn subscribe_all(
+        &self,
+        filters: Vec<Filter>,
+        acknowledging: Acknowledging,
+    ) -> Result<Subscription, SubscribeError> {
+        let inbox = Arc::new(Inbox::new(self.0.limits.qos0_waiting_max));
+        let (reply, answer) = oneshot::channel();
+        let wish = Wish {
+            filters,
+            inbox: Arc::clone(&inbox),
+            reply,
+        };
+        let ended = || SubscribeError::Ended(self.why_ended());
+        let sent = self.0.commands.send(Command::Subscribe(wish)).await;
+        sent.map_err(|_| ended())?;
+        let (id, granted) = answer.await.map_err(|_| ended())??;
+        Ok(Subscription {
+            id,
+            client: self.clone(),
+            inbox,
+            acknowledging,
+            granted,
+        })
+    }
+
+    /// Asks the broker for a sign and waits for it: everything that it sent before has come.
+    pub async fn ping(&self) -> Result<(), ConnectError> {
+        let (reply, answer) = oneshot::channel();
+        let sent = self.0.commands.send(Command::Ping(reply)).await;
+        sent.map_err(|_| self.why_ended())?;
+        answer.await.map_err(|_| self.why_ended())
+    }
+
+    /// Waits until the client is connected, or has ended.
+    pub async fn connected(&self) -> Result<(), ConnectError> {
+        let mut link = self.0.link.clone();
+        loop {
+            match &*link.borrow_and_update() {
+                Link::Connecting => {}
+                Link::Connected(_) => return Ok(()),
+                Link::Ended(why) => return Err(why.clone()),
+            }
+            if link.changed().await.is_err() {
+                return Err(self.why_ended());
+            }
+        }
+    }
+
+    /// The present connection, counted from 1; `None` while there is none.
+    pub fn connection(&self) -> Option<u64> {
+        match &*self.0.link.borrow() {
+            Link::Connected(count) => Some(*count),
+            Link::Connecting | Link::Ended(_) => None,
+        }
+    }
+
+    /// What happens to the client from now on.
+    pub fn events(&self) -> Events {
+        Events(self.0.events.subscribe())
+    }
+
+    /// Says goodbye to the broker, which then publishes no will, and ends the client. What is not
+    /// acknowledged fails with [`PublishError::Ended`].
+    pub async fn disconnect(self) {
+        let (reply, answer) = oneshot::channel();
+        if self
+            .0
+            .commands
+            .send(Command::Disconnect(reply))
+            .await
+            .is_ok()
+        {
+            // It ends one way or another.
+            let _ = answer.await;
+        }
+    }
+
+    pub(crate) fn notice(&self, notice: Notice) {
+        // Nothing is left to be told when the client has ended.
+        let _ = self.0.notices.send(notice);
+    }
+
+    pub(crate) async fn unsubscribe(&self, id: u64) -> Result<(), SubscribeError> {
+        let (reply, answer) = oneshot::channel();
+        let sent = self.0.commands.send(Command::Unsubscribe(id, reply)).await;
+        sent.map_err(|_| SubscribeError::Ended(self.why_ended()))?;
+        answer
+            .await
+            .map_err(|_| SubscribeError::Ended(self.why_ended()))
+    }
+
+    fn outgoing(
+        &self,
+        message: Message,
+        slot: tokio::sync::OwnedSemaphorePermit,
+    ) -> (Outgoing, Receipt) {
+        let (reply, answer) = oneshot::channel();
+        let receipt = Receipt {
+            answer,
+            link: self.0.link.clone(),
+        };
+        (Outgoing::new(message, Reply::new(reply, slot)), receipt)
+    }
+
+    fn why_ended(&self) -> ConnectError {
+        why_ended(&self.0.link)
+    }
+}
+
+impl Receipt {
+    /// Waits for what the broker says to the message.
+    pub async fn acknowledged(self) -> Result<Acknowledged, PublishError> {
+        let answer = self.answer.await;
+        answer.unwrap_or_else(|_| Err(PublishError::Ended(why_ended(&self.link))))
+    }
+}
+
+impl Acknowledged {
+    pub(crate) fn of(qos: QoS, has_subscribers: bool) -> Self {
+        match qos {
+            QoS::AtMostOnce => Self::Sent,
+            _ if has_subscribers => Self::Taken,
+            _ => Self::NoSubscribers,
+        }
+    }
+}
+
+fn why_ended(link: &watch::Receiver<Link>) -> ConnectError {
+    match &*link.borrow() {
+        Link::Ended(why) => why.clone(),
+        // The runtime was shut down under the client's task.
+        Link::Connecting | Link::Connected(_) => ConnectError::Ended,
+    }
+}

@@ -1,0 +1,165 @@
+//! Where the messages of one subscription wait for its owner.
+//!
+//! Invariant: messages of QoS 1 and 2 always find room, because the broker may send no more than
+//! our Receive Maximum before they are acknowledged, and those that will come again are taken out
+//! ([`Inbox::forget_repeatable`]). QoS 0 has a limit of its own. So the connection is always read,
+//! and an owner that waits for its own publish in between waits for nothing that waits for it.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{Notify, mpsc};
+use unbroken_mqtt_proto::QoS;
+
+use crate::{Received, SubscribeError};
+
+/// What handles tell the client's task without waiting. Bounded by what they stand for: messages
+/// that are not acknowledged, and subscriptions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Notice {
+    /// Every owner of this message has taken it.
+    Acknowledged(u64),
+    /// Nobody reads this subscription any more.
+    Dropped(u64),
+}
+
+/// The right to acknowledge one message. Dropped without being given, the message comes again on
+/// the next connection.
+pub struct Acknowledgement {
+    serial: u64,
+    /// Subscriptions of this client that have not acknowledged it.
+    owners: Arc<AtomicUsize>,
+    notices: mpsc::UnboundedSender<Notice>,
+}
+
+impl Acknowledgement {
+    pub(crate) fn new(serial: u64, notices: mpsc::UnboundedSender<Notice>) -> Self {
+        Self {
+            serial,
+            owners: Arc::new(AtomicUsize::new(1)),
+            notices,
+        }
+    }
+
+    /// For one more owner.
+    pub(crate) fn share(&self) -> Self {
+        self.owners.fetch_add(1, Ordering::Relaxed);
+        Self {
+            serial: self.serial,
+            owners: Arc::clone(&self.owners),
+            notices: self.notices.clone(),
+        }
+    }
+
+    /// Tells the broker that the message is safe here, once all before it are.
+    pub fn give(self) {
+        if self.owners.fetch_sub(1, Ordering::AcqRel) == 1 {
+            // The client may have ended; then the message comes again to whoever follows.
+            let _ = self.notices.send(Notice::Acknowledged(self.serial));
+        }
+    }
+}
+
+impl fmt::Debug for Acknowledgement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Acknowledgement")
+            .field(&self.serial)
+            .finish()
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    state: Mutex<State>,
+    changed: Notify,
+    qos0_waiting_max: usize,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    queue: VecDeque<Received>,
+    /// Those in the queue that will not come again.
+    unrepeatable: usize,
+    ended: Option<SubscribeError>,
+}
+
+impl Inbox {
+    pub(crate) fn new(qos0_waiting_max: usize) -> Self {
+        Self {
+            state: Mutex::default(),
+            changed: Notify::new(),
+            qos0_waiting_max,
+        }
+    }
+
+    /// False: there is no room for this message of QoS 0.
+    pub(crate) fn push(&self, message: Received) -> bool {
+        let mut state = self.lock();
+        if message.acknowledgement.is_none() {
+            if state.unrepeatable >= self.qos0_waiting_max {
+                return false;
+            }
+            state.unrepeatable += 1;
+        }
+        state.queue.push_back(message);
+        drop(state);
+        self.changed.notify_one();
+        true
+    }
+
+    /// Takes out the messages of QoS 1 that no owner has seen: the broker still has the session,
+    /// and so sends them again.
+    pub(crate) fn forget_repeatable(&self) {
+        let is_repeatable = |message: &Received| {
+            message.qos == QoS::AtLeastOnce && message.acknowledgement.is_some()
+        };
+        self.lock().queue.retain(|message| !is_repeatable(message));
+    }
+
+    /// The broker has lost the session: what waits will neither come again nor be acknowledged.
+    pub(crate) fn keep_as_last_copies(&self) {
+        let mut state = self.lock();
+        let mut kept = state.unrepeatable;
+        for message in &mut state.queue {
+            kept += usize::from(message.take_acknowledgement().is_some());
+        }
+        state.unrepeatable = kept;
+    }
+
+    /// What waits may still be read; then comes this.
+    pub(crate) fn end(&self, why: SubscribeError) {
+        self.lock().ended.get_or_insert(why);
+        self.changed.notify_one();
+    }
+
+    /// For one reader at a time.
+    pub(crate) async fn recv(&self) -> Result<Received, SubscribeError> {
+        loop {
+            if let Some(next) = self.try_recv() {
+                return next;
+            }
+            self.changed.notified().await;
+        }
+    }
+
+    /// `None`: nothing waits.
+    pub(crate) fn try_recv(&self) -> Option<Result<Received, SubscribeError>> {
+        let mut state = self.lock();
+        let Some(message) = state.queue.pop_front() else {
+            return state.ended.clone().map(Err);
+        };
+        state.unrepeatable -= usize::from(message.acknowledgement.is_none());
+        Some(Ok(message))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lock().queue.is_empty()
+    }
+
+    /// No code that can panic runs under the lock, so what it holds is whole.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,46 @@
+//! An async MQTT client, 5.0 and 3.1.1, and what proves delivery with it.
+//!
+//! - A [`Client`] publishes ([`Client::publish`] resolves when the broker has acknowledged,
+//!   [`Client::try_send`] never waits) and subscribes ([`Subscription::recv`]). It connects again
+//!   on its own, subscribes again when the broker has lost the session, and sends again what was
+//!   not acknowledged. [`Options`] says how.
+//!
+//! Invariants: one task owns the connection, and its state is a value without I/O (`engine`); every
+//! queue has a limit in [`Limits`]; a message that is not delivered is told to somebody: to its
+//! publisher as an error, as an [`Event`], or by coming again.
+//!
+//! Deliberately absent: TLS, enhanced authentication, WebSocket.
+
+#![forbid(unsafe_code)]
+
+mod address;
+mod client;
+
+mod driver;
+mod durations;
+mod engine;
+mod error;
+mod event;
+mod inbox;
+mod limits;
+mod message;
+mod options;
+mod subscription;
+
+pub use unbroken_mqtt_proto::{
+    EncodeError, Property, QoS, ReasonCode, RetainHandling, SubscriptionOptions, TopicError,
+    Version,
+};
+
+pub use self::{
+    address::{AddressError, BindTo, ConnectTo},
+    client::{Acknowledged, Client, Receipt},
+    durations::{RetryDuration, TotalDuration},
+    error::{BrokerFault, ConnectError, PublishError, SubscribeError, TrySendError},
+    event::{Event, Events},
+    inbox::Acknowledgement,
+    limits::Limits,
+    message::{Message, Received},
+    options::{Options, Session},
+    subscription::{Acknowledging, Filter, Subscription},
+};

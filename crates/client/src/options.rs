@@ -1,0 +1,218 @@
+//! How to connect, and as whom.
+
+use std::fmt;
+use std::time::Duration;
+
+use unbroken_mqtt_proto::{EncodeError, Property, PropertyBuf, Version};
+
+use crate::durations::Pauses;
+use crate::{Client, ConnectError, ConnectTo, Limits, Message, RetryDuration, TotalDuration};
+
+/// How to connect, and as whom. Everything but the broker has a default.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use unbroken_client::{Message, Options};
+///
+/// let client = Options::new("localhost:1883".parse()?).connect().await?;
+/// client.publish(Message::new("plant/1/temperature", *b"21.5")?).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Options {
+    pub(crate) to: ConnectTo,
+    pub(crate) version: Version,
+    pub(crate) client_id: String,
+    pub(crate) session: Session,
+    pub(crate) keep_alive_s: u16,
+    pub(crate) user_name: Option<String>,
+    pub(crate) password: Option<Vec<u8>>,
+    pub(crate) will: Option<Will>,
+    pub(crate) properties: PropertyBuf,
+    pub(crate) limits: Limits,
+    pub(crate) attempt: RetryDuration,
+    pub(crate) pauses: Pauses,
+    pub(crate) patience: Option<TotalDuration>,
+}
+
+/// What of a session outlives its connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Session {
+    /// Nothing: with each connection the client subscribes anew, and messages that were published
+    /// meanwhile are missed.
+    Temporary,
+    /// It begins anew with the client and outlives lost connections (5.0; on 3.x as `Temporary`,
+    /// which cannot say this).
+    WhileRunning {
+        /// Seconds without a connection after which the broker forgets it.
+        expiry_s: u32,
+    },
+    /// The broker keeps it under the client id, also while the client does not run.
+    Kept {
+        /// Seconds without a connection after which the broker forgets it (5.0);
+        /// [`NEVER`](Self::NEVER) for never.
+        expiry_s: u32,
+    },
+}
+
+impl Session {
+    /// An expiry that never comes.
+    pub const NEVER: u32 = u32::MAX;
+}
+
+#[derive(Clone)]
+pub(crate) struct Will {
+    pub(crate) message: Message,
+    pub(crate) delay_s: u32,
+}
+
+impl Options {
+    /// MQTT 5.0, a client id of its own, a session while running, a keep alive of 60 seconds, and
+    /// patience without end.
+    pub fn new(to: ConnectTo) -> Self {
+        Self {
+            to,
+            version: Version::V5,
+            client_id: random_client_id(),
+            session: Session::WhileRunning { expiry_s: 300 },
+            keep_alive_s: 60,
+            user_name: None,
+            password: None,
+            will: None,
+            properties: PropertyBuf::new(),
+            limits: Limits::default(),
+            attempt: RetryDuration(Duration::from_secs(10)),
+            pauses: Pauses {
+                first: RetryDuration(Duration::from_millis(100)),
+                longest: RetryDuration(Duration::from_secs(15)),
+            },
+            patience: None,
+        }
+    }
+
+    /// Another version of the protocol.
+    #[must_use]
+    pub fn version(mut self, version: Version) -> Self {
+        self.version = version;
+        self
+    }
+
+    /// The name under which the broker keeps the session. Two clients with one name throw each
+    /// other out.
+    #[must_use]
+    pub fn client_id(mut self, id: impl Into<String>) -> Self {
+        self.client_id = id.into();
+        self
+    }
+
+    /// What of the session outlives its connection.
+    #[must_use]
+    pub fn session(mut self, session: Session) -> Self {
+        self.session = session;
+        self
+    }
+
+    /// The silence, in seconds, after which either side asks whether the other is there; 0 for
+    /// never. A 5.0 broker may decide otherwise.
+    #[must_use]
+    pub fn keep_alive_s(mut self, seconds: u16) -> Self {
+        self.keep_alive_s = seconds;
+        self
+    }
+
+    /// Who the client says it is.
+    #[must_use]
+    pub fn credentials(
+        mut self,
+        user_name: impl Into<String>,
+        password: impl Into<Vec<u8>>,
+    ) -> Self {
+        self.user_name = Some(user_name.into());
+        self.password = Some(password.into());
+        self
+    }
+
+    /// What the broker publishes when the client is lost; 5.0 brokers wait `delay_s` seconds for
+    /// it to return.
+    #[must_use]
+    pub fn will(mut self, message: Message, delay_s: u32) -> Self {
+        self.will = Some(Will { message, delay_s });
+        self
+    }
+
+    /// Something about the client for the broker (5.0).
+    pub fn user_property(mut self, name: &str, value: &str) -> Result<Self, EncodeError> {
+        self.properties.push(Property::UserProperty(name, value))?;
+        Ok(self)
+    }
+
+    /// How much the client holds.
+    #[must_use]
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// The time that one try to connect may take, from the name's look-up to CONNACK.
+    #[must_use]
+    pub fn attempt(mut self, time: RetryDuration) -> Self {
+        self.attempt = time;
+        self
+    }
+
+    /// The pause after the first failed try, and the longest that it grows to. A random part of up
+    /// to half is left out.
+    #[must_use]
+    pub fn pauses(mut self, first: RetryDuration, longest: RetryDuration) -> Self {
+        self.pauses = Pauses { first, longest };
+        self
+    }
+
+    /// How long the client tries to connect, at its start and each time the connection is lost,
+    /// before it gives up for good.
+    #[must_use]
+    pub fn patience(mut self, time: TotalDuration) -> Self {
+        self.patience = Some(time);
+        self
+    }
+
+    /// Connects, and goes on trying as long as the patience lasts. Returns at once what another
+    /// try cannot change, such as a wrong password.
+    pub async fn connect(self) -> Result<Client, ConnectError> {
+        let client = self.start();
+        match client.connected().await {
+            Ok(()) => Ok(client),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Gives a client that connects on its own; what it is given waits until it has. Must be called
+    /// within a tokio runtime with timers and sockets.
+    pub fn start(self) -> Client {
+        Client::start(self)
+    }
+}
+
+/// Secrets do not get into logs.
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("to", &self.to)
+            .field("version", &self.version)
+            .field("client_id", &self.client_id)
+            .field("session", &self.session)
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A random number; a fixed one where the system has none, which only makes clashes likelier.
+pub(crate) fn random() -> u64 {
+    getrandom::u64().unwrap_or(0x5eed)
+}
+
+fn random_client_id() -> String {
+    // 23 characters are what every broker takes.
+    format!("unbroken{:015x}", random() >> 4)
+}

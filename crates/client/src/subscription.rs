@@ -1,0 +1,123 @@
+//! What a client wants to receive, and the stream of it.
+
+use std::sync::Arc;
+
+use unbroken_mqtt_proto::{
+    QoS, RetainHandling, SubscriptionFilter, SubscriptionOptions, TopicError,
+};
+
+use crate::inbox::{Inbox, Notice};
+use crate::{Client, Received, SubscribeError};
+
+/// A filter and how its messages are to be sent. `$share/<group>/<filter>` shares them among the
+/// members of a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Filter {
+    pub(crate) text: Arc<str>,
+    pub(crate) options: SubscriptionOptions,
+}
+
+impl Filter {
+    /// At QoS 2 at most, which means: as published.
+    pub fn new(text: impl Into<Arc<str>>) -> Result<Self, TopicError> {
+        let text = text.into();
+        SubscriptionFilter::parse(&text)?;
+        Ok(Self {
+            text,
+            options: SubscriptionOptions::at(QoS::ExactlyOnce),
+        })
+    }
+
+    /// At this QoS at most.
+    #[must_use]
+    pub fn qos(mut self, qos: QoS) -> Self {
+        self.options.qos = qos;
+        self
+    }
+
+    /// Without what this client publishes itself (5.0).
+    #[must_use]
+    pub fn no_local(mut self) -> Self {
+        self.options.no_local = true;
+        self
+    }
+
+    /// Whether retained messages come at once (5.0).
+    #[must_use]
+    pub fn retained(mut self, handling: RetainHandling) -> Self {
+        self.options.retain_handling = handling;
+        self
+    }
+
+    /// As it was written.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+/// Who tells the broker that a message is safe here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Acknowledging {
+    /// [`Subscription::recv`] does, as it returns the message.
+    #[default]
+    Automatic,
+    /// The owner does: [`Received::acknowledge`]. At most
+    /// [`receive_maximum`](crate::Limits::receive_maximum) may be left open.
+    ByHand,
+}
+
+/// The messages that match some filters. Dropping it ends the subscription at the broker.
+#[derive(Debug)]
+pub struct Subscription {
+    pub(crate) id: u64,
+    pub(crate) client: Client,
+    pub(crate) inbox: Arc<Inbox>,
+    pub(crate) acknowledging: Acknowledging,
+    pub(crate) granted: Vec<QoS>,
+}
+
+impl Subscription {
+    /// The next message. An error says why there will be none. Cancelling loses nothing.
+    pub async fn recv(&mut self) -> Result<Received, SubscribeError> {
+        let received = self.inbox.recv().await;
+        self.taken(received)
+    }
+
+    /// The next message, if one waits here.
+    pub fn try_recv(&mut self) -> Option<Result<Received, SubscribeError>> {
+        let received = self.inbox.try_recv()?;
+        Some(self.taken(received))
+    }
+
+    /// Whether nothing waits here. The broker may still have something.
+    pub fn is_drained(&self) -> bool {
+        self.inbox.is_empty()
+    }
+
+    /// The highest QoS at which the broker sends, for each filter.
+    pub fn granted(&self) -> &[QoS] {
+        &self.granted
+    }
+
+    /// Ends the subscription, and waits for the broker to say so.
+    pub async fn unsubscribe(self) -> Result<(), SubscribeError> {
+        self.client.unsubscribe(self.id).await
+    }
+
+    fn taken(
+        &self,
+        received: Result<Received, SubscribeError>,
+    ) -> Result<Received, SubscribeError> {
+        let mut message = received?;
+        if self.acknowledging == Acknowledging::Automatic {
+            message.acknowledge_now();
+        }
+        Ok(message)
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        self.client.notice(Notice::Dropped(self.id));
+    }
+}
