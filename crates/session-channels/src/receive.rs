@@ -41,8 +41,6 @@ pub trait Receive: Endpoint {
     #[doc(hidden)]
     fn into_link(self) -> Link<Self::State, Self::Side>;
     #[doc(hidden)]
-    fn from_link(link: Link<Self::State, Self::Side>) -> Self;
-    #[doc(hidden)]
     fn message(
         wire: <Self::State as State>::Wire,
         link: Link<Self::State, Self::Side>,

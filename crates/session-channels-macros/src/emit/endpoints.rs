@@ -86,53 +86,35 @@ impl Emitter<'_> {
             parameters,
             types,
             wire,
+            back,
             next,
             shown,
             then,
             ..
         } = self.send(index, message, side);
-        match next {
-            Some((next, marker)) => format!(
-                "/// Sends {shown} {then}.
-                ///
-                /// It never waits. If the other side is gone, the message is dropped, and the next
-                /// endpoint says so.
-                #[inline]
-                pub fn {method}(self, {parameters}) -> {next} {{
-                    {next_path}(self.0.send_anyway::<{marker}>({wire}))
-                }}
-                /// Sends {shown} {then}, unless the other side is gone: then the message is given
-                /// back.
-                #[inline]
-                pub fn {try_method}(self, {parameters}) -> {RESULT}<{next}, {RT}::Unsent<{types}>> {{
-                    match self.0.send::<{marker}>({wire}) {{
-                        {RESULT}::Ok(link) => {RESULT}::Ok({next_path}(link)),
-                        {RESULT}::Err((wire, _, closed)) =>
-                            {RESULT}::Err({RT}::Unsent {{ message: wire.__m{message}(), closed }}),
-                    }}
-                }}\n",
-                next_path = turbofish(&next),
+        let (gives, last, ways) = ways(next.as_deref(), &back);
+        let (plain, arrow, dropped) = match &next {
+            Some(next) => (
+                format!("{}(self.0.send_anyway({wire}))", turbofish(next)),
+                format!("-> {next}"),
+                "the message is dropped, and the next endpoint says so",
             ),
-            None => format!(
-                "/// Sends {shown} {then}.
-                ///
-                /// It never waits. If the other side is gone, the message is dropped.
-                #[inline]
-                pub fn {method}(self, {parameters}) {{
-                    let _ = self.0.send_last({wire});
-                }}
-                /// Sends {shown} {then}, unless the other side is gone: then the message is given
-                /// back.
-                #[inline]
-                pub fn {try_method}(self, {parameters}) -> {RESULT}<(), {RT}::Unsent<{types}>> {{
-                    match self.0.send_last({wire}) {{
-                        {RESULT}::Ok(()) => {RESULT}::Ok(()),
-                        {RESULT}::Err((wire, closed)) =>
-                            {RESULT}::Err({RT}::Unsent {{ message: wire.__m{message}(), closed }}),
-                    }}
-                }}\n"
+            None => (
+                format!("let _ = self.0.send_last({wire});"),
+                String::new(),
+                "the message is dropped",
             ),
-        }
+        };
+        format!(
+            "/// Sends {shown} {then}. It never waits. If the other side is gone, {dropped}.
+            #[inline]
+            pub fn {method}(self, {parameters}) {arrow} {{ {plain} }}
+            /// Sends {shown} {then}, unless the other side is gone: then the message is given back.
+            #[inline]
+            pub fn {try_method}(self, {parameters}) -> {RESULT}<{gives}, {RT}::Unsent<{types}>> {{
+                self.0.give{last}({wire}, {ways})
+            }}\n"
+        )
     }
 
     /// Sends that wait while as many messages as the state allows are on their way.
@@ -144,46 +126,27 @@ impl Emitter<'_> {
             parameters,
             types,
             wire,
+            back,
             next,
             shown,
             then,
         } = self.send(index, message, side);
-        let (last, turbofish, gives, ok, some) = match &next {
-            Some((next, marker)) => (
-                "",
-                format!("::<{marker}>"),
-                next.as_str(),
-                format!("{}(link)", turbofish(next)),
-                "link",
-            ),
-            None => ("_last", String::new(), "()", "()".to_owned(), "()"),
-        };
-        let unsent = format!("{RT}::Unsent {{ message: wire.__m{message}(), closed }}");
-        let answer = format!(
-            "{RESULT}::Ok({some}) => {RESULT}::Ok({ok}),
-            {RESULT}::Err((wire, closed)) => {RESULT}::Err({unsent}),"
-        );
+        let (gives, last, ways) = ways(next.as_deref(), &back);
         format!(
             "/// Sends {shown} {then}, when there is room for it.
             #[inline]
             pub async fn {method}(self, {parameters}) -> {RESULT}<{gives}, {RT}::Unsent<{types}>> {{
-                match self.0.send_wait{last}{turbofish}({wire}).await {{ {answer} }}
+                self.0.give_wait{last}({wire}, {ways}).await
             }}
             /// Sends {shown} {then}, when there is room for it; the thread waits.
             #[inline]
             pub fn {blocking_method}(self, {parameters}) -> {RESULT}<{gives}, {RT}::Unsent<{types}>> {{
-                match self.0.send_blocking{last}{turbofish}({wire}) {{ {answer} }}
+                self.0.give_blocking{last}({wire}, {ways})
             }}
             /// Sends {shown} {then}, if there is room for it now.
             #[inline]
             pub fn {try_method}(self, {parameters}) -> {RESULT}<{gives}, {RT}::TrySend<Self, {types}>> {{
-                match self.0.try_send{last}{turbofish}({wire}) {{
-                    {RESULT}::Ok({some}) => {RESULT}::Ok({ok}),
-                    {RESULT}::Err({RT}::TrySendLink::Full(link, wire)) =>
-                        {RESULT}::Err({RT}::TrySend::Full(Self(link), wire.__m{message}())),
-                    {RESULT}::Err({RT}::TrySendLink::Closed(wire, closed)) =>
-                        {RESULT}::Err({RT}::TrySend::Closed({unsent})),
-                }}
+                self.0.try_give{last}({wire}, Self, {ways})
             }}\n"
         )
     }
@@ -210,12 +173,10 @@ impl Emitter<'_> {
             parameters,
             types: together(&types),
             wire: with_parts(&format!("wire::{plain}::{name}"), &names),
-            next: self.next(index, message).map(|next| {
-                (
-                    format!("{}::{next}", side.module()),
-                    format!("states::{next}"),
-                )
-            }),
+            back: format!("wire::{plain}::__m{message}"),
+            next: self
+                .next(index, message)
+                .map(|next| format!("{}::{next}", side.module())),
             shown: format!("`{}`", super::docs::message_text(written)),
             then: match &written.step {
                 Some(step) => format!("and goes on to `{}`", step.name.text),
@@ -265,7 +226,6 @@ impl Emitter<'_> {
                 #[inline] fn link(&self) -> &{link} {{ &self.0 }}
                 #[inline] fn link_mut(&mut self) -> &mut {link} {{ &mut self.0 }}
                 #[inline] fn into_link(self) -> {link} {{ self.0 }}
-                #[inline] fn from_link(link: {link}) -> Self {{ Self(link) }}
                 #[inline] fn message(wire: wire::{name}{own}, link: {link}) -> Self::Message {{
                     match wire {{ {arms} }}
                 }}
@@ -287,11 +247,21 @@ struct Send {
     types: String,
     /// The message as it travels.
     wire: String,
-    /// The next endpoint and the marker of its state.
-    next: Option<(String, String)>,
+    /// How its arguments come out of that.
+    back: String,
+    /// The next endpoint.
+    next: Option<String>,
     /// For documentation: the message, and what comes then.
     shown: String,
     then: String,
+}
+
+/// What a send gives, what its name ends in, and the functions that make what it gives.
+fn ways(next: Option<&str>, back: &str) -> (String, &'static str, String) {
+    match next {
+        Some(next) => (next.to_owned(), "", format!("{}, {back}", turbofish(next))),
+        None => ("()".to_owned(), "_last", back.to_owned()),
+    }
 }
 
 /// `client::Open<T>` as the function that makes one: `client::Open::<T>`.
