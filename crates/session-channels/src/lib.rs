@@ -38,6 +38,7 @@ pub mod time;
 
 mod barrier;
 mod closed;
+mod coalesce;
 mod gate;
 mod methods;
 #[cfg(all(test, loom))]

@@ -276,6 +276,7 @@ impl Packet {
         let patience = &self.core().patience[self.me];
         park::wait(
             patience,
+            0,
             deadline,
             || self.look(),
             |context| wait_graph::on_thread(context, deadline, |context| self.poll_at(context, at)),

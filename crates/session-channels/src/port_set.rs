@@ -413,6 +413,7 @@ impl<P: Port> PortSet<P> {
             }
             park::wait(
                 self.ready.patience(),
+                0,
                 deadline,
                 || self.ready.look().then_some(()),
                 |context| {

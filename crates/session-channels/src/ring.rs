@@ -40,6 +40,7 @@ use std::time::Instant;
 
 use crate::barrier;
 use crate::closed::{At, Why};
+use crate::coalesce::Coalesce;
 use crate::gate::{Gate, PLAIN, WAITING};
 use crate::park;
 use crate::sync::{AtomicU32, Ordering, UnwatchedU32, exchanged, relax};
@@ -67,15 +68,23 @@ const CAPACITY_MAX: u32 = 1 << 16;
 /// The most messages that one ring may hold: those of a loop and what a protocol sends around it.
 const SLOTS_MAX: u32 = CAPACITY_MAX << 1;
 
-/// The line that one side writes at every message.
+/// An index that one side writes at every message and the other looks at, which takes the line
+/// away for a while. So nothing else is on it.
+#[repr(align(64))]
+struct Published(AtomicU32);
+
+/// The line that one side alone uses.
 #[repr(align(64))]
 struct Own {
-    /// Tail of the sender, head of the receiver.
-    index: AtomicU32,
+    /// What was last published, without the sign.
+    index: UnwatchedU32,
     /// The other's, as last seen. Not a cell: several threads may look at one end at once.
     seen: UnwatchedU32,
     /// Where it was when this side's thread last slept.
     slept_at: Cell<u32>,
+    /// Where it was when this side's thread last waited.
+    waited_at: Cell<u32>,
+    coalesce: Coalesce,
     /// The sender found no room and gave way once.
     gave_way: Cell<bool>,
     /// Both sides' copy of what never changes.
@@ -96,11 +105,24 @@ pub(crate) struct Ring {
     /// Another ring of the same session, in the other direction.
     partner: Cell<Option<NonNull<Self>>>,
     layout: Layout,
+    tail: Published,
+    head: Published,
     sending: Own,
     receiving: Own,
     /// The model checker is shown each use of a slot here, the slots themselves being raw memory.
     #[cfg(loom)]
     watch: Vec<crate::sync::UnsafeCell<()>>,
+}
+
+const _: () = assert!(size_of::<Own>() == 64, "one line");
+
+impl Own {
+    /// This side's thread waits: how long before it looks.
+    fn head_start(&self) -> u32 {
+        let index = self.index.load(Ordering::Relaxed);
+        let came = index.wrapping_sub(self.waited_at.replace(index)) / STEP;
+        self.coalesce.head_start(came)
+    }
 }
 
 impl Ring {
@@ -137,9 +159,11 @@ impl Ring {
         // SAFETY: the slots lie within the block.
         let first = unsafe { at.as_ptr().add(offset) };
         let own = || Own {
-            index: AtomicU32::new(0),
+            index: UnwatchedU32::new(0),
             seen: UnwatchedU32::new(0),
             slept_at: Cell::new(0),
+            waited_at: Cell::new(0),
+            coalesce: Coalesce::default(),
             gave_way: Cell::new(false),
             mask: slots - 1,
             stride: u32::try_from(message.size()).expect("a message is smaller than 4 GiB"),
@@ -152,6 +176,8 @@ impl Ring {
             taken_at_close: AtomicU32::new(0),
             partner: Cell::new(None),
             layout,
+            tail: Published(AtomicU32::new(0)),
+            head: Published(AtomicU32::new(0)),
             sending: own(),
             receiving: own(),
             #[cfg(loom)]
@@ -216,16 +242,14 @@ impl Sending {
     #[inline]
     fn on_their_way(self) -> u32 {
         let own = &self.ring().sending;
-        let tail = own.index.load(Ordering::Relaxed) & !SIGN;
+        let tail = own.index.load(Ordering::Relaxed);
         tail.wrapping_sub(own.seen.load(Ordering::Relaxed)) / STEP
     }
 
     fn refresh(self) {
         let ring = self.ring();
-        ring.sending.seen.store(
-            ring.receiving.index.load(Ordering::SeqCst),
-            Ordering::Relaxed,
-        );
+        let head = ring.head.0.load(Ordering::SeqCst);
+        ring.sending.seen.store(head, Ordering::Relaxed);
     }
 
     /// Messages sent and not taken, as far as this side knows without disturbing the other.
@@ -292,6 +316,7 @@ impl Sending {
     pub(crate) fn wait(self, limit: u32, wait: Wait) {
         park::wait(
             &self.ring().sender.patience,
+            self.ring().sending.head_start(),
             None,
             || self.look(limit),
             |context| {
@@ -318,8 +343,8 @@ impl Sending {
     /// What [`look`](Self::look) would find, for those who must not change what it keeps.
     pub(crate) fn has_room(self, limit: u32) -> bool {
         let ring = self.ring();
-        let tail = ring.sending.index.load(Ordering::SeqCst) & !SIGN;
-        let head = ring.receiving.index.load(Ordering::SeqCst);
+        let tail = ring.tail.0.load(Ordering::SeqCst) & !SIGN;
+        let head = ring.head.0.load(Ordering::SeqCst);
         tail.wrapping_sub(head) / STEP < limit
             || ring.receiver.flags.load(Ordering::SeqCst) & CLOSED != 0
     }
@@ -337,19 +362,20 @@ impl Sending {
     pub(crate) unsafe fn push<W>(self, wire: W, stride: usize) -> Result<(), (W, Why)> {
         let ring = self.ring();
         let own = &ring.sending;
-        let index = own.index.load(Ordering::Relaxed) & !SIGN;
+        let index = own.index.load(Ordering::Relaxed);
         debug_assert!(self.len() <= own.mask, "there is a free slot");
         let at = slot(ring, own, index, stride).cast::<W>();
         // SAFETY: the slot is the sender's, and large enough for every message of the session.
         unsafe { at.write(wire) };
         let next = index.wrapping_add(STEP);
         own.gave_way.set(false);
+        own.index.store(next, Ordering::Relaxed);
         let before = if ring.receiver.flags.load(Ordering::Relaxed) & PLAIN == 0 {
-            let before = own.index.swap(next, Ordering::SeqCst);
+            let before = ring.tail.0.swap(next, Ordering::SeqCst);
             exchanged();
             before
         } else {
-            own.index.store(next, Ordering::Release);
+            ring.tail.0.store(next, Ordering::Release);
             barrier::here();
             0
         };
@@ -386,6 +412,7 @@ impl Sending {
             return Ok(()); // it came in time, to be dropped by the receiver
         }
         ring.sending.index.store(index, Ordering::Relaxed);
+        ring.tail.0.store(index, Ordering::Relaxed);
         // SAFETY: the receiver leaves it alone.
         Err((unsafe { at.read() }, why(flags)))
     }
@@ -402,7 +429,7 @@ impl Sending {
     pub(crate) unsafe fn leave(self, why: Why) {
         let ring = self.ring();
         ring.sender.flags.fetch_or(end(why), Ordering::SeqCst);
-        if ring.sending.index.fetch_and(!SIGN, Ordering::SeqCst) & SIGN != 0 {
+        if ring.tail.0.fetch_and(!SIGN, Ordering::SeqCst) & SIGN != 0 {
             ring.receiver.ring();
         }
         ring.receiver.wake();
@@ -444,7 +471,7 @@ impl Receiving {
     #[inline]
     fn refresh(self) {
         let ring = self.ring();
-        let tail = ring.sending.index.load(Ordering::SeqCst) & !SIGN;
+        let tail = ring.tail.0.load(Ordering::SeqCst) & !SIGN;
         ring.receiving.seen.store(tail, Ordering::Relaxed);
     }
 
@@ -496,12 +523,15 @@ impl Receiving {
     /// The thread waits for what [`look`](Self::look) finds, until this time.
     #[cold]
     pub(crate) fn wait(self, deadline: Option<Instant>, wait: Wait) -> Option<Result<(), Why>> {
+        self.seldom_sleeps();
         park::wait(
             &self.ring().receiver.patience,
+            self.ring().receiving.head_start(),
             deadline,
             || self.look(),
             |context| {
-                self.seldom_sleeps();
+                let own = &self.ring().receiving;
+                own.slept_at.set(own.index.load(Ordering::Relaxed));
                 wait_graph::on_thread(context, deadline, |context| {
                     wait_graph::noted(self.poll(context), context, || wait)
                 })
@@ -526,8 +556,8 @@ impl Receiving {
     pub(crate) fn has_something(self) -> bool {
         let ring = self.ring();
         let is_closed = ring.sender.flags.load(Ordering::SeqCst) & CLOSED != 0;
-        let tail = ring.sending.index.load(Ordering::SeqCst) & !SIGN;
-        is_closed || tail != ring.receiving.index.load(Ordering::SeqCst)
+        let tail = ring.tail.0.load(Ordering::SeqCst) & !SIGN;
+        is_closed || tail != ring.head.0.load(Ordering::SeqCst)
     }
 
     /// A thread is about to sleep: if it got much done since it last did, the sender's exchanges
@@ -535,8 +565,11 @@ impl Receiving {
     fn seldom_sleeps(self) {
         let ring = self.ring();
         let head = ring.receiving.index.load(Ordering::Relaxed);
-        let since = head.wrapping_sub(ring.receiving.slept_at.replace(head)) / STEP;
-        if since > SELDOM && barrier::is_here() {
+        let since = head.wrapping_sub(ring.receiving.slept_at.get()) / STEP;
+        if since > SELDOM
+            && ring.receiver.flags.load(Ordering::Relaxed) & PLAIN == 0
+            && barrier::is_here()
+        {
             // A sign in the tail would be written over.
             self.take_sign_down();
             ring.receiver.flags.fetch_or(PLAIN, Ordering::SeqCst);
@@ -570,7 +603,7 @@ impl Receiving {
     /// What [`Gate::lie_down`] does, with the sign in the tail.
     fn raise_sign(self, context: &Context<'_>) -> Poll<()> {
         let ring = self.ring();
-        if ring.sending.index.load(Ordering::Relaxed) & SIGN != 0 {
+        if ring.tail.0.load(Ordering::Relaxed) & SIGN != 0 {
             if ring.receiver.would_wake(context) {
                 return Poll::Ready(());
             }
@@ -579,14 +612,14 @@ impl Receiving {
         if ring.receiver.expect_ring(context).is_pending() {
             return Poll::Pending;
         }
-        ring.sending.index.fetch_or(SIGN, Ordering::SeqCst);
+        ring.tail.0.fetch_or(SIGN, Ordering::SeqCst);
         exchanged();
         Poll::Ready(())
     }
 
     fn take_sign_down(self) {
         let ring = self.ring();
-        if ring.sending.index.fetch_and(!SIGN, Ordering::SeqCst) & SIGN != 0 {
+        if ring.tail.0.fetch_and(!SIGN, Ordering::SeqCst) & SIGN != 0 {
             ring.receiver.expect_none();
         }
     }
@@ -611,11 +644,12 @@ impl Receiving {
         // SAFETY: the slot is full and the receiver's.
         let wire = unsafe { slot(ring, own, index, stride).cast::<W>().read() };
         let next = index.wrapping_add(STEP);
+        own.index.store(next, Ordering::Relaxed);
         if ring.sender.flags.load(Ordering::Relaxed) & PLAIN == 0 {
-            own.index.swap(next, Ordering::SeqCst);
+            ring.head.0.swap(next, Ordering::SeqCst);
             exchanged();
         } else {
-            own.index.store(next, Ordering::Release);
+            ring.head.0.store(next, Ordering::Release);
             barrier::here();
         }
         if ring.sender.flags.load(Ordering::SeqCst) & WAITING != 0 {
@@ -638,7 +672,7 @@ impl Receiving {
         if before & PLAIN != 0 {
             barrier::everywhere();
         }
-        let tail = ring.sending.index.load(Ordering::SeqCst) & !SIGN;
+        let tail = ring.tail.0.load(Ordering::SeqCst) & !SIGN;
         ring.taken_at_close.store(tail, Ordering::Relaxed);
         ring.receiver.flags.fetch_or(DRAINS, Ordering::Release);
         ring.sender.wake();

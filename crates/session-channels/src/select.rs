@@ -293,7 +293,7 @@ pub fn select_wait_blocking(
         Poll::Pending => None,
     };
     let selected = PATIENCE.with(|patience| {
-        park::wait(patience, deadline, seen, |context| {
+        park::wait(patience, 0, deadline, seen, |context| {
             wait_graph::on_thread(context, deadline, |context| all(Some(context)))
         })
     });
