@@ -5,19 +5,42 @@
 //!
 //! - A [`Relay`] stands between MQTT peers and gives a [`Wound`] on order; it writes down which
 //!   message it hurt.
-//! - The producer plays the [`plant`]'s recording, or any file line by line.
+//! - A [`Stamper`] sends and a [`Checker`] receives, one hop of the line between them. A stage
+//!   ([`pipe`]) has one or both.
+//! - A [`Board`] holds what is known of the line at this moment, and which [`Fault`] is the name of
+//!   which wound.
+//! - [`run`] starts the line, hurts it when asked to, and shows the board. The producer plays the
+//!   [`plant`]'s recording, or any file line by line.
 //!
 //! Invariants: what a relay says it did is what it did, so that a test can compare it with what was
 //! named; nothing that the demonstration starts outlives it.
 
+mod board;
+mod checker;
+mod fault;
 mod limits;
+mod line;
+mod news_line;
+pub mod pipe;
 pub mod plant;
+mod process;
 mod readings;
 mod relay;
+mod run;
+mod sequence;
+mod stamper;
+mod view;
 mod wound;
 
 pub use self::{
+    board::{Board, Hurt, Part, Sentence, Strip, What},
+    checker::{Checker, Good, News},
+    fault::{Fault, Kind, Place},
+    line::{LineError, random_lane},
+    process::ProcessError,
     readings::{Readings, ReadingsError},
     relay::{Relay, TooManyOrders, Towards},
-    wound::{Wound, Wounded},
+    run::{Outcome, RunError, Settings, run},
+    stamper::{StampError, Stamper},
+    wound::{Stamps, Wound, Wounded},
 };

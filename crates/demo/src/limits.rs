@@ -17,3 +17,39 @@ pub(crate) const ORDERS_MAX: usize = 1 << 16;
 
 /// How long a message waits for the neighbour that is to overtake it.
 pub(crate) const SWAP_WITHIN: Duration = Duration::from_secs(2);
+
+/// Windows that a strip shows: as many as any terminal has columns, 16 bytes each.
+pub(crate) const WINDOWS_SHOWN: usize = 400;
+
+/// Rates that are shown, 8 bytes each.
+pub(crate) const RATES_SHOWN: usize = 400;
+
+/// Faults without an explanation that are kept, 40 bytes each. One is too many.
+pub(crate) const FAULTS_SHOWN: usize = 1_000;
+
+/// Outputs whose inputs' stamps a processor keeps for answers: as many as a lane holds windows,
+/// about 100 bytes each.
+pub(crate) const ORIGINS_HELD: usize = 64 * 1_024;
+
+/// How long a receiver waits for an answer before it asks again.
+pub(crate) const ASK_AGAIN: Duration = Duration::from_millis(500);
+
+/// Messages of a lane that wait for one before them, about 200 bytes each.
+pub(crate) const WAITING_MAX: usize = 64 * 1_024;
+
+/// Inputs of a stage whose outputs are not acknowledged: at most as many as a client receives
+/// before it must acknowledge one.
+pub(crate) const UNACKNOWLEDGED_MAX: usize = 512;
+
+/// How often time passes for a stage.
+pub(crate) const STAGE_TICK: Duration = Duration::from_millis(20);
+
+/// How long a stage answers after its input has ended: as long as confirming a loss takes.
+pub(crate) const LINGER: Duration = Duration::from_secs(3);
+
+/// Pieces of news that wait to be shown, about 60 bytes each. At it the stage that tells them
+/// waits.
+pub(crate) const NEWS_WAITING_MAX: usize = 65_536;
+
+/// How long after its repair a broken part still explains faults: several ticks of every stage.
+pub(crate) const TOLD_WITHIN: Duration = Duration::from_millis(500);

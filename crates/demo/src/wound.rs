@@ -31,14 +31,21 @@ pub struct Wounded {
     pub wound: Wound,
     /// The topic it was on.
     pub topic: String,
-    /// The property that it came with, before the wound.
-    pub audit: Property,
-    /// Those of the messages it was made from, oldest first.
-    pub origins: Vec<Property>,
+    /// Who it was, before the wound.
+    pub message: Stamps,
     /// The neighbour that overtook it, of a swap.
-    pub overtaken_by: Option<Property>,
+    pub overtaken_by: Option<Stamps>,
     /// When it was done.
     pub at: Instant,
+}
+
+/// What a message was stamped with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stamps {
+    /// By whoever published it.
+    pub audit: Property,
+    /// The stamps of the messages it was made from, oldest first.
+    pub origins: Vec<Property>,
 }
 
 impl Wound {
@@ -58,16 +65,11 @@ impl Wound {
 
 impl fmt::Display for Wounded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            wound,
-            topic,
-            audit,
-            ..
-        } = self;
-        let participle = wound.participle();
-        write!(f, "{participle}: number {} on {topic}", audit.sequence)?;
-        match self.overtaken_by {
-            Some(second) => write!(f, ", overtaken by {}", second.sequence),
+        let participle = self.wound.participle();
+        let number = self.message.audit.sequence;
+        write!(f, "{participle}: number {number} on {}", self.topic)?;
+        match &self.overtaken_by {
+            Some(second) => write!(f, ", overtaken by {}", second.audit.sequence),
             None => Ok(()),
         }
     }

@@ -20,7 +20,7 @@ use unbroken_mqtt_proto::{
 
 use super::orders::Orders;
 use crate::limits::SWAP_WITHIN;
-use crate::wound::{Wound, Wounded};
+use crate::wound::{Stamps, Wound, Wounded};
 
 /// The user property in which a processor's output names what it was made from.
 const ORIGIN: &str = "audit-origin";
@@ -111,7 +111,7 @@ impl Surgeon {
         match orders.due(|wound| is_free && subject.can_have(wound)) {
             None => {
                 onward.extend_from_slice(frame.bytes);
-                overtake(&mut self.held, &subject.audit, orders, now, onward);
+                overtake(&mut self.held, &subject, orders, now, onward);
             }
             Some(Wound::Lose) => {
                 lose(&subject.publish, version, &mut self.unreleased, back);
@@ -189,17 +189,23 @@ impl Subject<'_> {
     }
 
     fn wounded(&self, wound: Wound, at: Instant) -> Wounded {
-        let origins = self.publish.properties.user_properties();
-        let origins = origins.filter(|(name, _)| *name == ORIGIN);
         Wounded {
             wound,
             topic: self.topic.to_owned(),
+            message: self.stamps(),
+            overtaken_by: None,
+            at,
+        }
+    }
+
+    fn stamps(&self) -> Stamps {
+        let origins = self.publish.properties.user_properties();
+        let origins = origins.filter(|(name, _)| *name == ORIGIN);
+        Stamps {
             audit: self.audit,
             origins: origins
                 .filter_map(|(_, text)| Audit::parse_text(text).ok())
                 .collect(),
-            overtaken_by: None,
-            at,
         }
     }
 
@@ -296,19 +302,20 @@ fn audit(publish: &Publish<'_>) -> Option<Audit> {
 /// Behind the neighbour that overtook it goes what was held for a swap.
 fn overtake(
     held: &mut Option<Held>,
-    neighbour: &Audit,
+    neighbour: &Subject<'_>,
     orders: &mut Orders,
     now: Instant,
     onward: &mut Vec<u8>,
 ) {
     let overtaken = held.take_if(|held| {
-        let Wounded { wound, audit, .. } = &held.wounded;
-        *wound == Wound::Swap && (audit.lane, audit.epoch) == (neighbour.lane, neighbour.epoch)
+        let lane = |audit: &Audit| (audit.lane, audit.epoch);
+        let Wounded { wound, message, .. } = &held.wounded;
+        *wound == Wound::Swap && lane(&message.audit) == lane(&neighbour.audit)
     });
     if let Some(held) = overtaken {
         onward.extend_from_slice(&held.bytes);
         orders.note(Wounded {
-            overtaken_by: Some(*neighbour),
+            overtaken_by: Some(neighbour.stamps()),
             at: now,
             ..held.wounded
         });

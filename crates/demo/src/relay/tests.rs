@@ -90,7 +90,10 @@ async fn a_lost_message_is_acknowledged_between_two_packets_of_the_other_way() {
     pass(&mut client, &mut broker, &message(2)).await;
     let done = line.relay.take_wounded();
     assert_eq!(done.len(), 1);
-    assert_eq!((done[0].wound, done[0].audit.sequence), (Wound::Lose, 1));
+    assert_eq!(
+        (done[0].wound, done[0].message.audit.sequence),
+        (Wound::Lose, 1)
+    );
     assert_eq!(done[0].to_string(), "lost: number 1 on t");
 }
 

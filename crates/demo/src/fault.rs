@@ -1,0 +1,203 @@
+//! Faults as receivers name them, and which wound explains which fault.
+
+use std::fmt;
+
+use unbroken_merkle_log::{Epoch, LaneId, Property};
+
+use crate::wound::{Stamps, Wound, Wounded};
+
+/// One message, as its lane numbers it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    /// The lane of whoever published it.
+    pub lane: LaneId,
+    /// The lane's epoch.
+    pub epoch: Epoch,
+    /// Its number there.
+    pub number: u64,
+}
+
+/// What a receiver says is wrong with a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Fault {
+    /// What.
+    pub kind: Kind,
+    /// With which.
+    pub place: Place,
+}
+
+/// What may be wrong with a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// It has not come.
+    Lost,
+    /// It came again.
+    Duplicated,
+    /// It came out of its place.
+    Reordered,
+    /// It does not fit its digest.
+    Altered,
+    /// It fits its digest, and the producer issued another.
+    Forged,
+    /// Another message bears its number.
+    Injected,
+}
+
+impl Kind {
+    /// All of them, in the order in which a sentence tells them.
+    pub const ALL: [Self; 6] = [
+        Self::Lost,
+        Self::Duplicated,
+        Self::Reordered,
+        Self::Altered,
+        Self::Forged,
+        Self::Injected,
+    ];
+
+    /// As in "3 lost".
+    pub const fn participle(self) -> &'static str {
+        match self {
+            Self::Lost => "lost",
+            Self::Duplicated => "duplicated",
+            Self::Reordered => "reordered",
+            Self::Altered => "altered",
+            Self::Forged => "forged",
+            Self::Injected => "injected",
+        }
+    }
+
+    /// Whether a good copy has to come before all is well. Of the others the receiver sets one
+    /// aside, or puts it in its place.
+    pub const fn needs_repair(self) -> bool {
+        matches!(self, Self::Lost | Self::Altered | Self::Forged)
+    }
+}
+
+impl From<&Property> for Place {
+    fn from(audit: &Property) -> Self {
+        Self {
+            lane: audit.lane,
+            epoch: audit.epoch,
+            number: audit.sequence,
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, place } = self;
+        write!(
+            f,
+            "number {} {} (lane {})",
+            place.number,
+            kind.participle(),
+            place.lane
+        )
+    }
+}
+
+impl Wounded {
+    /// Whether this fault is this wound by its right name.
+    pub fn is_named_by(&self, fault: &Fault) -> bool {
+        let is_first = fault.place == Place::from(&self.message.audit);
+        let second = self.overtaken_by.as_ref();
+        let is_second = second.is_some_and(|second| fault.place == Place::from(&second.audit));
+        match self.wound {
+            Wound::Lose => is_first && fault.kind == Kind::Lost,
+            Wound::Duplicate => is_first && fault.kind == Kind::Duplicated,
+            Wound::Alter => is_first && fault.kind == Kind::Altered,
+            Wound::Forge => is_first && fault.kind == Kind::Forged,
+            Wound::Inject => is_first && fault.kind == Kind::Injected,
+            // Which of two neighbours moved is a matter of words.
+            Wound::Swap => (is_first || is_second) && fault.kind == Kind::Reordered,
+            // Held for longer than the lateness bound it is lost first.
+            Wound::Hold(_) => is_first && matches!(fault.kind, Kind::Reordered | Kind::Lost),
+        }
+    }
+
+    /// Whether this fault is of a message that this wound hurt, in whatever lane and by whatever
+    /// name: a message lost behind a processor is missing in the lanes it was made from, too.
+    pub fn explains(&self, fault: &Fault) -> bool {
+        let hurt = [Some(&self.message), self.overtaken_by.as_ref()];
+        hurt.into_iter()
+            .flatten()
+            .any(|stamps| stamps.places().any(|place| place == fault.place))
+    }
+}
+
+impl Stamps {
+    /// Its places in all lanes.
+    fn places(&self) -> impl Iterator<Item = Place> {
+        let own = std::iter::once(&self.audit);
+        own.chain(&self.origins).map(Place::from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+    use unbroken_merkle_log::Hasher;
+
+    fn stamps(number: u64) -> Stamps {
+        let stamp = |lane| {
+            let lane = LaneId::new(lane).unwrap();
+            Property::stamp(&Hasher::xxh3(), lane, Epoch(0), number, b"t", b"p")
+        };
+        Stamps {
+            audit: stamp(2),
+            origins: vec![stamp(1)],
+        }
+    }
+
+    fn fault(kind: Kind, lane: u64, number: u64) -> Fault {
+        Fault {
+            kind,
+            place: Place {
+                lane: LaneId::new(lane).unwrap(),
+                epoch: Epoch(0),
+                number,
+            },
+        }
+    }
+
+    fn wounded(wound: Wound) -> Wounded {
+        Wounded {
+            wound,
+            topic: "t".to_owned(),
+            message: stamps(5),
+            overtaken_by: (wound == Wound::Swap).then(|| stamps(6)),
+            at: Instant::now(),
+        }
+    }
+
+    #[test]
+    fn a_wound_is_named_by_its_own_kind_and_number_only() {
+        let wounds = [
+            (Wound::Lose, Kind::Lost),
+            (Wound::Duplicate, Kind::Duplicated),
+            (Wound::Swap, Kind::Reordered),
+            (Wound::Alter, Kind::Altered),
+            (Wound::Forge, Kind::Forged),
+            (Wound::Inject, Kind::Injected),
+        ];
+        for (wound, named) in wounds {
+            let wounded = wounded(wound);
+            for kind in Kind::ALL {
+                assert_eq!(wounded.is_named_by(&fault(kind, 2, 5)), kind == named);
+                assert!(!wounded.is_named_by(&fault(kind, 2, 7)));
+                assert!(!wounded.is_named_by(&fault(kind, 1, 5)));
+            }
+        }
+        assert!(wounded(Wound::Swap).is_named_by(&fault(Kind::Reordered, 2, 6)));
+    }
+
+    #[test]
+    fn a_wound_explains_what_is_missed_in_the_lanes_before() {
+        let lost = wounded(Wound::Lose);
+        assert!(lost.explains(&fault(Kind::Lost, 1, 5)));
+        assert!(lost.explains(&fault(Kind::Lost, 2, 5)));
+        assert!(!lost.explains(&fault(Kind::Lost, 2, 6)));
+        assert!(wounded(Wound::Swap).explains(&fault(Kind::Reordered, 1, 6)));
+    }
+}

@@ -1,0 +1,107 @@
+//! News as lines of JSON: how B tells the demonstration what it found.
+
+use std::ops::Range;
+
+use serde_json::{Value, json};
+use unbroken_merkle_log::ledger::State;
+use unbroken_merkle_log::{Epoch, LaneId};
+
+use crate::checker::News;
+use crate::fault::{Fault, Kind, Place};
+
+impl News {
+    /// One JSON object, without an end of line.
+    pub fn to_json(&self) -> String {
+        let value = match self {
+            Self::Fault { fault, own } => json!({
+                "fault": fault.kind.participle(), "own": own, "lane": fault.place.lane.to_string(),
+                "epoch": fault.place.epoch.0, "number": fault.place.number,
+            }),
+            Self::Repaired(place) => json!({
+                "repaired": true, "lane": place.lane.to_string(), "epoch": place.epoch.0,
+                "number": place.number,
+            }),
+            Self::Window {
+                lane,
+                numbers,
+                state,
+            } => json!({
+                "window": word(*state), "lane": lane.to_string(), "first": numbers.start,
+                "end": numbers.end,
+            }),
+        };
+        value.to_string()
+    }
+
+    /// Reads what [`News::to_json`] writes; `None` for everything else.
+    pub fn parse_json(line: &str) -> Option<Self> {
+        let value: Value = serde_json::from_str(line).ok()?;
+        let lane = u64::from_str_radix(value["lane"].as_str()?, 16).ok()?;
+        let lane = LaneId::new(lane)?;
+        if let Some(state) = value["window"].as_str() {
+            let states = [State::Proven, State::Faulty, State::Unproven];
+            let numbers: Range<u64> = value["first"].as_u64()?..value["end"].as_u64()?;
+            let state = states.into_iter().find(|its| word(*its) == state)?;
+            return Some(Self::Window {
+                lane,
+                numbers,
+                state,
+            });
+        }
+        let place = Place {
+            lane,
+            epoch: Epoch(u32::try_from(value["epoch"].as_u64()?).ok()?),
+            number: value["number"].as_u64()?,
+        };
+        let Some(fault) = value["fault"].as_str() else {
+            return value["repaired"]
+                .as_bool()?
+                .then_some(Self::Repaired(place));
+        };
+        let mut kinds = Kind::ALL.into_iter();
+        let kind = kinds.find(|kind| kind.participle() == fault)?;
+        Some(Self::Fault {
+            fault: Fault { kind, place },
+            own: value["own"].as_bool()?,
+        })
+    }
+}
+
+const fn word(state: State) -> &'static str {
+    match state {
+        State::Proven => "proven",
+        State::Faulty => "faulty",
+        State::Unproven => "unproven",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn news_are_read_back_the_same() {
+        let lane = LaneId::new(u64::MAX).unwrap();
+        let place = Place {
+            lane,
+            epoch: Epoch(3),
+            number: 1 << 60,
+        };
+        let kinds = Kind::ALL.into_iter();
+        let faults = kinds.map(|kind| News::Fault {
+            fault: Fault { kind, place },
+            own: kind == Kind::Lost,
+        });
+        let windows = [State::Proven, State::Faulty, State::Unproven].map(|state| News::Window {
+            lane,
+            numbers: 1_024..2_048,
+            state,
+        });
+        for news in faults.chain(windows).chain([News::Repaired(place)]) {
+            assert_eq!(News::parse_json(&news.to_json()), Some(news));
+        }
+        for other in ["", "{}", "WARN no subscriber", r#"{"lane":"1"}"#] {
+            assert_eq!(News::parse_json(other), None);
+        }
+    }
+}

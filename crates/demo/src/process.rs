@@ -1,0 +1,195 @@
+//! The parts of the line that run in processes of their own: the broker, and B.
+//!
+//! Each is ended by its id when its value is dropped, so nothing outlives the demonstration.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+use tokio::sync::mpsc;
+
+use crate::checker::News;
+use crate::limits::NEWS_WAITING_MAX;
+
+/// What the broker prints before the port it chose.
+const LISTENING: &str = "listening on 127.0.0.1:";
+
+/// A part does not start, or does not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum ProcessError {
+    /// The program cannot be run.
+    #[error("cannot start {program}: {error}")]
+    Start {
+        /// Which.
+        program: PathBuf,
+        /// What the system says.
+        error: std::io::Error,
+    },
+    /// It ended without saying where it listens.
+    #[error("the broker ended before it listened; it said:\n{0}")]
+    Silent(String),
+    /// It cannot be ended.
+    #[error("cannot end process {pid}: {error}")]
+    Kill {
+        /// Which.
+        pid: u32,
+        /// What the system says.
+        error: std::io::Error,
+    },
+}
+
+/// `unbroken serve`.
+#[derive(Debug)]
+pub(crate) struct Broker {
+    program: PathBuf,
+    directory: PathBuf,
+    child: Child,
+    pub(crate) address: SocketAddr,
+    pub(crate) pid: u32,
+}
+
+impl Broker {
+    /// Starts one on a free loopback port, and waits until it listens.
+    pub(crate) async fn start(program: &Path, directory: &Path) -> Result<Self, ProcessError> {
+        let (child, address) = listen(program, directory, 0).await?;
+        Ok(Self {
+            program: program.to_owned(),
+            directory: directory.to_owned(),
+            pid: child.id().unwrap_or_default(),
+            child,
+            address,
+        })
+    }
+
+    /// Ends it without a word, as a power cut would.
+    pub(crate) async fn kill(&mut self) -> Result<(), ProcessError> {
+        let pid = self.pid;
+        let killed = self.child.kill().await;
+        killed.map_err(|error| ProcessError::Kill { pid, error })
+    }
+
+    /// Starts it again where it was.
+    pub(crate) async fn start_again(&mut self) -> Result<(), ProcessError> {
+        let port = self.address.port();
+        let (child, _) = listen(&self.program, &self.directory, port).await?;
+        self.pid = child.id().unwrap_or_default();
+        self.child = child;
+        Ok(())
+    }
+}
+
+async fn listen(
+    program: &Path,
+    directory: &Path,
+    port: u16,
+) -> Result<(Child, SocketAddr), ProcessError> {
+    let mut command = command(program, directory);
+    command.args(["serve", "-p", &port.to_string()]);
+    // Embedded defaults, whatever the user's own broker is told.
+    for (name, _) in std::env::vars_os() {
+        if name
+            .to_str()
+            .is_some_and(|name| name.starts_with("UNBROKEN_"))
+        {
+            command.env_remove(name);
+        }
+    }
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| start_error(program, error))?;
+    let mut said = String::new();
+    let stdout = child.stdout.take().expect("it is piped");
+    let stderr = child.stderr.take().expect("it is piped");
+    let mut lines = BufReader::new(stdout).lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        let digits = line.strip_prefix(LISTENING).and_then(|rest| {
+            let end = rest.find(|it: char| !it.is_ascii_digit());
+            rest.get(..end.unwrap_or(rest.len()))
+        });
+        if let Some(port) = digits.and_then(|digits| digits.parse().ok()) {
+            // What it logs from now on is read and not kept, so that it never waits for us.
+            tokio::spawn(async move {
+                let mut log = BufReader::new(stderr).lines();
+                while let Ok(Some(_)) = log.next_line().await {}
+            });
+            tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+            return Ok((child, (Ipv4Addr::LOCALHOST, port).into()));
+        }
+        said.push_str(&line);
+        said.push('\n');
+    }
+    let mut log = BufReader::new(stderr).lines();
+    while let Ok(Some(line)) = log.next_line().await {
+        said.push_str(&line);
+        said.push('\n');
+    }
+    Err(ProcessError::Silent(said))
+}
+
+/// `unbroken pipe`, and what its checks find.
+#[derive(Debug)]
+pub(crate) struct Processor {
+    child: Child,
+    pub(crate) pid: u32,
+    pub(crate) news: mpsc::Receiver<News>,
+}
+
+impl Processor {
+    pub(crate) fn start(
+        program: &Path,
+        directory: &Path,
+        broker: SocketAddr,
+        (from, to): (&str, &str),
+    ) -> Result<Self, ProcessError> {
+        let mut child = command(program, directory)
+            .args(["pipe", "--from", from, "--to", to, "--json"])
+            .args(["-h", "127.0.0.1", "-p", &broker.port().to_string()])
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|error| start_error(program, error))?;
+        let stderr = child.stderr.take().expect("it is piped");
+        let (sender, news) = mpsc::channel(NEWS_WAITING_MAX);
+        tokio::spawn(async move {
+            let mut lines = BufReader::new(stderr).lines();
+            while let Ok(Some(line)) = lines.next_line().await {
+                if let Some(news) = News::parse_json(&line)
+                    && sender.send(news).await.is_err()
+                {
+                    return;
+                }
+            }
+        });
+        Ok(Self {
+            pid: child.id().unwrap_or_default(),
+            child,
+            news,
+        })
+    }
+
+    /// How it ended, if it has.
+    pub(crate) fn ended(&mut self) -> Option<String> {
+        let status = self.child.try_wait().ok().flatten()?;
+        Some(format!("ended: {status}"))
+    }
+}
+
+fn command(program: &Path, directory: &Path) -> Command {
+    let mut command = Command::new(program);
+    command
+        .current_dir(directory)
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
+    command
+}
+
+fn start_error(program: &Path, error: std::io::Error) -> ProcessError {
+    ProcessError::Start {
+        program: program.to_owned(),
+        error,
+    }
+}

@@ -1,0 +1,409 @@
+//! Runs the demonstration: hurts the line when asked to, and keeps the board.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::board::{Board, Strip, What, grouped};
+use crate::checker::News;
+use crate::line::{Line, LineError};
+use crate::readings::{Readings, ReadingsError};
+use crate::view::lines::Lines;
+use crate::view::screen::Screen;
+use crate::wound::Wound;
+
+/// How often the board is brought up to date.
+const TICK: Duration = Duration::from_millis(50);
+/// How long the network stays cut.
+const CUT_FOR: Duration = Duration::from_millis(600);
+/// When a plain run ends, whatever has happened.
+const PLAIN_ENDS: Duration = Duration::from_secs(28);
+/// Between two wounds of a plain run, which it does not wait for.
+const PLAIN_PAUSE: Duration = Duration::from_millis(150);
+
+const A_TO_B: &str = "A to B";
+const B_TO_C: &str = "B to C";
+const A_TO_C: &str = "A to C";
+
+/// How to run the demonstration.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// This program, which is also the broker and B.
+    pub program: PathBuf,
+    /// A file to play instead of the shipped recording.
+    pub input: Option<PathBuf>,
+    /// Messages A sends each second.
+    pub rate: u32,
+    /// Lines instead of a live view, every wound once, and an end.
+    pub is_plain: bool,
+    /// Keys to press at the start.
+    pub keys: String,
+}
+
+/// How it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Each wound was named and repaired, and nothing else was.
+    Green,
+    /// Not so.
+    Red,
+}
+
+/// Why there was no demonstration.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The input.
+    #[error(transparent)]
+    Readings(#[from] ReadingsError),
+    /// The line.
+    #[error(transparent)]
+    Line(#[from] LineError),
+    /// A part of it ended by itself.
+    #[error("a part of the line has ended by itself")]
+    Ended,
+    /// The terminal, or standard output.
+    #[error("cannot show it: {0}; --plain needs no terminal")]
+    Show(#[from] io::Error),
+    /// A key that means nothing.
+    #[error(
+        "--hurt {0:?}: no wound has this letter; there are l d s a f i h, L D S A I H, k and n"
+    )]
+    Key(char),
+}
+
+/// What a key asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Key {
+    /// To hurt a message in front of B, or behind it.
+    Wound { wound: Wound, before_b: bool },
+    /// To kill the broker and start it again.
+    Kill,
+    /// To cut the network between the broker and C.
+    Cut,
+    /// To end.
+    Quit,
+}
+
+impl Key {
+    /// Within the lateness bound, so that it is late and not lost.
+    const HOLD: Duration = Duration::from_millis(300);
+
+    pub(crate) fn of(letter: char) -> Option<Self> {
+        let wound = match letter.to_ascii_lowercase() {
+            'l' => Wound::Lose,
+            'd' => Wound::Duplicate,
+            's' => Wound::Swap,
+            'a' => Wound::Alter,
+            'f' => Wound::Forge,
+            'i' => Wound::Inject,
+            'h' => Wound::Hold(Self::HOLD),
+            'k' => return Some(Self::Kill),
+            'n' => return Some(Self::Cut),
+            'q' => return Some(Self::Quit),
+            _ => return None,
+        };
+        // What is forged in front of B, B has passed on before anybody can know.
+        let before_b = letter.is_ascii_uppercase() && wound != Wound::Forge;
+        Some(Self::Wound { wound, before_b })
+    }
+}
+
+/// Runs until the user ends it or, plain, until all is shown.
+pub async fn run(
+    settings: Settings,
+    interrupted: impl Future<Output = ()>,
+) -> Result<Outcome, RunError> {
+    let readings = match &settings.input {
+        Some(path) => Readings::of_file(path)?,
+        None => Readings::shipped(),
+    };
+    let mut keys = Vec::new();
+    for letter in settings.keys.chars() {
+        keys.push(Key::of(letter).ok_or(RunError::Key(letter))?);
+    }
+    let directory = std::env::temp_dir();
+    let line = Line::start(&settings.program, &directory, readings, settings.rate).await?;
+    let mut demo = Demo::new(line);
+    let shown = async {
+        if settings.is_plain {
+            demo.plain(keys).await
+        } else {
+            demo.live(keys).await
+        }
+    };
+    tokio::select! {
+        shown = shown => shown,
+        () = interrupted => Ok(Outcome::Green),
+    }
+}
+
+struct Demo {
+    line: Line,
+    board: Board,
+    begin: Instant,
+    /// Delivered at the last rate, and when that was.
+    counted: (u64, Duration),
+    mending: Option<Mending>,
+}
+
+/// A broken part on its way back.
+struct Mending {
+    /// When the network comes back. The broker is back when this exists.
+    at: Option<Duration>,
+    /// How many C must have handed on. First one that was sent when A and C were back, which shows
+    /// that B is, too; then, for a second time, all that were sent by then.
+    target: Option<(u64, bool)>,
+    /// The connections of A and C that were there before.
+    before: Connections,
+}
+
+/// Which connections A and C have, counted from the first.
+type Connections = [Option<u64>; 2];
+
+impl Demo {
+    fn new(line: Line) -> Self {
+        let mut board = Board::default();
+        board
+            .strips
+            .extend([A_TO_B, B_TO_C, A_TO_C].map(Strip::new));
+        Self {
+            line,
+            board,
+            begin: Instant::now(),
+            counted: (0, Duration::ZERO),
+            mending: None,
+        }
+    }
+
+    async fn live(&mut self, keys: Vec<Key>) -> Result<Outcome, RunError> {
+        let mut screen = Screen::open()?;
+        let mut ticks = ticks();
+        let mut keys = keys;
+        loop {
+            ticks.tick().await;
+            for key in keys.drain(..) {
+                if key == Key::Quit {
+                    return Ok(self.outcome());
+                }
+                self.hurt(key).await?;
+            }
+            self.look()?;
+            screen.show(&self.board);
+            keys = Screen::keys();
+        }
+    }
+
+    /// Every wound once: those of messages one after the other, then the network, then the broker.
+    async fn plain(&mut self, keys: Vec<Key>) -> Result<Outcome, RunError> {
+        let mut lines = Lines::new(io::stdout());
+        let (broker, b) = (self.line.broker.pid, self.line.b.pid);
+        lines.say(&format!(
+            "A → broker (process {broker}) → B (process {b}) → broker → C"
+        ))?;
+        let all = || "ldsafihLDSAIHnk".chars().filter_map(Key::of).collect();
+        let mut keys: std::collections::VecDeque<Key> = match keys.len() {
+            0 => all(),
+            _ => keys.into(),
+        };
+        let mut ticks = ticks();
+        let mut next = Duration::from_secs(1);
+        while self.begin.elapsed() < PLAIN_ENDS {
+            ticks.tick().await;
+            self.look()?;
+            lines.tell(&self.board)?;
+            let now = self.begin.elapsed();
+            if now < next || !self.is_ready_for(keys.front().copied()) {
+                continue;
+            }
+            next = now + PLAIN_PAUSE;
+            if let Some(key) = keys.pop_front() {
+                self.hurt(key).await?;
+                continue;
+            }
+            self.line.counts.is_stopped.store(true, Ordering::Relaxed);
+            if self.board.sent == self.board.delivered {
+                break;
+            }
+        }
+        lines.end(&self.board)?;
+        Ok(self.outcome())
+    }
+
+    /// A part is broken only when all is well, so that it is clear what it costs. At the end
+    /// everything must be.
+    fn is_ready_for(&self, key: Option<Key>) -> bool {
+        let is_quiet = self.board.is_green()
+            && self.line.before_b.pending() + self.line.behind_b.pending() == 0;
+        match key {
+            Some(Key::Wound { .. }) => true,
+            _ => is_quiet,
+        }
+    }
+
+    fn outcome(&self) -> Outcome {
+        if self.board.is_green() && self.board.sent == self.board.delivered {
+            Outcome::Green
+        } else {
+            Outcome::Red
+        }
+    }
+
+    async fn hurt(&mut self, key: Key) -> Result<(), RunError> {
+        let now = self.begin.elapsed();
+        let before = self.connections();
+        match key {
+            Key::Wound { wound, before_b } => {
+                let relay = if before_b {
+                    &self.line.before_b
+                } else {
+                    &self.line.behind_b
+                };
+                // With too many to give already one more makes no difference to the user.
+                let _ = relay.wound(wound);
+            }
+            // One broken part at a time.
+            Key::Cut | Key::Kill if self.mending.is_some() => {}
+            Key::Cut => {
+                let text = "network cut between the broker and C".to_owned();
+                self.board.hurt(What::Part(text), now);
+                self.line.behind_b.cut();
+                self.mending = Some(Mending {
+                    at: Some(now + CUT_FOR),
+                    target: None,
+                    before,
+                });
+            }
+            Key::Kill => {
+                let pid = self.line.broker.pid;
+                let text = format!("broker killed (process {pid})");
+                self.board.hurt(What::Part(text), now);
+                self.line.broker.kill().await.map_err(LineError::from)?;
+                self.board.part("broker", "killed", false);
+                self.line
+                    .broker
+                    .start_again()
+                    .await
+                    .map_err(LineError::from)?;
+                self.mending = Some(Mending {
+                    at: None,
+                    target: None,
+                    before,
+                });
+            }
+            Key::Quit => {}
+        }
+        Ok(())
+    }
+
+    /// Brings the board up to date.
+    fn look(&mut self) -> Result<(), RunError> {
+        let now = self.begin.elapsed();
+        if self.line.has_ended() || self.line.b.ended().is_some() {
+            return Err(RunError::Ended);
+        }
+        let counts = &self.line.counts;
+        self.board.delivered = counts.delivered.load(Ordering::Relaxed);
+        self.board.sent = counts.sent.load(Ordering::Relaxed);
+        for relay in [&self.line.before_b, &self.line.behind_b] {
+            for wounded in relay.take_wounded() {
+                let given = wounded.at.saturating_duration_since(self.begin);
+                self.board.hurt(What::Message(Box::new(wounded)), given);
+            }
+        }
+        while let Ok(news) = self.line.b.news.try_recv() {
+            self.note(news, true, now);
+        }
+        while let Ok(news) = self.line.news.try_recv() {
+            self.note(news, false, now);
+        }
+        self.mend(now);
+        self.parts(now);
+        Ok(())
+    }
+
+    fn note(&mut self, news: News, by_b: bool, now: Duration) {
+        match news {
+            News::Fault { fault, own: true } => self.board.fault(fault, now),
+            News::Fault { fault, own: false } => self.board.echo(fault, now),
+            News::Repaired(place) => self.board.repaired(place, now),
+            News::Window {
+                lane,
+                numbers,
+                state,
+            } => {
+                let way = match lane {
+                    _ if by_b => A_TO_B,
+                    lane if lane == self.line.lane_of_a => A_TO_C,
+                    _ => B_TO_C,
+                };
+                self.board.window(way, &numbers, state);
+            }
+        }
+    }
+
+    /// A broken part comes back, and is well once all that A had sent by then is at C.
+    fn mend(&mut self, now: Duration) {
+        let connections = self.connections();
+        let Some(mending) = &mut self.mending else {
+            return;
+        };
+        let lost = std::iter::zip(connections, mending.before)
+            .zip(["A", "C"])
+            .find(|((is, was), _)| is != was);
+        if let Some((_, who)) = lost {
+            let how = format!("{who} lost its connection");
+            self.board.part_named(&how, now);
+        }
+        if mending.at.is_some_and(|at| at <= now) {
+            self.line.behind_b.mend();
+            mending.at = None;
+        }
+        // Both are there again, or were never gone.
+        if mending.at.is_none() && connections.iter().all(Option::is_some) {
+            let sent = self.board.sent;
+            let (target, whole) = mending.target.get_or_insert((sent + 1, false));
+            if self.board.delivered >= *target {
+                if *whole {
+                    self.board.part_repaired(now);
+                } else {
+                    (*target, *whole) = (sent, true);
+                }
+            }
+        }
+        if !self.board.has_open_part() {
+            self.mending = None;
+        }
+    }
+
+    fn connections(&self) -> Connections {
+        [&self.line.a, &self.line.c].map(unbroken_client::Client::connection)
+    }
+
+    fn parts(&mut self, now: Duration) {
+        let (delivered, then) = self.counted;
+        let passed = now.saturating_sub(then);
+        if passed >= Duration::from_millis(500) {
+            let more = self.board.delivered.saturating_sub(delivered);
+            let passed_ms = u64::try_from(passed.as_millis()).unwrap_or(u64::MAX);
+            self.board.rate(more.saturating_mul(1_000) / passed_ms);
+            self.counted = (self.board.delivered, now);
+        }
+        let connected = |is_connected| if is_connected { "connected" } else { "cut off" };
+        let [a, c] = self.connections().map(|connection| connection.is_some());
+        let (broker, b) = (self.line.broker.pid, self.line.b.pid);
+        self.board.part("A", connected(a), a);
+        self.board.part("broker", format!("process {broker}"), true);
+        self.board.part("B", format!("process {b}"), true);
+        let state = format!("{}, {}", connected(c), grouped(self.board.delivered));
+        self.board.part("C", state, c);
+    }
+}
+
+fn ticks() -> tokio::time::Interval {
+    let mut ticks = interval(TICK);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
+}

@@ -1,0 +1,120 @@
+//! Plain lines, for pipes and tests: a hurt has one line when it is named and one when all is well.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use crate::board::{Board, Hurt};
+
+/// Writes what is new on a board to any writer.
+#[derive(Debug)]
+pub(crate) struct Lines<W> {
+    out: W,
+    /// How far each hurt was told.
+    told: Vec<Told>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Told {
+    named: bool,
+    repaired: bool,
+}
+
+impl<W: Write> Lines<W> {
+    pub(crate) fn new(out: W) -> Self {
+        Self {
+            out,
+            told: Vec::new(),
+        }
+    }
+
+    /// A line of its own.
+    pub(crate) fn say(&mut self, text: &str) -> io::Result<()> {
+        writeln!(self.out, "{text}")?;
+        self.out.flush()
+    }
+
+    /// What was named or repaired since the last call.
+    pub(crate) fn tell(&mut self, board: &Board) -> io::Result<()> {
+        self.told.resize(board.hurts.len(), Told::default());
+        for (hurt, told) in board.hurts.iter().zip(&mut self.told) {
+            if let Some((at, how)) = &hurt.named
+                && !told.named
+            {
+                told.named = true;
+                let after = after(hurt, *at);
+                writeln!(self.out, "{}: named after {after}: {how}", hurt.what)?;
+            }
+            if let Some(at) = hurt.repaired
+                && !told.repaired
+            {
+                told.repaired = true;
+                writeln!(
+                    self.out,
+                    "{}: repaired after {}",
+                    hurt.what,
+                    after(hurt, at)
+                )?;
+            }
+        }
+        self.out.flush()
+    }
+
+    /// The sentence, and what stayed open.
+    pub(crate) fn end(&mut self, board: &Board) -> io::Result<()> {
+        for hurt in &board.hurts {
+            match (&hurt.named, hurt.repaired) {
+                (None, _) => writeln!(self.out, "{}: NOT NAMED", hurt.what)?,
+                (Some(_), None) => writeln!(self.out, "{}: NOT REPAIRED", hurt.what)?,
+                (Some(_), Some(_)) => {}
+            }
+        }
+        for fault in &board.unexplained {
+            writeln!(self.out, "{fault}: named, though nobody hurt it")?;
+        }
+        writeln!(self.out, "{}", board.sentence())?;
+        self.out.flush()
+    }
+}
+
+/// "0.42 s".
+pub(super) fn after(hurt: &Hurt, at: Duration) -> String {
+    let seconds = at.saturating_sub(hurt.given).as_secs_f64();
+    format!("{seconds:.2} s")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::board::What;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn each_step_of_a_hurt_is_told_once() {
+        let mut board = Board::default();
+        let mut out = Vec::new();
+        let mut lines = Lines::new(&mut out);
+        board.hurt(What::Part("network cut".to_owned()), SECOND);
+        lines.tell(&board).unwrap();
+        board.part_named("C lost its connection", SECOND * 2);
+        lines.tell(&board).unwrap();
+        lines.tell(&board).unwrap();
+        board.part_repaired(SECOND * 5 / 2);
+        lines.tell(&board).unwrap();
+        lines.end(&board).unwrap();
+        let expect = "network cut: named after 1.00 s: C lost its connection\n\
+                      network cut: repaired after 1.50 s\n\
+                      0 sent, 0 delivered, 0 lost, 0 duplicated, 0 reordered\n";
+        assert_eq!(String::from_utf8(out).unwrap(), expect);
+    }
+
+    #[test]
+    fn what_stayed_open_is_told_at_the_end() {
+        let mut board = Board::default();
+        board.hurt(What::Part("network cut".to_owned()), SECOND);
+        let mut out = Vec::new();
+        Lines::new(&mut out).end(&board).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.starts_with("network cut: NOT NAMED\n"), "{text}");
+    }
+}

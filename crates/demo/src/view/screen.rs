@@ -1,0 +1,305 @@
+//! The live view on a terminal: the sentence, the parts, the windows, the wounds, the keys.
+//!
+//! The terminal is given back whatever happens, also on a panic.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use ratatui::layout::{Alignment, Constraint, Layout};
+use ratatui::style::{Color, Style, Stylize};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Block, Paragraph, Sparkline};
+use ratatui::{DefaultTerminal, Frame};
+use unbroken_merkle_log::ledger::State;
+
+use super::lines::after;
+use crate::board::{Board, Hurt, Strip, grouped};
+use crate::fault::Kind;
+use crate::run::Key;
+
+const REDRAW_EVERY: Duration = Duration::from_millis(100);
+
+pub(crate) struct Screen {
+    terminal: DefaultTerminal,
+    drawn: Option<Instant>,
+}
+
+impl Screen {
+    pub(crate) fn open() -> io::Result<Self> {
+        Ok(Self {
+            terminal: ratatui::try_init()?,
+            drawn: None,
+        })
+    }
+
+    /// Draws the board, if it is time to.
+    pub(crate) fn show(&mut self, board: &Board) {
+        if self.drawn.is_some_and(|at| at.elapsed() < REDRAW_EVERY) {
+            return;
+        }
+        self.drawn = Some(Instant::now());
+        // A terminal that cannot be drawn on is no reason to end the line.
+        drop(self.terminal.draw(|frame| draw(board, frame)));
+    }
+
+    /// The keys pressed since the last call that mean something.
+    pub(crate) fn keys() -> Vec<Key> {
+        let mut keys = Vec::new();
+        while event::poll(Duration::ZERO).unwrap_or(false) {
+            match event::read() {
+                Ok(Event::Key(pressed)) if pressed.kind != KeyEventKind::Release => {
+                    let control = pressed.modifiers.contains(KeyModifiers::CONTROL);
+                    keys.extend(key(pressed.code, control));
+                }
+                Ok(_) => {}
+                Err(_) => break,
+            }
+        }
+        keys
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        ratatui::restore();
+    }
+}
+
+fn key(code: KeyCode, control: bool) -> Option<Key> {
+    match code {
+        KeyCode::Esc => Some(Key::Quit),
+        KeyCode::Char('c') if control => Some(Key::Quit),
+        KeyCode::Char(letter) if !control => Key::of(letter),
+        _ => None,
+    }
+}
+
+fn draw(board: &Board, frame: &mut Frame<'_>) {
+    let strips = u16::try_from(board.strips.len()).unwrap_or(2);
+    let rows = [
+        Constraint::Length(4),
+        Constraint::Length(3),
+        Constraint::Length(strips + 2),
+        Constraint::Length(6),
+        Constraint::Min(4),
+        Constraint::Length(2),
+    ];
+    let [sentence, parts, windows, rates, hurts, keys] = Layout::vertical(rows).areas(frame.area());
+    frame.render_widget(self::sentence(board), sentence);
+    frame.render_widget(self::parts(board), parts);
+    frame.render_widget(self::windows(board, windows.width), windows);
+    frame.render_widget(self::rates(board, rates.width), rates);
+    frame.render_widget(self::hurts(board, hurts.height), hurts);
+    frame.render_widget(self::keys(), keys);
+}
+
+fn sentence(board: &Board) -> Paragraph<'_> {
+    let color = if board.is_green() {
+        Color::Green
+    } else {
+        Color::Red
+    };
+    let so_far: Vec<String> = Kind::ALL
+        .into_iter()
+        .filter(|kind| board.named(*kind) > 0)
+        .map(|kind| format!("{} {}", grouped(board.named(kind)), kind.participle()))
+        .collect();
+    let so_far = match so_far.len() {
+        0 => "nothing was wrong so far".to_owned(),
+        _ => format!("named so far: {}", so_far.join(", ")),
+    };
+    Paragraph::new(vec![
+        Line::styled(board.sentence().to_string(), Style::new().fg(color).bold()),
+        Line::from(so_far).dim(),
+    ])
+    .alignment(Alignment::Center)
+    .block(
+        Block::bordered()
+            .border_style(Style::new().fg(color))
+            .title(" unbroken demo "),
+    )
+}
+
+fn parts(board: &Board) -> Paragraph<'_> {
+    let mut spans = Vec::new();
+    for part in &board.parts {
+        if !spans.is_empty() {
+            spans.push(Span::from("  →  ").dim());
+        }
+        spans.push(Span::from(format!("{} ", part.name)).bold());
+        let state = Span::from(part.state.as_str());
+        spans.push(if part.is_well {
+            state.green()
+        } else {
+            state.red().bold()
+        });
+    }
+    Paragraph::new(Line::from(spans)).block(Block::bordered().title(" the line "))
+}
+
+fn windows(board: &Board, width: u16) -> Paragraph<'_> {
+    let lines: Vec<Line<'_>> = board.strips.iter().map(|strip| of(strip, width)).collect();
+    let title = Line::from(vec![
+        Span::from(" windows of 1,024: "),
+        Span::from("■ proven ").green(),
+        Span::from("■ faulty ").red(),
+        Span::from("■ not proven yet ").dark_gray(),
+    ]);
+    Paragraph::new(lines).block(Block::bordered().title(title))
+}
+
+fn of(strip: &Strip, width: u16) -> Line<'_> {
+    const NAME: usize = 8;
+    let room = usize::from(width).saturating_sub(NAME + 2);
+    let mut latest: Vec<Span<'_>> = strip.windows().rev().take(room).map(block).collect();
+    latest.push(Span::from(format!("{:<NAME$}", strip.name)));
+    latest.reverse();
+    Line::from(latest)
+}
+
+fn block(state: State) -> Span<'static> {
+    let block = Span::from("■");
+    match state {
+        State::Proven => block.green(),
+        State::Faulty => block.red(),
+        State::Unproven => block.dark_gray(),
+    }
+}
+
+fn rates(board: &Board, width: u16) -> Sparkline<'_> {
+    let room = usize::from(width.saturating_sub(2));
+    let skipped = board.rates.len().saturating_sub(room);
+    let shown: Vec<u64> = board.rates.iter().copied().skip(skipped).collect();
+    let latest = grouped(shown.last().copied().unwrap_or_default());
+    Sparkline::default()
+        .block(Block::bordered().title(format!(" delivered per second: {latest} ")))
+        .style(Style::new().fg(Color::Cyan))
+        .data(shown)
+}
+
+fn hurts(board: &Board, height: u16) -> Paragraph<'_> {
+    let room = usize::from(height.saturating_sub(2));
+    let unexplained = board.unexplained.iter().rev();
+    let unexplained = unexplained.map(|fault| {
+        Line::from(format!("{fault}, though nobody hurt it"))
+            .red()
+            .bold()
+    });
+    let lines: Vec<Line<'_>> = unexplained
+        .chain(board.hurts.iter().rev().map(told))
+        .take(room)
+        .collect();
+    Paragraph::new(lines).block(Block::bordered().title(" wounds, latest first "))
+}
+
+fn told(hurt: &Hurt) -> Line<'_> {
+    let mut spans = vec![Span::from(hurt.what.to_string())];
+    match &hurt.named {
+        None => spans.push(Span::from("  not named yet").red()),
+        Some((at, how)) => {
+            let named = format!("  named after {}: {how}", after(hurt, *at));
+            spans.push(Span::from(named).yellow());
+        }
+    }
+    if let Some(at) = hurt.repaired {
+        spans.push(Span::from(format!("  repaired after {}", after(hurt, at))).green());
+    }
+    Line::from(spans)
+}
+
+fn keys() -> Paragraph<'static> {
+    Paragraph::new(vec![
+        Line::from(
+            "hurt it:  l lose  d duplicate  s swap  a alter  f forge  i inject  h hold   \
+             (capitals: before B)",
+        ),
+        Line::from("          k kill the broker  n cut the network between B and C   q end"),
+    ])
+    .dim()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::board::What;
+    use ratatui::{Terminal, backend::TestBackend, buffer::Buffer};
+
+    fn drawn(board: &Board) -> (String, Buffer) {
+        let mut terminal = Terminal::new(TestBackend::new(100, 30)).unwrap();
+        terminal.draw(|frame| draw(board, frame)).unwrap();
+        let backend = terminal.backend();
+        (backend.to_string(), backend.buffer().clone())
+    }
+
+    fn board() -> Board {
+        let mut board = Board::default();
+        (board.sent, board.delivered) = (1_204_331, 1_204_331);
+        board.part("A", "2,000/s", true);
+        board.part("broker", "process 77", true);
+        board.rate(1_999);
+        board.window("A to C", &(0..1_024), State::Proven);
+        board.window("A to C", &(1_024..2_048), State::Faulty);
+        board.window("A to C", &(2_048..2_100), State::Unproven);
+        board
+    }
+
+    #[test]
+    fn the_sentence_the_parts_and_the_rate_are_on_the_screen() {
+        let (text, _) = drawn(&board());
+        for expected in [
+            "1,204,331 sent, 1,204,331 delivered, 0 lost, 0 duplicated, 0 reordered",
+            "nothing was wrong so far",
+            "A 2,000/s  →  broker process 77",
+            "delivered per second: 1,999",
+            "l lose",
+        ] {
+            assert!(text.contains(expected), "{expected} in\n{text}");
+        }
+    }
+
+    #[test]
+    fn windows_have_the_colour_of_their_state_oldest_first() {
+        let (_, buffer) = drawn(&board());
+        let blocks = buffer.content().iter().filter(|cell| cell.symbol() == "■");
+        let colors: Vec<Color> = blocks.map(|cell| cell.fg).collect();
+        let states = [Color::Green, Color::Red, Color::DarkGray];
+        assert_eq!(colors, [states, states].concat(), "legend, then strip");
+    }
+
+    #[test]
+    fn the_sentence_is_red_while_a_hurt_is_open_and_green_when_it_is_repaired() {
+        let color = |board: &Board| {
+            let (text, buffer) = drawn(board);
+            let row = text
+                .lines()
+                .position(|line| line.contains(" sent, "))
+                .unwrap();
+            let row = u16::try_from(row).unwrap();
+            let cells = (0..100).map(|column| &buffer[(column, row)]);
+            let mut digits = cells.filter(|cell| cell.symbol() == "1");
+            digits.next().unwrap().fg
+        };
+        let mut board = board();
+        assert_eq!(color(&board), Color::Green);
+        let second = Duration::from_secs(1);
+        board.hurt(What::Part("network cut".to_owned()), second);
+        assert_eq!(color(&board), Color::Red);
+        assert!(drawn(&board).0.contains("network cut  not named yet"));
+        board.part_named("C lost its connection", second * 3 / 2);
+        board.part_repaired(second * 2);
+        assert_eq!(color(&board), Color::Green);
+        let told = "named after 0.50 s: C lost its connection  repaired after 1.00 s";
+        assert!(drawn(&board).0.contains(told));
+    }
+
+    #[test]
+    fn every_key_on_the_screen_means_something() {
+        for letter in "ldsafihLDSAFIHknq".chars() {
+            assert!(key(KeyCode::Char(letter), false).is_some(), "{letter}");
+        }
+        assert_eq!(key(KeyCode::Char('c'), true), Some(Key::Quit));
+        assert_eq!(key(KeyCode::Char('c'), false), None);
+        assert_eq!(key(KeyCode::Char('l'), true), None);
+    }
+}
