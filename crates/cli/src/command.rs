@@ -7,7 +7,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgAction, Parser, Subcommand};
 
 use crate::exit::{self, Failure};
-use crate::{bench, check, completions, man, passwd, publish, serve, subscribe};
+use crate::{audit, bench, check, completions, demo, man, passwd, pipe, publish, serve, subscribe};
 
 /// Message passing you can prove: an MQTT broker and its tools.
 #[derive(Debug, Parser)]
@@ -23,6 +23,7 @@ Start here:
   unbroken sub -t 'plant/#' -v                listen to it
   unbroken pub -t plant/boiler/temp -m 71.5   tell it something
   unbroken check --example > broker.toml      a config file to start from
+  unbroken demo                               see what proof of delivery is, and try to break it
 
 `unbroken COMMAND --help` shows a command's flags with examples (-h is the host).")]
 pub(crate) struct Cli {
@@ -39,6 +40,9 @@ enum Command {
     Check(check::Args),
     Pub(Box<publish::Args>),
     Sub(Box<subscribe::Args>),
+    Audit(audit::Args),
+    Pipe(pipe::Args),
+    Demo(demo::Args),
     Bench(unbroken_load::cli::Args),
     Passwd(passwd::Args),
     Completions(completions::Args),
@@ -67,6 +71,9 @@ impl Command {
             Self::Check(args) => check::run(&args),
             Self::Pub(args) => publish::run(&args).map(|()| ExitCode::SUCCESS),
             Self::Sub(args) => subscribe::run(&args),
+            Self::Audit(args) => audit::run(&args),
+            Self::Pipe(args) => pipe::run(&args),
+            Self::Demo(args) => demo::run(&args),
             Self::Bench(args) => bench::run(args),
             Self::Passwd(args) => passwd::run(&args).map(|()| ExitCode::SUCCESS),
             Self::Completions(args) => completions::run(&args).map(|()| ExitCode::SUCCESS),

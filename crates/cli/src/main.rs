@@ -1,19 +1,24 @@
 //! The `unbroken` command: parse, run, say what went wrong, exit.
 
+mod audit;
 mod bench;
+mod broker_args;
 mod check;
 mod client;
 mod command;
 mod completions;
 mod connect_args;
+mod demo;
 mod exit;
 mod format;
 mod json;
 mod man;
 mod passwd;
+mod pipe;
 mod properties;
 mod publish;
 mod report;
+mod runtime;
 mod serve;
 mod signals;
 mod subscribe;

@@ -1,0 +1,252 @@
+//! `unbroken audit`: what can be said of the lanes that pass through a broker, by somebody who only
+//! listens; and proofs to take home.
+
+mod listen;
+mod observer;
+mod proof_file;
+mod told;
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use unbroken_merkle_log::{Hash, LaneId};
+
+use self::listen::{Heard, listen};
+use self::observer::Observer;
+use self::proof_file::ProofFile;
+use crate::broker_args::BrokerArgs;
+use crate::exit::{self, Failure};
+
+/// Check the lanes that pass through any broker, and prove single messages
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  unbroken audit status                                  a line for each lane, after three seconds
+  unbroken audit watch -t 'plant/#'                      each fault and each window as it is known
+  unbroken audit explain -t plant/clean -W 10            each faulty message with its neighbours
+  unbroken audit export -t plant/clean > reading.json    the proof of one message
+  unbroken audit verify reading.json --root 5f0c…        check it, without a broker
+
+It listens and asks nobody for anything, so it works with any broker that passes MQTT 5.0's user
+properties on. It names what is wrong; whoever consumes the messages has it repaired. A lane that
+was there before is judged from its next window of 1,024 messages on.
+
+Exit codes: 0 nothing was wrong, or the proof holds; 1 something was wrong, or the proof does not
+hold; 2 wrong usage; 66 a file cannot be read; 69 the broker cannot be reached; 74 output failed.")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Show one line for each lane: how many windows are proven, faulty, unproven
+    Status(Listening),
+    /// Show each fault and each window as soon as it is known, until interrupted
+    Watch(Watching),
+    /// Show for each lane its first bad window, and each fault with its neighbours and reason
+    Explain(Listening),
+    /// Write the proof of one message, as JSON
+    Export(Exporting),
+    /// Check a proof against a root that was saved, without a broker
+    Verify(Verifying),
+}
+
+#[derive(Debug, clap::Args)]
+struct Listening {
+    #[command(flatten)]
+    source: Source,
+    /// Seconds to listen
+    #[arg(short = 'W', value_name = "SECONDS", default_value_t = 3)]
+    seconds: u64,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct Watching {
+    #[command(flatten)]
+    source: Source,
+    /// Seconds to listen [default: until interrupted]
+    #[arg(short = 'W', value_name = "SECONDS")]
+    seconds: Option<u64>,
+    /// Print one JSON object a line
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct Exporting {
+    #[command(flatten)]
+    source: Source,
+    /// The message's lane [default: the first that is proven]
+    #[arg(long, value_name = "LANE", value_parser = lane)]
+    lane: Option<LaneId>,
+    /// The message's number [default: the first that is proven]
+    #[arg(long, value_name = "NUMBER")]
+    number: Option<u64>,
+    /// Seconds to wait for it
+    #[arg(short = 'W', value_name = "SECONDS", default_value_t = 60)]
+    seconds: u64,
+}
+
+#[derive(Debug, clap::Args)]
+struct Verifying {
+    /// The proof, as `export` wrote it
+    file: PathBuf,
+    /// The root of its window that you saved, as `watch` showed it
+    #[arg(long, value_name = "HEX", value_parser = root)]
+    root: Option<Hash>,
+}
+
+/// What to listen to.
+#[derive(Debug, clap::Args)]
+struct Source {
+    /// Topics to listen to; may be repeated
+    #[arg(short, long = "topic", value_name = "FILTER", default_value = "#")]
+    topics: Vec<String>,
+    #[command(flatten)]
+    broker: BrokerArgs,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let mut out = io::LineWriter::new(io::stdout());
+    match &args.command {
+        Command::Status(args) => {
+            let observer = hear(&args.source, Some(args.seconds), |_| Heard::More)?;
+            print(told::status(&mut out, &observer, args.json))?;
+            Ok(judgement(&observer))
+        }
+        Command::Explain(args) => {
+            let observer = hear(&args.source, Some(args.seconds), |_| Heard::More)?;
+            print(told::explanation(&mut out, &observer, args.json))?;
+            Ok(judgement(&observer))
+        }
+        Command::Watch(args) => {
+            let mut written = Ok(());
+            let observer = hear(&args.source, args.seconds, |observer| {
+                let news = observer.take_news();
+                let mut lines = news.iter();
+                written = lines.try_for_each(|news| told::news(&mut out, news, args.json));
+                if written.is_ok() {
+                    Heard::More
+                } else {
+                    Heard::Enough
+                }
+            })?;
+            print(written)?;
+            Ok(judgement(&observer))
+        }
+        Command::Export(args) => export(args, &mut out),
+        Command::Verify(args) => verify(args, &mut out),
+    }
+}
+
+fn export(args: &Exporting, out: &mut impl Write) -> Result<ExitCode, Failure> {
+    let mut proof = None;
+    hear(&args.source, Some(args.seconds), |observer| {
+        proof = observer.proof(args.lane, args.number);
+        if proof.is_some() {
+            Heard::Enough
+        } else {
+            Heard::More
+        }
+    })?;
+    let Some(proof) = proof else {
+        let seconds = args.seconds;
+        return Err(Failure::new(
+            1,
+            format!(
+                "no such message was proven within {seconds} s. A lane that was there before is \
+                 judged from its next window of 1,024 messages on: wait longer (-W), or listen \
+                 from the start"
+            ),
+        ));
+    };
+    let text = serde_json::to_string_pretty(&proof)
+        .map_err(|error| Failure::new(exit::INTERNAL, error))?;
+    print(writeln!(out, "{text}"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn verify(args: &Verifying, out: &mut impl Write) -> Result<ExitCode, Failure> {
+    let path = args.file.display();
+    let text = fs::read_to_string(&args.file)
+        .map_err(|error| Failure::new(exit::NO_INPUT, format!("cannot read {path}: {error}")))?;
+    let proof: ProofFile = serde_json::from_str(&text).map_err(|error| {
+        Failure::new(
+            1,
+            format!("{path} is no proof file, as `unbroken audit export` writes them: {error}"),
+        )
+    })?;
+    let proven = proof
+        .verify(args.root)
+        .map_err(|error| Failure::new(1, format!("{path} proves nothing: {error}")))?;
+    let against = match args.root {
+        Some(_) => "which is the root that you saved",
+        None => {
+            "which only the file itself vouches for: save the roots that `watch` shows, and give \
+             one with --root"
+        }
+    };
+    print(writeln!(out, "{proven},\n{against}"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn hear(
+    source: &Source,
+    seconds: Option<u64>,
+    each: impl FnMut(&mut Observer) -> Heard,
+) -> Result<Observer, Failure> {
+    let total = seconds.map(Duration::from_secs);
+    listen(&source.broker, &source.topics, total, each)
+        .map_err(|error| Failure::new(exit::UNAVAILABLE, error))
+}
+
+fn judgement(observer: &Observer) -> ExitCode {
+    ExitCode::from(u8::from(observer.found_faults()))
+}
+
+fn print(written: io::Result<()>) -> Result<(), Failure> {
+    written.map_err(|error| Failure::output(&error))
+}
+
+fn lane(text: &str) -> Result<LaneId, String> {
+    let lane = u64::from_str_radix(text, 16).ok().and_then(LaneId::new);
+    lane.ok_or_else(|| "a lane is 16 hexadecimal digits, as `status` shows them".to_owned())
+}
+
+fn root(text: &str) -> Result<Hash, String> {
+    let digits = text.as_bytes().chunks(2).map(|pair| {
+        let pair = std::str::from_utf8(pair)
+            .ok()
+            .filter(|its| its.len() == 2)?;
+        u8::from_str_radix(pair, 16).ok()
+    });
+    let bytes: Option<Vec<u8>> = digits.collect();
+    let hash = bytes.and_then(|bytes| Hash::new(&bytes));
+    hash.ok_or_else(|| "a root is 2 to 64 hexadecimal digits, as `watch` shows them".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lane_and_a_root_are_read_as_they_are_shown() {
+        let id = LaneId::new(0xAB).unwrap();
+        assert_eq!(lane(&id.to_string()), Ok(id));
+        for bad in ["", "0", "xyz", "00000000000000000ab"] {
+            assert!(lane(bad).is_err() || bad.len() > 16, "{bad}");
+        }
+        let hash = Hash::new(&[0xAB; 16]).unwrap();
+        assert_eq!(root(&hash.to_string()), Ok(hash));
+        for bad in ["", "a", "zz", "ä"] {
+            assert!(root(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! What an observer knows, in words or as JSON.
+
+use std::io::{self, Write};
+use std::ops::Range;
+
+use serde_json::json;
+use unbroken_merkle_log::ledger::State;
+
+use super::observer::{LaneKey, News, Observer, Remembered, Watched};
+
+/// Characters of a payload that are shown.
+const EXCERPT: usize = 60;
+
+/// One piece of news, on a line.
+pub(super) fn news(out: &mut impl Write, news: &News, json: bool) -> io::Result<()> {
+    match news {
+        News::Fault((lane, epoch), fault) if json => {
+            let value = json!({
+                "lane": lane.to_string(), "epoch": epoch.0, "fault": fault.kind,
+                "first": fault.numbers.start, "end": fault.numbers.end, "reason": fault.reason,
+            });
+            writeln!(out, "{value}")
+        }
+        News::Fault((lane, epoch), fault) => writeln!(
+            out,
+            "lane {lane} epoch {epoch}: {} {}: {}",
+            numbers(&fault.numbers),
+            fault.kind,
+            fault.reason
+        ),
+        News::Window {
+            lane: (lane, epoch),
+            numbers: of,
+            state,
+            root,
+        } => {
+            let root = root.map(|root| root.to_string());
+            if json {
+                let value = json!({
+                    "lane": lane.to_string(), "epoch": epoch.0, "window": word(*state),
+                    "first": of.start, "end": of.end, "root": root,
+                });
+                return writeln!(out, "{value}");
+            }
+            let root = root.map(|root| format!(", root {root}"));
+            writeln!(
+                out,
+                "lane {lane} epoch {epoch}: {} {}{}",
+                numbers(of),
+                word(*state),
+                root.unwrap_or_default()
+            )
+        }
+    }
+}
+
+/// A line for each lane.
+pub(super) fn status(out: &mut impl Write, observer: &Observer, json: bool) -> io::Result<()> {
+    if !json {
+        writeln!(
+            out,
+            "{:<16} {:>5} {:>12} {:>7} {:>7} {:>8} {:>7}  STATE",
+            "LANE", "EPOCH", "ARRIVED", "PROVEN", "FAULTY", "UNPROVEN", "FAULTS"
+        )?;
+    }
+    for ((lane, epoch), watched) in observer.lanes() {
+        let [proven, faulty, unproven] =
+            [State::Proven, State::Faulty, State::Unproven].map(|state| watched.count(state));
+        let (arrived, faults) = (watched.arrived, watched.faults_named);
+        if json {
+            let value = json!({
+                "lane": lane.to_string(), "epoch": epoch.0, "arrived": arrived, "proven": proven,
+                "faulty": faulty, "unproven": unproven, "faults": faults, "state": state(watched),
+            });
+            writeln!(out, "{value}")?;
+        } else {
+            writeln!(
+                out,
+                "{lane} {epoch:>5} {arrived:>12} {proven:>7} {faulty:>7} {unproven:>8} \
+                 {faults:>7}  {}",
+                state(watched)
+            )?;
+        }
+    }
+    remarks(out, observer, json)
+}
+
+/// Each lane with its first bad window, and each fault with what came before and after it.
+pub(super) fn explanation(out: &mut impl Write, observer: &Observer, json: bool) -> io::Result<()> {
+    for (key, watched) in observer.lanes() {
+        if json {
+            explain_as_json(out, key, watched)?;
+        } else {
+            explain(out, key, watched)?;
+        }
+    }
+    remarks(out, observer, json)
+}
+
+fn explain(out: &mut impl Write, (lane, epoch): LaneKey, watched: &Watched) -> io::Result<()> {
+    writeln!(out, "lane {lane} epoch {epoch}: {}", state(watched))?;
+    if let Some((window, state)) = watched.first_bad() {
+        let (numbers, word) = (numbers(window), word(*state));
+        writeln!(out, "  first window that is not proven: {numbers}, {word}")?;
+    }
+    for fault in &watched.faults {
+        let numbers = numbers(&fault.numbers);
+        writeln!(out, "  {numbers} {}: {}", fault.kind, fault.reason)?;
+        let (before, after) = neighbours(watched, &fault.numbers);
+        for (place, neighbour) in [("before", before), ("after", after)] {
+            let Some((number, message)) = neighbour else {
+                writeln!(out, "    {place:<6} it: not seen, or no longer remembered")?;
+                continue;
+            };
+            let (at, topic) = (message.at.as_secs_f64(), &message.topic);
+            let excerpt = excerpt(&message.payload);
+            writeln!(
+                out,
+                "    {place:<6} it: number {number}, after {at:.3} s, on {topic}: {excerpt}"
+            )?;
+        }
+    }
+    let hidden = watched.faults_named - watched.faults.len() as u64;
+    if hidden > 0 {
+        writeln!(out, "  and {hidden} more faults")?;
+    }
+    Ok(())
+}
+
+fn explain_as_json(
+    out: &mut impl Write,
+    (lane, epoch): LaneKey,
+    watched: &Watched,
+) -> io::Result<()> {
+    let neighbour = |found: Neighbour<'_>| {
+        found.map(|(number, message)| {
+            json!({
+                "number": number, "at_s": message.at.as_secs_f64(), "topic": message.topic,
+                "payload": excerpt(&message.payload),
+            })
+        })
+    };
+    let faults: Vec<_> = watched
+        .faults
+        .iter()
+        .map(|fault| {
+            let (before, after) = neighbours(watched, &fault.numbers);
+            json!({
+                "fault": fault.kind, "first": fault.numbers.start, "end": fault.numbers.end,
+                "reason": fault.reason, "before": neighbour(before), "after": neighbour(after),
+            })
+        })
+        .collect();
+    let first_bad = watched.first_bad().map(
+        |(window, state)| json!({ "first": window.start, "end": window.end, "window": word(*state) }),
+    );
+    let value = json!({
+        "lane": lane.to_string(), "epoch": epoch.0, "state": state(watched),
+        "first_bad_window": first_bad, "faults": faults, "faults_named": watched.faults_named,
+    });
+    writeln!(out, "{value}")
+}
+
+/// What would otherwise be a silent gap in the report.
+fn remarks(out: &mut impl Write, observer: &Observer, json: bool) -> io::Result<()> {
+    let count = observer.not_audited;
+    if json {
+        return writeln!(out, "{}", json!({ "not_audited": count }));
+    }
+    if observer.lanes().next().is_none() {
+        writeln!(
+            out,
+            "no stamped message was heard: is anybody publishing on these topics with a stamp?"
+        )?;
+    }
+    if count > 0 {
+        writeln!(
+            out,
+            "{count} messages without a stamp that can be read here were left alone"
+        )?;
+    }
+    Ok(())
+}
+
+/// A message that arrived, with its number.
+type Neighbour<'a> = Option<(u64, &'a Remembered)>;
+
+fn neighbours<'a>(watched: &'a Watched, numbers: &Range<u64>) -> (Neighbour<'a>, Neighbour<'a>) {
+    let pair = |(number, message): (&u64, &'a Remembered)| (*number, message);
+    let before = watched.recent.range(..numbers.start).next_back().map(pair);
+    let after = watched.recent.range(numbers.end..).next().map(pair);
+    (before, after)
+}
+
+fn state(watched: &Watched) -> &'static str {
+    if watched.faults_named > 0 {
+        "faulty"
+    } else if watched.first_bad().is_some() || watched.windows.is_empty() {
+        "not proven yet"
+    } else {
+        "proven"
+    }
+}
+
+const fn word(state: State) -> &'static str {
+    match state {
+        State::Proven => "proven",
+        State::Faulty => "faulty",
+        State::Unproven => "unproven",
+    }
+}
+
+fn numbers(numbers: &Range<u64>) -> String {
+    match numbers.end - numbers.start {
+        1 => format!("number {}", numbers.start),
+        _ => format!("numbers {} to {}", numbers.start, numbers.end - 1),
+    }
+}
+
+/// The beginning of a payload, on one line.
+fn excerpt(payload: &[u8]) -> String {
+    let text = String::from_utf8_lossy(payload);
+    let mut excerpt: String = text
+        .chars()
+        .take(EXCERPT)
+        .flat_map(char::escape_debug)
+        .collect();
+    if text.chars().nth(EXCERPT).is_some() {
+        excerpt.push('…');
+    }
+    excerpt
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_payload_is_shown_on_one_line_and_not_longer_than_that() {
+        assert_eq!(excerpt(b"21.5\n"), "21.5\\n");
+        assert_eq!(excerpt(&[b'x'; 61]), format!("{}…", "x".repeat(60)));
+    }
+
+    #[test]
+    fn one_number_and_several_are_told_apart() {
+        assert_eq!(numbers(&(5..6)), "number 5");
+        assert_eq!(numbers(&(5..8)), "numbers 5 to 7");
+    }
+}

@@ -1,0 +1,74 @@
+//! `unbroken demo`: a line from producer to consumer, to be hurt.
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use unbroken_demo::{Outcome, RunError, Settings};
+
+use crate::exit::{self, Failure};
+use crate::runtime;
+
+/// Watch a line from producer to consumer, hurt it, and see each wound named and repaired
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  unbroken demo                          a live view; keys hurt the line, q ends
+  unbroken demo --hurt lk                lose a message and kill the broker, to begin with
+  unbroken demo --plain                  every wound once, as lines, within 30 seconds
+  unbroken demo --input /var/log/syslog  send your own file, line by line
+
+Producer A, the broker, processor B and consumer C run on this machine, the broker and B in
+processes of their own, on free ports of localhost. Nothing is kept.
+Keys: l lose, d duplicate, s swap, a alter, f forge, i inject, h hold a message behind B (capitals:
+in front of B); k kill the broker; n cut the network between the broker and C.
+
+Exit codes: 0 every wound was named and repaired; 1 one was not, or something else was named;
+2 wrong usage; 66 the input cannot be read; 70 a part of the line ended by itself or did not start.")]
+pub(crate) struct Args {
+    /// Plain lines: every wound once, then an end
+    #[arg(long)]
+    plain: bool,
+    /// A file to send, line by line [default: sensors of a small plant]
+    #[arg(long, value_name = "FILE")]
+    input: Option<PathBuf>,
+    /// Messages a second
+    #[arg(long, value_name = "MESSAGES", default_value_t = 1_000)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    rate: u32,
+    /// Wounds to give, each by its key
+    #[arg(long, value_name = "KEYS", default_value = "")]
+    hurt: String,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let program = std::env::current_exe().map_err(|error| {
+        Failure::new(
+            exit::INTERNAL,
+            format!("cannot find this program, which is also the broker and B: {error}"),
+        )
+    })?;
+    let settings = Settings {
+        program,
+        input: args.input.clone(),
+        rate: args.rate,
+        is_plain: args.plain || !std::io::stdout().is_terminal(),
+        keys: args.hurt.clone(),
+    };
+    let ran = runtime::block_on(unbroken_demo::run(settings, runtime::interrupted()))
+        .map_err(|error| Failure::new(exit::INTERNAL, error))?;
+    match ran {
+        Ok(Outcome::Green) => Ok(ExitCode::SUCCESS),
+        Ok(Outcome::Red) => Ok(ExitCode::from(1)),
+        Err(error) => Err(Failure::new(code(&error), error)),
+    }
+}
+
+fn code(error: &RunError) -> u8 {
+    match error {
+        RunError::Readings(_) => exit::NO_INPUT,
+        RunError::Key(_) => exit::USAGE,
+        RunError::Show(_) => exit::IO,
+        RunError::Line(_) | RunError::Ended => exit::INTERNAL,
+    }
+}
