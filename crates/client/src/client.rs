@@ -251,10 +251,15 @@ impl Client {
 }
 
 impl Receipt {
-    /// Waits for what the broker says to the message.
-    pub async fn acknowledged(self) -> Result<Acknowledged, PublishError> {
-        let answer = self.answer.await;
+    /// As [`acknowledged`](Self::acknowledged), for a caller that may stop waiting and return.
+    pub(crate) async fn answer(&mut self) -> Result<Acknowledged, PublishError> {
+        let answer = (&mut self.answer).await;
         answer.unwrap_or_else(|_| Err(PublishError::Ended(why_ended(&self.link))))
+    }
+
+    /// Waits for what the broker says to the message.
+    pub async fn acknowledged(mut self) -> Result<Acknowledged, PublishError> {
+        self.answer().await
     }
 }
 

@@ -154,8 +154,8 @@ impl Inbox {
         Some(Ok(message))
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.lock().queue.is_empty()
+    pub(crate) fn len(&self) -> usize {
+        self.lock().queue.len()
     }
 
     /// No code that can panic runs under the lock, so what it holds is whole.

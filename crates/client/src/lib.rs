@@ -5,6 +5,11 @@
 //!   on its own, subscribes again when the broker has lost the session, and sends again what was
 //!   not acknowledged. [`Options`] says how.
 //!
+//! - [`audit`]: an [`AuditedPublisher`](audit::AuditedPublisher) numbers its messages and remembers
+//!   them on disk; an [`AuditedSubscriber`](audit::AuditedSubscriber) names each that was lost,
+//!   duplicated, reordered, altered or injected, gets it again, and proves that the list is
+//!   complete; a [`Processor`](audit::Processor) between them keeps the proof whole.
+//!
 //! Invariants: one task owns the connection, and its state is a value without I/O (`engine`); every
 //! queue has a limit in [`Limits`]; a message that is not delivered is told to somebody: to its
 //! publisher as an error, as an [`Event`], or by coming again.
@@ -14,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+pub mod audit;
 mod client;
 
 mod driver;

@@ -195,6 +195,17 @@ impl Received {
         }
     }
 
+    /// The same message, for whom acknowledging is not.
+    pub(crate) fn without_acknowledgement(&self) -> Self {
+        Self {
+            topic: Arc::clone(&self.topic),
+            payload: Arc::clone(&self.payload),
+            properties: Arc::clone(&self.properties),
+            acknowledgement: None,
+            ..*self
+        }
+    }
+
     /// What is left to do after the message is put away.
     pub(crate) fn take_acknowledgement(&mut self) -> Option<Acknowledgement> {
         self.acknowledgement.take()

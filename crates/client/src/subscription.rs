@@ -89,9 +89,9 @@ impl Subscription {
         Some(self.taken(received))
     }
 
-    /// Whether nothing waits here. The broker may still have something.
-    pub fn is_drained(&self) -> bool {
-        self.inbox.is_empty()
+    /// How many messages wait here. The broker may still have some.
+    pub fn waiting(&self) -> usize {
+        self.inbox.len()
     }
 
     /// The highest QoS at which the broker sends, for each filter.

@@ -114,17 +114,12 @@ impl Engine {
     /// Begins a connection with CONNECT.
     pub(crate) fn greet(&mut self, now: Instant) -> Result<(), ConnectError> {
         let options = Arc::clone(&self.options);
-        let is_v5 = options.version == Version::V5;
         self.phase = Phase::AwaitConnAck {
             extended_auth: false,
         };
         self.input.clear();
         self.wire.begin(now);
-        self.inbound.set_receive_maximum(if is_v5 {
-            self.receive_maximum()
-        } else {
-            u16::MAX
-        });
+        self.inbound.set_receive_maximum(self.taken_max());
         let properties = connect_properties(&options)?;
         let mut will_properties = PropertyBuf::new();
         if let Some(will) = &options.will {
@@ -295,8 +290,13 @@ impl Engine {
         }
     }
 
-    fn receive_maximum(&self) -> u16 {
-        self.options.limits.receive_maximum.max(1)
+    /// How many messages without acknowledgement are taken: twice as many as announced, because
+    /// Mosquitto 2 sends some more than it was told; beyond that it is a fault. 3.x has no limit.
+    fn taken_max(&self) -> u16 {
+        match self.options.version {
+            Version::V5 => self.options.limits.receive_maximum.max(1).saturating_mul(2),
+            Version::V3_1 | Version::V3_1_1 => u16::MAX,
+        }
     }
 
     fn handle_subscribe(&mut self, wish: Wish) {

@@ -152,9 +152,7 @@ impl Engine {
     /// [MQTT-3.2.2-5]
     fn forget_session(&mut self) {
         self.inbound = Inbound::new();
-        if self.options.version == Version::V5 {
-            self.inbound.set_receive_maximum(self.receive_maximum());
-        }
+        self.inbound.set_receive_maximum(self.taken_max());
         self.arrivals.forget();
         for inbox in self.routes.inboxes() {
             inbox.keep_as_last_copies();

@@ -4,6 +4,7 @@
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 pub(crate) mod broker;
+pub(crate) mod line;
 pub(crate) mod relay;
 
 use std::future::Future;

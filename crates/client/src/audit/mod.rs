@@ -1,0 +1,134 @@
+//! What proves delivery over any MQTT 5 broker: a publisher that numbers and remembers, a
+//! subscriber that judges, and a processor between them.
+//!
+//! | topic | payload |
+//! |---|---|
+//! | `<prefix>/checkpoint/<lane>` | a checkpoint, as bytes |
+//! | `<prefix>/directory/<producer>` | a directory, as bytes |
+//! | `<prefix>/drop/<lane>` | a drop record about messages of that lane |
+//! | `<prefix>/repair/<lane>` | a request, with response topic and correlation data |
+//! | `<prefix>/answer/<token>` | a message again, or an answer about hashes and missing numbers |
+//!
+//! Messages carry their property in the user property `audit`; what a processor makes carries those
+//! of its inputs in `audit-origin`, oldest first, or `audit-parents`. A message that is sent again
+//! on request has its own topic in `audit-topic`; an answer has its lane in `audit-answer`.
+
+mod error;
+mod processor;
+mod producer;
+mod publisher;
+mod spool;
+mod subscriber;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use unbroken_merkle_log::LaneId;
+
+pub use self::{
+    error::{AuditError, OpenError, ProcessError, SpoolError},
+    processor::{Emitted, Input, Processor, Step},
+    publisher::{AuditedPublisher, Published, PublisherOptions, Spooled, Stamped, Unspooled},
+    subscriber::{AuditedMessage, AuditedSubscriber, Delivery, Scope, SubscriberOptions},
+};
+
+/// The user property with the property of the message itself.
+pub(crate) const AUDIT: &str = unbroken_merkle_log::Property::NAME;
+/// Those of what it was made of, one for one.
+pub(crate) const ORIGIN: &str = "audit-origin";
+/// Those of what it was made of, many for one.
+pub(crate) const PARENTS: &str = unbroken_merkle_log::Parents::NAME;
+/// The topic of a message that is sent again.
+pub(crate) const TOPIC: &str = "audit-topic";
+/// The lane that an answer is about.
+pub(crate) const ANSWER: &str = "audit-answer";
+
+/// The topics under a prefix.
+#[derive(Clone, Debug)]
+pub(crate) struct Names(Arc<str>);
+
+/// A topic of the audit, by what it carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind<'a> {
+    Checkpoint,
+    Directory,
+    Drop,
+    Answer(&'a str),
+    Other,
+}
+
+impl Names {
+    pub(crate) const DEFAULT_PREFIX: &str = "audit";
+
+    pub(crate) fn new(prefix: &str) -> Self {
+        Self(prefix.into())
+    }
+
+    pub(crate) fn checkpoint(&self, lane: LaneId) -> String {
+        format!("{}/checkpoint/{lane}", self.0)
+    }
+
+    pub(crate) fn directory(&self, producer: u64) -> String {
+        format!("{}/directory/{producer:016x}", self.0)
+    }
+
+    pub(crate) fn drop(&self, lane: LaneId) -> String {
+        format!("{}/drop/{lane}", self.0)
+    }
+
+    pub(crate) fn repair(&self, lane: LaneId) -> String {
+        format!("{}/repair/{lane}", self.0)
+    }
+
+    pub(crate) fn answer(&self, token: &str) -> String {
+        format!("{}/answer/{token}", self.0)
+    }
+
+    /// What all of a kind are heard by.
+    pub(crate) fn filter(&self, kind: &str) -> String {
+        format!("{}/{kind}/+", self.0)
+    }
+
+    /// `None`: it is not a topic of the audit.
+    pub(crate) fn kind<'a>(&self, topic: &'a str) -> Option<Kind<'a>> {
+        let rest = topic.strip_prefix(&*self.0)?.strip_prefix('/')?;
+        Some(match rest.split_once('/') {
+            Some(("checkpoint", _)) => Kind::Checkpoint,
+            Some(("directory", _)) => Kind::Directory,
+            Some(("drop", _)) => Kind::Drop,
+            Some(("answer", token)) => Kind::Answer(token),
+            _ => Kind::Other,
+        })
+    }
+}
+
+/// Time since a fixed moment, as lanes and ledgers count it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock(Instant);
+
+impl Clock {
+    pub(crate) fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    pub(crate) fn now(&self) -> Duration {
+        self.0.elapsed()
+    }
+
+    pub(crate) fn instant(&self, at: Duration) -> tokio::time::Instant {
+        (self.0 + at).into()
+    }
+
+    /// Wall time in µs since 1970.
+    pub(crate) fn time_us() -> u64 {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        since.map_or(0, |since| {
+            u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+        })
+    }
+
+    /// An epoch that no earlier start had: wall time in seconds.
+    pub(crate) fn fresh_epoch() -> u32 {
+        u32::try_from(Self::time_us() / 1_000_000).unwrap_or(u32::MAX)
+    }
+}

@@ -1,0 +1,450 @@
+//! What a publisher remembers on disk, so that a restart continues its lane.
+//!
+//! A file of frames behind 8 bytes of magic; big-endian:
+//!
+//! | bytes | field |
+//! |---|---|
+//! | 4 | length of the body |
+//! | 4 | check of the length |
+//! | 8 | XXH3-64 of the body |
+//! | | body: entries |
+//!
+//! An entry is a kind and its fields: 1, a saved lane; 2, a message with number, QoS, retain flag,
+//! topic, properties and payload; 3, a checkpoint that was told, with its size; 4, the number below
+//! which everything is acknowledged; 5, the end of an epoch.
+//!
+//! **One policy of syncing.** A frame is written and synced (`fdatasync`) before the first message
+//! in it is sent; messages that wait together share a frame. So neither the end of the process nor
+//! of the machine makes a number mean two messages. That something was acknowledged is synced with
+//! the next frame: after a crash it may be sent again, flagged re-sent.
+//!
+//! **Invariants.** A frame that was cut off at the end of the file was never acted upon, and is cut
+//! away; damage before that is an error, never skipped. One process has a spool at a time. What is
+//! acknowledged and no longer held for repair is trimmed: the file is written anew beside the old
+//! one and takes its name.
+
+use std::collections::VecDeque;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use unbroken_merkle_log::{Epoch, Hasher, Lane, LaneId, LaneLimits};
+use unbroken_mqtt_proto::{PacketType, Properties, PropertyBuf, PropertySection, QoS};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::error::SpoolError;
+use crate::Message;
+
+const MAGIC: &[u8; 8] = b"ubspool1";
+const HEAD: usize = 16;
+
+const LANE: u8 = 1;
+const MESSAGE: u8 = 2;
+const TOLD: u8 = 3;
+const ACKNOWLEDGED: u8 = 4;
+const CLOSED: u8 = 5;
+
+/// An open spool. Its methods block on the disk.
+#[derive(Debug)]
+pub(super) struct Spool {
+    path: PathBuf,
+    file: File,
+    /// Of the file.
+    bytes: u64,
+    bytes_max: u64,
+    /// Entries for the next frame.
+    body: Vec<u8>,
+    /// After the last time it was trimmed.
+    trimmed_bytes: u64,
+    /// Held while the spool is open.
+    _lock: File,
+}
+
+/// What was in a spool.
+#[derive(Debug, Default)]
+pub(super) struct Remembered {
+    /// The lane, caught up; `None` if no epoch is open.
+    pub(super) lane: Option<Lane>,
+    /// The last epoch that was closed.
+    pub(super) closed: Option<Epoch>,
+    /// Messages since the saved lane, the newest of which has the lane's last number.
+    pub(super) messages: VecDeque<Message>,
+    /// Everything below is acknowledged.
+    pub(super) acknowledged: u64,
+    /// The last checkpoint that was told, and its size.
+    pub(super) told: Option<(u32, u64)>,
+}
+
+impl Spool {
+    /// Opens the spool of a lane in a directory, and makes both if they are missing.
+    pub(super) fn open(
+        directory: &Path,
+        lane: LaneId,
+        bytes_max: u64,
+        limits: &LaneLimits,
+        hasher: &Hasher,
+    ) -> Result<(Self, Remembered), SpoolError> {
+        let path = directory.join(format!("{lane}.spool"));
+        let failed = |doing| failed(doing, &path);
+        fs::create_dir_all(directory).map_err(failed("make a directory for"))?;
+        let lock = open_file(&path.with_extension("lock")).map_err(failed("lock"))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(SpoolError::InUse(path)),
+            Err(TryLockError::Error(error)) => return Err(failed("lock")(error)),
+        }
+        let mut file = open_file(&path).map_err(failed("open"))?;
+        let mut content = Vec::new();
+        file.read_to_end(&mut content).map_err(failed("read"))?;
+        let is_new = content.len() < MAGIC.len() && MAGIC.starts_with(&content);
+        let (remembered, whole) = if is_new {
+            file.set_len(0).map_err(failed("empty"))?;
+            file.rewind().map_err(failed("empty"))?;
+            file.write_all(MAGIC).map_err(failed("write"))?;
+            (Remembered::default(), MAGIC.len())
+        } else {
+            let read = Reading::new(&content, limits, hasher).all();
+            read.map_err(|(at, what)| SpoolError::Damaged {
+                path: path.clone(),
+                at: at as u64,
+                what,
+            })?
+        };
+        let bytes = whole as u64;
+        file.set_len(bytes)
+            .map_err(failed("cut the torn end off"))?;
+        file.seek(SeekFrom::Start(bytes)).map_err(failed("read"))?;
+        file.sync_data().map_err(failed("sync"))?;
+        sync_directory(directory).map_err(failed("sync the directory of"))?;
+        let spool = Self {
+            path,
+            file,
+            bytes,
+            bytes_max,
+            body: Vec::new(),
+            trimmed_bytes: 0,
+            _lock: lock,
+        };
+        Ok((spool, remembered))
+    }
+
+    /// Notes a new lane.
+    pub(super) fn put_lane(&mut self, lane: &Lane, hasher: &Hasher) {
+        let mut saved = Vec::new();
+        lane.save(lane.size(), hasher, &mut saved);
+        put_lane(&saved, &mut self.body);
+    }
+
+    /// Whether there is room for one more message, if nothing is trimmed.
+    pub(super) fn has_room(&self, message: &Message) -> Result<(), SpoolError> {
+        let entry = message.topic.len() + message.payload.len() + message.properties().len() + 32;
+        let bytes = self.bytes + (self.body.len() + HEAD + entry) as u64;
+        if bytes > self.bytes_max {
+            return Err(SpoolError::Full {
+                path: self.path.clone(),
+                bytes,
+                max: self.bytes_max,
+            });
+        }
+        Ok(())
+    }
+
+    /// Notes a message, as it was before it was stamped.
+    pub(super) fn put_message(&mut self, number: u64, message: &Message) {
+        put_message(number, message, &mut self.body);
+    }
+
+    /// Notes that a checkpoint is told.
+    pub(super) fn put_told(&mut self, checkpoint: u32, size: u64) {
+        self.body.push(TOLD);
+        self.body.extend_from_slice(&checkpoint.to_be_bytes());
+        self.body.extend_from_slice(&size.to_be_bytes());
+    }
+
+    /// Notes that everything below a number is acknowledged.
+    pub(super) fn put_acknowledged(&mut self, below: u64) {
+        self.body.push(ACKNOWLEDGED);
+        self.body.extend_from_slice(&below.to_be_bytes());
+    }
+
+    /// Notes the end of an epoch.
+    pub(super) fn put_closed(&mut self, epoch: Epoch) {
+        self.body.push(CLOSED);
+        self.body.extend_from_slice(&epoch.0.to_be_bytes());
+    }
+
+    /// Whether something is noted and not written.
+    pub(super) fn has_notes(&self) -> bool {
+        !self.body.is_empty()
+    }
+
+    /// Writes and syncs what was noted. After an error the spool must not be used any more: what
+    /// the disk has is not known.
+    pub(super) fn commit(&mut self) -> Result<(), SpoolError> {
+        if self.body.is_empty() {
+            return Ok(());
+        }
+        let frame = frame(&self.body);
+        let failed = |doing| failed(doing, &self.path);
+        self.file.write_all(&frame).map_err(failed("write"))?;
+        self.file.sync_data().map_err(failed("sync"))?;
+        self.bytes += frame.len() as u64;
+        self.body.clear();
+        Ok(())
+    }
+
+    /// Whether it has grown enough for trimming to be worth its while.
+    pub(super) fn is_worth_trimming(&self) -> bool {
+        self.bytes
+            > (self.trimmed_bytes * 2)
+                .max(1 << 20)
+                .min(self.bytes_max / 2 + 1)
+    }
+
+    /// Writes the spool anew, from a saved lane on: `saved` is the lane, `messages` those since,
+    /// with their numbers.
+    pub(super) fn rewrite<'a>(
+        &mut self,
+        saved: &[u8],
+        messages: impl Iterator<Item = (u64, &'a Message)>,
+        acknowledged: u64,
+        told: Option<(u32, u64)>,
+    ) -> Result<(), SpoolError> {
+        self.commit()?;
+        put_lane(saved, &mut self.body);
+        for (number, message) in messages {
+            put_message(number, message, &mut self.body);
+        }
+        if let Some((checkpoint, size)) = told {
+            self.put_told(checkpoint, size);
+        }
+        self.put_acknowledged(acknowledged);
+        let new = self.path.with_extension("new");
+        let content = [MAGIC, &*frame(&self.body)].concat();
+        self.body.clear();
+        let failed = |doing| failed(doing, &self.path);
+        let mut file = open_file(&new).map_err(failed("write anew"))?;
+        file.set_len(0).map_err(failed("write anew"))?;
+        file.write_all(&content).map_err(failed("write anew"))?;
+        file.sync_all().map_err(failed("sync"))?;
+        fs::rename(&new, &self.path).map_err(failed("rename"))?;
+        if let Some(directory) = self.path.parent() {
+            sync_directory(directory).map_err(failed("sync the directory of"))?;
+        }
+        self.file = file;
+        self.bytes = content.len() as u64;
+        self.trimmed_bytes = self.bytes;
+        Ok(())
+    }
+}
+
+/// Reads a spool's content.
+struct Reading<'a> {
+    content: &'a [u8],
+    limits: &'a LaneLimits,
+    hasher: &'a Hasher,
+    remembered: Remembered,
+}
+
+impl<'a> Reading<'a> {
+    fn new(content: &'a [u8], limits: &'a LaneLimits, hasher: &'a Hasher) -> Self {
+        Self {
+            content,
+            limits,
+            hasher,
+            remembered: Remembered::default(),
+        }
+    }
+
+    /// What is remembered, and how many bytes of the file are whole; or what is wrong, and where.
+    fn all(mut self) -> Result<(Remembered, usize), (usize, String)> {
+        if !self.content.starts_with(MAGIC) {
+            return Err((0, "this is no spool of version 1".to_owned()));
+        }
+        let mut at = MAGIC.len();
+        while let Some(body) = self.frame(at)? {
+            self.entries(body)
+                .map_err(|what| (at, format!("a frame with {what}")))?;
+            at += HEAD + body.len();
+        }
+        Ok((self.remembered, at))
+    }
+
+    /// The body of the frame there; `None` at the end, torn or not.
+    fn frame(&self, at: usize) -> Result<Option<&'a [u8]>, (usize, String)> {
+        let rest = &self.content[at..];
+        // A file system may have lengthened the file and not written it.
+        let is_torn = rest.len() < HEAD || rest.iter().all(|byte| *byte == 0);
+        if is_torn {
+            return Ok(None);
+        }
+        let (head, behind) = rest.split_at(HEAD);
+        let [length, check, hash] = [&head[..4], &head[4..8], &head[8..]];
+        if check != length_check(length) {
+            return Err((
+                at,
+                "the length of a frame does not fit its check".to_owned(),
+            ));
+        }
+        let length = length_of(length);
+        let Some(body) = behind.get(..length) else {
+            return Ok(None);
+        };
+        if xxh3_64(body) == number(hash) {
+            return Ok(Some(body));
+        }
+        if behind.len() == length {
+            return Ok(None);
+        }
+        Err((
+            at,
+            "the content of a frame does not fit its hash".to_owned(),
+        ))
+    }
+
+    fn entries(&mut self, mut body: &'a [u8]) -> Result<(), String> {
+        let body = &mut body;
+        while let Some(kind) = take(body, 1) {
+            self.entry(kind[0], body)
+                .ok_or_else(|| format!("an entry of kind {} that makes no sense", kind[0]))?;
+        }
+        Ok(())
+    }
+
+    fn entry(&mut self, kind: u8, body: &mut &'a [u8]) -> Option<()> {
+        let remembered = &mut self.remembered;
+        match kind {
+            LANE => {
+                let length = length_of(take(body, 4)?);
+                let saved = take(body, length)?;
+                let now = std::time::Duration::ZERO;
+                let lane = Lane::restore(saved, self.limits.clone(), now, self.hasher).ok()?;
+                remembered.acknowledged = lane.size();
+                remembered.messages.clear();
+                remembered.lane = Some(lane);
+            }
+            MESSAGE => {
+                let (number, message) = read_message(body)?;
+                let lane = remembered.lane.as_mut()?;
+                if number != lane.size() {
+                    return None;
+                }
+                let topic = Arc::<[u8]>::from(Arc::clone(&message.topic));
+                lane.issue(topic, Arc::clone(&message.payload), self.hasher);
+                remembered.messages.push_back(message);
+            }
+            TOLD => {
+                let checkpoint = u32::try_from(number(take(body, 4)?)).ok()?;
+                let size = number(take(body, 8)?);
+                remembered.lane.as_mut()?.told(checkpoint, size);
+                remembered.told = Some((checkpoint, size));
+            }
+            ACKNOWLEDGED => remembered.acknowledged = number(take(body, 8)?),
+            CLOSED => {
+                let epoch = u32::try_from(number(take(body, 4)?)).ok()?;
+                *remembered = Remembered {
+                    closed: Some(Epoch(epoch)),
+                    ..Remembered::default()
+                };
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+}
+
+fn put_lane(saved: &[u8], body: &mut Vec<u8>) {
+    body.push(LANE);
+    put_bytes(saved, body);
+}
+
+fn put_message(number: u64, message: &Message, body: &mut Vec<u8>) {
+    body.push(MESSAGE);
+    body.extend_from_slice(&number.to_be_bytes());
+    body.push(u8::from(message.qos) | u8::from(message.retain) << 2);
+    put_bytes(message.topic.as_bytes(), body);
+    put_bytes(message.properties().as_bytes(), body);
+    put_bytes(&message.payload, body);
+}
+
+fn read_message(body: &mut &[u8]) -> Option<(u64, Message)> {
+    let number_of = number(take(body, 8)?);
+    let flags = take(body, 1)?[0];
+    let topic = std::str::from_utf8(take_bytes(body)?).ok()?;
+    let properties = take_bytes(body)?;
+    let payload = take_bytes(body)?;
+    let mut message = Message::new(topic, payload).ok()?;
+    message.qos = QoS::try_from(flags & 0b11).ok()?;
+    message.retain = flags & 0b100 != 0;
+    let section = PropertySection::Packet(PacketType::Publish);
+    message.properties = PropertyBuf::new();
+    message
+        .properties
+        .extend(Properties::parse(properties, section).ok()?);
+    Some((number_of, message))
+}
+
+fn put_bytes(bytes: &[u8], body: &mut Vec<u8>) {
+    let length = u32::try_from(bytes.len()).expect("no part of a packet has 4 GiB");
+    body.extend_from_slice(&length.to_be_bytes());
+    body.extend_from_slice(bytes);
+}
+
+fn take_bytes<'a>(body: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let length = length_of(take(body, 4)?);
+    take(body, length)
+}
+
+fn take<'a>(body: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
+    let (taken, rest) = body.split_at_checked(length)?;
+    *body = rest;
+    Some(taken)
+}
+
+/// Up to 8 bytes, big-endian.
+fn number(bytes: &[u8]) -> u64 {
+    bytes
+        .iter()
+        .fold(0, |value, byte| value << 8 | u64::from(*byte))
+}
+
+/// More than there is where memory has no such length.
+fn length_of(bytes: &[u8]) -> usize {
+    usize::try_from(number(bytes)).unwrap_or(usize::MAX)
+}
+
+fn frame(body: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(body.len()).expect("a frame is far below 4 GiB");
+    let length = length.to_be_bytes();
+    let hash = xxh3_64(body).to_be_bytes();
+    [&length[..], &length_check(&length), &hash, body].concat()
+}
+
+fn length_check(length: &[u8]) -> [u8; 4] {
+    let [_, _, _, _, check @ ..] = xxh3_64(length).to_be_bytes();
+    check
+}
+
+fn open_file(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    options.open(path)
+}
+
+fn sync_directory(directory: &Path) -> io::Result<()> {
+    // Elsewhere a directory cannot be opened, and renaming is kept by the file system.
+    if cfg!(unix) {
+        File::open(directory)?.sync_all()
+    } else {
+        Ok(())
+    }
+}
+
+fn failed<'a>(doing: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> SpoolError + 'a {
+    move |source| SpoolError::Io {
+        doing,
+        path: path.to_owned(),
+        source: Arc::new(source),
+    }
+}

@@ -1,0 +1,723 @@
+//! The receiver's end: judges each message, asks for what is missing, and proves that nothing is.
+//!
+//! There is no task: everything happens in [`AuditedSubscriber::next`], so what was delivered and
+//! what the ledger knows are always the same, and can be saved together.
+//!
+//! Invariants: the lateness clock runs only while the client is connected and nothing waits; a
+//! retained copy is judged by nobody; a copy that the broker repeats is replayed, not a duplicate;
+//! nothing is asked for before it is lost; a lane of which only checkpoints are heard is not
+//! audited, since this subscriber may not subscribe to its topics.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use tokio::time::sleep_until;
+use unbroken_merkle_log::ledger::{Answer, Event, Join, Ledger, LedgerLimits, Request, Verdict};
+use unbroken_merkle_log::{
+    Checkpoint, Digest as _, Directory, DropRecord, Epoch, Hasher, LaneId, Parents, Property,
+};
+use unbroken_mqtt_proto::QoS;
+
+use super::error::OpenError;
+use super::{ANSWER, AUDIT, Clock, Kind, Names, ORIGIN, PARENTS, TOPIC};
+use crate::inbox::Acknowledgement;
+use crate::options::random;
+use crate::{
+    Acknowledging, Client, Filter, Message, Received, SubscribeError, Subscription, TopicError,
+};
+
+/// What of its lanes a subscriber sees.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scope {
+    /// All of each, from number 0 on: it subscribes before the producers begin.
+    FromBeginning,
+    /// All of each from some time on. The first window that begins after it joined is in scope.
+    #[default]
+    FromNow,
+    /// A part: a member of a shared group, or a subscriber to some of a lane's topics. Nothing is
+    /// said to be missing; everything stays unproven unless the members' ledgers are merged.
+    Part,
+}
+
+/// How to audit what is received. Everything but the filters has a default.
+#[derive(Clone, Debug)]
+pub struct SubscriberOptions {
+    filters: Vec<Filter>,
+    prefix: String,
+    hasher: Hasher,
+    scope: Scope,
+    limits: LedgerLimits,
+    expected: BTreeSet<LaneId>,
+    acknowledging: Acknowledging,
+    asks: bool,
+    saved: Option<Vec<u8>>,
+}
+
+/// A subscription whose messages come with verdicts.
+pub struct AuditedSubscriber {
+    client: Client,
+    names: Names,
+    hasher: Hasher,
+    ledger: Ledger<Hasher>,
+    clock: Clock,
+    messages: Subscription,
+    acknowledging: Acknowledging,
+    token: String,
+    /// Lanes whose messages come here themselves.
+    direct: BTreeSet<LaneId>,
+    /// Lanes whose messages came here as what others were made of.
+    origins: BTreeSet<LaneId>,
+    ready: VecDeque<Delivery>,
+    running: Running,
+    asking: Option<Asking>,
+    next_poll: Duration,
+    position: Vec<u8>,
+}
+
+/// Whether the lateness clock runs.
+enum Running {
+    /// Not connected, or messages wait.
+    Stands,
+    /// Nothing waits here; the broker is asked whether it has something.
+    Probing(u64, Pin<Box<dyn Future<Output = bool> + Send>>),
+    /// On this connection, of which everything was read.
+    Runs(u64),
+}
+
+#[derive(Default)]
+struct Asking {
+    /// For each epoch of a lane: when to ask next, and after how long again.
+    open: BTreeMap<(LaneId, Epoch), (Duration, Duration)>,
+    /// Something may be worth asking for.
+    is_due: bool,
+}
+
+/// What [`AuditedSubscriber::next`] gives.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Delivery {
+    /// A message with its verdict.
+    Message(AuditedMessage),
+    /// Something became known about a lane.
+    Event {
+        /// Of which lane.
+        lane: LaneId,
+        /// Of which epoch.
+        epoch: Epoch,
+        /// What.
+        event: Event,
+    },
+    /// A producer was asked for something.
+    Asked {
+        /// Which lane's.
+        lane: LaneId,
+        /// In which epoch.
+        epoch: Epoch,
+        /// For what.
+        request: Request,
+    },
+    /// Something came to a topic of the audit that is not what belongs there.
+    Refused {
+        /// To which topic.
+        topic: String,
+        /// Why it was refused.
+        why: String,
+    },
+}
+
+/// A message, and what it is.
+#[derive(Debug)]
+pub struct AuditedMessage {
+    received: Received,
+    /// `None`: it is not stamped, or a retained copy; nothing is claimed.
+    verdict: Option<Verdict>,
+    property: Option<Property>,
+    origins: Vec<(Property, Verdict)>,
+    parents: Option<Parents>,
+}
+
+impl SubscriberOptions {
+    /// These filters, from now on, XXH3-128, topics under `audit/`; the subscriber acknowledges
+    /// what its ledger has taken, and asks for what is lost.
+    pub fn new(filters: Vec<Filter>) -> Self {
+        Self {
+            filters,
+            prefix: Names::DEFAULT_PREFIX.to_owned(),
+            hasher: Hasher::xxh3(),
+            scope: Scope::default(),
+            limits: LedgerLimits::default(),
+            expected: BTreeSet::new(),
+            acknowledging: Acknowledging::Automatic,
+            asks: true,
+            saved: None,
+        }
+    }
+
+    /// Another algorithm, or a key: that of the producers.
+    #[must_use]
+    pub fn hasher(mut self, hasher: Hasher) -> Self {
+        self.hasher = hasher;
+        self
+    }
+
+    /// Other topics for checkpoints and repair; the same for all who take part.
+    #[must_use]
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// What of its lanes it sees.
+    #[must_use]
+    pub fn scope(mut self, scope: Scope) -> Self {
+        self.scope = scope;
+        self
+    }
+
+    /// How much is held, and how late is lost.
+    #[must_use]
+    pub fn limits(mut self, limits: LedgerLimits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// A lane that is to come, and is missed if nothing of it does.
+    #[must_use]
+    pub fn expect(mut self, lane: LaneId) -> Self {
+        self.expected.insert(lane);
+        self
+    }
+
+    /// The owner acknowledges each message, once it and the ledger's state are saved.
+    #[must_use]
+    pub fn acknowledged_by_hand(mut self) -> Self {
+        self.acknowledging = Acknowledging::ByHand;
+        self
+    }
+
+    /// Without a way back to the producers: nothing is asked for.
+    #[must_use]
+    pub fn one_way(mut self) -> Self {
+        self.asks = false;
+        self
+    }
+
+    /// Goes on from what [`AuditedSubscriber::save`] gave.
+    #[must_use]
+    pub fn restore(mut self, saved: Vec<u8>) -> Self {
+        self.saved = Some(saved);
+        self
+    }
+
+    /// Subscribes.
+    pub async fn open(self, client: &Client) -> Result<AuditedSubscriber, OpenError> {
+        let names = Names::new(&self.prefix);
+        let token = format!("{:016x}{:016x}", random(), random());
+        let kinds = ["checkpoint", "drop", "directory"].map(|kind| names.filter(kind));
+        let mut filters = self.filters;
+        for text in kinds.into_iter().chain([names.answer(&token)]) {
+            let filter = Filter::new(text.as_str());
+            let filter = filter.map_err(|source: TopicError| OpenError::Topic { text, source })?;
+            filters.push(filter.qos(QoS::AtLeastOnce));
+        }
+        let join = match self.scope {
+            Scope::FromBeginning => Join::Beginning,
+            Scope::FromNow => Join::Late,
+            Scope::Part => Join::Member,
+        };
+        let (ledger, position) = match &self.saved {
+            Some(saved) => Ledger::restore(saved, self.hasher.clone(), self.limits, join)?,
+            None => (
+                Ledger::new(self.hasher.clone(), self.limits, join),
+                Vec::new(),
+            ),
+        };
+        let (direct, origins, position) = read_position(&position);
+        let messages = client.subscribe_all(filters, Acknowledging::ByHand).await?;
+        Ok(AuditedSubscriber {
+            client: client.clone(),
+            names,
+            hasher: self.hasher,
+            ledger,
+            clock: Clock::start(),
+            messages,
+            acknowledging: self.acknowledging,
+            token,
+            direct: direct.union(&self.expected).copied().collect(),
+            origins,
+            ready: VecDeque::new(),
+            running: Running::Stands,
+            asking: self.asks.then(Asking::default),
+            next_poll: Duration::ZERO,
+            position,
+        })
+    }
+}
+
+impl AuditedSubscriber {
+    /// The next message or event. An error says why there will be none. Cancelling loses nothing.
+    pub async fn next(&mut self) -> Result<Delivery, SubscribeError> {
+        loop {
+            if let Some(delivery) = self.ready.pop_front() {
+                return Ok(delivery);
+            }
+            self.watch_connection();
+            if let Some(received) = self.messages.try_recv() {
+                self.handle(received?);
+                self.let_time_pass();
+                continue;
+            }
+            self.begin_probe();
+            let wake = self.clock.instant(self.next_poll);
+            tokio::select! {
+                received = self.messages.recv() => self.handle(received?),
+                is_drained = probed(&mut self.running) => self.handle_probed(is_drained),
+                () = sleep_until(wake) => {}
+            }
+            self.let_time_pass();
+        }
+    }
+
+    /// What is known of the lanes. Its clock is this subscriber's.
+    pub fn ledger(&self) -> &Ledger<Hasher> {
+        &self.ledger
+    }
+
+    /// Everything that is known, with `position`, the owner's own note of how far it has come; to
+    /// be stored in one transaction with what the messages led to. Take what is ready first: events
+    /// that were not taken are not saved.
+    pub fn save(&self, position: &[u8]) -> Vec<u8> {
+        let position = write_position(&self.direct, &self.origins, position);
+        let mut saved = Vec::new();
+        self.ledger.save(&position, &mut saved);
+        saved
+    }
+
+    /// The position that was saved with the ledger; empty without one.
+    pub fn position(&self) -> &[u8] {
+        &self.position
+    }
+
+    /// Takes in what another member of a shared group knows.
+    pub fn merge(&mut self, other: &Ledger<Hasher>) -> Vec<(LaneId, Epoch)> {
+        self.take_events();
+        self.ledger.merge(other)
+    }
+
+    /// Subscribed to what a lane's producer is asked by; ends at the broker.
+    pub async fn unsubscribe(self) -> Result<(), SubscribeError> {
+        self.messages.unsubscribe().await
+    }
+
+    fn handle(&mut self, received: Received) {
+        match self.names.kind(received.topic()) {
+            None => self.handle_message(received),
+            Some(Kind::Other) => received.acknowledge(),
+            Some(kind) => {
+                let result = match kind {
+                    Kind::Checkpoint => self.handle_checkpoint(received.payload()),
+                    Kind::Directory => self.handle_directory(received.payload()),
+                    Kind::Drop => self.handle_drop(received.payload()),
+                    Kind::Answer(token) if token != self.token => Ok(()),
+                    Kind::Answer(_) => match received.user_property(TOPIC) {
+                        Some(topic) => {
+                            let topic = topic.into();
+                            self.handle_message(Received { topic, ..received });
+                            return;
+                        }
+                        None => self.handle_answer(&received),
+                    },
+                    Kind::Other => Ok(()),
+                };
+                if let Err(why) = result {
+                    let topic = received.topic().to_owned();
+                    self.ready.push_back(Delivery::Refused { topic, why });
+                }
+                received.acknowledge();
+                self.take_events();
+            }
+        }
+    }
+
+    fn handle_message(&mut self, mut received: Received) {
+        let mut message = self.judge(&received);
+        if self.acknowledging == Acknowledging::Automatic {
+            received.acknowledge_now();
+        }
+        message.received = received;
+        self.ready.push_back(Delivery::Message(message));
+        self.take_events();
+    }
+
+    fn judge(&mut self, received: &Received) -> AuditedMessage {
+        let now = self.clock.now();
+        let mut message = AuditedMessage {
+            received: received.without_acknowledgement(),
+            verdict: None,
+            property: None,
+            origins: Vec::new(),
+            parents: None,
+        };
+        let mut stamps = received.user_properties(AUDIT);
+        let Some(stamp) = stamps.next() else {
+            return message;
+        };
+        let property = Property::parse_text(stamp);
+        let (Ok(mut property), None) = (property, stamps.next()) else {
+            // No producer writes such a one.
+            message.verdict = Some(Verdict::Injected);
+            return message;
+        };
+        message.property = Some(property);
+        if received.is_retained() {
+            return message;
+        }
+        // The broker says itself that it may have sent it before.
+        if received.is_repeated() && !self.is_missing(&property) {
+            property.flags.resent = true;
+        }
+        let (topic, payload) = (received.topic().as_bytes(), received.payload());
+        let verdict = self.ledger.message(&property, topic, payload, now);
+        message.verdict = Some(verdict);
+        if verdict != Verdict::Injected && verdict != Verdict::Altered {
+            self.direct.insert(property.lane);
+        }
+        if message.is_new() {
+            self.judge_origins(received, property.flags.resent, now, &mut message);
+        }
+        message
+    }
+
+    /// What a message was made of arrives with it, once.
+    fn judge_origins(
+        &mut self,
+        received: &Received,
+        resent: bool,
+        now: Duration,
+        message: &mut AuditedMessage,
+    ) {
+        for text in received.user_properties(ORIGIN) {
+            let Ok(mut origin) = Property::parse_text(text) else {
+                continue;
+            };
+            // It is late because its carrier was.
+            origin.flags.resent |= resent;
+            self.origins.insert(origin.lane);
+            let verdict = self.ledger.origin(&origin, now);
+            message.origins.push((origin, verdict));
+        }
+        let parents = received.user_property(PARENTS).map(Parents::parse_text);
+        if let Some(Ok(parents)) = parents {
+            self.origins
+                .extend(parents.lanes().iter().map(|lane| lane.lane));
+            self.ledger.parents(&parents, now);
+            message.parents = Some(parents);
+        }
+    }
+
+    fn handle_checkpoint(&mut self, payload: &[u8]) -> Result<(), String> {
+        let sealed = Checkpoint::parse(payload).map_err(|error| error.to_string())?;
+        if !self.follows(sealed.lane()) {
+            return Ok(());
+        }
+        let checkpoint = sealed.open(&self.hasher);
+        let checkpoint = checkpoint.map_err(|error| error.to_string())?;
+        self.ledger.checkpoint(&checkpoint, self.clock.now());
+        Ok(())
+    }
+
+    fn handle_directory(&mut self, payload: &[u8]) -> Result<(), String> {
+        let sealed = Directory::parse(payload).map_err(|error| error.to_string())?;
+        let directory = sealed.open(&self.hasher);
+        let directory = directory.map_err(|error| error.to_string())?;
+        let lanes = &directory.lanes;
+        // Of a producer with other lanes too, they may be on topics that are not subscribed to.
+        if !lanes.is_empty() && lanes.iter().all(|open| self.follows(open.lane)) {
+            self.ledger.directory(&directory, self.clock.now());
+        }
+        Ok(())
+    }
+
+    fn handle_drop(&mut self, payload: &[u8]) -> Result<(), String> {
+        let sealed = DropRecord::parse(payload).map_err(|error| error.to_string())?;
+        let record = sealed.open(&self.hasher);
+        let record = record.map_err(|error| error.to_string())?;
+        if self.follows(record.lane) {
+            self.ledger.dropped(&record, self.clock.now());
+        }
+        Ok(())
+    }
+
+    fn handle_answer(&mut self, received: &Received) -> Result<(), String> {
+        let lane = received.user_property(ANSWER);
+        let lane = lane.and_then(|text| u64::from_str_radix(text, 16).ok());
+        let lane = lane.and_then(LaneId::new);
+        let lane = lane.ok_or("an answer that names no lane")?;
+        let answer = Answer::parse(self.hasher.algorithm(), received.payload());
+        let (epoch, answer) = answer.map_err(|error| error.to_string())?;
+        let taken = self.ledger.answer(lane, epoch, &answer);
+        if let Some(asking) = &mut self.asking {
+            // The next round of a descent need not wait.
+            asking.open.remove(&(lane, epoch));
+            asking.is_due = true;
+        }
+        taken.map_err(|error| error.to_string())
+    }
+
+    /// Whether a lane is heard here, by itself or as what others are made of.
+    fn follows(&self, lane: LaneId) -> bool {
+        self.direct.contains(&lane) || self.origins.contains(&lane)
+    }
+
+    fn is_missing(&self, property: &Property) -> bool {
+        let lane = self.ledger.lane(property.lane, property.epoch);
+        lane.is_none_or(|lane| lane.is_missing(property.sequence))
+    }
+
+    fn take_events(&mut self) {
+        let events = self.ledger.take_events();
+        for (lane, epoch, event) in events {
+            if let Some(asking) = &mut self.asking {
+                asking.is_due |= matches!(
+                    event,
+                    Event::Lost { .. } | Event::RootDiffers(_) | Event::Forged(_)
+                );
+            }
+            self.ready.push_back(Delivery::Event { lane, epoch, event });
+        }
+    }
+
+    /// Stops the clock when the connection is gone or too much waits.
+    fn watch_connection(&mut self) {
+        let present = self.client.connection();
+        let is_behind = self.messages.waiting() >= BACKLOG;
+        let on = match &self.running {
+            Running::Stands => return,
+            Running::Probing(on, _) | Running::Runs(on) => *on,
+        };
+        if present != Some(on) || is_behind {
+            self.ledger.pause(self.clock.now());
+            self.running = Running::Stands;
+        }
+    }
+
+    /// Nothing waits here. Whether nothing waits at the broker either, a ping tells: it answers in
+    /// order.
+    fn begin_probe(&mut self) {
+        if let (Running::Stands, Some(on)) = (&self.running, self.client.connection()) {
+            let client = self.client.clone();
+            let ping = Box::pin(async move { client.ping().await.is_ok() });
+            self.running = Running::Probing(on, ping);
+        }
+    }
+
+    fn handle_probed(&mut self, is_answered: bool) {
+        let Running::Probing(on, _) = self.running else {
+            return;
+        };
+        let is_drained = is_answered
+            && self.client.connection() == Some(on)
+            && self.messages.waiting() < BACKLOG;
+        self.running = if is_drained {
+            self.ledger.resume(self.clock.now());
+            Running::Runs(on)
+        } else {
+            Running::Stands
+        };
+    }
+
+    fn let_time_pass(&mut self) {
+        let now = self.clock.now();
+        if now < self.next_poll {
+            return;
+        }
+        self.next_poll = now + POLL_STEP;
+        if matches!(self.running, Running::Runs(_)) {
+            self.ledger.poll(now);
+            self.take_events();
+        }
+        self.ask(now);
+    }
+
+    /// Asks producers for what is lost, and again after growing pauses.
+    fn ask(&mut self, now: Duration) {
+        let Some(asking) = &mut self.asking else {
+            return;
+        };
+        let again = asking.open.values().any(|(next, _)| *next <= now);
+        if !asking.is_due && !again || self.client.connection().is_none() {
+            return;
+        }
+        asking.is_due = false;
+        let mut wanted = BTreeSet::new();
+        let requests: Vec<_> = self.ledger.requests().collect();
+        for (lane, epoch, request) in requests {
+            let is_of_messages = matches!(request, Request::Numbers(_));
+            // What a processor is to make of them, it must get itself.
+            if is_of_messages && !self.direct.contains(&lane) {
+                continue;
+            }
+            wanted.insert((lane, epoch));
+            match asking.open.get(&(lane, epoch)) {
+                Some((next, _)) if *next > now => continue,
+                _ => {}
+            }
+            let mut payload = Vec::new();
+            request.encode(epoch, &mut payload);
+            let message = Message::new(self.names.repair(lane), payload)
+                .map_err(|_| ())
+                .and_then(|message| {
+                    let answer = self.names.answer(&self.token);
+                    message.response_topic(&answer).map_err(|_| ())
+                })
+                .and_then(|message| {
+                    message
+                        .correlation_data(&random().to_be_bytes())
+                        .map_err(|_| ())
+                })
+                .expect("a topic of the audit fits a packet");
+            if self.client.try_send(message).is_ok() {
+                self.ready.push_back(Delivery::Asked {
+                    lane,
+                    epoch,
+                    request,
+                });
+            }
+        }
+        asking.open.retain(|lane, _| wanted.contains(lane));
+        for lane in wanted {
+            let (next, pause) = asking.open.entry(lane).or_insert((now, ASK_FIRST));
+            if *next <= now {
+                *next = now + *pause;
+                *pause = (*pause * 2).min(ASK_LONGEST);
+            }
+        }
+    }
+}
+
+impl AuditedMessage {
+    /// The message.
+    pub fn received(&self) -> &Received {
+        &self.received
+    }
+
+    /// The topic; of a message that came again on request, the one it was published to.
+    pub fn topic(&self) -> &str {
+        self.received.topic()
+    }
+
+    /// The payload.
+    pub fn payload(&self) -> &[u8] {
+        self.received.payload()
+    }
+
+    /// What it is; `None` when nothing is claimed, of a message without a property or a retained
+    /// copy.
+    pub fn verdict(&self) -> Option<Verdict> {
+        self.verdict
+    }
+
+    /// Its own property, as far as it can be read.
+    pub fn property(&self) -> Option<&Property> {
+        self.property.as_ref()
+    }
+
+    /// The properties of what it was made of, oldest first, and what they are.
+    pub fn origins(&self) -> &[(Property, Verdict)] {
+        &self.origins
+    }
+
+    /// The messages of which it is a batch.
+    pub fn parents(&self) -> Option<&Parents> {
+        self.parents.as_ref()
+    }
+
+    /// Whether it is a message that was not here before, as its producer made it: what an
+    /// application should work on.
+    pub fn is_new(&self) -> bool {
+        matches!(
+            self.verdict,
+            Some(
+                Verdict::InOrder
+                    | Verdict::Ahead
+                    | Verdict::Late
+                    | Verdict::Found
+                    | Verdict::Repaired
+            )
+        )
+    }
+
+    /// Tells the broker that it is safe here, where the owner does that.
+    pub fn acknowledge(self) {
+        self.received.acknowledge();
+    }
+
+    pub(super) fn take_acknowledgement(&mut self) -> Option<Acknowledgement> {
+        self.received.take_acknowledgement()
+    }
+}
+
+impl std::fmt::Debug for AuditedSubscriber {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AuditedSubscriber")
+            .field("lanes", &self.direct)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The answer of the probe that is under way; for ever if none is. Cancelling it loses nothing.
+async fn probed(running: &mut Running) -> bool {
+    match running {
+        Running::Probing(_, ping) => ping.await,
+        Running::Stands | Running::Runs(_) => std::future::pending().await,
+    }
+}
+
+/// The lanes in front of the owner's position.
+fn write_position(
+    direct: &BTreeSet<LaneId>,
+    origins: &BTreeSet<LaneId>,
+    position: &[u8],
+) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for lanes in [direct, origins] {
+        let count = u32::try_from(lanes.len()).expect("limited to far fewer lanes");
+        bytes.extend_from_slice(&count.to_be_bytes());
+        for lane in lanes {
+            bytes.extend_from_slice(&lane.value().to_be_bytes());
+        }
+    }
+    bytes.extend_from_slice(position);
+    bytes
+}
+
+/// What [`write_position`] wrote; the ledger's tag vouches for it.
+fn read_position(mut bytes: &[u8]) -> (BTreeSet<LaneId>, BTreeSet<LaneId>, Vec<u8>) {
+    let mut list = || {
+        let mut lanes = BTreeSet::new();
+        let Some((count, mut rest)) = bytes.split_first_chunk() else {
+            return lanes;
+        };
+        for _ in 0..u32::from_be_bytes(*count) {
+            let Some((lane, behind)) = rest.split_first_chunk() else {
+                break;
+            };
+            lanes.extend(LaneId::new(u64::from_be_bytes(*lane)));
+            rest = behind;
+        }
+        bytes = rest;
+        lanes
+    };
+    let (direct, origins) = (list(), list());
+    (direct, origins, bytes.to_vec())
+}
+
+/// Messages that wait here before the broker counts as having more.
+const BACKLOG: usize = 256;
+/// How often time passes in the ledger.
+const POLL_STEP: Duration = Duration::from_millis(50);
+/// After how long the same is asked for again, at first and at most.
+const ASK_FIRST: Duration = Duration::from_secs(1);
+const ASK_LONGEST: Duration = Duration::from_secs(30);

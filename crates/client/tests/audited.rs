@@ -1,0 +1,179 @@
+//! The audited line over real brokers, ours and Mosquitto: every wound is named, repaired, and the
+//! root closes; what is no fault gets no name.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod support;
+
+use std::time::Duration;
+use support::broker::{Broker, Kind};
+use support::line::{
+    Seen, Wound, connect, lane, numbered, publish_all, publisher, subscriber, until_proven, wound,
+};
+use support::options;
+use support::relay::Relay;
+
+use unbroken_client::TotalDuration;
+use unbroken_client::audit::Scope;
+use unbroken_merkle_log::ledger::{Event, Verdict};
+
+#[tokio::test]
+async fn a_line_without_faults_is_proven_whole_and_names_nothing() {
+    for kind in Kind::installed() {
+        let broker = Broker::start(kind);
+        let to = broker.address();
+        let receiver = connect(options(to, "c")).await;
+        let line = subscriber("data/#").scope(Scope::FromBeginning);
+        let mut line = line.open(&receiver).await.unwrap();
+        let sender = connect(options(to, "a")).await;
+        let spool = tempfile::tempdir().unwrap();
+        let lane = publisher(1).open(&sender, spool.path()).await.unwrap();
+        publish_all(&lane, "data/1", 0..3_000).await;
+        lane.close(TotalDuration(Duration::ZERO)).await.unwrap();
+        let mut seen = Seen::default();
+        until_proven(&mut line, &mut seen, 3_000).await;
+        assert_eq!(seen.faults(), [], "{kind:?}");
+        assert_eq!(
+            (seen.messages.len(), seen.lost(), seen.asked),
+            (3_000, vec![], 0)
+        );
+    }
+}
+
+#[tokio::test]
+async fn each_wound_is_named_and_repaired() {
+    for kind in Kind::installed() {
+        let broker = Broker::start(kind);
+        let relay = Relay::to(broker.address()).await;
+        let receiver = connect(options(relay.address(), "c")).await;
+        let line = subscriber("data").scope(Scope::FromBeginning);
+        let mut line = line.open(&receiver).await.unwrap();
+        let sender = connect(options(broker.address(), "a")).await;
+        let lane = publisher(1).open_unspooled(&sender).await.unwrap();
+        let wounds = vec![
+            (5, Wound::Lose),
+            (20, Wound::Duplicate),
+            (30, Wound::Swap),
+            (40, Wound::Alter),
+            (50, Wound::Inject),
+            (99, Wound::Lose),
+        ];
+        wound(&relay, "data", wounds);
+        publish_all(&lane, "data", 0..100).await;
+        let mut seen = Seen::default();
+        until_proven(&mut line, &mut seen, 100).await;
+        let mut faults = seen.faults();
+        faults.retain(|(_, verdict)| *verdict != Verdict::Ahead);
+        faults.sort_unstable_by_key(|(number, verdict)| (*number, *verdict != Verdict::Altered));
+        let expect = [
+            (5, Verdict::Repaired),
+            (20, Verdict::Duplicate),
+            (30, Verdict::Late),
+            (40, Verdict::Altered),
+            (40, Verdict::Repaired),
+            (50, Verdict::Injected),
+            (99, Verdict::Repaired),
+        ];
+        assert_eq!(faults, expect, "{kind:?}");
+        let mut lost = seen.lost();
+        lost.sort_unstable();
+        assert_eq!(lost, [5, 99], "{kind:?}: {:?}", seen.events);
+        let moved = seen
+            .events
+            .iter()
+            .filter(|event| matches!(event, Event::Moved(_)));
+        assert_eq!(moved.count(), 1);
+        let texts: Vec<_> = (0..100).map(|number: u64| number.to_string()).collect();
+        let expect: Vec<_> = (0..).zip(texts.iter().map(|text| &**text)).collect();
+        assert_eq!(seen.taken(), expect);
+    }
+}
+
+#[tokio::test]
+async fn a_restart_continues_the_lane_from_its_spool() {
+    for kind in Kind::installed() {
+        let broker = Broker::start(kind);
+        let relay = Relay::to(broker.address()).await;
+        let receiver = connect(options(broker.address(), "c")).await;
+        let line = subscriber("data").scope(Scope::FromBeginning);
+        let mut line = line.open(&receiver).await.unwrap();
+        let spool = tempfile::tempdir().unwrap();
+        let mut seen = Seen::default();
+        let mut epochs = Vec::new();
+        for start in 0..3_u64 {
+            let sender = connect(options(relay.address(), "a")).await;
+            let lane = publisher(1).open(&sender, spool.path()).await.unwrap();
+            epochs.push(lane.epoch());
+            let end = (start + 1) * 1_024;
+            publish_all(&lane, "data", end - 1_024..end - 10).await;
+            // The last ten never get an answer: the process ends before.
+            relay.close();
+            for number in end - 10..end {
+                lane.send(numbered("data", number)).await.unwrap();
+            }
+            support::within("the spool", in_spool(spool.path(), end - 1)).await;
+            sender.disconnect().await;
+            // The publisher ends with its client, and says so.
+            assert!(support::within("the end", lane.leave()).await.is_err());
+            relay.open();
+        }
+        let sender = connect(options(relay.address(), "a")).await;
+        let lane = publisher(1).open(&sender, spool.path()).await.unwrap();
+        until_proven(&mut line, &mut seen, 3_000).await;
+        assert!(
+            epochs.iter().all(|epoch| *epoch == lane.epoch()),
+            "{epochs:?}"
+        );
+        let others: Vec<_> = seen
+            .faults()
+            .into_iter()
+            .filter(|(_, verdict)| !matches!(verdict, Verdict::Repaired | Verdict::Replayed))
+            .collect();
+        assert_eq!((others, seen.lost()), (vec![], vec![]), "{kind:?}");
+        assert_eq!(seen.taken().len(), 3 * 1_024);
+    }
+}
+
+/// Waits until a number's text is in the spool's file.
+async fn in_spool(directory: &std::path::Path, number: u64) {
+    let path = directory.join(format!("{}.spool", lane(1)));
+    let needle = number.to_string();
+    loop {
+        let content = std::fs::read(&path).unwrap_or_default();
+        if content
+            .windows(needle.len())
+            .any(|part| part == needle.as_bytes())
+        {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_killed_broker_loses_nothing_that_the_spool_has() {
+    for kind in Kind::installed() {
+        let mut broker = Broker::start(kind);
+        let receiver = connect(options(broker.address(), "c")).await;
+        let line = subscriber("data").scope(Scope::FromBeginning);
+        let mut line = line.open(&receiver).await.unwrap();
+        let sender = connect(options(broker.address(), "a")).await;
+        let spool = tempfile::tempdir().unwrap();
+        let lane = publisher(1).open(&sender, spool.path()).await.unwrap();
+        let mut seen = Seen::default();
+        let mut stamped = Vec::new();
+        for number in 0..1_024 {
+            if number % 300 == 150 {
+                broker.kill_and_start_anew();
+            }
+            stamped.push(lane.send(numbered("data", number)).await.unwrap());
+        }
+        until_proven(&mut line, &mut seen, 1_024).await;
+        for stamped in stamped {
+            support::within("an acknowledgement", stamped.published())
+                .await
+                .unwrap();
+        }
+        assert_eq!(seen.taken().len(), 1_024, "{kind:?}");
+    }
+}

@@ -1,0 +1,254 @@
+//! An audited line for tests: what comes out of it, and wounds of single messages on its way.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use unbroken_client::audit::{
+    AuditedMessage, AuditedSubscriber, Delivery, PublisherOptions, SubscriberOptions,
+};
+use unbroken_client::{Client, Filter, Message};
+use unbroken_merkle_log::ledger::{Event, LedgerLimits, State, Verdict};
+use unbroken_merkle_log::{LaneId, LaneLimits, Property};
+use unbroken_mqtt_proto::{Ack, Packet, PacketId, Publish, QoS, Version, next_frame};
+
+use super::relay::{Fate, Relay};
+use super::within;
+
+pub(crate) fn lane(id: u64) -> LaneId {
+    LaneId::new(id).expect("not 0")
+}
+
+/// Checkpoints so often that tests need not wait for them.
+pub(crate) fn publisher(id: u64) -> PublisherOptions {
+    let mut limits = LaneLimits::default();
+    limits.heartbeat = Duration::from_millis(100);
+    limits.idle_heartbeat = Duration::from_millis(500);
+    PublisherOptions::new(lane(id)).lane_limits(limits)
+}
+
+pub(crate) fn subscriber(filter: &str) -> SubscriberOptions {
+    let mut limits = LedgerLimits::default();
+    limits.lateness = Duration::from_millis(200);
+    let filter = Filter::new(filter).expect("the test's filter is one");
+    SubscriberOptions::new(vec![filter]).limits(limits)
+}
+
+pub(crate) fn numbered(topic: &str, number: u64) -> Message {
+    Message::new(topic, number.to_string().as_bytes()).expect("the test's topic is one")
+}
+
+/// Everything that a subscriber said.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    /// Number in its lane, verdict, payload as text.
+    pub(crate) messages: Vec<(u64, Verdict, String)>,
+    pub(crate) events: Vec<Event>,
+    pub(crate) asked: usize,
+}
+
+impl Seen {
+    pub(crate) fn take(&mut self, delivery: Delivery) {
+        match delivery {
+            Delivery::Message(message) => self.take_message(message),
+            Delivery::Event { event, .. } => self.events.push(event),
+            Delivery::Asked { .. } => self.asked += 1,
+            Delivery::Refused { topic, why } => panic!("{topic}: {why}"),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) fn take_message(&mut self, message: AuditedMessage) {
+        let number = message
+            .property()
+            .map_or(u64::MAX, |property| property.sequence);
+        let verdict = message.verdict().unwrap_or(Verdict::NotAudited);
+        let text = String::from_utf8_lossy(message.payload()).into_owned();
+        self.messages.push((number, verdict, text));
+        message.acknowledge();
+    }
+
+    /// Numbers of all proven windows together.
+    pub(crate) fn proven(&self) -> u64 {
+        let mut proven: Vec<Range<u64>> = Vec::new();
+        for event in &self.events {
+            if let Event::Window { numbers, state, .. } = event {
+                proven.retain(|other| other.start != numbers.start);
+                if *state == State::Proven {
+                    proven.push(numbers.clone());
+                }
+            }
+        }
+        proven
+            .iter()
+            .map(|numbers| numbers.end - numbers.start)
+            .sum()
+    }
+
+    /// Messages that are not simply in order, as number and verdict.
+    pub(crate) fn faults(&self) -> Vec<(u64, Verdict)> {
+        let faults = self.messages.iter();
+        let faults = faults.filter(|(_, verdict, _)| *verdict != Verdict::InOrder);
+        faults
+            .map(|(number, verdict, _)| (*number, *verdict))
+            .collect()
+    }
+
+    /// Numbers that were said to be lost.
+    pub(crate) fn lost(&self) -> Vec<u64> {
+        let lost = self.events.iter().filter_map(|event| match event {
+            Event::Lost { numbers, .. } => Some(numbers.clone()),
+            _ => None,
+        });
+        lost.flatten().collect()
+    }
+
+    /// Each number once, as an application would take them.
+    pub(crate) fn taken(&self) -> Vec<(u64, &str)> {
+        use Verdict::{Ahead, Found, InOrder, Late, Repaired};
+        let new = |verdict| matches!(verdict, InOrder | Ahead | Late | Found | Repaired);
+        let taken = self.messages.iter();
+        let taken = taken.filter(|(_, verdict, _)| new(*verdict));
+        let mut taken: Vec<_> = taken.map(|(number, _, text)| (*number, &**text)).collect();
+        taken.sort_unstable();
+        taken
+    }
+}
+
+/// Takes what comes until so much is proven.
+pub(crate) async fn until_proven(subscriber: &mut AuditedSubscriber, seen: &mut Seen, size: u64) {
+    until(subscriber, seen, "the proof", |seen| seen.proven() >= size).await;
+}
+
+/// Takes what comes until a condition holds.
+pub(crate) async fn until(
+    subscriber: &mut AuditedSubscriber,
+    seen: &mut Seen,
+    what: &str,
+    holds: impl Fn(&Seen) -> bool,
+) {
+    let result = within(what, async {
+        while !holds(seen) {
+            seen.take(subscriber.next().await.expect("the client goes on"));
+        }
+    });
+    if tokio::time::timeout(super::DEADLINE / 2, result)
+        .await
+        .is_err()
+    {
+        panic!(
+            "waited too long for {what}; seen so far: {:?} {:?}",
+            seen.faults(),
+            seen.events
+        );
+    }
+}
+
+pub(crate) async fn publish_all(
+    publisher: &unbroken_client::audit::AuditedPublisher<impl Sized>,
+    topic: &str,
+    numbers: Range<u64>,
+) {
+    let mut stamped = Vec::new();
+    for number in numbers {
+        stamped.push(
+            publisher
+                .send(numbered(topic, number))
+                .await
+                .expect("there is room"),
+        );
+    }
+    for stamped in stamped {
+        let published = within("an acknowledgement", stamped.published()).await;
+        published.expect("the broker takes it");
+    }
+}
+
+/// What happens to one message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wound {
+    Lose,
+    Duplicate,
+    /// With the next one.
+    Swap,
+    Alter,
+    /// A copy with another payload and the same property follows.
+    Inject,
+}
+
+/// Wounds messages of a topic on their way to the client, each number the first time it comes.
+pub(crate) fn wound(relay: &Relay, topic: &'static str, wounds: Vec<(u64, Wound)>) {
+    let mut wounds = wounds;
+    let mut held: Option<Vec<u8>> = None;
+    relay.wound_to_client(move |packet| {
+        let Some((number, publish)) = stamped(packet, topic) else {
+            return Fate::pass(packet);
+        };
+        let mut fate = Fate::pass(packet);
+        if let Some(held) = held.take() {
+            fate.pass.push(held);
+        }
+        let Some(at) = wounds.iter().position(|(wounded, _)| *wounded == number) else {
+            return fate;
+        };
+        match wounds.remove(at).1 {
+            Wound::Lose => {
+                fate.pass.remove(0);
+                fate.answer.extend(publish.packet_id.map(acknowledge));
+            }
+            Wound::Duplicate => fate.pass.insert(1, as_another(&publish, publish.payload)),
+            Wound::Swap => held = Some(fate.pass.remove(0)),
+            Wound::Alter => {
+                fate.pass[0] = encode(&Publish {
+                    payload: b"altered",
+                    ..publish
+                });
+            }
+            Wound::Inject => fate.pass.insert(1, as_another(&publish, b"injected")),
+        }
+        fate
+    });
+}
+
+/// A PUBLISH with a property, to this topic.
+fn stamped<'a>(packet: &'a [u8], topic: &str) -> Option<(u64, Publish<'a>)> {
+    let frame = next_frame(packet, u32::MAX).ok()??;
+    let Ok(Packet::Publish(publish)) = Packet::decode(frame, Version::V5) else {
+        return None;
+    };
+    let mut properties = publish.properties.user_properties();
+    let (_, text) = properties.find(|(name, _)| *name == Property::NAME)?;
+    let property = Property::parse_text(text).ok()?;
+    (publish.topic == topic).then_some((property.sequence, publish))
+}
+
+/// The same at QoS 0, so that the broker does not see an answer that it does not expect.
+fn as_another(publish: &Publish<'_>, payload: &[u8]) -> Vec<u8> {
+    encode(&Publish {
+        qos: QoS::AtMostOnce,
+        packet_id: None,
+        dup: false,
+        payload,
+        ..*publish
+    })
+}
+
+fn encode(publish: &Publish<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let packet = Packet::Publish(*publish);
+    packet.encode(Version::V5, &mut bytes).expect("it was one");
+    bytes
+}
+
+/// What the client would have answered at QoS 1.
+fn acknowledge(id: PacketId) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let packet = Packet::PubAck(Ack::success(id));
+    packet.encode(Version::V5, &mut bytes).expect("it is small");
+    bytes
+}
+
+pub(crate) async fn connect(options: unbroken_client::Options) -> Client {
+    within("a connection", options.connect())
+        .await
+        .expect("the broker is there")
+}
