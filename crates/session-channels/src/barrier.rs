@@ -43,7 +43,35 @@ mod system {
     }
 }
 
-#[cfg(not(all(target_os = "linux", not(any(loom, shuttle, miri)))))]
+/// A barrier on all cores is for either side as if the other had one too, so that is what a model
+/// checker is shown. Missing unless a model asks for it.
+#[cfg(loom)]
+mod system {
+    use loom::sync::atomic::{Ordering, fence};
+    use std::cell::Cell;
+
+    std::thread_local! {
+        static IS_HERE: Cell<bool> = const { Cell::new(false) };
+    }
+
+    pub(crate) fn is_here() -> bool {
+        IS_HERE.get()
+    }
+
+    pub(crate) fn everywhere() {
+        fence(Ordering::SeqCst);
+    }
+
+    /// Plays with a barrier that is here.
+    #[cfg(test)]
+    pub(crate) fn with_barrier(play: impl FnOnce()) {
+        IS_HERE.set(true);
+        play();
+        IS_HERE.set(false);
+    }
+}
+
+#[cfg(not(any(all(target_os = "linux", not(any(shuttle, miri))), loom)))]
 mod system {
     pub(crate) fn is_here() -> bool {
         false
@@ -54,10 +82,15 @@ mod system {
     }
 }
 
+#[cfg(all(test, loom))]
+pub(crate) use system::with_barrier;
 pub(crate) use system::{everywhere, is_here};
 
 /// The fast side's part: its store comes before its load in the program that runs.
 #[inline]
 pub(crate) fn here() {
+    #[cfg(not(loom))]
     std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
+    #[cfg(loom)]
+    loom::sync::atomic::fence(loom::sync::atomic::Ordering::SeqCst);
 }

@@ -5,7 +5,8 @@
 //!
 //! Seen red with: a waker that is replaced without asking whether a ring is on its way; a message
 //! published by a relaxed addition; a side that leaves an offer behind without asking who closed
-//! first; a member that counts as discharged while it is in the list.
+//! first; a member that counts as discharged while it is in the list; a sleeper that leaves out its
+//! barrier on all cores.
 
 use std::alloc::Layout;
 use std::future::poll_fn;
@@ -16,11 +17,12 @@ use std::task::{Context, Poll};
 use loom::future::block_on;
 use loom::thread;
 
+use crate::barrier;
 use crate::closed::Why;
 use crate::packet::Packet;
 use crate::ready_list::{self, ReadyList};
 use crate::rendezvous;
-use crate::ring::{Receiving, Ring, Sending};
+use crate::stream::{self, stream};
 
 /// Counts itself when it is dropped: none may be lost, none dropped twice.
 struct Message(usize, Arc<AtomicUsize>);
@@ -197,75 +199,33 @@ fn sides_that_leave_at_once_free_once() {
     });
 }
 
-struct Out(Sending);
-struct In(Receiving);
-
-// SAFETY: each side goes to one thread.
-unsafe impl Send for Out {}
-// SAFETY: as above.
-unsafe impl Send for In {}
-
-fn ring(slots: u32) -> (Out, In) {
-    let ring = Ring::allocate(slots, MESSAGE);
-    // SAFETY: the sides are made once.
-    unsafe { (Out(Sending::at(ring)), In(Receiving::at(ring))) }
-}
-
-impl Out {
-    async fn send(&self, limit: u32, message: Message) -> Result<(), Why> {
-        poll_fn(|context| self.0.poll(limit, context)).await?;
-        // SAFETY: there is room.
-        unsafe { self.0.push(message, MESSAGE.size()) }.map_err(|(_, why)| why)
-    }
-
-    fn leave(self) {
-        // SAFETY: nothing follows.
-        unsafe { self.0.leave(Why::Dropped) };
-    }
-}
-
-impl In {
-    fn poll(&self, context: &Context<'_>) -> Poll<Result<Message, Why>> {
-        self.0.poll(context).map(|found| {
-            // SAFETY: it was found.
-            found.map(|()| unsafe { self.0.pop(MESSAGE.size()) })
-        })
-    }
-
-    fn leave(self) {
-        // SAFETY: nothing follows; the messages are `Message`.
-        unsafe {
-            self.0.leave(Why::Dropped, MESSAGE.size(), |slot| {
-                slot.cast::<Message>().drop_in_place();
-            });
+/// Sends until nobody is there any more.
+async fn send_all(sender: &mut stream::Sender<Message>, count: usize, dropped: &Arc<AtomicUsize>) {
+    for n in 0..count {
+        if sender.send(Message(n, Arc::clone(dropped))).await.is_err() {
+            break;
         }
     }
+}
+
+async fn number(receiver: &mut stream::Receiver<Message>) -> Result<usize, Why> {
+    let came = receiver.recv().await;
+    came.map(|message| message.0).map_err(|closed| closed.why)
 }
 
 #[test]
 fn a_ring_of_one_hands_over_everything_in_order() {
     loom::model(|| {
         let dropped = counter();
-        let (out, into) = ring(1);
+        let (mut sender, mut receiver) = stream(1);
         let made = Arc::clone(&dropped);
-        let sending = thread::spawn(move || {
-            block_on(async {
-                for n in 0..2 {
-                    let sent = out.send(1, Message(n, Arc::clone(&made))).await;
-                    assert_eq!(sent, Ok(()));
-                }
-            });
-            out.leave();
-        });
+        let sending = thread::spawn(move || block_on(send_all(&mut sender, 2, &made)));
         block_on(async {
-            for n in 0..2 {
-                let message = poll_fn(|context| into.poll(context)).await;
-                assert_eq!(message.ok().unwrap().0, n);
-            }
-            let end = poll_fn(|context| into.poll(context)).await;
-            assert_eq!(end.err(), Some(Why::Dropped));
+            assert_eq!(number(&mut receiver).await, Ok(0));
+            assert_eq!(number(&mut receiver).await, Ok(1));
+            assert_eq!(number(&mut receiver).await, Err(Why::Finished));
         });
-        into.leave();
+        drop(receiver);
         sending.join().unwrap();
         assert_eq!(dropped.load(Ordering::Relaxed), 2);
     });
@@ -275,19 +235,10 @@ fn a_ring_of_one_hands_over_everything_in_order() {
 fn a_receiver_that_leaves_a_ring_drops_each_message_once_and_wakes_the_sender() {
     loom::model(|| {
         let dropped = counter();
-        let (out, into) = ring(1);
+        let (mut sender, receiver) = stream(1);
         let made = Arc::clone(&dropped);
-        let sending = thread::spawn(move || {
-            block_on(async {
-                for n in 0..2 {
-                    if out.send(1, Message(n, Arc::clone(&made))).await.is_err() {
-                        break;
-                    }
-                }
-            });
-            out.leave();
-        });
-        into.leave();
+        let sending = thread::spawn(move || block_on(send_all(&mut sender, 2, &made)));
+        drop(receiver);
         sending.join().unwrap();
         let dropped = dropped.load(Ordering::Relaxed);
         assert!(
@@ -297,31 +248,20 @@ fn a_receiver_that_leaves_a_ring_drops_each_message_once_and_wakes_the_sender() 
     });
 }
 
-/// Polls once with a waker that is not the one it goes on with.
-fn look_in_passing(into: &In) {
-    let _ = into.0.poll(&Context::from_waker(std::task::Waker::noop()));
-    thread::yield_now();
-}
-
 #[test]
 fn a_wait_on_a_ring_that_moves_to_another_task_is_still_woken() {
     loom::model(|| {
         let dropped = counter();
-        let (out, into) = ring(1);
+        let (mut sender, mut receiver) = stream(1);
         let made = Arc::clone(&dropped);
-        let sending = thread::spawn(move || {
-            for n in 0..2 {
-                let message = Message(n, Arc::clone(&made));
-                assert_eq!(block_on(out.send(1, message)), Ok(()));
-            }
-            out.leave();
-        });
+        let sending = thread::spawn(move || block_on(send_all(&mut sender, 2, &made)));
         for n in 0..2 {
-            look_in_passing(&into);
-            let came = block_on(poll_fn(|context| into.poll(context)));
-            assert_eq!(came.ok().unwrap().0, n);
+            // polled once with a waker that is not the one it goes on with
+            let _ = receiver.poll_ready(&Context::from_waker(std::task::Waker::noop()));
+            thread::yield_now();
+            assert_eq!(block_on(number(&mut receiver)), Ok(n));
         }
-        into.leave();
+        drop(receiver);
         sending.join().unwrap();
         assert_eq!(dropped.load(Ordering::Relaxed), 2);
     });
@@ -331,21 +271,11 @@ fn a_wait_on_a_ring_that_moves_to_another_task_is_still_woken() {
 fn a_sender_that_waits_for_room_hears_of_room_and_then_of_the_end() {
     loom::model(|| {
         let dropped = counter();
-        let (out, into) = ring(1);
+        let (mut sender, mut receiver) = stream(1);
         let made = Arc::clone(&dropped);
-        let sending = thread::spawn(move || {
-            block_on(async {
-                for n in 0..3 {
-                    if out.send(1, Message(n, Arc::clone(&made))).await.is_err() {
-                        break;
-                    }
-                }
-            });
-            out.leave();
-        });
-        let first = block_on(poll_fn(|context| into.poll(context)));
-        assert_eq!(first.ok().unwrap().0, 0);
-        into.leave();
+        let sending = thread::spawn(move || block_on(send_all(&mut sender, 3, &made)));
+        assert_eq!(block_on(number(&mut receiver)), Ok(0));
+        drop(receiver);
         sending.join().unwrap();
         let dropped = dropped.load(Ordering::Relaxed);
         assert!(
@@ -356,25 +286,85 @@ fn a_sender_that_waits_for_room_hears_of_room_and_then_of_the_end() {
 }
 
 #[test]
+fn a_receiver_that_asks_for_plain_stores_hears_of_what_comes_meanwhile() {
+    barrier::with_barrier(|| {
+        loom::model(|| {
+            let dropped = counter();
+            let (mut sender, mut receiver) = stream(2);
+            assert!(sender.try_send(Message(0, Arc::clone(&dropped))).is_ok());
+            assert_eq!(block_on(number(&mut receiver)), Ok(0));
+            // its sign is up when it asks
+            let _ = receiver.poll_ready(&Context::from_waker(std::task::Waker::noop()));
+            let message = Message(1, Arc::clone(&dropped));
+            let sending = thread::spawn(move || sender.try_send(message).is_ok());
+            receiver.seldom_sleeps();
+            assert_eq!(block_on(number(&mut receiver)), Ok(1));
+            assert_eq!(block_on(number(&mut receiver)), Err(Why::Finished));
+            assert!(sending.join().unwrap());
+            assert_eq!(dropped.load(Ordering::Relaxed), 2);
+        });
+    });
+}
+
+#[test]
+fn a_sender_that_waits_hears_of_room_made_by_a_plain_store() {
+    barrier::with_barrier(|| {
+        loom::model(|| {
+            let dropped = counter();
+            let (mut sender, mut receiver) = stream(1);
+            assert!(sender.try_send(Message(0, Arc::clone(&dropped))).is_ok());
+            let made = Arc::clone(&dropped);
+            let sending = thread::spawn(move || block_on(send_all(&mut sender, 1, &made)));
+            assert_eq!(block_on(number(&mut receiver)), Ok(0));
+            sending.join().unwrap();
+            drop(receiver);
+            assert_eq!(dropped.load(Ordering::Relaxed), 2);
+        });
+    });
+}
+
+#[test]
+fn a_receiver_that_asked_for_plain_stores_and_leaves_drops_each_message_once() {
+    barrier::with_barrier(|| {
+        loom::model(|| {
+            let dropped = counter();
+            let (mut sender, mut receiver) = stream(2);
+            assert!(sender.try_send(Message(0, Arc::clone(&dropped))).is_ok());
+            assert_eq!(block_on(number(&mut receiver)), Ok(0));
+            receiver.seldom_sleeps();
+            let made = Arc::clone(&dropped);
+            let sending = thread::spawn(move || {
+                let sent = sender.try_send(Message(1, made));
+                drop(sender);
+                sent.is_ok()
+            });
+            drop(receiver);
+            sending.join().unwrap();
+            assert_eq!(dropped.load(Ordering::Relaxed), 2);
+        });
+    });
+}
+
+#[test]
 fn who_waits_on_a_packet_and_a_ring_hears_of_both_ends() {
     loom::model(|| {
         let (sender, receiver) = packet(false);
-        let (out, into) = ring(1);
+        let (to_ring, mut ring) = stream::<Message>(1);
         let leaving = thread::spawn(move || {
             sender.leave(false);
-            out.leave();
+            drop(to_ring);
         });
         let (mut of_packet, mut of_ring) = (None, None);
         block_on(poll_fn(|context| {
             if of_packet.is_none()
                 && let Poll::Ready(found) = receiver.0.poll(context)
             {
-                of_packet = Some(found);
+                of_packet = found.err();
             }
             if of_ring.is_none()
-                && let Poll::Ready(found) = into.0.poll(context)
+                && let Poll::Ready(found) = ring.poll_recv(context)
             {
-                of_ring = Some(found);
+                of_ring = found.err().map(|closed| closed.why);
             }
             if of_packet.is_some() && of_ring.is_some() {
                 Poll::Ready(())
@@ -382,12 +372,9 @@ fn who_waits_on_a_packet_and_a_ring_hears_of_both_ends() {
                 Poll::Pending
             }
         }));
-        assert_eq!(
-            of_packet.zip(of_ring),
-            Some((Err(Why::Dropped), Err(Why::Dropped)))
-        );
+        assert_eq!(of_packet.zip(of_ring), Some((Why::Dropped, Why::Finished)));
         receiver.leave(true);
-        into.leave();
+        drop(ring);
         leaving.join().unwrap();
     });
 }

@@ -61,7 +61,7 @@ const STEP: u32 = 2;
 const SIGN: u32 = 1;
 
 /// So many messages between two sleeps make a side one that seldom sleeps.
-const SELDOM: u32 = 512;
+const SELDOM: u32 = if cfg!(loom) { 0 } else { 512 };
 
 /// The largest capacity of a stream or of a loop in a protocol.
 const CAPACITY_MAX: u32 = 1 << 16;
@@ -370,7 +370,8 @@ impl Sending {
         let next = index.wrapping_add(STEP);
         own.gave_way.set(false);
         own.index.store(next, Ordering::Relaxed);
-        let before = if ring.receiver.flags.load(Ordering::Relaxed) & PLAIN == 0 {
+        // Acquired, so that a plain store comes behind the receiver's last touch of the tail.
+        let before = if ring.receiver.flags.load(Ordering::Acquire) & PLAIN == 0 {
             let before = ring.tail.0.swap(next, Ordering::SeqCst);
             exchanged();
             before
@@ -562,7 +563,7 @@ impl Receiving {
 
     /// A thread is about to sleep: if it got much done since it last did, the sender's exchanges
     /// cost more than its own barriers. Tasks sleep too lightly for that.
-    fn seldom_sleeps(self) {
+    pub(crate) fn seldom_sleeps(self) {
         let ring = self.ring();
         let head = ring.receiving.index.load(Ordering::Relaxed);
         let since = head.wrapping_sub(ring.receiving.slept_at.get()) / STEP;

@@ -309,6 +309,12 @@ impl<T> Receiver<T> {
         self.ring.awaited(RECEIVE)
     }
 
+    /// As a thread does that got much done since it last slept.
+    #[cfg(all(test, loom))]
+    pub(crate) fn seldom_sleeps(&mut self) {
+        self.ring.seldom_sleeps();
+    }
+
     fn wait(&mut self, deadline: Option<Instant>) -> Option<Result<(), Why>> {
         self.ring.wait(deadline, self.awaited())
     }
