@@ -117,22 +117,14 @@ pub struct Xxh3;
 impl Xxh3 {
     const NODE_SEED: u64 = 1;
     const TAG_SEED: u64 = 2;
-    /// Up to so many bytes are gathered on the stack, because the streaming form of XXH3 costs more
-    /// than the copy.
-    const GATHERED: usize = 1024;
 
+    #[inline]
     fn hash(seed: u64, prefix: &[u8], data: &[&[u8]]) -> [u8; 16] {
-        let mut buffer = [0; Self::GATHERED];
-        let mut rest = buffer.as_mut_slice();
-        for part in core::iter::once(&prefix).chain(data) {
-            let Some((place, behind)) = rest.split_at_mut_checked(part.len()) else {
-                return Self::stream(seed, prefix, data);
-            };
-            place.copy_from_slice(part);
-            rest = behind;
-        }
-        let length = Self::GATHERED - rest.len();
-        xxh3::xxh3_128_with_seed(&buffer[..length], seed).to_be_bytes()
+        let hash = |bytes: &[u8]| match seed {
+            0 => xxh3::xxh3_128(bytes).to_be_bytes(),
+            _ => xxh3::xxh3_128_with_seed(bytes, seed).to_be_bytes(),
+        };
+        gathered(prefix, data, hash).unwrap_or_else(|| Self::stream(seed, prefix, data))
     }
 
     #[cold]
@@ -196,6 +188,12 @@ impl Blake3 {
     }
 
     fn hash(key: &[u8; 32], prefix: &[u8], data: &[&[u8]]) -> [u8; 16] {
+        let hash = |bytes: &[u8]| first_16(blake3::keyed_hash(key, bytes).as_bytes());
+        gathered(prefix, data, hash).unwrap_or_else(|| Self::stream(key, prefix, data))
+    }
+
+    #[cold]
+    fn stream(key: &[u8; 32], prefix: &[u8], data: &[&[u8]]) -> [u8; 16] {
         let mut state = blake3::Hasher::new_keyed(key);
         state.update(prefix);
         for part in data {
@@ -244,6 +242,18 @@ pub struct Sha256 {
 }
 
 impl Sha256 {
+    /// The state before the first block: FIPS 180-4, section 5.3.3.
+    const INITIAL: [u32; 8] = [
+        0x6a09_e667,
+        0xbb67_ae85,
+        0x3c6e_f372,
+        0xa54f_f53a,
+        0x510e_527f,
+        0x9b05_688c,
+        0x1f83_d9ab,
+        0x5be0_cd19,
+    ];
+
     /// With the lane's key.
     pub fn new(key: &Key) -> Self {
         // HMAC pads a key that is shorter than a block with zeros.
@@ -276,11 +286,26 @@ impl Digest for Sha256 {
     }
 
     fn node(&self, left: &Hash, right: &Hash) -> Hash {
-        let mut state = sha2::Sha256::new();
-        state.update([1]);
-        state.update(left.as_bytes());
-        state.update(right.as_bytes());
-        <[u8; 32]>::from(state.finalize()).into()
+        if left.width() + right.width() != 64 {
+            let pair = [&[1], left.as_bytes(), right.as_bytes()].concat();
+            return <[u8; 32]>::from(sha2::Sha256::digest(pair)).into();
+        }
+        // Padded by hand: the 65 bytes of every pair fill two blocks in the same way, and the
+        // general form would find that out for each.
+        let mut blocks = [[0; 64]; 2];
+        let bytes = blocks.as_flattened_mut();
+        bytes[0] = 1;
+        bytes[1..33].copy_from_slice(left.padded());
+        bytes[33..65].copy_from_slice(right.padded());
+        bytes[65] = 0x80;
+        bytes[120..].copy_from_slice(&(65_u64 * 8).to_be_bytes());
+        let mut state = Self::INITIAL;
+        sha2::block_api::compress256(&mut state, &blocks);
+        let mut node = [0; 32];
+        for (bytes, word) in node.chunks_exact_mut(4).zip(state) {
+            bytes.copy_from_slice(&word.to_be_bytes());
+        }
+        node.into()
     }
 
     fn empty(&self) -> Hash {
@@ -349,6 +374,35 @@ fn signature<'a>(hash: &'a Hash, text: &'a mut [u8; 40]) -> &'a [u8] {
         digits[1] = b"0123456789abcdef"[usize::from(byte & 15)];
     }
     text
+}
+
+/// What `hash` makes of all parts in one piece, because the streaming forms of short inputs cost
+/// more than the copy; `None` for more than 1,024 bytes. Clearing the buffer counts, so the usual
+/// lengths have one of their own.
+#[inline]
+fn gathered<T>(prefix: &[u8], data: &[&[u8]], hash: impl Fn(&[u8]) -> T) -> Option<T> {
+    let length = prefix.len() + data.iter().map(|part| part.len()).sum::<usize>();
+    Some(match length {
+        0..=128 => hash(gather(&mut [0; 128], prefix, data)),
+        129..=320 => hash(gather(&mut [0; 320], prefix, data)),
+        321..=1_024 => hash(gather(&mut [0; 1_024], prefix, data)),
+        _ => return None,
+    })
+}
+
+/// The parts at the front of a buffer with room for all.
+#[inline]
+fn gather<'a>(buffer: &'a mut [u8], prefix: &[u8], data: &[&[u8]]) -> &'a [u8] {
+    let mut end = 0;
+    for byte in prefix {
+        buffer[end] = *byte;
+        end += 1;
+    }
+    for part in data {
+        buffer[end..end + part.len()].copy_from_slice(part);
+        end += part.len();
+    }
+    &buffer[..end]
 }
 
 fn first_16(hash: &[u8; 32]) -> [u8; 16] {
@@ -434,6 +488,14 @@ mod tests {
         let hasher = Hasher::sha256(&Key([0; 32]));
         let expect = "6e340b9cffb37a989ca544e6bb780a2c78901d3fb33738768511a30617afa01d";
         assert_eq!(hasher.leaf(&[]).to_string(), expect);
+        for seed in 0..50_u8 {
+            let (left, right) = (hasher.leaf(&[&[seed]]), hasher.leaf(&[&[seed, 1]]));
+            let mut pair = vec![1];
+            pair.extend_from_slice(left.as_bytes());
+            pair.extend_from_slice(right.as_bytes());
+            let expect: [u8; 32] = sha2::Sha256::digest(&pair).into();
+            assert_eq!(hasher.node(&left, &right), expect.into());
+        }
     }
 
     #[test]

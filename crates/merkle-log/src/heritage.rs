@@ -173,20 +173,42 @@ impl<'a> HeritageTree<'a> {
 /// Adler-32 (RFC 1950) of `left` followed by `right`.
 pub(crate) fn adler32(left: &[u8], right: &[u8]) -> u32 {
     const MODULUS: u32 = 65_521;
-    /// The longest run of the largest bytes that cannot overflow a sum.
+    /// The longest run whose sums fit 32 bits.
     const RUN: usize = 5552;
     let (mut low, mut high) = (1_u32, 0_u32);
+    if left.len() + right.len() <= RUN {
+        add(left, &mut low, &mut high);
+        add(right, &mut low, &mut high);
+        return ((high % MODULUS) << 16) | (low % MODULUS);
+    }
     for run in left.chunks(RUN).chain(right.chunks(RUN)) {
-        // The high sum adds up the low one after each byte, so a byte counts as often as it has
-        // bytes before it in the reversed run, and once more. Said so, neither sum waits for the
-        // other, and both can be computed many bytes at a time.
-        let weighted = (1_u32..).zip(run.iter().rev());
-        let weighted = weighted.map(|(weight, byte)| low + weight * u32::from(*byte));
-        high = (high + weighted.sum::<u32>()) % MODULUS;
-        let sum: u32 = run.iter().map(|byte| u32::from(*byte)).sum();
-        low = (low + sum) % MODULUS;
+        add(run, &mut low, &mut high);
+        low %= MODULUS;
+        high %= MODULUS;
     }
     high << 16 | low
+}
+
+/// Adds the bytes to the low sum, and the low sum after each of them to the high one.
+#[inline]
+fn add(run: &[u8], low: &mut u32, high: &mut u32) {
+    // Of eight bytes the first counts eight times in the high sum, the last once. Said so, they do
+    // not wait for each other.
+    let (groups, rest) = run.as_chunks::<8>();
+    for group in groups {
+        let bytes = group.map(u32::from);
+        let weighted: u32 = bytes
+            .iter()
+            .zip((1..=8).rev())
+            .map(|(byte, times)| byte * times)
+            .sum();
+        *high += 8 * *low + weighted;
+        *low += bytes.iter().sum::<u32>();
+    }
+    for byte in rest {
+        *low += u32::from(*byte);
+        *high += *low;
+    }
 }
 
 const MAGIC: u32 = 0xcdaa_ce99;

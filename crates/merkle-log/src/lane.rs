@@ -149,16 +149,6 @@ impl Lane {
         property
     }
 
-    /// Which lane.
-    pub fn id(&self) -> LaneId {
-        self.id
-    }
-
-    /// Which epoch of it.
-    pub fn epoch(&self) -> Epoch {
-        self.epoch
-    }
-
     /// How many messages were issued, and the number of the next one.
     pub fn size(&self) -> u64 {
         self.next

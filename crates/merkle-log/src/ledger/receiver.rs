@@ -346,14 +346,21 @@ impl LaneLedger {
     }
 
     /// The first number in scope; a late joiner learns it from the first sign of the lane.
+    #[inline]
     pub(super) fn scope(&mut self, sign: u64) -> u64 {
-        *self.start.get_or_insert_with(|| {
-            let start = sign.next_multiple_of(WINDOW);
-            self.next = start;
-            self.covered = start;
-            self.windows = Windows::new(Some(start));
-            start
-        })
+        match self.start {
+            Some(start) => start,
+            None => self.begin_at(sign.next_multiple_of(WINDOW)),
+        }
+    }
+
+    #[cold]
+    fn begin_at(&mut self, start: u64) -> u64 {
+        self.start = Some(start);
+        self.next = start;
+        self.covered = start;
+        self.windows = Windows::new(Some(start));
+        start
     }
 
     /// Notes that messages up to this size were issued, if that is news.
@@ -434,6 +441,7 @@ impl LaneLedger {
     }
 
     /// Takes a number that was due or is above the one that was.
+    #[inline]
     pub(super) fn at_or_above_next(
         &mut self,
         number: u64,
@@ -446,7 +454,9 @@ impl LaneLedger {
             self.suspect(self.next..number, now, limits);
         }
         self.next = number + 1;
-        self.tails.retain(|(size, _)| *size > number + 1);
+        if !self.tails.is_empty() {
+            self.tails.retain(|(size, _)| *size > number + 1);
+        }
         let unordered = !due || self.gaps.waiting() > 0 || !self.order.is_calm();
         if unordered && !resent && self.join != Join::Member {
             self.in_stretch(number, false);
@@ -480,6 +490,7 @@ impl LaneLedger {
     }
 
     /// Puts a leaf in its slot, and settles what that completes.
+    #[inline]
     pub(super) fn place(&mut self, arrival: &Arrival, limits: &LedgerLimits, digest: &impl Digest) {
         let number = arrival.number;
         self.revise(number, arrival.resent);
@@ -490,8 +501,10 @@ impl LaneLedger {
     }
 
     /// The good copy of a number is here: what was taken for it altered is injected.
+    #[inline]
     pub(super) fn revise(&mut self, number: u64, resent: bool) {
-        if let Some(copies) = self.altered.remove(&number)
+        if !self.altered.is_empty()
+            && let Some(copies) = self.altered.remove(&number)
             && !resent
         {
             self.events.push(Event::Injected { number, copies });
@@ -499,9 +512,12 @@ impl LaneLedger {
     }
 
     /// Opens the windows up to the one of this number.
+    #[inline]
     pub(super) fn reach(&mut self, number: u64, limits: &LedgerLimits) {
-        self.windows
-            .reach(number, limits, &self.gaps, &self.altered, &mut self.events);
+        if number / WINDOW >= self.windows.reached {
+            self.windows
+                .reach(number, limits, &self.gaps, &self.altered, &mut self.events);
+        }
     }
 
     pub(super) fn suspect(&mut self, numbers: Range<u64>, now: Duration, limits: &LedgerLimits) {

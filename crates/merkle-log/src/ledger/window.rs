@@ -39,6 +39,7 @@ pub(crate) struct Slots {
 
 impl Node {
     /// A leaf in the slot that this number has in its window.
+    #[inline]
     pub(crate) fn leaf(number: u64, hash: Hash) -> Self {
         Self {
             start: slot(number),
@@ -47,18 +48,21 @@ impl Node {
         }
     }
 
+    #[inline]
     pub(crate) fn end(&self) -> u16 {
         self.start + (1 << self.level)
     }
 }
 
 /// The place of a number in its window.
+#[inline]
 pub(crate) fn slot(number: u64) -> u16 {
     u16::try_from(number % WINDOW).expect("a window has 1,024 slots")
 }
 
 impl Slots {
     /// Fills slots. A subtree takes the place of the leaves it covers.
+    #[inline]
     pub(crate) fn put(&mut self, node: Node) {
         if node.level > 0 {
             self.clear(node);
@@ -68,12 +72,17 @@ impl Slots {
             return;
         }
         self.run.push(node);
-        while let Some((_, node)) = self.islands.pop_first() {
-            if node.start != self.run_end() {
-                self.islands.insert(node.start, node);
-                break;
-            }
-            self.run.push(node);
+        if !self.islands.is_empty() {
+            self.join_islands();
+        }
+    }
+
+    /// Moves to the run what it has reached.
+    fn join_islands(&mut self) {
+        while let Some(node) = self.islands.first_entry()
+            && *node.key() == self.run.last().map_or(0, Node::end)
+        {
+            self.run.push(node.remove());
         }
     }
 
@@ -117,6 +126,7 @@ impl Slots {
     }
 
     /// Slots filled from the start without a hole.
+    #[inline]
     pub(crate) fn run_end(&self) -> u16 {
         self.run.last().map_or(0, Node::end)
     }
@@ -156,20 +166,35 @@ impl Slots {
             .chain(self.islands.range(from..).map(|(_, node)| node))
     }
 
-    /// Merges the leaves below `to`, all of which are filled, into the fewest subtrees.
-    pub(crate) fn collapse(&mut self, to: u16, digest: &impl Digest) {
-        let proven = self.run.partition_point(|node| node.end() <= to);
-        let mut peaks = Peaks::default();
-        for node in &self.run[..proven] {
-            peaks.push(node.level, node.hash, digest);
+    /// The subtrees over the first `to` slots, as [`Slots::hash_over`] folds them to their root.
+    pub(crate) fn peaks_below(&self, to: u16, digest: &impl Digest) -> Option<Peaks> {
+        let leaves = self.run.get(..usize::from(to));
+        if let Some(leaves) = leaves.filter(|leaves| is_power_of_leaves(leaves)) {
+            return Some(Peaks::of_all(
+                leaves.iter().map(|leaf| leaf.hash).collect(),
+                digest,
+            ));
         }
+        let mut peaks = Peaks::default();
+        let mut at = 0;
+        for node in self.run.iter().take_while(|node| node.start < to) {
+            peaks.push(node.level, node.hash, digest);
+            at = node.end();
+        }
+        (at == to).then_some(peaks)
+    }
+
+    /// Puts the subtrees over the first slots in the place of what is there.
+    pub(crate) fn collapse(&mut self, peaks: Peaks) {
         let mut start = 0;
-        let mut run = Vec::with_capacity(peaks.peaks.len() + self.run.len() - proven);
+        let mut run = Vec::with_capacity(peaks.peaks.len());
         for (level, hash) in peaks.peaks {
             run.push(Node { start, level, hash });
             start += 1 << level;
         }
+        let proven = self.run.partition_point(|node| node.end() <= start);
         run.extend_from_slice(&self.run[proven..]);
+        run.shrink_to_fit();
         self.run = run;
     }
 
@@ -224,7 +249,28 @@ pub(crate) struct Peaks {
     pub(crate) peaks: Vec<(u8, Hash)>,
 }
 
+/// Whether these are single leaves, as many as a subtree has.
+fn is_power_of_leaves(nodes: &[Node]) -> bool {
+    // Nodes that fill as many slots as they are have one each.
+    nodes.len().is_power_of_two() && nodes.last().map(Node::end) == u16::try_from(nodes.len()).ok()
+}
+
 impl Peaks {
+    /// The one peak over 2^n leaves: level by level, where no hash waits for the one before it.
+    pub(crate) fn of_all(mut hashes: Vec<Hash>, digest: &impl Digest) -> Self {
+        let mut level = 0;
+        while hashes.len() > 1 {
+            let pairs = hashes.len() / 2;
+            for pair in 0..pairs {
+                hashes[pair] = digest.node(&hashes[2 * pair], &hashes[2 * pair + 1]);
+            }
+            hashes.truncate(pairs);
+            level += 1;
+        }
+        let peaks = hashes.into_iter().map(|root| (level, root)).collect();
+        Self { peaks }
+    }
+
     /// Appends a subtree. The size so far must be a multiple of its own.
     pub(crate) fn push(&mut self, mut level: u8, mut hash: Hash, digest: &impl Digest) {
         while let Some((top, left)) = self.peaks.last()
@@ -304,7 +350,8 @@ mod tests {
             prop_assert_eq!(slots.filled_below(SLOTS), 200);
             let leaves: Vec<Hash> = (0..u64::from(size)).map(leaf).collect();
             prop_assert_eq!(slots.hash_over(0, size, &hasher), Some(naive_root(&leaves)));
-            slots.collapse(proven, &hasher);
+            let peaks = slots.peaks_below(proven, &hasher);
+            slots.collapse(peaks.expect("they are filled"));
             let all: Vec<Hash> = (0..200).map(leaf).collect();
             prop_assert_eq!(slots.hash_over(0, 200, &hasher), Some(naive_root(&all)));
             prop_assert!(slots.leaf(0).is_none() || proven < 2);

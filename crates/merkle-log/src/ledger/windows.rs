@@ -135,6 +135,7 @@ impl Windows {
     }
 
     /// Fills a slot. True when that makes its window worth a review.
+    #[inline]
     pub(super) fn put(&mut self, number: u64, node: Node) -> bool {
         let Some(window) = self.find(number / WINDOW) else {
             return false;
@@ -332,6 +333,7 @@ impl Windows {
             + trunk.map_or(0, |trunk| trunk.peaks.capacity() * 34)
     }
 
+    #[inline]
     pub(super) fn find(&mut self, index: u64) -> Option<&mut Window> {
         if self.open.last()?.index == index {
             return self.open.last_mut();
@@ -452,17 +454,21 @@ impl Window {
                     }
                     return forged;
                 }
-                let mut own = self.slots.hash_over(0, size, digest);
-                if own.is_some_and(|own| own != root) && !self.differs {
+                let root_of = |slots: &Slots| {
+                    let peaks = slots.peaks_below(size, digest)?;
+                    Some((peaks.root(digest)?, peaks))
+                };
+                let mut own = root_of(&self.slots);
+                if own.as_ref().is_some_and(|(own, _)| *own != root) && !self.differs {
                     let forged = self.compare_detail(digest, events);
                     if !forged.is_empty() {
                         return forged;
                     }
-                    own = self.slots.hash_over(0, size, digest);
+                    own = root_of(&self.slots);
                 }
                 match own {
-                    Some(own) if own == root => {
-                        self.prove(size, digest, events);
+                    Some((own, peaks)) if own == root => {
+                        self.prove(size, peaks, events);
                         let closed = newest.is_some_and(|newest| newest.closed);
                         let faulty = self.told.is_some_and(|(state, _)| state == State::Faulty);
                         if size == SLOTS || closed || faulty {
@@ -545,10 +551,10 @@ impl Window {
     }
 
     /// What its root has proven needs no leaves of its own any more.
-    fn prove(&mut self, size: u16, digest: &impl Digest, events: &mut Events) {
+    fn prove(&mut self, size: u16, peaks: Peaks, events: &mut Events) {
         self.forget_descent();
         self.detail = Detail::None;
-        self.slots.collapse(size, digest);
+        self.slots.collapse(peaks);
         let first = self.index * WINDOW;
         self.seconds.retain(|(slot, _)| {
             if *slot < size {
