@@ -27,6 +27,16 @@ const RECEIVER: usize = 1;
 /// std::thread::spawn(move || sender.send("done").expect("somebody waits"));
 /// assert_eq!(receiver.recv_blocking(), Ok("done"));
 /// ```
+///
+/// A message that is to be aligned to more than 16 bytes goes in a box:
+///
+/// ```compile_fail,E0080
+/// #[repr(align(64))]
+/// struct Line([u8; 64]);
+///
+/// let (sender, _receiver) = session_channels::oneshot();
+/// sender.send(Line([0; 64]));
+/// ```
 pub fn oneshot<T>() -> (Sender<T>, Receiver<T>) {
     let at = Packet::allocate(Layout::new::<T>(), SENDER, false);
     let sender = Sender {
