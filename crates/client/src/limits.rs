@@ -8,8 +8,9 @@ pub struct Limits {
     /// connection. At least 1. Each costs itself and about 300 bytes.
     pub unfinished_max: usize,
     /// Messages of QoS 1 and 2 that the broker may send before one is acknowledged: 1 to 65,535.
-    /// They may wait in a subscription, and cost themselves and about 200 bytes each. Twice as
-    /// many are taken from a 5.0 broker that does not keep to it; 3.x brokers are not told.
+    /// They may wait in a subscription, and cost themselves and about 200 bytes each. From a
+    /// broker that does not keep to it, as Mosquitto 2, or cannot be told, as with 3.x, 65,535
+    /// are taken.
     pub receive_maximum: u16,
     /// Messages of QoS 1 and 2 under way to a 3.x broker, which cannot say how many it takes; a
     /// 5.0 broker does. At least 1. Mosquitto takes 20 and does not keep the order of those

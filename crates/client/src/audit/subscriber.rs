@@ -81,7 +81,7 @@ enum Running {
     /// Not connected, or messages wait.
     Stands,
     /// Nothing waits here; the broker is asked whether it has something.
-    Probing(u64, Pin<Box<dyn Future<Output = bool> + Send>>),
+    Probing(u64, Pin<Box<dyn Future<Output = bool> + Send + Sync>>),
     /// On this connection, of which everything was read.
     Runs(u64),
 }

@@ -69,6 +69,8 @@ pub(crate) struct Engine {
     /// The session has messages from before this client began.
     is_resumed: bool,
     sending: Sending,
+    /// Without a Receive Maximum of its own: Mosquitto 2 sends more than it is told, and taking
+    /// that, which the packet ids bound, serves better than hanging up on it.
     inbound: Inbound,
     arrivals: Arrivals,
     routes: Routes,
@@ -119,7 +121,6 @@ impl Engine {
         };
         self.input.clear();
         self.wire.begin(now);
-        self.inbound.set_receive_maximum(self.taken_max());
         let properties = connect_properties(&options)?;
         let mut will_properties = PropertyBuf::new();
         if let Some(will) = &options.will {
@@ -287,15 +288,6 @@ impl Engine {
                 !self.was_connected || self.options.version != Version::V5
             }
             Session::Kept { .. } => false,
-        }
-    }
-
-    /// How many messages without acknowledgement are taken: twice as many as announced, because
-    /// Mosquitto 2 sends some more than it was told; beyond that it is a fault. 3.x has no limit.
-    fn taken_max(&self) -> u16 {
-        match self.options.version {
-            Version::V5 => self.options.limits.receive_maximum.max(1).saturating_mul(2),
-            Version::V3_1 | Version::V3_1_1 => u16::MAX,
         }
     }
 

@@ -152,7 +152,6 @@ impl Engine {
     /// [MQTT-3.2.2-5]
     fn forget_session(&mut self) {
         self.inbound = Inbound::new();
-        self.inbound.set_receive_maximum(self.taken_max());
         self.arrivals.forget();
         for inbox in self.routes.inboxes() {
             inbox.keep_as_last_copies();

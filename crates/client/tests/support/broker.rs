@@ -147,7 +147,7 @@ fn mosquitto(port: u16, directory: &Path) -> Command {
     let config = directory.join("mosquitto.conf");
     let text = format!(
         "listener {port} 127.0.0.1\nallow_anonymous true\nlog_type all\nlog_dest stderr\n\
-         max_queued_messages 0\nmax_topic_alias 10\nuser root\n"
+         max_queued_messages 100000\nmax_topic_alias 10\nuser root\n"
     );
     fs::write(&config, text).expect("its directory is writable");
     let mut command = Command::new(on_path("mosquitto").expect("it is installed"));

@@ -1,0 +1,371 @@
+//! Producer A, processor B, consumer C: the proof goes through B, and each hop has its own.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod support;
+
+use std::time::Duration;
+
+use support::broker::{Broker, Kind};
+use support::line::{Seen, Wound, connect, lane, publish_all, publisher, subscriber, until, wound};
+use support::options;
+use support::relay::Relay;
+use unbroken_client::audit::{
+    AuditedSubscriber, Delivery, Input, Processor, Scope, Step, Unspooled,
+};
+use unbroken_client::{ConnectTo, Message, Session, TotalDuration};
+use unbroken_merkle_log::ledger::{Event, Join, Ledger, LedgerLimits, State, Verdict};
+use unbroken_merkle_log::{DropReason, Hasher, LaneId};
+
+/// A processor from `in` to `out` in lane 2.
+async fn processor(to: impl Into<ConnectTo>) -> Processor<Unspooled> {
+    let client = connect(options(to, "b")).await;
+    let line = subscriber("in").scope(Scope::FromBeginning);
+    let input = line.acknowledged_by_hand().open(&client).await.unwrap();
+    let output = publisher(2).open_unspooled(&client).await.unwrap();
+    Processor::new(input, output, "audit", Hasher::xxh3())
+}
+
+/// The next message to work on.
+async fn next(processor: &mut Processor<Unspooled>) -> Input {
+    loop {
+        let step = support::within("an input", processor.next()).await.unwrap();
+        if let Step::Input(input) = step {
+            return input;
+        }
+    }
+}
+
+async fn consumer(to: impl Into<ConnectTo>) -> AuditedSubscriber {
+    let client = connect(options(to, "c")).await;
+    let line = subscriber("out").scope(Scope::FromBeginning);
+    line.open(&client).await.unwrap()
+}
+
+fn output(payload: &[u8]) -> Message {
+    Message::new("out", payload).unwrap()
+}
+
+/// Windows by lane, as they were last said to be.
+#[derive(Debug, Default)]
+struct Lanes(Vec<(LaneId, u64, State, u64)>);
+
+impl Lanes {
+    fn take(&mut self, delivery: &Delivery) {
+        if let Delivery::Event {
+            lane,
+            event:
+                Event::Window {
+                    numbers,
+                    state,
+                    account,
+                },
+            ..
+        } = delivery
+        {
+            self.0
+                .retain(|(other, first, ..)| (*other, *first) != (*lane, numbers.start));
+            self.0.push((*lane, numbers.start, *state, account.dropped));
+        }
+    }
+
+    fn has(&self, id: u64, first: u64, state: State, dropped: u64) -> bool {
+        self.0.contains(&(lane(id), first, state, dropped))
+    }
+}
+
+/// Takes what comes until these windows are as expected.
+async fn until_windows(
+    consumer: &mut AuditedSubscriber,
+    seen: &mut Seen,
+    expect: &[(u64, u64, State, u64)],
+) {
+    let mut lanes = Lanes::default();
+    let all = |lanes: &Lanes| {
+        let mut expect = expect.iter();
+        expect.all(|(id, first, state, dropped)| lanes.has(*id, *first, *state, *dropped))
+    };
+    let reading = async {
+        while !all(&lanes) {
+            let delivery = consumer.next().await.unwrap();
+            lanes.take(&delivery);
+            seen.take(delivery);
+        }
+    };
+    let in_time = tokio::time::timeout(support::DEADLINE, reading).await;
+    assert!(
+        in_time.is_ok(),
+        "{lanes:?} {:?} {:?}",
+        seen.faults(),
+        seen.events
+    );
+}
+
+#[tokio::test]
+async fn one_for_one_is_proven_on_both_hops_and_through_the_processor_with_wounds_on_each() {
+    for kind in Kind::installed() {
+        let broker = Broker::start(kind);
+        let (to_b, to_c) = (
+            Relay::to(broker.address()).await,
+            Relay::to(broker.address()).await,
+        );
+        wound(
+            &to_b,
+            "in",
+            vec![(3, Wound::Lose), (9, Wound::Alter), (12, Wound::Duplicate)],
+        );
+        wound(
+            &to_c,
+            "out",
+            vec![(5, Wound::Lose), (8, Wound::Swap), (20, Wound::Alter)],
+        );
+        let mut processor = processor(to_b.address()).await;
+        let mut consumer = consumer(to_c.address()).await;
+        let sender = connect(options(broker.address(), "a")).await;
+        let lane = publisher(1).open_unspooled(&sender).await.unwrap();
+        publish_all(&lane, "in", 0..1_024).await;
+        let working = tokio::spawn(async move {
+            for _ in 0..1_024 {
+                let input = next(&mut processor).await;
+                let transformed = output(&[b"<", input.payload(), b">"].concat());
+                processor.emit(input, transformed).await.unwrap();
+            }
+            // Goes on answering C.
+            loop {
+                processor.next().await.unwrap();
+            }
+        });
+        let mut seen = Seen::default();
+        let proven = [(1, 0, State::Proven, 0), (2, 0, State::Proven, 0)];
+        until_windows(&mut consumer, &mut seen, &proven).await;
+        let mut taken: Vec<_> = seen
+            .taken()
+            .iter()
+            .map(|(_, text)| (*text).to_owned())
+            .collect();
+        taken.sort_unstable();
+        let mut expect: Vec<_> = (0..1_024).map(|number| format!("<{number}>")).collect();
+        expect.sort_unstable();
+        assert_eq!(taken, expect, "{kind:?}");
+        working.abort();
+    }
+}
+
+#[tokio::test]
+async fn what_a_filter_leaves_out_is_declared_and_the_root_closes() {
+    for kind in Kind::installed() {
+        let broker = Broker::start(kind);
+        let mut processor = processor(broker.address()).await;
+        let mut consumer = consumer(broker.address()).await;
+        let sender = connect(options(broker.address(), "a")).await;
+        let lane = publisher(1).open_unspooled(&sender).await.unwrap();
+        publish_all(&lane, "in", 0..1_024).await;
+        for number in 0..1_024_u64 {
+            let input = next(&mut processor).await;
+            if number % 4 == 0 {
+                let copy = output(input.payload());
+                processor.emit(input, copy).await.unwrap();
+            } else {
+                let dropped = processor.filter_out(vec![input], DropReason::FILTERED);
+                dropped.await.unwrap();
+            }
+        }
+        let mut seen = Seen::default();
+        until_windows(&mut consumer, &mut seen, &[(1, 0, State::Proven, 768)]).await;
+        assert_eq!((seen.taken().len(), seen.lost()), (256, vec![]), "{kind:?}");
+    }
+}
+
+#[tokio::test]
+async fn batches_carry_their_parents_and_parts_complete_them() {
+    for kind in Kind::installed() {
+        let broker = Broker::start(kind);
+        let mut processor = processor(broker.address()).await;
+        let mut consumer = consumer(broker.address()).await;
+        let sender = connect(options(broker.address(), "a")).await;
+        let lane = publisher(1).open_unspooled(&sender).await.unwrap();
+        publish_all(&lane, "in", 0..2_048).await;
+        for _ in 0..16 {
+            let mut batch = Vec::new();
+            for _ in 0..64 {
+                batch.push(next(&mut processor).await);
+            }
+            processor.emit_batch(batch, output(b"sum")).await.unwrap();
+        }
+        for _ in 0..1_024 {
+            let input = next(&mut processor).await;
+            let halves = vec![output(b"left"), output(b"right")];
+            processor.emit_parts(input, halves).await.unwrap();
+        }
+        let mut seen = Seen::default();
+        let proven = [(1, 0, State::Proven, 0), (1, 1_024, State::Proven, 0)];
+        until_windows(&mut consumer, &mut seen, &proven).await;
+        assert_eq!(seen.taken().len(), 16 + 2_048, "{kind:?}");
+        assert_eq!(seen.lost(), [], "{kind:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_input_without_output_comes_again() {
+    let broker = Broker::start(Kind::Unbroken);
+    let session = Session::Kept { expiry_s: 60 };
+    let sender = connect(options(broker.address(), "a")).await;
+    let mut outputs = Vec::new();
+    let mut lane = None;
+    for life in 0..2 {
+        let client = connect(options(broker.address(), "b").session(session)).await;
+        let line = subscriber("in").scope(Scope::FromBeginning);
+        let input = line.acknowledged_by_hand().open(&client).await.unwrap();
+        let output = publisher(2).open_unspooled(&client).await.unwrap();
+        let mut processor = Processor::new(input, output, "audit", Hasher::xxh3());
+        if lane.is_none() {
+            let opened = publisher(1).open_unspooled(&sender).await.unwrap();
+            publish_all(&opened, "in", 0..4).await;
+            lane = Some(opened);
+        }
+        let mut unfinished = Vec::new();
+        for _ in 0..if life == 0 { 4 } else { 2 } {
+            let input = next(&mut processor).await;
+            let text = String::from_utf8(input.payload().to_vec()).unwrap();
+            if life == 0 && outputs.len() == 2 {
+                unfinished.push(input);
+                continue;
+            }
+            let copy = Message::new("out", input.payload()).unwrap();
+            let emitted = processor.emit(input, copy).await.unwrap();
+            emitted.published().await.unwrap();
+            outputs.push(text);
+        }
+        client.ping().await.unwrap();
+        client.disconnect().await;
+    }
+    assert_eq!(outputs, ["0", "1", "2", "3"]);
+}
+
+#[tokio::test]
+async fn members_of_a_group_claim_nothing_alone_and_prove_all_together() {
+    for kind in Kind::installed() {
+        let broker = Broker::start(kind);
+        let mut members = Vec::new();
+        for id in ["m1", "m2", "m3"] {
+            let client = connect(options(broker.address(), id)).await;
+            let line = subscriber("$share/g/data").scope(Scope::Part);
+            members.push(line.open(&client).await.unwrap());
+        }
+        let sender = connect(options(broker.address(), "a")).await;
+        let lane = publisher(1).open_unspooled(&sender).await.unwrap();
+        publish_all(&lane, "data", 0..1_024).await;
+        lane.close(TotalDuration(Duration::ZERO)).await.unwrap();
+        let mut seen: Vec<Seen> = members.iter().map(|_| Seen::default()).collect();
+        while seen.iter().map(|seen| seen.messages.len()).sum::<usize>() < 1_024 {
+            for (member, seen) in members.iter_mut().zip(&mut seen) {
+                let next = tokio::time::timeout(Duration::from_millis(50), member.next()).await;
+                if let Ok(delivery) = next {
+                    seen.take(delivery.unwrap());
+                }
+            }
+        }
+        for seen in &seen {
+            assert_eq!(
+                (seen.lost(), seen.proven(), seen.asked),
+                (vec![], 0, 0),
+                "{kind:?}"
+            );
+        }
+        let limits = LedgerLimits::default();
+        let mut all = Ledger::new(Hasher::xxh3(), limits, Join::Beginning);
+        for member in &members {
+            assert_eq!(all.absorb(member.ledger(), Duration::ZERO), []);
+        }
+        let mut together = Seen::default();
+        together
+            .events
+            .extend(all.take_events().map(|(_, _, event)| event));
+        assert_eq!(
+            (together.proven(), together.lost()),
+            (1_024, vec![]),
+            "{kind:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn who_comes_late_or_sees_a_retained_or_second_copy_names_no_fault() {
+    for kind in Kind::installed() {
+        let broker = Broker::start(kind);
+        let sender = connect(options(broker.address(), "a")).await;
+        let lane = publisher(1).open_unspooled(&sender).await.unwrap();
+        publish_all(&lane, "data/1", 0..100).await;
+        let kept = Message::new("data/1", *b"kept").unwrap().retained();
+        lane.publish(kept).await.unwrap();
+        let client = connect(options(broker.address(), "c")).await;
+        let filters =
+            ["data/#", "data/+", "#"].map(|text| unbroken_client::Filter::new(text).unwrap());
+        let line = unbroken_client::audit::SubscriberOptions::new(filters.into());
+        let mut line = line.open(&client).await.unwrap();
+        publish_all(&lane, "data/1", 101..3_072).await;
+        let mut seen = Seen::default();
+        until(&mut line, &mut seen, "two proven windows", |seen| {
+            seen.proven() >= 2_048
+        })
+        .await;
+        let mut faults = seen.faults();
+        faults.retain(|(_, verdict)| !matches!(verdict, Verdict::OutOfScope | Verdict::NotAudited));
+        assert_eq!(faults, [], "{kind:?}");
+        assert_eq!(seen.lost(), [], "{kind:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_consumer_that_restarts_goes_on_from_what_it_saved() {
+    for kind in Kind::installed() {
+        let broker = Broker::start(kind);
+        let session = Session::Kept { expiry_s: 60 };
+        let sender = connect(options(broker.address(), "a")).await;
+        let mut saved: Option<Vec<u8>> = None;
+        let mut lane = None;
+        let mut seen = Seen::default();
+        for life in 0..4_u64 {
+            let client = connect(options(broker.address(), "c").session(session)).await;
+            let mut line = subscriber("data").scope(Scope::FromBeginning);
+            line = line.acknowledged_by_hand();
+            if let Some(saved) = saved.take() {
+                line = line.restore(saved);
+            }
+            let mut line = line.open(&client).await.unwrap();
+            if life > 0 {
+                assert_eq!(line.position(), life.to_string().as_bytes());
+            }
+            if lane.is_none() {
+                lane = Some(publisher(1).open_unspooled(&sender).await.unwrap());
+            }
+            let lane = lane.as_ref().unwrap();
+            let publishing = publish_all(lane, "data", life * 256..(life + 1) * 256);
+            let end = usize::try_from((life + 1) * 256).unwrap() - 7;
+            // The last few of each life are not taken, and come again.
+            let reading = until(&mut line, &mut seen, "messages", |seen| {
+                seen.taken().len() >= end
+            });
+            tokio::join!(publishing, reading);
+            saved = Some(line.save((life + 1).to_string().as_bytes()));
+            client.ping().await.unwrap();
+            client.disconnect().await;
+        }
+        let client = connect(options(broker.address(), "c").session(session)).await;
+        let line = subscriber("data").scope(Scope::FromBeginning);
+        let line = line.acknowledged_by_hand().restore(saved.unwrap());
+        let mut line = line.open(&client).await.unwrap();
+        until(&mut line, &mut seen, "the proof", |seen| {
+            seen.proven() >= 1_024
+        })
+        .await;
+        assert_eq!(
+            (seen.taken().len(), seen.lost()),
+            (1_024, vec![]),
+            "{kind:?}"
+        );
+        let mut faults = seen.faults();
+        faults.retain(|(_, verdict)| *verdict != Verdict::Replayed);
+        assert_eq!(faults, [], "{kind:?}");
+    }
+}
