@@ -149,6 +149,16 @@ impl Lane {
         property
     }
 
+    /// Which lane.
+    pub fn id(&self) -> LaneId {
+        self.id
+    }
+
+    /// Which epoch of it.
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
     /// How many messages were issued, and the number of the next one.
     pub fn size(&self) -> u64 {
         self.next
@@ -377,6 +387,12 @@ mod tests {
     fn issue(lane: &mut Lane) -> Property {
         let payload = lane.size().to_be_bytes();
         lane.issue(*b"t", payload, &Hasher::xxh3())
+    }
+
+    #[test]
+    fn a_lane_says_which_it_is_and_in_which_epoch() {
+        let lane = lane(LaneLimits::default());
+        assert_eq!((lane.id().value(), lane.epoch()), (7, Epoch(0)));
     }
 
     #[test]
