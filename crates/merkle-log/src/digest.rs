@@ -35,6 +35,7 @@ pub trait Digest {
 ///
 /// The first three are bytes 4 to 23 of its [`Property`](crate::Property). Flags and part are not
 /// covered, nor is anything else that an intermediary may rewrite.
+#[inline]
 pub fn message_digest(
     digest: &impl Digest,
     lane: LaneId,

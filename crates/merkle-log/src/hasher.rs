@@ -143,6 +143,7 @@ impl Digest for Xxh3 {
         Algorithm::Xxh3
     }
 
+    #[inline]
     fn leaf(&self, data: &[&[u8]]) -> Hash {
         Self::hash(0, &[0], data).into()
     }

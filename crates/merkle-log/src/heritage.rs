@@ -192,19 +192,23 @@ pub(crate) fn adler32(left: &[u8], right: &[u8]) -> u32 {
 /// Adds the bytes to the low sum, and the low sum after each of them to the high one.
 #[inline]
 fn add(run: &[u8], low: &mut u32, high: &mut u32) {
-    // Of eight bytes the first counts eight times in the high sum, the last once. Said so, they do
-    // not wait for each other.
+    // The high sum counts a byte once for itself and once for each byte behind it. In groups of
+    // eight that is its place in the group, and eight times the groups behind. Summed up so, place
+    // by place, the bytes of a group do not wait for each other.
     let (groups, rest) = run.as_chunks::<8>();
+    let (mut sums, mut behind) = ([0_u32; 8], [0_u32; 8]);
+    let mut length = 0;
     for group in groups {
-        let bytes = group.map(u32::from);
-        let weighted: u32 = bytes
-            .iter()
-            .zip((1..=8).rev())
-            .map(|(byte, times)| byte * times)
-            .sum();
-        *high += 8 * *low + weighted;
-        *low += bytes.iter().sum::<u32>();
+        for ((sum, behind), byte) in sums.iter_mut().zip(&mut behind).zip(group) {
+            *behind += *sum;
+            *sum += u32::from(*byte);
+        }
+        length += 8;
     }
+    let in_group = sums.iter().zip((1..=8).rev());
+    *high += length * *low + 8 * behind.iter().sum::<u32>();
+    *high += in_group.map(|(sum, times)| sum * times).sum::<u32>();
+    *low += sums.iter().sum::<u32>();
     for byte in rest {
         *low += u32::from(*byte);
         *high += *low;
