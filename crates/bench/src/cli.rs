@@ -1,6 +1,7 @@
 //! The arguments of the benchmarks and what they set off.
 
 use crate::{
+    audit::Audit,
     error::BenchError,
     machine::Machine,
     peer::{self, Peer},
@@ -31,6 +32,8 @@ pub struct Cli {
 enum Command {
     /// Put the same load on Unbroken and its peers in turn, and record the result
     Brokers(Brokers),
+    /// Measure what the proof costs, beside only hashing the same bytes, and record the result
+    Audit(Audit),
     /// Serve as the floor: forward frames by their length
     #[command(hide = true)]
     Relay {
@@ -78,6 +81,7 @@ struct Brokers {
 pub fn run(cli: Cli) -> Result<ExitCode, BenchError> {
     match cli.command {
         Command::Brokers(args) => args.run(),
+        Command::Audit(args) => args.run(),
         Command::Relay { port, rest } => {
             let forever = AtomicBool::new(false);
             Relay::bind(port)?.run(Duration::from_micros(rest), &forever, || Fate::Pass)?;

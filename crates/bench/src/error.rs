@@ -56,6 +56,12 @@ pub enum BenchError {
         /// The peer.
         peer: &'static str,
     },
+    /// A size or a count that is the same in every run is not as it has to be.
+    #[error("audit: {figure} misses its bar")]
+    Missed {
+        /// Its name.
+        figure: &'static str,
+    },
     /// A file could not be written.
     #[error("cannot write {path}: {source}")]
     Write {

@@ -5,10 +5,13 @@
 //! A round visits all peers before any is visited again, so a machine that gets slower gets slower
 //! for all.
 //!
+//! `unbroken-bench audit` holds what the proof costs against its bars, beside only hashing.
+//!
 //! Invariants: peers listen on the loopback only, live in a directory of their own and are ended by
 //! their process number; a figure is printed with the number of rounds, the load of others and
 //! whether everything arrived. Deliberately absent: installing peers.
 
+mod audit;
 pub mod cli;
 mod error;
 pub mod machine;
