@@ -1,10 +1,11 @@
 //! `unbroken demo`: a line from producer to consumer, to be hurt.
 
 use std::io::IsTerminal;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use unbroken_demo::{Outcome, RunError, Settings};
+use unbroken_demo::{Outcome, RunError, Settings, Trial};
 
 use crate::exit::{self, Failure};
 use crate::runtime;
@@ -17,6 +18,9 @@ Examples:
   unbroken demo --hurt lk                lose a message and kill the broker, to begin with
   unbroken demo --plain                  every wound once, as lines, within 30 seconds
   unbroken demo --input /var/log/syslog  send your own file, line by line
+  unbroken demo --broker 127.0.0.1:1883  over a broker that runs already, of whatever make
+  unbroken demo --messages 1000000 --wounds 1000 --rate 10000
+                                         wounds at random: is each named, and nothing else?
 
 Producer A, the broker, processor B and consumer C run on this machine, the broker and B in
 processes of their own, on free ports of localhost. Nothing is kept.
@@ -39,6 +43,23 @@ pub(crate) struct Args {
     /// Wounds to give, each by its key
     #[arg(long, value_name = "KEYS", default_value = "")]
     hurt: String,
+    /// A broker that runs already [default: one of its own]
+    #[arg(long, value_name = "ADDRESS")]
+    broker: Option<SocketAddr>,
+    /// Send so many and end
+    #[arg(
+        long,
+        value_name = "COUNT",
+        requires = "wounds",
+        conflicts_with = "hurt"
+    )]
+    messages: Option<u64>,
+    /// Wounds at random places of those messages
+    #[arg(long, value_name = "COUNT", requires = "messages")]
+    wounds: Option<u64>,
+    /// Which random places
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    seed: u64,
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
@@ -54,6 +75,15 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         rate: args.rate,
         is_plain: args.plain || !std::io::stdout().is_terminal(),
         keys: args.hurt.clone(),
+        broker: args.broker,
+        trial: args
+            .messages
+            .zip(args.wounds)
+            .map(|(messages, wounds)| Trial {
+                messages,
+                wounds,
+                seed: args.seed,
+            }),
     };
     let ran = runtime::block_on(unbroken_demo::run(settings, runtime::interrupted()))
         .map_err(|error| Failure::new(exit::INTERNAL, error))?;
@@ -67,7 +97,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 fn code(error: &RunError) -> u8 {
     match error {
         RunError::Readings(_) => exit::NO_INPUT,
-        RunError::Key(_) => exit::USAGE,
+        RunError::Key(_) | RunError::TooManyWounds { .. } => exit::USAGE,
         RunError::Show(_) => exit::IO,
         RunError::Line(_) | RunError::Ended => exit::INTERNAL,
     }

@@ -30,6 +30,8 @@ pub struct Board {
     pub hurts: Vec<Hurt>,
     /// Faults that no wound explains, oldest first.
     pub unexplained: VecDeque<Fault>,
+    /// Faults that are no wound's own name, though one explains them.
+    pub secondary: VecDeque<Fault>,
     /// Messages delivered in each stretch of time between two looks.
     pub rates: VecDeque<u64>,
     standing: BTreeMap<Place, Kind>,
@@ -218,7 +220,12 @@ impl Board {
             }
             return;
         }
-        if !self.explains(&fault, now) {
+        if self.explains(&fault, now) {
+            self.secondary.push_back(fault);
+            while self.secondary.len() > FAULTS_SHOWN {
+                self.secondary.pop_front();
+            }
+        } else {
             self.unexplain(fault);
         }
     }

@@ -29,6 +29,7 @@ mod relay;
 mod run;
 mod sequence;
 mod stamper;
+mod trial;
 mod view;
 mod wound;
 
@@ -42,5 +43,6 @@ pub use self::{
     relay::{Relay, TooManyOrders, Towards},
     run::{Outcome, RunError, Settings, run},
     stamper::{StampError, Stamper},
+    trial::Trial,
     wound::{Stamps, Wound, Wounded},
 };

@@ -25,13 +25,14 @@ use crate::relay::{Relay, Towards};
 use crate::sequence::Sequence;
 use crate::stamper::{StampError, Stamper};
 
-const PREFIX: &str = "audit";
+pub(crate) const PREFIX: &str = "audit";
 const RAW: &str = "plant/raw";
 const CLEAN: &str = "plant/clean";
 
 /// The parts, all running. What is dropped with it ends.
 pub(crate) struct Line {
-    pub(crate) broker: Broker,
+    /// `None`: somebody else's.
+    pub(crate) broker: Option<Broker>,
     pub(crate) b: Processor,
     /// Between A and the broker.
     pub(crate) before_b: Relay,
@@ -47,11 +48,13 @@ pub(crate) struct Line {
 }
 
 /// How far A and C are, and whether A may go on.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Counts {
     pub(crate) sent: AtomicU64,
     pub(crate) delivered: AtomicU64,
     pub(crate) is_stopped: AtomicBool,
+    /// A sends no more than so many.
+    pub(crate) limit: AtomicU64,
 }
 
 /// Why the line cannot be, or go on.
@@ -78,17 +81,29 @@ pub enum LineError {
 }
 
 impl Line {
-    /// Starts everything, the last ones first, so that nothing is sent to nobody.
+    /// Starts everything, the last ones first, so that nothing is sent to nobody. A waits until it
+    /// is allowed to send.
     pub(crate) async fn start(
         program: &Path,
         directory: &Path,
+        at: Option<SocketAddr>,
         readings: Readings,
         rate: u32,
     ) -> Result<Self, LineError> {
-        let broker = Broker::start(program, directory).await?;
-        let before_b = Relay::start(broker.address, Towards::Broker).await?;
-        let behind_b = Relay::start(broker.address, Towards::Clients).await?;
-        let counts = Arc::new(Counts::default());
+        let broker = match at {
+            None => Some(Broker::start(program, directory).await?),
+            Some(_) => None,
+        };
+        let own = broker.as_ref().map(|broker| broker.address);
+        let address = at.or(own).expect("one of them is there");
+        let before_b = Relay::start(address, Towards::Broker).await?;
+        let behind_b = Relay::start(address, Towards::Clients).await?;
+        let counts = Arc::new(Counts {
+            sent: AtomicU64::new(0),
+            delivered: AtomicU64::new(0),
+            is_stopped: AtomicBool::new(true),
+            limit: AtomicU64::new(u64::MAX),
+        });
         let (sender, news) = mpsc::channel(NEWS_WAITING_MAX);
 
         let c = connect(behind_b.address()).await?;
@@ -100,7 +115,7 @@ impl Line {
         let messages = c.subscribe_all(filters, Acknowledging::Automatic).await?;
         let consuming = consume(c.clone(), messages, checker, Arc::clone(&counts), sender);
 
-        let mut b = Processor::start(program, directory, broker.address, (RAW, CLEAN))?;
+        let mut b = Processor::start(program, directory, address, (RAW, CLEAN))?;
         let a = connect(before_b.address()).await?;
         wait_for_b(&a, &mut b).await?;
         let lane_of_a = random_lane();
@@ -166,7 +181,8 @@ async fn produce(
                 if !counts.is_stopped.load(Ordering::Relaxed) {
                     owed += passed.as_secs_f64() * f64::from(rate);
                 }
-                while owed >= 1.0 && client.connection().is_some() {
+                let limit = counts.limit.load(Ordering::Relaxed);
+                while owed >= 1.0 && stamper.sent() < limit && client.connection().is_some() {
                     owed -= 1.0;
                     let message = stamper.stamp(RAW, readings.next_line(), Vec::new())?;
                     counts.sent.store(stamper.sent(), Ordering::Relaxed);
@@ -201,7 +217,7 @@ async fn consume(
                 }
             }
             _ = ticks.tick() => {
-                let settled = messages.is_drained() && client.connection().is_some();
+                let settled = messages.waiting() == 0 && client.connection().is_some();
                 for request in checker.poll(settled, begin.elapsed())? {
                     client.send(request).await?;
                 }

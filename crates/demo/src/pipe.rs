@@ -205,7 +205,10 @@ impl Running {
             }
         }
         if let Some(checker) = &mut self.checker {
-            let drained = self.inputs.as_ref().is_none_or(Subscription::is_drained);
+            let drained = self
+                .inputs
+                .as_ref()
+                .is_none_or(|inputs| inputs.waiting() == 0);
             let settled = drained && self.client.connection().is_some();
             let requests = checker.poll(settled, now)?;
             checker.take_news().iter().for_each(tell);

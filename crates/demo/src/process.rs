@@ -147,7 +147,12 @@ impl Processor {
     ) -> Result<Self, ProcessError> {
         let mut child = command(program, directory)
             .args(["pipe", "--from", from, "--to", to, "--json"])
-            .args(["-h", "127.0.0.1", "-p", &broker.port().to_string()])
+            .args([
+                "-h",
+                &broker.ip().to_string(),
+                "-p",
+                &broker.port().to_string(),
+            ])
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()

@@ -130,8 +130,7 @@ impl Drop for Relay {
 
 impl Shared {
     fn orders(&self) -> MutexGuard<'_, Orders> {
-        // Orders are whole after every statement of theirs, so a panic elsewhere harms nothing.
-        self.orders.lock().unwrap_or_else(PoisonError::into_inner)
+        held(&self.orders)
     }
 }
 
@@ -152,12 +151,13 @@ async fn accept(
                     if *is_cut.borrow() {
                         return;
                     }
-                    let mut surgeon = Surgeon::new();
+                    let surgeon = Mutex::new(Surgeon::new());
                     tokio::select! {
                         // However it ends, both peers see their connection close.
-                        _ = relay(client, broker, &shared, &mut surgeon) => {}
+                        _ = relay(client, broker, &shared, &surgeon) => {}
                         _ = is_cut.wait_for(|is_cut| *is_cut) => {}
                     }
+                    let surgeon = surgeon.into_inner().unwrap_or_else(PoisonError::into_inner);
                     surgeon.abandon(&mut shared.orders());
                 });
             }
@@ -170,7 +170,7 @@ async fn relay(
     client: TcpStream,
     broker: SocketAddr,
     shared: &Shared,
-    surgeon: &mut Surgeon,
+    surgeon: &Mutex<Surgeon>,
 ) -> io::Result<()> {
     let broker = TcpStream::connect(broker).await?;
     client.set_nodelay(true)?;
@@ -185,7 +185,7 @@ async fn relay(
     let connection = Connection::default();
     tokio::try_join!(
         wounded_way(wounded, &connection, shared, surgeon),
-        whole_way(whole, &connection),
+        whole_way(whole, &connection, shared, surgeon),
     )
     .map(drop)
 }
@@ -198,9 +198,17 @@ type Way = (OwnedReadHalf, OwnedWriteHalf);
 struct Connection {
     /// As its CONNECT has it.
     version: OnceLock<Version>,
-    /// Packets of the relay's own for the sender on the wounded way, sent between two others.
-    answers: Mutex<Vec<u8>>,
-    answered: Notify,
+    /// Packets of the relay's own for the sender on the wounded way.
+    back: Inserted,
+    /// And for the receiver.
+    onward: Inserted,
+}
+
+/// Packets that go out between two others.
+#[derive(Debug, Default)]
+struct Inserted {
+    packets: Mutex<Vec<u8>>,
+    more: Notify,
 }
 
 impl Connection {
@@ -212,39 +220,46 @@ impl Connection {
             let _ = self.version.set(version);
         }
     }
+}
 
-    fn answer(&self, packets: &mut Vec<u8>) {
+impl Inserted {
+    fn add(&self, packets: &mut Vec<u8>) {
         if !packets.is_empty() {
-            let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-            answers.append(packets);
-            self.answered.notify_one();
+            held(&self.packets).append(packets);
+            self.more.notify_one();
         }
     }
 
-    fn take_answers(&self) -> Vec<u8> {
-        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::take(&mut *answers)
+    fn take(&self) -> Vec<u8> {
+        std::mem::take(&mut *held(&self.packets))
     }
+}
+
+/// What is locked here is whole after every statement, so a panic elsewhere harms nothing.
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 async fn wounded_way(
     (mut from, mut to): Way,
     connection: &Connection,
     shared: &Shared,
-    surgeon: &mut Surgeon,
+    surgeon: &Mutex<Surgeon>,
 ) -> io::Result<()> {
     let mut packets = Packets::default();
     let (mut onward, mut back) = (Vec::new(), Vec::new());
     loop {
-        let release = surgeon.release_at();
+        let release = held(surgeon).release_at();
         tokio::select! {
             more = packets.read(&mut from) => if !more? {
                 return to.shutdown().await;
             },
             () = sleep_until(release) => {}
+            () = connection.onward.more.notified() => {}
         }
+        onward.append(&mut connection.onward.take());
         let taken = {
-            let mut orders = shared.orders();
+            let (mut orders, mut surgeon) = (shared.orders(), held(surgeon));
             let now = Instant::now();
             surgeon.release(&mut orders, now, &mut onward);
             packets.take(|frame| {
@@ -253,28 +268,42 @@ async fn wounded_way(
                 surgeon.handle(frame, version, &mut orders, now, &mut onward, &mut back);
             })
         };
-        connection.answer(&mut back);
+        connection.back.add(&mut back);
         to.write_all(&onward).await?;
         onward.clear();
         taken?;
     }
 }
 
-async fn whole_way((mut from, mut to): Way, connection: &Connection) -> io::Result<()> {
+async fn whole_way(
+    (mut from, mut to): Way,
+    connection: &Connection,
+    shared: &Shared,
+    surgeon: &Mutex<Surgeon>,
+) -> io::Result<()> {
     let mut packets = Packets::default();
-    let mut onward = Vec::new();
+    let (mut onward, mut seconds) = (Vec::new(), Vec::new());
     loop {
         tokio::select! {
             more = packets.read(&mut from) => if !more? {
                 return to.shutdown().await;
             },
-            () = connection.answered.notified() => {}
+            () = connection.back.more.notified() => {}
         }
-        let taken = packets.take(|frame| {
-            connection.note(frame);
-            onward.extend_from_slice(frame.bytes);
-        });
-        onward.append(&mut connection.take_answers());
+        let taken = {
+            let (mut orders, mut surgeon) = (shared.orders(), held(surgeon));
+            let now = Instant::now();
+            packets.take(|frame| {
+                connection.note(frame);
+                let version = connection.version.get().copied();
+                match surgeon.acknowledged(frame, version, &mut orders, now) {
+                    Some(second) => seconds.extend(second),
+                    None => onward.extend_from_slice(frame.bytes),
+                }
+            })
+        };
+        connection.onward.add(&mut seconds);
+        onward.append(&mut connection.back.take());
         to.write_all(&onward).await?;
         onward.clear();
         taken?;

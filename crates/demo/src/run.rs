@@ -1,6 +1,8 @@
 //! Runs the demonstration: hurts the line when asked to, and keeps the board.
 
+use std::collections::VecDeque;
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -11,6 +13,7 @@ use crate::board::{Board, Strip, What, grouped};
 use crate::checker::News;
 use crate::line::{Line, LineError};
 use crate::readings::{Readings, ReadingsError};
+use crate::trial::Trial;
 use crate::view::lines::Lines;
 use crate::view::screen::Screen;
 use crate::wound::Wound;
@@ -41,6 +44,10 @@ pub struct Settings {
     pub is_plain: bool,
     /// Keys to press at the start.
     pub keys: String,
+    /// Somebody else's broker instead of one of its own, which then cannot be killed.
+    pub broker: Option<SocketAddr>,
+    /// So many messages and wounds at random places, compared with what was named.
+    pub trial: Option<Trial>,
 }
 
 /// How it ended.
@@ -72,6 +79,14 @@ pub enum RunError {
         "--hurt {0:?}: no wound has this letter; there are l d s a f i h, L D S A I H, k and n"
     )]
     Key(char),
+    /// More wounds than places for them.
+    #[error("{wounds} wounds need {needed} messages or more, so that each hurts others")]
+    TooManyWounds {
+        /// So many were asked for.
+        wounds: u64,
+        /// So many messages give room.
+        needed: u64,
+    },
 }
 
 /// What a key asks for.
@@ -125,10 +140,19 @@ pub async fn run(
         keys.push(Key::of(letter).ok_or(RunError::Key(letter))?);
     }
     let directory = std::env::temp_dir();
-    let line = Line::start(&settings.program, &directory, readings, settings.rate).await?;
+    let line = Line::start(
+        &settings.program,
+        &directory,
+        settings.broker,
+        readings,
+        settings.rate,
+    )
+    .await?;
     let mut demo = Demo::new(line);
     let shown = async {
-        if settings.is_plain {
+        if let Some(trial) = &settings.trial {
+            demo.hold(trial).await
+        } else if settings.is_plain {
             demo.plain(keys).await
         } else {
             demo.live(keys).await
@@ -140,10 +164,10 @@ pub async fn run(
     }
 }
 
-struct Demo {
-    line: Line,
-    board: Board,
-    begin: Instant,
+pub(crate) struct Demo {
+    pub(crate) line: Line,
+    pub(crate) board: Board,
+    pub(crate) begin: Instant,
     /// Delivered at the last rate, and when that was.
     counted: (u64, Duration),
     mending: Option<Mending>,
@@ -180,6 +204,7 @@ impl Demo {
 
     async fn live(&mut self, keys: Vec<Key>) -> Result<Outcome, RunError> {
         let mut screen = Screen::open()?;
+        self.let_send(true);
         let mut ticks = ticks();
         let mut keys = keys;
         loop {
@@ -199,12 +224,17 @@ impl Demo {
     /// Every wound once: those of messages one after the other, then the network, then the broker.
     async fn plain(&mut self, keys: Vec<Key>) -> Result<Outcome, RunError> {
         let mut lines = Lines::new(io::stdout());
-        let (broker, b) = (self.line.broker.pid, self.line.b.pid);
+        let (broker, b) = (self.broker(), self.line.b.pid);
         lines.say(&format!(
-            "A → broker (process {broker}) → B (process {b}) → broker → C"
+            "A → broker ({broker}) → B (process {b}) → broker → C"
         ))?;
-        let all = || "ldsafihLDSAIHnk".chars().filter_map(Key::of).collect();
-        let mut keys: std::collections::VecDeque<Key> = match keys.len() {
+        self.let_send(true);
+        let all = || {
+            let keys = "ldsafihLDSAIHnk".chars().filter_map(Key::of);
+            let has_own = self.line.broker.is_some();
+            keys.filter(|key| has_own || *key != Key::Kill).collect()
+        };
+        let mut keys: VecDeque<Key> = match keys.len() {
             0 => all(),
             _ => keys.into(),
         };
@@ -223,7 +253,7 @@ impl Demo {
                 self.hurt(key).await?;
                 continue;
             }
-            self.line.counts.is_stopped.store(true, Ordering::Relaxed);
+            self.let_send(false);
             if self.board.sent == self.board.delivered {
                 break;
             }
@@ -243,7 +273,7 @@ impl Demo {
         }
     }
 
-    fn outcome(&self) -> Outcome {
+    pub(crate) fn outcome(&self) -> Outcome {
         if self.board.is_green() && self.board.sent == self.board.delivered {
             Outcome::Green
         } else {
@@ -277,16 +307,14 @@ impl Demo {
                 });
             }
             Key::Kill => {
-                let pid = self.line.broker.pid;
-                let text = format!("broker killed (process {pid})");
+                // Somebody else's is not ours to kill.
+                let Some(broker) = &mut self.line.broker else {
+                    return Ok(());
+                };
+                let text = format!("broker killed (process {})", broker.pid);
                 self.board.hurt(What::Part(text), now);
-                self.line.broker.kill().await.map_err(LineError::from)?;
-                self.board.part("broker", "killed", false);
-                self.line
-                    .broker
-                    .start_again()
-                    .await
-                    .map_err(LineError::from)?;
+                broker.kill().await.map_err(LineError::from)?;
+                broker.start_again().await.map_err(LineError::from)?;
                 self.mending = Some(Mending {
                     at: None,
                     target: None,
@@ -299,7 +327,7 @@ impl Demo {
     }
 
     /// Brings the board up to date.
-    fn look(&mut self) -> Result<(), RunError> {
+    pub(crate) fn look(&mut self) -> Result<(), RunError> {
         let now = self.begin.elapsed();
         if self.line.has_ended() || self.line.b.ended().is_some() {
             return Err(RunError::Ended);
@@ -378,6 +406,17 @@ impl Demo {
         }
     }
 
+    fn broker(&self) -> String {
+        match &self.line.broker {
+            Some(broker) => format!("process {}", broker.pid),
+            None => "somebody else's".to_owned(),
+        }
+    }
+
+    pub(crate) fn let_send(&self, may: bool) {
+        self.line.counts.is_stopped.store(!may, Ordering::Relaxed);
+    }
+
     fn connections(&self) -> Connections {
         [&self.line.a, &self.line.c].map(unbroken_client::Client::connection)
     }
@@ -393,16 +432,16 @@ impl Demo {
         }
         let connected = |is_connected| if is_connected { "connected" } else { "cut off" };
         let [a, c] = self.connections().map(|connection| connection.is_some());
-        let (broker, b) = (self.line.broker.pid, self.line.b.pid);
+        let (broker, b) = (self.broker(), self.line.b.pid);
         self.board.part("A", connected(a), a);
-        self.board.part("broker", format!("process {broker}"), true);
+        self.board.part("broker", broker, true);
         self.board.part("B", format!("process {b}"), true);
         let state = format!("{}, {}", connected(c), grouped(self.board.delivered));
         self.board.part("C", state, c);
     }
 }
 
-fn ticks() -> tokio::time::Interval {
+pub(crate) fn ticks() -> tokio::time::Interval {
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     ticks

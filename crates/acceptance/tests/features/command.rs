@@ -5,7 +5,6 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::{self, JoinHandle};
-use std::time::Instant;
 
 use unbroken_acceptance::{DEADLINE, process};
 
@@ -104,13 +103,11 @@ impl Running {
         line.trim_end_matches('\n').to_owned()
     }
 
-    /// Waits until it has ended.
+    /// Waits until it has ended. As long as it goes on printing it is given time.
     pub(crate) fn finish(mut self) -> Finished {
-        let deadline = Instant::now() + DEADLINE;
         let mut output = String::new();
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            match self.lines.recv_timeout(left) {
+            match self.lines.recv_timeout(DEADLINE) {
                 Ok(line) => output.push_str(&line),
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {

@@ -82,7 +82,7 @@ async fn heard(
             }
             _ = ticks.tick() => {
                 let now = begin.elapsed();
-                if client.connection().is_some() && messages.is_drained() {
+                if client.connection().is_some() && messages.waiting() == 0 {
                     observer.resume(now);
                 } else {
                     observer.pause(now);

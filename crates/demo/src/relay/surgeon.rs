@@ -1,21 +1,24 @@
 //! What happens to the packets of one connection on the way that is wounded. Bytes in, bytes out;
 //! time is an argument.
 //!
-//! A copy or an invention travels at QoS 0, so it takes no packet id and nobody acknowledges it. A
-//! message that is lost is acknowledged to its sender in the receiver's place, at QoS 2 to the end
-//! of the exchange. What is held back is acknowledged when its receiver has it.
+//! A message that is lost is acknowledged to its sender in the receiver's place, at QoS 2 to the end
+//! of the exchange. What is held back is acknowledged when its receiver has it. A second message,
+//! copied or invented, goes out under the packet id of the first when that is acknowledged; of the
+//! two acknowledgements the sender sees the later one. So neither side ever has more under way than
+//! it may, and the second keeps behind the first. At QoS 0 it goes out at once, and a message at
+//! QoS 2 gets none.
 //!
 //! A message is wounded when it carries exactly one readable audit property and is neither a
 //! repair nor MQTT's own repetition (DUP). One that sets a topic alias is left alone: those behind
 //! it would have no name.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use unbroken_merkle_log::{Hasher, Property as Audit};
 use unbroken_mqtt_proto::connection::alias;
 use unbroken_mqtt_proto::{
-    Ack, Frame, Packet, PacketId, Property, PropertyBuf, Publish, QoS, Version,
+    Ack, Frame, Packet, PacketId, PacketType, Property, PropertyBuf, Publish, QoS, Version,
 };
 
 use super::orders::Orders;
@@ -31,6 +34,15 @@ pub(super) struct Surgeon {
     /// QoS 2 messages lost, whose PUBREL is still to come.
     unreleased: BTreeSet<PacketId>,
     held: Option<Held>,
+    /// Second messages, until the first with their id is acknowledged.
+    seconds: BTreeMap<PacketId, Second>,
+}
+
+/// A second message under the id of the first.
+#[derive(Debug)]
+struct Second {
+    bytes: Vec<u8>,
+    wounded: Wounded,
 }
 
 /// A message that waits.
@@ -39,6 +51,8 @@ struct Held {
     bytes: Vec<u8>,
     wounded: Wounded,
     until: Instant,
+    /// Another of its lane has passed.
+    is_overtaken: bool,
 }
 
 /// An audited message, with what is needed to write it again.
@@ -55,6 +69,7 @@ impl Surgeon {
             aliases: alias::Inbound::new(u16::MAX),
             unreleased: BTreeSet::new(),
             held: None,
+            seconds: BTreeMap::new(),
         }
     }
 
@@ -126,18 +141,53 @@ impl Surgeon {
                     bytes: subject.named_in_full(),
                     wounded: subject.wounded(wound, now),
                     until,
+                    is_overtaken: false,
                 });
             }
-            Some(wound) => {
+            Some(wound @ (Wound::Duplicate | Wound::Inject)) => {
                 let payload = subject.publish.payload;
-                match wound {
-                    Wound::Duplicate => subject.copy(payload, onward),
-                    Wound::Inject => subject.copy(&altered(payload), onward),
-                    _ => subject.replace(&altered(payload), wound == Wound::Forge, onward),
+                let bytes = match wound {
+                    Wound::Duplicate => subject.written(payload, None),
+                    _ => subject.written(&altered(payload), None),
+                };
+                onward.extend_from_slice(frame.bytes);
+                let wounded = subject.wounded(wound, now);
+                if let Some(packet_id) = subject.publish.packet_id {
+                    self.seconds.insert(packet_id, Second { bytes, wounded });
+                } else {
+                    onward.extend(bytes);
+                    orders.note(wounded);
                 }
+            }
+            Some(wound) => {
+                let payload = altered(subject.publish.payload);
+                let forged = (wound == Wound::Forge)
+                    .then(|| subject.forged(&payload))
+                    .flatten();
+                onward.extend(subject.written(&payload, forged));
                 orders.note(subject.wounded(wound, now));
             }
         }
+    }
+
+    /// Looks at a packet of the other way. If it acknowledges a message that is to have a second
+    /// one, that goes onward now, and the acknowledgement is not passed on.
+    pub(super) fn acknowledged(
+        &mut self,
+        frame: Frame<'_>,
+        version: Option<Version>,
+        orders: &mut Orders,
+        now: Instant,
+    ) -> Option<Vec<u8>> {
+        if self.seconds.is_empty() || frame.packet_type() != Some(PacketType::PubAck) {
+            return None;
+        }
+        let Ok(Packet::PubAck(ack)) = Packet::decode(frame, version?) else {
+            return None;
+        };
+        let Second { bytes, wounded } = self.seconds.remove(&ack.packet_id)?;
+        orders.note(Wounded { at: now, ..wounded });
+        Some(bytes)
     }
 
     /// When [`Surgeon::release`] has something to do.
@@ -145,30 +195,32 @@ impl Surgeon {
         self.held.as_ref().map(|held| held.until)
     }
 
-    /// Passes on what was held back for long enough. A swap whose neighbour did not come has not
-    /// happened, and is ordered again.
+    /// Passes on what was held back for long enough. If no other of its lane came meanwhile nothing
+    /// has happened to it, and the order stands.
     pub(super) fn release(&mut self, orders: &mut Orders, now: Instant, onward: &mut Vec<u8>) {
         let Some(held) = self.held.take_if(|held| held.until <= now) else {
             return;
         };
         onward.extend_from_slice(&held.bytes);
-        match held.wounded.wound {
-            Wound::Swap => orders.give_back(Wound::Swap),
-            _ => orders.note(held.wounded),
+        if held.is_overtaken {
+            orders.note(held.wounded);
+        } else {
+            orders.give_back(held.wounded.wound);
         }
     }
 
-    /// The connection is over. A message still held back was never delivered, so its sender will
-    /// repeat it, and the order stands.
+    /// The connection is over. What was begun and not done stands as an order.
     pub(super) fn abandon(self, orders: &mut Orders) {
-        if let Some(held) = self.held {
-            orders.give_back(held.wounded.wound);
+        let held = self.held.map(|held| held.wounded);
+        let seconds = self.seconds.into_values().map(|second| second.wounded);
+        for wounded in held.into_iter().chain(seconds) {
+            orders.give_back(wounded.wound);
         }
     }
 
     /// The id, if this is the PUBREL of a message that was lost here.
     fn released(&mut self, frame: Frame<'_>, version: Version) -> Option<PacketId> {
-        if self.unreleased.is_empty() || frame.first_byte >> 4 != PUBREL {
+        if self.unreleased.is_empty() || frame.packet_type() != Some(PacketType::PubRel) {
             return None;
         }
         match Packet::decode(frame, version) {
@@ -181,11 +233,13 @@ impl Surgeon {
     }
 }
 
-const PUBREL: u8 = 6;
-
 impl Subject<'_> {
     fn can_have(&self, wound: Wound) -> bool {
-        wound != Wound::Forge || Hasher::new(self.audit.algorithm, None).is_ok()
+        match wound {
+            Wound::Forge => Hasher::new(self.audit.algorithm, None).is_ok(),
+            Wound::Duplicate | Wound::Inject => self.publish.qos != QoS::ExactlyOnce,
+            _ => true,
+        }
     }
 
     fn wounded(&self, wound: Wound, at: Instant) -> Wounded {
@@ -209,60 +263,38 @@ impl Subject<'_> {
         }
     }
 
-    /// The message as it came, then one more under its name with this payload.
-    fn copy(&self, payload: &[u8], onward: &mut Vec<u8>) {
-        onward.extend_from_slice(self.frame.bytes);
-        let copy = Publish {
-            qos: QoS::AtMostOnce,
-            packet_id: None,
-            payload,
-            ..self.publish
-        };
-        self.write(copy, None, onward);
-    }
-
-    /// The message with another payload, and perhaps with a digest that fits it.
-    fn replace(&self, payload: &[u8], fitting: bool, onward: &mut Vec<u8>) {
-        let hasher = Hasher::new(self.audit.algorithm, None).ok();
-        let forged = hasher.filter(|_| fitting).map(|hasher| {
-            let Audit {
-                lane,
-                epoch,
-                sequence,
-                flags,
-                part,
-                ..
-            } = self.audit;
-            let topic = self.topic.as_bytes();
-            Audit {
-                flags,
-                part,
-                ..Audit::stamp(&hasher, lane, epoch, sequence, topic, payload)
-            }
-        });
-        let publish = Publish {
-            payload,
-            ..self.publish
-        };
-        self.write(publish, forged, onward);
+    /// A stamp that fits another payload.
+    fn forged(&self, payload: &[u8]) -> Option<Audit> {
+        let hasher = Hasher::new(self.audit.algorithm, None).ok()?;
+        let Audit {
+            lane,
+            epoch,
+            sequence,
+            flags,
+            part,
+            ..
+        } = self.audit;
+        let topic = self.topic.as_bytes();
+        Some(Audit {
+            flags,
+            part,
+            ..Audit::stamp(&hasher, lane, epoch, sequence, topic, payload)
+        })
     }
 
     /// Its bytes, with its topic if it had only an alias, which may mean another topic by then.
     fn named_in_full(&self) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        if self.publish.properties.topic_alias().is_some() {
-            self.write(self.publish, None, &mut bytes);
-        } else {
-            bytes.extend_from_slice(self.frame.bytes);
+        match self.publish.properties.topic_alias() {
+            Some(_) => self.written(self.publish.payload, None),
+            None => self.frame.bytes.to_vec(),
         }
-        bytes
     }
 
-    /// Writes a message on this one's topic, in full.
-    fn write(&self, publish: Publish<'_>, forged: Option<Audit>, onward: &mut Vec<u8>) {
+    /// The message with this payload, and perhaps another stamp, and its topic in full.
+    fn written(&self, payload: &[u8], forged: Option<Audit>) -> Vec<u8> {
         let forged = forged.map(|audit| audit.to_text());
         let mut properties = PropertyBuf::new();
-        for property in publish.properties {
+        for property in self.publish.properties {
             let property = match (property, &forged) {
                 (Property::TopicAlias(_), _) => continue,
                 (Property::UserProperty(Audit::NAME, _), Some(forged)) => {
@@ -277,12 +309,15 @@ impl Subject<'_> {
         let publish = Publish {
             topic: self.topic,
             properties: properties.as_properties(),
-            ..publish
+            payload,
+            ..self.publish
         };
+        let mut bytes = Vec::new();
         // Properties are 5.0's; and it is at most a few bytes longer than one that was read.
         Packet::Publish(publish)
-            .encode(Version::V5, onward)
+            .encode(Version::V5, &mut bytes)
             .expect("a packet that was read can be written");
+        bytes
     }
 }
 
@@ -299,7 +334,7 @@ fn audit(publish: &Publish<'_>) -> Option<Audit> {
     Audit::parse_text(text).ok()
 }
 
-/// Behind the neighbour that overtook it goes what was held for a swap.
+/// A message has passed: behind it goes what was held for a swap with it.
 fn overtake(
     held: &mut Option<Held>,
     neighbour: &Subject<'_>,
@@ -307,12 +342,16 @@ fn overtake(
     now: Instant,
     onward: &mut Vec<u8>,
 ) {
-    let overtaken = held.take_if(|held| {
-        let lane = |audit: &Audit| (audit.lane, audit.epoch);
-        let Wounded { wound, message, .. } = &held.wounded;
-        *wound == Wound::Swap && lane(&message.audit) == lane(&neighbour.audit)
-    });
-    if let Some(held) = overtaken {
+    let lane = |audit: &Audit| (audit.lane, audit.epoch);
+    let Some(waiting) = held else {
+        return;
+    };
+    if lane(&waiting.wounded.message.audit) != lane(&neighbour.audit) {
+        return;
+    }
+    waiting.is_overtaken = true;
+    let swapped = held.take_if(|held| held.wounded.wound == Wound::Swap);
+    if let Some(held) = swapped {
         onward.extend_from_slice(&held.bytes);
         orders.note(Wounded {
             overtaken_by: Some(neighbour.stamps()),

@@ -112,9 +112,12 @@ async fn only_the_way_that_is_to_be_wounded_is() {
 async fn a_held_message_is_released_by_time_alone() {
     let line = Line::start(Towards::Broker).await;
     let (mut client, mut broker) = line.connect().await;
-    let hold = Wound::Hold(Duration::from_millis(1));
+    let hold = Wound::Hold(Duration::from_millis(200));
     line.relay.wound(hold).unwrap();
-    pass(&mut client, &mut broker, &message(1)).await;
+    let both = [message(1), message(2)].concat();
+    client.write_all(&both).await.unwrap();
+    let turned = [message(2), message(1)].concat();
+    expect(&mut broker, &turned).await;
     assert_eq!(line.relay.take_wounded()[0].wound, hold);
 }
 

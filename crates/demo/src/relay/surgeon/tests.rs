@@ -54,6 +54,14 @@ impl Theatre {
         (onward, back)
     }
 
+    /// What goes onward because of a PUBACK with this id, which then is not passed on.
+    fn acknowledge(&mut self, packet_id: u8) -> Option<Vec<u8>> {
+        let puback = [0x40, 2, 0, packet_id];
+        let frame = next_frame(&puback, u32::MAX).unwrap().unwrap();
+        self.surgeon
+            .acknowledged(frame, Some(Version::V5), &mut self.orders, self.now)
+    }
+
     fn wait(&mut self, time: Duration) -> Vec<u8> {
         self.now += time;
         let mut onward = Vec::new();
@@ -170,18 +178,37 @@ fn a_lost_message_of_qos_0_leaves_no_trace() {
 }
 
 #[test]
-fn a_duplicate_follows_at_qos_0() {
-    let mut theatre = Theatre::with(&[Wound::Duplicate]);
-    let expect = [message(5), copy(5, b"21.5")].concat();
-    assert_eq!(theatre.pass(&message(5)), (expect, vec![]));
-    assert_eq!(theatre.done(), [(Wound::Duplicate, 5, None)]);
+fn a_second_message_follows_the_acknowledgement_of_the_first_which_the_sender_does_not_see() {
+    let text = audit_of(7, 5, "t", b"21.5").to_text();
+    let invented = publish(0x32, 5, "t", None, &[text], b"21/5");
+    for (wound, second) in [(Wound::Duplicate, message(5)), (Wound::Inject, invented)] {
+        let mut theatre = Theatre::with(&[wound]);
+        assert_eq!(theatre.pass(&message(5)), (message(5), vec![]));
+        assert_eq!(theatre.acknowledge(4), None);
+        assert_eq!(theatre.done(), []);
+        assert_eq!(theatre.acknowledge(5), Some(second));
+        assert_eq!(theatre.done(), [(wound, 5, None)]);
+        assert_eq!(theatre.acknowledge(5), None);
+    }
 }
 
 #[test]
-fn an_injected_message_follows_under_the_same_number_with_another_payload() {
-    let mut theatre = Theatre::with(&[Wound::Inject]);
-    let expect = [message(5), copy(5, b"21/5")].concat();
-    assert_eq!(theatre.pass(&message(5)), (expect, vec![]));
+fn at_qos_0_a_second_message_follows_at_once() {
+    let mut theatre = Theatre::with(&[Wound::Duplicate, Wound::Inject]);
+    let first = copy(5, b"21.5");
+    let expect = [first.clone(), first.clone()].concat();
+    assert_eq!(theatre.pass(&first), (expect, vec![]));
+    let expect = [copy(6, b"21.5"), copy(6, b"21/5")].concat();
+    assert_eq!(theatre.pass(&copy(6, b"21.5")), (expect, vec![]));
+}
+
+#[test]
+fn at_qos_2_there_is_no_second_message() {
+    let mut theatre = Theatre::with(&[Wound::Duplicate]);
+    let text = audit_of(7, 5, "t", b"x").to_text();
+    let once = publish(0x34, 9, "t", None, &[text], b"x");
+    assert_eq!(theatre.pass(&once), (once, vec![]));
+    assert_eq!(theatre.orders.pending(), 1);
 }
 
 #[test]
@@ -223,6 +250,16 @@ fn a_swap_without_a_neighbour_has_not_happened_and_is_done_to_the_next() {
 }
 
 #[test]
+fn a_held_message_that_nobody_overtook_was_not_wounded() {
+    let mut theatre = Theatre::with(&[Wound::Hold(SECOND)]);
+    theatre.pass(&message(5));
+    theatre.pass(&message_of(8, 5));
+    assert_eq!(theatre.wait(SECOND), message(5));
+    assert_eq!(theatre.done(), []);
+    assert_eq!(theatre.orders.pending(), 1);
+}
+
+#[test]
 fn a_held_message_comes_after_its_time_and_others_pass_unhurt_until_then() {
     let mut theatre = Theatre::with(&[Wound::Hold(SECOND), Wound::Lose]);
     assert!(theatre.pass(&message(5)).0.is_empty());
@@ -235,8 +272,9 @@ fn a_held_message_comes_after_its_time_and_others_pass_unhurt_until_then() {
 }
 
 #[test]
-fn what_was_held_when_the_connection_ends_was_not_wounded() {
-    let mut theatre = Theatre::with(&[Wound::Hold(SECOND)]);
+fn what_was_not_done_when_the_connection_ends_stands_as_an_order() {
+    let mut theatre = Theatre::with(&[Wound::Duplicate, Wound::Hold(SECOND)]);
+    theatre.pass(&message(4));
     theatre.pass(&message(5));
     let Theatre {
         surgeon,
@@ -244,7 +282,7 @@ fn what_was_held_when_the_connection_ends_was_not_wounded() {
         ..
     } = theatre;
     surgeon.abandon(&mut orders);
-    assert_eq!(orders.pending(), 1);
+    assert_eq!(orders.pending(), 2);
     assert_eq!(orders.take_done(), []);
 }
 

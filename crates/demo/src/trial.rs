@@ -1,0 +1,182 @@
+//! A trial of the audit itself: wounds at random places of a long line, and what was named compared
+//! with what was done.
+//!
+//! Half of the wounds are given in front of B and half behind it, of every kind in turn, to
+//! different messages; and one checkpoint in eight is lost on the way. The relays write down what
+//! they did, the receivers what they found; neither knows of the other.
+
+use std::io::{self, Write};
+use std::num::NonZeroU32;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use crate::board::{What, grouped};
+use crate::line::PREFIX;
+use crate::run::{Demo, Outcome, RunError, ticks};
+use crate::wound::Wound;
+
+/// How much to send, and to hurt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trial {
+    /// Messages that A sends.
+    pub messages: u64,
+    /// Wounds.
+    pub wounds: u64,
+    /// The same number gives the same places.
+    pub seed: u64,
+}
+
+/// Messages that a wound has for itself.
+const ROOM: u64 = 16;
+/// One checkpoint in so many is lost: 12.5 %.
+const CHECKPOINTS_LOST: NonZeroU32 = NonZeroU32::new(8).expect("8 is not 0");
+/// A trial in which nothing happens for so long is over.
+const PATIENCE: Duration = Duration::from_secs(20);
+const HOLD: Duration = Duration::from_millis(20);
+
+const BEHIND_B: [Wound; 7] = [
+    Wound::Lose,
+    Wound::Duplicate,
+    Wound::Swap,
+    Wound::Alter,
+    Wound::Forge,
+    Wound::Inject,
+    Wound::Hold(HOLD),
+];
+/// What is forged in front of B, B has passed on before anybody can know.
+const BEFORE_B: [Wound; 6] = [
+    Wound::Lose,
+    Wound::Duplicate,
+    Wound::Swap,
+    Wound::Alter,
+    Wound::Inject,
+    Wound::Hold(HOLD),
+];
+
+impl Demo {
+    /// Sends, hurts, waits until all is named and repaired or nothing happens any more, and says
+    /// what came out.
+    pub(crate) async fn hold(&mut self, trial: &Trial) -> Result<Outcome, RunError> {
+        self.prepare(trial)?;
+        self.let_send(true);
+        let mut ticks = ticks();
+        let (mut latest, mut moved) = (self.progress(), Instant::now());
+        while !self.is_over(trial) && moved.elapsed() < PATIENCE {
+            ticks.tick().await;
+            self.look()?;
+            if self.progress() != latest {
+                (latest, moved) = (self.progress(), Instant::now());
+            }
+        }
+        self.report(trial)
+    }
+
+    fn prepare(&self, trial: &Trial) -> Result<(), RunError> {
+        let Trial {
+            messages,
+            wounds,
+            seed,
+        } = *trial;
+        let needed = (wounds + 2) * ROOM;
+        if messages < needed {
+            return Err(RunError::TooManyWounds { wounds, needed });
+        }
+        self.line.counts.limit.store(messages, Ordering::Relaxed);
+        let behind = wounds.div_ceil(2);
+        let ways = [
+            (&self.line.behind_b, behind, &BEHIND_B[..]),
+            (&self.line.before_b, wounds - behind, &BEFORE_B[..]),
+        ];
+        let mut random = Random(seed | 1);
+        for (relay, count, kinds) in ways {
+            let room = messages / (count + 2);
+            for (at, kind) in (1..=count).zip(kinds.iter().cycle()) {
+                let place = at * room + random.next() % (room / 2);
+                // A trial has fewer wounds than a relay can keep, or is short by those refused.
+                let _ = relay.script(place, *kind);
+            }
+            let checkpoints = format!("{PREFIX}/checkpoint/");
+            relay.lose_checkpoints(&checkpoints, Some(CHECKPOINTS_LOST));
+        }
+        Ok(())
+    }
+
+    fn is_over(&self, trial: &Trial) -> bool {
+        let pending = self.line.before_b.pending() + self.line.behind_b.pending();
+        pending == 0 && self.board.delivered >= trial.messages && self.board.is_green()
+    }
+
+    /// What changes as long as something happens.
+    fn progress(&self) -> [u64; 3] {
+        let hurts = self.board.hurts.iter();
+        let steps =
+            hurts.map(|hurt| u64::from(hurt.named.is_some()) + u64::from(hurt.repaired.is_some()));
+        [self.board.sent, self.board.delivered, steps.sum()]
+    }
+
+    fn report(&self, trial: &Trial) -> Result<Outcome, RunError> {
+        let board = &self.board;
+        let mut out = io::stdout();
+        let given = board.hurts.len() as u64;
+        let named = board.hurts.iter().filter(|hurt| hurt.named.is_some());
+        let missing = trial.wounds.max(given) - named.count() as u64;
+        let false_ones = (board.unexplained.len() + board.secondary.len()) as u64;
+        let repaired = board.hurts.iter().filter(|hurt| hurt.repaired.is_some());
+        for hurt in board.hurts.iter().filter(|hurt| hurt.named.is_none()) {
+            writeln!(out, "{}: NOT NAMED", hurt.what)?;
+        }
+        for fault in &board.unexplained {
+            writeln!(out, "{fault}: named, though nobody hurt it")?;
+        }
+        for fault in &board.secondary {
+            let hurts = board.hurts.iter();
+            let mut wounds = hurts.filter(|hurt| match &hurt.what {
+                What::Message(wounded) => wounded.explains(fault),
+                What::Part(_) => false,
+            });
+            let by = wounds.next().map(|hurt| hurt.what.to_string());
+            writeln!(out, "{fault}: another name for {}", by.unwrap_or_default())?;
+        }
+        let kinds = BEHIND_B.map(|kind| {
+            let of_kind = board.hurts.iter().filter(|hurt| match &hurt.what {
+                What::Message(wounded) => wounded.wound == kind,
+                What::Part(_) => false,
+            });
+            let count = grouped(of_kind.count() as u64);
+            format!("{count} {}", kind.participle())
+        });
+        let slowest = board.hurts.iter().filter_map(|hurt| {
+            let (at, _) = hurt.named.as_ref()?;
+            Some(at.saturating_sub(hurt.given))
+        });
+        let slowest = slowest.max().unwrap_or_default().as_secs_f64();
+        writeln!(
+            out,
+            "wounds given: {} ({})\nnamed: {}, missing: {missing}, false: {false_ones}, \
+             repaired: {}; the last name after {slowest:.2} s\n{}",
+            grouped(given),
+            kinds.join(", "),
+            grouped(trial.wounds.max(given) - missing),
+            grouped(repaired.count() as u64),
+            board.sentence(),
+        )?;
+        let is_exact = missing == 0 && false_ones == 0 && given == trial.wounds;
+        Ok(if is_exact {
+            self.outcome()
+        } else {
+            Outcome::Red
+        })
+    }
+}
+
+/// xorshift64.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+}

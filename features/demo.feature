@@ -1,0 +1,43 @@
+Feature: The demonstration
+  A line from producer to consumer that anybody may hurt: each wound is named with its message, and repaired.
+
+  Scenario: Every wound is named and repaired
+    When I run `unbroken demo --plain`
+    Then it ends with code 0
+    And its output mentions "lost: number"
+    And its output mentions "duplicated: number"
+    And its output mentions "swapped: number"
+    And its output mentions "altered: number"
+    And its output mentions "forged: number"
+    And its output mentions "injected: number"
+    And its output mentions "network cut between the broker and C: repaired"
+    And its output mentions "broker killed"
+    And its output mentions "0 lost, 0 duplicated, 0 reordered"
+
+  Scenario: What is named is exactly what was hurt, also when checkpoints are lost
+    When I run `unbroken demo --messages 20000 --wounds 100 --rate 5000`
+    Then it ends with code 0
+    And its output mentions "named: 100, missing: 0, false: 0, repaired: 100"
+    And its output mentions "20,000 sent, 20,000 delivered, 0 lost, 0 duplicated, 0 reordered"
+
+  Scenario: It plays any file line by line
+    Given a file "lines":
+      """
+      one
+      two
+      """
+    When I run `unbroken demo --plain --input lines --hurt l`
+    Then it ends with code 0
+
+  Scenario: A file without a line is refused
+    Given a file "lines":
+      """
+      """
+    When I run `unbroken demo --plain --input lines`
+    Then it ends with code 66
+    And its errors mention "has no line"
+
+  Scenario: A wound that does not exist is refused
+    When I run `unbroken demo --plain --hurt x`
+    Then it ends with code 2
+    And its errors mention "no wound has this letter"
