@@ -101,7 +101,8 @@ async fn a_restart_continues_the_lane_from_its_spool() {
         let mut seen = Seen::default();
         let mut epochs = Vec::new();
         for start in 0..3_u64 {
-            let sender = connect(options(relay.address(), "a")).await;
+            // A CONNECT of the life before may still wait at the relay.
+            let sender = connect(options(relay.address(), &format!("a{start}"))).await;
             let lane = publisher(1).open(&sender, spool.path()).await.unwrap();
             epochs.push(lane.epoch());
             let end = (start + 1) * 1_024;

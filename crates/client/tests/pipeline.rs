@@ -36,6 +36,13 @@ async fn next(processor: &mut Processor<Unspooled>) -> Input {
     }
 }
 
+/// Passes checkpoints on, for ever.
+async fn keep_on(processor: &mut Processor<Unspooled>) {
+    loop {
+        processor.next().await.unwrap();
+    }
+}
+
 async fn consumer(to: impl Into<ConnectTo>) -> AuditedSubscriber {
     let client = connect(options(to, "c")).await;
     let line = subscriber("out").scope(Scope::FromBeginning);
@@ -130,10 +137,7 @@ async fn one_for_one_is_proven_on_both_hops_and_through_the_processor_with_wound
                 let transformed = output(&[b"<", input.payload(), b">"].concat());
                 processor.emit(input, transformed).await.unwrap();
             }
-            // Goes on answering C.
-            loop {
-                processor.next().await.unwrap();
-            }
+            keep_on(&mut processor).await;
         });
         let mut seen = Seen::default();
         let proven = [(1, 0, State::Proven, 0), (2, 0, State::Proven, 0)];
@@ -171,7 +175,10 @@ async fn what_a_filter_leaves_out_is_declared_and_the_root_closes() {
             }
         }
         let mut seen = Seen::default();
-        until_windows(&mut consumer, &mut seen, &[(1, 0, State::Proven, 768)]).await;
+        tokio::select! {
+            () = until_windows(&mut consumer, &mut seen, &[(1, 0, State::Proven, 768)]) => {}
+            () = keep_on(&mut processor) => {}
+        }
         assert_eq!((seen.taken().len(), seen.lost()), (256, vec![]), "{kind:?}");
     }
 }
@@ -199,8 +206,50 @@ async fn batches_carry_their_parents_and_parts_complete_them() {
         }
         let mut seen = Seen::default();
         let proven = [(1, 0, State::Proven, 0), (1, 1_024, State::Proven, 0)];
-        until_windows(&mut consumer, &mut seen, &proven).await;
+        tokio::select! {
+            () = until_windows(&mut consumer, &mut seen, &proven) => {}
+            () = keep_on(&mut processor) => {}
+        }
         assert_eq!(seen.taken().len(), 16 + 2_048, "{kind:?}");
+        assert_eq!(seen.lost(), [], "{kind:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_slow_processor_still_works_on_is_not_lost() {
+    for kind in Kind::installed() {
+        let broker = Broker::start(kind);
+        let mut processor = processor(broker.address()).await;
+        let mut consumer = consumer(broker.address()).await;
+        let sender = connect(options(broker.address(), "a")).await;
+        let lane = publisher(1).open_unspooled(&sender).await.unwrap();
+        publish_all(&lane, "in", 0..1_024).await;
+        let mut held = Vec::new();
+        for number in 0..1_024 {
+            let input = next(&mut processor).await;
+            if number < 1_000 {
+                let copy = output(input.payload());
+                processor.emit(input, copy).await.unwrap();
+            } else {
+                held.push(input);
+            }
+        }
+        let mut seen = Seen::default();
+        // Each is a heartbeat after the one before; together they are far beyond the lateness.
+        let of_b = |seen: &Seen| seen.checkpoints.iter().filter(|lane| **lane == 2).count();
+        tokio::select! {
+            () = until(&mut consumer, &mut seen, "heartbeats", |seen| of_b(seen) >= 4) => {}
+            () = keep_on(&mut processor) => {}
+        }
+        assert_eq!(seen.lost(), [], "{kind:?}");
+        for input in held {
+            let copy = output(input.payload());
+            processor.emit(input, copy).await.unwrap();
+        }
+        tokio::select! {
+            () = until_windows(&mut consumer, &mut seen, &[(1, 0, State::Proven, 0)]) => {}
+            () = keep_on(&mut processor) => {}
+        }
         assert_eq!(seen.lost(), [], "{kind:?}");
     }
 }

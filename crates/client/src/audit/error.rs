@@ -8,7 +8,7 @@ use unbroken_merkle_log::ledger::StateError;
 use unbroken_merkle_log::{LaneId, ParentsError};
 use unbroken_mqtt_proto::{EncodeError, TopicError};
 
-use crate::{ConnectError, PublishError, SubscribeError};
+use crate::{PublishError, SubscribeError};
 
 /// Why a spool cannot be used.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -123,7 +123,7 @@ pub enum ProcessError {
     /// Nothing was given.
     #[error("no input: an output is made of at least one")]
     NoInput,
-    /// The client ended.
+    /// Nothing more comes.
     #[error(transparent)]
-    Ended(#[from] ConnectError),
+    Subscribe(#[from] SubscribeError),
 }

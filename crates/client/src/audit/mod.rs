@@ -12,6 +12,12 @@
 //! Messages carry their property in the user property `audit`; what a processor makes carries those
 //! of its inputs in `audit-origin`, oldest first, or `audit-parents`. A message that is sent again
 //! on request has its own topic in `audit-topic`; an answer has its lane in `audit-answer`.
+//!
+//! A processor passes the checkpoints of its inputs on, behind the outputs of what they cover, and
+//! says so in `audit-through`, which names its own lane. A receiver goes by those and not by the
+//! producer's own, which overtake a processor that is slow: what is still on its way is not lost.
+//! Where several processors share one lane's messages, the first to pass a checkpoint on is
+//! believed, so they should not be further apart than the lateness bound.
 
 mod error;
 mod processor;
@@ -40,6 +46,8 @@ pub(crate) const ORIGIN: &str = "audit-origin";
 pub(crate) const PARENTS: &str = unbroken_merkle_log::Parents::NAME;
 /// The topic of a message that is sent again.
 pub(crate) const TOPIC: &str = "audit-topic";
+/// The lane of the processor that passed a checkpoint on, behind all that it covers.
+pub(crate) const THROUGH: &str = "audit-through";
 /// The lane that an answer is about.
 pub(crate) const ANSWER: &str = "audit-answer";
 

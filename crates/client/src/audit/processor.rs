@@ -5,15 +5,18 @@
 //! it was dropped, was; so what a crash interrupts comes again. What is not new, or not as its
 //! producer made it, never becomes an input: a processor passes no fault on.
 
+use std::collections::VecDeque;
+use std::sync::Arc;
+
 use unbroken_merkle_log::{DropReason, DropRecord, Hasher, LaneId, Parents, Part, Property};
 use unbroken_mqtt_proto::{Property as Carried, PropertyBuf};
 
 use super::error::{AuditError, ProcessError};
 use super::publisher::{AuditedPublisher, Made, Stamped};
 use super::subscriber::{AuditedMessage, AuditedSubscriber, Delivery};
-use super::{Names, ORIGIN, PARENTS};
+use super::{Names, ORIGIN, PARENTS, THROUGH};
 use crate::inbox::Acknowledgement;
-use crate::{Message, SubscribeError, TotalDuration};
+use crate::{Message, TotalDuration};
 
 /// A stage between two lines. `Claim` is that of its publisher.
 #[derive(Debug)]
@@ -22,6 +25,17 @@ pub struct Processor<Claim> {
     output: AuditedPublisher<Claim>,
     names: Names,
     hasher: Hasher,
+    /// Inputs, and the checkpoints behind them, oldest first; the last has none yet.
+    shifts: VecDeque<Shift>,
+}
+
+/// Inputs that came between two checkpoints.
+#[derive(Debug)]
+struct Shift {
+    /// Each is held by the inputs without output.
+    unfinished: Vec<Arc<()>>,
+    /// What covers them.
+    checkpoint: Option<(LaneId, Vec<u8>)>,
 }
 
 /// A message to be worked on. Dropped without an output, it comes again on the next connection.
@@ -31,6 +45,7 @@ pub struct Input {
     message: AuditedMessage,
     acknowledgement: Option<Acknowledgement>,
     property: Property,
+    _unfinished: Arc<()>,
 }
 
 /// What [`Processor::next`] gives.
@@ -61,21 +76,34 @@ impl<Claim> Processor<Claim> {
             output,
             names: Names::new(prefix),
             hasher,
+            shifts: VecDeque::from([Shift::new()]),
         }
     }
 
-    /// The next message to be worked on, or something to know.
-    pub async fn next(&mut self) -> Result<Step, SubscribeError> {
+    /// The next message to be worked on, or something to know. To be called again and again, also
+    /// when nothing is expected: it passes checkpoints on and sees to what is lost.
+    pub async fn next(&mut self) -> Result<Step, ProcessError> {
+        self.pass_checkpoints_on().await?;
         let delivery = self.input.next().await?;
-        let Delivery::Message(mut message) = delivery else {
-            return Ok(Step::Other(delivery));
+        let mut message = match delivery {
+            Delivery::Message(message) => message,
+            Delivery::Checkpoint { checkpoint, bytes } => {
+                let lane = checkpoint.lane;
+                self.hold(lane, bytes.clone());
+                self.pass_checkpoints_on().await?;
+                return Ok(Step::Other(Delivery::Checkpoint { checkpoint, bytes }));
+            }
+            other => return Ok(Step::Other(other)),
         };
         let acknowledgement = message.take_acknowledgement();
         if let Some(property) = message.property().copied().filter(|_| message.is_new()) {
+            let shift = self.shifts.back().expect("one is always open");
+            let unfinished = shift.unfinished.last().expect("it began with one");
             return Ok(Step::Input(Input {
                 message,
                 acknowledgement,
                 property,
+                _unfinished: Arc::clone(unfinished),
             }));
         }
         acknowledgement.into_iter().for_each(Acknowledgement::give);
@@ -161,9 +189,9 @@ impl<Claim> Processor<Claim> {
             } else {
                 Vec::new()
             };
-            self.output
-                .tell(self.names.drop(record.lane), payload, releases)
-                .await?;
+            let message = Message::new(self.names.drop(record.lane), payload);
+            let message = message.expect("an audit topic is a topic");
+            self.output.tell(message, releases).await?;
         }
         Ok(())
     }
@@ -181,6 +209,40 @@ impl<Claim> Processor<Claim> {
     /// Ends the epoch of the outputs' lane; see [`AuditedPublisher::close`].
     pub async fn close(self, answering: TotalDuration) -> Result<(), AuditError> {
         self.output.close(answering).await
+    }
+
+    fn hold(&mut self, lane: LaneId, bytes: Vec<u8>) {
+        if let Some(shift) = self.shifts.back_mut() {
+            shift.checkpoint = Some((lane, bytes));
+        }
+        self.shifts.push_back(Shift::new());
+        if self.shifts.len() > SHIFTS_MAX {
+            // A later checkpoint says the same and more. The inputs are waited for all the same.
+            let oldest = self.shifts.pop_front();
+            if let (Some(mut oldest), Some(next)) = (oldest, self.shifts.front_mut()) {
+                oldest.unfinished.retain(|held| Arc::strong_count(held) > 1);
+                next.unfinished.splice(..0, oldest.unfinished);
+            }
+        }
+    }
+
+    /// Passes on the checkpoints of which every input before them has its output.
+    async fn pass_checkpoints_on(&mut self) -> Result<(), AuditError> {
+        let through = self.output.lane().to_string();
+        while let Some(shift) = self.shifts.front_mut()
+            && shift
+                .unfinished
+                .iter()
+                .all(|held| Arc::strong_count(held) == 1)
+            && let Some((lane, bytes)) = shift.checkpoint.take()
+        {
+            self.shifts.pop_front();
+            let message = Message::new(self.names.checkpoint(lane), bytes);
+            let message = message.expect("an audit topic is a topic");
+            let message = message.user_property(THROUGH, &through)?;
+            self.output.tell(message, Vec::new()).await?;
+        }
+        Ok(())
     }
 
     /// What was taken in is acknowledged with the last output.
@@ -207,6 +269,15 @@ impl<Claim> Processor<Claim> {
             emitted.push(self.output.send_made(message, made).await?);
         }
         Ok(Emitted(emitted))
+    }
+}
+
+impl Shift {
+    fn new() -> Self {
+        Self {
+            unfinished: vec![Arc::new(())],
+            checkpoint: None,
+        }
     }
 }
 
@@ -264,6 +335,9 @@ impl Emitted {
         Ok(())
     }
 }
+
+/// Checkpoints that wait for inputs before them; about 200 bytes each.
+const SHIFTS_MAX: usize = 1_024;
 
 fn carried(
     values: impl IntoIterator<Item = (&'static str, String)>,

@@ -30,8 +30,7 @@ use crate::{Client, Message, Received, Subscription, TotalDuration};
 pub(super) enum Order {
     Publish(Job),
     Tell {
-        topic: String,
-        payload: Vec<u8>,
+        message: Message,
         releases: Vec<Acknowledgement>,
     },
     End(Ending),
@@ -228,14 +227,8 @@ impl Producer {
                         batch.push(stamped);
                     }
                 }
-                Order::Tell {
-                    topic,
-                    payload,
-                    releases,
-                } => {
-                    let message = Message::new(topic, payload);
-                    let message = message.expect("an audit topic is a topic").qos(self.qos);
-                    batch.push((message, None, None, releases));
+                Order::Tell { message, releases } => {
+                    batch.push((message.qos(self.qos), None, None, releases));
                 }
                 Order::End(how) => {
                     ending = Some(how);

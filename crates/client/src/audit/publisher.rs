@@ -11,7 +11,7 @@ use unbroken_mqtt_proto::{PropertyBuf, QoS};
 use super::error::{AuditError, OpenError};
 use super::producer::{Ending, Job, Order, Producer};
 use super::spool::{Remembered, Spool};
-use super::{ANSWER, AUDIT, Clock, Names, ORIGIN, PARENTS, TOPIC};
+use super::{ANSWER, AUDIT, Clock, Names, ORIGIN, PARENTS, THROUGH, TOPIC};
 use crate::inbox::Acknowledgement;
 use crate::{Acknowledged, Acknowledging, Client, Filter, Message, TotalDuration};
 
@@ -277,15 +277,10 @@ impl<Claim> AuditedPublisher<Claim> {
     /// For a processor: says something about other lanes, in order with the messages.
     pub(super) async fn tell(
         &self,
-        topic: String,
-        payload: Vec<u8>,
+        message: Message,
         releases: Vec<Acknowledgement>,
     ) -> Result<(), AuditError> {
-        let sent = self.orders.send(Order::Tell {
-            topic,
-            payload,
-            releases,
-        });
+        let sent = self.orders.send(Order::Tell { message, releases });
         sent.await.map_err(|_| ended())
     }
 }
@@ -337,7 +332,7 @@ fn job(mut message: Message, made: Made) -> (Job, Stamped) {
 }
 
 fn check(message: &Message) -> Result<(), AuditError> {
-    let taken = [AUDIT, ORIGIN, PARENTS, TOPIC, ANSWER];
+    let taken = [AUDIT, ORIGIN, PARENTS, TOPIC, ANSWER, THROUGH];
     let mut names = message.properties().user_properties();
     match names.find(|(name, _)| taken.contains(name)) {
         Some((name, _)) => Err(AuditError::Reserved(name.to_owned())),

@@ -21,7 +21,7 @@ use unbroken_merkle_log::{
 use unbroken_mqtt_proto::QoS;
 
 use super::error::OpenError;
-use super::{ANSWER, AUDIT, Clock, Kind, Names, ORIGIN, PARENTS, TOPIC};
+use super::{ANSWER, AUDIT, Clock, Kind, Names, ORIGIN, PARENTS, THROUGH, TOPIC};
 use crate::inbox::Acknowledgement;
 use crate::options::random;
 use crate::{
@@ -117,6 +117,13 @@ pub enum Delivery {
         epoch: Epoch,
         /// For what.
         request: Request,
+    },
+    /// A producer says how much it has issued, and everything before it was read.
+    Checkpoint {
+        /// What it says.
+        checkpoint: Checkpoint,
+        /// As it came.
+        bytes: Vec<u8>,
     },
     /// Something came to a topic of the audit that is not what belongs there.
     Refused {
@@ -317,7 +324,7 @@ impl AuditedSubscriber {
             Some(Kind::Other) => received.acknowledge(),
             Some(kind) => {
                 let result = match kind {
-                    Kind::Checkpoint => self.handle_checkpoint(received.payload()),
+                    Kind::Checkpoint => self.handle_checkpoint(&received),
                     Kind::Directory => self.handle_directory(received.payload()),
                     Kind::Drop => self.handle_drop(received.payload()),
                     Kind::Answer(token) if token != self.token => Ok(()),
@@ -417,14 +424,30 @@ impl AuditedSubscriber {
         }
     }
 
-    fn handle_checkpoint(&mut self, payload: &[u8]) -> Result<(), String> {
+    fn handle_checkpoint(&mut self, received: &Received) -> Result<(), String> {
+        let payload = received.payload();
         let sealed = Checkpoint::parse(payload).map_err(|error| error.to_string())?;
-        if !self.follows(sealed.lane()) {
+        let lane = sealed.lane();
+        let through = received.user_property(THROUGH).map(lane_named);
+        let is_in_order = match through {
+            None => self.direct.contains(&lane),
+            Some(None) => return Err("a checkpoint passed on by no lane".to_owned()),
+            Some(Some(processor)) => {
+                self.direct.contains(&processor)
+                    && self.origins.contains(&lane)
+                    && !self.direct.contains(&lane)
+            }
+        };
+        if !is_in_order {
             return Ok(());
         }
         let checkpoint = sealed.open(&self.hasher);
         let checkpoint = checkpoint.map_err(|error| error.to_string())?;
         self.ledger.checkpoint(&checkpoint, self.clock.now());
+        self.ready.push_back(Delivery::Checkpoint {
+            checkpoint,
+            bytes: payload.to_vec(),
+        });
         Ok(())
     }
 
@@ -434,7 +457,7 @@ impl AuditedSubscriber {
         let directory = directory.map_err(|error| error.to_string())?;
         let lanes = &directory.lanes;
         // Of a producer with other lanes too, they may be on topics that are not subscribed to.
-        if !lanes.is_empty() && lanes.iter().all(|open| self.follows(open.lane)) {
+        if !lanes.is_empty() && lanes.iter().all(|open| self.direct.contains(&open.lane)) {
             self.ledger.directory(&directory, self.clock.now());
         }
         Ok(())
@@ -451,9 +474,7 @@ impl AuditedSubscriber {
     }
 
     fn handle_answer(&mut self, received: &Received) -> Result<(), String> {
-        let lane = received.user_property(ANSWER);
-        let lane = lane.and_then(|text| u64::from_str_radix(text, 16).ok());
-        let lane = lane.and_then(LaneId::new);
+        let lane = received.user_property(ANSWER).and_then(lane_named);
         let lane = lane.ok_or("an answer that names no lane")?;
         let answer = Answer::parse(self.hasher.algorithm(), received.payload());
         let (epoch, answer) = answer.map_err(|error| error.to_string())?;
@@ -665,6 +686,10 @@ impl std::fmt::Debug for AuditedSubscriber {
             .field("lanes", &self.direct)
             .finish_non_exhaustive()
     }
+}
+
+fn lane_named(text: &str) -> Option<LaneId> {
+    LaneId::new(u64::from_str_radix(text, 16).ok()?)
 }
 
 /// The answer of the probe that is under way; for ever if none is. Cancelling it loses nothing.

@@ -44,6 +44,8 @@ pub(crate) struct Seen {
     pub(crate) messages: Vec<(u64, Verdict, String)>,
     pub(crate) events: Vec<Event>,
     pub(crate) asked: usize,
+    /// Lanes, one for each checkpoint.
+    pub(crate) checkpoints: Vec<u64>,
 }
 
 impl Seen {
@@ -52,6 +54,9 @@ impl Seen {
             Delivery::Message(message) => self.take_message(message),
             Delivery::Event { event, .. } => self.events.push(event),
             Delivery::Asked { .. } => self.asked += 1,
+            Delivery::Checkpoint { checkpoint, .. } => {
+                self.checkpoints.push(checkpoint.lane.value());
+            }
             Delivery::Refused { topic, why } => panic!("{topic}: {why}"),
             other => panic!("{other:?}"),
         }
