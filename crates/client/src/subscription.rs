@@ -89,6 +89,11 @@ impl Subscription {
         Some(self.taken(received))
     }
 
+    /// Whether nothing waits here. The broker may still have something.
+    pub fn is_drained(&self) -> bool {
+        self.waiting() == 0
+    }
+
     /// How many messages wait here. The broker may still have some.
     pub fn waiting(&self) -> usize {
         self.inbox.len()
