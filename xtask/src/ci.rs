@@ -223,22 +223,21 @@ impl Ci {
         Ok(())
     }
 
-    /// Each fuzz target for a while, from the golden packets on; what it finds stays uncommitted.
+    /// Each fuzz target for a while, from golden packets and documented examples on; what it finds
+    /// stays uncommitted.
     fn fuzz(&mut self) -> Outcome {
         if !self.tools.cargo_fuzz().is_file() {
             println!("\n── fuzz: skipped, cargo-fuzz is missing");
             self.tally += Tally::SKIPPED;
             return Ok(());
         }
-        let seeds = [
-            "run",
-            "--locked",
-            "-p",
-            "unbroken-mqtt-proto",
-            "--example",
-            "fuzz-seeds",
-        ];
-        self.check("fuzz seeds", process::cargo(&seeds))?;
+        for (package, example) in [
+            ("unbroken-mqtt-proto", "fuzz-seeds"),
+            ("unbroken-merkle-log", "fuzz-seeds-audit"),
+        ] {
+            let seeds = ["run", "--locked", "-p", package, "--example", example];
+            self.check("fuzz seeds", process::cargo(&seeds))?;
+        }
         let listed = fs::read_dir(tree::root().join("fuzz/fuzz_targets"));
         let mut targets: Vec<_> = listed
             .into_iter()
