@@ -13,8 +13,9 @@ use support::line::{
 use support::options;
 use support::relay::Relay;
 
-use unbroken_client::TotalDuration;
-use unbroken_client::audit::Scope;
+use unbroken_client::audit::{AuditError, Scope, SpoolError};
+use unbroken_client::{Message, QoS, TotalDuration};
+use unbroken_merkle_log::LaneLimits;
 use unbroken_merkle_log::ledger::{Event, Verdict};
 
 #[tokio::test]
@@ -177,4 +178,130 @@ async fn a_killed_broker_loses_nothing_that_the_spool_has() {
         }
         assert_eq!(seen.taken().len(), 1_024, "{kind:?}");
     }
+}
+
+#[tokio::test]
+async fn a_forged_message_is_found_by_descent_and_the_real_one_comes_again() {
+    for kind in Kind::installed() {
+        let broker = Broker::start(kind);
+        let relay = Relay::to(broker.address()).await;
+        let receiver = connect(options(relay.address(), "c")).await;
+        let line = subscriber("data").scope(Scope::FromBeginning);
+        let mut line = line.open(&receiver).await.unwrap();
+        let sender = connect(options(broker.address(), "a")).await;
+        let lane = publisher(1).open_unspooled(&sender).await.unwrap();
+        wound(&relay, "data", vec![(700, Wound::Forge)]);
+        publish_all(&lane, "data", 0..1_024).await;
+        let mut seen = Seen::default();
+        until_proven(&mut line, &mut seen, 1_024).await;
+        let forged = seen.events.iter().filter_map(|event| match event {
+            Event::Forged(numbers) => Some(numbers.clone()),
+            _ => None,
+        });
+        assert_eq!(forged.flatten().collect::<Vec<_>>(), [700], "{kind:?}");
+        assert_eq!(seen.faults(), [(700, Verdict::Repaired)], "{kind:?}");
+        assert_eq!(seen.messages.last().unwrap().2, "700");
+    }
+}
+
+#[tokio::test]
+async fn cut_connections_on_either_side_name_nothing() {
+    for kind in Kind::installed() {
+        let broker = Broker::start(kind);
+        let (from_a, to_c) = (
+            Relay::to(broker.address()).await,
+            Relay::to(broker.address()).await,
+        );
+        for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {
+            let id = 1 + u64::from(u8::from(qos));
+            let receiver = connect(options(to_c.address(), &format!("c{qos}"))).await;
+            let line = subscriber("data")
+                .scope(Scope::FromBeginning)
+                .expect(lane(id));
+            let mut line = line.open(&receiver).await.unwrap();
+            let sender = connect(options(from_a.address(), &format!("a{qos}"))).await;
+            let spool = tempfile::tempdir().unwrap();
+            let lane = publisher(id)
+                .qos(qos)
+                .open(&sender, spool.path())
+                .await
+                .unwrap();
+            let mut seen = Seen::default();
+            for part in 0..8_u64 {
+                publish_all(&lane, "data", part * 128..part * 128 + 64).await;
+                let rest = part * 128 + 64..(part + 1) * 128;
+                let cutting = async {
+                    if part % 2 == 0 {
+                        from_a.cut();
+                    } else {
+                        to_c.cut();
+                    }
+                };
+                tokio::join!(publish_all(&lane, "data", rest), cutting);
+            }
+            until_proven(&mut line, &mut seen, 1_024).await;
+            let mut faults = seen.faults();
+            // Sent again by A or the broker, and said so: here for the first time, or not.
+            faults.retain(|(_, verdict)| !matches!(verdict, Verdict::Repaired | Verdict::Replayed));
+            assert_eq!((faults, seen.lost()), (vec![], vec![]), "{kind:?} {qos}");
+            assert_eq!(seen.taken().len(), 1_024);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_closed_epoch_is_proven_to_its_end_and_the_next_start_begins_another() {
+    let broker = Broker::start(Kind::Unbroken);
+    let receiver = connect(options(broker.address(), "c")).await;
+    let line = subscriber("data").scope(Scope::FromBeginning);
+    let mut line = line.open(&receiver).await.unwrap();
+    let sender = connect(options(broker.address(), "a")).await;
+    let spool = tempfile::tempdir().unwrap();
+    let mut epochs = Vec::new();
+    for _ in 0..2 {
+        let lane = publisher(1).open(&sender, spool.path()).await.unwrap();
+        epochs.push(lane.epoch());
+        publish_all(&lane, "data", 0..10).await;
+        lane.close(TotalDuration(Duration::ZERO)).await.unwrap();
+        let mut seen = Seen::default();
+        until_proven(&mut line, &mut seen, 10).await;
+        assert_eq!((seen.faults(), seen.lost()), (vec![], vec![]));
+    }
+    assert!(epochs[0] < epochs[1], "{epochs:?}");
+}
+
+#[tokio::test]
+async fn a_full_spool_refuses_by_name_and_an_acknowledged_one_is_trimmed() {
+    let broker = Broker::start(Kind::Unbroken);
+    let relay = Relay::to(broker.address()).await;
+    let sender = connect(options(relay.address(), "a")).await;
+    let spool = tempfile::tempdir().unwrap();
+    let mut limits = LaneLimits::default();
+    limits.message_bytes_max = 4_096;
+    let lane = publisher(1).lane_limits(limits).spool_bytes_max(40_000);
+    let lane = lane.open(&sender, spool.path()).await.unwrap();
+    let large = || Message::new("data", vec![7; 1_000]).unwrap();
+    // Far more than fits, but acknowledged.
+    for _ in 0..200 {
+        lane.publish(large()).await.unwrap();
+    }
+    let size = std::fs::metadata(spool.path().join("0000000000000001.spool"))
+        .unwrap()
+        .len();
+    assert!(size <= 40_000, "{size}");
+    relay.close();
+    let mut stamped = Vec::new();
+    for _ in 0..60 {
+        stamped.push(lane.send(large()).await.unwrap());
+    }
+    relay.open();
+    let mut refused = 0;
+    for stamped in stamped {
+        match support::within("an answer", stamped.published()).await {
+            Ok(_) => {}
+            Err(AuditError::Spool(SpoolError::Full { max: 40_000, .. })) => refused += 1,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    assert!((1..60).contains(&refused), "{refused}");
 }

@@ -478,6 +478,10 @@ impl AuditedSubscriber {
         let lane = lane.ok_or("an answer that names no lane")?;
         let answer = Answer::parse(self.hasher.algorithm(), received.payload());
         let (epoch, answer) = answer.map_err(|error| error.to_string())?;
+        if !self.is_asked(lane, epoch, &answer) {
+            // The window has grown since.
+            return Ok(());
+        }
         let taken = self.ledger.answer(lane, epoch, &answer);
         if let Some(asking) = &mut self.asking {
             // The next round of a descent need not wait.
@@ -485,6 +489,29 @@ impl AuditedSubscriber {
             asking.is_due = true;
         }
         taken.map_err(|error| error.to_string())
+    }
+
+    /// Whether an answer is to what would be asked now.
+    fn is_asked(&self, lane: LaneId, epoch: Epoch, answer: &Answer) -> bool {
+        let about = match answer {
+            Answer::NotHeld(_) => return true,
+            Answer::Groups { window, size, .. } => Request::Groups {
+                window: *window,
+                size: *size,
+            },
+            Answer::Leaves {
+                window,
+                size,
+                group,
+                ..
+            } => Request::Leaves {
+                window: *window,
+                size: *size,
+                group: *group,
+            },
+        };
+        let ledger = self.ledger.lane(lane, epoch);
+        ledger.is_some_and(|ledger| ledger.requests().contains(&about))
     }
 
     /// Whether a lane is heard here, by itself or as what others are made of.

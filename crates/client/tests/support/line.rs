@@ -9,7 +9,9 @@ use unbroken_client::audit::{
 use unbroken_client::{Client, Filter, Message};
 use unbroken_merkle_log::ledger::{Event, LedgerLimits, State, Verdict};
 use unbroken_merkle_log::{LaneId, LaneLimits, Property};
-use unbroken_mqtt_proto::{Ack, Packet, PacketId, Publish, QoS, Version, next_frame};
+use unbroken_mqtt_proto::{
+    Ack, Packet, PacketId, Property as Carried, PropertyBuf, Publish, QoS, Version, next_frame,
+};
 
 use super::relay::{Fate, Relay};
 use super::within;
@@ -178,6 +180,8 @@ pub(crate) enum Wound {
     Alter,
     /// A copy with another payload and the same property follows.
     Inject,
+    /// With another payload, and a property that fits it.
+    Forge,
 }
 
 /// Wounds messages of a topic on their way to the client, each number the first time it comes.
@@ -208,6 +212,7 @@ pub(crate) fn wound(relay: &Relay, topic: &'static str, wounds: Vec<(u64, Wound)
                     ..publish
                 });
             }
+            Wound::Forge => fate.pass[0] = forge(&publish),
             Wound::Inject => fate.pass.insert(1, as_another(&publish, b"injected")),
         }
         fate
@@ -224,6 +229,26 @@ fn stamped<'a>(packet: &'a [u8], topic: &str) -> Option<(u64, Publish<'a>)> {
     let (_, text) = properties.find(|(name, _)| *name == Property::NAME)?;
     let property = Property::parse_text(text).ok()?;
     (publish.topic == topic).then_some((property.sequence, publish))
+}
+
+/// What only a descent can find: XXH3-128 has no key.
+fn forge(publish: &Publish<'_>) -> Vec<u8> {
+    let (payload, topic) = (b"forged", publish.topic.as_bytes());
+    let mut properties = publish.properties.user_properties();
+    let (_, text) = properties.next().expect("it has a property");
+    let own = Property::parse_text(text).expect("it was read before");
+    let (lane, epoch, sequence) = (own.lane, own.epoch, own.sequence);
+    let hasher = unbroken_merkle_log::Hasher::xxh3();
+    let forged = Property::stamp(&hasher, lane, epoch, sequence, topic, payload);
+    let mut properties = PropertyBuf::new();
+    let text = forged.to_text();
+    let carried = Carried::UserProperty(Property::NAME, &text);
+    properties.push(carried).expect("it fits");
+    encode(&Publish {
+        properties: properties.as_properties(),
+        payload,
+        ..*publish
+    })
 }
 
 /// The same at QoS 0, so that the broker does not see an answer that it does not expect.
