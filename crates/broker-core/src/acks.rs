@@ -7,6 +7,7 @@ use unbroken_mqtt_proto::session::{AckError, PubRec};
 use unbroken_mqtt_proto::{Ack, Properties, Property, ReasonCode, Version};
 
 use crate::audit::account::Fate;
+use crate::audit::receipt::News;
 use crate::held::{Answer, Until};
 use crate::ids::{ConnectionId, SessionId};
 use crate::output::{DropReason, StoreId};
@@ -54,9 +55,10 @@ impl Shard {
     fn acknowledged(&mut self, id: SessionId, delivery: &Delivery, properties: Properties<'_>) {
         self.clients
             .account(id, delivery.number, Fate::Acknowledged);
-        if !properties.is_empty() && says_processed(properties) {
-            self.clients.stats.audit.processed += 1;
-        }
+        let processed = !properties.is_empty() && says_processed(properties);
+        self.clients.stats.audit.processed += u64::from(processed);
+        let news = News::Acknowledged { processed };
+        self.clients.news_of_delivery(delivery, news);
     }
 
     pub(crate) fn handle_pubrec(

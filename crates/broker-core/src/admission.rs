@@ -530,6 +530,7 @@ impl Shard {
         if let Some(lane) = session.lane.take() {
             let second = self.second(now);
             self.lanes.close(&lane, second);
+            self.clients.take_leave(&client_id, lane);
         }
         self.clients.stats.clients_disconnected = (self.clients.sessions.len() as u64)
             .saturating_sub(self.clients.stats.clients_connected);

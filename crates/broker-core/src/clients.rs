@@ -23,13 +23,17 @@ use std::time::Instant;
 
 use foldhash::fast::FixedState;
 use slab::Slab;
+use unbroken_merkle_log::Epoch;
 use unbroken_mqtt_proto::connection::alias;
 use unbroken_mqtt_proto::packet::publish;
 use unbroken_mqtt_proto::session::{Drained, Resend};
 use unbroken_mqtt_proto::{Ack, Packet, PacketId, QoS};
 
+use crate::audit::account::Fate;
 use crate::audit::letters::LetterNumbers;
-use crate::audit::{self, account::Fate};
+use crate::audit::receipt::News;
+use crate::audit::watch::Home;
+use crate::audit::{IngressLane, Mark};
 use crate::buffers::BufferPool;
 use crate::connection::Connection;
 use crate::drops::DropTallies;
@@ -41,6 +45,7 @@ use crate::limits::{BUFFER_POOL_BYTES_MAX, Limits, RETAINED_RACE_TOPICS_MAX};
 use crate::message::{MessagePool, Publication};
 use crate::output::{DropReason, Output};
 use crate::session::{Delivery, Session};
+use crate::settings::ShardOptions;
 use crate::stats::Stats;
 
 pub(crate) struct Clients {
@@ -62,19 +67,23 @@ pub(crate) struct Clients {
     pub(crate) promises: Promises,
     dirty: Vec<ConnectionId>,
     frames: Frames,
+    /// Lanes of sessions that have ended, while what they published is followed.
+    pub(crate) departed: HashMap<(Arc<str>, Epoch), Box<IngressLane>, FixedState>,
+    /// Which shard this is, and what the audit has to tell.
+    pub(crate) home: Home,
     /// Of letters to and from other shards.
     pub(crate) letters: LetterNumbers,
     pub(crate) buffers: BufferPool,
 }
 
 impl Clients {
-    /// `seed` keeps clients from choosing ids that meet in the table.
-    pub(crate) fn new(limits: Limits, seed: u64) -> Self {
+    /// The seed keeps clients from choosing ids that meet in the table.
+    pub(crate) fn new(options: &ShardOptions) -> Self {
         Self {
-            limits,
+            limits: options.limits.clone(),
             connections: Vec::new(),
             sessions: Slab::new(),
-            by_client_id: HashMap::with_hasher(FixedState::with_seed(seed)),
+            by_client_id: HashMap::with_hasher(FixedState::with_seed(options.seed)),
             outputs: VecDeque::new(),
             stats: Stats::default(),
             pool: MessagePool::default(),
@@ -84,6 +93,8 @@ impl Clients {
             promises: Promises::new(),
             dirty: Vec::new(),
             frames: Frames::default(),
+            departed: HashMap::with_hasher(FixedState::with_seed(options.seed)),
+            home: Home::new(options),
             letters: LetterNumbers::default(),
             buffers: BufferPool::default(),
         }
@@ -140,8 +151,9 @@ impl Clients {
                         self.end_window(session_id);
                     }
                     self.sent(session_id, &item.publication);
+                    self.news_of(item, News::Sent);
                 }
-                Err(reason) => self.refuse_entry(now, session_id, &item.publication, reason),
+                Err(reason) => self.refuse_entry(now, session_id, item, reason),
             }
             return;
         }
@@ -171,7 +183,7 @@ impl Clients {
             ) {
                 Ok(start) => start,
                 Err(reason) => {
-                    return self.refuse_entry(now, session_id, &item.publication, reason);
+                    return self.refuse_entry(now, session_id, item, reason);
                 }
             };
             if session.durable {
@@ -216,14 +228,14 @@ impl Clients {
             return;
         };
         if self.stopping {
-            return self.refuse_entry(now, session_id, &item.publication, DropReason::SessionEnded);
+            return self.refuse_entry(now, session_id, item, DropReason::SessionEnded);
         }
         let cost = item.publication.cost();
         let full = session.queue.len() >= self.limits.queue_messages_max as usize
             || session.queue_bytes + cost > self.limits.queue_bytes_max
                 && !session.queue.is_empty();
         if full {
-            return self.refuse_entry(now, session_id, &item.publication, DropReason::QueueFull);
+            return self.refuse_entry(now, session_id, item, DropReason::QueueFull);
         }
         if session.durable {
             item.store_with(&mut self.pool, &mut self.promises, &mut self.outputs);
@@ -322,7 +334,11 @@ impl Clients {
         if let Some(id) = self.connection_of(session_id) {
             self.release(now, id);
         }
+        let mut altered: Option<(Mark, Option<Arc<str>>)> = None;
         loop {
+            if let Some((mark, publisher)) = altered.take() {
+                self.name_altered(&mark, publisher.as_ref());
+            }
             let Some(session) = self.sessions.get_mut(session_id.index()) else {
                 return false;
             };
@@ -408,12 +424,11 @@ impl Clients {
                 self.account(session_id, number, Fate::Dropped);
                 continue;
             }
-            audit::check(
-                &publication,
-                delivery.message.publisher(),
-                &mut self.stats,
-                &mut self.outputs,
-            );
+            if let Some(mark) = publication.mark
+                && !mark.fits(&publication)
+            {
+                altered = Some((mark, delivery.message.publisher().cloned()));
+            }
             if session.holds(qos) {
                 if let Err(waiting) = self.hold_publish(id, session_id, qos, delivery)
                     && let Some(session) = self.sessions.get_mut(session_id.index())

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use unbroken_mqtt_proto::QoS;
 
 use crate::audit::account::Fate;
+use crate::audit::receipt::News;
 use crate::clients::Clients;
 use crate::connection::anonymous;
 use crate::farewell::LastWords;
@@ -120,7 +121,7 @@ impl Clients {
         &mut self,
         now: Instant,
         session_id: SessionId,
-        publication: &Publication<'_>,
+        item: &Item<'_>,
         reason: DropReason,
     ) {
         if let Some(session) = self.sessions.get_mut(session_id.index()) {
@@ -129,7 +130,8 @@ impl Clients {
                 self.end_window(session_id);
             }
         }
-        self.drop_message(now, session_id, publication, reason);
+        self.news_of(item, News::Dropped(reason));
+        self.drop_message(now, session_id, &item.publication, reason);
     }
 
     /// The same for one that was waiting.
@@ -141,6 +143,7 @@ impl Clients {
         reason: DropReason,
     ) {
         self.drop_message(now, session_id, &delivery.message.publication(), reason);
+        self.news_of_delivery(&delivery, News::Dropped(reason));
         self.delivered(delivery);
     }
 
@@ -157,6 +160,7 @@ impl Clients {
             count += 1;
             topic.clear();
             topic.push_str(delivery.message.topic());
+            self.news_of_delivery(&delivery, News::Dropped(reason));
             self.delivered(delivery);
         }
         self.tell_drops(client_id, topic, reason, count);

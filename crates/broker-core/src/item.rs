@@ -118,6 +118,7 @@ impl<'a> Item<'a> {
             identifiers: Identifiers::from_slice(terms.identifiers),
             group: terms.group,
             number: 0,
+            tracked: self.publication.mark.is_some_and(|mark| mark.tracked),
         }
     }
 

@@ -191,6 +191,12 @@ pub(crate) const RETAINED_SLICE: usize = 256;
 /// delivered meanwhile. Beyond it such a copy may arrive late: allowed by MQTT, never a loss.
 pub(crate) const RETAINED_RACE_TOPICS_MAX: usize = 1_024;
 
+/// Messages of one lane whose receipts are open, while somebody watches that lane: about 200 bytes
+/// and the topic each. Beyond it the oldest is told as it is, unfinished.
+pub(crate) const RECEIPTS_MAX: usize = 1_024;
+/// Lanes of sessions that have ended with receipts open. Beyond it those are told unfinished.
+pub(crate) const DEPARTED_LANES_MAX: usize = 1_024;
+
 const _: () = assert!(
     SHARDS_MAX <= u64::BITS as usize,
     "a shard is a bit of a u64"

@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use unbroken_merkle_log::Epoch;
+
+use crate::audit::receipt::News;
 use crate::ids::SessionId;
 use crate::message::Message;
 use crate::shared::{GroupRef, Member};
@@ -40,6 +43,7 @@ impl Mail {
             Letter::BarrierReached { .. }
             | Letter::ShareJoined { .. }
             | Letter::Retained { .. }
+            | Letter::News { .. }
             | Letter::Stats(_) => 0,
         }
     }
@@ -112,6 +116,13 @@ pub(crate) enum Letter {
         session: SessionId,
         messages: Vec<Arc<Message>>,
         next: Option<Box<str>>,
+    },
+    /// What became known of a message of this client of yours, whose lane is followed.
+    News {
+        publisher: Arc<str>,
+        epoch: Epoch,
+        number: u64,
+        news: News,
     },
     /// My counters, for `$SYS`.
     Stats(Box<Stats>),

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use unbroken_mqtt_proto::TopicFilter;
 
+use crate::audit::receipt::News;
 use crate::ids::ShardId;
 use crate::item::Item;
 use crate::mail::{Letter, Mail};
@@ -19,7 +20,8 @@ impl Shard {
             Letter::Publish(message) => {
                 self.clients.check_unaltered(&message);
                 let mut item = Item::kept(&message);
-                self.route_here(now, &mut item, None);
+                let owed = self.route_here(now, &mut item, None).owed;
+                self.clients.news_of(&item, News::Owed(owed));
             }
             Letter::InterestAdded { filter, barrier } => {
                 self.handle_interest_added(from, &filter, barrier);
@@ -96,6 +98,12 @@ impl Shard {
                 self.take_retained(session, token, messages, next);
                 self.pump(now, session);
             }
+            Letter::News {
+                publisher,
+                epoch,
+                number,
+                news,
+            } => self.clients.take_news(&publisher, epoch, number, news),
             Letter::Stats(stats) => self.sys.note(from, *stats),
         }
     }

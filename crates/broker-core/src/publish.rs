@@ -23,6 +23,7 @@ use unbroken_mqtt_proto::topic::TopicName;
 use unbroken_mqtt_proto::{PropertyBuf, Publish, QoS, ReasonCode};
 
 use crate::access::{self, Access};
+use crate::audit::receipt::News;
 use crate::held::{Answer, Until};
 use crate::ids::{ConnectionId, SessionId, ShardId};
 use crate::item::{Item, Storing, Terms};
@@ -39,6 +40,8 @@ pub(crate) struct Routed {
     pub(crate) wanted: bool,
     /// Other shards that want it: bit `n` is shard `n`.
     shards: u64,
+    /// Deliveries owed here: sessions and groups.
+    pub(crate) owed: u32,
 }
 
 impl Shard {
@@ -233,11 +236,13 @@ impl Shard {
         let Routed {
             mut wanted,
             mut shards,
+            owed,
         } = self.route_here(now, item, from);
         if shards != 0 {
             // Who waits for it there is not known here, and it must be stored before they have it.
             item.store(&mut self.clients);
         }
+        let others = shards.count_ones();
         while shards != 0 {
             let shard = ShardId(u8::try_from(shards.trailing_zeros()).expect("a u64 has 64 bits"));
             shards &= shards - 1;
@@ -248,6 +253,8 @@ impl Shard {
         if !wanted {
             self.clients.stats.publishes_unrouted += 1;
         }
+        let shards = others;
+        self.clients.news_of(item, News::Routed { owed, shards });
         wanted
     }
 
@@ -290,14 +297,16 @@ impl Shard {
                 identifiers: &receiver.identifiers,
                 group: None,
             };
+            routed.owed += 1;
             // [MQTT-4.5.0-1, MQTT311-4.5.0-1]
             clients.deliver(now, receiver.session, terms, item);
         }
         if let Some(session) = own {
-            self.deliver_to_publisher(now, session, topic, item);
+            routed.owed += u32::from(self.deliver_to_publisher(now, session, topic, item));
         }
         for &group in &groups {
             routed.wanted = true;
+            routed.owed += 1;
             // If its member ends it goes to another, and that one may stay.
             item.store(&mut self.clients);
             self.deliver_to_group(now, group, item);
@@ -315,9 +324,9 @@ impl Shard {
         session: SessionId,
         topic: TopicName<'_>,
         item: &mut Item<'_>,
-    ) {
+    ) -> bool {
         let Some(receiver) = self.index.receiver_of_own(topic, session) else {
-            return;
+            return false;
         };
         let terms = Terms {
             qos: receiver.qos,
@@ -326,6 +335,7 @@ impl Shard {
             group: None,
         };
         self.clients.deliver(now, session, terms, item);
+        true
     }
 }
 

@@ -180,6 +180,7 @@ impl Shard {
             (owner, owner)
         };
         let token = self.token();
+        let found = VecDeque::from_iter(self.lane_answer(filter.as_str()));
         let seed = self.options.seed;
         let scans_max = self.clients.limits.subscriptions_per_session_max as usize;
         let Some(session) = self.clients.session_mut(session) else {
@@ -198,8 +199,8 @@ impl Shard {
             shard,
             last,
             after: None,
-            found: VecDeque::new(),
-            more: true,
+            more: found.is_empty(),
+            found,
             waits: true,
             overtaken: HashMap::with_hasher(FixedState::with_seed(seed)),
         });
@@ -394,6 +395,10 @@ impl Shard {
         message: &Arc<Message>,
     ) {
         let mut item = Item::kept(message);
+        // Its receipt is about those it was routed to.
+        if let Some(mark) = &mut item.publication.mark {
+            mark.tracked = false;
+        }
         self.clients.begin_item();
         // [MQTT-3.3.4-5]
         let identifiers: Identifiers = grant.identifier.into_iter().collect();

@@ -74,6 +74,8 @@ pub(crate) struct Delivery {
     pub(crate) group: Option<GroupRef>,
     /// Among those that its session has accepted.
     pub(crate) number: u64,
+    /// What becomes of it is to be told.
+    pub(crate) tracked: bool,
 }
 
 /// The subscription identifiers a copy carries.

@@ -113,7 +113,7 @@ impl Shard {
             options.shards
         );
         let mut shard = Self {
-            clients: Clients::new(options.limits.clone(), options.seed),
+            clients: Clients::new(&options),
             index: SubscriptionIndex::new(),
             routes: RouteCache::default(),
             groups: SharedGroups::default(),
@@ -136,6 +136,7 @@ impl Shard {
     /// Takes one input. The answer says what is to be done; bytes to write are told by
     /// [`take_dirty`](Self::take_dirty).
     pub fn handle(&mut self, now: Instant, input: Input<'_>) -> Outputs<'_> {
+        self.clients.home.now = now;
         match input {
             Input::Opened { connection, peer } => self.open(now, connection, peer),
             Input::Received { connection, bytes } => self.receive(now, connection, bytes),
@@ -157,6 +158,7 @@ impl Shard {
             }
             Input::Drain => self.drain(now),
         }
+        self.tell_audit(now);
         self.schedule_telling(now);
         if self.timers.has_doubled() {
             self.compact_timers();
@@ -191,8 +193,10 @@ impl Shard {
     /// something, it is due for a timeout at once, and asks then.
     pub fn wrote(&mut self, now: Instant, connection: ConnectionId, bytes: usize) {
         if let Some(session) = self.clients.wrote(now, connection, bytes) {
+            self.clients.home.now = now;
             self.pump(now, session);
             self.consume_unread(now, connection);
+            self.tell_audit(now);
             self.schedule_telling(now);
             if !self.clients.outputs.is_empty() {
                 self.timers.set(now, Timer::Ask);
@@ -577,6 +581,7 @@ impl Shard {
                 Timer::Scan(session) => self.pump_retained(now, session),
                 Timer::TellDrops => self.tell_untold(now),
                 Timer::Sys => self.publish_sys(now),
+                Timer::Audit => self.tick_audit(now),
                 Timer::Ask => {}
             }
         }

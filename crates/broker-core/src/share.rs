@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use unbroken_mqtt_proto::{SubscriptionFilter, TopicFilter};
 
+use crate::audit::receipt::News;
 use crate::ids::{GroupId, SessionId};
 use crate::item::{Item, Terms};
 use crate::mail::Letter;
@@ -129,6 +130,12 @@ impl Shard {
         }
     }
 
+    /// A message that a group was owed has no member to go to.
+    fn drop_of_group(&mut self, now: Instant, item: &Item<'_>, reason: DropReason) {
+        self.drop_of_publisher(now, item, reason);
+        self.clients.news_of(item, News::Dropped(reason));
+    }
+
     pub(crate) fn take_member(
         &mut self,
         group: &str,
@@ -139,6 +146,7 @@ impl Shard {
         let (id, new) = self.groups.join(group, filter, member, grant);
         if new {
             self.index.insert(filter, Subscriber::Group(id), grant);
+            self.note_filter(filter.as_str(), true);
             self.announce(filter.as_str());
         }
     }
@@ -149,6 +157,7 @@ impl Shard {
         };
         if self.groups.leave(id, member) {
             self.index.remove(filter, Subscriber::Group(id));
+            self.note_filter(filter.as_str(), false);
             self.withdraw(filter.as_str());
         }
     }
@@ -168,7 +177,7 @@ impl Shard {
     /// Gives a message to the member whose turn it is.
     pub(crate) fn deliver_to_group(&mut self, now: Instant, id: GroupId, item: &mut Item<'_>) {
         let Some((member, grant)) = self.groups.choose(id) else {
-            return self.drop_of_publisher(now, item, DropReason::SessionEnded);
+            return self.drop_of_group(now, item, DropReason::SessionEnded);
         };
         let Some(serial) = self.groups.serial(id) else {
             return;
@@ -212,6 +221,7 @@ impl Shard {
                 identifiers: Identifiers::new(),
                 group: None,
                 number: 0,
+                tracked: false,
             };
             return self.return_to_group(now, group, delivery.message);
         }
@@ -246,11 +256,11 @@ impl Shard {
         let mut item = Item::kept(message);
         self.clients.begin_item();
         if item.publication.expired(now) {
-            self.drop_of_publisher(now, &item, DropReason::Expired); // [MQTT-3.3.2-5]
+            self.drop_of_group(now, &item, DropReason::Expired); // [MQTT-3.3.2-5]
         } else if self.groups.serial(group.group) == Some(group.serial) {
             self.deliver_to_group(now, group.group, &mut item);
         } else {
-            self.drop_of_publisher(now, &item, DropReason::SessionEnded);
+            self.drop_of_group(now, &item, DropReason::SessionEnded);
         }
         item.finish(&mut self.clients.pool);
     }

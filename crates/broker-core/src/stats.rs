@@ -126,7 +126,7 @@ impl Stats {
         for (reason, count) in refused {
             *self.refused.entry(*reason).or_default() += count;
         }
-        self.audit.add(audit);
+        self.audit += *audit;
         for (mine, theirs) in self.dropped.iter_mut().zip(dropped) {
             *mine += theirs;
         }

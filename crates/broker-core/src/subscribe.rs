@@ -190,6 +190,7 @@ impl Shard {
                 self.index
                     .insert(filter, Subscriber::Session(session_id), grant);
                 if new {
+                    self.note_filter(filter.as_str(), true);
                     self.announce(filter.as_str());
                 }
             }
@@ -264,6 +265,7 @@ impl Shard {
             SubscriptionFilter::Plain(filter) => {
                 // [MQTT-3.10.4-2, MQTT311-3.10.4-2]
                 self.index.remove(filter, Subscriber::Session(session_id));
+                self.note_filter(filter.as_str(), false);
                 // Deliveries that have begun are finished. [MQTT-3.10.4-3, MQTT311-3.10.4-3]
                 if let Some(session) = self.clients.session_mut(session_id) {
                     session
@@ -331,6 +333,7 @@ impl Shard {
                 identifier: None,
             };
             self.index.insert(filter, Subscriber::Shard(from), grant);
+            self.note_filter(filter.as_str(), true);
         }
         self.mail(from, Letter::BarrierReached { barrier });
     }
@@ -338,6 +341,7 @@ impl Shard {
     pub(crate) fn handle_interest_removed(&mut self, from: ShardId, filter: &str) {
         if let Ok(filter) = TopicFilter::parse(filter) {
             self.index.remove(filter, Subscriber::Shard(from));
+            self.note_filter(filter.as_str(), false);
         }
     }
 

@@ -37,6 +37,8 @@ pub(crate) enum Timer {
     TellDrops,
     /// `$SYS` is due.
     Sys,
+    /// The lanes that are followed are due.
+    Audit,
     /// Something is to be asked for, though no input came to answer.
     Ask,
 }
@@ -111,7 +113,7 @@ impl Shard {
                 is_away(*session, *absence)
             }
             Timer::Retained(message) => message.strong_count() > 0,
-            Timer::Scan(_) | Timer::TellDrops | Timer::Sys | Timer::Ask => true,
+            Timer::Scan(_) | Timer::TellDrops | Timer::Sys | Timer::Audit | Timer::Ask => true,
         });
     }
 }

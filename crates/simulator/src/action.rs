@@ -12,7 +12,7 @@ use unbroken_mqtt_proto::{
 
 use crate::client::Pending;
 use crate::message::{
-    FILTERS, Message, MessageId, SHARED_FILTERS, SHARED_TOPICS, TOPICS, WIDE_FILTERS,
+    FILTERS, Message, MessageId, RECEIPTS, SHARED_FILTERS, SHARED_TOPICS, TOPICS, WIDE_FILTERS,
 };
 use crate::oracle::{Terms, Will};
 use crate::world::{ConnectTerms, World};
@@ -215,7 +215,9 @@ impl World {
             .then(|| self.rng.number(1, 300));
         let mut texts = BTreeSet::new();
         for _ in 0..self.rng.between(1, 3) {
-            texts.insert(if self.options.shared && self.rng.percent(50) {
+            texts.insert(if self.options.watched && self.rng.percent(30) {
+                RECEIPTS
+            } else if self.options.shared && self.rng.percent(50) {
                 self.rng.pick(&SHARED_FILTERS)
             } else if !self.options.shared && self.rng.percent(20) {
                 self.rng.pick(&WIDE_FILTERS)

@@ -371,7 +371,9 @@ impl Client {
                 .handle_publish(publish.qos, id)
                 .unwrap_or_else(|error| panic!("the broker sent client {}: {error}", self.number));
         }
-        if arrival == Arrival::New {
+        if topic.starts_with("$audit/") {
+            check_receipt(publish.payload);
+        } else if arrival == Arrival::New {
             let received = Received {
                 topic: &topic,
                 payload: publish.payload,
@@ -410,6 +412,33 @@ pub(crate) struct Hearing<'a> {
     pub(crate) options: &'a Options,
     pub(crate) rng: &'a mut Rng,
     pub(crate) now: std::time::Instant,
+}
+
+/// What a receipt says adds up: what was expected was sent, acknowledged or dropped, or is open.
+fn check_receipt(payload: &[u8]) {
+    let text = String::from_utf8_lossy(payload);
+    let number = |key: &str| -> u64 {
+        let key = format!("\"{key}\":");
+        let (_, rest) = text
+            .split_once(&key)
+            .unwrap_or_else(|| panic!("{key} in {text}"));
+        let digits = rest
+            .find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(rest.len());
+        rest[..digits]
+            .parse()
+            .unwrap_or_else(|_| panic!("{key} in {text}"))
+    };
+    let (_, dropped) = text.split_once("\"dropped\":{").expect("there is a list");
+    let (dropped, _) = dropped.split_once('}').expect("it ends");
+    let counts = dropped.split(',').filter_map(|entry| entry.split_once(':'));
+    let dropped: u64 = counts
+        .map(|(_, count)| count.parse::<u64>().expect("a count"))
+        .sum();
+    let ended = number("sent") + number("acknowledged") + dropped;
+    assert_eq!(number("expected"), ended + number("open"), "{text}");
+    let finished = text.contains("\"finished\":true");
+    assert!(!finished || number("open") == 0, "{text}");
 }
 
 /// Ids from here on are for SUBSCRIBE and UNSUBSCRIBE.

@@ -29,6 +29,10 @@ impl World {
         self.check_rest();
         self.check_asked();
         let stats = self.stats();
+        let received: u64 = stats.iter().map(|stats| stats.audit.received).sum();
+        let accepts = self.oracle.messages.iter().map(|message| message.accepts);
+        let accepted: u64 = accepts.map(u64::from).sum();
+        assert_eq!(received, accepted, "messages numbered");
         check_reasons(&self.options, &stats);
         // What broke with a connection was not promised to anybody.
         let named = |reason: &DropReason| *reason != DropReason::ConnectionLost;

@@ -54,6 +54,8 @@ pub(crate) const SHARED_TOPICS: [&str; 3] = ["s/1", "s/2", "s/3"];
 pub(crate) const FILTERS: [&str; 9] = ["a", "a/b", "a/+", "a/#", "b/#", "+", "b", "+/x/y", "d/e"];
 /// Would match the topics of the groups: only where there are none.
 pub(crate) const WIDE_FILTERS: [&str; 3] = ["#", "+/+", "+/#"];
+/// Receipts of all lanes.
+pub(crate) const RECEIPTS: &str = "$audit/+/receipt";
 pub(crate) const SHARED_FILTERS: [&str; 5] = [
     "$share/g/s/+",
     "$share/h/s/+",

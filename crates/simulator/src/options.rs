@@ -52,6 +52,8 @@ pub struct Options {
     pub(crate) identifiers: bool,
     pub(crate) small_packets: bool,
     pub(crate) keep_alive: bool,
+    /// Some subscribe to the receipts of all lanes.
+    pub(crate) watched: bool,
     /// A shard's clock stands still for the length of a turn, as in the real driver.
     pub(crate) turns: bool,
     pub(crate) window: u16,
@@ -97,6 +99,7 @@ impl Options {
             identifiers: r.percent(40),
             small_packets: r.percent(15),
             keep_alive: r.percent(20),
+            watched: Rng::new(seed ^ 0x0061_7564_6974).percent(25),
             turns: r.percent(50),
             window: r.pick(&[1, 2, 5, 1_024, 1_024]),
             queue_messages: r.pick(&[3, 20, 100_000, 100_000, 100_000]),

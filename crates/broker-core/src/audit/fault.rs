@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::json::Object;
 use crate::clients::Clients;
 use crate::ids::{SessionId, ShardId};
 use crate::output::{Event, Output};
@@ -65,6 +66,21 @@ impl Clients {
         }
     }
 
+    fn tell_fault(&mut self, place: &FaultPlace, kind: FaultKind, first: u64, count: u64) {
+        let (client, place) = match place {
+            FaultPlace::Session(client) => (client, "among the messages for this client"),
+            FaultPlace::Lane(client) => (client, "among the messages of this client"),
+            FaultPlace::Letters(_) => return,
+        };
+        let object = Object::new()
+            .text("kind", kind.name())
+            .text("place", place)
+            .text("client", client)
+            .number("first", first)
+            .number("count", count);
+        self.home.tell_fault(client, object);
+    }
+
     #[cold]
     pub(crate) fn fault(&mut self, place: FaultPlace, kind: FaultKind, first: u64, count: u64) {
         let totals = &mut self.stats.audit;
@@ -77,6 +93,9 @@ impl Clients {
             }
             FaultKind::Altered => totals.altered += count,
             FaultKind::Unbalanced => totals.unbalanced += 1,
+        }
+        if self.home.watching > 0 {
+            self.tell_fault(&place, kind, first, count);
         }
         self.outputs.push_back(Output::Event(Event::Fault {
             place,

@@ -11,8 +11,10 @@ use std::collections::HashMap;
 use std::time::Instant;
 
 use foldhash::fast::FixedState;
-use unbroken_merkle_log::{CompactRange, Digest, Epoch, LaneId, Xxh3, message_digest};
+use unbroken_merkle_log::{CompactRange, Digest, Epoch, Hash, LaneId, Xxh3, message_digest};
 
+use super::receipt::Tracking;
+use super::watch::Wants;
 use crate::message::Publication;
 
 /// What an accepted message bears inside the broker, and not on the wire.
@@ -22,6 +24,8 @@ pub(crate) struct Mark {
     pub(crate) epoch: Epoch,
     pub(crate) number: u64,
     leaf: [u8; LEAF],
+    /// What becomes of it is to be told.
+    pub(crate) tracked: bool,
 }
 
 /// The lane of a client whose session lives here. About 100 bytes, and 33 for each doubling of what
@@ -31,6 +35,10 @@ pub(crate) struct IngressLane {
     pub(crate) id: LaneId,
     pub(crate) epoch: Epoch,
     leaves: CompactRange,
+    /// The generation of the index when it was last looked at, and what was wanted then.
+    pub(crate) looked_at: u64,
+    pub(crate) wants: Wants,
+    pub(crate) tracking: Option<Box<Tracking>>,
 }
 
 /// Which epochs are over.
@@ -49,7 +57,7 @@ impl Mark {
     }
 
     #[cfg(test)]
-    pub(crate) fn leaf(&self) -> unbroken_merkle_log::Hash {
+    pub(crate) fn leaf(&self) -> Hash {
         self.leaf.into()
     }
 }
@@ -65,12 +73,17 @@ impl IngressLane {
             epoch: self.epoch,
             number,
             leaf,
+            tracked: false,
         }
     }
 
+    /// How many messages it has numbered.
+    pub(crate) fn size(&self) -> u64 {
+        self.leaves.end()
+    }
+
     /// The hash of all of them.
-    #[cfg(test)]
-    pub(crate) fn root(&self) -> unbroken_merkle_log::Hash {
+    pub(crate) fn root(&self) -> Hash {
         self.leaves.root(&Xxh3).unwrap_or_else(|| Xxh3.empty())
     }
 }
@@ -95,6 +108,9 @@ impl Lanes {
             id,
             epoch: Epoch(epoch),
             leaves: CompactRange::new(0),
+            looked_at: 0,
+            wants: Wants::default(),
+            tracking: None,
         }
     }
 

@@ -11,6 +11,7 @@
 //! - A [`lane`] numbers what one client publishes, and hashes it.
 //! - An [`account`] keeps what one session is owed and what it had, and knows the law.
 //! - [`letters`] numbers what one shard says to another.
+//! - [`receipt`] follows single messages, for whoever [`watch`]es their lane.
 //! - [`totals`] is what all of them come to, [`fault`] the name of what must not happen.
 //!
 //! Invariants:
@@ -19,44 +20,45 @@
 //!   changes what is delivered.
 //! - Nothing here allocates once a client has published its first messages.
 //!
-//! Deliberately absent: JSON for people ([`tell`] makes it), and disk. Until messages are stored,
+//! Deliberately absent: disk. Until messages are stored,
 //! *stored* means accepted into the queue of the session.
 
 pub(crate) mod account;
 pub(crate) mod fault;
+pub(crate) mod json;
 pub(crate) mod lane;
 pub(crate) mod letters;
+pub(crate) mod receipt;
 pub(crate) mod tell;
 pub(crate) mod totals;
+pub(crate) mod watch;
 
 pub(crate) use account::Account;
 pub(crate) use lane::{IngressLane, Lanes, Mark};
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
 use crate::clients::Clients;
 use crate::ids::SessionId;
 use crate::message::{Message, Publication};
-use crate::output::{Event, Output};
 use crate::shard::Shard;
-use crate::stats::Stats;
 use fault::{FaultKind, FaultPlace};
+use receipt::News;
 
 impl Shard {
     /// Numbers an accepted message of this session.
     pub(crate) fn mark(
         &mut self,
         now: Instant,
-        session: SessionId,
+        id: SessionId,
         publication: &Publication<'_>,
     ) -> Option<Mark> {
         if !self.options.settings.audit.enabled {
             return None;
         }
         let (started_us, start) = (self.options.settings.audit.started_us, self.options.start);
-        let session = self.clients.sessions.get_mut(session.index())?;
+        let session = self.clients.sessions.get_mut(id.index())?;
         let lane = match &mut session.lane {
             Some(lane) => lane,
             none => {
@@ -65,7 +67,19 @@ impl Shard {
             }
         };
         self.clients.stats.audit.received += 1;
-        Some(lane.stamp(publication))
+        let mut mark = lane.stamp(publication);
+        if self.clients.home.watching > 0 {
+            lane.look(&self.index, &mut self.routes);
+            if lane.wants.any() {
+                mark.tracked = true;
+                let new = lane.tracking.is_none();
+                lane.follow(&mark, publication.topic, &mut self.clients.home);
+                if new {
+                    self.follow(now, id);
+                }
+            }
+        }
+        Some(mark)
     }
 
     /// Whole seconds since 1970.
@@ -78,32 +92,22 @@ impl Shard {
 impl Clients {
     /// Looks whether a message that came from another shard is the one that was accepted there.
     pub(crate) fn check_unaltered(&mut self, message: &Message) {
-        let publisher = message.publisher();
-        check(
-            &message.publication(),
-            publisher,
-            &mut self.stats,
-            &mut self.outputs,
-        );
+        let publication = message.publication();
+        let Some(mark) = publication.mark.filter(|mark| !mark.fits(&publication)) else {
+            return;
+        };
+        self.name_altered(&mark, message.publisher());
     }
-}
 
-/// Looks whether a message that lay in memory is still the one that was accepted, and names it if
-/// it is not.
-pub(crate) fn check(
-    publication: &Publication<'_>,
-    publisher: Option<&Arc<str>>,
-    stats: &mut Stats,
-    outputs: &mut VecDeque<Output>,
-) {
-    let Some(mark) = publication.mark.filter(|mark| !mark.fits(publication)) else {
-        return;
-    };
-    stats.audit.altered += 1;
-    outputs.push_back(Output::Event(Event::Fault {
-        place: FaultPlace::Lane(publisher.cloned().unwrap_or_default()),
-        kind: FaultKind::Altered,
-        first: mark.number,
-        count: 1,
-    }));
+    #[cold]
+    pub(crate) fn name_altered(&mut self, mark: &Mark, publisher: Option<&Arc<str>>) {
+        let Some(publisher) = publisher else {
+            return;
+        };
+        let place = FaultPlace::Lane(Arc::clone(publisher));
+        self.fault(place, FaultKind::Altered, mark.number, 1);
+        if mark.tracked {
+            self.send_news(mark, publisher, News::Altered);
+        }
+    }
 }

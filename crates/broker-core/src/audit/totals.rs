@@ -1,5 +1,7 @@
 //! What lanes and accounts of one shard come to. Plain counters, part of [`crate::Stats`].
 
+use std::ops::AddAssign;
+
 /// What the audit has counted since the shard started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -62,13 +64,6 @@ impl AuditTotals {
         self.lost + self.duplicated + self.reordered + self.altered + self.unbalanced
     }
 
-    pub(crate) fn add(&mut self, other: &Self) {
-        let mut other = *other;
-        for (mine, theirs) in self.each_mut().into_iter().zip(other.each_mut()) {
-            *mine += *theirs;
-        }
-    }
-
     fn each_mut(&mut self) -> [&mut u64; 21] {
         let Self {
             received,
@@ -116,5 +111,14 @@ impl AuditTotals {
             windows_faulty,
             windows_unproven,
         ]
+    }
+}
+
+/// Adds another shard's.
+impl AddAssign for AuditTotals {
+    fn add_assign(&mut self, mut other: Self) {
+        for (mine, theirs) in self.each_mut().into_iter().zip(other.each_mut()) {
+            *mine += *theirs;
+        }
     }
 }

@@ -32,6 +32,13 @@ pub(crate) struct Route {
     pub(crate) groups: SmallVec<[GroupId; 2]>,
 }
 
+impl Route {
+    /// Nobody wants it.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.receivers.is_empty() && self.shards == 0 && self.groups.is_empty()
+    }
+}
+
 /// One session and what all its matching subscriptions together ask for.
 #[derive(Clone, Debug)]
 pub(crate) struct Receiver {

@@ -1,0 +1,447 @@
+//! Receipts: what became of each message of a lane that somebody watches.
+//!
+//! ```text
+//! PUBLISH (numbered, tracked) -> routed here: so many are owed, and these shards will say more
+//!          each shard that has it -> Owed        each delivery's end -> Sent | Acknowledged | Dropped
+//!                 \______________________ News ______________________/
+//!                                          |
+//!              the shard of the publisher: all owed have ended? the receipt is told
+//! ```
+//!
+//! Nothing of this runs for a lane that nobody watches.
+//!
+//! Invariants:
+//! - A receipt that is told as finished accounts for every delivery that was owed.
+//! - At most [`RECEIPTS_MAX`] messages of a lane are followed at a time; beyond it the oldest is
+//!   told as it is, unfinished.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+use smallvec::SmallVec;
+use unbroken_merkle_log::{Epoch, Hash};
+
+use super::json::{Object, rfc3339};
+use super::lane::{IngressLane, Mark};
+use super::watch::{Home, Told, Wants};
+use crate::clients::Clients;
+use crate::item::Item;
+use crate::limits::{DEPARTED_LANES_MAX, RECEIPTS_MAX};
+use crate::mail::Letter;
+use crate::output::DropReason;
+use crate::placement;
+use crate::session::Delivery;
+
+/// What became known of a message that is followed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum News {
+    /// It was routed where it came in: so many deliveries are owed there, and as many other shards
+    /// will say how many more.
+    Routed { owed: u32, shards: u32 },
+    /// Another shard owes so many.
+    Owed(u32),
+    /// A delivery of QoS 0 was sent.
+    Sent,
+    /// A delivery was acknowledged, and perhaps processed.
+    Acknowledged { processed: bool },
+    /// A delivery was dropped.
+    Dropped(DropReason),
+    /// The message changed inside the broker.
+    Altered,
+}
+
+/// What several deliveries came to.
+#[derive(Clone, Debug, Default)]
+struct Sums {
+    expected: u64,
+    sent: u64,
+    acknowledged: u64,
+    processed: u64,
+    altered: u64,
+    dropped: SmallVec<[(DropReason, u64); 1]>,
+    last_acknowledged: Option<Instant>,
+}
+
+/// One message.
+#[derive(Debug)]
+struct Receipt {
+    topic: Box<str>,
+    sums: Sums,
+    routed: bool,
+    /// Other shards that have not said what they owe.
+    shards: u32,
+    told: bool,
+}
+
+/// The messages of a lane that are followed.
+#[derive(Debug)]
+pub(crate) struct Tracking {
+    /// The number of the oldest one that is followed.
+    first: u64,
+    receipts: VecDeque<Receipt>,
+    /// The first of this window that was followed, and what its messages came to.
+    window_first: u64,
+    window: Sums,
+    /// Ends of windows that were reached, and the hash of the lane there.
+    ends: VecDeque<(u64, Hash)>,
+    /// Since the lane is followed.
+    since: u64,
+    total: Sums,
+    changed: bool,
+}
+
+impl Sums {
+    fn ended(&self) -> u64 {
+        let dropped: u64 = self.dropped.iter().map(|(_, count)| count).sum();
+        self.sent + self.acknowledged + dropped
+    }
+
+    fn open(&self) -> u64 {
+        self.expected.saturating_sub(self.ended())
+    }
+
+    fn drop(&mut self, reason: DropReason, count: u64) {
+        match self.dropped.iter_mut().find(|(of, _)| *of == reason) {
+            Some((_, dropped)) => *dropped += count,
+            None => self.dropped.push((reason, count)),
+        }
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.expected += other.expected;
+        self.sent += other.sent;
+        self.acknowledged += other.acknowledged;
+        self.processed += other.processed;
+        self.altered += other.altered;
+        for (reason, count) in &other.dropped {
+            self.drop(*reason, *count);
+        }
+        self.last_acknowledged = self.last_acknowledged.max(other.last_acknowledged);
+    }
+
+    fn state(&self) -> &'static str {
+        match (self.altered, self.open()) {
+            (1.., _) => "faulty",
+            (0, 0) => "proven",
+            (0, _) => "unproven",
+        }
+    }
+
+    fn write(&self, object: Object) -> Object {
+        let mut dropped = Object::new();
+        for (reason, count) in &self.dropped {
+            dropped = dropped.number(reason.name(), *count);
+        }
+        object
+            .number("expected", self.expected)
+            .number("sent", self.sent)
+            .number("acknowledged", self.acknowledged)
+            .number("processed", self.processed)
+            .raw("dropped", dropped.end())
+            .number("open", self.open())
+    }
+}
+
+impl Receipt {
+    fn is_finished(&self) -> bool {
+        self.routed && self.shards == 0 && self.sums.open() == 0
+    }
+
+    fn take(&mut self, news: News, now: Instant) {
+        let sums = &mut self.sums;
+        match news {
+            News::Routed { owed, shards } => {
+                self.routed = true;
+                self.shards += shards;
+                sums.expected += u64::from(owed);
+            }
+            News::Owed(owed) => {
+                self.shards = self.shards.saturating_sub(1);
+                sums.expected += u64::from(owed);
+            }
+            News::Sent => sums.sent += 1,
+            News::Acknowledged { processed } => {
+                sums.acknowledged += 1;
+                sums.processed += u64::from(processed);
+                sums.last_acknowledged = Some(now);
+            }
+            News::Dropped(reason) => sums.drop(reason, 1),
+            News::Altered => sums.altered += 1,
+        }
+    }
+}
+
+impl Tracking {
+    /// Follows what is published from this number on.
+    pub(crate) fn from(number: u64) -> Self {
+        Self {
+            first: number,
+            receipts: VecDeque::new(),
+            window_first: number,
+            window: Sums::default(),
+            ends: VecDeque::new(),
+            since: number,
+            total: Sums::default(),
+            changed: false,
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.receipts.is_empty()
+    }
+
+    fn end(&self) -> u64 {
+        self.first + self.receipts.len() as u64
+    }
+}
+
+impl IngressLane {
+    /// Follows the message that was just numbered.
+    pub(crate) fn follow(&mut self, mark: &Mark, topic: &str, home: &mut Home) {
+        let root = mark
+            .number
+            .wrapping_add(1)
+            .is_multiple_of(WINDOW)
+            .then(|| self.root());
+        let tracking = self
+            .tracking
+            .get_or_insert_with(|| Box::new(Tracking::from(mark.number)));
+        if tracking.end() != mark.number {
+            // Nobody watched for a while.
+            debug_assert!(
+                tracking.is_empty(),
+                "it is kept while something is followed"
+            );
+            **tracking = Tracking::from(mark.number);
+        }
+        tracking.receipts.push_back(Receipt {
+            topic: topic.into(),
+            sums: Sums::default(),
+            routed: false,
+            shards: 0,
+            told: false,
+        });
+        tracking.changed = true;
+        if let Some(root) = root {
+            tracking.ends.push_back((mark.number + 1, root));
+        }
+        if tracking.receipts.len() > RECEIPTS_MAX {
+            self.pass(home);
+        }
+    }
+
+    /// Takes what became known of one message, and tells what is finished by it.
+    pub(crate) fn take_news(&mut self, number: u64, news: News, home: &mut Home) {
+        let Some(tracking) = &mut self.tracking else {
+            return;
+        };
+        let Some(at) = number.checked_sub(tracking.first) else {
+            return; // told already, unfinished
+        };
+        let at = usize::try_from(at).unwrap_or(usize::MAX);
+        let Some(receipt) = tracking.receipts.get_mut(at) else {
+            return;
+        };
+        tracking.changed = true;
+        receipt.take(news, home.now);
+        if !receipt.is_finished() {
+            return;
+        }
+        self.tell_receipt(at, home);
+        while let Some(Tracking { receipts, .. }) = self.tracking.as_deref()
+            && receipts.front().is_some_and(|receipt| receipt.told)
+        {
+            self.pass(home);
+        }
+    }
+
+    /// Whether the receipt of a message is open.
+    pub(crate) fn is_followed(&self) -> bool {
+        let tracking = self.tracking.as_ref();
+        tracking.is_some_and(|tracking| !tracking.is_empty())
+    }
+
+    /// What is still followed is told as it is.
+    pub(crate) fn end_tracking(&mut self, home: &mut Home) {
+        while self.is_followed() {
+            self.pass(home);
+        }
+        self.tell_state(home);
+    }
+
+    /// The oldest message is not followed any more.
+    fn pass(&mut self, home: &mut Home) {
+        if self
+            .tracking
+            .as_ref()
+            .is_some_and(|t| t.receipts.front().is_some_and(|r| !r.told))
+        {
+            self.tell_receipt(0, home);
+        }
+        let Some(tracking) = &mut self.tracking else {
+            return;
+        };
+        let Some(receipt) = tracking.receipts.pop_front() else {
+            return;
+        };
+        tracking.first += 1;
+        tracking.window.add(&receipt.sums);
+        tracking.total.add(&receipt.sums);
+        let Some((end, root)) = tracking
+            .ends
+            .pop_front_if(|(end, _)| *end == tracking.first)
+        else {
+            return;
+        };
+        let window = std::mem::take(&mut tracking.window);
+        let first = std::mem::replace(&mut tracking.window_first, end);
+        if !self.wants.contains(Wants::WINDOWS) {
+            return;
+        }
+        let object = self
+            .head()
+            .number("first", first)
+            .number("size", end)
+            .text("root", &root.to_string())
+            .text("state", window.state());
+        let text = window.write(object).end();
+        home.tell(Told::about(self, "window", text));
+    }
+
+    fn tell_receipt(&mut self, at: usize, home: &mut Home) {
+        let Some(tracking) = &mut self.tracking else {
+            return;
+        };
+        let number = tracking.first + at as u64;
+        let Some(receipt) = tracking.receipts.get_mut(at) else {
+            return;
+        };
+        receipt.told = true;
+        if !self.wants.contains(Wants::RECEIPTS) {
+            return;
+        }
+        let (finished, sums) = (receipt.is_finished(), receipt.sums.clone());
+        let topic = receipt.topic.clone();
+        let at = sums.last_acknowledged.map(|at| rfc3339(home.time_us(at)));
+        let delivered = sums.sent + sums.acknowledged;
+        let mut words = format!("delivered to {delivered} of {}", sums.expected);
+        if let Some(at) = &at {
+            words += &format!(", acknowledged at {at}");
+        }
+        let mut object = self.head().number("number", number).text("topic", &topic);
+        object = sums.write(object);
+        if let Some(at) = &at {
+            object = object.text("acknowledged_at", at);
+        }
+        let text = object
+            .flag("finished", finished)
+            .text("words", &words)
+            .end();
+        home.tell(Told::about(self, "receipt", text));
+    }
+
+    /// What the lane has come to, if that has changed.
+    pub(crate) fn tell_state(&mut self, home: &mut Home) {
+        let Some(tracking) = &mut self.tracking else {
+            return;
+        };
+        if !std::mem::take(&mut tracking.changed) || !self.wants.contains(Wants::STATE) {
+            return;
+        }
+        let mut sums = tracking.total.clone();
+        for receipt in &tracking.receipts {
+            sums.add(&receipt.sums);
+        }
+        let (since, root) = (tracking.since, self.root());
+        let object = self
+            .head()
+            .number("messages", self.size())
+            .text("root", &root.to_string())
+            .number("since", since)
+            .text("state", sums.state());
+        home.tell(Told::about(self, "state", sums.write(object).end()));
+    }
+
+    fn head(&self) -> Object {
+        Object::new()
+            .text("lane", &self.id.to_string())
+            .number("epoch", self.epoch.0)
+    }
+}
+
+impl Clients {
+    /// Tells the shard of the publisher what became known of a message that is followed.
+    #[cold]
+    pub(crate) fn send_news(&mut self, mark: &Mark, publisher: &Arc<str>, news: News) {
+        let home = placement::of_client(publisher, self.home.shards);
+        if home == self.home.shard {
+            return self.take_news(publisher, mark.epoch, mark.number, news);
+        }
+        let letter = Letter::News {
+            publisher: Arc::clone(publisher),
+            epoch: mark.epoch,
+            number: mark.number,
+            news,
+        };
+        self.mail(home, letter);
+    }
+
+    /// What became known of a message in delivery, if it is followed.
+    #[inline]
+    pub(crate) fn news_of(&mut self, item: &Item<'_>, news: News) {
+        if let Some(mark) = item.publication.mark.filter(|mark| mark.tracked)
+            && let Some(publisher) = item.publisher
+        {
+            self.send_news(&mark, publisher, news);
+        }
+    }
+
+    /// The same of one that was accepted for a session.
+    #[inline]
+    pub(crate) fn news_of_delivery(&mut self, delivery: &Delivery, news: News) {
+        if delivery.tracked
+            && let Some(mark) = delivery.message.publication().mark
+            && let Some(publisher) = delivery.message.publisher()
+        {
+            self.send_news(&mark, publisher, news);
+        }
+    }
+
+    pub(crate) fn take_news(
+        &mut self,
+        publisher: &Arc<str>,
+        epoch: Epoch,
+        number: u64,
+        news: News,
+    ) {
+        let session = self.by_client_id.get(publisher);
+        let session = session.and_then(|id| self.sessions.get_mut(id.index()));
+        if let Some(lane) = session.and_then(|session| session.lane.as_deref_mut())
+            && lane.epoch == epoch
+        {
+            return lane.take_news(number, news, &mut self.home);
+        }
+        let key = (Arc::clone(publisher), epoch);
+        if let Some(lane) = self.departed.get_mut(&key) {
+            lane.take_news(number, news, &mut self.home);
+            if !lane.is_followed() {
+                lane.tell_state(&mut self.home);
+                self.departed.remove(&key);
+            }
+        }
+    }
+
+    /// A session has ended: what it published is followed to its end.
+    pub(crate) fn take_leave(&mut self, client_id: &Arc<str>, mut lane: Box<IngressLane>) {
+        if lane.is_followed() && self.departed.len() < DEPARTED_LANES_MAX {
+            let key = (Arc::clone(client_id), lane.epoch);
+            self.departed.insert(key, lane);
+        } else {
+            lane.end_tracking(&mut self.home);
+        }
+    }
+}
+
+/// Messages of a window.
+const WINDOW: u64 = 1_024;

@@ -1,0 +1,232 @@
+//! Verdicts as messages: who watches which lane, and what is told to them.
+//!
+//! | topic | is told |
+//! |---|---|
+//! | `$audit/<lane>/receipt` | for each message of the lane, when all it was owed to had it or were named |
+//! | `$audit/<lane>/window` | for each 1,024 numbers |
+//! | `$audit/<lane>/state` | once a second, while something changes |
+//! | `$audit/<lane>/fault` | at once |
+//! | `$audit/client/<client id>` | to whoever subscribes to exactly that: the client's lane |
+//!
+//! A lane is looked up in the index when it publishes and subscriptions have changed since the last
+//! time, and only while there is any filter that begins with `$audit/`. So what is not watched
+//! costs one comparison a message, and what is subscribed to is followed from SUBACK on.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use unbroken_mqtt_proto::{Properties, QoS, TopicName};
+
+use super::json::Object;
+use super::lane::{IngressLane, lane_of};
+use crate::ids::{SessionId, ShardId};
+use crate::item::Item;
+use crate::message::{Message, Publication};
+use crate::settings::ShardOptions;
+use crate::shard::Shard;
+use crate::subscriptions::{RouteCache, SubscriptionIndex};
+use crate::timers::Timer;
+
+/// Which shard this is, what time it is, and what is to be told.
+#[derive(Debug)]
+pub(crate) struct Home {
+    pub(crate) shard: ShardId,
+    pub(crate) shards: u8,
+    started_us: u64,
+    start: Instant,
+    /// The time of the present input.
+    pub(crate) now: Instant,
+    /// Filters in the index that begin with `$audit/`.
+    pub(crate) watching: u32,
+    /// Sessions whose lane is followed; some may have ended since.
+    followed: Vec<SessionId>,
+    /// [`Timer::Audit`] is set.
+    ticking: bool,
+    told: Vec<Told>,
+}
+
+/// A verdict on its way.
+#[derive(Debug)]
+pub(crate) struct Told {
+    topic: String,
+    text: String,
+}
+
+/// What is wanted of a lane.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Wants(u8);
+
+impl Wants {
+    pub(crate) const RECEIPTS: Self = Self(1);
+    pub(crate) const WINDOWS: Self = Self(2);
+    pub(crate) const STATE: Self = Self(4);
+
+    pub(crate) fn contains(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    pub(crate) fn any(self) -> bool {
+        self.0 != 0
+    }
+}
+
+impl Told {
+    pub(crate) fn about(lane: &IngressLane, what: &str, text: String) -> Self {
+        let topic = format!("{PREFIX}{}/{what}", lane.id);
+        Self { topic, text }
+    }
+}
+
+impl Home {
+    pub(crate) fn new(options: &ShardOptions) -> Self {
+        Self {
+            shard: options.id,
+            shards: options.shards,
+            started_us: options.settings.audit.started_us,
+            start: options.start,
+            now: options.start,
+            watching: 0,
+            followed: Vec::new(),
+            ticking: false,
+            told: Vec::new(),
+        }
+    }
+
+    pub(crate) fn tell(&mut self, told: Told) {
+        self.told.push(told);
+    }
+
+    /// A fault of what concerns this client, for whoever watches its lane.
+    pub(crate) fn tell_fault(&mut self, client_id: &str, text: Object) {
+        let lane = lane_of(client_id);
+        let topic = format!("{PREFIX}{lane}/fault");
+        let text = text.text("lane", &lane.to_string()).end();
+        if self.watching > 0 && self.told.len() < FAULTS_MAX {
+            self.tell(Told { topic, text });
+        }
+    }
+
+    /// µs since 1970.
+    pub(crate) fn time_us(&self, at: Instant) -> u64 {
+        let since = at.saturating_duration_since(self.start).as_micros();
+        self.started_us + u64::try_from(since).unwrap_or(u64::MAX)
+    }
+}
+
+impl IngressLane {
+    /// Looks what is wanted of this lane, if subscriptions have changed since the last time.
+    pub(crate) fn look(&mut self, index: &SubscriptionIndex, routes: &mut RouteCache) {
+        if self.looked_at == index.generation() {
+            return;
+        }
+        self.looked_at = index.generation();
+        let mut wants = 0;
+        for (what, bit) in [
+            ("receipt", Wants::RECEIPTS),
+            ("window", Wants::WINDOWS),
+            ("state", Wants::STATE),
+        ] {
+            let topic = format!("{PREFIX}{}/{what}", self.id);
+            let wanted =
+                TopicName::parse(&topic).is_ok_and(|topic| !routes.route(index, topic).is_empty());
+            wants |= if wanted { bit.0 } else { 0 };
+        }
+        self.wants = Wants(wants);
+    }
+}
+
+impl Shard {
+    /// A filter has come into the index, or gone.
+    pub(crate) fn note_filter(&mut self, filter: &str, came: bool) {
+        if filter.starts_with(PREFIX) {
+            let watching = &mut self.clients.home.watching;
+            *watching = watching.saturating_add_signed(if came { 1 } else { -1 });
+        }
+    }
+
+    /// The lane of this session is followed from now on.
+    pub(crate) fn follow(&mut self, now: Instant, session: SessionId) {
+        let home = &mut self.clients.home;
+        home.followed.push(session);
+        if !home.ticking {
+            home.ticking = true;
+            self.timers.set(now + TICK, Timer::Audit);
+        }
+    }
+
+    /// Tells the states that have changed, and forgets what is not followed any more.
+    pub(crate) fn tick_audit(&mut self, now: Instant) {
+        let clients = &mut self.clients;
+        clients.home.ticking = false;
+        let mut followed = std::mem::take(&mut clients.home.followed);
+        followed.sort_unstable();
+        followed.dedup();
+        followed.retain(|id| {
+            let session = clients.sessions.get_mut(id.index());
+            let Some(lane) = session.and_then(|session| session.lane.as_deref_mut()) else {
+                return false;
+            };
+            lane.look(&self.index, &mut self.routes);
+            lane.tell_state(&mut clients.home);
+            if !lane.is_followed() && !lane.wants.any() {
+                lane.tracking = None;
+                return false;
+            }
+            true
+        });
+        clients.home.followed = followed;
+        if !clients.home.followed.is_empty() {
+            clients.home.ticking = true;
+            self.timers.set(now + TICK, Timer::Audit);
+        }
+    }
+
+    /// Publishes what is to be told.
+    pub(crate) fn tell_audit(&mut self, now: Instant) {
+        if self.clients.home.told.is_empty() {
+            return;
+        }
+        let told = std::mem::take(&mut self.clients.home.told);
+        if self.clients.stopping {
+            return; // nobody would hear it
+        }
+        for Told { topic, text } in told {
+            let mut item = Item::borrowed(verdict(now, &topic, &text), None);
+            let unrouted = self.clients.stats.publishes_unrouted;
+            self.route(now, &mut item, None);
+            // The broker's own word is not a client's message that nobody wanted.
+            self.clients.stats.publishes_unrouted = unrouted;
+            item.finish(&mut self.clients.pool);
+        }
+    }
+
+    /// What a subscription to `$audit/client/<client id>` finds: the lane of that client.
+    pub(crate) fn lane_answer(&self, filter: &str) -> Option<Arc<Message>> {
+        let client_id = filter.strip_prefix(PREFIX)?.strip_prefix("client/")?;
+        let text = Object::new()
+            .text("client", client_id)
+            .text("lane", &lane_of(client_id).to_string())
+            .end();
+        let publication = verdict(self.clients.home.now, filter, &text);
+        Some(Arc::new(Message::new(&publication, None)))
+    }
+}
+
+fn verdict<'a>(now: Instant, topic: &'a str, text: &'a str) -> Publication<'a> {
+    Publication {
+        topic,
+        properties: Properties::EMPTY,
+        payload: text.as_bytes(),
+        qos: QoS::AtLeastOnce,
+        retain: false,
+        expires: None,
+        stamp: now,
+        mark: None,
+    }
+}
+
+const PREFIX: &str = "$audit/";
+/// Between two looks at the lanes that are followed.
+const TICK: Duration = Duration::from_secs(1);
+/// Faults told at once; all of them are logged and counted.
+const FAULTS_MAX: usize = 64;
