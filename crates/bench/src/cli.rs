@@ -49,11 +49,12 @@ enum Command {
 /// How much is run, on whom, and where it is recorded.
 #[derive(Debug, Args)]
 struct Brokers {
-    /// Rows by name, separated by commas; all if left out
+    /// Rows by name, separated by commas; all if left out. Also stamping, stamping200: what the
+    /// audit's numbers and hashes cost, with --peers unbroken,unstamped
     #[arg(long, value_delimiter = ',')]
     rows: Vec<String>,
     /// Peers by name, separated by commas: unbroken, mosquitto, relay if left out; also unbroken1,
-    /// unbroken2 (so many shards)
+    /// unbroken2 (so many shards), unstamped (no numbers and hashes of the audit)
     #[arg(long, value_delimiter = ',')]
     peers: Vec<String>,
     /// Rounds; medians of fewer than five say little

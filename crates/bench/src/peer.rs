@@ -103,6 +103,17 @@ pub(crate) fn peers(unbroken: &Path) -> io::Result<Vec<Peer>> {
                 Ok(())
             },
             on_request: true,
+            ..ours.clone()
+        },
+        Peer {
+            name: "unstamped",
+            setup: "`unbroken serve -p PORT` with `UNBROKEN__AUDIT__STAMPING=false`",
+            serve: |command, port, _| {
+                command.env("UNBROKEN__AUDIT__STAMPING", "false");
+                command.args(["serve", "-p", &port.to_string()]);
+                Ok(())
+            },
+            on_request: true,
             ..ours
         },
     ])
