@@ -161,7 +161,11 @@ const ON_REQUEST: [Row; 2] = [
     Row {
         extent: Duration::from_secs(3),
         has_floor: false,
-        ..pairs("stamping", "100 connections in pairs, 16 B, stamped or not", 100)
+        ..pairs(
+            "stamping",
+            "100 connections in pairs, 16 B, stamped or not",
+            100,
+        )
     },
     Row {
         payload: 200,

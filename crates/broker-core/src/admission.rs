@@ -23,6 +23,7 @@ use unbroken_mqtt_proto::{
 
 use crate::access::{self, Access};
 use crate::audit::account::Fate;
+use crate::audit::rule::rules_of;
 use crate::clients::Clients;
 use crate::connection::Connection;
 use crate::ids::{ConnectionId, SessionId};
@@ -395,6 +396,7 @@ impl Shard {
             .clients
             .sessions
             .insert(Session::new(Arc::clone(client_id)));
+        self.clients.sessions[key].rules = rules_of(client_id, &self.options.settings.audit.rules);
         let id =
             SessionId(u32::try_from(key).expect("sessions_max is a u32, and keys are below it"));
         self.clients.by_client_id.insert(Arc::clone(client_id), id);

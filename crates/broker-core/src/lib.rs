@@ -57,7 +57,8 @@ mod timers;
 mod will;
 
 pub use audit::fault::{FaultKind, FaultPlace};
-pub use audit::totals::AuditTotals;
+pub use audit::rule::{AuditAction, AuditRule};
+pub use audit::totals::{AuditTotals, PublishersTotals};
 pub use farewell::LastWords;
 pub use ids::{ConnectionId, GroupId, SessionId, ShardId};
 pub use input::{Admission, CloseCause, Input, Peer};

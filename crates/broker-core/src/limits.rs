@@ -196,6 +196,10 @@ pub(crate) const RETAINED_RACE_TOPICS_MAX: usize = 1_024;
 pub(crate) const RECEIPTS_MAX: usize = 1_024;
 /// Lanes of sessions that have ended with receipts open. Beyond it those are told unfinished.
 pub(crate) const DEPARTED_LANES_MAX: usize = 1_024;
+/// Lanes of publishers that stamp themselves, of one shard: about 2 KiB each in order, and up to
+/// 200 KiB while windows are open and disordered. Beyond it messages of more lanes are delivered
+/// and counted as unaudited.
+pub(crate) const VERIFIED_LANES_MAX: usize = 4_096;
 
 const _: () = assert!(
     SHARDS_MAX <= u64::BITS as usize,

@@ -176,6 +176,20 @@ pub enum Event {
         /// How many since it was last told.
         count: u64,
     },
+    /// A publisher that stamps its messages did not send what its stamps say, or it did not arrive
+    /// so.
+    PublisherFault {
+        /// Who.
+        client_id: Arc<str>,
+        /// The lane it stamps.
+        lane: u64,
+        /// What.
+        kind: FaultKind,
+        /// The number of the first.
+        first: u64,
+        /// How many.
+        count: u64,
+    },
     /// Something happened to a message inside the broker that must not happen.
     Fault {
         /// Where.

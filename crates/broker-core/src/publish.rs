@@ -154,7 +154,7 @@ impl Shard {
         if self.options.settings.durable && publish.qos > QoS::AtMostOnce {
             item.storing = Storing::IfWanted(marker);
         }
-        let outcome = self.accept(now, id, session_id, item);
+        let outcome = self.accept(now, id, session_id, publish.dup, item);
         self.scratch = scratch;
         // [MQTT-3.3.4-1, MQTT311-3.3.4-1]: QoS 0 has no packet id, and is not answered.
         if let Some(packet_id) = publish.packet_id {
@@ -173,8 +173,10 @@ impl Shard {
         now: Instant,
         id: ConnectionId,
         session_id: SessionId,
-        mut item: Item<'_>,
+        again: bool,
+        item: Item<'_>,
     ) -> Outcome {
+        let mut item = item;
         let mut publication = item.publication;
         let allowed = self.clients.connection(id.index).is_none_or(|connection| {
             access::may_publish(&connection.identity, publication.topic) == Access::Allowed
@@ -187,8 +189,15 @@ impl Shard {
                 until: Until::NOW,
             };
         }
+        self.verify_publisher(now, session_id, again, &publication);
         publication.mark = self.mark(now, session_id, &publication);
         item.publication.mark = publication.mark;
+        let mut stamped = std::mem::take(&mut self.stamped);
+        if let Some(mark) = publication.mark
+            && self.treatment(session_id, publication.topic).forward_stamp
+        {
+            item.publication.properties = mark.add_to(publication.properties, &mut stamped);
+        }
         let mut until = Until::NOW;
         // [MQTT-3.3.1-8, MQTT311-3.3.1-12]
         if publication.retain {
@@ -207,6 +216,7 @@ impl Shard {
         };
         until.stored = stored.max(until.stored);
         item.finish(&mut self.clients.pool);
+        self.stamped = stamped;
         let reason = if wanted {
             ReasonCode::Success
         } else {

@@ -58,6 +58,8 @@ pub(crate) struct Session {
     pub(crate) drops: DropTallies,
     /// What it is owed, and had.
     pub(crate) account: Account,
+    /// The numbers of the audit's rules that may concern what it publishes.
+    pub(crate) rules: Box<[u16]>,
     /// What it publishes, once it has.
     pub(crate) lane: Option<Box<IngressLane>>,
 }
@@ -175,6 +177,7 @@ impl Session {
             retained: VecDeque::new(),
             drops: DropTallies::default(),
             account: Account::default(),
+            rules: Box::default(),
             lane: None,
         }
     }

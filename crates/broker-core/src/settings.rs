@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::audit::rule::AuditRule;
 use crate::ids::ShardId;
 use crate::limits::{Limits, SHARDS_MAX};
 
@@ -62,6 +63,9 @@ pub struct AuditSettings {
     /// When the broker started, in µs since 1970: begins the epochs of its lanes, and makes times
     /// of what is told about them.
     pub started_us: u64,
+    /// The first one that fits decides; what fits none is stamped, and verified where its
+    /// publisher stamps itself.
+    pub rules: Vec<AuditRule>,
 }
 
 impl Default for AuditSettings {
@@ -69,6 +73,7 @@ impl Default for AuditSettings {
         Self {
             enabled: true,
             started_us: 0,
+            rules: Vec::new(),
         }
     }
 }

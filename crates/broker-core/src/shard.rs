@@ -18,6 +18,7 @@ use unbroken_mqtt_proto::{
 };
 
 use crate::audit::Lanes;
+use crate::audit::verify::Publishers;
 use crate::barrier::Barriers;
 use crate::clients::Clients;
 use crate::connection::Connection;
@@ -52,6 +53,9 @@ pub struct Shard {
     pub(crate) timers: Timers,
     pub(crate) sys: Sys,
     pub(crate) lanes: Lanes,
+    pub(crate) publishers: Publishers,
+    /// For properties that the audit adds to a message.
+    pub(crate) stamped: PropertyBuf,
     /// [`Timer::TellDrops`] is set.
     pub(crate) telling: bool,
     /// Numbers what this shard asks of others.
@@ -123,6 +127,8 @@ impl Shard {
             timers: Timers::default(),
             sys: Sys::default(),
             lanes: Lanes::default(),
+            publishers: Publishers::default(),
+            stamped: PropertyBuf::new(),
             telling: false,
             tokens: 0,
             scratch: PropertyBuf::new(),
@@ -582,6 +588,7 @@ impl Shard {
                 Timer::TellDrops => self.tell_untold(now),
                 Timer::Sys => self.publish_sys(now),
                 Timer::Audit => self.tick_audit(now),
+                Timer::Publishers => self.tick_publishers(now),
                 Timer::Ask => {}
             }
         }

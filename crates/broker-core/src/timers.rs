@@ -39,6 +39,8 @@ pub(crate) enum Timer {
     Sys,
     /// The lanes that are followed are due.
     Audit,
+    /// The clocks of publishers' own lanes go on.
+    Publishers,
     /// Something is to be asked for, though no input came to answer.
     Ask,
 }
@@ -113,7 +115,12 @@ impl Shard {
                 is_away(*session, *absence)
             }
             Timer::Retained(message) => message.strong_count() > 0,
-            Timer::Scan(_) | Timer::TellDrops | Timer::Sys | Timer::Audit | Timer::Ask => true,
+            Timer::Scan(_)
+            | Timer::TellDrops
+            | Timer::Sys
+            | Timer::Audit
+            | Timer::Publishers
+            | Timer::Ask => true,
         });
     }
 }

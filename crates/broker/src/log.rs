@@ -8,7 +8,7 @@
 //! - A payload is never logged.
 //!
 //! Field names: `client`, `address`, `version`, `topic`, `filter`, `reason`, `detail`, `count`,
-//! and of faults `kind`, `first`.
+//! and of faults `kind`, `first`, `lane`.
 
 use std::fmt::{self, Display, Write};
 
@@ -117,6 +117,21 @@ pub(crate) fn event(event: &Event) {
             first,
             count,
         } => fault(place, kind.name(), *first, *count),
+        Event::PublisherFault {
+            client_id,
+            lane,
+            kind,
+            first,
+            count,
+        } => tracing::warn!(
+            target: CLIENT,
+            client = %Chosen(client_id),
+            lane = format_args!("{lane:016x}"),
+            kind = kind.name(),
+            first,
+            count,
+            "what came is not what this client has stamped"
+        ),
         other => tracing::warn!(target: CLIENT, event = ?other, "an event without words"),
     }
 }

@@ -19,6 +19,9 @@ pub enum FaultKind {
     Reordered,
     /// Its topic or payload is not the one that was accepted.
     Altered,
+    /// It bears a stamp that is not its publisher's: of a number that was another message's, or
+    /// none that can be read. Said of publishers' own lanes only.
+    Injected,
     /// What was owed is not what was sent, waits and was dropped together. The number is by how
     /// much.
     Unbalanced,
@@ -32,6 +35,7 @@ impl FaultKind {
             Self::Duplicated => "duplicated",
             Self::Reordered => "reordered",
             Self::Altered => "altered",
+            Self::Injected => "injected",
             Self::Unbalanced => "unbalanced",
         }
     }
@@ -92,7 +96,7 @@ impl Clients {
                 totals.lost = totals.lost.saturating_sub(count);
             }
             FaultKind::Altered => totals.altered += count,
-            FaultKind::Unbalanced => totals.unbalanced += 1,
+            FaultKind::Injected | FaultKind::Unbalanced => totals.unbalanced += 1,
         }
         if self.home.watching > 0 {
             self.tell_fault(&place, kind, first, count);

@@ -11,7 +11,10 @@ use std::collections::HashMap;
 use std::time::Instant;
 
 use foldhash::fast::FixedState;
-use unbroken_merkle_log::{CompactRange, Digest, Epoch, Hash, LaneId, Xxh3, message_digest};
+use unbroken_merkle_log::{
+    Algorithm, CompactRange, Digest, Epoch, Flags, Hash, LaneId, Property, Xxh3, message_digest,
+};
+use unbroken_mqtt_proto::{self as mqtt, Properties, PropertyBuf};
 
 use super::receipt::Tracking;
 use super::watch::Wants;
@@ -59,6 +62,38 @@ impl Mark {
     #[cfg(test)]
     pub(crate) fn leaf(&self) -> Hash {
         self.leaf.into()
+    }
+}
+
+impl Mark {
+    /// The properties of a message for 5.0 receivers, with the mark as its stamp; as they are if
+    /// its publisher gave it one.
+    #[cold]
+    pub(crate) fn add_to<'a>(
+        &self,
+        properties: Properties<'a>,
+        into: &'a mut PropertyBuf,
+    ) -> Properties<'a> {
+        if properties
+            .user_properties()
+            .any(|(name, _)| name == Property::NAME)
+        {
+            return properties;
+        }
+        let stamp = Property {
+            algorithm: Algorithm::Xxh3,
+            flags: Flags::default(),
+            part: None,
+            epoch: self.epoch,
+            lane: self.lane,
+            sequence: self.number,
+            digest: self.leaf.into(),
+        };
+        into.clear();
+        into.extend(properties);
+        let text = stamp.to_text();
+        crate::publish::add(into, mqtt::Property::UserProperty(Property::NAME, &text));
+        into.as_properties()
     }
 }
 
@@ -157,7 +192,7 @@ const LEAF: usize = 16;
 #[cfg(test)]
 mod tests {
     use unbroken_merkle_log::Tree;
-    use unbroken_mqtt_proto::{Properties, QoS};
+    use unbroken_mqtt_proto::QoS;
 
     use super::*;
 

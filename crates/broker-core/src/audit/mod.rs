@@ -12,6 +12,7 @@
 //! - An [`account`] keeps what one session is owed and what it had, and knows the law.
 //! - [`letters`] numbers what one shard says to another.
 //! - [`receipt`] follows single messages, for whoever [`watch`]es their lane.
+//! - [`rule`] says what is stamped; [`verify`] judges publishers that stamp themselves.
 //! - [`totals`] is what all of them come to, [`fault`] the name of what must not happen.
 //!
 //! Invariants:
@@ -29,8 +30,10 @@ pub(crate) mod json;
 pub(crate) mod lane;
 pub(crate) mod letters;
 pub(crate) mod receipt;
+pub(crate) mod rule;
 pub(crate) mod tell;
 pub(crate) mod totals;
+pub(crate) mod verify;
 pub(crate) mod watch;
 
 pub(crate) use account::Account;
@@ -45,6 +48,7 @@ use crate::message::{Message, Publication};
 use crate::shard::Shard;
 use fault::{FaultKind, FaultPlace};
 use receipt::News;
+use rule::{AuditAction, Treatment};
 
 impl Shard {
     /// Numbers an accepted message of this session.
@@ -54,11 +58,18 @@ impl Shard {
         id: SessionId,
         publication: &Publication<'_>,
     ) -> Option<Mark> {
-        if !self.options.settings.audit.enabled {
+        let audit = &self.options.settings.audit;
+        if !audit.enabled {
             return None;
         }
-        let (started_us, start) = (self.options.settings.audit.started_us, self.options.start);
+        let (started_us, start) = (audit.started_us, self.options.start);
         let session = self.clients.sessions.get_mut(id.index())?;
+        if !session.rules.is_empty()
+            && rule::treatment(&session.rules, &audit.rules, publication.topic).action
+                == AuditAction::Off
+        {
+            return None;
+        }
         let lane = match &mut session.lane {
             Some(lane) => lane,
             none => {
@@ -80,6 +91,40 @@ impl Shard {
             }
         }
         Some(mark)
+    }
+
+    /// What the rules say of a message of this session.
+    #[inline]
+    pub(crate) fn treatment(&self, id: SessionId, topic: &str) -> Treatment {
+        match self.clients.sessions.get(id.index()) {
+            Some(session) if !session.rules.is_empty() => {
+                let rules = &self.options.settings.audit.rules;
+                rule::treatment(&session.rules, rules, topic)
+            }
+            _ => Treatment::DEFAULT,
+        }
+    }
+
+    /// Looks at what a publisher that stamps itself says about its message, and at checkpoints.
+    pub(crate) fn verify_publisher(
+        &mut self,
+        now: Instant,
+        id: SessionId,
+        again: bool,
+        publication: &Publication<'_>,
+    ) {
+        let says_something =
+            !publication.properties.is_empty() || verify::is_checkpoint(publication.topic);
+        if !says_something
+            || !self.options.settings.audit.enabled
+            || self.treatment(id, publication.topic).action != AuditAction::Verify
+        {
+            return;
+        }
+        if let Some(session) = self.clients.sessions.get(id.index()) {
+            let client_id = Arc::clone(&session.client_id);
+            self.verify(now, &client_id, again, publication);
+        }
     }
 
     /// Whole seconds since 1970.

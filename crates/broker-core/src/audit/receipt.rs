@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! PUBLISH (numbered, tracked) -> routed here: so many are owed, and these shards will say more
-//!          each shard that has it -> Owed        each delivery's end -> Sent | Acknowledged | Dropped
+//!          each shard that has it -> Owed      each delivery's end -> Sent | Acknowledged | Dropped
 //!                 \______________________ News ______________________/
 //!                                          |
 //!              the shard of the publisher: all owed have ended? the receipt is told
@@ -204,17 +204,18 @@ impl IngressLane {
             .wrapping_add(1)
             .is_multiple_of(WINDOW)
             .then(|| self.root());
+        if self
+            .tracking
+            .as_ref()
+            .is_none_or(|old| old.end() != mark.number)
+        {
+            // Nobody watched for a while: what is still open from before is told as it is.
+            self.end_tracking(home);
+            self.tracking = None;
+        }
         let tracking = self
             .tracking
             .get_or_insert_with(|| Box::new(Tracking::from(mark.number)));
-        if tracking.end() != mark.number {
-            // Nobody watched for a while.
-            debug_assert!(
-                tracking.is_empty(),
-                "it is kept while something is followed"
-            );
-            **tracking = Tracking::from(mark.number);
-        }
         tracking.receipts.push_back(Receipt {
             topic: topic.into(),
             sums: Sums::default(),
@@ -327,7 +328,8 @@ impl IngressLane {
         let delivered = sums.sent + sums.acknowledged;
         let mut words = format!("delivered to {delivered} of {}", sums.expected);
         if let Some(at) = &at {
-            words += &format!(", acknowledged at {at}");
+            words.push_str(", acknowledged at ");
+            words.push_str(at);
         }
         let mut object = self.head().number("number", number).text("topic", &topic);
         object = sums.write(object);

@@ -11,6 +11,7 @@
 //! | `handed-on`, `redelivered`, `received-again/…` | what is neither loss nor duplicate |
 //! | `lost`, `duplicated`, `reordered`, `altered`, `unbalanced` | faults of the broker: 0 |
 //! | `windows/proven`, `windows/faulty`, `windows/unproven` | windows of 1,024 deliveries |
+//! | `publishers/…` | what was found in the lanes of publishers that stamp themselves |
 //! | `verdict` | all of it in a sentence |
 
 use crate::output::DropReason;
@@ -18,6 +19,7 @@ use crate::stats::Stats;
 
 pub(crate) fn sys_values(sum: &Stats) -> impl Iterator<Item = (String, String)> {
     let audit = &sum.audit;
+    let of = &audit.publishers;
     let counts = [
         ("received", audit.received),
         ("received-again/on-one-connection", audit.retransmitted),
@@ -36,6 +38,16 @@ pub(crate) fn sys_values(sum: &Stats) -> impl Iterator<Item = (String, String)> 
         ("reordered", audit.reordered),
         ("altered", audit.altered),
         ("unbalanced", audit.unbalanced),
+        ("publishers/verified", of.verified),
+        ("publishers/unaudited", of.unaudited),
+        ("publishers/lost", of.lost),
+        ("publishers/duplicated", of.duplicated),
+        ("publishers/reordered", of.reordered),
+        ("publishers/altered", of.altered),
+        ("publishers/injected", of.injected),
+        ("publishers/windows/proven", of.windows_proven),
+        ("publishers/windows/faulty", of.windows_faulty),
+        ("publishers/windows/unproven", of.windows_unproven),
         ("windows/proven", audit.windows_proven),
         ("windows/faulty", audit.windows_faulty),
         ("windows/unproven", audit.windows_unproven),

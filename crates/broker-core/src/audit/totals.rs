@@ -50,6 +50,34 @@ pub struct AuditTotals {
     pub windows_faulty: u64,
     /// Windows of sessions that ended with deliveries sent and not acknowledged.
     pub windows_unproven: u64,
+    /// Of publishers that stamp themselves.
+    pub publishers: PublishersTotals,
+}
+
+/// What was found in the lanes of publishers that stamp themselves, before the broker.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PublishersTotals {
+    /// Messages that were judged.
+    pub verified: u64,
+    /// Messages that bear a stamp and were not: of an algorithm with a key, or of a lane too many.
+    pub unaudited: u64,
+    /// Numbers that never came.
+    pub lost: u64,
+    /// Messages that came twice, the second time without DUP.
+    pub duplicated: u64,
+    /// Messages out of their place.
+    pub reordered: u64,
+    /// Messages that do not fit their stamp.
+    pub altered: u64,
+    /// Messages with a stamp that is not their publisher's.
+    pub injected: u64,
+    /// Windows that a checkpoint proved.
+    pub windows_proven: u64,
+    /// Windows in which a fault was named.
+    pub windows_faulty: u64,
+    /// Windows without a checkpoint.
+    pub windows_unproven: u64,
 }
 
 impl AuditTotals {
@@ -64,7 +92,7 @@ impl AuditTotals {
         self.lost + self.duplicated + self.reordered + self.altered + self.unbalanced
     }
 
-    fn each_mut(&mut self) -> [&mut u64; 21] {
+    fn each_mut(&mut self) -> [&mut u64; 31] {
         let Self {
             received,
             retransmitted,
@@ -87,6 +115,7 @@ impl AuditTotals {
             windows_proven,
             windows_faulty,
             windows_unproven,
+            publishers,
         } = self;
         [
             received,
@@ -110,6 +139,16 @@ impl AuditTotals {
             windows_proven,
             windows_faulty,
             windows_unproven,
+            &mut publishers.verified,
+            &mut publishers.unaudited,
+            &mut publishers.lost,
+            &mut publishers.duplicated,
+            &mut publishers.reordered,
+            &mut publishers.altered,
+            &mut publishers.injected,
+            &mut publishers.windows_proven,
+            &mut publishers.windows_faulty,
+            &mut publishers.windows_unproven,
         ]
     }
 }

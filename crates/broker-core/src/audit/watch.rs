@@ -2,7 +2,7 @@
 //!
 //! | topic | is told |
 //! |---|---|
-//! | `$audit/<lane>/receipt` | for each message of the lane, when all it was owed to had it or were named |
+//! | `$audit/<lane>/receipt` | of each message, when all who were owed it had it or were named |
 //! | `$audit/<lane>/window` | for each 1,024 numbers |
 //! | `$audit/<lane>/state` | once a second, while something changes |
 //! | `$audit/<lane>/fault` | at once |
@@ -15,6 +15,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use unbroken_merkle_log::LaneId;
 use unbroken_mqtt_proto::{Properties, QoS, TopicName};
 
 use super::json::Object;
@@ -99,9 +100,14 @@ impl Home {
     /// A fault of what concerns this client, for whoever watches its lane.
     pub(crate) fn tell_fault(&mut self, client_id: &str, text: Object) {
         let lane = lane_of(client_id);
-        let topic = format!("{PREFIX}{lane}/fault");
-        let text = text.text("lane", &lane.to_string()).end();
+        self.tell_if_watched(lane, "fault", text.text("lane", &lane.to_string()));
+    }
+
+    /// What became known of a publisher's own lane.
+    pub(crate) fn tell_if_watched(&mut self, lane: LaneId, what: &str, text: Object) {
         if self.watching > 0 && self.told.len() < FAULTS_MAX {
+            let topic = format!("{PREFIX}{lane}/{what}");
+            let text = text.end();
             self.tell(Told { topic, text });
         }
     }

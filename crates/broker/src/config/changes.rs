@@ -4,7 +4,7 @@
 use std::fmt;
 
 use super::Config;
-use super::table::{LISTENER_KEYS, LISTENERS, SECTIONS};
+use super::table::{LISTENER_KEYS, LISTENERS, RULES, SECTIONS};
 
 /// When a changed value takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +51,7 @@ impl fmt::Display for Change {
 /// What holds once `read` is applied to a broker that runs with `running`: values that need a
 /// restart stay. Which listeners are open is the server's to say; here they are those of `read`.
 pub(crate) fn in_force(running: &Config, mut read: Config) -> Config {
+    read.audit.rules.clone_from(&running.audit.rules);
     for key in SECTIONS.iter().flat_map(|section| section.keys) {
         if key.applies == Applies::Restart {
             let fits = (key.set)(&mut read, (key.get)(running));
@@ -87,6 +88,15 @@ pub fn changes(old: &Config, new: &Config) -> Vec<Change> {
                 });
             }
         }
+    }
+    let rules = |config: &Config| format!("{} rules", config.audit.rules.len());
+    if old.audit.rules != new.audit.rules {
+        changes.push(Change {
+            name: RULES.to_owned(),
+            old: rules(old),
+            new: rules(new),
+            applies: Applies::Restart,
+        });
     }
     for section in SECTIONS {
         for key in section.keys {

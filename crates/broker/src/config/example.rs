@@ -2,7 +2,11 @@
 
 use std::fmt::Write;
 
-use super::table::{Key, LISTENER_KEYS, LISTENERS, LISTENERS_DOC, SECTIONS};
+use super::table::{
+    Key, LISTENER_KEYS, LISTENERS, LISTENERS_DOC, RULE_KEYS, RULES, RULES_DOC, SECTIONS,
+};
+use unbroken_broker_core::AuditRule;
+
 use super::{Config, Listener};
 
 /// The text of the example file. It is valid and, as it stands, changes nothing.
@@ -20,6 +24,10 @@ pub fn example() -> String {
     for section in SECTIONS {
         let _ = write!(text, "\n# {}\n[{}]\n", section.doc, section.name);
         push_keys(&mut text, section.keys, &config);
+        if section.name == "audit" {
+            let _ = write!(text, "\n# {RULES_DOC}\n#[[{RULES}]]\n");
+            push_keys(&mut text, RULE_KEYS, &AuditRule::any());
+        }
     }
     text
 }
@@ -59,6 +67,8 @@ mod tests {
         let waits = |applies| applies == Applies::Restart;
         let listener = LISTENER_KEYS.iter().filter(|key| waits(key.applies));
         let names = listener.map(|key| format!("{LISTENERS}.{}", key.name));
+        let rule = RULE_KEYS.iter().filter(|key| waits(key.applies));
+        let names = names.chain(rule.map(|key| format!("{RULES}.{}", key.name)));
         let others = SECTIONS.iter().flat_map(|section| {
             let keys = section.keys.iter().filter(|key| waits(key.applies));
             keys.map(|key| format!("{}.{}", section.name, key.name))
@@ -88,6 +98,8 @@ mod tests {
             assert_eq!(effective.config.broker, Config::default().broker);
             assert_eq!(effective.config.limits, Config::default().limits);
             assert_eq!(effective.config.listeners, [Listener::default()]);
+            let rules = effective.config.audit.rules;
+            assert!(rules.is_empty() || rules == [AuditRule::any()]);
         }
     }
 }

@@ -5,11 +5,12 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use super::error::{ConfigError, Problem};
-use super::table::{Key, LISTENER_KEYS, LISTENERS, SECTIONS};
+use super::table::{Key, LISTENER_KEYS, LISTENERS, RULE_KEYS, RULES, SECTIONS};
 use super::value::{Kind, Value};
 use super::written::{FlagValue, Origin, Place, Raw, Written};
 use super::{Config, Listener};
 use crate::logging::Logging;
+use unbroken_broker_core::AuditRule;
 
 /// Where configuration comes from. Kept by the broker, so that SIGHUP reads the same places again.
 #[derive(Clone, Debug, Default)]
@@ -84,6 +85,16 @@ impl Effective {
                 values.push(one(place, key.kind, &(key.get)(listener)));
             }
         }
+        for (index, rule) in self.config.audit.rules.iter().enumerate() {
+            for key in RULE_KEYS {
+                let place = Place {
+                    section: RULES,
+                    index: Some(index),
+                    key: key.name,
+                };
+                values.push(one(place, key.kind, &(key.get)(rule)));
+            }
+        }
         for section in SECTIONS {
             for key in section.keys {
                 let place = Place {
@@ -101,7 +112,9 @@ impl Effective {
     pub fn listener_origin(&self, index: usize, key: &str) -> Origin {
         self.origins
             .iter()
-            .find(|(place, _)| place.index == Some(index) && place.key == key)
+            .find(|(place, _)| {
+                place.section == LISTENERS && place.index == Some(index) && place.key == key
+            })
             .map_or(Origin::Default, |(_, origin)| origin.clone())
     }
 }
@@ -110,6 +123,7 @@ pub(super) fn resolve(written: Written) -> Result<Effective, ConfigError> {
     let Written {
         values,
         listeners,
+        rules,
         problems,
     } = written;
     let mut reader = Reader {
@@ -144,6 +158,31 @@ pub(super) fn resolve(written: Written) -> Result<Effective, ConfigError> {
             reader.read(place, key, listener);
         }
         admit(index, listener, &mut reader);
+    }
+    for index in 0..rules {
+        let mut rule = AuditRule::any();
+        for key in RULE_KEYS {
+            let place = Place {
+                section: RULES,
+                index: Some(index),
+                key: key.name,
+            };
+            reader.read(place, key, &mut rule);
+        }
+        if !rule.has_valid_topic() {
+            let message = format!(
+                "`{RULES}.{index}.topic`: `{}` is not a topic filter",
+                rule.topic
+            );
+            let place = Place {
+                section: RULES,
+                index: Some(index),
+                key: "topic",
+            };
+            let origin = reader.origins.get(&place).cloned();
+            reader.problems.push(Problem::new(origin, message));
+        }
+        config.audit.rules.push(rule);
     }
     let Reader {
         origins,

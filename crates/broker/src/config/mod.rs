@@ -28,7 +28,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use unbroken_broker_core::Limits;
+use unbroken_broker_core::{AuditRule, Limits};
 
 pub(crate) use changes::in_force;
 pub use changes::{Applies, Change, changes};
@@ -133,11 +133,16 @@ pub struct Mqtt {
 pub struct Audit {
     /// Whether messages are numbered and hashed where they come in.
     pub stamping: bool,
+    /// What is done with some clients' messages; the first rule that fits decides.
+    pub rules: Vec<AuditRule>,
 }
 
 impl Default for Audit {
     fn default() -> Self {
-        Self { stamping: true }
+        Self {
+            stamping: true,
+            rules: Vec::new(),
+        }
     }
 }
 

@@ -4,6 +4,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use unbroken_broker_core::AuditAction;
+
 use super::value::Value;
 use super::{LogFormat, LogLevel};
 
@@ -126,6 +128,21 @@ impl Setting for LogLevel {
         ]
         .into_iter()
         .find(|level| level.to_value() == value)
+    }
+}
+
+impl Setting for AuditAction {
+    fn to_value(&self) -> Value {
+        Value::Text(match self {
+            Self::Stamp => "stamp".to_owned(),
+            Self::Verify => "verify".to_owned(),
+            Self::Off => "off".to_owned(),
+        })
+    }
+    fn from_value(value: Value) -> Option<Self> {
+        [Self::Stamp, Self::Verify, Self::Off]
+            .into_iter()
+            .find(|action| action.to_value() == value)
     }
 }
 

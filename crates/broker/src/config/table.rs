@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use unbroken_broker_core::AuditRule;
+
 use super::changes::Applies;
 use super::setting::{ExpirySeconds, Setting};
 use super::value::{Kind, Value};
@@ -31,6 +33,11 @@ pub(super) const LISTENERS: &str = "listeners";
 /// What [`LISTENERS`] is about.
 pub(super) const LISTENERS_DOC: &str =
     "Where clients connect, and who may come in. One table for each address.";
+/// The name of the array of tables whose keys are [`RULE_KEYS`].
+pub(super) const RULES: &str = "audit.rule";
+/// What [`RULES`] is about.
+pub(super) const RULES_DOC: &str = "What is done with the messages of some clients. The first rule that fits decides; what fits\n\
+     # none is stamped, and verified where its publisher stamps itself. As many tables as needed.";
 /// Stands for `bind` and `port` together.
 pub(super) const ADDRESS: &str = "address";
 
@@ -305,6 +312,35 @@ pub(super) const SECTIONS: &[Section] = &[
             ),
         ],
     },
+];
+
+/// The keys of one `[[audit.rule]]` table.
+pub(super) const RULE_KEYS: &[Key<AuditRule>] = &[
+    key!(
+        "client",
+        Kind::Text,
+        Restart,
+        ["Client ids; * stands for any characters."],
+        client
+    ),
+    key!("topic", Kind::Text, Restart, ["A topic filter."], topic),
+    key!(
+        "action",
+        Kind::Choice(&["verify", "stamp", "off"]),
+        Restart,
+        [
+            "stamp: numbered and hashed; verify: the same, and what the publisher says in a user",
+            "property `audit` is verified; off: neither."
+        ],
+        action
+    ),
+    key!(
+        "forward_stamp",
+        Kind::Flag,
+        Restart,
+        ["Whether 5.0 receivers get the number and the hash, as user property `audit`."],
+        forward_stamp
+    ),
 ];
 
 /// The keys of one `[[listeners]]` table.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
 
 use super::error::Problem;
-use super::table::{ADDRESS, LISTENER_KEYS, LISTENERS, SECTIONS};
+use super::table::{ADDRESS, LISTENER_KEYS, LISTENERS, RULE_KEYS, RULES, SECTIONS};
 use super::value::Form;
 
 /// Where an effective value comes from.
@@ -98,6 +98,8 @@ pub(super) struct Written {
     pub(super) values: BTreeMap<Place, Raw>,
     /// One for each table of the file; values of the environment and of flags may add one.
     pub(super) listeners: usize,
+    /// The same for the rules of the audit.
+    pub(super) rules: usize,
     pub(super) problems: Vec<Problem>,
 }
 
@@ -144,6 +146,14 @@ impl Written {
                     }
                 }
                 (LISTENERS, _) => self.wrong_shape(origin, LISTENERS),
+                (AUDIT, DeValue::Table(keys)) => {
+                    let mut keys = keys.clone();
+                    let rules = keys.remove(RULE);
+                    self.read_keys(AUDIT, None, &keys, &at);
+                    if let Some(rules) = rules {
+                        self.read_rules(&rules, &at);
+                    }
+                }
                 (name, DeValue::Table(keys)) => self.read_keys(name, None, keys, &at),
                 (name, _) if SECTIONS.iter().any(|section| section.name == name) => {
                     self.wrong_shape(origin, name);
@@ -160,6 +170,21 @@ impl Written {
                     });
                 }
             }
+        }
+    }
+
+    fn read_rules(&mut self, rules: &toml::Spanned<DeValue<'_>>, at: &dyn Fn(usize) -> Origin) {
+        let DeValue::Array(tables) = rules.get_ref() else {
+            return self.wrong_shape(at(rules.span().start), RULES);
+        };
+        for table in tables {
+            let DeValue::Table(keys) = table.get_ref() else {
+                self.wrong_shape(at(table.span().start), RULES);
+                continue;
+            };
+            let index = self.rules;
+            self.rules += 1;
+            self.read_keys(RULES, Some(index), keys, at);
         }
     }
 
@@ -187,8 +212,8 @@ impl Written {
     }
 
     fn wrong_shape(&mut self, origin: Origin, section: &str) {
-        let header = if section == LISTENERS {
-            "[[listeners]]".to_owned()
+        let header = if section == LISTENERS || section == RULES {
+            format!("[[{section}]]")
         } else {
             format!("[{section}]")
         };
@@ -287,6 +312,18 @@ impl Written {
                     .help("listeners are numbered from 0: UNBROKEN__LISTENERS__0__PORT"),
                 ),
             },
+            [AUDIT, RULE, index, key] => match index.parse::<usize>() {
+                Ok(index) if index <= self.rules => {
+                    self.rules = self.rules.max(index + 1);
+                    self.put(RULES, Some(index), key, raw);
+                }
+                _ => {
+                    let next = self.rules;
+                    let message =
+                        format!("`{index}` is not the number of a rule; the next is {next}");
+                    self.problems.push(Problem::new(Some(raw.origin), message));
+                }
+            },
             [section, key] if section != LISTENERS => self.put(section, None, key, raw),
             _ => self.problems.push(
                 Problem::new(
@@ -357,6 +394,9 @@ impl Written {
     }
 }
 
+/// The section of [`RULES`], and its name in there.
+const AUDIT: &str = "audit";
+const RULE: &str = "rule";
 /// What the name of an environment variable that sets a value begins with.
 const ENVIRONMENT_PREFIX: &str = "UNBROKEN__";
 
@@ -364,7 +404,7 @@ fn section_names() -> impl Iterator<Item = &'static str> {
     SECTIONS
         .iter()
         .map(|section| section.name)
-        .chain([LISTENERS])
+        .chain([LISTENERS, RULES])
 }
 
 fn key_names(section: &str) -> impl Iterator<Item = &'static str> {
@@ -374,8 +414,10 @@ fn key_names(section: &str) -> impl Iterator<Item = &'static str> {
         .iter()
         .find(|s| s.name == section)
         .map_or(&[][..], |s| s.keys);
+    let rule_keys = if section == RULES { RULE_KEYS } else { &[] };
     keys.iter()
         .map(|key| key.name)
+        .chain(rule_keys.iter().map(|key| key.name))
         .chain(listener_keys.iter().map(|key| key.name))
         .chain(listeners.then_some(ADDRESS))
 }

@@ -1,0 +1,144 @@
+//! Who is stamped, verified, or left alone: the first rule that fits decides.
+
+use unbroken_mqtt_proto::{TopicFilter, TopicName};
+
+/// A rule for what some clients publish to some topics.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuditRule {
+    /// A client id; `*` stands for any characters.
+    pub client: String,
+    /// A topic filter.
+    pub topic: String,
+    /// What is done.
+    pub action: AuditAction,
+    /// 5.0 receivers get the property that the message bears inside the broker, as user property
+    /// `audit`, unless its publisher gave it one.
+    pub forward_stamp: bool,
+}
+
+/// What is done with an accepted message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AuditAction {
+    /// It is numbered and hashed; what its publisher says about it is passed on unread.
+    Stamp,
+    /// The same, and if its publisher has stamped it, that is verified. Without a rule it is this.
+    Verify,
+    /// Neither.
+    Off,
+}
+
+/// What the rules say of one message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Treatment {
+    pub(crate) action: AuditAction,
+    pub(crate) forward_stamp: bool,
+}
+
+impl Treatment {
+    pub(crate) const DEFAULT: Self = Self {
+        action: AuditAction::Verify,
+        forward_stamp: false,
+    };
+}
+
+impl AuditRule {
+    /// Everything is verified that can be: what holds without rules.
+    pub fn any() -> Self {
+        Self {
+            client: "*".to_owned(),
+            topic: "#".to_owned(),
+            action: AuditAction::Verify,
+            forward_stamp: false,
+        }
+    }
+
+    /// Whether the topic filter is one.
+    pub fn has_valid_topic(&self) -> bool {
+        TopicFilter::parse(&self.topic).is_ok()
+    }
+}
+
+/// The numbers of the rules that may concern this client.
+pub(crate) fn rules_of(client_id: &str, rules: &[AuditRule]) -> Box<[u16]> {
+    let numbered = (0..).zip(rules);
+    let of_client = numbered.filter(|(_, rule)| fits(&rule.client, client_id));
+    of_client.map(|(number, _)| number).collect()
+}
+
+/// What is done with a message on this topic, of a client whom these rules may concern.
+#[cold]
+pub(crate) fn treatment(numbers: &[u16], rules: &[AuditRule], topic: &str) -> Treatment {
+    let Ok(topic) = TopicName::parse(topic) else {
+        return Treatment::DEFAULT;
+    };
+    let of_client = numbers.iter().filter_map(|at| rules.get(usize::from(*at)));
+    let mut fitting = of_client
+        .filter(|rule| TopicFilter::parse(&rule.topic).is_ok_and(|filter| filter.matches(topic)));
+    fitting.next().map_or(Treatment::DEFAULT, |rule| Treatment {
+        action: rule.action,
+        forward_stamp: rule.forward_stamp,
+    })
+}
+
+/// Whether a text is what a pattern with `*` means. Takes each star's first fit, so the time is
+/// that of the pattern's parts times the text, at most.
+fn fits(pattern: &str, text: &str) -> bool {
+    let Some((first, rest)) = pattern.split_once('*') else {
+        return pattern == text;
+    };
+    let Some(mut text) = text.strip_prefix(first) else {
+        return false;
+    };
+    let mut parts: Vec<&str> = rest.split('*').collect();
+    let last = parts.pop().unwrap_or_default();
+    for part in parts {
+        let Some(at) = text.find(part) else {
+            return false;
+        };
+        text = &text[at + part.len()..];
+    }
+    text.ends_with(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_stands_for_any_characters() {
+        let check = |pattern, text, expected| {
+            assert_eq!(fits(pattern, text), expected, "{pattern} and {text}");
+        };
+        check("pump", "pump", true);
+        check("pump", "pump1", false);
+        check("*", "", true);
+        check("pump-*", "pump-1", true);
+        check("pump-*", "pomp-1", false);
+        check("*-1", "pump-1", true);
+        check("a*b*c", "a1b2b3c", true);
+        check("a*b*c", "abc", true);
+        check("ab*ba", "aba", false);
+        check("*é*", "caféa", true);
+    }
+
+    #[test]
+    fn the_first_rule_that_fits_decides() {
+        let rule = |client: &str, topic: &str, action| AuditRule {
+            client: client.to_owned(),
+            topic: topic.to_owned(),
+            action,
+            forward_stamp: false,
+        };
+        let rules = [
+            rule("pump-*", "raw/#", AuditAction::Off),
+            rule("*", "raw/#", AuditAction::Stamp),
+        ];
+        let check = |client: &str, topic: &str, action| {
+            let numbers = rules_of(client, &rules);
+            assert_eq!(treatment(&numbers, &rules, topic).action, action);
+        };
+        check("pump-1", "raw/1", AuditAction::Off);
+        check("valve", "raw/1", AuditAction::Stamp);
+        check("pump-1", "state", AuditAction::Verify);
+    }
+}

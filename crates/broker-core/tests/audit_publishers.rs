@@ -1,0 +1,209 @@
+//! Publishers that stamp themselves are judged where they come in, and rules say who is.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod shard_bus;
+
+use std::time::Duration;
+
+use shard_bus::{Broker, Client, join, publish, stay, subscribe};
+use unbroken_broker_core::{AuditAction, AuditRule, Event, Limits, PublishersTotals, Settings};
+use unbroken_merkle_log::{Epoch, Lane, LaneId, LaneLimits, Property as Stamp, Xxh3};
+use unbroken_mqtt_proto::{Packet, PacketId, Properties, Property, PropertyBuf, Publish, QoS};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A publisher with a lane of its own.
+struct Producer {
+    client: Client,
+    lane: Lane,
+    packet_id: u16,
+}
+
+impl Producer {
+    fn join(broker: &mut Broker) -> Self {
+        let client = stay(broker, "producer", true);
+        let id = LaneId::new(7).unwrap();
+        let lane = Lane::new(id, Epoch(1), LaneLimits::default(), Duration::ZERO);
+        let packet_id = 0;
+        Self {
+            client,
+            lane,
+            packet_id,
+        }
+    }
+
+    fn stamp(&mut self, payload: &str) -> Stamp {
+        self.lane.issue(*b"t", payload.as_bytes(), &Xxh3)
+    }
+
+    fn send(&mut self, broker: &mut Broker, payload: &str, stamps: &[&Stamp], dup: bool) {
+        let mut properties = PropertyBuf::new();
+        for stamp in stamps {
+            let text = stamp.to_text();
+            properties
+                .push(Property::UserProperty("audit", &text))
+                .unwrap();
+        }
+        self.packet_id += 1;
+        let packet = Publish {
+            dup,
+            qos: QoS::AtLeastOnce,
+            retain: false,
+            topic: "t",
+            packet_id: PacketId::new(self.packet_id),
+            properties: properties.as_properties(),
+            payload: payload.as_bytes(),
+        };
+        broker.send(self.client, Packet::Publish(packet));
+    }
+
+    fn checkpoint(&mut self, broker: &mut Broker) {
+        let checkpoint = self.lane.poll_checkpoint(SECOND * 1_000, 0, &Xxh3).unwrap();
+        let mut payload = Vec::new();
+        checkpoint.encode(&Xxh3, &mut payload);
+        self.packet_id += 1;
+        let packet = Publish {
+            dup: false,
+            qos: QoS::AtLeastOnce,
+            retain: false,
+            topic: "audit/checkpoint/0000000000000007",
+            packet_id: PacketId::new(self.packet_id),
+            properties: Properties::EMPTY,
+            payload: &payload,
+        };
+        broker.send(self.client, Packet::Publish(packet));
+    }
+}
+
+fn found(broker: &Broker) -> PublishersTotals {
+    let mut sum = unbroken_broker_core::AuditTotals::default();
+    for shard in &broker.shards {
+        sum += shard.stats().audit;
+    }
+    assert_eq!(sum.faults(), 0, "none of the broker");
+    sum.publishers
+}
+
+fn faults(broker: &mut Broker) -> Vec<String> {
+    let name = |event: Event| match event {
+        Event::PublisherFault {
+            client_id,
+            lane,
+            kind,
+            first,
+            count,
+        } => Some(format!(
+            "{client_id} {lane} {} {first} {count}",
+            kind.name()
+        )),
+        _ => None,
+    };
+    broker.events.drain(..).filter_map(name).collect()
+}
+
+#[test]
+fn each_fault_on_the_way_to_the_broker_is_named_once() {
+    for shards in [1, 2, 8] {
+        let mut broker = Broker::new(shards);
+        let mut producer = Producer::join(&mut broker);
+        let stamps: Vec<_> = (0..6).map(|n| producer.stamp(&n.to_string())).collect();
+        producer.send(&mut broker, "0", &[&stamps[0]], false);
+        producer.send(&mut broker, "0", &[&stamps[0]], false); // twice
+        producer.send(&mut broker, "0", &[&stamps[0]], true); // again, by the rules
+        producer.send(&mut broker, "altered", &[&stamps[2]], false);
+        producer.send(&mut broker, "3", &[&stamps[3], &stamps[3]], false); // two stamps
+        producer.send(&mut broker, "3", &[&stamps[3]], false);
+        producer.send(&mut broker, "2", &[&stamps[2]], false);
+        producer.send(&mut broker, "5", &[&stamps[5]], false);
+        producer.send(&mut broker, "4", &[&stamps[4]], false); // after the next one
+        producer.checkpoint(&mut broker);
+        // Number 1 never comes.
+        broker.advance(SECOND);
+        broker.advance(SECOND);
+        let mut faults = faults(&mut broker);
+        faults.retain(|fault| !fault.contains("reordered"));
+        let expected = ["duplicated 0 1", "altered 2 1", "lost 1 1"];
+        assert_eq!(faults, expected.map(|fault| format!("producer 7 {fault}")));
+        let found = found(&broker);
+        assert_eq!((found.lost, found.duplicated, found.altered), (1, 1, 1));
+        assert_eq!(found.injected, 1, "the one with two stamps");
+    }
+}
+
+#[test]
+fn a_whole_lane_is_proven_by_its_checkpoint() {
+    let mut broker = Broker::new(2);
+    let mut producer = Producer::join(&mut broker);
+    for n in 0..1_024 {
+        let stamp = producer.stamp(&n.to_string());
+        producer.send(&mut broker, &n.to_string(), &[&stamp], false);
+    }
+    producer.checkpoint(&mut broker);
+    let found = found(&broker);
+    assert_eq!((found.verified, found.windows_proven), (1_024, 1));
+    assert_eq!(faults(&mut broker), [""; 0]);
+}
+
+#[test]
+fn nothing_is_lost_while_its_publisher_is_away() {
+    let mut broker = Broker::new(1);
+    let mut producer = Producer::join(&mut broker);
+    let stamps: Vec<_> = (0..3).map(|n| producer.stamp(&n.to_string())).collect();
+    producer.send(&mut broker, "0", &[&stamps[0]], false);
+    producer.send(&mut broker, "2", &[&stamps[2]], false);
+    producer.checkpoint(&mut broker);
+    broker.cut(producer.client);
+    for _ in 0..60 {
+        broker.advance(SECOND);
+    }
+    assert_eq!(found(&broker).lost, 0);
+    producer.client = stay(&mut broker, "producer", false);
+    producer.send(&mut broker, "1", &[&stamps[1]], true);
+    broker.advance(SECOND * 2);
+    assert_eq!(found(&broker).lost, 0);
+}
+
+fn ruled(action: AuditAction, forward_stamp: bool) -> Broker {
+    let mut rule = AuditRule::any();
+    "producer".clone_into(&mut rule.client);
+    rule.action = action;
+    rule.forward_stamp = forward_stamp;
+    let mut settings = Settings::default();
+    settings.audit.rules = vec![rule];
+    Broker::with(2, Limits::default(), settings)
+}
+
+#[test]
+fn a_rule_says_who_is_verified_and_who_is_stamped() {
+    let cases = [
+        (AuditAction::Verify, 1, 1),
+        (AuditAction::Stamp, 1, 0),
+        (AuditAction::Off, 0, 0),
+    ];
+    for (action, received, verified) in cases {
+        let mut broker = ruled(action, false);
+        let mut producer = Producer::join(&mut broker);
+        let stamp = producer.stamp("x");
+        producer.send(&mut broker, "x", &[&stamp], false);
+        let sum: u64 = broker.shards.iter().map(|s| s.stats().audit.received).sum();
+        assert_eq!((sum, found(&broker).verified), (received, verified));
+    }
+}
+
+#[test]
+fn a_forwarded_stamp_fits_its_message() {
+    let mut broker = ruled(AuditAction::Verify, true);
+    let receiver = join(&mut broker, "receiver");
+    subscribe(&mut broker, receiver, "t", QoS::AtMostOnce);
+    let producer = join(&mut broker, "producer");
+    let other = join(&mut broker, "other");
+    broker.take(receiver);
+    broker.send(producer, publish("t", "x", QoS::AtMostOnce, 0));
+    broker.send(other, publish("t", "x", QoS::AtMostOnce, 0));
+    let packets = broker.take(receiver);
+    let (_, stamp) = packets[0].split_once("UserProperty(\"audit\", \"").unwrap();
+    let stamp = Stamp::parse_text(stamp.trim_end_matches("\")")).unwrap();
+    assert!(stamp.fits(&Xxh3, b"t", b"x"));
+    assert_eq!(packets[1], "PUBLISH t \"x\" q0");
+}
