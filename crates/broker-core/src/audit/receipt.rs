@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! PUBLISH (numbered, tracked) -> routed here: so many are owed, and these shards will say more
-//!          each shard that has it -> Owed      each delivery's end -> Sent | Acknowledged | Dropped
+//!         each shard that has it -> Owed      each delivery's end -> Sent | Acknowledged | Dropped
 //!                 \______________________ News ______________________/
 //!                                          |
 //!              the shard of the publisher: all owed have ended? the receipt is told
