@@ -31,6 +31,7 @@ Feature: Stages and audits from the shell
     Then it ends with code 0
     And its output mentions "no stamped message was heard"
 
-  Scenario: A broker that is not there
-    When I run `unbroken pipe --to plant/raw --from plant/+/bad# -p PORT`
-    Then it ends with code 69
+  Scenario: A filter that is none is refused
+    When I run `unbroken pipe -p PORT --from plant/bad# --to plant/raw`
+    Then it ends with code 2
+    And its errors mention "plant/bad#"

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::process::{ExitCode, Stdio};
 
 use tokio::process::Command;
+use unbroken_client::SubscribeError;
 use unbroken_demo::News;
 use unbroken_demo::pipe::{Ends, Stage, StageError};
 
@@ -69,7 +70,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
                 Failure::silent(if args.command.is_empty() { 0 } else { exit::IO })
             }
             StageError::Transform(_) | StageError::Ended => Failure::new(exit::IO, error),
-            StageError::Stamp(_) => Failure::new(exit::USAGE, error),
+            StageError::Stamp(_) | StageError::Subscribe(SubscribeError::Filter { .. }) => {
+                Failure::new(exit::USAGE, error)
+            }
             _ => Failure::new(exit::UNAVAILABLE, error),
         })
 }

@@ -238,11 +238,16 @@ impl Checker {
         }
     }
 
+    /// A drop record is of a message that went no further, so it says nothing to those who have
+    /// the lane's messages themselves: a processor hears its own records, and its neighbours'.
     fn dropped(&mut self, payload: &[u8], now: Duration) {
         let opened = DropRecord::parse(payload).and_then(|sealed| sealed.open(&self.hasher));
-        match opened {
-            Ok(record) => drop(self.origins.dropped(&record, now)),
-            Err(_) => self.unstamped += 1,
+        let Ok(record) = opened else {
+            self.unstamped += 1;
+            return;
+        };
+        if self.own.lane(record.lane, record.epoch).is_none() {
+            self.origins.dropped(&record, now);
         }
     }
 

@@ -32,6 +32,8 @@ const ROOM: u64 = 16;
 const CHECKPOINTS_LOST: NonZeroU32 = NonZeroU32::new(8).expect("8 is not 0");
 /// A trial in which nothing happens for so long is over.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// How often a trial says how far it is.
+const TELL_EVERY: Duration = Duration::from_secs(2);
 const HOLD: Duration = Duration::from_millis(20);
 
 const BEHIND_B: [Wound; 7] = [
@@ -60,10 +62,15 @@ impl Demo {
         self.prepare(trial)?;
         self.let_send(true);
         let mut ticks = ticks();
+        let mut told = Instant::now();
         let (mut latest, mut moved) = (self.progress(), Instant::now());
         while !self.is_over(trial) && moved.elapsed() < PATIENCE {
             ticks.tick().await;
             self.look()?;
+            if told.elapsed() >= TELL_EVERY {
+                told = Instant::now();
+                writeln!(io::stdout(), "{}", self.board.sentence())?;
+            }
             if self.progress() != latest {
                 (latest, moved) = (self.progress(), Instant::now());
             }

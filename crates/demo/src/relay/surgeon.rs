@@ -1,12 +1,12 @@
 //! What happens to the packets of one connection on the way that is wounded. Bytes in, bytes out;
 //! time is an argument.
 //!
-//! A message that is lost is acknowledged to its sender in the receiver's place, at QoS 2 to the end
-//! of the exchange. What is held back is acknowledged when its receiver has it. A second message,
-//! copied or invented, goes out under the packet id of the first when that is acknowledged; of the
-//! two acknowledgements the sender sees the later one. So neither side ever has more under way than
-//! it may, and the second keeps behind the first. At QoS 0 it goes out at once, and a message at
-//! QoS 2 gets none.
+//! A message that is lost is acknowledged to its sender in the receiver's place, at QoS 2 to the
+//! end of the exchange. What is held back is acknowledged when its receiver has it. A second
+//! message, copied or invented, goes out under the packet id of the first when that is
+//! acknowledged; of the two acknowledgements the sender sees the later one. So neither side ever
+//! has more under way than it may, and the second keeps behind the first. At QoS 0 it goes out at
+//! once, and a message at QoS 2 gets none.
 //!
 //! A message is wounded when it carries exactly one readable audit property and is neither a
 //! repair nor MQTT's own repetition (DUP). One that sets a topic alias is left alone: those behind
