@@ -1,0 +1,120 @@
+Feature: Proof that nothing was lost
+  The broker keeps account of every message, without configuration, for clients of any kind, and says what it has come to.
+
+  Scenario Outline: The verdict is a sentence
+    Given a broker with the configuration:
+      """
+      [broker]
+      sys_interval = "1s"
+      shards = <shards>
+      """
+    And display connects
+    And display subscribes to "room/+" at QoS 1
+    And sensor connects
+    When sensor publishes 3 messages to "room/kitchen" at QoS 1
+    Then display receives the 3 messages on "room/kitchen" in order
+    When auditor connects
+    And auditor subscribes to "$SYS/audit/lost"
+    And auditor subscribes to "$SYS/audit/received"
+    And auditor subscribes to "$SYS/audit/acknowledged"
+    Then auditor sooner or later receives "3" on "$SYS/audit/received"
+    And auditor sooner or later receives "3" on "$SYS/audit/acknowledged"
+    When auditor subscribes to "$SYS/audit/verdict"
+    Then auditor receives something like "3 received, " on "$SYS/audit/verdict"
+
+    Examples:
+      | shards |
+      | 1      |
+      | 2      |
+      | 8      |
+
+  Scenario: Every message that was not delivered has a named reason
+    Given a broker with the configuration:
+      """
+      [broker]
+      sys_interval = "1s"
+
+      [limits]
+      queue_messages_max = 1
+      """
+    And phone connects with a persistent session
+    And phone subscribes to "news" at QoS 1
+    And phone disconnects
+    And paper connects
+    And auditor connects
+    And auditor subscribes to "$SYS/audit/dropped/queue-full"
+    When paper publishes 3 messages to "news" at QoS 1
+    Then auditor sooner or later receives "2" on "$SYS/audit/dropped/queue-full"
+
+  @tool:mosquitto
+  Scenario: A publisher is given a receipt
+    Given a broker
+    And phone connects
+    And phone subscribes to "orders" at QoS 1
+    And tablet connects
+    And tablet subscribes to "orders" at QoS 1
+    And auditor listens by `mosquitto_sub -p PORT -t $audit/+/receipt`
+    When I run `mosquitto_pub -p PORT -q 1 -t orders -m one-coffee`
+    Then phone receives "one-coffee" on "orders" at QoS 1
+    And tablet receives "one-coffee" on "orders" at QoS 1
+    And auditor prints JSON with number=0 and topic=orders and expected=2 and acknowledged=2 and finished=true
+
+  Scenario: A client finds its lane by its id
+    Given a broker
+    And auditor connects
+    When auditor subscribes to "$audit/client/pump-7"
+    Then auditor receives something like "lane" on "$audit/client/pump-7"
+
+  Scenario: A client cannot speak for the audit
+    Given a broker
+    And auditor connects
+    And auditor subscribes to "$audit/#"
+    When liar connects
+    And liar tries to publish "a lie" to "$audit/0123456789abcdef/receipt"
+    Then auditor receives nothing
+
+  # [MQTT-4.7.2-1]
+  Scenario: Who listens to everything does not hear of the audit
+    Given a broker
+    And watcher connects
+    And watcher subscribes to "$audit/+/receipt"
+    And auditor connects
+    And auditor subscribes to "#"
+    When sensor connects
+    And sensor publishes "21" to "room"
+    Then auditor receives "21" on "room"
+    And auditor receives nothing else
+
+  @tool:mosquitto
+  Scenario: A publisher's stamp that does not fit is named, and its message passes
+    Given a broker with the configuration:
+      """
+      [broker]
+      sys_interval = "1s"
+      """
+    And phone connects
+    And phone subscribes to "orders" at QoS 1
+    And auditor connects
+    And auditor subscribes to "$SYS/audit/publishers/altered"
+    When I run `mosquitto_pub -p PORT -V 5 -q 1 -t orders -m tea -D publish user-property audit EQAAAAAAAAEAAAAAAAAABwAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA`
+    Then auditor sooner or later receives "1" on "$SYS/audit/publishers/altered"
+    And phone receives "tea" on "orders" at QoS 1
+
+  Scenario: A rule leaves clients alone
+    Given a broker with the configuration:
+      """
+      [broker]
+      sys_interval = "1s"
+
+      [[audit.rule]]
+      client = "noisy*"
+      topic = "raw/#"
+      action = "off"
+      """
+    And noisy connects
+    And sensor connects
+    When noisy publishes 2 messages to "raw/1" at QoS 1
+    And sensor publishes 3 messages to "raw/1" at QoS 1
+    And auditor connects
+    And auditor subscribes to "$SYS/audit/received"
+    Then auditor sooner or later receives "3" on "$SYS/audit/received"
