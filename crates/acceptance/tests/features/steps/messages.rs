@@ -357,11 +357,25 @@ async fn is_answered(scene: &mut Scene, name: String, other: String) {
 /// Reads until the wanted value shows, for values that the broker refreshes by itself.
 #[then(regex = r#"^(\w+) sooner or later receives "([^"]*)" on "([^"]*)"$"#)]
 async fn sooner_or_later(scene: &mut Scene, name: String, payload: String, topic: String) {
+    receive_until(scene, name, topic, move |text| text == payload).await;
+}
+
+#[then(regex = r#"^(\w+) sooner or later receives something like "([^"]*)" on "([^"]*)"$"#)]
+async fn sooner_or_later_like(scene: &mut Scene, name: String, part: String, topic: String) {
+    receive_until(scene, name, topic, move |text| text.contains(&part)).await;
+}
+
+async fn receive_until(
+    scene: &mut Scene,
+    name: String,
+    topic: String,
+    is_it: impl Fn(&str) -> bool + Send + 'static,
+) {
     scene
         .act(move |room| {
             loop {
                 let message = room.peer(&name).receive();
-                if message.topic == topic && message.text() == payload {
+                if message.topic == topic && is_it(&message.text()) {
                     return;
                 }
             }
