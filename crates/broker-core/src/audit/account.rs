@@ -11,9 +11,11 @@
 //!
 //! HOT: one of these runs for each delivery. A delivery that is accepted gets the next number of
 //! its session, and numbers leave (are sent, or dropped by name) in their order. So one comparison
-//! names each that is missing, comes twice or comes late. What is refused at the door has no
-//! number: it can be neither lost nor out of order.
+//! names each that is missing, comes twice or comes late. Only what is dropped or handed on may
+//! overtake, since what is before it may be held until it is stored. What is refused at the door
+//! has no number: it can be neither lost nor out of order.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use unbroken_mqtt_proto::session::Entry;
@@ -24,7 +26,7 @@ use crate::clients::Clients;
 use crate::ids::SessionId;
 use crate::session::Session;
 
-/// The account of one session. 128 bytes.
+/// The account of one session. 152 bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Account {
     /// Deliveries owed.
@@ -49,6 +51,9 @@ pub(crate) struct Account {
     pub(crate) faults: u32,
     /// Numbers that were passed over: named as lost, late if they come after all.
     missing: Vec<u64>,
+    /// Numbers above `left` that were dropped or handed on: those may overtake what is held until
+    /// it is stored. As many as the queue has room for.
+    ahead: BTreeSet<u64>,
 }
 
 /// What leaving revealed.
@@ -95,7 +100,7 @@ impl Account {
 
     /// Accepted and not sent.
     fn waiting(&self) -> u64 {
-        self.accepted - self.left
+        self.accepted - self.left - self.ahead.len() as u64
     }
 
     /// Sent and not acknowledged. `None` if more ended than was sent.
@@ -103,29 +108,44 @@ impl Account {
         self.sent.checked_sub(self.acknowledged + self.given_up)
     }
 
-    fn leave(&mut self, number: u64) -> Option<OutOfTurn> {
+    fn leave(&mut self, number: u64, may_overtake: bool) -> Option<OutOfTurn> {
         if number == self.left {
             self.left += 1;
+            self.catch_up();
             return None;
         }
-        Some(self.leave_out_of_turn(number))
+        self.leave_out_of_turn(number, may_overtake)
+    }
+
+    /// Those that went ahead and are due now have left.
+    fn catch_up(&mut self) {
+        while !self.ahead.is_empty() && self.ahead.remove(&self.left) {
+            self.left += 1;
+        }
     }
 
     #[cold]
-    fn leave_out_of_turn(&mut self, number: u64) -> OutOfTurn {
-        if number > self.left {
-            let first = self.left;
-            let numbers = first..number;
-            let count = number - first;
+    fn leave_out_of_turn(&mut self, number: u64, may_overtake: bool) -> Option<OutOfTurn> {
+        if number > self.left && !self.ahead.contains(&number) {
+            if may_overtake {
+                self.ahead.insert(number);
+                return None;
+            }
+            let (first, accepted) = (self.left, self.accepted);
+            let later = self.ahead.split_off(&number);
+            let ahead = std::mem::replace(&mut self.ahead, later);
+            let count = number - first - ahead.len() as u64;
             let room = MISSING_MAX.saturating_sub(self.missing.len());
-            self.missing.extend(numbers.take(room));
+            let passed_over = (first..number).filter(|number| !ahead.contains(number));
+            self.missing.extend(passed_over.take(room));
             self.left = number + 1;
-            self.accepted = self.accepted.max(self.left);
-            return OutOfTurn {
+            self.accepted = accepted.max(self.left);
+            self.catch_up();
+            return Some(OutOfTurn {
                 kind: FaultKind::Lost,
                 first,
                 count,
-            };
+            });
         }
         let late = self.missing.iter().position(|missing| *missing == number);
         let kind = if let Some(at) = late {
@@ -134,11 +154,11 @@ impl Account {
         } else {
             FaultKind::Duplicated
         };
-        OutOfTurn {
+        Some(OutOfTurn {
             kind,
             first: number,
             count: 1,
-        }
+        })
     }
 
     /// By how much the law is broken: 0 if it holds. `there`: deliveries in the queue and in the
@@ -280,7 +300,7 @@ impl Account {
             Fate::Sent => {
                 self.sent += 1;
                 totals.sent += 1;
-                return self.leave(number);
+                return self.leave(number, false);
             }
             Fate::Acknowledged => {
                 self.acknowledged += 1;
@@ -301,7 +321,7 @@ impl Account {
         }
         self.in_window += 1;
         match fate {
-            Fate::Dropped | Fate::HandedOn => self.leave(number),
+            Fate::Dropped | Fate::HandedOn => self.leave(number, true),
             Fate::Sent | Fate::Acknowledged | Fate::GivenUp => None,
         }
     }
@@ -374,6 +394,36 @@ mod tests {
         let late = Some((FaultKind::Reordered, 2, 1));
         assert_eq!(book.tell(2, Fate::Sent), late);
         let twice = Some((FaultKind::Duplicated, 2, 1));
+        assert_eq!(book.tell(2, Fate::Sent), twice);
+    }
+
+    #[test]
+    fn what_is_dropped_may_overtake_what_is_held() {
+        let mut book = Book::new();
+        book.accept(6);
+        assert_eq!(book.tell(1, Fate::Dropped), None);
+        assert_eq!(book.tell(2, Fate::Dropped), None);
+        assert_eq!(book.tell(4, Fate::HandedOn), None);
+        assert_eq!(book.account.imbalance(3), 0);
+        assert_eq!(book.tell(0, Fate::Sent), None);
+        assert_eq!(book.tell(3, Fate::Sent), None);
+        assert_eq!(book.tell(5, Fate::Sent), None);
+        assert_eq!(book.account.imbalance(3), 0);
+    }
+
+    #[test]
+    fn what_went_ahead_is_neither_lost_nor_sent_later() {
+        let mut book = Book::new();
+        book.accept(5);
+        assert_eq!(book.tell(1, Fate::Dropped), None);
+        let lost = Some((FaultKind::Lost, 0, 2));
+        assert_eq!(book.tell(3, Fate::Sent), lost, "0 and 2");
+        assert_eq!(book.tell(4, Fate::Sent), None);
+        let mut book = Book::new();
+        book.accept(3);
+        assert_eq!(book.tell(2, Fate::Dropped), None);
+        let twice = Some((FaultKind::Duplicated, 2, 1));
+        assert_eq!(book.tell(2, Fate::Dropped), twice);
         assert_eq!(book.tell(2, Fate::Sent), twice);
     }
 

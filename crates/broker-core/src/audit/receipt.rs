@@ -101,6 +101,11 @@ impl Sums {
         self.expected.saturating_sub(self.ended())
     }
 
+    /// What a shard owed may be still unknown when the end of it is: at least that was expected.
+    fn settle(&mut self) {
+        self.expected = self.expected.max(self.ended());
+    }
+
     fn drop(&mut self, reason: DropReason, count: u64) {
         match self.dropped.iter_mut().find(|(of, _)| *of == reason) {
             Some((_, dropped)) => *dropped += count,
@@ -319,6 +324,7 @@ impl IngressLane {
             return;
         };
         receipt.told = true;
+        receipt.sums.settle();
         if !self.wants.contains(Wants::RECEIPTS) {
             return;
         }
