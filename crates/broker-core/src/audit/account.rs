@@ -26,7 +26,7 @@ use crate::clients::Clients;
 use crate::ids::SessionId;
 use crate::session::Session;
 
-/// The account of one session. 152 bytes.
+/// The account of one session. 128 bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Account {
     /// Deliveries owed.
