@@ -208,7 +208,7 @@ impl Shard {
 
     /// What a subscription to `$audit/client/<client id>` finds: the lane of that client.
     pub(crate) fn lane_answer(&self, filter: &str) -> Option<Arc<Message>> {
-        let client_id = filter.strip_prefix(PREFIX)?.strip_prefix("client/")?;
+        let client_id = asked_client(filter)?;
         let text = Object::new()
             .text("client", client_id)
             .text("lane", &lane_of(client_id).to_string())
@@ -216,6 +216,12 @@ impl Shard {
         let publication = verdict(self.clients.home.now, filter, &text);
         Some(Arc::new(Message::new(&publication, None)))
     }
+}
+
+/// The client whose lane a subscription asks for: one, so no wildcards.
+fn asked_client(filter: &str) -> Option<&str> {
+    let client_id = filter.strip_prefix(PREFIX)?.strip_prefix("client/")?;
+    (!client_id.contains(['+', '#'])).then_some(client_id)
 }
 
 fn verdict<'a>(now: Instant, topic: &'a str, text: &'a str) -> Publication<'a> {
@@ -236,3 +242,16 @@ const PREFIX: &str = "$audit/";
 const TICK: Duration = Duration::from_secs(1);
 /// Faults told at once; all of them are logged and counted.
 const FAULTS_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lane_is_asked_for_by_one_whole_client_id() {
+        assert_eq!(asked_client("$audit/client/a/b"), Some("a/b"));
+        for filter in ["$audit/client/+", "$audit/client/#", "$audit/7/receipt"] {
+            assert_eq!(asked_client(filter), None, "{filter}");
+        }
+    }
+}
