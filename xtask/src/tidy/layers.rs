@@ -20,7 +20,7 @@ const ROWS: [&[&str]; 7] = [
         "session-channels",
         "unbroken-payload-seal",
     ],
-    &["unbroken-broker-core", "unbroken-client"],
+    &["unbroken-broker-core", "unbroken-client", "unbroken-store"],
     &["unbroken-broker", "unbroken-load", "unbroken-demo"],
     &["unbroken"],
     &[

@@ -1,0 +1,41 @@
+//! What outlives the broker: a log of messages and small values, behind two traits.
+//!
+//! - [`Log`]: messages in the order in which a shard took them in, one log for each shard. A queue
+//!   of a session is no copy but a range of a log, read with [`Log::read_matching`].
+//! - [`Kv`]: everything else in small keys: sessions ([`session`]), retained messages, wills,
+//!   lanes.
+//! - [`Store`]: both, and the one way to write: a [`Batch`] over log and keys, whole or not at all.
+//!
+//! What lies in it is versioned, and read strictly: [`MessageRecord`] and the values of
+//! [`session`].
+//!
+//! Invariants:
+//! - A batch whose commit was answered with success survives what the store's durability says; a
+//!   reader sees a batch whole or not at all, and never before that.
+//! - An error of a commit is final: nothing is acknowledged any more.
+//! - Nothing read from a disk panics; what does not read is [`StoreError::Damaged`], with its
+//!   place.
+//!
+//! Deliberately absent: MQTT's rules (who gets what is the broker's), async, and a way to change a
+//! message in a log.
+
+#![forbid(unsafe_code)]
+
+mod batch;
+mod codec;
+mod error;
+mod position;
+mod record;
+mod selection;
+pub mod session;
+mod store;
+
+pub use self::{
+    batch::{Batch, Expect, Operation, Revision, Space},
+    codec::RecordError,
+    error::{Conflict, StoreError},
+    position::{LogId, Position, Sequence},
+    record::{LaneMark, MessageBytes, MessageRecord},
+    selection::Selection,
+    store::{Bounds, Chunk, Committed, Entry, KEY_BYTES_MAX, Kv, Log, Page, Pair, Store, Value},
+};

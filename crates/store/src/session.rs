@@ -1,0 +1,617 @@
+//! What is kept of a session: many small values under the client's prefix, so that one PUBREC
+//! changes one key.
+//!
+//! ```text
+//! key     client | part                      value
+//!                  0                         Head
+//!                  1 filter, era             Subscription
+//!                  2 log                     Cursor
+//!                  3 packet id               Outbound
+//!                  4 packet id               Inbound
+//!                  5                         Will
+//! ```
+//!
+//! A client id or filter of up to 255 bytes is in the key as it is, its length before it; a longer
+//! one as 0 and its BLAKE3 hash. So keys are short, and the values say which id and filter it is.
+//!
+//! Invariant: what a `decode` accepts, `encode` writes again byte for byte.
+
+use std::num::NonZeroU32;
+
+use unbroken_mqtt_proto::{PacketId, QoS, RetainHandling, SubscriptionFilter, SubscriptionOptions};
+
+use crate::codec::{Reader, RecordError, VERSION, put_number, put_string};
+use crate::position::{LogId, Position, Sequence};
+use crate::record::MessageBytes;
+
+/// Which value of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Part<'a> {
+    /// [`Head`]: the session exists as long as it has one.
+    Head,
+    /// [`Subscription`]. One whose options change is ended where it was, and goes on as the next
+    /// era: what waits from before is for the options of its time.
+    Subscription {
+        /// As the client wrote it.
+        filter: &'a str,
+        /// Counts the changes, from 0.
+        era: u32,
+    },
+    /// [`Cursor`] in this log.
+    Cursor(LogId),
+    /// [`Outbound`]: a message under way to the client.
+    Outbound(PacketId),
+    /// [`Inbound`]: a message of QoS 2 from the client that is not released.
+    Inbound(PacketId),
+    /// [`Will`].
+    Will,
+}
+
+/// What a key says about itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyView<'a> {
+    /// What all keys of the client begin with.
+    pub client: &'a [u8],
+    /// Which value it is.
+    pub part: PartView,
+}
+
+/// As [`Part`]; the filter is in the value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "see Part")]
+pub enum PartView {
+    Head,
+    Subscription { era: u32 },
+    Cursor(LogId),
+    Outbound(PacketId),
+    Inbound(PacketId),
+    Will,
+}
+
+/// What all keys of a client begin with, and no key of another.
+pub fn prefix(client_id: &str) -> Vec<u8> {
+    let mut out = Vec::with_capacity(client_id.len() + 8);
+    put_name(&mut out, client_id);
+    out
+}
+
+/// The key of one value of a session.
+pub fn key(client_id: &str, part: Part<'_>) -> Vec<u8> {
+    let mut out = prefix(client_id);
+    match part {
+        Part::Head => out.push(HEAD),
+        Part::Subscription { filter, era } => {
+            out.push(SUBSCRIPTION);
+            put_name(&mut out, filter);
+            out.extend_from_slice(&era.to_be_bytes());
+        }
+        Part::Cursor(log) => {
+            out.push(CURSOR);
+            out.extend_from_slice(&log.0.to_be_bytes());
+        }
+        Part::Outbound(id) => {
+            out.push(OUTBOUND);
+            out.extend_from_slice(&id.get().to_be_bytes());
+        }
+        Part::Inbound(id) => {
+            out.push(INBOUND);
+            out.extend_from_slice(&id.get().to_be_bytes());
+        }
+        Part::Will => out.push(WILL),
+    }
+    out
+}
+
+/// Reads a key.
+pub fn parse_key(bytes: &[u8]) -> Result<KeyView<'_>, RecordError> {
+    let mut reader = Reader::plain(bytes);
+    skip_name(&mut reader, "client id")?;
+    let client_bytes = bytes.len() - reader.len();
+    let client = bytes.get(..client_bytes).unwrap_or_default();
+    let part = match reader.byte("part")? {
+        HEAD => PartView::Head,
+        SUBSCRIPTION => {
+            skip_name(&mut reader, "filter")?;
+            let era = u32::from_be_bytes(reader.array("era")?);
+            PartView::Subscription { era }
+        }
+        CURSOR => PartView::Cursor(LogId(u16::from_be_bytes(reader.array("log")?))),
+        OUTBOUND => PartView::Outbound(packet_id(&mut reader)?),
+        INBOUND => PartView::Inbound(packet_id(&mut reader)?),
+        WILL => PartView::Will,
+        value => return Err(meaningless("part", value)),
+    };
+    reader.end()?;
+    Ok(KeyView { client, part })
+}
+
+/// The session itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// Whose.
+    pub client_id: String,
+    /// Seconds it outlives its connection, never 0; `u32::MAX` is without end.
+    pub expiry_s: NonZeroU32,
+    /// When its last connection ended, in milliseconds since 1970; none while it is connected, or
+    /// if the broker ended first: then it was connected until then.
+    pub away_since_ms: Option<u64>,
+}
+
+/// A subscription, and in which part of each log it holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subscription {
+    /// As the client wrote it, `$share/…` included.
+    pub filter: String,
+    /// As granted.
+    pub options: SubscriptionOptions,
+    /// The Subscription Identifier, if it has one.
+    pub identifier: Option<NonZeroU32>,
+    /// At most one for each log, in ascending order of logs.
+    pub holds: Vec<Holding>,
+}
+
+/// The messages of one log for which a subscription holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holding {
+    /// The log.
+    pub log: LogId,
+    /// The first message.
+    pub from: Sequence,
+    /// The message after the last; none while it goes on.
+    pub until: Option<Sequence>,
+}
+
+/// What of a log a session has settled: delivered and acknowledged, expired, or not for it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cursor {
+    /// All below this is settled.
+    pub floor: Sequence,
+    /// Settled above the floor: first and last of each run, ascending, with something unsettled
+    /// before, between and nothing shared.
+    pub settled: Vec<(Sequence, Sequence)>,
+}
+
+/// A message under way to a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outbound {
+    /// Which message.
+    pub what: Carried,
+    /// As it is sent: 1 or 2.
+    pub qos: QoS,
+    /// PUBREC came: only PUBREL may be sent.
+    pub received: bool,
+}
+
+/// Where a message under way is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Carried {
+    /// In a log.
+    Log(Position),
+    /// Here: it is in no log, as a retained message that a new subscription was sent.
+    Own(MessageBytes),
+}
+
+/// A message of QoS 2 that came from a client and is not released. Nothing is to be said about it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Inbound;
+
+/// The will of a session, published when its time comes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Will {
+    /// Seconds after the connection's end.
+    pub delay_s: u32,
+    /// The message; its stamp is that of CONNECT, and its lifetime begins when it is published.
+    pub message: MessageBytes,
+}
+
+impl Head {
+    /// The value in bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![VERSION];
+        put_string(&mut out, self.client_id.as_bytes());
+        put_number(&mut out, self.expiry_s.get().into());
+        if let Some(since) = self.away_since_ms {
+            put_number(&mut out, since);
+        }
+        out
+    }
+
+    /// Reads a value.
+    pub fn decode(bytes: &[u8]) -> Result<Self, RecordError> {
+        let mut reader = Reader::versioned(bytes)?;
+        let client_id = reader.text("client id")?.to_owned();
+        let expiry_s = reader.small("expiry")?;
+        let expiry_s = NonZeroU32::new(expiry_s).ok_or(meaningless("expiry", 0))?;
+        let away_since_ms = if reader.len() == 0 {
+            None
+        } else {
+            Some(reader.number("end of connection")?)
+        };
+        reader.end()?;
+        Ok(Self {
+            client_id,
+            expiry_s,
+            away_since_ms,
+        })
+    }
+}
+
+impl Subscription {
+    /// The value in bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![VERSION];
+        put_string(&mut out, self.filter.as_bytes());
+        let options = &self.options;
+        out.push(
+            u8::from(options.qos)
+                | (u8::from(options.no_local) << 2)
+                | (u8::from(options.retain_as_published) << 3)
+                | ((options.retain_handling as u8) << 4),
+        );
+        put_number(&mut out, self.identifier.map_or(0, NonZeroU32::get).into());
+        for holding in &self.holds {
+            put_number(&mut out, holding.log.0.into());
+            put_number(&mut out, holding.from.0);
+            put_number(&mut out, holding.until.map_or(0, |until| until.0));
+        }
+        out
+    }
+
+    /// Reads a value.
+    pub fn decode(bytes: &[u8]) -> Result<Self, RecordError> {
+        let mut reader = Reader::versioned(bytes)?;
+        let filter = reader.text("filter")?.to_owned();
+        SubscriptionFilter::parse(&filter)?;
+        let options = options(reader.byte("options")?)?;
+        let identifier = NonZeroU32::new(reader.small("identifier")?);
+        let mut holds = Vec::new();
+        let mut next_log = 0u64;
+        while reader.len() > 0 {
+            let log: u16 = reader.small("log")?;
+            if u64::from(log) < next_log {
+                return Err(RecordError::Number("log"));
+            }
+            next_log = u64::from(log) + 1;
+            let from = Sequence(reader.number("beginning")?);
+            let until = match reader.number("end")? {
+                0 => None,
+                until if until >= from.0 => Some(Sequence(until)),
+                _ => return Err(RecordError::Number("end")),
+            };
+            holds.push(Holding {
+                log: LogId(log),
+                from,
+                until,
+            });
+        }
+        Ok(Self {
+            filter,
+            options,
+            identifier,
+            holds,
+        })
+    }
+}
+
+impl Cursor {
+    /// The value in bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![VERSION];
+        put_number(&mut out, self.floor.0);
+        let mut before = self.floor.0;
+        for (first, last) in &self.settled {
+            put_number(&mut out, first.0.saturating_sub(before));
+            put_number(&mut out, last.0.saturating_sub(first.0));
+            before = last.next().0;
+        }
+        out
+    }
+
+    /// Reads a value.
+    pub fn decode(bytes: &[u8]) -> Result<Self, RecordError> {
+        let wrong = RecordError::Number("settled run");
+        let mut reader = Reader::versioned(bytes)?;
+        let floor = Sequence(reader.number("floor")?);
+        let mut settled = Vec::new();
+        let mut before = floor.0;
+        while reader.len() > 0 {
+            let gap = reader.number("settled run")?;
+            let more = reader.number("settled run")?;
+            let first = before.checked_add(gap).ok_or(wrong.clone())?;
+            let last = first.checked_add(more).ok_or(wrong.clone())?;
+            // Between two runs something is unsettled, and after the last there can be a message.
+            if gap == 0 || last == u64::MAX {
+                return Err(wrong);
+            }
+            settled.push((Sequence(first), Sequence(last)));
+            before = last + 1;
+        }
+        Ok(Self { floor, settled })
+    }
+}
+
+impl Outbound {
+    /// The value in bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![VERSION];
+        let state = u8::from(self.qos) | (u8::from(self.received) << 2);
+        match &self.what {
+            Carried::Log(position) => {
+                out.push(state);
+                put_number(&mut out, position.log.0.into());
+                put_number(&mut out, position.sequence.0);
+            }
+            Carried::Own(message) => {
+                out.push(state | OWN);
+                out.extend_from_slice(message.as_bytes());
+            }
+        }
+        out
+    }
+
+    /// Reads a value.
+    pub fn decode(bytes: &[u8]) -> Result<Self, RecordError> {
+        let mut reader = Reader::versioned(bytes)?;
+        let state = reader.byte("state")?;
+        // QoS 0 is never under way, and only QoS 2 has a PUBREC.
+        if !matches!(state & !OWN, 0b001 | 0b010 | 0b110) {
+            return Err(meaningless("state", state));
+        }
+        let what = if state & OWN == 0 {
+            let log = LogId(reader.small("log")?);
+            let sequence = Sequence(reader.number("sequence")?);
+            reader.end()?;
+            Carried::Log(Position { log, sequence })
+        } else {
+            Carried::Own(MessageBytes::parse(reader.rest().to_vec())?)
+        };
+        Ok(Self {
+            what,
+            qos: QoS::try_from(state & 3)?,
+            received: state & 4 != 0,
+        })
+    }
+}
+
+impl Inbound {
+    /// The value in bytes.
+    pub fn encode(self) -> Vec<u8> {
+        vec![VERSION]
+    }
+
+    /// Reads a value.
+    pub fn decode(bytes: &[u8]) -> Result<Self, RecordError> {
+        Reader::versioned(bytes)?.end()?;
+        Ok(Self)
+    }
+}
+
+impl Will {
+    /// The value in bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![VERSION];
+        put_number(&mut out, self.delay_s.into());
+        out.extend_from_slice(self.message.as_bytes());
+        out
+    }
+
+    /// Reads a value.
+    pub fn decode(bytes: &[u8]) -> Result<Self, RecordError> {
+        let mut reader = Reader::versioned(bytes)?;
+        Ok(Self {
+            delay_s: reader.small("delay")?,
+            message: MessageBytes::parse(reader.rest().to_vec())?,
+        })
+    }
+}
+
+fn put_name(out: &mut Vec<u8>, name: &str) {
+    if let Ok(length @ 1..) = u8::try_from(name.len()) {
+        out.push(length);
+        out.extend_from_slice(name.as_bytes());
+    } else {
+        out.push(HASHED);
+        out.extend_from_slice(blake3::hash(name.as_bytes()).as_bytes());
+    }
+}
+
+fn skip_name(reader: &mut Reader<'_>, field: &'static str) -> Result<(), RecordError> {
+    let count = match reader.byte(field)? {
+        HASHED => blake3::OUT_LEN,
+        length => length.into(),
+    };
+    reader.bytes(count, field).map(|_| ())
+}
+
+fn packet_id(reader: &mut Reader<'_>) -> Result<PacketId, RecordError> {
+    let id = u16::from_be_bytes(reader.array("packet id")?);
+    PacketId::new(id).ok_or(meaningless("packet id", 0))
+}
+
+fn options(byte: u8) -> Result<SubscriptionOptions, RecordError> {
+    if byte & 0xc0 != 0 {
+        return Err(meaningless("options", byte));
+    }
+    Ok(SubscriptionOptions {
+        qos: QoS::try_from(byte & 3)?,
+        no_local: byte & (1 << 2) != 0,
+        retain_as_published: byte & (1 << 3) != 0,
+        retain_handling: match byte >> 4 {
+            0 => RetainHandling::SendAlways,
+            1 => RetainHandling::SendIfNew,
+            2 => RetainHandling::DoNotSend,
+            _ => return Err(meaningless("options", byte)),
+        },
+    })
+}
+
+fn meaningless(field: &'static str, value: u8) -> RecordError {
+    RecordError::Meaningless {
+        field,
+        value: value.into(),
+    }
+}
+
+/// The bit of a state that says that the message follows.
+const OWN: u8 = 1 << 3;
+/// The length that says that a hash follows.
+const HASHED: u8 = 0;
+const HEAD: u8 = 0;
+const SUBSCRIPTION: u8 = 1;
+const CURSOR: u8 = 2;
+const OUTBOUND: u8 = 3;
+const INBOUND: u8 = 4;
+const WILL: u8 = 5;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::MessageRecord;
+
+    fn id(id: u16) -> PacketId {
+        PacketId::new(id).unwrap()
+    }
+
+    #[test]
+    fn keys_of_a_client_begin_with_its_prefix_and_those_of_others_do_not() {
+        let long = "x".repeat(65_535);
+        for client in ["a", "ab", long.as_str()] {
+            let prefix = prefix(client);
+            for (part, view) in [
+                (Part::Head, PartView::Head),
+                (
+                    Part::Subscription {
+                        filter: &long,
+                        era: 3,
+                    },
+                    PartView::Subscription { era: 3 },
+                ),
+                (Part::Cursor(LogId(9)), PartView::Cursor(LogId(9))),
+                (Part::Outbound(id(1)), PartView::Outbound(id(1))),
+                (Part::Inbound(id(2)), PartView::Inbound(id(2))),
+                (Part::Will, PartView::Will),
+            ] {
+                let key = key(client, part);
+                assert!(key.len() < 600);
+                let client = &prefix[..];
+                assert_eq!(parse_key(&key), Ok(KeyView { client, part: view }));
+            }
+        }
+        assert!(!key("ab", Part::Head).starts_with(&prefix("a")));
+        assert!(!key(&long, Part::Head).starts_with(&prefix(&long[1..])));
+    }
+
+    #[test]
+    fn what_is_no_key_is_refused() {
+        for bytes in [
+            &b""[..],
+            b"\x02a",
+            b"\x01a",
+            b"\x01a\x06",
+            b"\x01a\x00\x00",
+            b"\x01a\x03\x00\x00",
+            b"\x00short\x00",
+        ] {
+            assert!(parse_key(bytes).is_err(), "{bytes:?}");
+        }
+    }
+
+    /// Each value reads as it was written, and no byte can be cut or added.
+    fn check<V: PartialEq + std::fmt::Debug>(
+        value: V,
+        encode: impl Fn(&V) -> Vec<u8>,
+        decode: impl Fn(&[u8]) -> Result<V, RecordError>,
+    ) {
+        let bytes = encode(&value);
+        assert_eq!(decode(&bytes), Ok(value));
+        for length in 0..bytes.len() {
+            if let Ok(shorter) = decode(&bytes[..length]) {
+                assert_eq!(encode(&shorter), bytes[..length], "cut at {length}");
+            }
+        }
+        for flip in 0..bytes.len() * 8 {
+            let mut flipped = bytes.clone();
+            flipped[flip / 8] ^= 1 << (flip % 8);
+            if let Ok(other) = decode(&flipped) {
+                assert_eq!(encode(&other), flipped, "bit {flip}");
+            }
+        }
+        assert!(matches!(decode(&[2]), Err(RecordError::Version(2))));
+    }
+
+    #[test]
+    fn values_read_as_they_were_written() {
+        let expiry_s = NonZeroU32::new(u32::MAX).unwrap();
+        for away_since_ms in [None, Some(1_790_000_000_000)] {
+            let head = Head {
+                client_id: "sensor".into(),
+                expiry_s,
+                away_since_ms,
+            };
+            check(head, Head::encode, Head::decode);
+        }
+        let subscription = Subscription {
+            filter: "$share/g/a/+".into(),
+            options: SubscriptionOptions {
+                qos: QoS::ExactlyOnce,
+                no_local: true,
+                retain_as_published: true,
+                retain_handling: RetainHandling::DoNotSend,
+            },
+            identifier: NonZeroU32::new(7),
+            holds: vec![
+                Holding {
+                    log: LogId(0),
+                    from: Sequence(5),
+                    until: Some(Sequence(900)),
+                },
+                Holding {
+                    log: LogId(3),
+                    from: Sequence(1),
+                    until: None,
+                },
+            ],
+        };
+        check(subscription, Subscription::encode, Subscription::decode);
+        let cursor = Cursor {
+            floor: Sequence(10),
+            settled: vec![(Sequence(12), Sequence(12)), (Sequence(300), Sequence(700))],
+        };
+        check(cursor, Cursor::encode, Cursor::decode);
+        let message = MessageRecord {
+            topic: "last",
+            qos: QoS::AtLeastOnce,
+            retain: false,
+            stamp_ms: 5,
+            expires_ms: None,
+            publisher: Some("sensor"),
+            mark: None,
+            properties: unbroken_mqtt_proto::Properties::EMPTY,
+            payload: b"words",
+        };
+        let position = Position {
+            log: LogId(2),
+            sequence: Sequence(1 << 40),
+        };
+        for what in [Carried::Log(position), Carried::Own(message.encode())] {
+            let outbound = Outbound {
+                what,
+                qos: QoS::ExactlyOnce,
+                received: true,
+            };
+            check(outbound, Outbound::encode, Outbound::decode);
+        }
+        check(Inbound, |_| Inbound.encode(), Inbound::decode);
+        let will = Will {
+            delay_s: 30,
+            message: message.encode(),
+        };
+        check(will, Will::encode, Will::decode);
+    }
+
+    #[test]
+    fn runs_that_touch_are_one_run() {
+        let touching = [VERSION, 10, 2, 0, 0, 5];
+        assert!(Cursor::decode(&touching).is_err());
+    }
+}

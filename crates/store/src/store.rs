@@ -1,0 +1,167 @@
+//! The two traits, and the way to write to both at once.
+//!
+//! They are cut so that an embedded engine and a cluster of NATS servers with JetStream can both
+//! implement them: a log is a stream with one subject for each topic, a space is a family of
+//! subjects of which the last message counts, a commit is an atomic publish with expected
+//! sequences. So they are synchronous, name no file, and promise nothing that only one of the two
+//! can keep.
+//!
+//! One committer calls [`Store::commit`] and [`Store::sync`]; any number of readers call the rest.
+
+use std::ops::Range;
+
+use crate::batch::{Batch, Revision, Space};
+use crate::error::{Conflict, StoreError};
+use crate::position::{LogId, Sequence};
+use crate::record::MessageBytes;
+use crate::selection::Selection;
+
+/// The longest key: what the engines can hold.
+pub const KEY_BYTES_MAX: usize = 65_535;
+
+/// Messages in the order in which they were taken in.
+pub trait Log {
+    /// The logs that there are, in ascending order.
+    fn logs(&self) -> Result<Vec<LogId>, StoreError>;
+
+    /// What is in a log; an unknown one is empty.
+    fn bounds(&self, log: LogId) -> Result<Bounds, StoreError>;
+
+    /// The messages of a range, from its beginning on, up to about `bytes_max` bytes of messages:
+    /// at least one if there is one, and no more once they are reached. What is below
+    /// [`Bounds::first`] is left out.
+    fn read(
+        &self,
+        log: LogId,
+        range: Range<Sequence>,
+        bytes_max: usize,
+    ) -> Result<Chunk, StoreError>;
+
+    /// As [`read`](Self::read), but only the messages whose topic is selected. It costs what is
+    /// selected, not what lies between, and looks at a bounded part of the log each time: the
+    /// answer may be empty and yet not be the last.
+    fn read_matching(
+        &self,
+        log: LogId,
+        range: Range<Sequence>,
+        wanted: &Selection,
+        bytes_max: usize,
+    ) -> Result<Chunk, StoreError>;
+
+    /// Nobody needs what is below this number: it may go, at once, later, or partly. Sequences go
+    /// on as if it were there.
+    fn trim(&self, log: LogId, below: Sequence) -> Result<(), StoreError>;
+}
+
+/// Small values under keys, in several [`Space`]s.
+pub trait Kv {
+    /// The value at a key.
+    fn get(&self, space: Space, key: &[u8]) -> Result<Option<Value>, StoreError>;
+
+    /// Keys that begin with `prefix`, in the order of their bytes, those after `after` if that is
+    /// given, up to about `bytes_max` bytes of keys and values: at least one if there is one.
+    fn scan(
+        &self,
+        space: Space,
+        prefix: &[u8],
+        after: Option<&[u8]>,
+        bytes_max: usize,
+    ) -> Result<Page, StoreError>;
+}
+
+/// Both, and the one way to write.
+pub trait Store: Log + Kv + Send + Sync {
+    /// Writes batches in this order, each whole or not at all, and answers for each whether it was
+    /// written. When this returns, what was written is as safe as the store was opened to make it.
+    ///
+    /// An error is final: which of the batches are on disk is not known, and every later commit
+    /// answers [`StoreError::Dead`]. Reading goes on as far as it can.
+    fn commit(&self, batches: &[Batch]) -> Result<Vec<Result<Committed, Conflict>>, StoreError>;
+
+    /// Makes everything committed survive a power cut, where commits alone do not. An error is
+    /// final.
+    fn sync(&self) -> Result<(), StoreError>;
+
+    /// Bytes on disk, or in memory if there is no disk; about.
+    fn size_bytes(&self) -> Result<u64, StoreError>;
+}
+
+/// What is in a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// The first message that can still be read; equal to `next` if there is none.
+    pub first: Sequence,
+    /// The number that the next message will have.
+    pub next: Sequence,
+}
+
+/// Part of a log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chunk {
+    /// Messages in ascending order.
+    pub entries: Vec<Entry>,
+    /// Everything that was asked for below this number is in `entries` or was answered before: go
+    /// on from here. The end of the range, or of the log, is reached when it is that.
+    pub next: Sequence,
+}
+
+/// A message in a log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its number.
+    pub sequence: Sequence,
+    /// The message.
+    pub message: MessageBytes,
+}
+
+/// A value and its age.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Value {
+    /// When it was written, among all others.
+    pub revision: Revision,
+    /// The value.
+    pub bytes: Vec<u8>,
+}
+
+/// A key and what is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pair {
+    /// The key, whole.
+    pub key: Vec<u8>,
+    /// The value.
+    pub value: Value,
+}
+
+/// Part of a space.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// Keys in ascending order.
+    pub pairs: Vec<Pair>,
+    /// There are more: ask again after the last.
+    pub more: bool,
+}
+
+/// A batch was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Committed {
+    /// The revision of the first of its operations; each further one has one more.
+    pub revision: Revision,
+}
+
+impl Chunk {
+    /// Nothing, and go on from here.
+    pub fn empty(next: Sequence) -> Self {
+        Self {
+            entries: Vec::new(),
+            next,
+        }
+    }
+}
+
+impl Bounds {
+    /// A log without messages.
+    pub const EMPTY: Self = Self {
+        first: Sequence::FIRST,
+        next: Sequence::FIRST,
+    };
+}
