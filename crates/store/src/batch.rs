@@ -148,6 +148,17 @@ impl Batch {
     }
 }
 
+impl Expect {
+    /// Whether the value of this revision, or no value, is as expected.
+    pub(crate) fn allows(self, found: Option<Revision>) -> bool {
+        match self {
+            Self::Anything => true,
+            Self::Absent => found.is_none(),
+            Self::Revision(revision) => found == Some(revision),
+        }
+    }
+}
+
 impl Operation {
     fn bytes(&self) -> usize {
         match self {

@@ -23,19 +23,29 @@
 
 mod batch;
 mod codec;
+mod committer;
 mod error;
+mod faulty;
+mod memory;
 mod position;
 mod record;
 mod selection;
 pub mod session;
+mod stats;
 mod store;
 
 pub use self::{
     batch::{Batch, Expect, Operation, Revision, Space},
     codec::RecordError,
+    committer::{
+        Answer, COMMIT_BYTES_MAX, Committer, Full, QUEUE_BATCHES_MAX, QUEUE_BYTES_MAX, Refusal,
+    },
     error::{Conflict, StoreError},
+    faulty::{Fault, Faulty, On},
+    memory::Memory,
     position::{LogId, Position, Sequence},
     record::{LaneMark, MessageBytes, MessageRecord},
     selection::Selection,
+    stats::CommitStats,
     store::{Bounds, Chunk, Committed, Entry, KEY_BYTES_MAX, Kv, Log, Page, Pair, Store, Value},
 };

@@ -133,7 +133,7 @@ pub struct Pair {
 }
 
 /// Part of a space.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
     /// Keys in ascending order.
     pub pairs: Vec<Pair>,

@@ -1,0 +1,319 @@
+//! A store that keeps nothing: for brokers without a disk, and the naive twin of every other.
+//!
+//! It does what the traits say in the plainest way, under one lock, so that what it answers is
+//! right by reading it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::{Bound, Range};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use crate::batch::{Batch, Expect, Operation, Revision, Space};
+use crate::error::{Conflict, StoreError};
+use crate::position::{LogId, Sequence};
+use crate::record::MessageBytes;
+use crate::selection::Selection;
+use crate::store::{
+    Bounds, Chunk, Committed, Entry, KEY_BYTES_MAX, Kv, Log, Page, Pair, Store, Value,
+};
+
+/// A [`Store`] in memory. All of it is gone with it.
+#[derive(Debug, Default)]
+pub struct Memory {
+    state: RwLock<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    logs: BTreeMap<LogId, OneLog>,
+    values: BTreeMap<(Space, Vec<u8>), Value>,
+    /// Of the last operation.
+    revision: u64,
+    bytes: u64,
+}
+
+/// Messages from `first` on.
+#[derive(Debug)]
+struct OneLog {
+    first: Sequence,
+    messages: VecDeque<MessageBytes>,
+}
+
+impl Memory {
+    /// An empty store.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    // A panic under the lock is impossible by the code below; a state that was half written by one
+    // would be better than none.
+    fn read_state(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write_state(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn select(
+        &self,
+        log: LogId,
+        range: Range<Sequence>,
+        bytes_max: usize,
+        wanted: impl Fn(&MessageBytes) -> bool,
+    ) -> Chunk {
+        let state = self.read_state();
+        let bounds = state.bounds(log);
+        let end = range.end.min(bounds.next);
+        let mut chunk = Chunk::empty(range.start.max(end));
+        let mut bytes = 0;
+        let mut sequence = range.start.max(bounds.first);
+        while sequence < end {
+            if bytes >= bytes_max && !chunk.entries.is_empty() {
+                chunk.next = sequence;
+                break;
+            }
+            if let Some(message) = state.message(log, sequence)
+                && wanted(message)
+            {
+                bytes += message.as_bytes().len();
+                let message = message.clone();
+                chunk.entries.push(Entry { sequence, message });
+            }
+            sequence = sequence.next();
+        }
+        chunk
+    }
+}
+
+impl Log for Memory {
+    fn logs(&self) -> Result<Vec<LogId>, StoreError> {
+        Ok(self.read_state().logs.keys().copied().collect())
+    }
+
+    fn bounds(&self, log: LogId) -> Result<Bounds, StoreError> {
+        Ok(self.read_state().bounds(log))
+    }
+
+    fn read(
+        &self,
+        log: LogId,
+        range: Range<Sequence>,
+        bytes_max: usize,
+    ) -> Result<Chunk, StoreError> {
+        Ok(self.select(log, range, bytes_max, |_| true))
+    }
+
+    fn read_matching(
+        &self,
+        log: LogId,
+        range: Range<Sequence>,
+        wanted: &Selection,
+        bytes_max: usize,
+    ) -> Result<Chunk, StoreError> {
+        Ok(self.select(log, range, bytes_max, |message| {
+            wanted.matches(message.topic())
+        }))
+    }
+
+    fn trim(&self, log: LogId, below: Sequence) -> Result<(), StoreError> {
+        let mut state = self.write_state();
+        let state = &mut *state;
+        if let Some(log) = state.logs.get_mut(&log) {
+            while log.first < below
+                && let Some(message) = log.messages.pop_front()
+            {
+                state.bytes -= message.as_bytes().len() as u64;
+                log.first = log.first.next();
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Kv for Memory {
+    fn get(&self, space: Space, key: &[u8]) -> Result<Option<Value>, StoreError> {
+        Ok(self
+            .read_state()
+            .values
+            .get(&(space, key.to_vec()))
+            .cloned())
+    }
+
+    fn scan(
+        &self,
+        space: Space,
+        prefix: &[u8],
+        after: Option<&[u8]>,
+        bytes_max: usize,
+    ) -> Result<Page, StoreError> {
+        let state = self.read_state();
+        let from = match after {
+            Some(after) if after >= prefix => Bound::Excluded((space, after.to_vec())),
+            _ => Bound::Included((space, prefix.to_vec())),
+        };
+        let mut page = Page::default();
+        let mut bytes = 0;
+        for ((at, key), value) in state.values.range((from, Bound::Unbounded)) {
+            if *at != space || !key.starts_with(prefix) {
+                break;
+            }
+            if bytes >= bytes_max && !page.pairs.is_empty() {
+                page.more = true;
+                break;
+            }
+            bytes += key.len() + value.bytes.len();
+            page.pairs.push(Pair {
+                key: key.clone(),
+                value: value.clone(),
+            });
+        }
+        Ok(page)
+    }
+}
+
+impl Store for Memory {
+    fn commit(&self, batches: &[Batch]) -> Result<Vec<Result<Committed, Conflict>>, StoreError> {
+        let mut state = self.write_state();
+        Ok(batches.iter().map(|batch| state.write(batch)).collect())
+    }
+
+    fn sync(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn size_bytes(&self) -> Result<u64, StoreError> {
+        Ok(self.read_state().bytes)
+    }
+}
+
+impl State {
+    fn bounds(&self, log: LogId) -> Bounds {
+        self.logs.get(&log).map_or(Bounds::EMPTY, |log| Bounds {
+            first: log.first,
+            next: Sequence(log.first.0 + log.messages.len() as u64),
+        })
+    }
+
+    fn message(&self, log: LogId, sequence: Sequence) -> Option<&MessageBytes> {
+        let log = self.logs.get(&log)?;
+        let at = sequence.0.checked_sub(log.first.0)?;
+        log.messages.get(usize::try_from(at).ok()?)
+    }
+
+    /// Each operation sees what those before it did; one that cannot be takes them all back.
+    fn write(&mut self, batch: &Batch) -> Result<Committed, Conflict> {
+        let revision = Revision(self.revision + 1);
+        let mut undo = Vec::new();
+        for (operation, at) in batch.operations().iter().zip(revision.0..) {
+            match self.apply(operation, Revision(at)) {
+                Ok(back) => undo.push(back),
+                Err(conflict) => {
+                    for back in undo.into_iter().rev() {
+                        self.take_back(back);
+                    }
+                    return Err(conflict);
+                }
+            }
+        }
+        self.revision += batch.operations().len() as u64;
+        Ok(Committed { revision })
+    }
+
+    fn apply(&mut self, operation: &Operation, revision: Revision) -> Result<Undo, Conflict> {
+        match operation {
+            Operation::Append {
+                log,
+                sequence,
+                message,
+            } => {
+                let next = self.bounds(*log).next;
+                if *sequence != next {
+                    return Err(Conflict::Sequence {
+                        log: *log,
+                        given: *sequence,
+                        next,
+                    });
+                }
+                self.bytes += message.as_bytes().len() as u64;
+                let one = self.logs.entry(*log).or_insert_with(OneLog::new);
+                one.messages.push_back(message.clone());
+                Ok(Undo::Append(*log))
+            }
+            Operation::Put {
+                space,
+                key,
+                value,
+                expect,
+            } => {
+                let bytes = value.clone();
+                self.replace(*space, key, *expect, Some(Value { revision, bytes }))
+            }
+            Operation::Delete { space, key, expect } => self.replace(*space, key, *expect, None),
+        }
+    }
+
+    fn replace(
+        &mut self,
+        space: Space,
+        key: &[u8],
+        expected: Expect,
+        value: Option<Value>,
+    ) -> Result<Undo, Conflict> {
+        if key.is_empty() || key.len() > KEY_BYTES_MAX {
+            let bytes = key.len();
+            return Err(Conflict::Key { space, bytes });
+        }
+        let at = (space, key.to_vec());
+        let found = self.values.get(&at).map(|value| value.revision);
+        if !expected.allows(found) {
+            let key = at.1;
+            return Err(Conflict::Revision {
+                space,
+                key,
+                expected,
+                found,
+            });
+        }
+        let before = self.set(at.clone(), value);
+        Ok(Undo::Value(at, before))
+    }
+
+    fn set(&mut self, at: (Space, Vec<u8>), value: Option<Value>) -> Option<Value> {
+        let cost = |value: &Value| (at.1.len() + value.bytes.len()) as u64;
+        self.bytes += value.as_ref().map_or(0, cost);
+        let before = match value {
+            Some(value) => self.values.insert(at.clone(), value),
+            None => self.values.remove(&at),
+        };
+        self.bytes -= before.as_ref().map_or(0, cost);
+        before
+    }
+
+    fn take_back(&mut self, undo: Undo) {
+        match undo {
+            Undo::Value(at, before) => drop(self.set(at, before)),
+            Undo::Append(log) => {
+                let one = self.logs.get_mut(&log);
+                let message = one.and_then(|one| one.messages.pop_back());
+                self.bytes -= message.map_or(0, |message| message.as_bytes().len() as u64);
+                if self.bounds(log) == Bounds::EMPTY {
+                    self.logs.remove(&log);
+                }
+            }
+        }
+    }
+}
+
+enum Undo {
+    Append(LogId),
+    Value((Space, Vec<u8>), Option<Value>),
+}
+
+impl OneLog {
+    fn new() -> Self {
+        Self {
+            first: Sequence::FIRST,
+            messages: VecDeque::new(),
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! What every store must do, as one set of tests over the traits, run on each.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod histories;
+mod suite;
+
+use unbroken_store::{Memory, Store};
+
+/// A store under test.
+trait Subject {
+    /// Opens it, for the first time or after it was dropped without a word.
+    fn open(&self) -> Box<dyn Store>;
+
+    /// What was committed is there when it is opened again.
+    const KEEPS: bool;
+
+    /// Forgets it: what is opened next is empty.
+    fn reset(&self) {}
+}
+
+struct InMemory;
+
+impl Subject for InMemory {
+    const KEEPS: bool = false;
+
+    fn open(&self) -> Box<dyn Store> {
+        Box::new(Memory::new())
+    }
+}
+
+macro_rules! conformance {
+    ($name:ident, $subject:expr) => {
+        mod $name {
+            use super::*;
+
+            conformance!(@tests $subject;
+                a_message_is_read_as_it_was_appended,
+                messages_are_read_in_order_and_in_pieces,
+                a_number_that_is_not_the_next_is_refused_with_its_whole_batch,
+                a_batch_is_written_whole_or_not_at_all,
+                later_batches_see_what_earlier_ones_wrote,
+                a_value_is_set_only_if_what_is_there_is_as_expected,
+                revisions_only_grow,
+                keys_are_scanned_by_prefix_in_order_and_in_pieces,
+                keys_that_cannot_be_are_refused,
+                topics_are_selected_by_name_and_by_wildcard,
+                long_topics_are_selected_too,
+                a_selection_is_read_in_pieces,
+                what_is_trimmed_is_not_read_and_numbers_go_on,
+                what_was_committed_is_there_after_a_restart,
+                a_log_that_was_trimmed_empty_goes_on_after_a_restart,
+                histories_are_the_same_as_those_of_the_naive_twin
+            );
+        }
+    };
+    (@tests $subject:expr; $($test:ident),+) => {
+        $(
+            #[test]
+            fn $test() {
+                suite::$test(&$subject);
+            }
+        )+
+    };
+}
+
+conformance!(in_memory, InMemory);
