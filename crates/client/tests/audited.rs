@@ -205,6 +205,27 @@ async fn a_forged_message_is_found_by_descent_and_the_real_one_comes_again() {
 }
 
 #[tokio::test]
+async fn an_altered_message_comes_again_though_nothing_is_lost() {
+    for kind in Kind::installed() {
+        let broker = Broker::start(kind);
+        let relay = Relay::to(broker.address()).await;
+        let receiver = connect(options(relay.address(), "c")).await;
+        let line = subscriber("data").scope(Scope::FromBeginning);
+        let mut line = line.open(&receiver).await.unwrap();
+        let sender = connect(options(broker.address(), "a")).await;
+        let lane = publisher(1).open_unspooled(&sender).await.unwrap();
+        wound(&relay, "data", vec![(5, Wound::Alter)]);
+        publish_all(&lane, "data", 0..10).await;
+        let mut seen = Seen::default();
+        until_proven(&mut line, &mut seen, 10).await;
+        let expect = [Verdict::Altered, Verdict::Ahead, Verdict::Repaired];
+        let verdicts: Vec<_> = seen.faults().iter().map(|(_, verdict)| *verdict).collect();
+        assert_eq!(verdicts, expect, "{kind:?}");
+        assert_eq!(seen.lost(), []);
+    }
+}
+
+#[tokio::test]
 async fn cut_connections_on_either_side_name_nothing() {
     for kind in Kind::installed() {
         let broker = Broker::start(kind);

@@ -292,6 +292,28 @@ async fn an_input_without_output_comes_again() {
 }
 
 #[tokio::test]
+async fn a_processor_that_comes_late_works_on_all_that_it_hears() {
+    for kind in Kind::installed() {
+        let broker = Broker::start(kind);
+        let sender = connect(options(broker.address(), "a")).await;
+        let lane = publisher(1).open_unspooled(&sender).await.unwrap();
+        publish_all(&lane, "in", 0..1_000).await;
+        let client = connect(options(broker.address(), "b")).await;
+        let input = subscriber("in").acknowledged_by_hand();
+        let input = input.open(&client).await.unwrap();
+        let lane_of_b = publisher(2).open_unspooled(&client).await.unwrap();
+        let mut processor = Processor::new(input, lane_of_b, "audit", Hasher::xxh3());
+        publish_all(&lane, "in", 1_000..1_100).await;
+        for number in 1_000..1_100 {
+            let input = next(&mut processor).await;
+            assert_eq!(input.property().sequence, number, "{kind:?}");
+            let copy = output(input.payload());
+            processor.emit(input, copy).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
 async fn members_of_a_group_claim_nothing_alone_and_prove_all_together() {
     for kind in Kind::installed() {
         let broker = Broker::start(kind);

@@ -19,6 +19,7 @@
 //! Where several processors share one lane's messages, the first to pass a checkpoint on is
 //! believed, so they should not be further apart than the lateness bound.
 
+mod asking;
 mod error;
 mod processor;
 mod producer;
@@ -35,6 +36,7 @@ pub use self::{
     error::{AuditError, OpenError, ProcessError, SpoolError},
     processor::{Emitted, Input, Processor, Step},
     publisher::{AuditedPublisher, Published, PublisherOptions, Spooled, Stamped, Unspooled},
+    spool::spooled_lanes,
     subscriber::{AuditedMessage, AuditedSubscriber, Delivery, Scope, SubscriberOptions},
 };
 

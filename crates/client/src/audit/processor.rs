@@ -211,6 +211,12 @@ impl<Claim> Processor<Claim> {
         self.output.close(answering).await
     }
 
+    /// Waits until every output is acknowledged, and leaves the epoch open for the next start; see
+    /// [`AuditedPublisher::leave`].
+    pub async fn leave(self) -> Result<(), AuditError> {
+        self.output.leave().await
+    }
+
     fn hold(&mut self, lane: LaneId, bytes: Vec<u8>) {
         if let Some(shift) = self.shifts.back_mut() {
             shift.checkpoint = Some((lane, bytes));

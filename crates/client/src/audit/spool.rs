@@ -240,6 +240,25 @@ impl Spool {
     }
 }
 
+/// The lanes of which a directory has spools, in ascending order; none if there is no directory.
+pub fn spooled_lanes(directory: &Path) -> Result<Vec<LaneId>, SpoolError> {
+    let failed = || failed("look for", directory);
+    let entries = match fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(failed()(error)),
+    };
+    let mut lanes = Vec::new();
+    for entry in entries {
+        let name = entry.map_err(failed())?.file_name();
+        let lane = name.to_str().and_then(|name| name.strip_suffix(".spool"));
+        let lane = lane.and_then(|lane| u64::from_str_radix(lane, 16).ok());
+        lanes.extend(lane.and_then(LaneId::new));
+    }
+    lanes.sort_unstable();
+    Ok(lanes)
+}
+
 /// Reads a spool's content.
 struct Reading<'a> {
     content: &'a [u8],
@@ -564,6 +583,18 @@ mod tests {
                 "byte {at}: {error}"
             );
         }
+    }
+
+    #[test]
+    fn spools_are_found_by_their_lanes() {
+        let directory = tempfile::tempdir().unwrap();
+        let (limits, hasher) = (LaneLimits::default(), Hasher::xxh3());
+        let lanes = [3, 0xAB].map(|id| LaneId::new(id).unwrap());
+        for lane in lanes.into_iter().rev() {
+            Spool::open(directory.path(), lane, 1 << 20, &limits, &hasher).unwrap();
+        }
+        assert_eq!(spooled_lanes(directory.path()).unwrap(), lanes);
+        assert_eq!(spooled_lanes(&directory.path().join("absent")).unwrap(), []);
     }
 
     #[test]

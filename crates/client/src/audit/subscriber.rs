@@ -8,7 +8,7 @@
 //! nothing is asked for before it is lost; a lane of which only checkpoints are heard is not
 //! audited, since this subscriber may not subscribe to its topics.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
@@ -20,6 +20,7 @@ use unbroken_merkle_log::{
 };
 use unbroken_mqtt_proto::QoS;
 
+use super::asking::Asking;
 use super::error::OpenError;
 use super::{ANSWER, AUDIT, Clock, Kind, Names, ORIGIN, PARENTS, THROUGH, TOPIC};
 use crate::inbox::Acknowledgement;
@@ -72,6 +73,8 @@ pub struct AuditedSubscriber {
     ready: VecDeque<Delivery>,
     running: Running,
     asking: Option<Asking>,
+    /// When to look for what is worth asking for, though no event has told of it.
+    next_look: Duration,
     next_poll: Duration,
     position: Vec<u8>,
 }
@@ -84,14 +87,6 @@ enum Running {
     Probing(u64, Pin<Box<dyn Future<Output = bool> + Send + Sync>>),
     /// On this connection, of which everything was read.
     Runs(u64),
-}
-
-#[derive(Default)]
-struct Asking {
-    /// For each epoch of a lane: when to ask next, and after how long again.
-    open: BTreeMap<(LaneId, Epoch), (Duration, Duration)>,
-    /// Something may be worth asking for.
-    is_due: bool,
 }
 
 /// What [`AuditedSubscriber::next`] gives.
@@ -257,6 +252,7 @@ impl SubscriberOptions {
             ready: VecDeque::new(),
             running: Running::Stands,
             asking: self.asks.then(Asking::default),
+            next_look: Duration::ZERO,
             next_poll: Duration::ZERO,
             position,
         })
@@ -267,7 +263,7 @@ impl AuditedSubscriber {
     /// The next message or event. An error says why there will be none. Cancelling loses nothing.
     pub async fn next(&mut self) -> Result<Delivery, SubscribeError> {
         loop {
-            if let Some(delivery) = self.ready.pop_front() {
+            if let Some(delivery) = self.ready() {
                 return Ok(delivery);
             }
             self.watch_connection();
@@ -287,14 +283,24 @@ impl AuditedSubscriber {
         }
     }
 
+    /// What is known already, without reading more.
+    pub fn ready(&mut self) -> Option<Delivery> {
+        self.ready.pop_front()
+    }
+
+    /// Whether a lane's own messages come here, and not only what others were made of.
+    pub fn hears(&self, lane: LaneId) -> bool {
+        self.direct.contains(&lane)
+    }
+
     /// What is known of the lanes. Its clock is this subscriber's.
     pub fn ledger(&self) -> &Ledger<Hasher> {
         &self.ledger
     }
 
     /// Everything that is known, with `position`, the owner's own note of how far it has come; to
-    /// be stored in one transaction with what the messages led to. Take what is ready first: events
-    /// that were not taken are not saved.
+    /// be stored in one transaction with what the messages led to. Take what is
+    /// [`ready`](Self::ready) first: events that were not taken are not saved.
     pub fn save(&self, position: &[u8]) -> Vec<u8> {
         let position = write_position(&self.direct, &self.origins, position);
         let mut saved = Vec::new();
@@ -386,7 +392,11 @@ impl AuditedSubscriber {
             property.flags.resent = true;
         }
         let (topic, payload) = (received.topic().as_bytes(), received.payload());
-        let verdict = self.ledger.message(&property, topic, payload, now);
+        let mut verdict = self.ledger.message(&property, topic, payload, now);
+        // The ledger says nothing of what is before its scope; its digest does.
+        if verdict == Verdict::OutOfScope && !property.fits(&self.hasher, topic, payload) {
+            verdict = Verdict::Altered;
+        }
         message.verdict = Some(verdict);
         if verdict != Verdict::Injected && verdict != Verdict::Altered {
             self.direct.insert(property.lane);
@@ -483,11 +493,8 @@ impl AuditedSubscriber {
             return Ok(());
         }
         let taken = self.ledger.answer(lane, epoch, &answer);
-        if let Some(asking) = &mut self.asking {
-            // The next round of a descent need not wait.
-            asking.open.remove(&(lane, epoch));
-            asking.is_due = true;
-        }
+        // The next round of a descent need not wait.
+        self.next_look = Duration::ZERO;
         taken.map_err(|error| error.to_string())
     }
 
@@ -527,11 +534,8 @@ impl AuditedSubscriber {
     fn take_events(&mut self) {
         let events = self.ledger.take_events();
         for (lane, epoch, event) in events {
-            if let Some(asking) = &mut self.asking {
-                asking.is_due |= matches!(
-                    event,
-                    Event::Lost { .. } | Event::RootDiffers(_) | Event::Forged(_)
-                );
+            if let Event::Lost { .. } | Event::RootDiffers(_) | Event::Forged(_) = event {
+                self.next_look = Duration::ZERO;
             }
             self.ready.push_back(Delivery::Event { lane, epoch, event });
         }
@@ -589,29 +593,21 @@ impl AuditedSubscriber {
         self.ask(now);
     }
 
-    /// Asks producers for what is lost, and again after growing pauses.
+    /// Asks producers for what is lost, and again after growing pauses. What came altered is never
+    /// reported lost, so it is found by looking.
     fn ask(&mut self, now: Duration) {
         let Some(asking) = &mut self.asking else {
             return;
         };
-        let again = asking.open.values().any(|(next, _)| *next <= now);
-        if !asking.is_due && !again || self.client.connection().is_none() {
+        if now < self.next_look || self.client.connection().is_none() {
             return;
         }
-        asking.is_due = false;
-        let mut wanted = BTreeSet::new();
-        let requests: Vec<_> = self.ledger.requests().collect();
-        for (lane, epoch, request) in requests {
-            let is_of_messages = matches!(request, Request::Numbers(_));
+        self.next_look = now + LOOK_STEP;
+        let missed = self.ledger.requests().filter(|(lane, _, request)| {
             // What a processor is to make of them, it must get itself.
-            if is_of_messages && !self.direct.contains(&lane) {
-                continue;
-            }
-            wanted.insert((lane, epoch));
-            match asking.open.get(&(lane, epoch)) {
-                Some((next, _)) if *next > now => continue,
-                _ => {}
-            }
+            !matches!(request, Request::Numbers(_)) || self.direct.contains(lane)
+        });
+        for (lane, epoch, request) in asking.due(missed, now) {
             let mut payload = Vec::new();
             request.encode(epoch, &mut payload);
             let message = Message::new(self.names.repair(lane), payload)
@@ -632,14 +628,6 @@ impl AuditedSubscriber {
                     epoch,
                     request,
                 });
-            }
-        }
-        asking.open.retain(|lane, _| wanted.contains(lane));
-        for lane in wanted {
-            let (next, pause) = asking.open.entry(lane).or_insert((now, ASK_FIRST));
-            if *next <= now {
-                *next = now + *pause;
-                *pause = (*pause * 2).min(ASK_LONGEST);
             }
         }
     }
@@ -682,8 +670,9 @@ impl AuditedMessage {
         self.parents.as_ref()
     }
 
-    /// Whether it is a message that was not here before, as its producer made it: what an
-    /// application should work on.
+    /// Whether it is as its producer made it and was not here before, as far as is known: what an
+    /// application should work on. Of what a late joiner hears before its scope begins it is not
+    /// known, so it may come twice.
     pub fn is_new(&self) -> bool {
         matches!(
             self.verdict,
@@ -693,6 +682,7 @@ impl AuditedMessage {
                     | Verdict::Late
                     | Verdict::Found
                     | Verdict::Repaired
+                    | Verdict::OutOfScope
             )
         )
     }
@@ -770,6 +760,5 @@ fn read_position(mut bytes: &[u8]) -> (BTreeSet<LaneId>, BTreeSet<LaneId>, Vec<u
 const BACKLOG: usize = 256;
 /// How often time passes in the ledger.
 const POLL_STEP: Duration = Duration::from_millis(50);
-/// After how long the same is asked for again, at first and at most.
-const ASK_FIRST: Duration = Duration::from_secs(1);
-const ASK_LONGEST: Duration = Duration::from_secs(30);
+/// How often to look for what is worth asking for, where no event tells of it.
+const LOOK_STEP: Duration = Duration::from_millis(250);
