@@ -17,7 +17,7 @@ use unbroken_merkle_log::{Hash, LaneId};
 use self::listen::{Heard, listen};
 use self::observer::Observer;
 use self::proof_file::ProofFile;
-use crate::broker_args::BrokerArgs;
+use crate::broker_args::{BrokerArgs, lane};
 use crate::exit::{self, Failure};
 
 /// Check the lanes that pass through any broker, and prove single messages
@@ -213,11 +213,6 @@ fn judgement(observer: &Observer) -> ExitCode {
 
 fn print(written: io::Result<()>) -> Result<(), Failure> {
     written.map_err(|error| Failure::output(&error))
-}
-
-fn lane(text: &str) -> Result<LaneId, String> {
-    let lane = u64::from_str_radix(text, 16).ok().and_then(LaneId::new);
-    lane.ok_or_else(|| "a lane is 16 hexadecimal digits, as `status` shows them".to_owned())
 }
 
 fn root(text: &str) -> Result<Hash, String> {

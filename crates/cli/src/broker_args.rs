@@ -1,8 +1,14 @@
 //! The flags of `audit` and `pipe` that say which broker to use, and as whom.
 
+use std::fmt::Display;
+use std::fs;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use unbroken_client::{ConnectTo, Options, TotalDuration};
+use unbroken_merkle_log::{Hasher, Key, LaneId};
+
+use crate::exit::{self, Failure};
 
 /// How long a broker may be out of reach before a command gives up.
 const PATIENCE: TotalDuration = TotalDuration(Duration::from_mins(1));
@@ -31,6 +37,9 @@ pub(crate) struct BrokerArgs {
     /// Topics of checkpoints and repairs begin with this
     #[arg(long, value_name = "TOPIC", default_value = "audit")]
     prefix: String,
+    /// The line's key: a file with 64 hexadecimal digits, or 32 bytes [default: none]
+    #[arg(long, value_name = "FILE", env = "UNBROKEN_KEY_FILE")]
+    key_file: Option<PathBuf>,
 }
 
 impl BrokerArgs {
@@ -47,7 +56,70 @@ impl BrokerArgs {
         }
     }
 
+    /// Keyed BLAKE3 with a key, against tampering; XXH3-128 without, against accidents.
+    pub(crate) fn hasher(&self) -> Result<Hasher, Failure> {
+        let Some(path) = &self.key_file else {
+            return Ok(Hasher::xxh3());
+        };
+        let refused = |why: &dyn Display| {
+            let text = format!("cannot read the key {}: {why}", path.display());
+            Failure::new(exit::NO_INPUT, text)
+        };
+        let content = fs::read(path).map_err(|error| refused(&error))?;
+        let key = key(&content).ok_or_else(|| {
+            refused(&"it is neither 64 hexadecimal digits nor 32 bytes; `openssl rand -hex 32` makes one")
+        })?;
+        Ok(Hasher::blake3(&key))
+    }
+
     pub(crate) fn prefix(&self) -> &str {
         &self.prefix
+    }
+}
+
+/// 32 bytes as they are, or written as hexadecimal digits with or without the end of a line.
+fn key(content: &[u8]) -> Option<Key> {
+    if let Ok(bytes) = content.try_into() {
+        return Some(Key(bytes));
+    }
+    let (digits, rest) = content.trim_ascii().as_chunks::<2>();
+    let mut key = [0; 32];
+    if digits.len() != key.len() || !rest.is_empty() {
+        return None;
+    }
+    for (byte, digits) in key.iter_mut().zip(digits) {
+        let digits = std::str::from_utf8(digits).ok()?;
+        *byte = u8::from_str_radix(digits, 16).ok()?;
+    }
+    Some(Key(key))
+}
+
+/// A lane as it is shown.
+pub(crate) fn lane(text: &str) -> Result<LaneId, String> {
+    let lane = u64::from_str_radix(text, 16).ok().and_then(LaneId::new);
+    lane.ok_or_else(|| "a lane is 16 hexadecimal digits, as `status` shows them".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_read_as_digits_or_as_bytes() {
+        let digits = "0a".repeat(32);
+        let read = |content: &[u8]| key(content).map(|Key(bytes)| bytes);
+        assert_eq!(read(digits.as_bytes()), Some([10; 32]));
+        assert_eq!(read(format!("{digits}\n").as_bytes()), Some([10; 32]));
+        assert_eq!(read(&[b'x'; 32]), Some([b'x'; 32]));
+        let short = &digits[1..];
+        for bad in [
+            "",
+            "0a",
+            short,
+            &digits.replace('a', "g"),
+            &format!("{digits}0a"),
+        ] {
+            assert_eq!(read(bad.as_bytes()), None, "{bad}");
+        }
     }
 }

@@ -2,14 +2,18 @@
 
 use std::ffi::OsString;
 use std::io::{self, Write};
+use std::path::PathBuf;
 use std::process::{ExitCode, Stdio};
 
+use serde_json::json;
 use tokio::process::Command;
 use unbroken_client::SubscribeError;
+use unbroken_client::audit::{AuditError, OpenError, spooled_lanes};
 use unbroken_demo::News;
 use unbroken_demo::pipe::{Ends, Stage, StageError};
+use unbroken_merkle_log::LaneId;
 
-use crate::broker_args::BrokerArgs;
+use crate::broker_args::{BrokerArgs, lane};
 use crate::exit::{self, Failure};
 use crate::runtime;
 
@@ -17,19 +21,23 @@ use crate::runtime;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  tail -f sensors.csv | unbroken pipe --to plant/raw          a producer: each line, stamped
-  unbroken pipe --from plant/raw --to plant/clean             a processor that changes nothing
-  unbroken pipe --from plant/raw --to plant/warm -- grep -u . a command as the transform
-  unbroken pipe --from plant/clean > readings.csv             a consumer: each line, checked
+  tail -f sensors.csv | unbroken pipe --to plant/raw --spool s   a producer: each line, stamped
+  unbroken pipe --from plant/raw --to plant/clean --spool s      a processor that changes nothing
+  unbroken pipe --from plant/raw --to plant/warm -- grep -u .    a command as the transform
+  unbroken pipe --from plant/clean --state c > readings.csv      a consumer: each line, checked
 
 The command is started once. It is given each message as a line and answers each with one line; an
 empty line drops the message, which is said in a drop record, so that nobody takes it for lost. A
 message of several lines cannot go through a command and is dropped as failed. What is lost, altered
-or duplicated is named on standard error, and asked for again where it is missing. Each start begins
-a new lane.
+or duplicated is named on standard error, and asked for again where it is missing.
 
-Exit codes: 0 the input ended, or asked to stop; 2 wrong usage; 69 the broker cannot be reached or
-refused something; 74 the command, or input or output, failed.")]
+With --spool a stage that was interrupted, or killed, goes on where it was: it sends again what the
+broker had not acknowledged, and its numbers continue. With --state a consumer does. The broker
+keeps what comes for either while it is away, for a week. Without, each start begins anew.
+
+Exit codes: 0 the input ended, or asked to stop; 2 wrong usage; 66 the key cannot be read; 69 the
+broker cannot be reached or refused something; 74 the command, the spool, the state, or input or
+output, failed.")]
 pub(crate) struct Args {
     /// Topics to take messages from [default: lines of standard input]
     #[arg(long, value_name = "FILTER", required_unless_present = "to")]
@@ -37,6 +45,18 @@ pub(crate) struct Args {
     /// Topic to publish on [default: lines on standard output]
     #[arg(long, value_name = "TOPIC")]
     to: Option<String>,
+    /// Remember in this directory what is sent, so that a restart continues it
+    #[arg(long, value_name = "DIRECTORY", requires = "to")]
+    spool: Option<PathBuf>,
+    /// Remember in this file what came, so that a restart goes on from there
+    #[arg(long, value_name = "FILE", conflicts_with = "to")]
+    state: Option<PathBuf>,
+    /// Lane of what is sent, 16 hexadecimal digits [default: the spool's, or a random one]
+    #[arg(long, value_name = "LANE", value_parser = lane, requires = "to")]
+    lane: Option<LaneId>,
+    /// Its producers begin after it: miss everything from their number 0 on
+    #[arg(long, requires = "from")]
+    from_start: bool,
     /// Say what is found as JSON, one object a line
     #[arg(long)]
     json: bool,
@@ -48,33 +68,82 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let stage = Stage {
+        options: args.broker.options(),
+        prefix: args.broker.prefix().to_owned(),
+        hasher: args.broker.hasher()?,
+        from: args.from.clone(),
+        to: args.to.clone(),
+        from_start: args.from_start,
+        lane: lane_of(args)?,
+        spool: args.spool.clone(),
+        state: args.state.clone(),
+    };
+    if args.to.is_some() && args.spool.is_none() {
+        let text = "without --spool a restart begins a new epoch, and what was sent behind the \
+                    last checkpoint before it stays unproven";
+        // With standard error closed nobody is left to be told.
+        let _ = if args.json {
+            writeln!(io::stderr(), "{}", json!({ "note": text }))
+        } else {
+            writeln!(io::stderr(), "Note: {text}")
+        };
+    }
+    let mut teller = Teller::new(args.json);
     let ran = runtime::block_on(async {
         // It ends with this: the command is killed when its handle is dropped.
         let (ends, _transform) = ends(args)?;
-        let stage = Stage {
-            options: args.broker.options(),
-            prefix: args.broker.prefix().to_owned(),
-            from: args.from.clone(),
-            to: args.to.clone(),
-            lane: unbroken_demo::random_lane(),
-        };
-        tokio::select! {
-            ran = unbroken_demo::pipe::run(stage, ends, |news| tell(news, args.json)) => ran,
-            () = runtime::interrupted() => Ok(()),
-        }
+        let tell = |news: &News| teller.tell(news);
+        unbroken_demo::pipe::run(stage, ends, tell, runtime::interrupted()).await
     });
     ran.unwrap_or_else(|error| Err(StageError::Transform(error)))
         .map(|()| ExitCode::SUCCESS)
-        .map_err(|error| match &error {
-            StageError::Transform(io) if io.kind() == io::ErrorKind::BrokenPipe => {
-                Failure::silent(if args.command.is_empty() { 0 } else { exit::IO })
-            }
-            StageError::Transform(_) | StageError::Ended => Failure::new(exit::IO, error),
-            StageError::Stamp(_) | StageError::Subscribe(SubscribeError::Filter { .. }) => {
-                Failure::new(exit::USAGE, error)
-            }
-            _ => Failure::new(exit::UNAVAILABLE, error),
-        })
+        .map_err(|error| failure(args, &error))
+}
+
+/// A spool is of one lane, unless the user says which.
+fn lane_of(args: &Args) -> Result<LaneId, Failure> {
+    let spooled = match (&args.lane, &args.spool) {
+        (Some(lane), _) => return Ok(*lane),
+        (None, None) => Vec::new(),
+        (None, Some(directory)) => {
+            spooled_lanes(directory).map_err(|error| Failure::new(exit::IO, error))?
+        }
+    };
+    match spooled[..] {
+        [] => Ok(unbroken_demo::random_lane()),
+        [lane] => Ok(lane),
+        [..] => {
+            let lanes: Vec<String> = spooled.iter().map(LaneId::to_string).collect();
+            let text = format!(
+                "the spool has {} lanes: say which one goes on, with --lane {}",
+                lanes.len(),
+                lanes.join(" or --lane ")
+            );
+            Err(Failure::new(exit::USAGE, text))
+        }
+    }
+}
+
+fn failure(args: &Args, error: &StageError) -> Failure {
+    use StageError::{Ended, Open, Publish, State, Subscribe, Topic, Transform};
+    let code = match error {
+        Transform(io) if io.kind() == io::ErrorKind::BrokenPipe && args.command.is_empty() => {
+            return Failure::silent(0);
+        }
+        Transform(_)
+        | Ended
+        | State(_)
+        | Open(OpenError::Spool(_) | OpenError::State(_))
+        | Publish(AuditError::Spool(_)) => exit::IO,
+        Topic(..)
+        | Subscribe(SubscribeError::Filter { .. })
+        | Open(OpenError::Topic { .. } | OpenError::Subscribe(SubscribeError::Filter { .. })) => {
+            exit::USAGE
+        }
+        _ => exit::UNAVAILABLE,
+    };
+    Failure::new(code, error)
 }
 
 /// The stage's ends, and the command between them.
@@ -106,17 +175,45 @@ fn ends(args: &Args) -> Result<(Ends, Option<tokio::process::Child>), StageError
     Ok((ends, Some(child)))
 }
 
-fn tell(news: &News, json: bool) {
-    let mut err = io::stderr();
-    // With standard error closed nobody is left to be told.
-    let _ = match news {
-        news if json => writeln!(err, "{}", news.to_json()),
-        News::Fault { fault, .. } => writeln!(err, "Warning: {fault}"),
-        News::Repaired(place) => writeln!(
-            err,
-            "repaired: number {} (lane {})",
-            place.number, place.lane
-        ),
-        News::Window { .. } => Ok(()),
-    };
+/// Says on standard error what the stage finds.
+struct Teller {
+    json: bool,
+    /// Messages that were left alone so far.
+    left_alone: u64,
+}
+
+impl Teller {
+    fn new(json: bool) -> Self {
+        Self {
+            json,
+            left_alone: 0,
+        }
+    }
+
+    fn tell(&mut self, news: &News) {
+        if let News::LeftAlone { .. } = news {
+            self.left_alone += 1;
+            // All of a topic may be like that: the first is told, and from then on how many.
+            if !self.left_alone.is_power_of_two() {
+                return;
+            }
+        }
+        let mut err = io::stderr();
+        // With standard error closed nobody is left to be told.
+        let _ = match news {
+            news if self.json => writeln!(err, "{}", news.to_json()),
+            News::Fault { fault, .. } => writeln!(err, "Warning: {fault}"),
+            News::Repaired(place) => writeln!(
+                err,
+                "repaired: number {} (lane {})",
+                place.number, place.lane
+            ),
+            News::Window { .. } => Ok(()),
+            News::LeftAlone { topic, why } => writeln!(
+                err,
+                "Warning: left alone on {topic}: {why}; {} so far",
+                self.left_alone
+            ),
+        };
+    }
 }

@@ -7,7 +7,10 @@ pub(crate) fn block_on<T>(work: impl Future<Output = T>) -> io::Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    Ok(runtime.block_on(work))
+    let done = runtime.block_on(work);
+    // Somebody may still be reading standard input, which nothing can end.
+    runtime.shutdown_background();
+    Ok(done)
 }
 
 /// Ends at SIGINT or SIGTERM, where there are such; otherwise at ctrl-c.

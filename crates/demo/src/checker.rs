@@ -10,11 +10,12 @@ use std::ops::Range;
 use std::time::Duration;
 
 use unbroken_client::{Message, QoS, Received};
-use unbroken_merkle_log::ledger::{Answer, Event, Join, Ledger, LedgerLimits, State, Verdict};
+use unbroken_merkle_log::ledger::{Answer, Event, Join, Ledger, LedgerLimits, Verdict};
 use unbroken_merkle_log::{Checkpoint, DropRecord, Epoch, Hasher, LaneId, Property};
 
 use crate::fault::{Fault, Kind, Place};
 use crate::limits::ASK_AGAIN;
+use crate::news::News;
 use crate::stamper::{ANSWER, ORIGIN, StampError, TOPIC};
 
 /// Checks what one receiver receives.
@@ -44,29 +45,6 @@ pub struct Good {
     pub stamps: Vec<String>,
     /// The first of its stamps: that of the producer at the head of the line.
     pub first: Property,
-}
-
-/// What became known.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum News {
-    /// Something is wrong with a message.
-    Fault {
-        /// What.
-        fault: Fault,
-        /// With one of the messages that come here. Otherwise with one that they were made from.
-        own: bool,
-    },
-    /// A good copy came.
-    Repaired(Place),
-    /// A window ended, or ended differently.
-    Window {
-        /// In which lane.
-        lane: LaneId,
-        /// Its numbers.
-        numbers: Range<u64>,
-        /// What it came to.
-        state: State,
-    },
 }
 
 impl Checker {

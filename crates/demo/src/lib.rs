@@ -20,6 +20,7 @@ mod checker;
 mod fault;
 mod limits;
 mod line;
+mod news;
 mod news_line;
 pub mod pipe;
 pub mod plant;
@@ -35,9 +36,10 @@ mod wound;
 
 pub use self::{
     board::{Board, Hurt, Part, Sentence, Strip, What},
-    checker::{Checker, Good, News},
+    checker::{Checker, Good},
     fault::{Fault, Kind, Place},
     line::{LineError, random_lane},
+    news::News,
     process::ProcessError,
     readings::{Readings, ReadingsError},
     relay::{Relay, TooManyOrders, Towards},

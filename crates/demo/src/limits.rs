@@ -47,6 +47,15 @@ pub(crate) const STAGE_TICK: Duration = Duration::from_millis(20);
 /// How long a stage answers after its input has ended: as long as confirming a loss takes.
 pub(crate) const LINGER: Duration = Duration::from_secs(3);
 
+/// How long an interrupted stage waits for acknowledgements.
+pub(crate) const FAREWELL: Duration = Duration::from_secs(3);
+
+/// How often a consumer's state is written while messages come.
+pub(crate) const SAVE_EVERY: Duration = Duration::from_millis(100);
+
+/// How long the broker keeps what comes for a stage with a memory while it is away.
+pub(crate) const SESSION_KEPT: Duration = Duration::from_hours(7 * 24);
+
 /// Pieces of news that wait to be shown, about 60 bytes each. At it the stage that tells them
 /// waits.
 pub(crate) const NEWS_WAITING_MAX: usize = 65_536;

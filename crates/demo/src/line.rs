@@ -17,8 +17,9 @@ use unbroken_client::{
 };
 use unbroken_merkle_log::LaneId;
 
-use crate::checker::{Checker, News};
+use crate::checker::Checker;
 use crate::limits::{NEWS_WAITING_MAX, STAGE_TICK};
+use crate::news::News;
 use crate::process::{Broker, ProcessError, Processor};
 use crate::readings::Readings;
 use crate::relay::{Relay, Towards};

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use unbroken_merkle_log::ledger::State;
 use unbroken_merkle_log::{Epoch, LaneId};
 
-use crate::checker::News;
 use crate::fault::{Fault, Kind, Place};
+use crate::news::News;
 
 impl News {
     /// One JSON object, without an end of line.
@@ -29,6 +29,7 @@ impl News {
                 "window": word(*state), "lane": lane.to_string(), "first": numbers.start,
                 "end": numbers.end,
             }),
+            Self::LeftAlone { topic, why } => json!({ "left_alone": topic, "why": why }),
         };
         value.to_string()
     }
@@ -36,6 +37,12 @@ impl News {
     /// Reads what [`News::to_json`] writes; `None` for everything else.
     pub fn parse_json(line: &str) -> Option<Self> {
         let value: Value = serde_json::from_str(line).ok()?;
+        if let Some(topic) = value["left_alone"].as_str() {
+            return Some(Self::LeftAlone {
+                topic: topic.to_owned(),
+                why: value["why"].as_str()?.to_owned(),
+            });
+        }
         let lane = u64::from_str_radix(value["lane"].as_str()?, 16).ok()?;
         let lane = LaneId::new(lane)?;
         if let Some(state) = value["window"].as_str() {
@@ -97,7 +104,12 @@ mod tests {
             numbers: 1_024..2_048,
             state,
         });
-        for news in faults.chain(windows).chain([News::Repaired(place)]) {
+        let left_alone = News::LeftAlone {
+            topic: "plant/raw".to_owned(),
+            why: "no stamp".to_owned(),
+        };
+        let others = [News::Repaired(place), left_alone];
+        for news in faults.chain(windows).chain(others) {
             assert_eq!(News::parse_json(&news.to_json()), Some(news));
         }
         for other in ["", "{}", "WARN no subscriber", r#"{"lane":"1"}"#] {

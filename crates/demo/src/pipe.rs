@@ -1,37 +1,44 @@
 //! A stage of a line: behind `unbroken pipe`, and B of the demonstration.
 //!
-//! With both ends it is a processor: what comes on one topic, checked, goes through a transform to
-//! another, stamped; an input is acknowledged when its output was. With an output alone it stamps
-//! lines, with an input alone it checks and writes lines.
+//! With an output alone it is a producer, which stamps lines; with an input alone a consumer, which
+//! checks and writes lines; with both a processor: what comes on one topic, checked, goes through a
+//! transform to another, stamped.
 //!
-//! **Absent:** a lane that outlives the process. Each start begins a new one, so a message that was
-//! lost with the process is not named.
+//! Invariants: an input is acknowledged when its output was, or is written; a consumer's state is
+//! on the disk before what it covers is acknowledged; the first refusal of an output ends the
+//! stage.
+//!
+//! **Absent:** a saved ledger for a processor. After a restart it claims nothing of what was lost
+//! on the way to it before the next window begins; whoever follows names that.
+
+mod state;
+mod transform;
 
 use std::io;
+use std::path::PathBuf;
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader, Lines};
 use tokio::sync::mpsc;
-use tokio::time::{MissedTickBehavior, interval};
-use unbroken_client::{
-    Acknowledging, Client, ConnectError, Filter, Options, PublishError, QoS, Receipt, Received,
-    SubscribeError, Subscription,
+use tokio::time::{sleep_until, timeout};
+use unbroken_client::audit::{
+    AuditError, AuditedMessage, AuditedPublisher, AuditedSubscriber, Delivery, Emitted, OpenError,
+    ProcessError, Processor, PublisherOptions, Scope, Stamped, Step, SubscriberOptions,
+    spooled_lanes,
 };
-use unbroken_merkle_log::{DropReason, LaneId};
+use unbroken_client::{
+    Client, ConnectError, Filter, Message, Options, QoS, Session, SubscribeError, TopicError,
+    TotalDuration,
+};
+use unbroken_merkle_log::{Hasher, LaneId};
 
-use crate::checker::{Checker, Good, News};
-use crate::limits::{LINGER, STAGE_TICK, UNACKNOWLEDGED_MAX};
-use crate::stamper::{StampError, Stamper};
+use self::state::StateFile;
+use self::transform::{Made, Transform};
+use crate::limits::{FAREWELL, LINGER, SAVE_EVERY, SESSION_KEPT, UNACKNOWLEDGED_MAX};
+use crate::news::News;
 
-/// Both ends of a stage's transform, as far as it has them: where inputs are written, and where
-/// outputs are read, a line each.
-#[allow(missing_debug_implementations, reason = "what is inside has none")]
-pub struct Ends {
-    /// Takes each input as a line.
-    pub inputs: Option<Box<dyn AsyncWrite + Unpin>>,
-    /// Gives each output as a line.
-    pub outputs: Option<Box<dyn AsyncRead + Unpin>>,
-}
+pub use self::state::StateFileError;
+pub use self::transform::Ends;
 
 /// A stage.
 #[derive(Clone, Debug)]
@@ -40,12 +47,20 @@ pub struct Stage {
     pub options: Options,
     /// What the audit's topics begin with.
     pub prefix: String,
+    /// The algorithm of the line, with its key.
+    pub hasher: Hasher,
     /// Where messages come from.
     pub from: Option<String>,
     /// Where they go to.
     pub to: Option<String>,
+    /// It is there before its producers, and wants everything from number 0 on.
+    pub from_start: bool,
     /// The lane of what it sends.
     pub lane: LaneId,
+    /// Where it remembers what it sends.
+    pub spool: Option<PathBuf>,
+    /// Where a consumer remembers what it has seen.
+    pub state: Option<PathBuf>,
 }
 
 /// Why a stage ended before it was asked to.
@@ -54,15 +69,24 @@ pub enum StageError {
     /// No connection.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// The broker did not take a filter.
+    /// The broker sends nothing more.
     #[error(transparent)]
     Subscribe(#[from] SubscribeError),
-    /// The broker did not take a message.
+    /// A filter, the spool, or what was saved.
     #[error(transparent)]
-    Publish(#[from] PublishError),
-    /// A message cannot be stamped.
+    Open(#[from] OpenError),
+    /// A message was not published.
     #[error(transparent)]
-    Stamp(#[from] StampError),
+    Publish(#[from] AuditError),
+    /// The inputs make no output.
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+    /// The topic for outputs is none.
+    #[error("cannot publish to {0:?}: {1}")]
+    Topic(String, TopicError),
+    /// The consumer's state.
+    #[error(transparent)]
+    State(#[from] StateFileError),
     /// The transform, or standard input or output.
     #[error("the transform does not go on: {0}")]
     Transform(#[from] io::Error),
@@ -71,246 +95,321 @@ pub enum StageError {
     Ended,
 }
 
-/// Runs a stage until its input ends. `tell` is given what its checks find.
-pub async fn run(stage: Stage, ends: Ends, mut tell: impl FnMut(&News)) -> Result<(), StageError> {
-    let client = stage.options.clone().connect().await?;
-    let begin = Instant::now();
-    let mut running = Running {
-        checker: None,
-        stamper: None,
-        inputs: None,
-        requests: None,
-        settling: settle(),
-        to: stage.to.clone().unwrap_or_default(),
-        client,
-        begin,
-    };
-    if stage.to.is_some() {
-        let stamper = Stamper::new(stage.lane, &stage.prefix, Duration::ZERO);
-        let filter = filter(&stamper.repair_topic())?;
-        running.requests = Some(running.client.subscribe(filter).await?);
-        running.stamper = Some(stamper);
-    }
-    if let Some(from) = &stage.from {
-        let checker = Checker::new(&stage.prefix, &format!("{}", stage.lane));
-        let mut filters = vec![filter(from)?];
-        for topic in checker.topics() {
-            filters.push(filter(&topic)?);
-        }
-        let inputs = running
-            .client
-            .subscribe_all(filters, Acknowledging::ByHand)
-            .await?;
-        running.inputs = Some(inputs);
-        running.checker = Some(checker);
-    }
-    running.run(ends, &mut tell).await
-}
-
-struct Running {
-    client: Client,
-    begin: Instant,
-    to: String,
-    checker: Option<Checker>,
-    stamper: Option<Stamper>,
-    inputs: Option<Subscription>,
-    requests: Option<Subscription>,
-    settling: mpsc::Sender<(Received, Receipt)>,
-}
-
-impl Running {
-    async fn run(mut self, ends: Ends, tell: &mut impl FnMut(&News)) -> Result<(), StageError> {
-        let mut transform = Transform {
-            inputs: ends.inputs,
-            outputs: ends.outputs.map(|outputs| BufReader::new(outputs).lines()),
+/// Runs a stage until its input ends or it is interrupted. `tell` is given what its checks find.
+pub async fn run(
+    stage: Stage,
+    ends: Ends,
+    mut tell: impl FnMut(&News),
+    interrupted: impl Future<Output = ()>,
+) -> Result<(), StageError> {
+    let transform = Transform::new(ends);
+    let Some(to) = stage.to.clone() else {
+        let (state, saved) = stage.open_state()?;
+        let client = stage.connect(state.as_ref()).await?;
+        let input = stage.subscribe(&client, saved).await?;
+        let mut consumer = Consumer {
+            input,
+            transform,
+            state,
+            taken: Vec::new(),
         };
-        let is_source = self.inputs.is_none();
-        let mut ticks = interval(STAGE_TICK);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        return consumer.run(&client, &mut tell, interrupted).await;
+    };
+    Message::new(&*to, &b""[..]).map_err(|error| StageError::Topic(to.clone(), error))?;
+    let client = stage.connect(None).await?;
+    let output = PublisherOptions::new(stage.lane)
+        .prefix(&*stage.prefix)
+        .hasher(stage.hasher.clone());
+    let mut work = Work {
+        stage: &stage,
+        client: &client,
+        to,
+        transform,
+        tell: &mut tell,
+    };
+    match &stage.spool {
+        None => {
+            let output = output.open_unspooled(&client).await?;
+            work.run(output, stage.from_start, interrupted).await
+        }
+        Some(directory) => {
+            let is_new = !spooled_lanes(directory)
+                .map_err(OpenError::from)?
+                .contains(&stage.lane);
+            let output = output.open(&client, directory).await?;
+            // What was there from the start has begun somewhere in the middle after a restart.
+            work.run(output, stage.from_start && is_new, interrupted)
+                .await
+        }
+    }
+}
+
+impl Stage {
+    /// The broker keeps what comes while a stage with a memory is away, and what it has not
+    /// acknowledged.
+    async fn connect(&self, state: Option<&StateFile>) -> Result<Client, ConnectError> {
+        let options = self.options.clone();
+        let name = match (state, &self.spool) {
+            (Some(state), _) => state.client_id.clone(),
+            (None, Some(_)) => client_id(self.lane),
+            (None, None) => return options.connect().await,
+        };
+        let options = options.client_id(name);
+        let expiry_s = u32::try_from(SESSION_KEPT.as_secs()).expect("it is some days");
+        match self.from {
+            Some(_) => options.session(Session::Kept { expiry_s }),
+            None => options,
+        }
+        .connect()
+        .await
+    }
+
+    fn open_state(&self) -> Result<(Option<StateFile>, Option<Vec<u8>>), StateFileError> {
+        let Some(path) = &self.state else {
+            return Ok((None, None));
+        };
+        let (state, saved) = StateFile::open(path, client_id(self.lane))?;
+        Ok((Some(state), saved))
+    }
+
+    async fn subscribe(
+        &self,
+        client: &Client,
+        saved: Option<Vec<u8>>,
+    ) -> Result<AuditedSubscriber, StageError> {
+        let from = self.from.as_deref().expect("it is asked only with inputs");
+        let filter = Filter::new(from).map_err(|source| SubscribeError::Filter {
+            filter: from.into(),
+            source,
+        })?;
+        let mut options = SubscriberOptions::new(vec![filter.qos(QoS::AtLeastOnce)])
+            .prefix(&*self.prefix)
+            .hasher(self.hasher.clone())
+            .acknowledged_by_hand();
+        if self.from_start {
+            options = options.scope(Scope::FromBeginning);
+        }
+        if let Some(saved) = saved {
+            options = options.restore(saved);
+        }
+        Ok(options.open(client).await?)
+    }
+}
+
+/// A stage with an output.
+struct Work<'a, T> {
+    stage: &'a Stage,
+    client: &'a Client,
+    to: String,
+    transform: Transform,
+    tell: &'a mut T,
+}
+
+impl<T: FnMut(&News)> Work<'_, T> {
+    async fn run<Claim>(
+        &mut self,
+        output: AuditedPublisher<Claim>,
+        from_start: bool,
+        interrupted: impl Future<Output = ()>,
+    ) -> Result<(), StageError> {
+        let interrupted = pin!(interrupted);
+        if self.stage.from.is_none() {
+            let has_ended = tokio::select! {
+                ran = self.produce(&output) => ran.map(|()| true)?,
+                () = interrupted => false,
+            };
+            match self.stage.spool {
+                // Whoever misses something of it is answered.
+                _ if has_ended => output.close(TotalDuration(LINGER)).await?,
+                Some(_) => farewell(output.leave()).await?,
+                None => farewell(output.close(AT_ONCE)).await?,
+            }
+        } else {
+            let stage = Stage {
+                from_start,
+                ..self.stage.clone()
+            };
+            let input = stage.subscribe(self.client, None).await?;
+            let (prefix, hasher) = (&self.stage.prefix, self.stage.hasher.clone());
+            let mut processor = Processor::new(input, output, prefix, hasher);
+            tokio::select! {
+                ran = self.process(&mut processor) => ran?,
+                () = interrupted => {}
+            }
+            match self.stage.spool {
+                Some(_) => farewell(processor.leave()).await?,
+                None => farewell(processor.close(AT_ONCE)).await?,
+            }
+        }
+        self.client.clone().disconnect().await;
+        Ok(())
+    }
+
+    /// Every line is a message.
+    async fn produce<Claim>(&mut self, output: &AuditedPublisher<Claim>) -> Result<(), StageError> {
+        let (sent, waiting) = mpsc::channel(UNACKNOWLEDGED_MAX);
+        tokio::try_join!(
+            self.send_lines(output, sent),
+            settled(waiting, Stamped::published)
+        )?;
+        Ok(())
+    }
+
+    async fn send_lines<Claim>(
+        &mut self,
+        output: &AuditedPublisher<Claim>,
+        sent: mpsc::Sender<Stamped>,
+    ) -> Result<(), StageError> {
+        while let Some(line) = self.transform.read().await? {
+            let stamped = output.send(message(&self.to, line)).await?;
+            // The other side ends only with an error, which is then the result.
+            let _ = sent.send(stamped).await;
+        }
+        Ok(())
+    }
+
+    /// Every message has an output or is said to have none. Ends with an error only.
+    async fn process<Claim>(&mut self, processor: &mut Processor<Claim>) -> Result<(), StageError> {
+        let (sent, waiting) = mpsc::channel(UNACKNOWLEDGED_MAX);
+        tokio::try_join!(
+            self.transform_all(processor, sent),
+            settled(waiting, Emitted::published)
+        )?;
+        Ok(())
+    }
+
+    async fn transform_all<Claim>(
+        &mut self,
+        processor: &mut Processor<Claim>,
+        sent: mpsc::Sender<Emitted>,
+    ) -> Result<(), StageError> {
+        loop {
+            let input = match processor.next().await? {
+                Step::Input(input) => input,
+                Step::Other(delivery) => {
+                    let news = News::of(&delivery, processor.input());
+                    news.iter().for_each(&mut *self.tell);
+                    continue;
+                }
+            };
+            let news = News::of_message(input.message());
+            news.iter().for_each(&mut *self.tell);
+            match self.transform.apply(input.payload()).await? {
+                Made::Output(payload) => {
+                    let emitted = processor.emit(input, message(&self.to, payload)).await?;
+                    // As above.
+                    let _ = sent.send(emitted).await;
+                }
+                Made::Nothing(reason) => processor.filter_out(vec![input], reason).await?,
+                Made::End => return Err(StageError::Ended),
+            }
+        }
+    }
+}
+
+/// A stage without an output.
+struct Consumer {
+    input: AuditedSubscriber,
+    transform: Transform,
+    state: Option<StateFile>,
+    /// Written, and not acknowledged: the state does not cover them yet.
+    taken: Vec<AuditedMessage>,
+}
+
+impl Consumer {
+    async fn run(
+        &mut self,
+        client: &Client,
+        tell: &mut impl FnMut(&News),
+        interrupted: impl Future<Output = ()>,
+    ) -> Result<(), StageError> {
+        // The name at the broker is on the disk before the broker has kept anything under it.
+        self.save()?;
+        let mut interrupted = pin!(interrupted);
+        let mut due = Instant::now() + SAVE_EVERY;
         loop {
             tokio::select! {
-                received = next(&mut self.inputs) => {
-                    self.input(received?, &mut transform).await?;
-                }
-                request = next(&mut self.requests) => self.answer(&request?).await?,
-                line = transform.line(), if is_source => match line? {
-                    Some(line) => self.output(line.as_bytes(), Vec::new()).await.map(drop)?,
-                    None => break,
-                },
-                _ = ticks.tick() => {}
+                delivery = self.input.next() => self.take(delivery?, tell).await?,
+                () = sleep_until(due.into()), if !self.taken.is_empty() => {}
+                () = &mut interrupted => break,
             }
-            self.pass_time(tell).await?;
+            let is_due = Instant::now() >= due || self.taken.len() >= UNACKNOWLEDGED_MAX;
+            if self.state.is_none() || is_due && !self.taken.is_empty() {
+                self.settle(tell).await?;
+                due = Instant::now() + SAVE_EVERY;
+            }
         }
-        self.linger(&mut ticks).await
+        self.settle(tell).await?;
+        // Behind the answer the acknowledgements are at the broker. Whoever interrupts does not
+        // wait for one that is away.
+        let answered = timeout(FAREWELL, client.ping()).await;
+        client.clone().disconnect().await;
+        answered.unwrap_or(Ok(()))?;
+        Ok(())
     }
 
-    /// Takes whatever came. What may be used goes through the transform.
-    async fn input(
+    async fn take(
         &mut self,
-        received: Received,
-        transform: &mut Transform,
+        delivery: Delivery,
+        tell: &mut impl FnMut(&News),
     ) -> Result<(), StageError> {
-        let now = self.begin.elapsed();
-        let good = self
-            .checker
-            .as_mut()
-            .and_then(|checker| checker.take(&received, now));
-        let Some(good) = good else {
-            received.acknowledge();
-            return Ok(());
-        };
-        match transform.apply(&good, self.stamper.is_some()).await? {
-            Made::Output(payload) => {
-                let receipt = self.output(&payload, good.stamps).await?;
-                // It waits only when as many are unacknowledged as may be.
-                let _ = self.settling.send((received, receipt)).await;
+        News::of(&delivery, &self.input).iter().for_each(tell);
+        if let Delivery::Message(message) = delivery {
+            if message.is_new() {
+                self.transform.write(message.payload()).await?;
             }
-            Made::Dropped(reason) => {
-                if let Some(stamper) = &self.stamper {
-                    let record = stamper.drop_record(reason, &good.audit)?;
-                    let receipt = self.client.send(record).await?;
-                    let _ = self.settling.send((received, receipt)).await;
-                }
-            }
-            Made::Written => received.acknowledge(),
+            self.taken.push(message);
         }
         Ok(())
     }
 
-    async fn output(
-        &mut self,
-        payload: &[u8],
-        origins: Vec<String>,
-    ) -> Result<Receipt, StageError> {
-        let stamper = self.stamper.as_mut();
-        let stamper = stamper.expect("an output is made only where it can go");
-        let message = stamper.stamp(&self.to, payload, origins)?;
-        Ok(self.client.send(message).await?)
-    }
-
-    async fn answer(&mut self, request: &Received) -> Result<(), StageError> {
-        if let Some(stamper) = &self.stamper {
-            for answer in stamper.answer(request)? {
-                self.client.send(answer).await?;
+    /// Saves what is known, and then acknowledges what led to it.
+    async fn settle(&mut self, tell: &mut impl FnMut(&News)) -> Result<(), StageError> {
+        if self.state.is_some() {
+            while let Some(delivery) = self.input.ready() {
+                self.take(delivery, tell).await?;
             }
+            self.save()?;
         }
+        self.taken.drain(..).for_each(AuditedMessage::acknowledge);
         Ok(())
     }
 
-    async fn pass_time(&mut self, tell: &mut impl FnMut(&News)) -> Result<(), StageError> {
-        let now = self.begin.elapsed();
-        if let Some(stamper) = &mut self.stamper {
-            while let Some(checkpoint) = stamper.poll(now)? {
-                self.client.send(checkpoint).await?;
-            }
-        }
-        if let Some(checker) = &mut self.checker {
-            let drained = self
-                .inputs
-                .as_ref()
-                .is_none_or(|inputs| inputs.waiting() == 0);
-            let settled = drained && self.client.connection().is_some();
-            let requests = checker.poll(settled, now)?;
-            checker.take_news().iter().for_each(tell);
-            for request in requests {
-                self.client.send(request).await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// The input is over: says how it ended, and answers those who miss something of it.
-    async fn linger(mut self, ticks: &mut tokio::time::Interval) -> Result<(), StageError> {
-        if let Some(last) = self
-            .stamper
-            .as_ref()
-            .map(Stamper::close)
-            .transpose()?
-            .flatten()
-        {
-            self.client.publish(last).await?;
-        }
-        let end = Instant::now() + LINGER;
-        while Instant::now() < end {
-            tokio::select! {
-                request = next(&mut self.requests) => self.answer(&request?).await?,
-                _ = ticks.tick() => {}
-            }
-        }
-        self.client.disconnect().await;
-        Ok(())
-    }
-}
-
-/// What became of an input.
-enum Made {
-    Output(Vec<u8>),
-    Dropped(DropReason),
-    /// It goes nowhere else.
-    Written,
-}
-
-struct Transform {
-    inputs: Option<Box<dyn AsyncWrite + Unpin>>,
-    outputs: Option<Lines<BufReader<Box<dyn AsyncRead + Unpin>>>>,
-}
-
-impl Transform {
-    /// One line in, one line out; an empty one drops the message. A payload of several lines cannot
-    /// go through.
-    async fn apply(&mut self, good: &Good, passes_on: bool) -> Result<Made, StageError> {
-        let Some(inputs) = &mut self.inputs else {
-            return Ok(Made::Output(good.payload.clone()));
-        };
-        if passes_on && good.payload.contains(&b'\n') {
-            return Ok(Made::Dropped(DropReason::FAILED));
-        }
-        inputs.write_all(&good.payload).await?;
-        inputs.write_all(b"\n").await?;
-        inputs.flush().await?;
-        if !passes_on {
-            return Ok(Made::Written);
-        }
-        match self.line().await? {
-            None => Err(StageError::Ended),
-            Some(line) if line.is_empty() => Ok(Made::Dropped(DropReason::FILTERED)),
-            Some(line) => Ok(Made::Output(line.into_bytes())),
-        }
-    }
-
-    async fn line(&mut self) -> io::Result<Option<String>> {
-        match &mut self.outputs {
-            Some(outputs) => outputs.next_line().await,
-            None => std::future::pending().await,
+    fn save(&self) -> Result<(), StateFileError> {
+        match &self.state {
+            Some(state) => state.replace(&self.input.save(&[])),
+            None => Ok(()),
         }
     }
 }
 
-async fn next(subscription: &mut Option<Subscription>) -> Result<Received, SubscribeError> {
-    match subscription {
-        Some(subscription) => subscription.recv().await,
-        None => std::future::pending().await,
+/// Leaves a lane: one that is to be continued as it is, another said to have ended. Whoever
+/// interrupts does not wait for a broker that is away.
+async fn farewell(leaving: impl Future<Output = Result<(), AuditError>>) -> Result<(), StageError> {
+    match timeout(FAREWELL, leaving).await {
+        Ok(left) => Ok(left?),
+        Err(_) => Ok(()),
     }
 }
 
-/// Acknowledges each input when its output was acknowledged. One whose output was refused is left
-/// open: the broker will send it again.
-fn settle() -> mpsc::Sender<(Received, Receipt)> {
-    let (sender, mut receiver) = mpsc::channel::<(Received, Receipt)>(UNACKNOWLEDGED_MAX);
-    tokio::spawn(async move {
-        while let Some((input, output)) = receiver.recv().await {
-            if output.acknowledged().await.is_ok() {
-                input.acknowledge();
-            }
-        }
-    });
-    sender
+const AT_ONCE: TotalDuration = TotalDuration(Duration::ZERO);
+
+/// Sees to it that what was sent is acknowledged. The first that is not is the result.
+async fn settled<S, F: Future<Output = Result<R, AuditError>>, R>(
+    mut waiting: mpsc::Receiver<S>,
+    published: impl Fn(S) -> F,
+) -> Result<(), StageError> {
+    while let Some(sent) = waiting.recv().await {
+        published(sent).await?;
+    }
+    Ok(())
 }
 
-fn filter(text: &str) -> Result<Filter, SubscribeError> {
-    let filter = Filter::new(text).map_err(|source| SubscribeError::Filter {
-        filter: text.into(),
-        source,
-    })?;
-    Ok(filter.qos(QoS::AtLeastOnce))
+fn message(topic: &str, payload: Vec<u8>) -> Message {
+    Message::new(topic, payload).expect("the topic was checked at the start")
+}
+
+/// One that is the same after a restart.
+fn client_id(lane: LaneId) -> String {
+    format!("unbroken-pipe-{lane}")
 }

@@ -10,8 +10,8 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 
-use crate::checker::News;
 use crate::limits::NEWS_WAITING_MAX;
+use crate::news::News;
 
 /// What the broker prints before the port it chose.
 const LISTENING: &str = "listening on 127.0.0.1:";
@@ -146,7 +146,7 @@ impl Processor {
         (from, to): (&str, &str),
     ) -> Result<Self, ProcessError> {
         let mut child = command(program, directory)
-            .args(["pipe", "--from", from, "--to", to, "--json"])
+            .args(["pipe", "--from", from, "--to", to, "--from-start", "--json"])
             .args([
                 "-h",
                 &broker.ip().to_string(),

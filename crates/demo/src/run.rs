@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::board::{Board, Strip, What, grouped};
-use crate::checker::News;
 use crate::line::{Line, LineError};
+use crate::news::News;
 use crate::readings::{Readings, ReadingsError};
 use crate::trial::Trial;
 use crate::view::lines::Lines;
@@ -369,6 +369,8 @@ impl Demo {
                 };
                 self.board.window(way, &numbers, state);
             }
+            // B leaves alone what asks whether it is there.
+            News::LeftAlone { .. } => {}
         }
     }
 

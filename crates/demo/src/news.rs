@@ -1,0 +1,122 @@
+//! What a receiver finds, piece by piece, as views and logs take it.
+
+use std::ops::Range;
+
+use unbroken_client::audit::{AuditedMessage, AuditedSubscriber, Delivery};
+use unbroken_merkle_log::LaneId;
+use unbroken_merkle_log::ledger::{Event, State, Verdict};
+
+use crate::fault::{Fault, Kind, Place};
+
+/// What became known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum News {
+    /// Something is wrong with a message.
+    Fault {
+        /// What.
+        fault: Fault,
+        /// With one of the messages that come here. Otherwise with one that they were made from.
+        own: bool,
+    },
+    /// A good copy came.
+    Repaired(Place),
+    /// A window ended, or ended differently.
+    Window {
+        /// In which lane.
+        lane: LaneId,
+        /// Its numbers.
+        numbers: Range<u64>,
+        /// What it came to.
+        state: State,
+    },
+    /// Something that came bears no proof, so it is not used.
+    LeftAlone {
+        /// Its topic.
+        topic: String,
+        /// What it lacks.
+        why: String,
+    },
+}
+
+impl News {
+    /// What a delivery of this subscriber says.
+    pub fn of(delivery: &Delivery, subscriber: &AuditedSubscriber) -> Vec<Self> {
+        match delivery {
+            Delivery::Message(message) => Self::of_message(message),
+            Delivery::Event { lane, epoch, event } => {
+                let own = subscriber.hears(*lane);
+                let place = |number| Place {
+                    lane: *lane,
+                    epoch: *epoch,
+                    number,
+                };
+                let named = |kind, numbers: Range<u64>| {
+                    let faults = numbers.map(|number| Fault {
+                        kind,
+                        place: place(number),
+                    });
+                    faults.map(|fault| Self::Fault { fault, own }).collect()
+                };
+                match event {
+                    Event::Lost { numbers, .. } => named(Kind::Lost, numbers.clone()),
+                    Event::Moved(moved) => named(Kind::Reordered, moved.numbers.clone()),
+                    Event::Forged(numbers) => named(Kind::Forged, numbers.clone()),
+                    Event::Injected { number, .. } => named(Kind::Injected, *number..*number + 1),
+                    Event::Window { numbers, state, .. } => vec![Self::Window {
+                        lane: *lane,
+                        numbers: numbers.clone(),
+                        state: *state,
+                    }],
+                    // Suspicions settle, and what happens to checkpoints shows in the windows.
+                    _ => Vec::new(),
+                }
+            }
+            Delivery::Refused { topic, why } => vec![Self::LeftAlone {
+                topic: topic.clone(),
+                why: why.clone(),
+            }],
+            _ => Vec::new(),
+        }
+    }
+
+    /// What a message and its verdict say.
+    pub(crate) fn of_message(message: &AuditedMessage) -> Vec<Self> {
+        let Some(property) = message.property() else {
+            let why = "no stamp, or not exactly one that can be read";
+            return vec![Self::LeftAlone {
+                topic: message.topic().to_owned(),
+                why: why.to_owned(),
+            }];
+        };
+        let Some(verdict) = message.verdict() else {
+            return Vec::new();
+        };
+        let place = Place::from(property);
+        let mut news = Vec::new();
+        if let Some(kind) = named(verdict) {
+            let fault = Fault { kind, place };
+            news.push(Self::Fault { fault, own: true });
+        }
+        if matches!(verdict, Verdict::Repaired | Verdict::Found) {
+            news.push(Self::Repaired(place));
+        }
+        for (origin, verdict) in message.origins() {
+            if let Some(kind) = named(*verdict) {
+                let place = Place::from(origin);
+                let fault = Fault { kind, place };
+                news.push(Self::Fault { fault, own: false });
+            }
+        }
+        news
+    }
+}
+
+/// The fault that a verdict is.
+fn named(verdict: Verdict) -> Option<Kind> {
+    match verdict {
+        Verdict::Duplicate => Some(Kind::Duplicated),
+        Verdict::Altered => Some(Kind::Altered),
+        Verdict::Injected | Verdict::Conflict => Some(Kind::Injected),
+        _ => None,
+    }
+}
