@@ -46,6 +46,13 @@ pub enum Operation {
         /// What must be there.
         expect: Expect,
     },
+    /// No value any more at any key that begins so, of those that were there before this change.
+    DeleteAll {
+        /// Where.
+        space: Space,
+        /// What they begin with; not empty.
+        prefix: Vec<u8>,
+    },
 }
 
 /// A family of keys.
@@ -125,6 +132,11 @@ impl Batch {
         self.push(Operation::Delete { space, key, expect })
     }
 
+    /// Removes all values at keys that begin so.
+    pub fn delete_all(&mut self, space: Space, prefix: Vec<u8>) -> &mut Self {
+        self.push(Operation::DeleteAll { space, prefix })
+    }
+
     /// Adds any change.
     pub fn push(&mut self, operation: Operation) -> &mut Self {
         self.bytes += operation.bytes();
@@ -165,6 +177,7 @@ impl Operation {
             Self::Append { message, .. } => message.as_bytes().len(),
             Self::Put { key, value, .. } => key.len() + value.len(),
             Self::Delete { key, .. } => key.len(),
+            Self::DeleteAll { prefix, .. } => prefix.len(),
         }
     }
 }

@@ -249,6 +249,25 @@ impl State {
                 self.replace(*space, key, *expect, Some(Value { revision, bytes }))
             }
             Operation::Delete { space, key, expect } => self.replace(*space, key, *expect, None),
+            Operation::DeleteAll { space, prefix } => {
+                if prefix.is_empty() {
+                    return Err(Conflict::Key {
+                        space: *space,
+                        bytes: 0,
+                    });
+                }
+                let from = (*space, prefix.clone());
+                let there = self.values.range(from..).map(|(at, _)| at);
+                let keys: Vec<_> = there
+                    .take_while(|(at, key)| at == space && key.starts_with(prefix))
+                    .cloned()
+                    .collect();
+                let values = keys.into_iter().map(|at| {
+                    let before = self.set(at.clone(), None);
+                    (at, before)
+                });
+                Ok(Undo::Values(values.collect()))
+            }
         }
     }
 
@@ -275,7 +294,7 @@ impl State {
             });
         }
         let before = self.set(at.clone(), value);
-        Ok(Undo::Value(at, before))
+        Ok(Undo::Values(vec![(at, before)]))
     }
 
     fn set(&mut self, at: (Space, Vec<u8>), value: Option<Value>) -> Option<Value> {
@@ -291,7 +310,11 @@ impl State {
 
     fn take_back(&mut self, undo: Undo) {
         match undo {
-            Undo::Value(at, before) => drop(self.set(at, before)),
+            Undo::Values(values) => {
+                for (at, before) in values {
+                    self.set(at, before);
+                }
+            }
             Undo::Append(log) => {
                 let one = self.logs.get_mut(&log);
                 let message = one.and_then(|one| one.messages.pop_back());
@@ -306,7 +329,7 @@ impl State {
 
 enum Undo {
     Append(LogId),
-    Value((Space, Vec<u8>), Option<Value>),
+    Values(Vec<((Space, Vec<u8>), Option<Value>)>),
 }
 
 impl OneLog {

@@ -6,7 +6,7 @@
 //!                  0                         Head
 //!                  1 filter, era             Subscription
 //!                  2 log                     Cursor
-//!                  3 packet id               Outbound
+//!                  3 number                  Outbound
 //!                  4 packet id               Inbound
 //!                  5                         Will
 //! ```
@@ -39,8 +39,9 @@ pub enum Part<'a> {
     },
     /// [`Cursor`] in this log.
     Cursor(LogId),
-    /// [`Outbound`]: a message under way to the client.
-    Outbound(PacketId),
+    /// [`Outbound`]: a message that the client was given, by its number. Packet ids are used again
+    /// before the end of a delivery is on disk; numbers are not.
+    Outbound(u64),
     /// [`Inbound`]: a message of QoS 2 from the client that is not released.
     Inbound(PacketId),
     /// [`Will`].
@@ -63,7 +64,7 @@ pub enum PartView {
     Head,
     Subscription { era: u32 },
     Cursor(LogId),
-    Outbound(PacketId),
+    Outbound(u64),
     Inbound(PacketId),
     Will,
 }
@@ -89,9 +90,9 @@ pub fn key(client_id: &str, part: Part<'_>) -> Vec<u8> {
             out.push(CURSOR);
             out.extend_from_slice(&log.0.to_be_bytes());
         }
-        Part::Outbound(id) => {
+        Part::Outbound(number) => {
             out.push(OUTBOUND);
-            out.extend_from_slice(&id.get().to_be_bytes());
+            out.extend_from_slice(&number.to_be_bytes());
         }
         Part::Inbound(id) => {
             out.push(INBOUND);
@@ -116,7 +117,7 @@ pub fn parse_key(bytes: &[u8]) -> Result<KeyView<'_>, RecordError> {
             PartView::Subscription { era }
         }
         CURSOR => PartView::Cursor(LogId(u16::from_be_bytes(reader.array("log")?))),
-        OUTBOUND => PartView::Outbound(packet_id(&mut reader)?),
+        OUTBOUND => PartView::Outbound(u64::from_be_bytes(reader.array("number")?)),
         INBOUND => PartView::Inbound(packet_id(&mut reader)?),
         WILL => PartView::Will,
         value => return Err(meaningless("part", value)),
@@ -146,6 +147,8 @@ pub struct Subscription {
     pub options: SubscriptionOptions,
     /// The Subscription Identifier, if it has one.
     pub identifier: Option<NonZeroU32>,
+    /// It has ended: in logs that are not listed it holds for nothing. Otherwise it does for all.
+    pub ended: bool,
     /// At most one for each log, in ascending order of logs.
     pub holds: Vec<Holding>,
 }
@@ -161,25 +164,31 @@ pub struct Holding {
     pub until: Option<Sequence>,
 }
 
-/// What of a log a session has settled: delivered and acknowledged, expired, or not for it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// How far a session is in a log: everything up to here is done with, is among what it was given,
+/// or is not for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cursor {
-    /// All below this is settled.
-    pub floor: Sequence,
-    /// Settled above the floor: first and last of each run, ascending, with something unsettled
-    /// before, between and nothing shared.
-    pub settled: Vec<(Sequence, Sequence)>,
+    /// The last such message.
+    pub through: Sequence,
 }
 
-/// A message under way to a client.
+/// A message that a client was given and has not done with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outbound {
     /// Which message.
     pub what: Carried,
+    /// The id it was sent with; none while it waits, given to the client by a group.
+    pub packet_id: Option<PacketId>,
     /// As it is sent: 1 or 2.
     pub qos: QoS,
     /// PUBREC came: only PUBREL may be sent.
     pub received: bool,
+    /// The flag it is sent with.
+    pub retain: bool,
+    /// A group has chosen the client for it.
+    pub by_group: bool,
+    /// The subscription identifiers it is sent with.
+    pub identifiers: Vec<NonZeroU32>,
 }
 
 /// Where a message under way is.
@@ -246,7 +255,8 @@ impl Subscription {
             u8::from(options.qos)
                 | (u8::from(options.no_local) << 2)
                 | (u8::from(options.retain_as_published) << 3)
-                | ((options.retain_handling as u8) << 4),
+                | ((options.retain_handling as u8) << 4)
+                | (u8::from(self.ended) * ENDED),
         );
         put_number(&mut out, self.identifier.map_or(0, NonZeroU32::get).into());
         for holding in &self.holds {
@@ -262,7 +272,9 @@ impl Subscription {
         let mut reader = Reader::versioned(bytes)?;
         let filter = reader.text("filter")?.to_owned();
         SubscriptionFilter::parse(&filter)?;
-        let options = options(reader.byte("options")?)?;
+        let byte = reader.byte("options")?;
+        let ended = byte & ENDED != 0;
+        let options = options(byte & !ENDED)?;
         let identifier = NonZeroU32::new(reader.small("identifier")?);
         let mut holds = Vec::new();
         let mut next_log = 0u64;
@@ -288,6 +300,7 @@ impl Subscription {
             filter,
             options,
             identifier,
+            ended,
             holds,
         })
     }
@@ -297,36 +310,16 @@ impl Cursor {
     /// The value in bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![VERSION];
-        put_number(&mut out, self.floor.0);
-        let mut before = self.floor.0;
-        for (first, last) in &self.settled {
-            put_number(&mut out, first.0.saturating_sub(before));
-            put_number(&mut out, last.0.saturating_sub(first.0));
-            before = last.next().0;
-        }
+        put_number(&mut out, self.through.0);
         out
     }
 
     /// Reads a value.
     pub fn decode(bytes: &[u8]) -> Result<Self, RecordError> {
-        let wrong = RecordError::Number("settled run");
         let mut reader = Reader::versioned(bytes)?;
-        let floor = Sequence(reader.number("floor")?);
-        let mut settled = Vec::new();
-        let mut before = floor.0;
-        while reader.len() > 0 {
-            let gap = reader.number("settled run")?;
-            let more = reader.number("settled run")?;
-            let first = before.checked_add(gap).ok_or(wrong.clone())?;
-            let last = first.checked_add(more).ok_or(wrong.clone())?;
-            // Between two runs something is unsettled, and after the last there can be a message.
-            if gap == 0 || last == u64::MAX {
-                return Err(wrong);
-            }
-            settled.push((Sequence(first), Sequence(last)));
-            before = last + 1;
-        }
-        Ok(Self { floor, settled })
+        let through = Sequence(reader.number("number")?);
+        reader.end()?;
+        Ok(Self { through })
     }
 }
 
@@ -334,17 +327,25 @@ impl Outbound {
     /// The value in bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![VERSION];
-        let state = u8::from(self.qos) | (u8::from(self.received) << 2);
+        let own = matches!(self.what, Carried::Own(_));
+        out.push(
+            u8::from(self.qos)
+                | (u8::from(self.received) * RECEIVED)
+                | (u8::from(own) * OWN)
+                | (u8::from(self.retain) * FLAG)
+                | (u8::from(self.by_group) * BY_GROUP),
+        );
+        put_number(&mut out, self.packet_id.map_or(0, PacketId::get).into());
+        put_number(&mut out, self.identifiers.len() as u64);
+        for identifier in &self.identifiers {
+            put_number(&mut out, identifier.get().into());
+        }
         match &self.what {
             Carried::Log(position) => {
-                out.push(state);
                 put_number(&mut out, position.log.0.into());
                 put_number(&mut out, position.sequence.0);
             }
-            Carried::Own(message) => {
-                out.push(state | OWN);
-                out.extend_from_slice(message.as_bytes());
-            }
+            Carried::Own(message) => out.extend_from_slice(message.as_bytes()),
         }
         out
     }
@@ -353,9 +354,22 @@ impl Outbound {
     pub fn decode(bytes: &[u8]) -> Result<Self, RecordError> {
         let mut reader = Reader::versioned(bytes)?;
         let state = reader.byte("state")?;
+        let received = state & RECEIVED != 0;
         // QoS 0 is never under way, and only QoS 2 has a PUBREC.
-        if !matches!(state & !OWN, 0b001 | 0b010 | 0b110) {
+        let qos = QoS::try_from(state & 3)?;
+        let wrong = qos == QoS::AtMostOnce || received && qos != QoS::ExactlyOnce;
+        if wrong || state & !(3 | RECEIVED | OWN | FLAG | BY_GROUP) != 0 {
             return Err(meaningless("state", state));
+        }
+        let packet_id = PacketId::new(reader.small("packet id")?);
+        if packet_id.is_none() && (received || state & BY_GROUP == 0) {
+            return Err(meaningless("packet id", 0));
+        }
+        let count: usize = reader.small("count of identifiers")?;
+        let mut identifiers = Vec::with_capacity(count.min(reader.len()));
+        for _ in 0..count {
+            let identifier = NonZeroU32::new(reader.small("identifier")?);
+            identifiers.push(identifier.ok_or(meaningless("identifier", 0))?);
         }
         let what = if state & OWN == 0 {
             let log = LogId(reader.small("log")?);
@@ -367,8 +381,12 @@ impl Outbound {
         };
         Ok(Self {
             what,
-            qos: QoS::try_from(state & 3)?,
-            received: state & 4 != 0,
+            packet_id,
+            qos,
+            received,
+            retain: state & FLAG != 0,
+            by_group: state & BY_GROUP != 0,
+            identifiers,
         })
     }
 }
@@ -452,8 +470,16 @@ fn meaningless(field: &'static str, value: u8) -> RecordError {
     }
 }
 
-/// The bit of a state that says that the message follows.
+/// The bit of the options that says that the subscription has ended.
+const ENDED: u8 = 1 << 6;
+/// The bit of a state that says that PUBREC came.
+const RECEIVED: u8 = 1 << 2;
+/// ... that the message follows.
 const OWN: u8 = 1 << 3;
+/// ... that it is sent with the retain flag.
+const FLAG: u8 = 1 << 4;
+/// ... that a group has chosen.
+const BY_GROUP: u8 = 1 << 5;
 /// The length that says that a hash follows.
 const HASHED: u8 = 0;
 const HEAD: u8 = 0;
@@ -487,7 +513,7 @@ mod tests {
                     PartView::Subscription { era: 3 },
                 ),
                 (Part::Cursor(LogId(9)), PartView::Cursor(LogId(9))),
-                (Part::Outbound(id(1)), PartView::Outbound(id(1))),
+                (Part::Outbound(1), PartView::Outbound(1)),
                 (Part::Inbound(id(2)), PartView::Inbound(id(2))),
                 (Part::Will, PartView::Will),
             ] {
@@ -559,6 +585,7 @@ mod tests {
                 retain_handling: RetainHandling::DoNotSend,
             },
             identifier: NonZeroU32::new(7),
+            ended: true,
             holds: vec![
                 Holding {
                     log: LogId(0),
@@ -574,8 +601,7 @@ mod tests {
         };
         check(subscription, Subscription::encode, Subscription::decode);
         let cursor = Cursor {
-            floor: Sequence(10),
-            settled: vec![(Sequence(12), Sequence(12)), (Sequence(300), Sequence(700))],
+            through: Sequence(10),
         };
         check(cursor, Cursor::encode, Cursor::decode);
         let message = MessageRecord {
@@ -596,8 +622,12 @@ mod tests {
         for what in [Carried::Log(position), Carried::Own(message.encode())] {
             let outbound = Outbound {
                 what,
+                packet_id: PacketId::new(300),
                 qos: QoS::ExactlyOnce,
                 received: true,
+                retain: true,
+                by_group: true,
+                identifiers: vec![NonZeroU32::MIN, NonZeroU32::MAX],
             };
             check(outbound, Outbound::encode, Outbound::decode);
         }
@@ -607,11 +637,5 @@ mod tests {
             message: message.encode(),
         };
         check(will, Will::encode, Will::decode);
-    }
-
-    #[test]
-    fn runs_that_touch_are_one_run() {
-        let touching = [VERSION, 10, 2, 0, 0, 5];
-        assert!(Cursor::decode(&touching).is_err());
     }
 }

@@ -24,6 +24,7 @@ enum Change {
     Append(u16, usize, usize, bool),
     Put(u8, Expected),
     Delete(u8, Expected),
+    DeleteAll(u8),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -69,6 +70,7 @@ fn step() -> impl Strategy<Value = Step> {
         6 => append.prop_map(|(log, topic, size, wrong)| Change::Append(log, topic, size, wrong)),
         2 => (0..12u8, expected.clone()).prop_map(|(key, expect)| Change::Put(key, expect)),
         1 => (0..12u8, expected).prop_map(|(key, expect)| Change::Delete(key, expect)),
+        1 => (0..12u8).prop_map(Change::DeleteAll),
     ];
     let batches = proptest::collection::vec(proptest::collection::vec(change, 0..5), 0..8);
     prop_oneof![
@@ -145,6 +147,9 @@ fn batches_of(twin: &Memory, batches: &[Vec<Change>]) -> Vec<Batch> {
                         let key = key_of(*key);
                         let expect = expect(&key, expected);
                         batch.put_if(Space::Sessions, key.clone(), key.repeat(3), expect);
+                    }
+                    Change::DeleteAll(key) => {
+                        batch.delete_all(Space::Sessions, key_of(*key));
                     }
                     Change::Delete(key, expected) => {
                         let key = key_of(*key);

@@ -44,6 +44,7 @@ macro_rules! conformance {
                 revisions_only_grow,
                 keys_are_scanned_by_prefix_in_order_and_in_pieces,
                 keys_that_cannot_be_are_refused,
+                a_prefix_is_deleted_with_what_was_put_before_and_not_what_is_put_behind,
                 topics_are_selected_by_name_and_by_wildcard,
                 long_topics_are_selected_too,
                 a_selection_is_read_in_pieces,

@@ -97,6 +97,35 @@ fn numbers(all: &[(u64, Vec<u8>)]) -> Vec<u64> {
     all.iter().map(|(number, _)| *number).collect()
 }
 
+pub(crate) fn a_prefix_is_deleted_with_what_was_put_before_and_not_what_is_put_behind(
+    subject: &impl Subject,
+) {
+    let store = subject.open();
+    let put = |batch: &mut Batch, key: &[u8]| {
+        batch.put(Space::Sessions, key.to_vec(), b"value".to_vec());
+    };
+    write(&*store, |batch| {
+        put(batch, b"a");
+        put(batch, b"ab");
+        put(batch, b"b");
+    });
+    let mut earlier = Batch::new();
+    put(&mut earlier, b"ac");
+    let mut batch = Batch::new();
+    put(&mut batch, b"ad");
+    batch.delete_all(Space::Sessions, b"a".to_vec());
+    put(&mut batch, b"ae");
+    let results = store.commit(&[earlier, batch]).unwrap();
+    assert!(results.iter().all(Result::is_ok), "{results:?}");
+    let page = store.scan(Space::Sessions, &[], None, usize::MAX).unwrap();
+    let keys: Vec<_> = page.pairs.into_iter().map(|pair| pair.key).collect();
+    assert_eq!(keys, [b"ae".to_vec(), b"b".to_vec()]);
+    let mut batch = Batch::new();
+    batch.delete_all(Space::Sessions, Vec::new());
+    let results = store.commit(&[batch]).unwrap();
+    assert!(matches!(results[..], [Err(Conflict::Key { .. })]));
+}
+
 pub(crate) fn a_message_is_read_as_it_was_appended(subject: &impl Subject) {
     let store = subject.open();
     assert_eq!(store.logs().unwrap(), []);
