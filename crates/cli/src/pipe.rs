@@ -33,7 +33,7 @@ or duplicated is named on standard error, and asked for again where it is missin
 
 With --spool a stage that was interrupted, or killed, goes on where it was: it sends again what the
 broker had not acknowledged, and its numbers continue. With --state a consumer does. The broker
-keeps what comes for either while it is away, for a week. Without, each start begins anew.
+keeps what comes for either while it is away, for a week or as --keep says. Without, each start begins anew.
 
 Exit codes: 0 the input ended, or asked to stop; 2 wrong usage; 66 the key cannot be read; 69 the
 broker cannot be reached or refused something; 74 the command, the spool, the state, or input or
@@ -57,6 +57,9 @@ pub(crate) struct Args {
     /// Its producers begin after it: miss everything from their number 0 on
     #[arg(long, requires = "from")]
     from_start: bool,
+    /// With --spool or --state: seconds for which the broker keeps what comes for an absent stage
+    #[arg(long, value_name = "SECONDS", default_value_t = 7 * 24 * 60 * 60)]
+    keep: u32,
     /// Say what is found as JSON, one object a line
     #[arg(long)]
     json: bool,
@@ -78,6 +81,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         lane: lane_of(args)?,
         spool: args.spool.clone(),
         state: args.state.clone(),
+        keep_s: args.keep,
     };
     if args.to.is_some() && args.spool.is_none() {
         let text = "without --spool a restart begins a new epoch, and what was sent behind the \
@@ -208,7 +212,7 @@ impl Teller {
                 "repaired: number {} (lane {})",
                 place.number, place.lane
             ),
-            News::Window { .. } => Ok(()),
+            News::Listening | News::Window { .. } => Ok(()),
             News::LeftAlone { topic, why } => writeln!(
                 err,
                 "Warning: left alone on {topic}: {why}; {} so far",

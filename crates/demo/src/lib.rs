@@ -5,8 +5,8 @@
 //!
 //! - A [`Relay`] stands between MQTT peers and gives a [`Wound`] on order; it writes down which
 //!   message it hurt.
-//! - A [`Stamper`] sends and a [`Checker`] receives, one hop of the line between them. A stage
-//!   ([`pipe`]) has one or both.
+//! - A stage ([`pipe`]) of a line sends, receives, or both, by the client's audited ends. [`News`]
+//!   is what a receiver finds.
 //! - A [`Board`] holds what is known of the line at this moment, and which [`Fault`] is the name of
 //!   which wound.
 //! - [`run`] starts the line, hurts it when asked to, and shows the board. The producer plays the
@@ -16,7 +16,6 @@
 //! named; nothing that the demonstration starts outlives it.
 
 mod board;
-mod checker;
 mod fault;
 mod limits;
 mod line;
@@ -29,14 +28,12 @@ mod readings;
 mod relay;
 mod run;
 mod sequence;
-mod stamper;
 mod trial;
 mod view;
 mod wound;
 
 pub use self::{
     board::{Board, Hurt, Part, Sentence, Strip, What},
-    checker::{Checker, Good},
     fault::{Fault, Kind, Place},
     line::{LineError, random_lane},
     news::News,
@@ -44,7 +41,6 @@ pub use self::{
     readings::{Readings, ReadingsError},
     relay::{Relay, TooManyOrders, Towards},
     run::{Outcome, RunError, Settings, run},
-    stamper::{StampError, Stamper},
     trial::Trial,
     wound::{Stamps, Wound, Wounded},
 };

@@ -27,13 +27,6 @@ pub(crate) const RATES_SHOWN: usize = 400;
 /// Faults without an explanation that are kept, 40 bytes each. One is too many.
 pub(crate) const FAULTS_SHOWN: usize = 1_000;
 
-/// Outputs whose inputs' stamps a processor keeps for answers: as many as a lane holds windows,
-/// about 100 bytes each.
-pub(crate) const ORIGINS_HELD: usize = 64 * 1_024;
-
-/// How long a receiver waits for an answer before it asks again.
-pub(crate) const ASK_AGAIN: Duration = Duration::from_millis(500);
-
 /// Messages of a lane that wait for one before them, about 200 bytes each.
 pub(crate) const WAITING_MAX: usize = 64 * 1_024;
 
@@ -52,9 +45,6 @@ pub(crate) const FAREWELL: Duration = Duration::from_secs(3);
 
 /// How often a consumer's state is written while messages come.
 pub(crate) const SAVE_EVERY: Duration = Duration::from_millis(100);
-
-/// How long the broker keeps what comes for a stage with a memory while it is away.
-pub(crate) const SESSION_KEPT: Duration = Duration::from_hours(7 * 24);
 
 /// Pieces of news that wait to be shown, about 60 bytes each. At it the stage that tells them
 /// waits.

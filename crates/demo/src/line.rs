@@ -8,23 +8,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use tempfile::TempDir;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
-use unbroken_client::{
-    Acknowledging, Client, ConnectError, Filter, Options, PublishError, QoS, RetryDuration,
-    SubscribeError,
+use unbroken_client::audit::{
+    AuditError, AuditedMessage, AuditedPublisher, AuditedSubscriber, Delivery, OpenError,
+    PublisherOptions, Scope, Spooled, Stamped, SubscriberOptions,
 };
-use unbroken_merkle_log::LaneId;
+use unbroken_client::{
+    Client, ConnectError, Filter, Message, Options, QoS, RetryDuration, SubscribeError,
+};
+use unbroken_merkle_log::{LaneId, Property};
 
-use crate::checker::Checker;
-use crate::limits::{NEWS_WAITING_MAX, STAGE_TICK};
+use crate::limits::{NEWS_WAITING_MAX, STAGE_TICK, UNACKNOWLEDGED_MAX};
 use crate::news::News;
 use crate::process::{Broker, ProcessError, Processor};
 use crate::readings::Readings;
 use crate::relay::{Relay, Towards};
 use crate::sequence::Sequence;
-use crate::stamper::{StampError, Stamper};
 
 pub(crate) const PREFIX: &str = "audit";
 const RAW: &str = "plant/raw";
@@ -46,6 +48,8 @@ pub(crate) struct Line {
     /// What C finds.
     pub(crate) news: mpsc::Receiver<News>,
     stages: [JoinHandle<Result<(), LineError>>; 2],
+    /// Where the broker, B and A keep what they have.
+    _directory: TempDir,
 }
 
 /// How far A and C are, and whether A may go on.
@@ -73,12 +77,15 @@ pub enum LineError {
     /// A or C cannot subscribe.
     #[error(transparent)]
     Subscribe(#[from] SubscribeError),
-    /// A cannot publish.
+    /// A or C cannot begin.
     #[error(transparent)]
-    Publish(#[from] PublishError),
-    /// A message cannot be stamped.
+    Open(#[from] OpenError),
+    /// A cannot go on.
     #[error(transparent)]
-    Stamp(#[from] StampError),
+    Audit(#[from] AuditError),
+    /// There is no place for what the parts keep.
+    #[error("cannot make a temporary directory: {0}")]
+    Directory(io::Error),
 }
 
 impl Line {
@@ -86,13 +93,13 @@ impl Line {
     /// is allowed to send.
     pub(crate) async fn start(
         program: &Path,
-        directory: &Path,
         at: Option<SocketAddr>,
         readings: Readings,
         rate: u32,
     ) -> Result<Self, LineError> {
+        let directory = tempfile::tempdir().map_err(LineError::Directory)?;
         let broker = match at {
-            None => Some(Broker::start(program, directory).await?),
+            None => Some(Broker::start(program, directory.path()).await?),
             Some(_) => None,
         };
         let own = broker.as_ref().map(|broker| broker.address);
@@ -108,28 +115,16 @@ impl Line {
         let (sender, news) = mpsc::channel(NEWS_WAITING_MAX);
 
         let c = connect(behind_b.address()).await?;
-        let checker = Checker::new(PREFIX, &random_lane().to_string());
-        let mut filters = vec![filter(CLEAN)?];
-        for topic in checker.topics() {
-            filters.push(filter(&topic)?);
-        }
-        let messages = c.subscribe_all(filters, Acknowledging::Automatic).await?;
-        let consuming = consume(c.clone(), messages, checker, Arc::clone(&counts), sender);
+        let everything = SubscriberOptions::new(vec![filter(CLEAN)?]).prefix(PREFIX);
+        let input = everything.scope(Scope::FromBeginning).open(&c).await?;
+        let consuming = consume(input, Arc::clone(&counts), sender);
 
-        let mut b = Processor::start(program, directory, address, (RAW, CLEAN))?;
+        let b = Processor::start(program, directory.path(), address, (RAW, CLEAN)).await?;
         let a = connect(before_b.address()).await?;
-        wait_for_b(&a, &mut b).await?;
         let lane_of_a = random_lane();
-        let stamper = Stamper::new(lane_of_a, PREFIX, Duration::ZERO);
-        let requests = a.subscribe(filter(&stamper.repair_topic())?).await?;
-        let producing = produce(
-            a.clone(),
-            requests,
-            stamper,
-            readings,
-            rate,
-            Arc::clone(&counts),
-        );
+        let output = PublisherOptions::new(lane_of_a).prefix(PREFIX);
+        let output = output.open(&a, directory.path().join("a")).await?;
+        let producing = produce(a.clone(), output, readings, rate, Arc::clone(&counts));
         Ok(Self {
             broker,
             b,
@@ -141,6 +136,7 @@ impl Line {
             lane_of_a,
             news,
             stages: [tokio::spawn(consuming), tokio::spawn(producing)],
+            _directory: directory,
         })
     }
 
@@ -156,98 +152,89 @@ impl Drop for Line {
     }
 }
 
+/// A: plays the readings, as fast as it is to.
 async fn produce(
     client: Client,
-    mut requests: unbroken_client::Subscription,
-    mut stamper: Stamper,
-    mut readings: Readings,
+    output: AuditedPublisher<Spooled>,
+    readings: Readings,
     rate: u32,
     counts: Arc<Counts>,
 ) -> Result<(), LineError> {
-    let begin = Instant::now();
+    let (sent, mut waiting) = mpsc::channel::<Stamped>(UNACKNOWLEDGED_MAX);
+    let settling = async {
+        while let Some(stamped) = waiting.recv().await {
+            stamped.published().await?;
+        }
+        Ok(())
+    };
+    tokio::try_join!(play(client, output, readings, rate, counts, sent), settling).map(drop)
+}
+
+async fn play(
+    client: Client,
+    output: AuditedPublisher<Spooled>,
+    mut readings: Readings,
+    rate: u32,
+    counts: Arc<Counts>,
+    sent: mpsc::Sender<Stamped>,
+) -> Result<(), LineError> {
     let mut ticks = interval(STAGE_TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut owed = 0.0;
-    let mut paid = begin.elapsed();
+    let mut paid = Instant::now();
     loop {
-        tokio::select! {
-            request = requests.recv() => for answer in stamper.answer(&request?)? {
-                client.send(answer).await?;
-            },
-            _ = ticks.tick() => {
-                let now = begin.elapsed();
-                // What could not be sent while the line was broken is not made up for.
-                let passed = now.saturating_sub(paid).min(STAGE_TICK * 3);
-                paid = now;
-                if !counts.is_stopped.load(Ordering::Relaxed) {
-                    owed += passed.as_secs_f64() * f64::from(rate);
-                }
-                let limit = counts.limit.load(Ordering::Relaxed);
-                while owed >= 1.0 && stamper.sent() < limit && client.connection().is_some() {
-                    owed -= 1.0;
-                    let message = stamper.stamp(RAW, readings.next_line(), Vec::new())?;
-                    counts.sent.store(stamper.sent(), Ordering::Relaxed);
-                    client.send(message).await?;
-                }
-                owed = owed.min(1.0);
-                while let Some(checkpoint) = stamper.poll(begin.elapsed())? {
-                    client.send(checkpoint).await?;
-                }
-            }
+        ticks.tick().await;
+        // What could not be sent while the line was broken is not made up for.
+        let passed = paid.elapsed().min(STAGE_TICK * 3);
+        paid = Instant::now();
+        if !counts.is_stopped.load(Ordering::Relaxed) {
+            owed += passed.as_secs_f64() * f64::from(rate);
         }
+        let limit = counts.limit.load(Ordering::Relaxed);
+        while owed >= 1.0
+            && counts.sent.load(Ordering::Relaxed) < limit
+            && client.connection().is_some()
+        {
+            owed -= 1.0;
+            let reading = Message::new(RAW, readings.next_line()).expect("it is a topic");
+            let stamped = output.send(reading).await?;
+            counts.sent.fetch_add(1, Ordering::Relaxed);
+            // The other side ends only with an error, which is then the result.
+            let _ = sent.send(stamped).await;
+        }
+        owed = owed.min(1.0);
     }
 }
 
+/// C: hands messages on in A's order, and tells what it finds.
 async fn consume(
-    client: Client,
-    mut messages: unbroken_client::Subscription,
-    mut checker: Checker,
+    mut input: AuditedSubscriber,
     counts: Arc<Counts>,
     news: mpsc::Sender<News>,
 ) -> Result<(), LineError> {
-    let begin = Instant::now();
     let mut sequence = Sequence::new();
-    let mut ticks = interval(STAGE_TICK);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        tokio::select! {
-            received = messages.recv() => {
-                if let Some(good) = checker.take(&received?, begin.elapsed()) {
-                    let handed_on = sequence.take(good.first.sequence, good.payload).count();
-                    counts.delivered.fetch_add(handed_on as u64, Ordering::Relaxed);
-                }
+        let delivery = input.next().await?;
+        for item in News::of(&delivery, &input) {
+            if news.send(item).await.is_err() {
+                return Ok(());
             }
-            _ = ticks.tick() => {
-                let settled = messages.waiting() == 0 && client.connection().is_some();
-                for request in checker.poll(settled, begin.elapsed())? {
-                    client.send(request).await?;
-                }
-                for news_item in checker.take_news() {
-                    if news.send(news_item).await.is_err() {
-                        return Ok(());
-                    }
-                }
-            }
+        }
+        if let Delivery::Message(message) = &delivery
+            && message.is_new()
+            && let Some(first) = first_stamp(message)
+        {
+            let handed_on = sequence.take(first.sequence, message.payload().to_vec());
+            let handed_on = handed_on.count() as u64;
+            counts.delivered.fetch_add(handed_on, Ordering::Relaxed);
         }
     }
 }
 
-/// B is there when the broker has a subscriber for what A publishes. The question bears no stamp,
-/// so B leaves it alone.
-async fn wait_for_b(a: &Client, b: &mut Processor) -> Result<(), LineError> {
-    use unbroken_client::{Acknowledged, Message};
-    let mut ticks = interval(STAGE_TICK);
-    loop {
-        ticks.tick().await;
-        if let Some(ended) = b.ended() {
-            return Err(ProcessError::Silent(format!("B {ended}")).into());
-        }
-        let question = Message::new(RAW, &b""[..]).map_err(StampError::from)?;
-        let question = question.qos(QoS::AtLeastOnce);
-        if a.publish(question).await? == Acknowledged::Taken {
-            return Ok(());
-        }
-    }
+/// That of the producer at the head of the line.
+fn first_stamp(message: &AuditedMessage) -> Option<&Property> {
+    let first = message.origins().first();
+    first.map(|(origin, _)| origin).or(message.property())
 }
 
 async fn connect(broker: SocketAddr) -> Result<Client, ConnectError> {

@@ -11,6 +11,8 @@ use crate::fault::{Fault, Kind, Place};
 /// What became known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {
+    /// The broker sends it what comes from now on.
+    Listening,
     /// Something is wrong with a message.
     Fault {
         /// What.

@@ -13,6 +13,7 @@ impl News {
     /// One JSON object, without an end of line.
     pub fn to_json(&self) -> String {
         let value = match self {
+            Self::Listening => json!({ "listening": true }),
             Self::Fault { fault, own } => json!({
                 "fault": fault.kind.participle(), "own": own, "lane": fault.place.lane.to_string(),
                 "epoch": fault.place.epoch.0, "number": fault.place.number,
@@ -37,6 +38,9 @@ impl News {
     /// Reads what [`News::to_json`] writes; `None` for everything else.
     pub fn parse_json(line: &str) -> Option<Self> {
         let value: Value = serde_json::from_str(line).ok()?;
+        if value["listening"] == true {
+            return Some(Self::Listening);
+        }
         if let Some(topic) = value["left_alone"].as_str() {
             return Some(Self::LeftAlone {
                 topic: topic.to_owned(),
@@ -108,7 +112,7 @@ mod tests {
             topic: "plant/raw".to_owned(),
             why: "no stamp".to_owned(),
         };
-        let others = [News::Repaired(place), left_alone];
+        let others = [News::Listening, News::Repaired(place), left_alone];
         for news in faults.chain(windows).chain(others) {
             assert_eq!(News::parse_json(&news.to_json()), Some(news));
         }

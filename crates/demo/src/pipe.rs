@@ -34,7 +34,7 @@ use unbroken_merkle_log::{Hasher, LaneId};
 
 use self::state::StateFile;
 use self::transform::{Made, Transform};
-use crate::limits::{FAREWELL, LINGER, SAVE_EVERY, SESSION_KEPT, UNACKNOWLEDGED_MAX};
+use crate::limits::{FAREWELL, LINGER, SAVE_EVERY, UNACKNOWLEDGED_MAX};
 use crate::news::News;
 
 pub use self::state::StateFileError;
@@ -61,6 +61,9 @@ pub struct Stage {
     pub spool: Option<PathBuf>,
     /// Where a consumer remembers what it has seen.
     pub state: Option<PathBuf>,
+    /// How long the broker keeps what comes for a stage with a memory while it is away, in
+    /// seconds.
+    pub keep_s: u32,
 }
 
 /// Why a stage ended before it was asked to.
@@ -107,6 +110,7 @@ pub async fn run(
         let (state, saved) = stage.open_state()?;
         let client = stage.connect(state.as_ref()).await?;
         let input = stage.subscribe(&client, saved).await?;
+        tell(&News::Listening);
         let mut consumer = Consumer {
             input,
             transform,
@@ -155,13 +159,12 @@ impl Stage {
             (None, None) => return options.connect().await,
         };
         let options = options.client_id(name);
-        let expiry_s = u32::try_from(SESSION_KEPT.as_secs()).expect("it is some days");
-        match self.from {
+        let expiry_s = self.keep_s;
+        let options = match self.from {
             Some(_) => options.session(Session::Kept { expiry_s }),
             None => options,
-        }
-        .connect()
-        .await
+        };
+        options.connect().await
     }
 
     fn open_state(&self) -> Result<(Option<StateFile>, Option<Vec<u8>>), StateFileError> {
@@ -230,6 +233,7 @@ impl<T: FnMut(&News)> Work<'_, T> {
                 ..self.stage.clone()
             };
             let input = stage.subscribe(self.client, None).await?;
+            (self.tell)(&News::Listening);
             let (prefix, hasher) = (&self.stage.prefix, self.stage.hasher.clone());
             let mut processor = Processor::new(input, output, prefix, hasher);
             tokio::select! {

@@ -13,6 +13,8 @@ use tokio::sync::mpsc;
 use crate::limits::NEWS_WAITING_MAX;
 use crate::news::News;
 
+/// How long the broker remembers B when the demonstration has ended.
+const SESSION_KEPT_S: &str = "10";
 /// What the broker prints before the port it chose.
 const LISTENING: &str = "listening on 127.0.0.1:";
 
@@ -27,9 +29,14 @@ pub enum ProcessError {
         /// What the system says.
         error: std::io::Error,
     },
-    /// It ended without saying where it listens.
-    #[error("the broker ended before it listened; it said:\n{0}")]
-    Silent(String),
+    /// It ended before it was there.
+    #[error("{who} ended before it listened; it said:\n{said}")]
+    Silent {
+        /// Who.
+        who: &'static str,
+        /// Its last words.
+        said: String,
+    },
     /// It cannot be ended.
     #[error("cannot end process {pid}: {error}")]
     Kill {
@@ -127,7 +134,10 @@ async fn listen(
         said.push_str(&line);
         said.push('\n');
     }
-    Err(ProcessError::Silent(said))
+    Err(ProcessError::Silent {
+        who: "the broker",
+        said,
+    })
 }
 
 /// `unbroken pipe`, and what its checks find.
@@ -139,7 +149,8 @@ pub(crate) struct Processor {
 }
 
 impl Processor {
-    pub(crate) fn start(
+    /// Starts one, and waits until the broker sends it what comes.
+    pub(crate) async fn start(
         program: &Path,
         directory: &Path,
         broker: SocketAddr,
@@ -147,6 +158,7 @@ impl Processor {
     ) -> Result<Self, ProcessError> {
         let mut child = command(program, directory)
             .args(["pipe", "--from", from, "--to", to, "--from-start", "--json"])
+            .args(["--spool", "b", "--keep", SESSION_KEPT_S])
             .args([
                 "-h",
                 &broker.ip().to_string(),
@@ -158,9 +170,20 @@ impl Processor {
             .spawn()
             .map_err(|error| start_error(program, error))?;
         let stderr = child.stderr.take().expect("it is piped");
+        let mut lines = BufReader::new(stderr).lines();
+        let mut said = String::new();
+        loop {
+            match lines.next_line().await {
+                Ok(Some(line)) if News::parse_json(&line) == Some(News::Listening) => break,
+                Ok(Some(line)) => {
+                    said.push_str(&line);
+                    said.push('\n');
+                }
+                Ok(None) | Err(_) => return Err(ProcessError::Silent { who: "B", said }),
+            }
+        }
         let (sender, news) = mpsc::channel(NEWS_WAITING_MAX);
         tokio::spawn(async move {
-            let mut lines = BufReader::new(stderr).lines();
             while let Ok(Some(line)) = lines.next_line().await {
                 if let Some(news) = News::parse_json(&line)
                     && sender.send(news).await.is_err()

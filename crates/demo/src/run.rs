@@ -139,15 +139,7 @@ pub async fn run(
     for letter in settings.keys.chars() {
         keys.push(Key::of(letter).ok_or(RunError::Key(letter))?);
     }
-    let directory = std::env::temp_dir();
-    let line = Line::start(
-        &settings.program,
-        &directory,
-        settings.broker,
-        readings,
-        settings.rate,
-    )
-    .await?;
+    let line = Line::start(&settings.program, settings.broker, readings, settings.rate).await?;
     let mut demo = Demo::new(line);
     let shown = async {
         if let Some(trial) = &settings.trial {
@@ -369,8 +361,8 @@ impl Demo {
                 };
                 self.board.window(way, &numbers, state);
             }
-            // B leaves alone what asks whether it is there.
-            News::LeftAlone { .. } => {}
+            // Others may publish there, too.
+            News::Listening | News::LeftAlone { .. } => {}
         }
     }
 
