@@ -24,6 +24,7 @@
 mod batch;
 mod codec;
 mod committer;
+mod embedded;
 mod error;
 mod faulty;
 mod memory;
@@ -40,12 +41,13 @@ pub use self::{
     committer::{
         Answer, COMMIT_BYTES_MAX, Committer, Full, QUEUE_BATCHES_MAX, QUEUE_BYTES_MAX, Refusal,
     },
+    embedded::{Durability, Embedded, GENERATION_BYTES, Options},
     error::{Conflict, StoreError},
     faulty::{Fault, Faulty, On},
     memory::Memory,
     position::{LogId, Position, Sequence},
     record::{LaneMark, MessageBytes, MessageRecord},
-    selection::Selection,
+    selection::{Matcher, Selection},
     stats::CommitStats,
     store::{Bounds, Chunk, Committed, Entry, KEY_BYTES_MAX, Kv, Log, Page, Pair, Store, Value},
 };

@@ -31,9 +31,17 @@ impl Selection {
         }
     }
 
-    /// Whether a message on this topic is wanted.
+    /// Whether a message on this topic is wanted. For many topics, see [`Selection::matcher`].
     pub fn matches(&self, topic: &str) -> bool {
-        self.topics.contains(topic) || self.matches_by_wildcard(topic)
+        self.matcher().matches(topic)
+    }
+
+    /// The selection, ready to look at many topics.
+    pub fn matcher(&self) -> Matcher<'_> {
+        Matcher {
+            topics: &self.topics,
+            filters: self.filters().collect(),
+        }
     }
 
     /// The topics that are named.
@@ -52,12 +60,55 @@ impl Selection {
     pub fn is_empty(&self) -> bool {
         self.topics.is_empty() && self.filters.is_empty()
     }
+}
+
+/// A [`Selection`] that looks at topics.
+#[derive(Clone, Debug)]
+pub struct Matcher<'a> {
+    topics: &'a HashSet<String>,
+    filters: Vec<TopicFilter<'a>>,
+}
+
+impl<'a> Matcher<'a> {
+    /// Whether a message on this topic is wanted.
+    pub fn matches(&self, topic: &str) -> bool {
+        self.topics.contains(topic) || self.matches_by_wildcard(topic)
+    }
+
+    /// Everything is wanted, but for topics that begin with `$`.
+    pub(crate) fn wants_all(&self) -> bool {
+        self.filters.iter().any(|filter| filter.as_str() == "#")
+    }
 
     pub(crate) fn matches_by_wildcard(&self, topic: &str) -> bool {
         let Ok(topic) = TopicName::parse(topic) else {
             return false;
         };
-        self.filters().any(|filter| filter.matches(topic))
+        self.filters.iter().any(|filter| filter.matches(topic))
+    }
+
+    pub(crate) fn topics(&self) -> impl Iterator<Item = &'a str> {
+        self.topics.iter().map(String::as_str)
+    }
+
+    /// What the topics begin with that wildcards can match, none of them the beginning of another.
+    pub(crate) fn prefixes(&self) -> impl Iterator<Item = &'a str> {
+        let mut prefixes: Vec<&str> = self.filters.iter().map(|filter| prefix(*filter)).collect();
+        prefixes.sort_unstable();
+        prefixes.dedup_by(|longer, shorter| longer.starts_with(*shorter));
+        prefixes.into_iter()
+    }
+}
+
+/// The part before the first wildcard; without the slash before `#`, which stands for its parent
+/// too.
+fn prefix(filter: TopicFilter<'_>) -> &str {
+    let text = filter.as_str();
+    let levels = text.split(['+', '#']).next().unwrap_or(text);
+    if text.get(levels.len()..) == Some("#") {
+        levels.strip_suffix('/').unwrap_or(levels)
+    } else {
+        levels
     }
 }
 
@@ -85,5 +136,21 @@ mod tests {
     fn nothing_is_wanted_by_an_empty_selection() {
         assert!(select(&[]).is_empty());
         assert!(!select(&[]).matches("a"));
+    }
+
+    #[test]
+    fn what_wildcards_can_match_begins_with_one_of_the_prefixes() {
+        for (filters, expected) in [
+            (&["a/b"][..], &[][..]),
+            (&["a/+", "a/b/#", "a/+/c", "b/x/#"], &["a/", "b/x"]),
+            (&["a/#", "a/+"], &["a"]),
+            (&["+/b", "a/#"], &[""]),
+            (&["#"], &[""]),
+            (&["/#"], &[""]),
+        ] {
+            let selection = select(filters);
+            let prefixes: Vec<_> = selection.matcher().prefixes().collect();
+            assert_eq!(prefixes, expected, "{filters:?}");
+        }
     }
 }

@@ -5,7 +5,9 @@
 mod histories;
 mod suite;
 
-use unbroken_store::{Memory, Store};
+use std::cell::RefCell;
+
+use unbroken_store::{Durability, Embedded, Memory, Options, Store};
 
 /// A store under test.
 trait Subject {
@@ -26,6 +28,37 @@ impl Subject for InMemory {
 
     fn open(&self) -> Box<dyn Store> {
         Box::new(Memory::new())
+    }
+}
+
+/// In a directory of its own, with generations of so many bytes.
+struct OnDisk {
+    directory: RefCell<tempfile::TempDir>,
+    generation_bytes: u64,
+}
+
+impl OnDisk {
+    fn new(generation_bytes: u64) -> Self {
+        Self {
+            directory: RefCell::new(tempfile::tempdir().unwrap()),
+            generation_bytes,
+        }
+    }
+}
+
+impl Subject for OnDisk {
+    const KEEPS: bool = true;
+
+    fn open(&self) -> Box<dyn Store> {
+        let mut options = Options::default();
+        // What a crash of the machine does is not seen here, and syncing takes long.
+        options.durability = Durability::Off;
+        options.generation_bytes = self.generation_bytes;
+        Box::new(Embedded::open(self.directory.borrow().path(), options).unwrap())
+    }
+
+    fn reset(&self) {
+        self.directory.replace(tempfile::tempdir().unwrap());
     }
 }
 
@@ -66,3 +99,5 @@ macro_rules! conformance {
 }
 
 conformance!(in_memory, InMemory);
+conformance!(embedded, OnDisk::new(unbroken_store::GENERATION_BYTES));
+conformance!(embedded_in_small_generations, OnDisk::new(400));

@@ -1,0 +1,226 @@
+//! The directory of a store: who has it, in which format it is, and how far it was acknowledged.
+//!
+//! | file | content |
+//! |---|---|
+//! | `lock` | locked while a process has the store; says which, and since when |
+//! | `format` | `unbroken-store 1` |
+//! | `acknowledged` | the revision up to which was answered, and its complement; 16 bytes |
+//! | `engine/` | the engine's |
+//!
+//! `acknowledged` is the witness: it is written after each commit that was made safe, without an
+//! fsync of its own, so it may be behind what is on disk after a power cut, and never before it. A
+//! store that ends before it has lost what was promised.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use crate::batch::Revision;
+use crate::error::StoreError;
+
+/// The format that is written, and the newest one that is read. A newer version of this code that
+/// changes it reads the one before as well, and writes the new number when it has changed all.
+const FORMAT: u64 = 1;
+const FORMAT_NAME: &str = "unbroken-store";
+
+/// A directory that this process has.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    path: PathBuf,
+    acknowledged: File,
+    /// Unlocked when it is closed.
+    _lock: File,
+}
+
+impl Directory {
+    /// Takes the directory, and makes it if it is not there.
+    pub(crate) fn open(path: &Path) -> Result<Self, StoreError> {
+        fs::create_dir_all(path)
+            .map_err(|error| StoreError::io("making", path.display(), error))?;
+        let lock = lock(&path.join("lock"), path)?;
+        let engine = path.join("engine");
+        let made = engine
+            .try_exists()
+            .map_err(|error| StoreError::io("looking for", engine.display(), error))?;
+        check_format(&path.join("format"), made)?;
+        let place = path.join("acknowledged");
+        let acknowledged = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&place)
+            .map_err(|error| StoreError::io("opening", place.display(), error))?;
+        Ok(Self {
+            path: path.to_owned(),
+            acknowledged,
+            _lock: lock,
+        })
+    }
+
+    /// Where the engine's files are.
+    pub(crate) fn engine(&self) -> PathBuf {
+        self.path.join("engine")
+    }
+
+    /// Everything up to here was answered, and is safe.
+    pub(crate) fn acknowledge(&self, revision: Revision) -> Result<(), StoreError> {
+        let mut bytes = [0; 16];
+        let (number, complement) = bytes.split_at_mut(8);
+        number.copy_from_slice(&revision.0.to_be_bytes());
+        complement.copy_from_slice(&(!revision.0).to_be_bytes());
+        self.acknowledged
+            .write_all_at(&bytes, 0)
+            .map_err(|error| StoreError::io("writing", self.witness().display(), error))
+    }
+
+    /// Up to where it was answered; the beginning if nothing was.
+    pub(crate) fn acknowledged(&self) -> Result<Revision, StoreError> {
+        let mut bytes = Vec::new();
+        let mut file = &self.acknowledged;
+        file.read_to_end(&mut bytes)
+            .map_err(|error| StoreError::io("reading", self.witness().display(), error))?;
+        if bytes.is_empty() {
+            return Ok(Revision(0));
+        }
+        let wrong = || StoreError::damaged(self.witness().display(), "it holds no revision");
+        let (number, rest) = bytes.split_first_chunk().ok_or_else(wrong)?;
+        let number = u64::from_be_bytes(*number);
+        if rest == (!number).to_be_bytes() {
+            Ok(Revision(number))
+        } else {
+            Err(wrong())
+        }
+    }
+
+    fn witness(&self) -> PathBuf {
+        self.path.join("acknowledged")
+    }
+}
+
+fn lock(path: &Path, directory: &Path) -> Result<File, StoreError> {
+    let failed = |doing, error| StoreError::io(doing, path.display(), error);
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(path)
+        .map_err(|error| failed("opening", error))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::Error(error)) => return Err(failed("locking", error)),
+        Err(TryLockError::WouldBlock) => {
+            let mut by = String::new();
+            file.read_to_string(&mut by)
+                .map_err(|error| failed("reading", error))?;
+            let by = match by.trim() {
+                "" => "another process".to_owned(),
+                known => known.to_owned(),
+            };
+            let place = directory.display().to_string();
+            return Err(StoreError::Held { place, by });
+        }
+    }
+    let who = format!(
+        "process {} since {:.0}\n",
+        std::process::id(),
+        jiff::Timestamp::now()
+    );
+    let written = file
+        .set_len(0)
+        .and_then(|()| file.write_all(who.as_bytes()));
+    written.map_err(|error| failed("writing", error))?;
+    Ok(file)
+}
+
+/// Reads the format, or writes it where there is nothing yet.
+fn check_format(path: &Path, made: bool) -> Result<(), StoreError> {
+    let failed = |doing, error| StoreError::io(doing, path.display(), error);
+    match fs::read(path) {
+        Ok(bytes) => {
+            let text = String::from_utf8_lossy(&bytes);
+            let number = text.trim_end().strip_prefix(FORMAT_NAME);
+            match number.and_then(|number| number.strip_prefix(' ')?.parse().ok()) {
+                Some(FORMAT) => Ok(()),
+                Some(found) if found > FORMAT => Err(StoreError::Format {
+                    place: path.display().to_string(),
+                    found,
+                    known: FORMAT,
+                }),
+                _ => Err(StoreError::damaged(path.display(), "it names no format")),
+            }
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !made => {
+            let new = path.with_extension("new");
+            let text = format!("{FORMAT_NAME} {FORMAT}\n");
+            let write = || {
+                let mut file = File::create(&new)?;
+                file.write_all(text.as_bytes())?;
+                file.sync_all()?;
+                fs::rename(&new, path)?;
+                match path.parent() {
+                    Some(parent) => File::open(parent)?.sync_all(),
+                    None => Ok(()),
+                }
+            };
+            write().map_err(|error| failed("writing", error))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(StoreError::damaged(path.display(), "it is missing"))
+        }
+        Err(error) => Err(failed("reading", error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_in_use_says_by_whom() {
+        let temp = tempfile::tempdir().unwrap();
+        let first = Directory::open(temp.path()).unwrap();
+        let second = Directory::open(temp.path()).unwrap_err().to_string();
+        let pid = format!("process {} since 2", std::process::id());
+        assert!(second.contains(&pid), "{second}");
+        drop(first);
+        Directory::open(temp.path()).unwrap();
+    }
+
+    #[test]
+    fn a_newer_format_is_refused_with_what_to_do() {
+        let temp = tempfile::tempdir().unwrap();
+        drop(Directory::open(temp.path()).unwrap());
+        fs::write(temp.path().join("format"), "unbroken-store 2\n").unwrap();
+        let error = Directory::open(temp.path()).unwrap_err();
+        assert!(matches!(
+            error,
+            StoreError::Format {
+                found: 2,
+                known: 1,
+                ..
+            }
+        ));
+        assert!(error.to_string().contains("use the version that wrote it"));
+        fs::write(temp.path().join("format"), "\0\0\0").unwrap();
+        let error = Directory::open(temp.path()).unwrap_err();
+        assert!(matches!(error, StoreError::Damaged { .. }));
+    }
+
+    #[test]
+    fn what_was_acknowledged_is_remembered_and_its_damage_is_seen() {
+        let temp = tempfile::tempdir().unwrap();
+        let directory = Directory::open(temp.path()).unwrap();
+        assert_eq!(directory.acknowledged().unwrap(), Revision(0));
+        for revision in [1, 7, u64::MAX] {
+            directory.acknowledge(Revision(revision)).unwrap();
+        }
+        drop(directory);
+        let read = |path: &Path| Directory::open(path).unwrap().acknowledged();
+        assert_eq!(read(temp.path()).unwrap(), Revision(u64::MAX));
+        fs::write(temp.path().join("acknowledged"), [0; 16]).unwrap();
+        assert!(matches!(read(temp.path()), Err(StoreError::Damaged { .. })));
+    }
+}

@@ -1,0 +1,87 @@
+//! The engine under the embedded store: how it is set up, what it costs in memory, and what its
+//! errors mean here.
+//!
+//! Memory: blocks in cache [`CACHE_BYTES`]; written and not yet in tables up to
+//! [`LOG_BUFFER_BYTES`] for each log that is written and [`SPACE_BUFFER_BYTES`] for each space,
+//! about twice that while older ones are being flushed; open files [`FILES_MAX`].
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+use fjall::config::{CompressionPolicy, FilterPolicy};
+use fjall::{CompressionType, Database, KeyspaceCreateOptions};
+
+use crate::error::StoreError;
+
+const CACHE_BYTES: u64 = 16 * 1024 * 1024;
+const LOG_BUFFER_BYTES: u64 = 8 * 1024 * 1024;
+const SPACE_BUFFER_BYTES: u64 = 4 * 1024 * 1024;
+const FILES_MAX: usize = 128;
+/// Journals on disk. The engine rotates one at 64 MB, and has what holds back the oldest written
+/// out when they exceed this together.
+const JOURNAL_BYTES: u64 = 128 * 1024 * 1024;
+
+/// Opens the engine's directory, or makes it.
+pub(crate) fn open(path: &Path) -> Result<Database, StoreError> {
+    let open = || {
+        Database::builder(path)
+            .cache_size(CACHE_BYTES)
+            .max_cached_files(Some(FILES_MAX))
+            .max_journaling_size(JOURNAL_BYTES)
+            .worker_threads(2)
+            .open()
+    };
+    // Some of the engine's checks of what it finds on disk are assertions.
+    match catch_unwind(AssertUnwindSafe(open)) {
+        Ok(Ok(database)) => Ok(database),
+        Ok(Err(error)) => Err(opening(path, error)),
+        Err(_) => Err(StoreError::damaged(
+            path.display(),
+            "the engine cannot make sense of it",
+        )),
+    }
+}
+
+/// A generation of a log: read in order and by number, so filters would be of no use.
+pub(crate) fn log_options() -> KeyspaceCreateOptions {
+    KeyspaceCreateOptions::default()
+        .max_memtable_size(LOG_BUFFER_BYTES)
+        .filter_policy(FilterPolicy::disabled())
+        .data_block_compression_policy(CompressionPolicy::all(CompressionType::Lz4))
+}
+
+/// A space of small values.
+pub(crate) fn space_options() -> KeyspaceCreateOptions {
+    KeyspaceCreateOptions::default().max_memtable_size(SPACE_BUFFER_BYTES)
+}
+
+/// What an error of the engine is here.
+pub(crate) fn error(doing: &'static str, place: impl ToString, error: fjall::Error) -> StoreError {
+    match error {
+        fjall::Error::Io(source) | fjall::Error::Storage(fjall::LsmError::Io(source)) => {
+            StoreError::io(doing, place, source)
+        }
+        fjall::Error::Poisoned => StoreError::Dead {
+            cause: format!("writing {} failed earlier", place.to_string()),
+        },
+        fjall::Error::Locked => StoreError::Held {
+            place: place.to_string(),
+            by: "another process".into(),
+        },
+        other => StoreError::damaged(place, format_args!("{other:?}")),
+    }
+}
+
+/// As [`error`], but what is missing or too short is damage: the directory was complete once.
+fn opening(path: &Path, error: fjall::Error) -> StoreError {
+    use std::io::ErrorKind::{InvalidData, NotFound, UnexpectedEof};
+
+    match self::error("opening", path.display(), error) {
+        StoreError::Io { place, source, .. }
+            if matches!(source.kind(), NotFound | UnexpectedEof | InvalidData) =>
+        {
+            StoreError::damaged(place, source)
+        }
+        other => other,
+    }
+}

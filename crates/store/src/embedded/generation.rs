@@ -1,0 +1,401 @@
+//! One part of a log: a tree of the engine, named after the log and its first message, so that a
+//! log is trimmed by dropping whole trees.
+//!
+//! ```text
+//! key                    value
+//! 0                      format of the generation, 1
+//! 1 first number (8 BE)  block of messages
+//! 2 topic                postings: the messages on this topic     written when it is sealed
+//! 3                      how many messages there are              written when it is sealed
+//! ```
+//!
+//! The index of the newest generation is in memory, and made anew from its messages at a start. A
+//! topic that is longer than a key can be is cut; whoever reads looks at the message again.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::ops::Range;
+
+use fjall::{Keyspace, OwnedWriteBatch, Readable, Snapshot};
+
+use super::block::{Block, pack, postings, put_postings};
+use super::engine;
+use crate::codec::{Reader, RecordError, put_number};
+use crate::error::StoreError;
+use crate::position::{LogId, Sequence};
+use crate::record::MessageBytes;
+use crate::selection::Matcher;
+use crate::store::Chunk;
+
+/// A generation ends when it has so many messages, or messages on so many topics. The index of the
+/// newest one of each log is in memory: 4 bytes a message and about 100 and the topic for each
+/// topic, so at most 4 MiB and about 10.
+pub(crate) const MESSAGES_MAX: usize = 1_000_000;
+pub(crate) const TOPICS_MAX: usize = 65_536;
+
+/// A part of a log on disk. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Generation {
+    pub(crate) log: LogId,
+    pub(crate) first: Sequence,
+    pub(crate) keyspace: Keyspace,
+}
+
+/// What is known in memory of the newest generation of a log.
+#[derive(Debug, Default)]
+pub(crate) struct LiveIndex {
+    /// The numbers of each topic's messages, counted from the first of the generation.
+    topics: HashMap<Box<[u8]>, Vec<u32>>,
+    messages: u32,
+    bytes: u64,
+}
+
+impl Generation {
+    /// Its name in the engine.
+    pub(crate) fn name(log: LogId, first: Sequence) -> String {
+        format!("log.{log}.{first}")
+    }
+
+    /// The log and first message of a tree with this name; none if it is something else.
+    pub(crate) fn parse_name(name: &str) -> Option<(LogId, Sequence)> {
+        let (log, first) = name.strip_prefix("log.")?.split_once('.')?;
+        Some((LogId(log.parse().ok()?), Sequence(first.parse().ok()?)))
+    }
+
+    /// Its first entry.
+    pub(crate) fn begin(&self, batch: &mut OwnedWriteBatch) {
+        batch.insert(&self.keyspace, [FORMAT_KEY], [FORMAT]);
+    }
+
+    /// Messages at its end.
+    pub(crate) fn append(
+        &self,
+        batch: &mut OwnedWriteBatch,
+        first: Sequence,
+        messages: &[&MessageBytes],
+    ) {
+        pack(first, messages.iter().copied(), |first, block| {
+            batch.insert(&self.keyspace, block_key(first), block);
+        });
+    }
+
+    /// Its index, which is whole now.
+    pub(crate) fn seal(&self, batch: &mut OwnedWriteBatch, index: &LiveIndex) {
+        for (topic, offsets) in &index.topics {
+            let mut key = vec![TOPIC_KEY];
+            key.extend_from_slice(topic);
+            batch.insert(&self.keyspace, key, put_postings(offsets));
+        }
+        let mut count = Vec::new();
+        put_number(&mut count, index.messages.into());
+        batch.insert(&self.keyspace, [SEALED_KEY], count);
+    }
+
+    /// How many messages it has, if it is sealed. Refuses a generation of an unknown format.
+    pub(crate) fn sealed(&self, snapshot: &Snapshot) -> Result<Option<u64>, StoreError> {
+        let get = |key: u8| snapshot.get(&self.keyspace, [key]);
+        match get(FORMAT_KEY).map_err(|error| self.failed(error))? {
+            // A crash came between its creation and its first entry.
+            None => return Ok(None),
+            Some(format) if *format == [FORMAT] => {}
+            Some(format) => {
+                let found = format.first().copied().unwrap_or_default().into();
+                return Err(StoreError::Format {
+                    place: self.to_string(),
+                    found,
+                    known: FORMAT.into(),
+                });
+            }
+        }
+        let Some(count) = get(SEALED_KEY).map_err(|error| self.failed(error))? else {
+            return Ok(None);
+        };
+        let count = Reader::plain(&count).number("count");
+        count.map(Some).map_err(|error| self.damaged(error))
+    }
+
+    /// Reads all of it, and makes its index.
+    pub(crate) fn index(&self, snapshot: &Snapshot) -> Result<LiveIndex, StoreError> {
+        let mut index = LiveIndex::default();
+        for guard in snapshot.prefix(&self.keyspace, [BLOCK_KEY]) {
+            let (key, block) = guard.into_inner().map_err(|error| self.failed(error))?;
+            let first = parse_block_key(&key).map_err(|error| self.damaged(error))?;
+            if first != index.next(self.first) {
+                let what = format!("message {first} follows {}", index.messages);
+                return Err(self.damaged(what));
+            }
+            for entry in Block::new(first, &block) {
+                index.add(&entry.map_err(|error| self.damaged(error))?.message);
+            }
+        }
+        Ok(index)
+    }
+
+    /// Adds messages of a range to a chunk, those that are wanted, until it has `bytes_max`. False
+    /// if it is full.
+    pub(crate) fn read(
+        &self,
+        snapshot: &Snapshot,
+        range: &Range<Sequence>,
+        matcher: Option<&Matcher<'_>>,
+        room: &mut Room<'_>,
+    ) -> Result<bool, StoreError> {
+        let from = self.block_of(snapshot, range.start)?;
+        let end = [BLOCK_KEY + 1].to_vec();
+        for guard in snapshot.range(&self.keyspace, block_key(from).to_vec()..end) {
+            let (key, bytes) = guard.into_inner().map_err(|error| self.failed(error))?;
+            let first = parse_block_key(&key).map_err(|error| self.damaged(error))?;
+            if first >= range.end {
+                break;
+            }
+            let mut block = Block::new(first, &bytes);
+            let skipped = block.skip_to(range.start);
+            skipped.map_err(|error| self.damaged(error))?;
+            for entry in block {
+                let entry = entry.map_err(|error| self.damaged(error))?;
+                if entry.sequence >= range.end {
+                    break;
+                }
+                if matcher.is_none_or(|matcher| matcher.matches(entry.message.topic()))
+                    && !room.put(entry)
+                {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// As [`read`](Self::read), but only messages with these numbers, ascending, counted from the
+    /// first of the generation.
+    pub(crate) fn read_at(
+        &self,
+        snapshot: &Snapshot,
+        offsets: &[u32],
+        matcher: &Matcher<'_>,
+        room: &mut Room<'_>,
+    ) -> Result<bool, StoreError> {
+        let mut wanted = offsets
+            .iter()
+            .map(|offset| Sequence(self.first.0 + u64::from(*offset)))
+            .peekable();
+        while let Some(sequence) = wanted.peek().copied() {
+            let Some((first, bytes)) = self.find_block(snapshot, sequence)? else {
+                return Err(self.damaged(format_args!("message {sequence} is missing")));
+            };
+            let mut block = Block::new(first, &bytes);
+            let before = wanted.len();
+            while let Some(sequence) = wanted.peek().copied() {
+                let skipped = block.skip_to(sequence);
+                skipped.map_err(|error| self.damaged(error))?;
+                let Some(entry) = block.next() else { break };
+                let entry = entry.map_err(|error| self.damaged(error))?;
+                wanted.next();
+                if matcher.matches(entry.message.topic()) && !room.put(entry) {
+                    return Ok(false);
+                }
+            }
+            if wanted.len() == before {
+                return Err(self.damaged(format_args!("message {sequence} is missing")));
+            }
+        }
+        Ok(true)
+    }
+
+    /// The numbers of messages that may match, ascending, from a sealed generation.
+    pub(crate) fn select(
+        &self,
+        snapshot: &Snapshot,
+        matcher: &Matcher<'_>,
+        range: &Range<Sequence>,
+    ) -> Result<Vec<u32>, StoreError> {
+        let mut offsets = Vec::new();
+        let mut add = |bytes: &[u8]| {
+            for offset in postings(bytes) {
+                let offset = offset.map_err(|error| self.damaged(error))?;
+                let sequence = Sequence(self.first.0 + u64::from(offset));
+                if sequence >= range.end {
+                    break;
+                }
+                if sequence >= range.start {
+                    offsets.push(offset);
+                }
+            }
+            Ok(())
+        };
+        let mut key = Vec::new();
+        for topic in matcher.topics() {
+            key.clear();
+            key.push(TOPIC_KEY);
+            key.extend_from_slice(topic_key(topic));
+            let found = snapshot.get(&self.keyspace, &key);
+            if let Some(bytes) = found.map_err(|error| self.failed(error))? {
+                add(&bytes)?;
+            }
+        }
+        for prefix in matcher.prefixes() {
+            key.clear();
+            key.push(TOPIC_KEY);
+            key.extend_from_slice(prefix.as_bytes());
+            for guard in snapshot.prefix(&self.keyspace, &key) {
+                let (key, bytes) = guard.into_inner().map_err(|error| self.failed(error))?;
+                if may_match(matcher, key.get(1..).unwrap_or_default()) {
+                    add(&bytes)?;
+                }
+            }
+        }
+        Ok(in_order(offsets))
+    }
+
+    /// The number with which the block of a message begins.
+    fn block_of(&self, snapshot: &Snapshot, at: Sequence) -> Result<Sequence, StoreError> {
+        let found = self.find_block(snapshot, at)?;
+        Ok(found.map_or(self.first, |(first, _)| first))
+    }
+
+    fn find_block(
+        &self,
+        snapshot: &Snapshot,
+        at: Sequence,
+    ) -> Result<Option<(Sequence, fjall::Slice)>, StoreError> {
+        let range = block_key(self.first)..=block_key(at);
+        let Some(guard) = snapshot.range(&self.keyspace, range).next_back() else {
+            return Ok(None);
+        };
+        let (key, bytes) = guard.into_inner().map_err(|error| self.failed(error))?;
+        let first = parse_block_key(&key).map_err(|error| self.damaged(error))?;
+        Ok(Some((first, bytes)))
+    }
+
+    fn failed(&self, error: fjall::Error) -> StoreError {
+        engine::error("reading", self, error)
+    }
+
+    pub(crate) fn damaged(&self, what: impl ToString) -> StoreError {
+        StoreError::damaged(self, what)
+    }
+}
+
+impl fmt::Display for Generation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "log {} from message {} on", self.log, self.first)
+    }
+}
+
+impl fmt::Debug for Generation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl LiveIndex {
+    /// A message at the end.
+    pub(crate) fn add(&mut self, message: &MessageBytes) {
+        let key = topic_key(message.topic());
+        match self.topics.get_mut(key) {
+            Some(offsets) => offsets.push(self.messages),
+            None => {
+                self.topics.insert(key.into(), vec![self.messages]);
+            }
+        }
+        self.messages += 1;
+        self.bytes += message.as_bytes().len() as u64;
+    }
+
+    /// The number of the message after the last.
+    pub(crate) fn next(&self, first: Sequence) -> Sequence {
+        Sequence(first.0 + u64::from(self.messages))
+    }
+
+    /// It is time for the next generation.
+    pub(crate) fn is_full(&self, bytes_max: u64) -> bool {
+        self.bytes >= bytes_max
+            || self.messages as usize >= MESSAGES_MAX
+            || self.topics.len() >= TOPICS_MAX
+    }
+
+    /// The numbers of messages of a range that may match, ascending.
+    pub(crate) fn select(&self, matcher: &Matcher<'_>, range: Range<u32>) -> Vec<u32> {
+        let mut offsets = Vec::new();
+        let mut add = |found: &Vec<u32>| {
+            let from = found.partition_point(|offset| *offset < range.start);
+            let until = found.partition_point(|offset| *offset < range.end);
+            offsets.extend_from_slice(found.get(from..until).unwrap_or_default());
+        };
+        for topic in matcher.topics() {
+            if let Some(found) = self.topics.get(topic_key(topic)) {
+                add(found);
+            }
+        }
+        if matcher.prefixes().next().is_some() {
+            for (topic, found) in &self.topics {
+                if may_match(matcher, topic) {
+                    add(found);
+                }
+            }
+        }
+        in_order(offsets)
+    }
+}
+
+/// A chunk being filled.
+pub(crate) struct Room<'a> {
+    pub(crate) chunk: &'a mut Chunk,
+    pub(crate) bytes_max: usize,
+    pub(crate) bytes: usize,
+}
+
+impl Room<'_> {
+    /// False if there is no room: the chunk then ends before this entry.
+    fn put(&mut self, entry: crate::store::Entry) -> bool {
+        if self.bytes >= self.bytes_max && !self.chunk.entries.is_empty() {
+            self.chunk.next = entry.sequence;
+            return false;
+        }
+        self.bytes += entry.message.as_bytes().len();
+        self.chunk.entries.push(entry);
+        true
+    }
+}
+
+/// By wildcard; a topic that was cut may.
+fn may_match(matcher: &Matcher<'_>, key: &[u8]) -> bool {
+    match str::from_utf8(key) {
+        Ok(topic) if key.len() < TOPIC_KEY_MAX => matcher.matches_by_wildcard(topic),
+        _ => true,
+    }
+}
+
+fn in_order(mut offsets: Vec<u32>) -> Vec<u32> {
+    offsets.sort_unstable();
+    offsets.dedup();
+    offsets
+}
+
+fn topic_key(topic: &str) -> &[u8] {
+    let bytes = topic.as_bytes();
+    bytes.get(..TOPIC_KEY_MAX).unwrap_or(bytes)
+}
+
+fn block_key(first: Sequence) -> [u8; 9] {
+    let mut key = [BLOCK_KEY; 9];
+    let (_, number) = key.split_at_mut(1);
+    number.copy_from_slice(&first.0.to_be_bytes());
+    key
+}
+
+fn parse_block_key(key: &[u8]) -> Result<Sequence, RecordError> {
+    let mut reader = Reader::plain(key);
+    reader.byte("key")?;
+    let first = Sequence(u64::from_be_bytes(reader.array("key")?));
+    reader.end()?;
+    Ok(first)
+}
+
+const FORMAT: u8 = 1;
+const FORMAT_KEY: u8 = 0;
+const BLOCK_KEY: u8 = 1;
+const TOPIC_KEY: u8 = 2;
+const SEALED_KEY: u8 = 3;
+/// The engine's keys have at most 65,535 bytes, one of which says what it is.
+const TOPIC_KEY_MAX: usize = 65_000;

@@ -1,0 +1,725 @@
+//! The store on this machine's disk.
+//!
+//! ```text
+//! DIR/lock format acknowledged     see `directory`
+//! DIR/engine/                      one journal for all; trees:
+//!   own                            revision, and where each log's newest generation begins
+//!   sessions retained wills lanes control    key -> revision (8 BE), value
+//!   log.<log>.<first message>      a generation of a log: messages, and their index by topic
+//! ```
+//!
+//! A commit is one batch of the engine, with its journal written and synced once. What readers see
+//! is published after it: a snapshot of the engine together with how far each log goes, so they see
+//! a batch whole or not at all, and never before it is safe.
+//!
+//! Invariants:
+//! - Messages of a log are in its generations without a hole: a generation begins where the one
+//!   before ended, and there is always a newest one, so numbers go on when all was trimmed.
+//! - All but the newest generation of a log are sealed: they never change, and have their index.
+//! - What is found at a start is as far as was acknowledged, or the store is damaged.
+//!
+//! Deliberately absent: an answer to damage, which is its caller's.
+
+mod block;
+mod directory;
+mod engine;
+mod generation;
+mod staging;
+
+use std::collections::BTreeMap;
+use std::ops::{Bound, Range};
+use std::path::Path;
+use std::sync::{Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use fjall::{Database, Keyspace, PersistMode, Readable, Snapshot};
+
+use self::directory::Directory;
+use self::generation::{Generation, LiveIndex, Room};
+use self::staging::Staging;
+use crate::batch::{Batch, Revision, Space};
+use crate::codec::Reader;
+use crate::error::{Conflict, StoreError};
+use crate::position::{LogId, Sequence};
+use crate::selection::{Matcher, Selection};
+use crate::store::{Bounds, Chunk, Committed, Kv, Log, Page, Pair, Store, Value};
+
+/// The bytes of messages after which a log goes on in another generation: trimming frees so much at
+/// a time.
+pub const GENERATION_BYTES: u64 = 64 * 1024 * 1024;
+
+/// What an acknowledged commit survives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// The crash of the broker, and of the machine: each commit is synced to the disk.
+    #[default]
+    Strict,
+    /// The crash of the broker; that of the machine but for what was committed after the last
+    /// [`sync`](Store::sync).
+    Relaxed,
+    /// The crash of the broker; after one of the machine any amount may be missing. Nobody calls
+    /// [`sync`](Store::sync), but at the end.
+    Off,
+}
+
+/// How a store is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Options {
+    /// What commits survive.
+    pub durability: Durability,
+    /// See [`GENERATION_BYTES`]. At least 1.
+    pub generation_bytes: u64,
+}
+
+/// A [`Store`] in a directory of its own.
+#[derive(Debug)]
+pub struct Embedded {
+    options: Options,
+    /// One commit, sync or new generation at a time.
+    writing: Mutex<()>,
+    /// The error that ended writing.
+    dead: OnceLock<String>,
+    published: RwLock<Published>,
+    engine: Engine,
+    /// Given up last.
+    directory: Directory,
+}
+
+/// Handles of the engine.
+struct Engine {
+    database: Database,
+    own: Keyspace,
+    spaces: [Keyspace; Space::ALL.len()],
+}
+
+/// What readers see.
+struct Published {
+    snapshot: Snapshot,
+    revision: Revision,
+    logs: BTreeMap<LogId, OneLog>,
+}
+
+struct OneLog {
+    /// The first that was not trimmed.
+    floor: Sequence,
+    /// By the number they begin with.
+    sealed: BTreeMap<Sequence, Generation>,
+    live: Generation,
+    index: LiveIndex,
+}
+
+impl Embedded {
+    /// Opens the store in a directory, or makes it. It takes as long as reading what was written
+    /// last: the journal, and the newest generation of each log.
+    pub fn open(path: &Path, options: Options) -> Result<Self, StoreError> {
+        let directory = Directory::open(path)?;
+        let engine = Engine::open(&directory.engine())?;
+        let published = engine.recover()?;
+        let store = Self {
+            options,
+            writing: Mutex::new(()),
+            dead: OnceLock::new(),
+            published: RwLock::new(published),
+            engine,
+            directory,
+        };
+        let acknowledged = store.directory.acknowledged()?;
+        let found = store.read_published().revision;
+        if found < acknowledged {
+            let what = format!(
+                "{} changes were acknowledged after the last one found",
+                acknowledged.0 - found.0
+            );
+            return Err(StoreError::damaged(path.display(), what));
+        }
+        Ok(store)
+    }
+
+    fn read_published(&self) -> RwLockReadGuard<'_, Published> {
+        self.published
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write_published(&self) -> RwLockWriteGuard<'_, Published> {
+        self.published
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn alive(&self) -> Result<(), StoreError> {
+        match self.dead.get() {
+            Some(cause) => Err(StoreError::Dead {
+                cause: cause.clone(),
+            }),
+            None => Ok(()),
+        }
+    }
+
+    fn or_dead<T>(&self, result: Result<T, StoreError>) -> Result<T, StoreError> {
+        if let Err(error) = &result {
+            self.dead.get_or_init(|| error.to_string());
+        }
+        result
+    }
+
+    fn write(&self, batches: &[Batch]) -> Result<Vec<Result<Committed, Conflict>>, StoreError> {
+        let published = self.read_published();
+        let mut staging = Staging::new(&self.engine, &published, batches);
+        let mut results = Vec::with_capacity(batches.len());
+        for batch in batches {
+            results.push(staging.stage(batch)?);
+        }
+        let staged = staging.finish();
+        drop(published);
+        if staged.is_empty() {
+            return Ok(results);
+        }
+        let mut appended = Vec::with_capacity(staged.appends.len());
+        for (log, messages) in &staged.appends {
+            appended.push((self.generation_for(*log)?, messages));
+        }
+        let mut batch = self.engine.database.batch();
+        batch = batch.durability(Some(match self.options.durability {
+            Durability::Strict => PersistMode::SyncData,
+            Durability::Relaxed | Durability::Off => PersistMode::Buffer,
+        }));
+        for ((space, key), change) in &staged.values {
+            let tree = self.engine.space(*space);
+            match change.value {
+                Some(value) => batch.insert(tree, *key, with_revision(change.revision, value)),
+                None => batch.remove(tree, *key),
+            }
+        }
+        for ((generation, next), messages) in &appended {
+            generation.append(&mut batch, *next, messages);
+        }
+        let revision = staged.revision;
+        batch.insert(&self.engine.own, REVISION_KEY, revision.0.to_be_bytes());
+        let written = batch.commit();
+        written.map_err(|error| engine::error("writing", "the store", error))?;
+        if self.options.durability == Durability::Strict {
+            self.directory.acknowledge(revision)?;
+        }
+        let mut published = self.write_published();
+        published.revision = revision;
+        published.snapshot = self.engine.database.snapshot();
+        for (log, messages) in &staged.appends {
+            if let Some(log) = published.logs.get_mut(log) {
+                for message in messages {
+                    log.index.add(message);
+                }
+            }
+        }
+        Ok(results)
+    }
+
+    /// Where messages of this log go now, and the number of the next one.
+    fn generation_for(&self, log: LogId) -> Result<(Generation, Sequence), StoreError> {
+        let (next, full) = match self.read_published().logs.get(&log) {
+            Some(log) => (log.next(), log.index.is_full(self.options.generation_bytes)),
+            None => (Sequence::FIRST, true),
+        };
+        if full {
+            self.go_on_at(log, next)?;
+        }
+        let published = self.read_published();
+        let live = published.logs.get(&log).map(|log| log.live.clone());
+        let live = live.ok_or_else(|| StoreError::damaged(format_args!("log {log}"), "gone"))?;
+        Ok((live, next))
+    }
+
+    /// Seals the newest generation of a log, and begins another.
+    fn go_on_at(&self, log: LogId, first: Sequence) -> Result<(), StoreError> {
+        let failed = |error| engine::error("writing", format_args!("log {log}"), error);
+        let database = &self.engine.database;
+        let published = self.read_published();
+        if let Some(log) = published.logs.get(&log) {
+            let mut batch = database.batch();
+            log.live.seal(&mut batch, &log.index);
+            batch.commit().map_err(failed)?;
+        }
+        drop(published);
+        // The engine makes trees safe at once: what came before must not be less so.
+        database.persist(PersistMode::SyncData).map_err(failed)?;
+        let name = Generation::name(log, first);
+        let keyspace = database.keyspace(&name, engine::log_options);
+        let keyspace = keyspace.map_err(failed)?;
+        let live = Generation {
+            log,
+            first,
+            keyspace,
+        };
+        let mut batch = database.batch();
+        batch = batch.durability(Some(PersistMode::SyncData));
+        live.begin(&mut batch);
+        let begins = first.0.to_be_bytes();
+        batch.insert(&self.engine.own, newest_key(log), begins);
+        batch.commit().map_err(failed)?;
+
+        let mut published = self.write_published();
+        published.snapshot = database.snapshot();
+        match published.logs.get_mut(&log) {
+            Some(log) => {
+                let sealed = std::mem::replace(&mut log.live, live);
+                log.sealed.insert(sealed.first, sealed);
+                log.index = LiveIndex::default();
+            }
+            None => {
+                published.logs.insert(log, OneLog::new(live));
+            }
+        }
+        Ok(())
+    }
+
+    fn read_range(
+        &self,
+        log: LogId,
+        range: Range<Sequence>,
+        wanted: Option<&Selection>,
+        bytes_max: usize,
+    ) -> Result<Chunk, StoreError> {
+        let matcher = wanted.map(Selection::matcher);
+        let matcher = matcher.as_ref();
+        let scans = matcher.is_none_or(Matcher::wants_all);
+        let published = self.read_published();
+        let Some(one) = published.logs.get(&log) else {
+            return Ok(Chunk::empty(
+                range.start.max(range.end.min(Sequence::FIRST)),
+            ));
+        };
+        let end = range.end.min(one.next());
+        let mut chunk = Chunk::empty(range.start.max(end));
+        let range = range.start.max(one.floor)..end;
+        if range.is_empty() || wanted.is_some_and(Selection::is_empty) {
+            return Ok(chunk);
+        }
+        let parts = one.parts(&range, GENERATIONS_PER_READ);
+        // The newest generation's index is behind the lock, so that part is selected here.
+        let live = match matcher {
+            Some(matcher) if !scans && parts.last().is_some_and(|(_, live, _)| *live) => {
+                one.select_live(matcher, &range)
+            }
+            _ => Vec::new(),
+        };
+        let snapshot = published.snapshot.clone();
+        drop(published);
+
+        let mut room = Room {
+            chunk: &mut chunk,
+            bytes_max,
+            bytes: 0,
+        };
+        for (generation, is_live, part) in &parts {
+            let done = match matcher {
+                Some(matcher) if !scans => {
+                    let sealed;
+                    let offsets = if *is_live {
+                        &live
+                    } else {
+                        sealed = generation.select(&snapshot, matcher, part)?;
+                        &sealed
+                    };
+                    generation.read_at(&snapshot, offsets, matcher, &mut room)
+                }
+                matcher => generation.read(&snapshot, part, matcher, &mut room),
+            };
+            if !done? {
+                return Ok(chunk);
+            }
+        }
+        if let Some((_, _, part)) = parts.last() {
+            chunk.next = part.end;
+        }
+        Ok(chunk)
+    }
+}
+
+impl Log for Embedded {
+    fn logs(&self) -> Result<Vec<LogId>, StoreError> {
+        Ok(self.read_published().logs.keys().copied().collect())
+    }
+
+    fn bounds(&self, log: LogId) -> Result<Bounds, StoreError> {
+        let published = self.read_published();
+        Ok(published
+            .logs
+            .get(&log)
+            .map_or(Bounds::EMPTY, |log| Bounds {
+                first: log.floor,
+                next: log.next(),
+            }))
+    }
+
+    fn read(
+        &self,
+        log: LogId,
+        range: Range<Sequence>,
+        bytes_max: usize,
+    ) -> Result<Chunk, StoreError> {
+        self.read_range(log, range, None, bytes_max)
+    }
+
+    fn read_matching(
+        &self,
+        log: LogId,
+        range: Range<Sequence>,
+        wanted: &Selection,
+        bytes_max: usize,
+    ) -> Result<Chunk, StoreError> {
+        self.read_range(log, range, Some(wanted), bytes_max)
+    }
+
+    /// Frees whole generations. What is left of one is there again after a restart.
+    fn trim(&self, log: LogId, below: Sequence) -> Result<(), StoreError> {
+        let mut gone = Vec::new();
+        if let Some(log) = self.write_published().logs.get_mut(&log) {
+            log.floor = log.floor.max(below.min(log.next()));
+            while let Some(oldest) = log.sealed.first_entry() {
+                let first = *oldest.key();
+                if log.end_of(first) > log.floor {
+                    break;
+                }
+                gone.extend(log.sealed.remove(&first));
+            }
+        }
+        for generation in gone {
+            let place = generation.to_string();
+            let deleted = self.engine.database.delete_keyspace(generation.keyspace);
+            deleted.map_err(|error| engine::error("trimming", place, error))?;
+        }
+        Ok(())
+    }
+}
+
+impl Kv for Embedded {
+    fn get(&self, space: Space, key: &[u8]) -> Result<Option<Value>, StoreError> {
+        let snapshot = self.read_published().snapshot.clone();
+        self.engine.get(&snapshot, space, key)
+    }
+
+    fn scan(
+        &self,
+        space: Space,
+        prefix: &[u8],
+        after: Option<&[u8]>,
+        bytes_max: usize,
+    ) -> Result<Page, StoreError> {
+        let snapshot = self.read_published().snapshot.clone();
+        let from = match after {
+            Some(after) if after >= prefix => Bound::Excluded(after),
+            _ => Bound::Included(prefix),
+        };
+        let mut page = Page::default();
+        let mut bytes = 0;
+        let range = (from, Bound::Unbounded);
+        for guard in snapshot.range::<&[u8], _>(self.engine.space(space), range) {
+            let pair = guard.into_inner();
+            let (key, value) = pair.map_err(|error| engine::error("reading", space, error))?;
+            if !key.starts_with(prefix) {
+                break;
+            }
+            if bytes >= bytes_max && !page.pairs.is_empty() {
+                page.more = true;
+                break;
+            }
+            let value = parse_value(space, &value)?;
+            bytes += key.len() + value.bytes.len();
+            let key = key.to_vec();
+            page.pairs.push(Pair { key, value });
+        }
+        Ok(page)
+    }
+}
+
+impl Store for Embedded {
+    fn commit(&self, batches: &[Batch]) -> Result<Vec<Result<Committed, Conflict>>, StoreError> {
+        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.alive()?;
+        self.or_dead(self.write(batches))
+    }
+
+    fn sync(&self) -> Result<(), StoreError> {
+        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.alive()?;
+        let synced = self.engine.database.persist(PersistMode::SyncData);
+        let synced = synced.map_err(|error| engine::error("syncing", "the store", error));
+        let revision = self.read_published().revision;
+        self.or_dead(synced.and_then(|()| self.directory.acknowledge(revision)))
+    }
+
+    /// With up to 64 MiB that the engine has set aside for its journal.
+    fn size_bytes(&self) -> Result<u64, StoreError> {
+        let size = self.engine.database.disk_space();
+        size.map_err(|error| engine::error("measuring", "the store", error))
+    }
+}
+
+impl Engine {
+    fn open(path: &Path) -> Result<Self, StoreError> {
+        let database = engine::open(path)?;
+        let failed = |error| engine::error("opening", path.display(), error);
+        let own = database
+            .keyspace("own", engine::space_options)
+            .map_err(failed)?;
+        let mut spaces = Vec::with_capacity(Space::ALL.len());
+        for space in Space::ALL {
+            // A store that has been written to has all of them: the engine forgets a tree whose
+            // beginning is missing, and would make it anew.
+            let missing = !database.keyspace_exists(space.name());
+            let written = own.contains_key(MADE_KEY).map_err(failed)?;
+            if missing && written {
+                return Err(StoreError::damaged(
+                    path.display(),
+                    format!("{space}: missing"),
+                ));
+            }
+            let tree = database.keyspace(space.name(), engine::space_options);
+            spaces.push(tree.map_err(failed)?);
+        }
+        let mut batch = database.batch().durability(Some(PersistMode::SyncData));
+        batch.insert(&own, MADE_KEY, [FORMAT]);
+        batch.commit().map_err(failed)?;
+        let spaces = spaces.try_into().unwrap_or_else(|_| unreachable!());
+        Ok(Self {
+            database,
+            own,
+            spaces,
+        })
+    }
+
+    fn space(&self, space: Space) -> &Keyspace {
+        match &self.spaces {
+            [sessions, retained, wills, lanes, control] => match space {
+                Space::Sessions => sessions,
+                Space::Retained => retained,
+                Space::Wills => wills,
+                Space::Lanes => lanes,
+                Space::Control => control,
+            },
+        }
+    }
+
+    fn get(
+        &self,
+        snapshot: &Snapshot,
+        space: Space,
+        key: &[u8],
+    ) -> Result<Option<Value>, StoreError> {
+        if key.is_empty() || key.len() > crate::KEY_BYTES_MAX {
+            return Ok(None);
+        }
+        let found = snapshot.get(self.space(space), key);
+        match found.map_err(|error| engine::error("reading", space, error))? {
+            Some(bytes) => parse_value(space, &bytes).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// What is there, as it was published last.
+    fn recover(&self) -> Result<Published, StoreError> {
+        let snapshot = self.database.snapshot();
+        let failed = |error| engine::error("reading", "own", error);
+        let own = |key: &[u8]| snapshot.get(&self.own, key).map_err(failed);
+        let revision = match own(REVISION_KEY)? {
+            Some(bytes) => Revision(number("revision", &bytes)?),
+            None => Revision(0),
+        };
+        let mut generations: BTreeMap<LogId, BTreeMap<Sequence, Generation>> = BTreeMap::new();
+        for name in self.database.list_keyspace_names() {
+            let Some((log, first)) = Generation::parse_name(&name) else {
+                continue;
+            };
+            let keyspace = self.database.keyspace(&name, engine::log_options);
+            let keyspace = keyspace.map_err(failed)?;
+            let generation = Generation {
+                log,
+                first,
+                keyspace,
+            };
+            generations
+                .entry(log)
+                .or_default()
+                .insert(first, generation);
+        }
+        let mut newest = BTreeMap::new();
+        for guard in snapshot.prefix(&self.own, NEWEST_KEY) {
+            let (key, first) = guard.into_inner().map_err(failed)?;
+            let log = key.get(NEWEST_KEY.len()..).unwrap_or_default();
+            let mut log = Reader::plain(log);
+            let log = log.array("log").map(u16::from_be_bytes);
+            let log = log.map_err(|error| StoreError::damaged("own", error))?;
+            newest.insert(LogId(log), Sequence(number("newest generation", &first)?));
+        }
+        for (log, first) in &newest {
+            let found = generations.get(log);
+            if !found.is_some_and(|found| found.contains_key(first)) {
+                let what = format!("what began with message {first} is missing");
+                return Err(StoreError::damaged(format_args!("log {log}"), what));
+            }
+        }
+        let mut logs = BTreeMap::new();
+        for (log, generations) in generations {
+            let begun = newest.get(&log).copied();
+            if let Some(one) = self.recover_log(&snapshot, generations, begun)? {
+                logs.insert(log, one);
+            }
+        }
+        Ok(Published {
+            snapshot,
+            revision,
+            logs,
+        })
+    }
+
+    /// A log, from its generations. A crash may have come while the last one was begun: then it is
+    /// not the `newest` that is known, and has nothing in it.
+    fn recover_log(
+        &self,
+        snapshot: &Snapshot,
+        mut sealed: BTreeMap<Sequence, Generation>,
+        newest: Option<Sequence>,
+    ) -> Result<Option<OneLog>, StoreError> {
+        while let Some(last) = sealed.last_entry()
+            && newest.is_none_or(|newest| *last.key() > newest)
+        {
+            let keyspace = last.remove().keyspace;
+            let deleted = self.database.delete_keyspace(keyspace);
+            deleted.map_err(|error| engine::error("trimming", "a generation", error))?;
+        }
+        let Some((_, live)) = sealed.pop_last() else {
+            return Ok(None);
+        };
+        let ends = sealed.keys().copied().skip(1).chain([live.first]);
+        for (generation, end) in sealed.values().zip(ends) {
+            let count = generation.sealed(snapshot)?;
+            if count.map(|count| generation.first.0.saturating_add(count)) != Some(end.0) {
+                let what = format!("it does not end where message {end} follows");
+                return Err(generation.damaged(what));
+            }
+        }
+        // If a crash came after it was sealed, it is simply sealed again.
+        live.sealed(snapshot)?;
+        let index = live.index(snapshot)?;
+        let floor = sealed.keys().next().copied().unwrap_or(live.first);
+        Ok(Some(OneLog {
+            floor,
+            sealed,
+            live,
+            index,
+        }))
+    }
+}
+
+impl OneLog {
+    fn new(live: Generation) -> Self {
+        Self {
+            floor: live.first,
+            sealed: BTreeMap::new(),
+            live,
+            index: LiveIndex::default(),
+        }
+    }
+
+    fn next(&self) -> Sequence {
+        self.index.next(self.live.first)
+    }
+
+    /// Where the sealed generation that begins here ends.
+    fn end_of(&self, first: Sequence) -> Sequence {
+        let after = (Bound::Excluded(first), Bound::Unbounded);
+        let next = self.sealed.range(after).next();
+        next.map_or(self.live.first, |(next, _)| *next)
+    }
+
+    /// The generations in which a range lies, at most so many, whether each is the newest, and its
+    /// part of the range.
+    fn parts(
+        &self,
+        range: &Range<Sequence>,
+        count_max: usize,
+    ) -> Vec<(Generation, bool, Range<Sequence>)> {
+        let before = self.sealed.range(..=range.start).next_back();
+        let from = before.map_or(range.start, |(first, _)| *first);
+        let mut parts = Vec::new();
+        for (first, generation) in self.sealed.range(from..).take(count_max) {
+            let part = range.start.max(*first)..range.end.min(self.end_of(*first));
+            if *first < range.end && !part.is_empty() {
+                parts.push((generation.clone(), false, part));
+            }
+        }
+        let live = range.start.max(self.live.first)..range.end;
+        let reached = parts.last().map_or(range.start, |(.., part)| part.end);
+        if parts.len() < count_max && !live.is_empty() && reached >= live.start {
+            parts.push((self.live.clone(), true, live));
+        }
+        parts
+    }
+
+    fn select_live(&self, matcher: &Matcher<'_>, range: &Range<Sequence>) -> Vec<u32> {
+        let offset = |at: Sequence| {
+            let offset = at.0.saturating_sub(self.live.first.0);
+            u32::try_from(offset).unwrap_or(u32::MAX)
+        };
+        self.index
+            .select(matcher, offset(range.start)..offset(range.end))
+    }
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            durability: Durability::default(),
+            generation_bytes: GENERATION_BYTES,
+        }
+    }
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Published {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Published")
+            .field("revision", &self.revision)
+            .field("logs", &self.logs.keys())
+            .finish_non_exhaustive()
+    }
+}
+
+fn with_revision(revision: Revision, value: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(8 + value.len());
+    bytes.extend_from_slice(&revision.0.to_be_bytes());
+    bytes.extend_from_slice(value);
+    bytes
+}
+
+fn parse_value(space: Space, bytes: &[u8]) -> Result<Value, StoreError> {
+    let mut reader = Reader::plain(bytes);
+    let revision = reader.array("revision").map(u64::from_be_bytes);
+    let revision = revision.map_err(|error| StoreError::damaged(space, error))?;
+    Ok(Value {
+        revision: Revision(revision),
+        bytes: reader.rest().to_vec(),
+    })
+}
+
+fn number(field: &'static str, bytes: &[u8]) -> Result<u64, StoreError> {
+    let number = bytes.try_into().map(u64::from_be_bytes);
+    number.map_err(|_| StoreError::damaged("own", format_args!("{field} is no number")))
+}
+
+fn newest_key(log: LogId) -> Vec<u8> {
+    [NEWEST_KEY, &log.0.to_be_bytes()].concat()
+}
+
+/// Generations that one read looks at: a selection that finds nothing in them answers so, and
+/// where to go on.
+const GENERATIONS_PER_READ: usize = 64;
+const FORMAT: u8 = 1;
+const MADE_KEY: &[u8] = b"format";
+const REVISION_KEY: &[u8] = b"revision";
+const NEWEST_KEY: &[u8] = b"newest ";

@@ -1,0 +1,168 @@
+//! What a commit will write, while its batches are looked at one after the other.
+//!
+//! Each batch sees what is published and what the batches before it will write, and adds its own
+//! changes only when all of them are possible.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::{Engine, Published};
+use crate::batch::{Batch, Expect, Operation, Revision, Space};
+use crate::error::{Conflict, StoreError};
+use crate::position::{LogId, Sequence};
+use crate::record::MessageBytes;
+use crate::store::{Committed, KEY_BYTES_MAX};
+
+pub(super) struct Staging<'s, 'a> {
+    engine: &'s Engine,
+    published: &'s Published,
+    staged: Staged<'a>,
+}
+
+/// What is to be written: the last change of each key, and messages.
+pub(super) struct Staged<'a> {
+    pub(super) values: HashMap<(Space, &'a [u8]), Change<'a>>,
+    pub(super) appends: BTreeMap<LogId, Vec<&'a MessageBytes>>,
+    /// Of the last operation.
+    pub(super) revision: Revision,
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Change<'a> {
+    pub(super) revision: Revision,
+    /// None if it is to be removed.
+    pub(super) value: Option<&'a [u8]>,
+}
+
+/// The changes of one batch.
+#[derive(Default)]
+struct Own<'a> {
+    values: HashMap<(Space, &'a [u8]), Change<'a>>,
+    appends: Vec<(LogId, &'a MessageBytes)>,
+    next: BTreeMap<LogId, Sequence>,
+}
+
+impl<'s, 'a> Staging<'s, 'a> {
+    pub(super) fn new(engine: &'s Engine, published: &'s Published, batches: &'a [Batch]) -> Self {
+        let operations = batches.iter().map(|batch| batch.operations().len()).sum();
+        Self {
+            engine,
+            published,
+            staged: Staged {
+                values: HashMap::with_capacity(operations),
+                appends: BTreeMap::new(),
+                revision: published.revision,
+            },
+        }
+    }
+
+    /// Adds a batch, if it can be written.
+    pub(super) fn stage(
+        &mut self,
+        batch: &'a Batch,
+    ) -> Result<Result<Committed, Conflict>, StoreError> {
+        let first = self.staged.revision.0 + 1;
+        let mut own = Own::default();
+        for (operation, revision) in batch.operations().iter().zip(first..) {
+            let revision = Revision(revision);
+            let refused = match operation {
+                Operation::Append {
+                    log,
+                    sequence,
+                    message,
+                } => self.append(&mut own, *log, *sequence, message),
+                Operation::Put {
+                    space,
+                    key,
+                    value,
+                    expect,
+                } => {
+                    let value = Some(value.as_slice());
+                    let change = Change { revision, value };
+                    self.change(&mut own, (*space, key), *expect, change)?
+                }
+                Operation::Delete { space, key, expect } => {
+                    let value = None;
+                    let change = Change { revision, value };
+                    self.change(&mut own, (*space, key), *expect, change)?
+                }
+            };
+            if let Some(conflict) = refused {
+                return Ok(Err(conflict));
+            }
+        }
+        self.staged.revision.0 += batch.operations().len() as u64;
+        self.staged.values.extend(own.values);
+        for (log, message) in own.appends {
+            self.staged.appends.entry(log).or_default().push(message);
+        }
+        let revision = Revision(first);
+        Ok(Ok(Committed { revision }))
+    }
+
+    pub(super) fn finish(self) -> Staged<'a> {
+        self.staged
+    }
+
+    fn append(
+        &self,
+        own: &mut Own<'a>,
+        log: LogId,
+        given: Sequence,
+        message: &'a MessageBytes,
+    ) -> Option<Conflict> {
+        let next = own.next.entry(log).or_insert_with(|| {
+            let published = self.published.logs.get(&log);
+            let next = published.map_or(Sequence::FIRST, super::OneLog::next);
+            let staged = self.staged.appends.get(&log).map_or(0, Vec::len);
+            Sequence(next.0 + staged as u64)
+        });
+        if given != *next {
+            let next = *next;
+            return Some(Conflict::Sequence { log, given, next });
+        }
+        *next = next.next();
+        own.appends.push((log, message));
+        None
+    }
+
+    fn change(
+        &self,
+        own: &mut Own<'a>,
+        at: (Space, &'a Vec<u8>),
+        expected: Expect,
+        change: Change<'a>,
+    ) -> Result<Option<Conflict>, StoreError> {
+        let (space, key) = at;
+        if key.is_empty() || key.len() > KEY_BYTES_MAX {
+            let bytes = key.len();
+            return Ok(Some(Conflict::Key { space, bytes }));
+        }
+        let at = (space, key.as_slice());
+        if expected != Expect::Anything {
+            let found = match own.values.get(&at).or_else(|| self.staged.values.get(&at)) {
+                Some(change) => change.value.map(|_| change.revision),
+                None => self
+                    .engine
+                    .get(&self.published.snapshot, space, key)?
+                    .map(|value| value.revision),
+            };
+            if !expected.allows(found) {
+                let key = key.clone();
+                return Ok(Some(Conflict::Revision {
+                    space,
+                    key,
+                    expected,
+                    found,
+                }));
+            }
+        }
+        own.values.insert(at, change);
+        Ok(None)
+    }
+}
+
+impl Staged<'_> {
+    pub(super) fn is_empty(&self) -> bool {
+        self.values.is_empty() && self.appends.is_empty()
+    }
+}
