@@ -329,8 +329,11 @@ impl State {
 
 enum Undo {
     Append(LogId),
-    Values(Vec<((Space, Vec<u8>), Option<Value>)>),
+    Values(Vec<Before>),
 }
+
+/// What was at a key.
+type Before = ((Space, Vec<u8>), Option<Value>);
 
 impl OneLog {
     fn new() -> Self {

@@ -171,8 +171,9 @@ impl Embedded {
             results.push(staging.stage(batch)?);
         }
         let staged = staging.finish();
+        let nothing = staged.revision == published.revision;
         drop(published);
-        if staged.is_empty() {
+        if nothing {
             return Ok(results);
         }
         let mut appended = Vec::with_capacity(staged.appends.len());
@@ -187,8 +188,8 @@ impl Embedded {
         for ((space, key), change) in &staged.values {
             let tree = self.engine.space(*space);
             match change.value {
-                Some(value) => batch.insert(tree, *key, with_revision(change.revision, value)),
-                None => batch.remove(tree, *key),
+                Some(value) => batch.insert(tree, &**key, with_revision(change.revision, value)),
+                None => batch.remove(tree, &**key),
             }
         }
         for ((generation, next), messages) in &appended {

@@ -3,8 +3,12 @@
 //! Each batch sees what is published and what the batches before it will write, and adds its own
 //! changes only when all of them are possible.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
+use fjall::Readable;
+
+use super::engine;
 use super::{Engine, Published};
 use crate::batch::{Batch, Expect, Operation, Revision, Space};
 use crate::error::{Conflict, StoreError};
@@ -20,11 +24,13 @@ pub(super) struct Staging<'s, 'a> {
 
 /// What is to be written: the last change of each key, and messages.
 pub(super) struct Staged<'a> {
-    pub(super) values: HashMap<(Space, &'a [u8]), Change<'a>>,
+    pub(super) values: Values<'a>,
     pub(super) appends: BTreeMap<LogId, Vec<&'a MessageBytes>>,
     /// Of the last operation.
     pub(super) revision: Revision,
 }
+
+type Values<'a> = HashMap<(Space, Cow<'a, [u8]>), Change<'a>>;
 
 #[derive(Clone, Copy)]
 pub(super) struct Change<'a> {
@@ -36,7 +42,7 @@ pub(super) struct Change<'a> {
 /// The changes of one batch.
 #[derive(Default)]
 struct Own<'a> {
-    values: HashMap<(Space, &'a [u8]), Change<'a>>,
+    values: Values<'a>,
     appends: Vec<(LogId, &'a MessageBytes)>,
     next: BTreeMap<LogId, Sequence>,
 }
@@ -84,6 +90,9 @@ impl<'s, 'a> Staging<'s, 'a> {
                     let value = None;
                     let change = Change { revision, value };
                     self.change(&mut own, (*space, key), *expect, change)?
+                }
+                Operation::DeleteAll { space, prefix } => {
+                    self.delete_all(&mut own, *space, prefix, revision)?
                 }
             };
             if let Some(conflict) = refused {
@@ -137,7 +146,7 @@ impl<'s, 'a> Staging<'s, 'a> {
             let bytes = key.len();
             return Ok(Some(Conflict::Key { space, bytes }));
         }
-        let at = (space, key.as_slice());
+        let at = (space, Cow::Borrowed(key.as_slice()));
         if expected != Expect::Anything {
             let found = match own.values.get(&at).or_else(|| self.staged.values.get(&at)) {
                 Some(change) => change.value.map(|_| change.revision),
@@ -159,10 +168,35 @@ impl<'s, 'a> Staging<'s, 'a> {
         own.values.insert(at, change);
         Ok(None)
     }
-}
 
-impl Staged<'_> {
-    pub(super) fn is_empty(&self) -> bool {
-        self.values.is_empty() && self.appends.is_empty()
+    /// Finds what is there, which costs a scan; only whole sessions are removed so.
+    fn delete_all(
+        &self,
+        own: &mut Own<'a>,
+        space: Space,
+        prefix: &[u8],
+        revision: Revision,
+    ) -> Result<Option<Conflict>, StoreError> {
+        if prefix.is_empty() {
+            return Ok(Some(Conflict::Key { space, bytes: 0 }));
+        }
+        let value = None;
+        let removed = Change { revision, value };
+        let staged = self.staged.values.keys().chain(own.values.keys());
+        let mut keys: Vec<_> = staged
+            .filter(|(at, key)| *at == space && key.starts_with(prefix))
+            .cloned()
+            .collect();
+        let there = self
+            .published
+            .snapshot
+            .prefix(self.engine.space(space), prefix);
+        for guard in there {
+            let key = guard.key();
+            let key = key.map_err(|error| engine::error("reading", space, error))?;
+            keys.push((space, Cow::Owned(key.to_vec())));
+        }
+        own.values.extend(keys.into_iter().map(|at| (at, removed)));
+        Ok(None)
     }
 }
