@@ -141,6 +141,17 @@ impl Hash {
         [a, b, c, d]
     }
 
+    /// The exclusive or with another of the same width.
+    #[inline]
+    pub(crate) fn xor(&self, other: &Self) -> Self {
+        debug_assert_eq!(self.width, other.width);
+        let mut bytes = self.bytes;
+        for (byte, other) in bytes.iter_mut().zip(&other.bytes) {
+            *byte ^= other;
+        }
+        Self { bytes, ..*self }
+    }
+
     /// Reads [`Hash::padded`]; `None` if `width` is not 1 to 32 or anything behind it is not zero.
     pub(crate) fn from_padded(bytes: [u8; Self::MAX_WIDTH], width: usize) -> Option<Self> {
         let hash = Self::new(bytes.get(..width)?)?;

@@ -25,6 +25,7 @@ mod compact;
 mod digest;
 mod directory;
 mod drop_record;
+mod hash_list;
 mod hasher;
 mod heritage;
 mod id;

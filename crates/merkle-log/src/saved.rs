@@ -14,7 +14,7 @@ use crate::{Digest, Hash, Tag};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StateError {
     /// Written by another version.
-    #[error("saved state: version {0}, this reader knows version 1")]
+    #[error("saved state: version {0}, which this reader does not know")]
     Version(u8),
     /// Changed since it was saved, or saved with another key.
     #[error("saved state: the tag does not fit: damaged, or saved with another key")]

@@ -348,8 +348,13 @@ fn a_checkpoint_of_other_windows_is_named_and_not_used() {
 
 #[test]
 fn a_checkpoint_with_detail_names_what_is_forged_without_a_way_back() {
-    for detail in [DetailLevel::Fingerprints, DetailLevel::Leaves] {
+    for (detail, hold) in [
+        (DetailLevel::Fingerprints, true),
+        (DetailLevel::Leaves, true),
+        (DetailLevel::Leaves, false),
+    ] {
         let mut pair = Pair::with_detail(Join::Beginning, detail);
+        pair.limits.hold_leaves = hold;
         // In the first window all has come; of the second one is lost as well.
         for _ in 0..2_048 {
             let mut property = pair.issue();
@@ -390,8 +395,116 @@ fn a_checkpoint_with_detail_names_what_is_forged_without_a_way_back() {
 }
 
 #[test]
+fn fingerprints_name_the_group_of_a_forged_message_where_leaves_are_folded() {
+    let mut pair = Pair::with_detail(Join::Beginning, DetailLevel::Fingerprints);
+    for _ in 0..2_048 {
+        let mut property = pair.issue();
+        if matches!(property.sequence, 900 | 2_000) {
+            property.digest = [9; 16].into();
+        }
+        pair.send(&property, ZERO);
+        if property.sequence == 1_023 {
+            let checkpoint = pair.checkpoint(SECOND);
+            pair.hear(&checkpoint, ZERO);
+            let events = pair.ledger.take_events();
+            assert!(events.contains(&Event::Forged(896..928)), "{events:?}");
+        }
+    }
+    // From then on leaves are held.
+    let checkpoint = pair.checkpoint(SECOND);
+    pair.hear(&checkpoint, ZERO);
+    let events = pair.ledger.take_events();
+    assert!(events.contains(&Event::Forged(2_000..2_001)), "{events:?}");
+}
+
+#[test]
+fn two_forged_messages_of_one_folded_group_are_named_with_their_group() {
+    for hold in [false, true] {
+        let mut pair = Pair::new(Join::Beginning);
+        pair.limits.hold_leaves = hold;
+        for _ in 0..1_024 {
+            let mut property = pair.issue();
+            if matches!(property.sequence, 5 | 64 | 70) {
+                property.digest = [9; 16].into();
+            }
+            pair.send(&property, ZERO);
+        }
+        let checkpoint = pair.checkpoint(SECOND);
+        pair.hear(&checkpoint, ZERO);
+        let forged = if hold {
+            vec![5..6, 64..65, 70..71]
+        } else {
+            vec![5..6, 64..96]
+        };
+        let requests = loop {
+            let requests = pair.ledger.requests();
+            let answers = requests
+                .iter()
+                .filter_map(|request| pair.lane.answer(request, &pair.hasher));
+            let answers: Vec<Answer> = answers
+                .filter(|answer| !matches!(answer, Answer::NotHeld(_)))
+                .collect();
+            if answers.is_empty() {
+                break requests;
+            }
+            for answer in answers {
+                pair.ledger.answer(&answer, &pair.hasher).unwrap();
+            }
+        };
+        assert_eq!(requests, [Request::Numbers(forged.clone())]);
+        for number in forged.into_iter().flatten() {
+            let message = pair.lane.resend(number, &pair.hasher).unwrap();
+            assert_eq!(pair.send(&message.property, SECOND), Verdict::Repaired);
+        }
+        assert_eq!(pair.windows().last(), Some(&(0, State::Proven)));
+    }
+}
+
+#[test]
+fn a_checkpoint_that_comes_behind_later_messages_claims_nothing_false() {
+    let mut pair = Pair::new(Join::Beginning);
+    pair.run(40, |_| true);
+    let stale = pair.checkpoint(SECOND);
+    pair.run(10, |_| true);
+    pair.hear(&stale, SECOND);
+    pair.poll(SECOND * 2);
+    assert_eq!(pair.ledger.take_events(), []);
+    assert_eq!(pair.ledger.requests(), []);
+    pair.run(1_024 - 50, |_| true);
+    let whole = pair.checkpoint(SECOND * 2);
+    pair.hear(&whole, SECOND * 2);
+    assert_eq!(pair.windows(), [(0, State::Proven)]);
+}
+
+#[test]
+fn what_was_folded_with_what_came_beyond_the_end_is_not_called_lost() {
+    let mut pair = Pair::new(Join::Beginning);
+    pair.run(40, |_| true);
+    for number in 40..64 {
+        let property = Property::stamp(&pair.hasher, pair.lane.id(), Epoch(0), number, b"t", b"x");
+        assert_eq!(pair.send(&property, ZERO), Verdict::InOrder);
+    }
+    let end = pair.lane.clone().close(0, &pair.hasher).unwrap();
+    pair.hear(&end, SECOND);
+    pair.poll(SECOND * 3);
+    let events = pair.ledger.take_events();
+    let injected = |event: &Event| {
+        matches!(
+            event,
+            Event::Injected {
+                number: 40..64,
+                copies: 1
+            }
+        )
+    };
+    assert_eq!(events.iter().filter(|event| injected(event)).count(), 24);
+    assert_eq!(events.len(), 24, "{events:?}");
+}
+
+#[test]
 fn a_detail_decides_which_of_two_copies_is_real() {
     let mut pair = Pair::with_detail(Join::Beginning, DetailLevel::Fingerprints);
+    pair.limits.hold_leaves = true;
     for _ in 0..1_024 {
         let property = pair.issue();
         if property.sequence == 5 {

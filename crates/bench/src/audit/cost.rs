@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use unbroken_merkle_log::ledger::{Join, LaneLedger, Ledger, LedgerLimits, Request};
 use unbroken_merkle_log::{
-    DropReason, DropRecord, Epoch, Hasher, Lane, LaneId, LaneLimits, Property,
+    Algorithm, DropReason, DropRecord, Epoch, Hasher, Key, Lane, LaneId, LaneLimits, Property,
 };
 
 use super::{Bar, Figure};
@@ -13,7 +13,6 @@ const SECOND: Duration = Duration::from_secs(1);
 
 pub(super) fn figures() -> Vec<Figure> {
     let most = |name, title, unit, bar| Figure::new(name, title, unit, Some(Bar::AtMost(bar)));
-    let (memory, open) = memory();
     let (loss, forged) = naming();
     vec![
         most(
@@ -46,18 +45,20 @@ pub(super) fn figures() -> Vec<Figure> {
         .with(dropped()),
         most(
             "lane",
-            "memory of a lane in order, at each checkpoint, at most",
+            "memory of a lane in order, at any point of a window",
             "bytes",
             2_048.0,
         )
-        .with(memory),
+        .with(memory(Algorithm::Xxh3, false)),
+        Figure::new("lane-sha-256", "the same, SHA-256", "bytes", None)
+            .with(memory(Algorithm::Sha256, false)),
         Figure::new(
-            "open-window",
-            "the same just before a checkpoint of a full window",
+            "lane-held",
+            "the same where every leaf is held until it is proven, XXH3-128",
             "bytes",
             None,
         )
-        .with(open),
+        .with(memory(Algorithm::Xxh3, true)),
     ]
 }
 
@@ -129,34 +130,28 @@ fn dropped() -> f64 {
     count(bytes.len()) / 1_000.0
 }
 
-/// The most that a lane takes after a checkpoint, and before one.
-fn memory() -> (f64, f64) {
-    let hasher = Hasher::xxh3();
+/// The most that a lane takes in 64 windows.
+fn memory(algorithm: Algorithm, hold_leaves: bool) -> f64 {
+    let hasher = Hasher::new(algorithm, Some(&Key([7; 32]))).expect("there is a key");
     let mut lane = lane();
-    let mut ledger = Ledger::new(hasher.clone(), LedgerLimits::default(), Join::Beginning);
-    let (mut after, mut before) = (0, 0);
+    let mut limits = LedgerLimits::default();
+    limits.hold_leaves = hold_leaves;
+    let mut ledger = Ledger::new(hasher.clone(), limits, Join::Beginning);
+    let mut most = 0;
     for number in 0..64 * 1_024_u64 {
-        let property = issue(&mut lane);
-        ledger.origin(&property, Duration::ZERO);
-        let bytes = |ledger: &Ledger<Hasher>| {
-            let known = ledger.lane(property.lane, property.epoch);
-            known.map_or(0, LaneLedger::memory_bytes)
-        };
-        // A heartbeat just before each window's end, where the peaks are most, and one at it.
-        let speaks = number % 1_024 == 1_022;
-        let now = Duration::from_secs(number / 1_024 * 2 + u64::from(speaks));
-        if number % 1_024 == 1_021 {
-            before = before.max(bytes(&ledger));
-        }
+        let property = lane.issue(*b"t", number.to_be_bytes(), &hasher);
+        // A heartbeat just before each window's end, and the checkpoint at it.
+        let spoke = number % 1_024 >= 1_022;
+        let now = Duration::from_secs(number / 1_024 * 2 + u64::from(spoke));
+        ledger.origin(&property, now);
+        let known = ledger.lane(property.lane, property.epoch);
+        most = most.max(known.map_or(0, LaneLedger::memory_bytes));
         while let Some(checkpoint) = lane.poll_checkpoint(now, 0, &hasher) {
             ledger.checkpoint(&checkpoint, now);
-            if checkpoint.size == number + 1 {
-                after = after.max(bytes(&ledger));
-            }
         }
         let _ = ledger.take_events().count();
     }
-    (count(after), count(before))
+    count(most)
 }
 
 fn count(count: usize) -> f64 {

@@ -116,7 +116,7 @@ impl LaneLedger {
             level: u8::try_from(length.ilog2()).expect("below 64"),
             hash,
         };
-        if self.windows.put(numbers.start, node) {
+        if self.windows.put_subtree(numbers.start, node) {
             self.review(digest);
         }
         self.cut_if_whole();

@@ -22,7 +22,8 @@ pub struct Ledger<D> {
     digest: D,
     limits: LedgerLimits,
     pub(super) join: Join,
-    pub(super) lanes: BTreeMap<(LaneId, Epoch), LaneLedger>,
+    /// In boxes, since a map leaves about half of its room empty.
+    pub(super) lanes: BTreeMap<(LaneId, Epoch), Box<LaneLedger>>,
     pub(super) clock: Clock,
     pub(super) directories: Directories,
 }
@@ -245,7 +246,7 @@ impl<D: Digest> Ledger<D> {
 
     /// The ledger of one epoch of a lane.
     pub fn lane(&self, lane: LaneId, epoch: Epoch) -> Option<&LaneLedger> {
-        self.lanes.get(&(lane, epoch))
+        self.lanes.get(&(lane, epoch)).map(Box::as_ref)
     }
 
     /// Appends everything known to `out`, with `position`, the caller's own note of how far it has
@@ -288,7 +289,7 @@ impl<D: Digest> Ledger<D> {
         read.list(|read| {
             let lane = LaneId::new(read.u64("lane")?).ok_or_else(|| read.refuse("lane"))?;
             let epoch = Epoch(read.u32("epoch")?);
-            let ledger = LaneLedger::restore(read.bytes("lane's ledger")?, &digest)?;
+            let ledger = Box::new(LaneLedger::restore(read.bytes("lane's ledger")?, &digest)?);
             if lanes.len() >= limits.lanes_max || lanes.insert((lane, epoch), ledger).is_some() {
                 return Err(read.refuse("room for the lane"));
             }
@@ -316,7 +317,7 @@ impl<D: Digest> Ledger<D> {
     }
 
     fn place<'a>(
-        lanes: &'a mut BTreeMap<(LaneId, Epoch), LaneLedger>,
+        lanes: &'a mut BTreeMap<(LaneId, Epoch), Box<LaneLedger>>,
         lane: (LaneId, Epoch),
         join: Join,
         now: Duration,
@@ -325,9 +326,8 @@ impl<D: Digest> Ledger<D> {
         let known = lanes.len();
         match lanes.entry(lane) {
             Entry::Occupied(ledger) => Some(ledger.into_mut()),
-            Entry::Vacant(place) => {
-                (known < limits.lanes_max).then(|| place.insert(LaneLedger::begin(join, now)))
-            }
+            Entry::Vacant(place) => (known < limits.lanes_max)
+                .then(|| &mut **place.insert(Box::new(LaneLedger::begin(join, now)))),
         }
     }
 }

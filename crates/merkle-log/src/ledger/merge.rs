@@ -18,9 +18,10 @@ use std::time::Duration;
 
 use super::gaps::{Gaps, Hole};
 use super::limits::{LedgerLimits, WINDOW};
+use super::open_window::Window;
 use super::receiver::LaneLedger;
 use super::verdict::{Account, State};
-use super::windows::{Claim, Window, Windows};
+use super::windows::{Claim, Windows};
 use crate::{Detail, Digest, Hash};
 
 impl LaneLedger {
@@ -153,7 +154,11 @@ impl Windows {
             }
             if let Some(same) = theirs.next_if(|theirs| theirs.index == window.index) {
                 window.merge(same);
-                window.told = window.told.filter(|_| window.is_done()).or(same.told);
+                window.doubt.told = window
+                    .doubt
+                    .told
+                    .filter(|_| window.is_done())
+                    .or(same.doubt.told);
             } else if window.index < other_reached {
                 continue;
             }
@@ -186,7 +191,7 @@ impl Windows {
     fn take_trunk(&mut self, other: &Self) {
         let end = |windows: &Self| {
             let trunk = windows.trunk.clone();
-            trunk.map(|trunk| (windows.trunk_end, trunk.peaks))
+            trunk.map(|trunk| (windows.trunk_end, trunk))
         };
         if end(other) > end(self) {
             self.trunk.clone_from(&other.trunk);
@@ -220,22 +225,22 @@ impl Window {
             self.forget_descent();
         }
         self.slots = slots;
-        self.seconds.extend_from_slice(&other.seconds);
-        self.seconds.extend(seconds);
-        self.dropped.extend_from_slice(&other.dropped);
-        self.forged.extend_from_slice(&other.forged);
+        self.doubt.seconds.extend_from_slice(&other.doubt.seconds);
+        self.doubt.seconds.extend(seconds);
+        self.doubt.dropped.extend_from_slice(&other.doubt.dropped);
+        self.doubt.forged.extend_from_slice(&other.doubt.forged);
         if other.claim > self.claim {
             self.claim = other.claim;
         }
-        if rank(&other.detail) > rank(&self.detail) {
-            self.detail = other.detail.clone();
+        if rank(&other.doubt.detail) > rank(&self.doubt.detail) {
+            self.doubt.detail = other.doubt.detail.clone();
         }
     }
 
     /// Forgets in which order things came. Of the leaves of one slot the smallest is the first.
     fn order(&mut self, limits: &LedgerLimits) {
         let mut seconds: Vec<(u16, Hash)> = Vec::new();
-        for (slot, mut second) in std::mem::take(&mut self.seconds) {
+        for (slot, mut second) in std::mem::take(&mut self.doubt.seconds) {
             if self.slots.is_collapsed(slot) {
                 continue;
             }
@@ -252,12 +257,14 @@ impl Window {
         let slots = &self.slots;
         seconds.retain(|(slot, second)| slots.leaf(*slot) != Some(*second));
         seconds.truncate(limits.suspects_max);
-        self.seconds = seconds;
-        for list in [&mut self.dropped, &mut self.forged] {
+        self.doubt.seconds = seconds;
+        let doubts = &mut *self.doubt;
+        for list in [&mut doubts.dropped, &mut doubts.forged] {
             list.sort_unstable();
             list.dedup();
         }
-        self.forged
+        doubts
+            .forged
             .retain(|slot| slots.leaf(*slot).is_none() && !slots.is_collapsed(*slot));
     }
 
@@ -265,16 +272,16 @@ impl Window {
     fn settle(&mut self, limits: &LedgerLimits) {
         self.order(limits);
         self.forget_descent();
-        let dropped = self.dropped.len() as u64;
+        let dropped = self.doubt.dropped.len() as u64;
         let account = Account {
             issued: WINDOW,
             arrived: WINDOW - dropped,
             dropped,
             ..Account::default()
         };
-        self.told = self.is_done().then_some((State::Proven, account));
+        self.doubt.told = self.is_done().then_some((State::Proven, account));
         if self.is_done() {
-            self.detail = Detail::None;
+            self.doubt.detail = Detail::None;
         }
     }
 }

@@ -18,7 +18,6 @@ use super::gaps::Gaps;
 use super::limits::{LedgerLimits, WINDOW, WINDOW_LOG2};
 use super::order::{Moved, Order};
 use super::verdict::{Event, Events, Verdict};
-use super::window::Node;
 use super::windows::{Claim, Windows};
 use crate::{Checkpoint, Digest, Hash};
 
@@ -96,6 +95,8 @@ impl LaneLedger {
         let start = (join != Join::Late).then_some(0);
         let mut windows = Windows::new(start);
         windows.keep_proven = join == Join::Member;
+        // What members saw is put together leaf by leaf.
+        windows.hold_leaves = join == Join::Member;
         Self {
             join,
             start,
@@ -196,10 +197,9 @@ impl LaneLedger {
                 &mut self.events,
             );
             let events = &mut self.events;
-            if self.windows.claim(&claim, start, events)
-                && let Some(window) = self.windows.find(claim.first / WINDOW)
-            {
-                window.take_detail(&checkpoint.detail);
+            if self.windows.claim(&claim, start, events) {
+                let window = claim.first / WINDOW;
+                self.windows.take_detail(window, &checkpoint.detail);
             }
             self.review(digest);
         }
@@ -495,7 +495,10 @@ impl LaneLedger {
         let number = arrival.number;
         self.revise(number, arrival.resent);
         self.reach(number, limits);
-        if self.windows.put(number, Node::leaf(number, arrival.leaf)) {
+        if self
+            .windows
+            .put(number, arrival.leaf, limits.hold_leaves, digest)
+        {
             self.review(digest);
         }
     }
@@ -572,9 +575,11 @@ impl LaneLedger {
         {
             for number in at..hole.start {
                 self.events.push(Event::Injected { number, copies: 1 });
-                self.windows.take(number);
             }
             at = hole.end;
+        }
+        if size < self.next {
+            self.windows.cut(size);
         }
         self.gaps.truncate(size);
         self.next = self.next.min(size);

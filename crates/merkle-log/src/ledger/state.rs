@@ -7,13 +7,18 @@
 
 use std::collections::BTreeMap;
 
+use super::doubt::Doubts;
 use super::gaps::Gaps;
-use super::limits::WINDOW_LOG2;
+use super::limits::{WINDOW, WINDOW_LOG2};
+use super::open_window::Window;
 use super::order::{Order, Run};
+use super::prefix::{Prefix, Sum};
 use super::receiver::{Join, LaneLedger, Parts};
 use super::verdict::{Account, Events, State};
-use super::window::{Node, Peaks, SLOTS, Slots};
-use super::windows::{Claim, Window, Windows};
+use super::window::{GROUP, Node, SLOTS, Slots};
+use super::windows::{Claim, Windows};
+use crate::hash_list::HashList;
+use crate::limits::MAX_SIZE;
 use crate::saved::{Fields, StateError, Writer, check, seal};
 use crate::{Detail, Digest};
 
@@ -143,17 +148,14 @@ impl LaneLedger {
     }
 }
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 impl Windows {
     fn save(&self, write: &mut Writer<'_>) {
         write.u64(self.reached);
         write.u64(self.trunk_end);
         write.option(self.trunk.as_ref(), |write, trunk| {
-            write.list(trunk.peaks.iter(), |write, (level, hash)| {
-                write.u8(*level);
-                write.hash(hash);
-            });
+            write.list(trunk.iter(), |write, hash| write.hash(&hash));
         });
         write.option(self.newest.as_ref(), |write, claim| {
             write.u32(claim.number);
@@ -164,21 +166,24 @@ impl Windows {
             write.u8(u8::from(claim.closed));
         });
         write.list(self.open.iter(), |write, window| window.save(write));
+        write.u8(u8::from(self.hold_leaves));
     }
 
     fn restore(read: &mut Fields<'_>) -> Result<Self, StateError> {
+        let reached = read.u64("count of windows")?;
+        let trunk_end = read.u64("end of the trunk")?;
+        if trunk_end > MAX_SIZE / WINDOW {
+            return Err(read.refuse("end of the trunk"));
+        }
         Ok(Self {
-            reached: read.u64("count of windows")?,
-            trunk_end: read.u64("end of the trunk")?,
+            reached,
+            trunk_end,
             trunk: read.option(|read| {
-                let peaks = read.list(|read| {
-                    let level = read.u8("level")?;
-                    if level > 63 {
-                        return Err(read.refuse("level"));
-                    }
-                    Ok((level, read.hash("peak")?))
-                })?;
-                Ok(Peaks { peaks })
+                let hashes = read.list(|read| read.hash("subtree of the trunk"))?;
+                let expected = usize::try_from(trunk_end.count_ones());
+                HashList::of(hashes.iter())
+                    .filter(|trunk| Ok(trunk.len()) == expected)
+                    .ok_or_else(|| read.refuse("whole trunk"))
             })?,
             newest: read.option(|read| {
                 Ok(Claim {
@@ -192,6 +197,7 @@ impl Windows {
             })?,
             open: read.list(Window::restore)?,
             keep_proven: false,
+            hold_leaves: read.bool("way of holding leaves")?,
             found: Vec::new(),
         })
     }
@@ -200,22 +206,24 @@ impl Windows {
 impl Window {
     fn save(&self, write: &mut Writer<'_>) {
         write.u64(self.index);
+        write.u16(self.slots.prefix().len());
+        write_sums(self.slots.prefix().sums(), write);
         write.list(self.slots.nodes_from(0), |write, node| {
             write.u16(node.start);
             write.u8(node.level);
             write.hash(&node.hash);
         });
-        write.list(self.dropped.iter(), |write, slot| write.u16(*slot));
-        write.list(self.forged.iter(), |write, slot| write.u16(*slot));
-        write.list(self.seconds.iter(), |write, (slot, hash)| {
-            write.u16(*slot);
-            write.hash(hash);
-        });
         write.option(self.claim.as_ref(), |write, (size, root)| {
             write.u16(*size);
             write.hash(root);
         });
-        match &self.detail {
+        write.list(self.doubt.dropped.iter(), |write, slot| write.u16(*slot));
+        write.list(self.doubt.forged.iter(), |write, slot| write.u16(*slot));
+        write.list(self.doubt.seconds.iter(), |write, (slot, hash)| {
+            write.u16(*slot);
+            write.hash(hash);
+        });
+        match &self.doubt.detail {
             Detail::None => write.u8(0),
             Detail::Fingerprints(prints) => {
                 write.u8(1);
@@ -228,7 +236,7 @@ impl Window {
                 write.list(leaves.iter(), Writer::hash);
             }
         }
-        write.option(self.told.as_ref(), |write, (state, account)| {
+        write.option(self.doubt.told.as_ref(), |write, (state, account)| {
             write.u8(match state {
                 State::Proven => 0,
                 State::Faulty => 1,
@@ -246,16 +254,18 @@ impl Window {
                 write.u64(count);
             }
         });
-        write.u8(u8::from(self.differs));
-        write.list(self.groups.iter(), Writer::hash);
-        write.u32(self.open_groups);
+        write.u8(u8::from(self.doubt.differs));
+        write_sums(self.doubt.sums.iter().copied(), write);
+        write.list(self.doubt.groups.iter(), Writer::hash);
+        write.u32(self.doubt.open_groups);
     }
 
     fn restore(read: &mut Fields<'_>) -> Result<Self, StateError> {
         let index = read.u64("window")?;
-        let mut slots = Slots::default();
+        let folded = read.u16("count of folded leaves")?;
+        let sums = read_sums(read)?;
         let mut end = 0;
-        read.list(|read| {
+        let nodes = read.list(|read| {
             let (start, level) = (read.u16("slot")?, read.u8("level")?);
             let hash = read.hash("leaf or subtree")?;
             if level > WINDOW_LOG2
@@ -267,22 +277,23 @@ impl Window {
             }
             let node = Node { start, level, hash };
             end = node.end();
-            slots.put(node);
-            Ok(())
+            Ok(node)
         })?;
-        Ok(Self {
-            index,
-            slots,
+        let (prefix, rest) = nodes.split_at(nodes.partition_point(|node| node.start < folded));
+        let prefix = Prefix::of(prefix, &sums).filter(|prefix| prefix.len() == folded);
+        let prefix = prefix.ok_or_else(|| read.refuse("folded leaves"))?;
+        let slots = Slots::behind(prefix, rest.iter().copied());
+        let claim = read.option(|read| {
+            let size = read.u16("size of a window")?;
+            if size > SLOTS {
+                return Err(read.refuse("size of a window"));
+            }
+            Ok((size, read.hash("root of a window")?))
+        })?;
+        let doubts = Doubts {
             dropped: read.list(|read| read.u16("dropped slot"))?,
             forged: read.list(|read| read.u16("forged slot"))?,
             seconds: read.list(|read| Ok((read.u16("slot")?, read.hash("second copy")?)))?,
-            claim: read.option(|read| {
-                let size = read.u16("size of a window")?;
-                if size > SLOTS {
-                    return Err(read.refuse("size of a window"));
-                }
-                Ok((size, read.hash("root of a window")?))
-            })?,
             detail: match read.u8("detail")? {
                 0 => Detail::None,
                 1 => Detail::Fingerprints(
@@ -310,8 +321,38 @@ impl Window {
                 Ok((state, account))
             })?,
             differs: read.bool("comparison")?,
+            sums: read_sums(read)?,
             groups: read.list(|read| read.hash("group"))?,
             open_groups: read.u32("open groups")?,
+        };
+        Ok(Self {
+            index,
+            slots,
+            claim,
+            doubt: doubts.into(),
         })
     }
+}
+
+fn write_sums(sums: impl Iterator<Item = Sum>, write: &mut Writer<'_>) {
+    write.list(sums, |write, sum| {
+        write.u16(sum.start);
+        write.u16(sum.count);
+        write.hash(&sum.value);
+    });
+}
+
+fn read_sums(read: &mut Fields<'_>) -> Result<Vec<Sum>, StateError> {
+    read.list(|read| {
+        let (start, count) = (read.u16("group")?, read.u16("leaves of a sum")?);
+        let value = read.hash("sum of leaves")?;
+        if start % GROUP != 0 || start >= SLOTS || count > GROUP {
+            return Err(read.refuse("sum of a group"));
+        }
+        Ok(Sum {
+            start,
+            count,
+            value,
+        })
+    })
 }

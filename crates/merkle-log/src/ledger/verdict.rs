@@ -20,12 +20,13 @@ pub enum Verdict {
     Repaired,
     /// A part of a split message whose other parts are still to come.
     Part,
-    /// The number was seen. Compared with the first copy while no root has proven that one.
+    /// The number was seen. Compared with the first copy while the leaf of that one is held.
     Duplicate,
     /// The number was seen, and the message is flagged re-sent.
     Replayed,
-    /// The number was seen with other content, and both fit their digests. A root decides which
-    /// one is real: [`Event::Decided`].
+    /// The number was seen with other content, and both fit their digests; told only while the
+    /// leaf of the first is held ([`super::LedgerLimits::hold_leaves`]). A root decides which one
+    /// is real: [`Event::Decided`].
     Conflict,
     /// It does not fit its digest, and its number has not been seen. A good copy that is not a
     /// repair revises this to injected: [`Event::Injected`].
@@ -103,7 +104,8 @@ pub enum Event {
         /// How many.
         copies: u32,
     },
-    /// It fits its digest, but the producer issued another. The slot waits for the real one.
+    /// It fits its digest, but the producer issued another. The slot waits for the real one. Of
+    /// several, at least one is: a subtree of a batch, or a group of leaves that were folded.
     Forged(Range<u64>),
     /// Which of two copies is real; the other is injected.
     Decided {

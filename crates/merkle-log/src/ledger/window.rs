@@ -1,17 +1,18 @@
 //! What the ledger holds of one window: the hashes that have come, in their places.
 //!
-//! Hashes that fill the window from its start without a hole are the *run*; what lies behind a
-//! hole waits on an *island*, and joins the run when the hole is filled. A window that fills in
-//! order is therefore a list that only grows. What a root has proven collapses into the fewest
+//! Leaves that come in their turn from the start are folded into the *prefix*. From where that ends
+//! on, what fills the window without a hole is the *run*; what lies behind a hole waits on an
+//! *island*, and joins when the hole is filled. What a root has proven collapses into the fewest
 //! subtrees, so that a proven window is one hash, and a proven part of one at most ten.
 //!
-//! **Invariants.** Nodes are aligned to their size and do not overlap; the run begins at 0, has no
-//! hole, and no island touches its end.
+//! **Invariants.** Nodes are aligned to their size and do not overlap; the run begins where the
+//! prefix ends, has no hole, and no island touches its end.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use super::limits::WINDOW;
+use super::prefix::{Prefix, Sum};
 use crate::{Digest, Hash};
 
 /// Slots of a window, which is [`WINDOW`] as a place in it.
@@ -33,6 +34,7 @@ pub(crate) struct Node {
 /// The hashes of one window.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Slots {
+    prefix: Prefix,
     run: Vec<Node>,
     islands: BTreeMap<u16, Node>,
 }
@@ -61,6 +63,20 @@ pub(crate) fn slot(number: u64) -> u16 {
 }
 
 impl Slots {
+    /// Fills a slot with a leaf, folded if that is its turn.
+    #[inline]
+    pub(crate) fn fold(&mut self, leaf: Node, digest: &impl Digest) {
+        if leaf.start != self.prefix.len() || !self.run.is_empty() {
+            return self.put(leaf);
+        }
+        if !self.prefix.push(&leaf.hash, digest) {
+            return self.put(leaf);
+        }
+        if !self.islands.is_empty() {
+            self.fold_islands(digest);
+        }
+    }
+
     /// Fills slots. A subtree takes the place of the leaves it covers.
     #[inline]
     pub(crate) fn put(&mut self, node: Node) {
@@ -77,17 +93,61 @@ impl Slots {
         }
     }
 
+    /// Folds the leaves that the prefix has reached; from a subtree on it is a run.
+    fn fold_islands(&mut self, digest: &impl Digest) {
+        while let Some(node) = self.islands.first_entry()
+            && *node.key() == self.prefix.len()
+            && node.get().level == 0
+            && self.prefix.push(&node.get().hash, digest)
+        {
+            node.remove();
+        }
+        self.join_islands();
+    }
+
     /// Moves to the run what it has reached.
     fn join_islands(&mut self) {
         while let Some(node) = self.islands.first_entry()
-            && *node.key() == self.run.last().map_or(0, Node::end)
+            && *node.key() == self.run.last().map_or(self.prefix.len(), Node::end)
         {
             self.run.push(node.remove());
         }
     }
 
+    /// Makes a run of the prefix, and returns the sums by which one leaf of it can be told.
+    pub(crate) fn unfold(&mut self) -> Vec<Sum> {
+        let prefix = std::mem::take(&mut self.prefix);
+        self.run.splice(0..0, prefix.nodes());
+        prefix.sums().collect()
+    }
+
+    /// What is folded.
+    pub(crate) const fn prefix(&self) -> &Prefix {
+        &self.prefix
+    }
+
+    /// These slots, of which the first are folded.
+    pub(crate) fn behind(prefix: Prefix, nodes: impl IntoIterator<Item = Node>) -> Self {
+        let mut slots = Self {
+            prefix,
+            ..Self::default()
+        };
+        nodes.into_iter().for_each(|node| slots.put(node));
+        slots
+    }
+
+    /// Empties all slots from `end` on. Where a subtree covers both sides, all of it goes.
+    pub(crate) fn cut(&mut self, end: u16) {
+        self.unfold();
+        self.run.retain(|node| node.end() <= end);
+        self.islands.retain(|_, node| node.end() <= end);
+    }
+
     /// Removes the nodes below one that takes their place.
     fn clear(&mut self, node: Node) {
+        if node.start < self.prefix.len() {
+            self.unfold();
+        }
         let at = self.run.partition_point(|old| old.start < node.start);
         let behind = self.run.split_off(at);
         self.islands
@@ -96,7 +156,8 @@ impl Slots {
             .retain(|start, _| !(node.start..node.end()).contains(start));
     }
 
-    /// Empties a slot that holds a leaf, or the slots of the subtree that begins there.
+    /// Empties a slot that holds a leaf, or the slots of the subtree that begins there. What is
+    /// folded must have been unfolded.
     pub(crate) fn take(&mut self, slot: u16) {
         if let Ok(at) = self.run.binary_search_by_key(&slot, |node| node.start) {
             let behind = self.run.split_off(at);
@@ -128,7 +189,7 @@ impl Slots {
     /// Slots filled from the start without a hole.
     #[inline]
     pub(crate) fn run_end(&self) -> u16 {
-        self.run.last().map_or(0, Node::end)
+        self.run.last().map_or(self.prefix.len(), Node::end)
     }
 
     /// Slots filled among the first `size`.
@@ -159,17 +220,22 @@ impl Slots {
     }
 
     /// Nodes with their start at `from` or behind it, in order.
-    pub(crate) fn nodes_from(&self, from: u16) -> impl Iterator<Item = &Node> {
+    pub(crate) fn nodes_from(&self, from: u16) -> impl Iterator<Item = Node> {
+        let folded = self
+            .prefix
+            .nodes()
+            .skip_while(move |node| node.start < from);
         let first = self.run.partition_point(|node| node.start < from);
-        self.run[first..]
-            .iter()
-            .chain(self.islands.range(from..).map(|(_, node)| node))
+        folded
+            .chain(self.run[first..].iter().copied())
+            .chain(self.islands.range(from..).map(|(_, node)| *node))
     }
 
     /// The subtrees over the first `to` slots, as [`Slots::hash_over`] folds them to their root.
     pub(crate) fn peaks_below(&self, to: u16, digest: &impl Digest) -> Option<Peaks> {
         let leaves = self.run.get(..usize::from(to));
-        if let Some(leaves) = leaves.filter(|leaves| is_power_of_leaves(leaves)) {
+        let leaves = leaves.filter(|leaves| self.prefix.len() == 0 && is_power_of_leaves(leaves));
+        if let Some(leaves) = leaves {
             return Some(Peaks::of_all(
                 leaves.iter().map(|leaf| leaf.hash).collect(),
                 digest,
@@ -177,15 +243,21 @@ impl Slots {
         }
         let mut peaks = Peaks::default();
         let mut at = 0;
-        for node in self.run.iter().take_while(|node| node.start < to) {
+        let run = self.prefix.nodes().chain(self.run.iter().copied());
+        for node in run.take_while(|node| node.start < to) {
             peaks.push(node.level, node.hash, digest);
             at = node.end();
         }
         (at == to).then_some(peaks)
     }
 
-    /// Puts the subtrees over the first slots in the place of what is there.
+    /// Puts the subtrees over the first slots in the place of what is there. What is folded takes
+    /// little already.
     pub(crate) fn collapse(&mut self, peaks: Peaks) {
+        if peaks.size() <= u64::from(self.prefix.len()) {
+            return;
+        }
+        self.unfold();
         let mut start = 0;
         let mut run = Vec::with_capacity(peaks.peaks.len());
         for (level, hash) in peaks.peaks {
@@ -201,11 +273,11 @@ impl Slots {
     /// Everything that either holds: of nodes that cover one another the largest, of two in one
     /// place the smaller hash. Returned are the other leaves of places that have two.
     pub(crate) fn union(&self, other: &Self) -> (Self, Vec<(u16, Hash)>) {
-        let mut nodes: Vec<&Node> = self.nodes_from(0).chain(other.nodes_from(0)).collect();
+        let mut nodes: Vec<Node> = self.nodes_from(0).chain(other.nodes_from(0)).collect();
         nodes.sort_unstable_by_key(|node| (node.start, Reverse(node.level), node.hash));
         let mut union = Self::default();
         let mut seconds = Vec::new();
-        let mut last: Option<&Node> = None;
+        let mut last: Option<Node> = None;
         for node in nodes {
             match last {
                 Some(last) if node.start < last.end() => {
@@ -214,7 +286,7 @@ impl Slots {
                     }
                 }
                 _ => {
-                    union.put(*node);
+                    union.put(node);
                     last = Some(node);
                 }
             }
@@ -224,6 +296,9 @@ impl Slots {
 
     /// Whether this slot lies in a subtree, where single leaves are not told apart.
     pub(crate) fn is_collapsed(&self, slot: u16) -> bool {
+        if slot < self.prefix.len() {
+            return true;
+        }
         let islands = self
             .islands
             .range(..=slot)
@@ -238,7 +313,9 @@ impl Slots {
 
     /// Bytes on the heap.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.run.capacity() * size_of::<Node>() + self.islands.len() * (size_of::<Node>() + 8)
+        self.prefix.memory_bytes()
+            + self.run.capacity() * size_of::<Node>()
+            + self.islands.len() * (size_of::<Node>() + 8)
     }
 }
 

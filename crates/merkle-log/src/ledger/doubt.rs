@@ -1,0 +1,109 @@
+//! What there is to know of a window only when something was wrong with it, or told of it.
+//!
+//! **Invariant.** A window of which nothing is known but its leaves has none of this, and pays for
+//! none of it.
+
+use std::ops::{Deref, DerefMut};
+
+use super::prefix::Sum;
+use super::verdict::{Account, State};
+use crate::{Detail, Hash};
+
+/// What is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Doubts {
+    pub(super) dropped: Vec<u16>,
+    pub(super) forged: Vec<u16>,
+    /// Second copies that fit and differ.
+    pub(super) seconds: Vec<(u16, Hash)>,
+    /// What a checkpoint told of its leaves one by one.
+    pub(super) detail: Detail,
+    pub(super) told: Option<(State, Account)>,
+    /// Whole, and its root is not the producer's.
+    pub(super) differs: bool,
+    /// Of the leaves that were folded.
+    pub(super) sums: Vec<Sum>,
+    pub(super) groups: Vec<Hash>,
+    /// One bit for each group whose leaves are to be compared.
+    pub(super) open_groups: u32,
+}
+
+/// What is known, if anything is: reading what is not there gives the empty one, writing makes
+/// room.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Doubt(Option<Box<Doubts>>);
+
+impl Deref for Doubt {
+    type Target = Doubts;
+
+    #[inline]
+    fn deref(&self) -> &Doubts {
+        self.0.as_deref().unwrap_or(&NO_DOUBTS)
+    }
+}
+
+impl DerefMut for Doubt {
+    fn deref_mut(&mut self) -> &mut Doubts {
+        self.0.get_or_insert_default()
+    }
+}
+
+impl Doubt {
+    /// What is known, if anything is.
+    pub(super) fn get_mut(&mut self) -> Option<&mut Doubts> {
+        self.0.as_deref_mut()
+    }
+
+    /// Bytes on the heap.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let Some(doubts) = &self.0 else {
+            return 0;
+        };
+        let detail = match &doubts.detail {
+            Detail::None => 0,
+            Detail::Fingerprints(prints) => prints.capacity() * 4,
+            Detail::Leaves(leaves) => leaves.capacity() * size_of::<Hash>(),
+        };
+        size_of::<Doubts>()
+            + (doubts.dropped.capacity() + doubts.forged.capacity()) * 2
+            + doubts.seconds.capacity() * size_of::<(u16, Hash)>()
+            + doubts.sums.capacity() * size_of::<Sum>()
+            + doubts.groups.capacity() * size_of::<Hash>()
+            + detail
+    }
+}
+
+impl From<Doubts> for Doubt {
+    fn from(doubts: Doubts) -> Self {
+        Self((doubts != NO_DOUBTS).then(|| Box::new(doubts)))
+    }
+}
+
+impl PartialEq for Doubt {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Doubt {}
+
+static NO_DOUBTS: Doubts = Doubts {
+    dropped: Vec::new(),
+    forged: Vec::new(),
+    seconds: Vec::new(),
+    detail: Detail::None,
+    told: None,
+    differs: false,
+    sums: Vec::new(),
+    groups: Vec::new(),
+    open_groups: 0,
+};
+
+impl Doubts {
+    /// The sums stay: leaves that differ may be asked for again.
+    pub(super) fn forget_descent(&mut self) {
+        self.differs = false;
+        self.groups = Vec::new();
+        self.open_groups = 0;
+    }
+}

@@ -1,0 +1,96 @@
+//! What lanes in order take, counted where memory is asked for: all that a ledger of many lanes
+//! has in use, at every point of a window.
+
+#![expect(unsafe_code, reason = "GlobalAlloc is an unsafe trait")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::time::Duration;
+
+use unbroken_merkle_log::ledger::{Join, Ledger, LedgerLimits, Verdict};
+use unbroken_merkle_log::{Algorithm, Checkpoint, Epoch, Hasher, Key, Lane, LaneId, LaneLimits};
+
+/// The system's allocator; what each thread has in use is counted apart.
+struct Counting;
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+thread_local! {
+    static IN_USE: Cell<usize> = const { Cell::new(0) };
+}
+
+fn count(taken: usize, given_back: usize) {
+    // A thread that ends gives back after its counter is gone.
+    let _ = IN_USE
+        .try_with(|bytes| bytes.set(bytes.get().wrapping_add(taken).wrapping_sub(given_back)));
+}
+
+// SAFETY: every call goes to the system's allocator unchanged; counting allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size(), 0);
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        count(0, layout.size());
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.dealloc(block, layout) }
+    }
+}
+
+/// The most that a lane takes, at every message of as many windows and behind every checkpoint,
+/// with all lanes in one ledger.
+fn most(lanes: u64, windows: u64, algorithm: Algorithm) -> usize {
+    let hasher = Hasher::new(algorithm, Some(&Key([7; 32]))).expect("there is a key");
+    let mut producers: Vec<Lane> = (1..=lanes)
+        .filter_map(LaneId::new)
+        .map(|id| Lane::new(id, Epoch(0), LaneLimits::default(), Duration::ZERO))
+        .collect();
+    let mut ledger = Ledger::new(hasher.clone(), LedgerLimits::default(), Join::Beginning);
+    let (mut in_use, mut most) = (0_usize, 0);
+    for number in 0..windows * 1_024 {
+        // A heartbeat in each window, ever later in it, and the checkpoint at its end.
+        let (window, slot) = (number / 1_024, number % 1_024);
+        let spoke = slot >= (window * 333 + 1_022) % 1_024;
+        let now = Duration::from_secs(window * 2 + u64::from(spoke));
+        for producer in &mut producers {
+            let property = producer.issue(*b"t", number.to_be_bytes(), &hasher);
+            let checkpoints: Vec<Checkpoint> =
+                std::iter::from_fn(|| producer.poll_checkpoint(now, 0, &hasher)).collect();
+            let before = IN_USE.get();
+            assert_eq!(ledger.origin(&property, now), Verdict::InOrder);
+            most = most.max(in_use.wrapping_add(IN_USE.get()).wrapping_sub(before));
+            for checkpoint in &checkpoints {
+                ledger.checkpoint(checkpoint, now);
+                ledger.take_events().for_each(drop);
+            }
+            in_use = in_use.wrapping_add(IN_USE.get()).wrapping_sub(before);
+            most = most.max(in_use);
+        }
+    }
+    most / usize::try_from(lanes).expect("few")
+}
+
+#[test]
+fn a_lane_in_order_takes_at_most_2_kib_at_every_point_of_a_window() {
+    for algorithm in [Algorithm::Xxh3, Algorithm::Blake3] {
+        let bytes = most(24, 3, algorithm);
+        assert!(bytes <= 2_048, "{algorithm:?}: {bytes}");
+    }
+}
+
+#[test]
+fn a_lane_of_32_byte_hashes_takes_at_most_3_kib() {
+    let bytes = most(24, 3, Algorithm::Sha256);
+    assert!(bytes <= 3_072, "{bytes}");
+}
+
+#[test]
+#[ignore = "a million messages of each lane: in the full run, optimised"]
+fn a_lane_of_a_million_messages_in_order_takes_at_most_2_kib() {
+    let bytes = most(48, 1_000, Algorithm::Xxh3);
+    assert!(bytes <= 2_048, "{bytes}");
+}
