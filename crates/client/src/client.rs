@@ -218,6 +218,10 @@ impl Client {
         }
     }
 
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.0.limits
+    }
+
     pub(crate) fn notice(&self, notice: Notice) {
         // Nothing is left to be told when the client has ended.
         let _ = self.0.notices.send(notice);

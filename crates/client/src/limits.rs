@@ -25,6 +25,10 @@ pub struct Limits {
     /// Topics that this client names by a number after the first time (5.0), as far as the broker
     /// takes them; 0 to 65,535. About 100 bytes each.
     pub topic_aliases_max: u16,
+    /// Messages that a [`Processor`](crate::audit::Processor) leaves out before it says so; a
+    /// quarter of `receive_maximum` at most, since they are acknowledged after that. 17 bytes each
+    /// on the wire, and about 100 here.
+    pub left_out_max: usize,
     /// Filters of all subscriptions together, and of those that were given up and may still see
     /// messages.
     pub filters_max: usize,
@@ -39,6 +43,7 @@ impl Default for Limits {
             qos0_waiting_max: 16_384,
             packet_bytes_max: 16 << 20,
             topic_aliases_max: 0,
+            left_out_max: 256,
             filters_max: 1_024,
         }
     }

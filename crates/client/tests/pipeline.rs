@@ -7,15 +7,17 @@ mod support;
 use std::time::Duration;
 
 use support::broker::{Broker, Kind};
-use support::line::{Seen, Wound, connect, lane, publish_all, publisher, subscriber, until, wound};
+use support::line::{
+    Seen, Wound, connect, lane, publish_all, publisher, subscriber, until, until_windows, wound,
+};
 use support::options;
 use support::relay::Relay;
 use unbroken_client::audit::{
-    AuditedSubscriber, Delivery, Input, Processor, Scope, Step, Unspooled,
+    AuditedSubscriber, Input, Processor, PublisherOptions, Scope, Step, Unspooled,
 };
-use unbroken_client::{ConnectTo, Message, Session, TotalDuration};
-use unbroken_merkle_log::ledger::{Event, Join, Ledger, LedgerLimits, State, Verdict};
-use unbroken_merkle_log::{DropReason, Hasher, LaneId};
+use unbroken_client::{ConnectTo, Filter, Message, Session, TotalDuration};
+use unbroken_merkle_log::ledger::{Join, Ledger, LedgerLimits, State, Verdict};
+use unbroken_merkle_log::{DropReason, Hasher};
 
 /// A processor from `in` to `out` in lane 2.
 async fn processor(to: impl Into<ConnectTo>) -> Processor<Unspooled> {
@@ -23,7 +25,7 @@ async fn processor(to: impl Into<ConnectTo>) -> Processor<Unspooled> {
     let line = subscriber("in").scope(Scope::FromBeginning);
     let input = line.acknowledged_by_hand().open(&client).await.unwrap();
     let output = publisher(2).open_unspooled(&client).await.unwrap();
-    Processor::new(input, output, "audit", Hasher::xxh3())
+    Processor::new(input, output)
 }
 
 /// The next message to work on.
@@ -51,61 +53,6 @@ async fn consumer(to: impl Into<ConnectTo>) -> AuditedSubscriber {
 
 fn output(payload: &[u8]) -> Message {
     Message::new("out", payload).unwrap()
-}
-
-/// Windows by lane, as they were last said to be.
-#[derive(Debug, Default)]
-struct Lanes(Vec<(LaneId, u64, State, u64)>);
-
-impl Lanes {
-    fn take(&mut self, delivery: &Delivery) {
-        if let Delivery::Event {
-            lane,
-            event:
-                Event::Window {
-                    numbers,
-                    state,
-                    account,
-                },
-            ..
-        } = delivery
-        {
-            self.0
-                .retain(|(other, first, ..)| (*other, *first) != (*lane, numbers.start));
-            self.0.push((*lane, numbers.start, *state, account.dropped));
-        }
-    }
-
-    fn has(&self, id: u64, first: u64, state: State, dropped: u64) -> bool {
-        self.0.contains(&(lane(id), first, state, dropped))
-    }
-}
-
-/// Takes what comes until these windows are as expected.
-async fn until_windows(
-    consumer: &mut AuditedSubscriber,
-    seen: &mut Seen,
-    expect: &[(u64, u64, State, u64)],
-) {
-    let mut lanes = Lanes::default();
-    let all = |lanes: &Lanes| {
-        let mut expect = expect.iter();
-        expect.all(|(id, first, state, dropped)| lanes.has(*id, *first, *state, *dropped))
-    };
-    let reading = async {
-        while !all(&lanes) {
-            let delivery = consumer.next().await.unwrap();
-            lanes.take(&delivery);
-            seen.take(delivery);
-        }
-    };
-    let in_time = tokio::time::timeout(support::DEADLINE, reading).await;
-    assert!(
-        in_time.is_ok(),
-        "{lanes:?} {:?} {:?}",
-        seen.faults(),
-        seen.events
-    );
 }
 
 #[tokio::test]
@@ -180,6 +127,46 @@ async fn what_a_filter_leaves_out_is_declared_and_the_root_closes() {
             () = keep_on(&mut processor) => {}
         }
         assert_eq!((seen.taken().len(), seen.lost()), (256, vec![]), "{kind:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_filter_says_what_it_leaves_out_for_many_messages_at_once() {
+    for kind in Kind::installed() {
+        let broker = Broker::start(kind);
+        let observer = connect(options(broker.address(), "observer")).await;
+        let filter = Filter::new("audit/drop/+").unwrap();
+        let mut records = observer.subscribe(filter).await.unwrap();
+        let mut processor = processor(broker.address()).await;
+        let mut consumer = consumer(broker.address()).await;
+        let sender = connect(options(broker.address(), "a")).await;
+        let lane = PublisherOptions::new(lane(1)).open_unspooled(&sender).await;
+        let lane = lane.unwrap();
+        publish_all(&lane, "in", 0..2_048).await;
+        for number in 0..2_048_u64 {
+            let input = next(&mut processor).await;
+            if number % 16 == 0 {
+                let copy = output(input.payload());
+                processor.emit(input, copy).await.unwrap();
+            } else {
+                let dropped = processor.filter_out(vec![input], DropReason::FILTERED);
+                dropped.await.unwrap();
+            }
+        }
+        let mut seen = Seen::default();
+        let proven = [(1, 0, State::Proven, 960), (1, 1_024, State::Proven, 960)];
+        tokio::select! {
+            () = until_windows(&mut consumer, &mut seen, &proven) => {}
+            () = keep_on(&mut processor) => {}
+        }
+        assert_eq!(seen.lost(), [], "{kind:?}");
+        observer.ping().await.unwrap();
+        let mut count = 0;
+        while let Some(record) = records.try_recv() {
+            record.unwrap();
+            count += 1;
+        }
+        assert!((1..=1_920 / 32).contains(&count), "{kind:?}: {count}");
     }
 }
 
@@ -266,7 +253,7 @@ async fn an_input_without_output_comes_again() {
         let line = subscriber("in").scope(Scope::FromBeginning);
         let input = line.acknowledged_by_hand().open(&client).await.unwrap();
         let output = publisher(2).open_unspooled(&client).await.unwrap();
-        let mut processor = Processor::new(input, output, "audit", Hasher::xxh3());
+        let mut processor = Processor::new(input, output);
         if lane.is_none() {
             let opened = publisher(1).open_unspooled(&sender).await.unwrap();
             publish_all(&opened, "in", 0..4).await;
@@ -302,7 +289,7 @@ async fn a_processor_that_comes_late_works_on_all_that_it_hears() {
         let input = subscriber("in").acknowledged_by_hand();
         let input = input.open(&client).await.unwrap();
         let lane_of_b = publisher(2).open_unspooled(&client).await.unwrap();
-        let mut processor = Processor::new(input, lane_of_b, "audit", Hasher::xxh3());
+        let mut processor = Processor::new(input, lane_of_b);
         publish_all(&lane, "in", 1_000..1_100).await;
         for number in 1_000..1_100 {
             let input = next(&mut processor).await;
@@ -370,8 +357,7 @@ async fn who_comes_late_or_sees_a_retained_or_second_copy_names_no_fault() {
         let kept = Message::new("data/1", *b"kept").unwrap().retained();
         lane.publish(kept).await.unwrap();
         let client = connect(options(broker.address(), "c")).await;
-        let filters =
-            ["data/#", "data/+", "#"].map(|text| unbroken_client::Filter::new(text).unwrap());
+        let filters = ["data/#", "data/+", "#"].map(|text| Filter::new(text).unwrap());
         let line = unbroken_client::audit::SubscriberOptions::new(filters.into());
         let mut line = line.open(&client).await.unwrap();
         publish_all(&lane, "data/1", 101..3_072).await;

@@ -7,9 +7,6 @@
 //! Invariants: an input is acknowledged when its output was, or is written; a consumer's state is
 //! on the disk before what it covers is acknowledged; the first refusal of an output ends the
 //! stage.
-//!
-//! **Absent:** a saved ledger for a processor. After a restart it claims nothing of what was lost
-//! on the way to it before the next window begins; whoever follows names that.
 
 mod state;
 mod transform;
@@ -24,7 +21,6 @@ use tokio::time::{sleep_until, timeout};
 use unbroken_client::audit::{
     AuditError, AuditedMessage, AuditedPublisher, AuditedSubscriber, Delivery, Emitted, OpenError,
     ProcessError, Processor, PublisherOptions, Scope, Stamped, Step, SubscriberOptions,
-    spooled_lanes,
 };
 use unbroken_client::{
     Client, ConnectError, Filter, Message, Options, QoS, Session, SubscribeError, TopicError,
@@ -134,16 +130,11 @@ pub async fn run(
     match &stage.spool {
         None => {
             let output = output.open_unspooled(&client).await?;
-            work.run(output, stage.from_start, interrupted).await
+            work.run(output, interrupted).await
         }
         Some(directory) => {
-            let is_new = !spooled_lanes(directory)
-                .map_err(OpenError::from)?
-                .contains(&stage.lane);
             let output = output.open(&client, directory).await?;
-            // What was there from the start has begun somewhere in the middle after a restart.
-            work.run(output, stage.from_start && is_new, interrupted)
-                .await
+            work.run(output, interrupted).await
         }
     }
 }
@@ -212,7 +203,6 @@ impl<T: FnMut(&News)> Work<'_, T> {
     async fn run<Claim>(
         &mut self,
         output: AuditedPublisher<Claim>,
-        from_start: bool,
         interrupted: impl Future<Output = ()>,
     ) -> Result<(), StageError> {
         let interrupted = pin!(interrupted);
@@ -228,14 +218,9 @@ impl<T: FnMut(&News)> Work<'_, T> {
                 None => farewell(output.close(AT_ONCE)).await?,
             }
         } else {
-            let stage = Stage {
-                from_start,
-                ..self.stage.clone()
-            };
-            let input = stage.subscribe(self.client, None).await?;
+            let input = self.stage.subscribe(self.client, None).await?;
             (self.tell)(&News::Listening);
-            let (prefix, hasher) = (&self.stage.prefix, self.stage.hasher.clone());
-            let mut processor = Processor::new(input, output, prefix, hasher);
+            let mut processor = Processor::new(input, output);
             tokio::select! {
                 ran = self.process(&mut processor) => ran?,
                 () = interrupted => {}

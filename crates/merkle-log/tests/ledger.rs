@@ -139,6 +139,22 @@ fn a_gap_younger_than_the_lateness_bound_is_only_suspected() {
 }
 
 #[test]
+fn a_lane_is_settled_below_a_number_when_nothing_below_it_may_still_come() {
+    let mut pair = Pair::new(Join::Beginning);
+    pair.run(10, |number| number != 4);
+    let settled = |pair: &Pair| [4, 5, 10, 11].map(|size| pair.ledger.is_settled_below(size));
+    assert_eq!(settled(&pair), [true, false, false, false]);
+    let checkpoint = pair.checkpoint(SECOND);
+    pair.hear(&checkpoint, SECOND);
+    pair.poll(SECOND * 3);
+    assert_eq!(pair.lost(), [4]);
+    assert_eq!(settled(&pair), [true, false, false, false]);
+    let gone = Answer::NotHeld(vec![4..5]);
+    pair.ledger.answer(&gone, &pair.hasher).unwrap();
+    assert_eq!(settled(&pair), [true, true, true, false]);
+}
+
+#[test]
 fn a_message_beyond_the_bound_is_found_and_moved() {
     let mut pair = Pair::new(Join::Beginning);
     let first = pair.issue();

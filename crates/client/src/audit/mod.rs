@@ -21,11 +21,14 @@
 
 mod asking;
 mod error;
+mod gathered;
+mod judged;
 mod processor;
 mod producer;
 mod publisher;
 mod spool;
 mod subscriber;
+mod taken;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -34,10 +37,11 @@ use unbroken_merkle_log::LaneId;
 
 pub use self::{
     error::{AuditError, OpenError, ProcessError, SpoolError},
+    judged::AuditedMessage,
     processor::{Emitted, Input, Processor, Step},
     publisher::{AuditedPublisher, Published, PublisherOptions, Spooled, Stamped, Unspooled},
     spool::spooled_lanes,
-    subscriber::{AuditedMessage, AuditedSubscriber, Delivery, Scope, SubscriberOptions},
+    subscriber::{AuditedSubscriber, Delivery, Scope, SubscriberOptions},
 };
 
 /// The user property with the property of the message itself.

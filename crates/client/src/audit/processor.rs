@@ -3,27 +3,58 @@
 //! An [`Input`] is a right to one output, and to no more: every way to emit consumes it, and no
 //! output can be made without one. Its message is acknowledged after its output, or the record that
 //! it was dropped, was; so what a crash interrupts comes again. What is not new, or not as its
-//! producer made it, never becomes an input: a processor passes no fault on.
+//! producer made it, never becomes an input: a processor passes no fault on. What came before the
+//! first window that it saw begin ([`Scope::FromNow`](super::Scope)) it passes on without a claim.
+//!
+//! Checkpoints of its inputs' lanes are passed on behind the outputs of all that they cover, and
+//! not before what is lost of them has come again or cannot, so that whoever follows does not name
+//! the same loss.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
-use unbroken_merkle_log::{DropReason, DropRecord, Hasher, LaneId, Parents, Part, Property};
+use tokio::time::Instant;
+use unbroken_merkle_log::ledger::Verdict;
+use unbroken_merkle_log::{DropReason, Hasher, LaneId, Parents, Part, Property};
 use unbroken_mqtt_proto::{Property as Carried, PropertyBuf};
 
 use super::error::{AuditError, ProcessError};
+use super::gathered::LeftOut;
+use super::judged::AuditedMessage;
+use super::producer::{Order, PassedOn};
 use super::publisher::{AuditedPublisher, Made, Stamped};
-use super::subscriber::{AuditedMessage, AuditedSubscriber, Delivery};
-use super::{Names, ORIGIN, PARENTS, THROUGH};
+use super::subscriber::{AuditedSubscriber, Delivery};
+use super::{ORIGIN, PARENTS};
 use crate::inbox::Acknowledgement;
 use crate::{Message, TotalDuration};
 
 /// A stage between two lines. `Claim` is that of its publisher.
+///
+/// # After a restart
+///
+/// The inputs must come in a session that the broker keeps ([`Session::Kept`](crate::Session), one
+/// client id), at QoS 1 or 2; then, whether the processor was closed, dropped or killed:
+///
+/// - Every input without an output, and without a record that it was dropped, comes again: none is
+///   lost.
+/// - On a [`Spooled`](super::Spooled) lane the lane goes on with the next number. The spool knows
+///   of each input whose output it has, since both are written in one step; such an input, when it
+///   comes again, is acknowledged and not given out a second time. Outputs that the broker had not
+///   acknowledged are sent again with their numbers, flagged re-sent. So each input has one output.
+///   The parts of a split are written in one step too.
+/// - What the processor knew of its inputs' lanes is in the spool as well, as far as they had
+///   outputs: it goes on from there, and not from what its subscriber was
+///   [restored](super::SubscriberOptions::restore) from.
+/// - On an [`Unspooled`](super::Unspooled) lane a new epoch begins, and an input may have an output
+///   in each.
+///
+/// Two exceptions: inputs before the scope of a [late joiner](super::Scope::FromNow), and inputs of
+/// which the spool could not be written, may have two outputs or none is promised of them.
 #[derive(Debug)]
 pub struct Processor<Claim> {
     input: AuditedSubscriber,
     output: AuditedPublisher<Claim>,
-    names: Names,
     hasher: Hasher,
     /// Inputs, and the checkpoints behind them, oldest first; the last has none yet.
     shifts: VecDeque<Shift>,
@@ -35,7 +66,15 @@ struct Shift {
     /// Each is held by the inputs without output.
     unfinished: Vec<Arc<()>>,
     /// What covers them.
-    checkpoint: Option<(LaneId, Vec<u8>)>,
+    checkpoint: Option<Held>,
+}
+
+/// A checkpoint to be passed on.
+#[derive(Debug)]
+struct Held {
+    passed_on: PassedOn,
+    /// Until when what is missing is waited for.
+    patience: Instant,
 }
 
 /// A message to be worked on. Dropped without an output, it comes again on the next connection.
@@ -64,39 +103,45 @@ pub struct Emitted(Vec<Stamped>);
 
 impl<Claim> Processor<Claim> {
     /// Joins the ends. `input` must be [acknowledged by
-    /// hand](super::SubscriberOptions::acknowledged_by_hand), `prefix` and `hasher` those of both.
-    pub fn new(
-        input: AuditedSubscriber,
-        output: AuditedPublisher<Claim>,
-        prefix: &str,
-        hasher: Hasher,
-    ) -> Self {
+    /// hand](super::SubscriberOptions::acknowledged_by_hand), and both must have the same prefix
+    /// and hasher.
+    pub fn new(mut input: AuditedSubscriber, output: AuditedPublisher<Claim>) -> Self {
+        input.begin_processing(output.taken());
         Self {
+            hasher: input.hasher().clone(),
             input,
             output,
-            names: Names::new(prefix),
-            hasher,
             shifts: VecDeque::from([Shift::new()]),
         }
     }
 
     /// The next message to be worked on, or something to know. To be called again and again, also
-    /// when nothing is expected: it passes checkpoints on and sees to what is lost.
+    /// when nothing is expected: it passes checkpoints on and sees to what is lost. Cancelling
+    /// loses nothing.
     pub async fn next(&mut self) -> Result<Step, ProcessError> {
-        self.pass_checkpoints_on().await?;
-        let delivery = self.input.next().await?;
+        let delivery = loop {
+            self.pass_checkpoints_on(Instant::now()).await?;
+            tokio::select! {
+                delivery = self.input.next() => break delivery?,
+                () = tokio::time::sleep(LOOK_AGAIN), if self.shifts.len() > 1 => {}
+            }
+        };
         let mut message = match delivery {
             Delivery::Message(message) => message,
             Delivery::Checkpoint { checkpoint, bytes } => {
-                let lane = checkpoint.lane;
-                self.hold(lane, bytes.clone());
-                self.pass_checkpoints_on().await?;
+                let release = self.input.take_checkpoint_acknowledgement();
+                self.hold(PassedOn {
+                    checkpoint: checkpoint.clone(),
+                    bytes: bytes.clone(),
+                    release,
+                });
                 return Ok(Step::Other(Delivery::Checkpoint { checkpoint, bytes }));
             }
             other => return Ok(Step::Other(other)),
         };
         let acknowledgement = message.take_acknowledgement();
-        if let Some(property) = message.property().copied().filter(|_| message.is_new()) {
+        let is_input = message.is_new() || message.verdict() == Some(Verdict::OutOfScope);
+        if let Some(property) = message.property().copied().filter(|_| is_input) {
             let shift = self.shifts.back().expect("one is always open");
             let unfinished = shift.unfinished.last().expect("it began with one");
             return Ok(Step::Input(Input {
@@ -159,41 +204,21 @@ impl<Claim> Processor<Claim> {
     }
 
     /// No output of these inputs, and why: said to whoever follows, so that they are not missed.
+    /// It is said for many at once: behind [`left_out_max`](crate::Limits::left_out_max) of them,
+    /// with the next checkpoint that is passed on, or a second later; the inputs are acknowledged
+    /// after that.
     pub async fn filter_out(
         &self,
         inputs: Vec<Input>,
         reason: DropReason,
     ) -> Result<(), ProcessError> {
-        let mut dropped: Vec<Property> = Vec::new();
-        for input in &inputs {
-            dropped.extend(input.lineage().copied());
-        }
-        dropped.sort_unstable_by_key(|property| (property.lane, property.epoch));
-        let mut releases: Vec<_> = inputs
-            .into_iter()
-            .filter_map(|input| input.acknowledgement)
-            .collect();
-        let epochs = dropped.chunk_by(|a, b| (a.lane, a.epoch) == (b.lane, b.epoch));
-        let records: Vec<_> = epochs
-            .filter_map(|epoch| DropRecord::of(reason, epoch))
-            .collect();
-        let last = records.len().saturating_sub(1);
-        for (at, record) in records.into_iter().enumerate() {
-            let mut payload = Vec::new();
-            record
-                .encode(&self.hasher, &mut payload)
-                .expect("a record of properties is in order");
-            // With the last one all are said.
-            let releases = if at == last {
-                std::mem::take(&mut releases)
-            } else {
-                Vec::new()
-            };
-            let message = Message::new(self.names.drop(record.lane), payload);
-            let message = message.expect("an audit topic is a topic");
-            self.output.tell(message, releases).await?;
-        }
-        Ok(())
+        let left_out = LeftOut {
+            reason,
+            lineage: inputs.iter().flat_map(Input::lineage).copied().collect(),
+            lanes: lanes(&inputs),
+            releases: releases(inputs),
+        };
+        Ok(self.output.order(Order::LeaveOut(left_out)).await?)
     }
 
     /// The receiving end.
@@ -207,19 +232,24 @@ impl<Claim> Processor<Claim> {
     }
 
     /// Ends the epoch of the outputs' lane; see [`AuditedPublisher::close`].
-    pub async fn close(self, answering: TotalDuration) -> Result<(), AuditError> {
+    pub async fn close(mut self, answering: TotalDuration) -> Result<(), AuditError> {
+        self.pass_checkpoints_on(Instant::now() + PATIENCE).await?;
         self.output.close(answering).await
     }
 
     /// Waits until every output is acknowledged, and leaves the epoch open for the next start; see
     /// [`AuditedPublisher::leave`].
-    pub async fn leave(self) -> Result<(), AuditError> {
+    pub async fn leave(mut self) -> Result<(), AuditError> {
+        self.pass_checkpoints_on(Instant::now() + PATIENCE).await?;
         self.output.leave().await
     }
 
-    fn hold(&mut self, lane: LaneId, bytes: Vec<u8>) {
+    fn hold(&mut self, passed_on: PassedOn) {
         if let Some(shift) = self.shifts.back_mut() {
-            shift.checkpoint = Some((lane, bytes));
+            shift.checkpoint = Some(Held {
+                passed_on,
+                patience: Instant::now() + PATIENCE,
+            });
         }
         self.shifts.push_back(Shift::new());
         if self.shifts.len() > SHIFTS_MAX {
@@ -232,21 +262,22 @@ impl<Claim> Processor<Claim> {
         }
     }
 
-    /// Passes on the checkpoints of which every input before them has its output.
-    async fn pass_checkpoints_on(&mut self) -> Result<(), AuditError> {
-        let through = self.output.lane().to_string();
+    /// Passes on the checkpoints of which every input before them has its output, and nothing is
+    /// missing that may still come before `now`.
+    async fn pass_checkpoints_on(&mut self, now: Instant) -> Result<(), AuditError> {
         while let Some(shift) = self.shifts.front_mut()
             && shift
                 .unfinished
                 .iter()
                 .all(|held| Arc::strong_count(held) == 1)
-            && let Some((lane, bytes)) = shift.checkpoint.take()
+            && let Some(held) = &shift.checkpoint
+            && (held.patience <= now || self.input.is_settled(&held.passed_on.checkpoint))
         {
+            let place = self.output.place().await?;
+            if let Some(held) = shift.checkpoint.take() {
+                place.send(Order::PassOn(held.passed_on));
+            }
             self.shifts.pop_front();
-            let message = Message::new(self.names.checkpoint(lane), bytes);
-            let message = message.expect("an audit topic is a topic");
-            let message = message.user_property(THROUGH, &through)?;
-            self.output.tell(message, Vec::new()).await?;
         }
         Ok(())
     }
@@ -257,24 +288,22 @@ impl<Claim> Processor<Claim> {
         inputs: Vec<Input>,
         outputs: Vec<(Message, PropertyBuf)>,
     ) -> Result<Emitted, ProcessError> {
-        let mut releases: Vec<_> = inputs
+        let lanes = lanes(&inputs);
+        let mut outputs: Vec<_> = outputs
             .into_iter()
-            .filter_map(|input| input.acknowledgement)
+            .map(|(message, properties)| {
+                let made = Made {
+                    properties,
+                    ..Made::default()
+                };
+                (message, made)
+            })
             .collect();
-        let last = outputs.len().saturating_sub(1);
-        let mut emitted = Vec::with_capacity(outputs.len());
-        for (at, (message, properties)) in outputs.into_iter().enumerate() {
-            let made = Made {
-                properties,
-                releases: if at == last {
-                    std::mem::take(&mut releases)
-                } else {
-                    Vec::new()
-                },
-            };
-            emitted.push(self.output.send_made(message, made).await?);
+        if let Some((_, last)) = outputs.last_mut() {
+            last.lanes = lanes;
+            last.releases = releases(inputs);
         }
-        Ok(Emitted(emitted))
+        Ok(Emitted(self.output.send_made(outputs).await?))
     }
 }
 
@@ -342,8 +371,25 @@ impl Emitted {
     }
 }
 
-/// Checkpoints that wait for inputs before them; about 200 bytes each.
+/// The lanes that these came in, each once.
+fn lanes(inputs: &[Input]) -> Vec<LaneId> {
+    let mut lanes: Vec<_> = inputs.iter().map(|input| input.property.lane).collect();
+    lanes.sort_unstable();
+    lanes.dedup();
+    lanes
+}
+
+fn releases(inputs: Vec<Input>) -> Vec<Acknowledgement> {
+    let inputs = inputs.into_iter();
+    inputs.filter_map(|input| input.acknowledgement).collect()
+}
+
+/// Checkpoints that wait for inputs before them; about 300 bytes each.
 const SHIFTS_MAX: usize = 1_024;
+/// How long what a checkpoint covers and did not come may take to come again.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How often to look whether a checkpoint may be passed on.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 fn carried(
     values: impl IntoIterator<Item = (&'static str, String)>,

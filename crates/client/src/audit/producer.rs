@@ -4,36 +4,48 @@
 //! Invariants: a number is on the disk before it is on the wire; messages are sent in the order of
 //! their numbers; what waits has a limit here or in the client.
 
+mod answering;
+
 use std::collections::{BTreeMap, VecDeque};
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
-use unbroken_merkle_log::ledger::{Answer, Request};
 use unbroken_merkle_log::{
-    Checkpoint, Directory, Epoch, Flags, Hasher, Lane, OpenLane, Property as Stamp,
+    Checkpoint, Directory, DropRecord, Epoch, Flags, Hasher, Lane, LaneId, OpenLane,
+    Property as Stamp,
 };
-use unbroken_mqtt_proto::{EncodeError, Property, PropertyBuf, QoS, TopicName};
+use unbroken_mqtt_proto::{EncodeError, Property, PropertyBuf, QoS};
 
+use self::answering::Repair;
 use super::error::{AuditError, SpoolError};
+use super::gathered::{Gathered, LeftOut};
 use super::publisher::Published;
-use super::spool::{Remembered, Spool};
-use super::{ANSWER, AUDIT, Clock, Kind, Names, ORIGIN, PARENTS, TOPIC};
+use super::spool::{Remembered, Rest, Spool};
+use super::taken::SharedTaken;
+use super::{AUDIT, Clock, Names, ORIGIN, PARENTS, THROUGH};
 use crate::client::Receipt;
 use crate::inbox::Acknowledgement;
-use crate::{Client, Message, Received, Subscription, TotalDuration};
+use crate::{Client, Message, Subscription, TotalDuration};
 
 /// What the handles wish.
 #[derive(Debug)]
 pub(super) enum Order {
     Publish(Job),
-    Tell {
-        message: Message,
-        releases: Vec<Acknowledgement>,
-    },
+    /// All of these or none.
+    Parts(Vec<Job>),
+    LeaveOut(LeftOut),
+    PassOn(PassedOn),
     End(Ending),
+}
+
+/// A checkpoint of another lane, behind the outputs of all that it covers.
+#[derive(Debug)]
+pub(super) struct PassedOn {
+    pub(super) checkpoint: Checkpoint,
+    pub(super) bytes: Vec<u8>,
+    pub(super) release: Option<Acknowledgement>,
 }
 
 /// How the publisher is to end, and whom to tell.
@@ -49,6 +61,8 @@ pub(super) struct Ending {
 pub(super) struct Job {
     pub(super) message: Message,
     pub(super) reply: oneshot::Sender<Result<Published, AuditError>>,
+    /// The lanes of the inputs of a batch.
+    pub(super) lanes: Vec<LaneId>,
     /// May be acknowledged once this message is.
     pub(super) releases: Vec<Acknowledgement>,
 }
@@ -73,15 +87,38 @@ pub(super) struct Producer {
     repairs: VecDeque<Repair>,
     directories: u32,
     directory_due: Duration,
+    /// What a processor has seen to, as the spool has it.
+    taken: SharedTaken,
+    gathered: Gathered,
     /// From the last run.
     left: VecDeque<Message>,
+    left_dropped: Vec<Arc<[u8]>>,
+}
+
+/// A message to be sent once the spool has it.
+#[derive(Debug)]
+struct Ready {
+    message: Message,
+    about: About,
+    releases: Vec<Acknowledgement>,
+}
+
+/// What a message is that is sent.
+#[derive(Debug)]
+enum About {
+    Number(
+        Stamp,
+        Option<oneshot::Sender<Result<Published, AuditError>>>,
+    ),
+    /// The record that it is.
+    Dropped(Arc<[u8]>),
+    /// A checkpoint of another lane.
+    Other,
 }
 
 struct Sent {
-    /// `None` for what has no number.
-    property: Option<Stamp>,
+    about: About,
     receipt: Receipt,
-    reply: Option<oneshot::Sender<Result<Published, AuditError>>>,
     releases: Vec<Acknowledgement>,
 }
 
@@ -89,13 +126,6 @@ struct Sent {
 struct Kept {
     properties: PropertyBuf,
     retain: bool,
-}
-
-/// Messages that somebody asked for.
-struct Repair {
-    numbers: Range<u64>,
-    topic: Arc<str>,
-    correlation: Option<Vec<u8>>,
 }
 
 impl Producer {
@@ -112,6 +142,7 @@ impl Producer {
         lane: Lane,
         spool: Option<Spool>,
         remembered: Remembered,
+        taken: SharedTaken,
     ) -> Self {
         let directory_due = clock.now();
         Self {
@@ -130,7 +161,10 @@ impl Producer {
             repairs: VecDeque::new(),
             directories: 0,
             directory_due,
+            taken,
+            gathered: Gathered::default(),
             left: remembered.messages,
+            left_dropped: remembered.dropped,
         }
     }
 
@@ -161,8 +195,11 @@ impl Producer {
         self.send_left().await?;
         let mut is_over = false;
         loop {
-            if is_over && self.sent.is_empty() && self.repairs.is_empty() {
-                return Ok(None);
+            if is_over {
+                self.say_left_out().await?;
+                if self.sent.is_empty() && self.repairs.is_empty() {
+                    return Ok(None);
+                }
             }
             let due = self.due();
             tokio::select! {
@@ -198,14 +235,20 @@ impl Producer {
             if let Some(resend) = self.lane.resend(number, &self.hasher) {
                 let mut property = resend.property;
                 property.flags.derived = is_derived(&message);
-                let stamped = stamp(message, self.qos, &property)?;
-                let receipt = self.client.send(stamped).await?;
-                self.sent.push_back(Sent {
-                    property: Some(property),
-                    receipt,
-                    reply: None,
+                let message = stamp(message, self.qos, &property)?;
+                self.send(Ready {
+                    message,
+                    about: About::Number(property, None),
                     releases: Vec::new(),
-                });
+                })
+                .await?;
+            }
+        }
+        for record in std::mem::take(&mut self.left_dropped) {
+            // It was read, so it is one.
+            if let Ok(sealed) = DropRecord::parse(&record) {
+                let ready = self.drop_record(sealed.lane(), record);
+                self.send(ready).await?;
             }
         }
         Ok(())
@@ -222,15 +265,23 @@ impl Producer {
         let mut ending = None;
         while let Some(order) = next.take() {
             match order {
-                Order::Publish(job) => {
-                    if let Some(stamped) = self.number(job).await? {
-                        batch.push(stamped);
+                Order::Publish(job) => self.number(vec![job], &mut batch).await?,
+                Order::Parts(jobs) => self.number(jobs, &mut batch).await?,
+                Order::LeaveOut(left_out) => {
+                    if let Some(spool) = &mut self.spool {
+                        note_inputs(spool, &self.taken, &left_out.lanes);
+                    }
+                    self.gathered.put(left_out, self.clock.now());
+                    if self.gathered.len() >= self.gathered_max() {
+                        self.put_left_out(&mut batch);
                     }
                 }
-                Order::Tell { message, releases } => {
-                    batch.push((message.qos(self.qos), None, None, releases));
+                Order::PassOn(passed_on) => {
+                    self.put_left_out(&mut batch);
+                    batch.push(self.passed_on(passed_on)?);
                 }
                 Order::End(how) => {
+                    self.put_left_out(&mut batch);
                     ending = Some(how);
                     break;
                 }
@@ -239,45 +290,111 @@ impl Producer {
                 next = orders.try_recv().ok();
             }
         }
-        self.commit().await?;
-        for (message, property, reply, releases) in batch {
-            let receipt = self.client.send(message).await?;
-            self.sent.push_back(Sent {
-                property,
-                receipt,
-                reply,
-                releases,
-            });
-        }
+        self.send_all(batch).await?;
         Ok(ending)
     }
 
-    /// Gives a message its number and notes both; `None` when there is no room for it.
-    async fn number(&mut self, job: Job) -> Result<Option<Numbered>, AuditError> {
-        if self.room(&job.message).is_err() {
+    /// Gives messages their numbers and notes both; all of them, or none when there is no room.
+    async fn number(&mut self, jobs: Vec<Job>, batch: &mut Vec<Ready>) -> Result<(), AuditError> {
+        if self.room(&jobs).is_err() {
             self.trim().await?;
         }
-        if let Err(full) = self.room(&job.message) {
-            // Nobody need be waiting.
-            let _ = job.reply.send(Err(full.into()));
-            return Ok(None);
+        if let Err(full) = self.room(&jobs) {
+            for job in jobs {
+                // Nobody need be waiting.
+                let _ = job.reply.send(Err(full.clone().into()));
+            }
+            return Ok(());
         }
-        let message = job.message.qos(self.qos);
-        let topic = Arc::<[u8]>::from(Arc::clone(&message.topic));
-        let payload = Arc::clone(&message.payload);
-        let mut property = self.lane.issue(topic, payload, &self.hasher);
-        property.flags.derived = is_derived(&message);
-        if let Some(spool) = &mut self.spool {
-            spool.put_message(property.sequence, &message);
+        for job in jobs {
+            let message = job.message.qos(self.qos);
+            let topic = Arc::<[u8]>::from(Arc::clone(&message.topic));
+            let payload = Arc::clone(&message.payload);
+            let mut property = self.lane.issue(topic, payload, &self.hasher);
+            property.flags.derived = is_derived(&message);
+            if let Some(spool) = &mut self.spool {
+                if property.flags.derived {
+                    note_inputs(spool, &self.taken, &job.lanes);
+                    self.taken.lock().output(&message);
+                }
+                spool.put_message(property.sequence, &message);
+            }
+            self.remember_properties(property.sequence, &message);
+            batch.push(Ready {
+                message: stamp(message, self.qos, &property)?,
+                about: About::Number(property, Some(job.reply)),
+                releases: job.releases,
+            });
         }
-        self.remember_properties(property.sequence, &message);
-        let stamped = stamp(message, self.qos, &property)?;
-        Ok(Some((
-            stamped,
-            Some(property),
-            Some(job.reply),
-            job.releases,
-        )))
+        Ok(())
+    }
+
+    /// Says what was gathered, behind what the batch says.
+    fn put_left_out(&mut self, batch: &mut Vec<Ready>) {
+        let (records, mut releases) = self.gathered.take();
+        let last = records.len().saturating_sub(1);
+        for (at, record) in records.iter().enumerate() {
+            let mut payload = Vec::new();
+            record
+                .encode(&self.hasher, &mut payload)
+                .expect("a record of properties is in order");
+            if let Some(spool) = &mut self.spool {
+                self.taken.lock().dropped(record);
+                spool.put_dropped(&payload);
+            }
+            let mut ready = self.drop_record(record.lane, payload.into());
+            // With the last one all are said.
+            if at == last {
+                ready.releases = std::mem::take(&mut releases);
+            }
+            batch.push(ready);
+        }
+    }
+
+    async fn say_left_out(&mut self) -> Result<(), AuditError> {
+        let mut batch = Vec::new();
+        self.put_left_out(&mut batch);
+        self.send_all(batch).await
+    }
+
+    fn drop_record(&self, lane: LaneId, record: Arc<[u8]>) -> Ready {
+        let message = Message::new(self.names.drop(lane), Arc::clone(&record));
+        Ready {
+            message: message.expect("an audit topic is a topic").qos(self.qos),
+            about: About::Dropped(record),
+            releases: Vec::new(),
+        }
+    }
+
+    fn passed_on(&self, passed_on: PassedOn) -> Result<Ready, AuditError> {
+        let checkpoint = passed_on.checkpoint;
+        self.taken.lock().checkpoint(&checkpoint);
+        let message = Message::new(self.names.checkpoint(checkpoint.lane), passed_on.bytes);
+        let message = message.expect("an audit topic is a topic").qos(self.qos);
+        Ok(Ready {
+            message: message.user_property(THROUGH, &self.lane.id().to_string())?,
+            about: About::Other,
+            releases: Vec::from_iter(passed_on.release),
+        })
+    }
+
+    /// Sends what the spool has by then.
+    async fn send_all(&mut self, batch: Vec<Ready>) -> Result<(), AuditError> {
+        self.commit().await?;
+        for ready in batch {
+            self.send(ready).await?;
+        }
+        Ok(())
+    }
+
+    async fn send(&mut self, ready: Ready) -> Result<(), AuditError> {
+        let receipt = self.client.send(ready.message).await?;
+        self.sent.push_back(Sent {
+            about: ready.about,
+            receipt,
+            releases: ready.releases,
+        });
+        Ok(())
     }
 
     /// The first of those that wait was answered.
@@ -288,7 +405,7 @@ impl Producer {
         let result = match answer {
             Ok(acknowledged) => {
                 sent.releases.into_iter().for_each(Acknowledgement::give);
-                if let Some(property) = sent.property {
+                if let About::Number(property, _) = &sent.about {
                     self.acknowledged = property.sequence + 1;
                 }
                 Ok(acknowledged)
@@ -297,7 +414,7 @@ impl Producer {
             // It has its number, so receivers will miss it and ask.
             Err(error) => Err(AuditError::Publish(error)),
         };
-        if let (Some(reply), Some(property)) = (sent.reply, sent.property) {
+        if let About::Number(property, Some(reply)) = sent.about {
             // Nobody need be waiting.
             let _ = reply.send(result.map(|acknowledged| Published {
                 property,
@@ -319,13 +436,21 @@ impl Producer {
             return Instant::now() + CONNECTING_STEP;
         }
         let checkpoint = (self.lane.size() > 0).then(|| self.lane.checkpoint_due());
-        let due = checkpoint.map_or(self.directory_due, |due| due.min(self.directory_due));
+        let others = checkpoint.into_iter().chain(self.gathered.due());
+        let due = others.fold(self.directory_due, Duration::min);
         self.clock.instant(due)
     }
 
     async fn tell_what_is_due(&mut self) -> Result<(), AuditError> {
         if self.client.connection().is_none() {
             return Ok(());
+        }
+        if self
+            .gathered
+            .due()
+            .is_some_and(|due| due <= self.clock.now())
+        {
+            self.say_left_out().await?;
         }
         loop {
             let now = self.clock.now();
@@ -386,91 +511,6 @@ impl Producer {
         Ok(self.client.send(message.qos(self.qos)).await?)
     }
 
-    /// Notes what is asked for, and answers at once what needs no messages.
-    async fn handle_request(&mut self, received: &Received) -> Result<(), AuditError> {
-        let properties = received.properties();
-        let Some(topic) = properties.response_topic() else {
-            return Ok(());
-        };
-        // Nobody is made to write where others read.
-        if !matches!(self.names.kind(topic), Some(Kind::Answer(_)))
-            || TopicName::parse(topic).is_err()
-        {
-            return Ok(());
-        }
-        let topic = Arc::<str>::from(topic);
-        let correlation = properties.correlation_data().map(<[u8]>::to_vec);
-        let Ok((epoch, request)) = Request::parse(received.payload()) else {
-            return Ok(());
-        };
-        let answer = match request {
-            Request::Numbers(missing) if epoch != self.lane.epoch() => Answer::NotHeld(missing),
-            Request::Numbers(missing) => {
-                let repair = self.lane.repair(&missing);
-                for numbers in repair.held {
-                    if self.repairs.len() >= REPAIRS_MAX {
-                        // Whoever asked asks again.
-                        break;
-                    }
-                    self.repairs.push_back(Repair {
-                        numbers,
-                        topic: Arc::clone(&topic),
-                        correlation: correlation.clone(),
-                    });
-                }
-                if repair.not_held.is_empty() {
-                    return Ok(());
-                }
-                Answer::NotHeld(repair.not_held)
-            }
-            _ if epoch != self.lane.epoch() => return Ok(()),
-            about_hashes => match self.lane.answer(&about_hashes, &self.hasher) {
-                Some(answer) => answer,
-                None => return Ok(()),
-            },
-        };
-        let mut payload = Vec::new();
-        answer.encode(epoch, &mut payload);
-        let lane = self.lane.id().to_string();
-        let message = Message::new(topic, payload).expect("the topic was read as one");
-        let message = message.qos(self.qos).user_property(ANSWER, &lane)?;
-        self.client
-            .send(correlated(message, correlation.as_deref())?)
-            .await?;
-        Ok(())
-    }
-
-    /// Sends some of the messages that were asked for again.
-    async fn repair(&mut self) -> Result<(), AuditError> {
-        let Some(mut repair) = self.repairs.pop_front() else {
-            return Ok(());
-        };
-        for number in repair.numbers.by_ref().take(REPAIRED_AT_ONCE) {
-            let Some(resend) = self.lane.resend(number, &self.hasher) else {
-                // No longer held since; whoever asked asks again and is told.
-                continue;
-            };
-            let mut property = resend.property;
-            let topic = String::from_utf8_lossy(&resend.topic).into_owned();
-            let mut message = Message::new(Arc::clone(&repair.topic), resend.payload)
-                .expect("the topic was read as one")
-                .qos(self.qos);
-            if let Some(kept) = self.properties.get(&number) {
-                message.properties.extend(kept.properties.as_properties());
-            }
-            property.flags.derived = is_derived(&message);
-            let message = message
-                .user_property(AUDIT, &property.to_text())?
-                .user_property(TOPIC, &topic)?;
-            let message = correlated(message, repair.correlation.as_deref())?;
-            self.client.send(message).await?;
-        }
-        if !repair.numbers.is_empty() {
-            self.repairs.push_back(repair);
-        }
-        Ok(())
-    }
-
     /// Writes the spool anew, without what nobody will ask for.
     async fn trim(&mut self) -> Result<(), AuditError> {
         let oldest_held = self.oldest_held();
@@ -498,10 +538,19 @@ impl Producer {
             }
             messages.push((number, message));
         }
-        let (acknowledged, told) = (self.acknowledged, self.told);
+        let unsaid = self.sent.iter().filter_map(|sent| match &sent.about {
+            About::Dropped(record) => Some(Arc::clone(record)),
+            About::Number(..) | About::Other => None,
+        });
+        let rest = Rest {
+            acknowledged: self.acknowledged,
+            told: self.told,
+            taken: self.taken.lock().save(),
+            dropped: unsaid.collect(),
+        };
         let trimming = tokio::task::spawn_blocking(move || {
             let messages = messages.iter().map(|(number, message)| (*number, message));
-            let result = spool.rewrite(&saved, messages, acknowledged, told);
+            let result = spool.rewrite(&saved, messages, &rest);
             (spool, result)
         });
         let (spool, result) = trimming.await.expect("writing a spool does not panic");
@@ -515,6 +564,7 @@ impl Producer {
         closing: Option<TotalDuration>,
         requests: &mut Subscription,
     ) -> Result<(), AuditError> {
+        self.say_left_out().await?;
         while !self.sent.is_empty() {
             let answer = first_answer(&mut self.sent).await;
             self.handle_answer(answer)?;
@@ -567,9 +617,18 @@ impl Producer {
         result.map_err(AuditError::from)
     }
 
-    fn room(&self, message: &Message) -> Result<(), SpoolError> {
+    fn room(&self, jobs: &[Job]) -> Result<(), SpoolError> {
         let spool = self.spool.as_ref();
-        spool.map_or(Ok(()), |spool| spool.has_room(message))
+        let messages = jobs.iter().map(|job| &job.message);
+        spool.map_or(Ok(()), |spool| spool.has_room(messages))
+    }
+
+    /// Messages left out that may be gathered. What is gathered is not acknowledged, so it must not
+    /// use up what the broker may send before.
+    fn gathered_max(&self) -> usize {
+        let limits = self.client.limits();
+        let unacknowledged = usize::from(limits.receive_maximum) / 4;
+        limits.left_out_max.min(unacknowledged).max(1)
     }
 
     /// The lowest number whose message could be sent again.
@@ -596,13 +655,6 @@ impl Producer {
         }
     }
 }
-
-type Numbered = (
-    Message,
-    Option<Stamp>,
-    Option<oneshot::Sender<Result<Published, AuditError>>>,
-    Vec<Acknowledgement>,
-);
 
 type Answered = Result<crate::Acknowledged, crate::PublishError>;
 
@@ -632,27 +684,29 @@ fn stamp(mut message: Message, qos: QoS, property: &Stamp) -> Result<Message, En
     Ok(message.qos(qos))
 }
 
-/// Whether a processor made it.
-fn is_derived(message: &Message) -> bool {
-    let mut names = message.properties().user_properties();
-    names.any(|(name, _)| name == ORIGIN || name == PARENTS)
+/// Notes that a processor has begun, and the lanes of its inputs, when the spool has not got them.
+fn note_inputs(spool: &mut Spool, taken: &SharedTaken, lanes: &[LaneId]) {
+    let mut taken = taken.lock();
+    if let Some(saved) = taken.save_new() {
+        spool.put_taken(&saved);
+    }
+    for lane in lanes {
+        if taken.hears(*lane) {
+            spool.put_heard(*lane);
+        }
+    }
 }
 
-fn correlated(message: Message, data: Option<&[u8]>) -> Result<Message, EncodeError> {
-    match data {
-        Some(data) => message.correlation_data(data),
-        None => Ok(message),
-    }
+/// Whether a processor made it.
+pub(super) fn is_derived(message: &Message) -> bool {
+    let mut names = message.properties().user_properties();
+    names.any(|(name, _)| name == ORIGIN || name == PARENTS)
 }
 
 /// Messages in one frame of the spool.
 const BATCH_MAX: usize = 256;
 /// Acknowledged messages after which the spool is told.
 const ACKNOWLEDGED_STEP: u64 = 256;
-/// Ranges that were asked for and not sent yet; about 100 bytes each.
-const REPAIRS_MAX: usize = 4_096;
-/// Messages sent again before new ones get a turn.
-const REPAIRED_AT_ONCE: usize = 32;
 /// Properties kept before those are looked through that nobody can ask for any more.
 const PROPERTIES_STEP: usize = 4_096;
 /// How often to look for a connection.

@@ -11,6 +11,7 @@ use unbroken_mqtt_proto::{PropertyBuf, QoS};
 use super::error::{AuditError, OpenError};
 use super::producer::{Ending, Job, Order, Producer};
 use super::spool::{Remembered, Spool};
+use super::taken::SharedTaken;
 use super::{ANSWER, AUDIT, Clock, Names, ORIGIN, PARENTS, THROUGH, TOPIC};
 use crate::inbox::Acknowledgement;
 use crate::{Acknowledged, Acknowledging, Client, Filter, Message, TotalDuration};
@@ -45,6 +46,8 @@ pub struct AuditedPublisher<Claim> {
     orders: mpsc::Sender<Order>,
     lane: LaneId,
     epoch: Epoch,
+    /// Where a spool remembers.
+    taken: Option<SharedTaken>,
     claim: PhantomData<fn() -> Claim>,
 }
 
@@ -170,6 +173,8 @@ impl PublisherOptions {
             .await?;
         let (orders, wishes) = mpsc::channel(ORDERS_MAX);
         let epoch = lane.epoch();
+        let taken = SharedTaken::new(std::mem::take(&mut remembered.taken));
+        let shared = spool.is_some().then(|| taken.clone());
         let producer = Producer::new(
             client.clone(),
             names,
@@ -179,12 +184,14 @@ impl PublisherOptions {
             lane,
             spool,
             remembered,
+            taken,
         );
         tokio::spawn(producer.run(wishes, requests));
         Ok(AuditedPublisher {
             orders,
             lane: self.lane,
             epoch,
+            taken: shared,
             claim: PhantomData,
         })
     }
@@ -261,27 +268,37 @@ impl<Claim> AuditedPublisher<Claim> {
         answer.await.map_err(|_| ended())?
     }
 
-    /// For a processor: with what it was made of, and what may be acknowledged once it is.
+    /// For a processor: with what they were made of, and what may be acknowledged once they are.
+    /// All of them get their numbers, or none.
     pub(super) async fn send_made(
         &self,
-        message: Message,
-        made: Made,
-    ) -> Result<Stamped, AuditError> {
-        check(&message)?;
-        let (job, stamped) = job(message, made);
-        let sent = self.orders.send(Order::Publish(job)).await;
-        sent.map_err(|_| ended())?;
-        Ok(stamped)
+        outputs: Vec<(Message, Made)>,
+    ) -> Result<Vec<Stamped>, AuditError> {
+        let mut jobs = Vec::with_capacity(outputs.len());
+        let mut all = Vec::with_capacity(outputs.len());
+        for (message, made) in outputs {
+            check(&message)?;
+            let (job, stamped) = job(message, made);
+            jobs.push(job);
+            all.push(stamped);
+        }
+        self.order(Order::Parts(jobs)).await?;
+        Ok(all)
     }
 
     /// For a processor: says something about other lanes, in order with the messages.
-    pub(super) async fn tell(
-        &self,
-        message: Message,
-        releases: Vec<Acknowledgement>,
-    ) -> Result<(), AuditError> {
-        let sent = self.orders.send(Order::Tell { message, releases });
-        sent.await.map_err(|_| ended())
+    pub(super) async fn order(&self, order: Order) -> Result<(), AuditError> {
+        self.orders.send(order).await.map_err(|_| ended())
+    }
+
+    /// For a processor: where an order finds room.
+    pub(super) async fn place(&self) -> Result<mpsc::Permit<'_, Order>, AuditError> {
+        self.orders.reserve().await.map_err(|_| ended())
+    }
+
+    /// What the spool remembers of a processor's inputs.
+    pub(super) fn taken(&self) -> Option<&SharedTaken> {
+        self.taken.as_ref()
     }
 }
 
@@ -290,6 +307,8 @@ impl<Claim> AuditedPublisher<Claim> {
 pub(super) struct Made {
     /// `audit-origin` or `audit-parents`.
     pub(super) properties: PropertyBuf,
+    /// The lanes of the inputs of a batch.
+    pub(super) lanes: Vec<LaneId>,
     pub(super) releases: Vec<Acknowledgement>,
 }
 
@@ -306,6 +325,7 @@ impl<Claim> Clone for AuditedPublisher<Claim> {
             orders: self.orders.clone(),
             lane: self.lane,
             epoch: self.epoch,
+            taken: self.taken.clone(),
             claim: PhantomData,
         }
     }
@@ -326,6 +346,7 @@ fn job(mut message: Message, made: Made) -> (Job, Stamped) {
     let job = Job {
         message,
         reply,
+        lanes: made.lanes,
         releases: made.releases,
     };
     (job, Stamped { answer })

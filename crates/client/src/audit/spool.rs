@@ -11,7 +11,8 @@
 //!
 //! An entry is a kind and its fields: 1, a saved lane; 2, a message with number, QoS, retain flag,
 //! topic, properties and payload; 3, a checkpoint that was told, with its size; 4, the number below
-//! which everything is acknowledged; 5, the end of an epoch.
+//! which everything is acknowledged; 5, the end of an epoch. Of a processor: 6, its inputs so far,
+//! as [`Taken`] saves them; 7, a drop record; 8, a lane of inputs.
 //!
 //! **One policy of syncing.** A frame is written and synced (`fdatasync`) before the first message
 //! in it is sent; messages that wait together share a frame. So neither the end of the process nor
@@ -30,11 +31,12 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use unbroken_merkle_log::{Epoch, Hasher, Lane, LaneId, LaneLimits};
+use unbroken_merkle_log::{DropRecord, Epoch, Hasher, Lane, LaneId, LaneLimits};
 use unbroken_mqtt_proto::{PacketType, Properties, PropertyBuf, PropertySection, QoS};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::error::SpoolError;
+use super::taken::Taken;
 use crate::Message;
 
 const MAGIC: &[u8; 8] = b"ubspool1";
@@ -45,6 +47,9 @@ const MESSAGE: u8 = 2;
 const TOLD: u8 = 3;
 const ACKNOWLEDGED: u8 = 4;
 const CLOSED: u8 = 5;
+const TAKEN: u8 = 6;
+const DROPPED: u8 = 7;
+const HEARD: u8 = 8;
 
 /// An open spool. Its methods block on the disk.
 #[derive(Debug)]
@@ -75,6 +80,19 @@ pub(super) struct Remembered {
     pub(super) acknowledged: u64,
     /// The last checkpoint that was told, and its size.
     pub(super) told: Option<(u32, u64)>,
+    /// The inputs that a processor has seen to.
+    pub(super) taken: Taken,
+    /// Drop records that may not have been told.
+    pub(super) dropped: Vec<Arc<[u8]>>,
+}
+
+/// What a spool that is written anew has besides messages.
+#[derive(Debug)]
+pub(super) struct Rest {
+    pub(super) acknowledged: u64,
+    pub(super) told: Option<(u32, u64)>,
+    pub(super) taken: Option<Vec<u8>>,
+    pub(super) dropped: Vec<Arc<[u8]>>,
 }
 
 impl Spool {
@@ -137,10 +155,16 @@ impl Spool {
         put_lane(&saved, &mut self.body);
     }
 
-    /// Whether there is room for one more message, if nothing is trimmed.
-    pub(super) fn has_room(&self, message: &Message) -> Result<(), SpoolError> {
-        let entry = message.topic.len() + message.payload.len() + message.properties().len() + 32;
-        let bytes = self.bytes + (self.body.len() + HEAD + entry) as u64;
+    /// Whether there is room for these messages too, if nothing is trimmed.
+    pub(super) fn has_room<'a>(
+        &self,
+        messages: impl Iterator<Item = &'a Message>,
+    ) -> Result<(), SpoolError> {
+        let entry = |message: &Message| {
+            message.topic.len() + message.payload.len() + message.properties().len() + 32
+        };
+        let entries: usize = messages.map(entry).sum();
+        let bytes = self.bytes + (self.body.len() + HEAD + entries) as u64;
         if bytes > self.bytes_max {
             return Err(SpoolError::Full {
                 path: self.path.clone(),
@@ -173,6 +197,24 @@ impl Spool {
     pub(super) fn put_closed(&mut self, epoch: Epoch) {
         self.body.push(CLOSED);
         self.body.extend_from_slice(&epoch.0.to_be_bytes());
+    }
+
+    /// Notes what a processor has seen to, as [`Taken::save`] gives it.
+    pub(super) fn put_taken(&mut self, saved: &[u8]) {
+        self.body.push(TAKEN);
+        put_bytes(saved, &mut self.body);
+    }
+
+    /// Notes a drop record that is to be told.
+    pub(super) fn put_dropped(&mut self, record: &[u8]) {
+        self.body.push(DROPPED);
+        put_bytes(record, &mut self.body);
+    }
+
+    /// Notes that inputs come in a lane.
+    pub(super) fn put_heard(&mut self, lane: LaneId) {
+        self.body.push(HEARD);
+        self.body.extend_from_slice(&lane.value().to_be_bytes());
     }
 
     /// Whether something is noted and not written.
@@ -209,18 +251,23 @@ impl Spool {
         &mut self,
         saved: &[u8],
         messages: impl Iterator<Item = (u64, &'a Message)>,
-        acknowledged: u64,
-        told: Option<(u32, u64)>,
+        rest: &Rest,
     ) -> Result<(), SpoolError> {
         self.commit()?;
         put_lane(saved, &mut self.body);
+        if let Some(taken) = &rest.taken {
+            self.put_taken(taken);
+        }
         for (number, message) in messages {
             put_message(number, message, &mut self.body);
         }
-        if let Some((checkpoint, size)) = told {
+        if let Some((checkpoint, size)) = rest.told {
             self.put_told(checkpoint, size);
         }
-        self.put_acknowledged(acknowledged);
+        rest.dropped
+            .iter()
+            .for_each(|record| self.put_dropped(record));
+        self.put_acknowledged(rest.acknowledged);
         let new = self.path.with_extension("new");
         let content = [MAGIC, &*frame(&self.body)].concat();
         self.body.clear();
@@ -340,6 +387,7 @@ impl<'a> Reading<'a> {
                 let lane = Lane::restore(saved, self.limits.clone(), now, self.hasher).ok()?;
                 remembered.acknowledged = lane.size();
                 remembered.messages.clear();
+                remembered.dropped.clear();
                 remembered.lane = Some(lane);
             }
             MESSAGE => {
@@ -350,6 +398,7 @@ impl<'a> Reading<'a> {
                 }
                 let topic = Arc::<[u8]>::from(Arc::clone(&message.topic));
                 lane.issue(topic, Arc::clone(&message.payload), self.hasher);
+                remembered.taken.output(&message);
                 remembered.messages.push_back(message);
             }
             TOLD => {
@@ -363,8 +412,21 @@ impl<'a> Reading<'a> {
                 let epoch = u32::try_from(number(take(body, 4)?)).ok()?;
                 *remembered = Remembered {
                     closed: Some(Epoch(epoch)),
+                    taken: std::mem::take(&mut remembered.taken),
                     ..Remembered::default()
                 };
+            }
+            TAKEN => {
+                remembered.taken = Taken::restore(take_bytes(body)?, self.hasher).ok()?;
+            }
+            DROPPED => {
+                let bytes = take_bytes(body)?;
+                let record = DropRecord::parse(bytes).ok()?.open(self.hasher).ok()?;
+                remembered.taken.dropped(&record);
+                remembered.dropped.push(bytes.into());
+            }
+            HEARD => {
+                remembered.taken.hears(LaneId::new(number(take(body, 8)?))?);
             }
             _ => return None,
         }
@@ -616,7 +678,13 @@ mod tests {
         let from = lane.save(5, &Hasher::xxh3(), &mut saved);
         let messages: Vec<_> = (from..8).map(|number| (number, message(number))).collect();
         let messages = messages.iter().map(|(number, message)| (*number, message));
-        spool.rewrite(&saved, messages, 6, Some((4, 7))).unwrap();
+        let rest = Rest {
+            acknowledged: 6,
+            told: Some((4, 7)),
+            taken: None,
+            dropped: Vec::new(),
+        };
+        spool.rewrite(&saved, messages, &rest).unwrap();
         spool.put_message(8, &message(8));
         spool.commit().unwrap();
         drop(spool);

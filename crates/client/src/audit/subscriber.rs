@@ -22,6 +22,8 @@ use unbroken_mqtt_proto::QoS;
 
 use super::asking::Asking;
 use super::error::OpenError;
+use super::judged::AuditedMessage;
+use super::taken::{Heard, SharedTaken};
 use super::{ANSWER, AUDIT, Clock, Kind, Names, ORIGIN, PARENTS, THROUGH, TOPIC};
 use crate::inbox::Acknowledgement;
 use crate::options::random;
@@ -62,6 +64,8 @@ pub struct AuditedSubscriber {
     names: Names,
     hasher: Hasher,
     ledger: Ledger<Hasher>,
+    join: Join,
+    limits: LedgerLimits,
     clock: Clock,
     messages: Subscription,
     acknowledging: Acknowledging,
@@ -77,6 +81,8 @@ pub struct AuditedSubscriber {
     next_look: Duration,
     next_poll: Duration,
     position: Vec<u8>,
+    /// A processor acknowledges checkpoints itself: these, in the order of their deliveries.
+    checkpoints: Option<VecDeque<Option<Acknowledgement>>>,
 }
 
 /// Whether the lateness clock runs.
@@ -127,17 +133,6 @@ pub enum Delivery {
         /// Why it was refused.
         why: String,
     },
-}
-
-/// A message, and what it is.
-#[derive(Debug)]
-pub struct AuditedMessage {
-    received: Received,
-    /// `None`: it is not stamped, or a retained copy; nothing is claimed.
-    verdict: Option<Verdict>,
-    property: Option<Property>,
-    origins: Vec<(Property, Verdict)>,
-    parents: Option<Parents>,
 }
 
 impl SubscriberOptions {
@@ -230,9 +225,9 @@ impl SubscriberOptions {
             Scope::Part => Join::Member,
         };
         let (ledger, position) = match &self.saved {
-            Some(saved) => Ledger::restore(saved, self.hasher.clone(), self.limits, join)?,
+            Some(saved) => Ledger::restore(saved, self.hasher.clone(), self.limits.clone(), join)?,
             None => (
-                Ledger::new(self.hasher.clone(), self.limits, join),
+                Ledger::new(self.hasher.clone(), self.limits.clone(), join),
                 Vec::new(),
             ),
         };
@@ -243,6 +238,8 @@ impl SubscriberOptions {
             names,
             hasher: self.hasher,
             ledger,
+            join,
+            limits: self.limits,
             clock: Clock::start(),
             messages,
             acknowledging: self.acknowledging,
@@ -255,6 +252,7 @@ impl SubscriberOptions {
             next_look: Duration::ZERO,
             next_poll: Duration::ZERO,
             position,
+            checkpoints: None,
         })
     }
 }
@@ -324,13 +322,49 @@ impl AuditedSubscriber {
         self.messages.unsubscribe().await
     }
 
-    fn handle(&mut self, received: Received) {
+    /// A processor begins on this input; `taken` is what the spool of its outputs remembers.
+    pub(super) fn begin_processing(&mut self, taken: Option<&SharedTaken>) {
+        self.checkpoints = Some(VecDeque::new());
+        let Some(taken) = taken else {
+            return;
+        };
+        let own = Heard {
+            ledger: self.ledger.clone(),
+            direct: std::mem::take(&mut self.direct),
+            origins: std::mem::take(&mut self.origins),
+        };
+        let heard = taken.lock().begin(own, self.join, &self.limits);
+        self.ledger = heard.ledger;
+        self.direct = heard.direct;
+        self.origins = heard.origins;
+    }
+
+    /// That of the checkpoint that was given last.
+    pub(super) fn take_checkpoint_acknowledgement(&mut self) -> Option<Acknowledgement> {
+        self.checkpoints.as_mut()?.pop_front()?
+    }
+
+    pub(super) fn hasher(&self) -> &Hasher {
+        &self.hasher
+    }
+
+    /// Whether all that a checkpoint covers has come, as far as it still may: what went to other
+    /// members of a group will not, and without a way back nothing comes again.
+    pub(super) fn is_settled(&self, checkpoint: &Checkpoint) -> bool {
+        if self.join == Join::Member || self.asking.is_none() {
+            return true;
+        }
+        let lane = self.ledger.lane(checkpoint.lane, checkpoint.epoch);
+        lane.is_none_or(|lane| lane.is_settled_below(checkpoint.size))
+    }
+
+    fn handle(&mut self, mut received: Received) {
         match self.names.kind(received.topic()) {
             None => self.handle_message(received),
             Some(Kind::Other) => received.acknowledge(),
             Some(kind) => {
                 let result = match kind {
-                    Kind::Checkpoint => self.handle_checkpoint(&received),
+                    Kind::Checkpoint => self.handle_checkpoint(&mut received),
                     Kind::Directory => self.handle_directory(received.payload()),
                     Kind::Drop => self.handle_drop(received.payload()),
                     Kind::Answer(token) if token != self.token => Ok(()),
@@ -387,8 +421,8 @@ impl AuditedSubscriber {
         if received.is_retained() {
             return message;
         }
-        // The broker says itself that it may have sent it before.
-        if received.is_repeated() && !self.is_missing(&property) {
+        // The broker says itself that it may have sent it before: no second copy, and not moved.
+        if received.is_repeated() && self.is_below_next(&property) {
             property.flags.resent = true;
         }
         let (topic, payload) = (received.topic().as_bytes(), received.payload());
@@ -434,7 +468,7 @@ impl AuditedSubscriber {
         }
     }
 
-    fn handle_checkpoint(&mut self, received: &Received) -> Result<(), String> {
+    fn handle_checkpoint(&mut self, received: &mut Received) -> Result<(), String> {
         let payload = received.payload();
         let sealed = Checkpoint::parse(payload).map_err(|error| error.to_string())?;
         let lane = sealed.lane();
@@ -458,6 +492,9 @@ impl AuditedSubscriber {
             checkpoint,
             bytes: payload.to_vec(),
         });
+        if let Some(checkpoints) = &mut self.checkpoints {
+            checkpoints.push_back(received.take_acknowledgement());
+        }
         Ok(())
     }
 
@@ -526,9 +563,9 @@ impl AuditedSubscriber {
         self.direct.contains(&lane) || self.origins.contains(&lane)
     }
 
-    fn is_missing(&self, property: &Property) -> bool {
+    fn is_below_next(&self, property: &Property) -> bool {
         let lane = self.ledger.lane(property.lane, property.epoch);
-        lane.is_none_or(|lane| lane.is_missing(property.sequence))
+        lane.is_some_and(|lane| property.sequence < lane.next())
     }
 
     fn take_events(&mut self) {
@@ -633,70 +670,6 @@ impl AuditedSubscriber {
     }
 }
 
-impl AuditedMessage {
-    /// The message.
-    pub fn received(&self) -> &Received {
-        &self.received
-    }
-
-    /// The topic; of a message that came again on request, the one it was published to.
-    pub fn topic(&self) -> &str {
-        self.received.topic()
-    }
-
-    /// The payload.
-    pub fn payload(&self) -> &[u8] {
-        self.received.payload()
-    }
-
-    /// What it is; `None` when nothing is claimed, of a message without a property or a retained
-    /// copy.
-    pub fn verdict(&self) -> Option<Verdict> {
-        self.verdict
-    }
-
-    /// Its own property, as far as it can be read.
-    pub fn property(&self) -> Option<&Property> {
-        self.property.as_ref()
-    }
-
-    /// The properties of what it was made of, oldest first, and what they are.
-    pub fn origins(&self) -> &[(Property, Verdict)] {
-        &self.origins
-    }
-
-    /// The messages of which it is a batch.
-    pub fn parents(&self) -> Option<&Parents> {
-        self.parents.as_ref()
-    }
-
-    /// Whether it is as its producer made it and was not here before, as far as is known: what an
-    /// application should work on. Of what a late joiner hears before its scope begins it is not
-    /// known, so it may come twice.
-    pub fn is_new(&self) -> bool {
-        matches!(
-            self.verdict,
-            Some(
-                Verdict::InOrder
-                    | Verdict::Ahead
-                    | Verdict::Late
-                    | Verdict::Found
-                    | Verdict::Repaired
-                    | Verdict::OutOfScope
-            )
-        )
-    }
-
-    /// Tells the broker that it is safe here, where the owner does that.
-    pub fn acknowledge(self) {
-        self.received.acknowledge();
-    }
-
-    pub(super) fn take_acknowledgement(&mut self) -> Option<Acknowledgement> {
-        self.received.take_acknowledgement()
-    }
-}
-
 impl std::fmt::Debug for AuditedSubscriber {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("AuditedSubscriber")
@@ -718,7 +691,7 @@ async fn probed(running: &mut Running) -> bool {
 }
 
 /// The lanes in front of the owner's position.
-fn write_position(
+pub(super) fn write_position(
     direct: &BTreeSet<LaneId>,
     origins: &BTreeSet<LaneId>,
     position: &[u8],
@@ -736,7 +709,7 @@ fn write_position(
 }
 
 /// What [`write_position`] wrote; the ledger's tag vouches for it.
-fn read_position(mut bytes: &[u8]) -> (BTreeSet<LaneId>, BTreeSet<LaneId>, Vec<u8>) {
+pub(super) fn read_position(mut bytes: &[u8]) -> (BTreeSet<LaneId>, BTreeSet<LaneId>, Vec<u8>) {
     let mut list = || {
         let mut lanes = BTreeSet::new();
         let Some((count, mut rest)) = bytes.split_first_chunk() else {

@@ -48,10 +48,13 @@ pub(crate) struct Seen {
     pub(crate) asked: usize,
     /// Lanes, one for each checkpoint.
     pub(crate) checkpoints: Vec<u64>,
+    /// Lane, first number, state and declared drops of each window, as it was last said to be.
+    pub(crate) windows: Vec<(u64, u64, State, u64)>,
 }
 
 impl Seen {
     pub(crate) fn take(&mut self, delivery: Delivery) {
+        self.take_window(&delivery);
         match delivery {
             Delivery::Message(message) => self.take_message(message),
             Delivery::Event { event, .. } => self.events.push(event),
@@ -61,6 +64,21 @@ impl Seen {
             }
             Delivery::Refused { topic, why } => panic!("{topic}: {why}"),
             other => panic!("{other:?}"),
+        }
+    }
+
+    fn take_window(&mut self, delivery: &Delivery) {
+        if let Delivery::Event { lane, event, .. } = delivery
+            && let Event::Window {
+                numbers,
+                state,
+                account,
+            } = event
+        {
+            let (lane, first) = (lane.value(), numbers.start);
+            self.windows
+                .retain(|(other, start, ..)| (*other, *start) != (lane, first));
+            self.windows.push((lane, first, *state, account.dropped));
         }
     }
 
@@ -143,11 +161,24 @@ pub(crate) async fn until(
         .is_err()
     {
         panic!(
-            "waited too long for {what}; seen so far: {:?} {:?}",
+            "waited too long for {what}; seen so far: {:?} {:?} {:?}",
+            seen.windows,
             seen.faults(),
             seen.events
         );
     }
+}
+
+/// Takes what comes until these windows are as expected: lane, first number, state, drops.
+pub(crate) async fn until_windows(
+    subscriber: &mut AuditedSubscriber,
+    seen: &mut Seen,
+    expect: &[(u64, u64, State, u64)],
+) {
+    until(subscriber, seen, "the windows", |seen| {
+        expect.iter().all(|window| seen.windows.contains(window))
+    })
+    .await;
 }
 
 pub(crate) async fn publish_all(

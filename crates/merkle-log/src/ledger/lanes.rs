@@ -48,6 +48,16 @@ impl<D: Digest> Ledger<D> {
         }
     }
 
+    /// The same ledger, from now on with these limits, and `join` for lanes that turn up.
+    #[must_use]
+    pub fn with(self, limits: LedgerLimits, join: Join) -> Self {
+        Self {
+            limits,
+            join,
+            ..self
+        }
+    }
+
     /// The receiver is connected and has read everything: the lateness clock runs.
     pub fn resume(&mut self, now: Duration) {
         self.clock.running_since.get_or_insert(now);

@@ -335,6 +335,13 @@ impl LaneLedger {
         number >= self.next || self.gaps.find(number).is_some()
     }
 
+    /// Whether every number below this one has come, as far as it still may: what its producer no
+    /// longer holds will not.
+    pub fn is_settled_below(&self, size: u64) -> bool {
+        let mut open = self.gaps.iter().filter(|(_, hole)| !hole.gone);
+        self.next >= size && open.next().is_none_or(|(start, _)| start >= size)
+    }
+
     /// Bytes on the heap and in the value.
     pub fn memory_bytes(&self) -> usize {
         size_of::<Self>()

@@ -1,0 +1,82 @@
+//! A message with its verdict.
+
+use unbroken_merkle_log::ledger::Verdict;
+use unbroken_merkle_log::{Parents, Property};
+
+use crate::Received;
+use crate::inbox::Acknowledgement;
+
+/// A message, and what it is.
+#[derive(Debug)]
+pub struct AuditedMessage {
+    pub(super) received: Received,
+    /// `None`: it is not stamped, or a retained copy; nothing is claimed.
+    pub(super) verdict: Option<Verdict>,
+    pub(super) property: Option<Property>,
+    pub(super) origins: Vec<(Property, Verdict)>,
+    pub(super) parents: Option<Parents>,
+}
+
+impl AuditedMessage {
+    /// The message.
+    pub fn received(&self) -> &Received {
+        &self.received
+    }
+
+    /// The topic; of a message that came again on request, the one it was published to.
+    pub fn topic(&self) -> &str {
+        self.received.topic()
+    }
+
+    /// The payload.
+    pub fn payload(&self) -> &[u8] {
+        self.received.payload()
+    }
+
+    /// What it is; `None` when nothing is claimed, of a message without a property or a retained
+    /// copy.
+    pub fn verdict(&self) -> Option<Verdict> {
+        self.verdict
+    }
+
+    /// Its own property, as far as it can be read.
+    pub fn property(&self) -> Option<&Property> {
+        self.property.as_ref()
+    }
+
+    /// The properties of what it was made of, oldest first, and what they are.
+    pub fn origins(&self) -> &[(Property, Verdict)] {
+        &self.origins
+    }
+
+    /// The messages of which it is a batch.
+    pub fn parents(&self) -> Option<&Parents> {
+        self.parents.as_ref()
+    }
+
+    /// Whether it is as its producer made it and was not here before, as far as is known: what an
+    /// application should work on. Of what a late joiner hears before its scope begins it is not
+    /// known, so it may come twice.
+    pub fn is_new(&self) -> bool {
+        matches!(
+            self.verdict,
+            Some(
+                Verdict::InOrder
+                    | Verdict::Ahead
+                    | Verdict::Late
+                    | Verdict::Found
+                    | Verdict::Repaired
+                    | Verdict::OutOfScope
+            )
+        )
+    }
+
+    /// Tells the broker that it is safe here, where the owner does that.
+    pub fn acknowledge(self) {
+        self.received.acknowledge();
+    }
+
+    pub(super) fn take_acknowledgement(&mut self) -> Option<Acknowledgement> {
+        self.received.take_acknowledgement()
+    }
+}
