@@ -94,22 +94,13 @@ impl<'a> HeritageTree<'a> {
 
         // From the leaves up: each level is the end of what is left above the one below it.
         let (leaf_length, inner_lengths) = lengths.split_first().expect("there are leaves");
-        let (mut above, mut below) = above.split_at_mut(above.len() - leaf_length);
-        let mut writer = Writer(below);
-        for leaf in leaves {
-            writer.put(LEAF, leaf.as_ref());
-        }
+        let (mut above, level) = above.split_at_mut(above.len() - leaf_length);
+        let mut nodes = Level::above(leaves, &mut Writer(level));
         for length in inner_lengths {
             let (rest, level) = above.split_at_mut(above.len() - length);
-            let mut writer = Writer(level);
-            let mut children = Nodes::new(below);
-            while let Some(left) = children.next() {
-                match children.next() {
-                    Some(right) => writer.put(INNER, &pair_signature(left, right)),
-                    None => writer.put(INNER, left),
-                }
-            }
-            (above, below) = (rest, level);
+            nodes.write(&mut Writer(level));
+            nodes.ascend();
+            above = rest;
         }
         Ok(out)
     }
@@ -172,46 +163,138 @@ impl<'a> HeritageTree<'a> {
 
 /// Adler-32 (RFC 1950) of `left` followed by `right`.
 pub(crate) fn adler32(left: &[u8], right: &[u8]) -> u32 {
-    const MODULUS: u32 = 65_521;
-    /// The longest run whose sums fit 32 bits.
-    const RUN: usize = 5552;
-    let (mut low, mut high) = (1_u32, 0_u32);
-    if left.len() + right.len() <= RUN {
-        add(left, &mut low, &mut high);
-        add(right, &mut low, &mut high);
-        return ((high % MODULUS) << 16) | (low % MODULUS);
-    }
-    for run in left.chunks(RUN).chain(right.chunks(RUN)) {
-        add(run, &mut low, &mut high);
-        low %= MODULUS;
-        high %= MODULUS;
-    }
-    high << 16 | low
+    Sums::of(left).then(&Sums::of(right))
 }
 
-/// Adds the bytes to the low sum, and the low sum after each of them to the high one.
-#[inline]
-fn add(run: &[u8], low: &mut u32, high: &mut u32) {
-    // The high sum counts a byte once for itself and once for each byte behind it. In groups of
-    // eight that is its place in the group, and eight times the groups behind. Summed up so, place
-    // by place, the bytes of a group do not wait for each other.
-    let (groups, rest) = run.as_chunks::<8>();
-    let (mut sums, mut behind) = ([0_u32; 8], [0_u32; 8]);
-    let mut length = 0;
-    for group in groups {
-        for ((sum, behind), byte) in sums.iter_mut().zip(&mut behind).zip(group) {
-            *behind += *sum;
-            *sum += u32::from(*byte);
+const MODULUS: u32 = 65_521;
+
+/// What Adler-32 needs of some bytes: their sum, and the sum of all sums from their beginning to
+/// each of them, both modulo 65,521.
+#[derive(Clone, Copy)]
+struct Sums {
+    length: u64,
+    low: u32,
+    high: u32,
+}
+
+impl Sums {
+    fn of(bytes: &[u8]) -> Self {
+        /// The longest run whose sums fit 32 bits.
+        const RUN: usize = 5552;
+        let (mut low, mut high) = (0_u32, 0_u32);
+        for run in bytes.chunks(RUN) {
+            let (groups, rest) = run.as_chunks::<8>();
+            for group in groups {
+                let (sum, sums) = sums_of_8(*group);
+                high += 8 * low + sums;
+                low += sum;
+            }
+            for byte in rest {
+                low += u32::from(*byte);
+                high += low;
+            }
+            low %= MODULUS;
+            high %= MODULUS;
         }
-        length += 8;
+        let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+        Self { length, low, high }
     }
-    let in_group = sums.iter().zip((1..=8).rev());
-    *high += length * *low + 8 * behind.iter().sum::<u32>();
-    *high += in_group.map(|(sum, times)| sum * times).sum::<u32>();
-    *low += sums.iter().sum::<u32>();
-    for byte in rest {
-        *low += u32::from(*byte);
-        *high += *low;
+
+    /// Those of an inner node's signature: eight bytes, of which the upper four are 0.
+    #[inline]
+    fn of_signature(signature: u32) -> Self {
+        let [a, b, c, d] = signature.to_be_bytes().map(u32::from);
+        Self {
+            length: 8,
+            low: a + b + c + d,
+            high: 4 * a + 3 * b + 2 * c + d,
+        }
+    }
+
+    /// Adler-32 of these bytes followed by those.
+    #[inline]
+    fn then(&self, right: &Self) -> u32 {
+        let modulus = u64::from(MODULUS);
+        let low = (1 + self.low + right.low) % MODULUS;
+        // Each byte counts once for every byte from it on, and so does the 1 in front.
+        let ahead = right.length % modulus * u64::from(self.low);
+        let ones = (self.length + right.length) % modulus;
+        let high = (ones + ahead + u64::from(self.high) + u64::from(right.high)) % modulus;
+        u32::try_from(high << 16).expect("it is below 2^32") | low
+    }
+}
+
+/// The sum of eight bytes, and the sum of their sums so far: eight times the first, seven times the
+/// second, to once the last. They stand in the four lanes of two words, and a product's top lane
+/// is a sum of products of lanes, none of which reaches 2^16.
+#[inline]
+fn sums_of_8(bytes: [u8; 8]) -> (u32, u32) {
+    const LANES: u64 = 0x00ff_00ff_00ff_00ff;
+    let top = |product: u64| (product >> 48) as u32;
+    let word = u64::from_le_bytes(bytes);
+    let (even, odd) = (word & LANES, word >> 8 & LANES);
+    let sum = top((even + odd).wrapping_mul(0x0001_0001_0001_0001));
+    let of_even = top(even.wrapping_mul(0x0008_0006_0004_0002));
+    let of_odd = top(odd.wrapping_mul(0x0007_0005_0003_0001));
+    (sum, of_even + of_odd)
+}
+
+/// A level of inner nodes while a tree is written.
+///
+/// Building is bound by memory: 58 bytes a leaf are written. So leaves are read once, when they
+/// are written, and above them only the four bytes of a signature that are not 0 are kept. Tried
+/// and lost: levels that are read back from what was written (a third slower), Adler-32 over the
+/// bytes of both children (its sums of one child serve as well).
+struct Level<'a> {
+    signatures: Vec<u32>,
+    /// The last node, while it has the signature of a leaf, since no level below had a pair for it.
+    last: Option<&'a [u8]>,
+}
+
+impl<'a> Level<'a> {
+    /// Writes the leaves; returns the level above them.
+    fn above(leaves: &'a [impl AsRef<[u8]>], writer: &mut Writer<'_>) -> Self {
+        let mut signatures = Vec::with_capacity(leaves.len() / 2);
+        let (pairs, last) = leaves.as_chunks::<2>();
+        for [left, right] in pairs {
+            let (left, right) = (left.as_ref(), right.as_ref());
+            writer.put(LEAF, left);
+            writer.put(LEAF, right);
+            signatures.push(adler32(left, right));
+        }
+        let last = last.first().map(AsRef::as_ref);
+        if let Some(last) = last {
+            writer.put(LEAF, last);
+        }
+        Self { signatures, last }
+    }
+
+    fn write(&self, writer: &mut Writer<'_>) {
+        for signature in &self.signatures {
+            writer.put(INNER, &u64::from(*signature).to_be_bytes());
+        }
+        if let Some(last) = self.last {
+            writer.put(INNER, last);
+        }
+    }
+
+    /// Becomes the level above.
+    fn ascend(&mut self) {
+        let count = self.signatures.len();
+        for pair in 0..count / 2 {
+            let left = Sums::of_signature(self.signatures[2 * pair]);
+            let right = Sums::of_signature(self.signatures[2 * pair + 1]);
+            self.signatures[pair] = left.then(&right);
+        }
+        if count % 2 == 1 {
+            let odd = self.signatures[count - 1];
+            // A leaf that had no pair so far has one now.
+            self.signatures[count / 2] = match self.last.take() {
+                Some(last) => Sums::of_signature(odd).then(&Sums::of(last)),
+                None => odd,
+            };
+        }
+        self.signatures.truncate(count.div_ceil(2));
     }
 }
 
