@@ -247,7 +247,8 @@ fn sums_of_8(bytes: [u8; 8]) -> (u32, u32) {
 /// bytes of both children (its sums of one child serve as well).
 struct Level<'a> {
     signatures: Vec<u32>,
-    /// The last node, while it has the signature of a leaf, since no level below had a pair for it.
+    /// The last node, while it has the signature of a leaf, since no level below had a pair for
+    /// it.
     last: Option<&'a [u8]>,
 }
 

@@ -355,7 +355,10 @@ impl Said {
                 assert!(account.is_lawful(), "{numbers:?}: {state:?} {account:?}");
                 self.windows.push((numbers.start, state, account));
             }
-            Event::Suspected(_) | Event::RootDiffers(_) | Event::CheckpointsMissed(_) => {}
+            Event::Suspected(_)
+            | Event::RootDiffers(_)
+            | Event::CheckpointsMissed(_)
+            | Event::Overtaken { .. } => {}
             other => panic!("{other:?}"),
         }
     }

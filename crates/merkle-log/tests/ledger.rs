@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use unbroken_merkle_log::ledger::{
-    Answer, Arrival, Event, Join, LaneLedger, LedgerLimits, Refused, Request, State, StateError,
-    Verdict,
+    Answer, Arrival, Event, Join, LaneLedger, LedgerLimits, Moved, Refused, Request, State,
+    StateError, Verdict,
 };
 use unbroken_merkle_log::{
     Checkpoint, DetailLevel, Epoch, Hasher, Lane, LaneId, LaneLimits, Property,
@@ -152,6 +152,38 @@ fn a_lane_is_settled_below_a_number_when_nothing_below_it_may_still_come() {
     let gone = Answer::NotHeld(vec![4..5]);
     pair.ledger.answer(&gone, &pair.hasher).unwrap();
     assert_eq!(settled(&pair), [true, true, true, false]);
+}
+
+#[test]
+fn a_late_message_is_named_at_once_while_disorder_lasts_and_counted_at_its_end() {
+    let mut pair = Pair::new(Join::Beginning);
+    let all: Vec<Property> = (0..10).map(|_| pair.issue()).collect();
+    let mut events = |number: usize| {
+        pair.send(&all[number], ZERO);
+        let events = pair.ledger.take_events().into_iter();
+        let events = events.filter(|event| !matches!(event, Event::Suspected(_)));
+        events.collect::<Vec<Event>>()
+    };
+    let overtaken = |number, by| vec![Event::Overtaken { number, by }];
+    let moved = |number, displacement| {
+        let numbers = number..number + 1;
+        Event::Moved(Moved {
+            numbers,
+            displacement,
+        })
+    };
+    // 5 comes far too early; 1 stays away until the end.
+    for (number, expected) in [(0, vec![]), (5, vec![]), (2, overtaken(2, 1))] {
+        assert_eq!(events(number), expected);
+    }
+    assert_eq!(events(3), overtaken(3, 1));
+    assert_eq!(events(4), overtaken(4, 1));
+    assert_eq!(events(6), []);
+    assert_eq!(events(8), []);
+    assert_eq!(events(7), overtaken(7, 1));
+    // Three explain it all, not the five that were late.
+    assert_eq!(events(1), [moved(5, -4), moved(7, 0), moved(1, 7)]);
+    assert_eq!(pair.ledger.moved(), 3);
 }
 
 #[test]

@@ -13,6 +13,9 @@
 //! many messages follow it. Of two equally long chains the one with more messages that were on
 //! time is taken, so that of two swapped neighbours the late one is named.
 //!
+//! A stretch lasts as long as something is missing. A message that comes late in it is named at
+//! once, with how many have overtaken it so far; which messages moved is known at its end.
+//!
 //! **Exact** as long as no message comes after it was given up as lost; each that does counts as
 //! one move. **Absent:** order between lanes, which nobody promises.
 
@@ -63,6 +66,12 @@ impl Order {
             });
         }
         self.runs.len() < DISORDER_RUNS_MAX
+    }
+
+    /// How many of the stretch have a higher number than this one, which is in it.
+    pub(crate) fn above(&self, number: u64) -> u64 {
+        let higher = self.runs.iter().filter(|run| run.first > number);
+        higher.map(|run| run.len).sum()
     }
 
     /// True while nothing is collected.

@@ -444,6 +444,10 @@ impl LaneLedger {
         };
         self.place(arrival, limits, digest);
         self.cut_if_whole();
+        if verdict == Verdict::Late && !self.order.is_calm() {
+            let by = self.order.above(number);
+            self.events.push(Event::Overtaken { number, by });
+        }
         verdict
     }
 

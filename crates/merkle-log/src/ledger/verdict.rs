@@ -95,6 +95,14 @@ pub enum Event {
         /// Nothing behind them came either: only the checkpoint tells of them.
         tail: bool,
     },
+    /// Late, while others are still missing. It, or what has overtaken it, moved; which of them, as
+    /// few as explain the disorder, is told when the disorder ends: [`Event::Moved`].
+    Overtaken {
+        /// Its number.
+        number: u64,
+        /// Numbers above it that have come before it.
+        by: u64,
+    },
     /// Out of their place.
     Moved(Moved),
     /// Copies taken for an altered message were not the producer's: the real one came.
