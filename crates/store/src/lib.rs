@@ -29,6 +29,7 @@ mod error;
 mod faulty;
 mod memory;
 mod position;
+pub mod quarantine;
 mod record;
 mod selection;
 pub mod session;

@@ -99,7 +99,7 @@ impl Directory {
     }
 }
 
-fn lock(path: &Path, directory: &Path) -> Result<File, StoreError> {
+pub(crate) fn lock(path: &Path, directory: &Path) -> Result<File, StoreError> {
     let failed = |doing, error| StoreError::io(doing, path.display(), error);
     let mut file = OpenOptions::new()
         .read(true)

@@ -6,7 +6,7 @@
 //! 0                      format of the generation, 1
 //! 1 first number (8 BE)  block of messages
 //! 2 topic                postings: the messages on this topic     written when it is sealed
-//! 3                      how many messages there are              written when it is sealed
+//! 3                      the next generation's first message      written when it is sealed
 //! ```
 //!
 //! The index of the newest generation is in memory, and made anew from its messages at a start. A
@@ -79,20 +79,20 @@ impl Generation {
         });
     }
 
-    /// Its index, which is whole now.
-    pub(crate) fn seal(&self, batch: &mut OwnedWriteBatch, index: &LiveIndex) {
+    /// Its index, which is whole now, and where the log goes on.
+    pub(crate) fn seal(&self, batch: &mut OwnedWriteBatch, index: &LiveIndex, next: Sequence) {
         for (topic, offsets) in &index.topics {
             let mut key = vec![TOPIC_KEY];
             key.extend_from_slice(topic);
             batch.insert(&self.keyspace, key, put_postings(offsets));
         }
-        let mut count = Vec::new();
-        put_number(&mut count, index.messages.into());
-        batch.insert(&self.keyspace, [SEALED_KEY], count);
+        let mut end = Vec::new();
+        put_number(&mut end, next.0);
+        batch.insert(&self.keyspace, [SEALED_KEY], end);
     }
 
-    /// How many messages it has, if it is sealed. Refuses a generation of an unknown format.
-    pub(crate) fn sealed(&self, snapshot: &Snapshot) -> Result<Option<u64>, StoreError> {
+    /// Where the log goes on, if it is sealed. Refuses a generation of an unknown format.
+    pub(crate) fn sealed(&self, snapshot: &Snapshot) -> Result<Option<Sequence>, StoreError> {
         let get = |key: u8| snapshot.get(&self.keyspace, [key]);
         match get(FORMAT_KEY).map_err(|error| self.failed(error))? {
             // A crash came between its creation and its first entry.
@@ -107,11 +107,12 @@ impl Generation {
                 });
             }
         }
-        let Some(count) = get(SEALED_KEY).map_err(|error| self.failed(error))? else {
+        let Some(next) = get(SEALED_KEY).map_err(|error| self.failed(error))? else {
             return Ok(None);
         };
-        let count = Reader::plain(&count).number("count");
-        count.map(Some).map_err(|error| self.damaged(error))
+        let next = Reader::plain(&next).number("end");
+        let next = next.map_err(|error| self.damaged(error))?;
+        Ok(Some(Sequence(next)))
     }
 
     /// Reads all of it, and makes its index.
@@ -384,7 +385,12 @@ fn block_key(first: Sequence) -> [u8; 9] {
     key
 }
 
-fn parse_block_key(key: &[u8]) -> Result<Sequence, RecordError> {
+/// What the keys of blocks begin with.
+pub(crate) const fn blocks() -> &'static [u8] {
+    &[BLOCK_KEY]
+}
+
+pub(crate) fn parse_block_key(key: &[u8]) -> Result<Sequence, RecordError> {
     let mut reader = Reader::plain(key);
     reader.byte("key")?;
     let first = Sequence(u64::from_be_bytes(reader.array("key")?));

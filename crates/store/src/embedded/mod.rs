@@ -13,17 +13,18 @@
 //! a batch whole or not at all, and never before it is safe.
 //!
 //! Invariants:
-//! - Messages of a log are in its generations without a hole: a generation begins where the one
-//!   before ended, and there is always a newest one, so numbers go on when all was trimmed.
+//! - A generation says where the next one begins, so none is missed; there is always a newest one,
+//!   so numbers go on when all was trimmed.
 //! - All but the newest generation of a log are sealed: they never change, and have their index.
 //! - What is found at a start is as far as was acknowledged, or the store is damaged.
 //!
-//! Deliberately absent: an answer to damage, which is its caller's.
+//! Deliberately absent: an answer to damage, which is [`crate::quarantine`]'s.
 
 mod block;
 mod directory;
 mod engine;
 mod generation;
+pub(crate) mod salvage;
 mod staging;
 
 use std::collections::BTreeMap;
@@ -135,6 +136,17 @@ impl Embedded {
         Ok(store)
     }
 
+    /// Takes a directory without looking at what is in it.
+    pub(crate) fn lock(path: &Path) -> Result<std::fs::File, StoreError> {
+        directory::lock(&path.join("lock"), path)
+    }
+
+    /// Lets a log go on at this number, which is not below its next one: for what was salvaged.
+    pub(crate) fn begin_log(&self, log: LogId, first: Sequence) -> Result<(), StoreError> {
+        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.go_on_at(log, first)
+    }
+
     fn read_published(&self) -> RwLockReadGuard<'_, Published> {
         self.published
             .read()
@@ -237,7 +249,7 @@ impl Embedded {
         let published = self.read_published();
         if let Some(log) = published.logs.get(&log) {
             let mut batch = database.batch();
-            log.live.seal(&mut batch, &log.index);
+            log.live.seal(&mut batch, &log.index, first);
             batch.commit().map_err(failed)?;
         }
         drop(published);
@@ -593,9 +605,8 @@ impl Engine {
         };
         let ends = sealed.keys().copied().skip(1).chain([live.first]);
         for (generation, end) in sealed.values().zip(ends) {
-            let count = generation.sealed(snapshot)?;
-            if count.map(|count| generation.first.0.saturating_add(count)) != Some(end.0) {
-                let what = format!("it does not end where message {end} follows");
+            if generation.sealed(snapshot)? != Some(end) {
+                let what = format!("message {end} does not follow it");
                 return Err(generation.damaged(what));
             }
         }

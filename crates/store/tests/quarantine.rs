@@ -1,0 +1,278 @@
+//! Stores whose files were damaged: what is noticed, what is kept, and that nothing is given out
+//! that was not written.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use unbroken_mqtt_proto::{Properties, QoS};
+use unbroken_store::quarantine::{OnCorruption, Quarantined, open};
+use unbroken_store::{
+    Batch, Embedded, Kv, Log, LogId, MessageBytes, MessageRecord, Options, Sequence, Space, Store,
+    StoreError,
+};
+
+const LOG: LogId = LogId(1);
+const COUNT: u64 = 60;
+
+struct Damaged {
+    temp: tempfile::TempDir,
+}
+
+impl Damaged {
+    /// A store with messages in several generations, and values.
+    fn new() -> Self {
+        let temp = tempfile::tempdir().unwrap();
+        let this = Self { temp };
+        let store = Embedded::open(&this.path(), options()).unwrap();
+        for number in 1..=COUNT {
+            let mut batch = Batch::new();
+            batch
+                .append(LOG, Sequence(number), message(number))
+                .put(Space::Sessions, key(number), value(number))
+                .put(Space::Retained, vec![b't'], value(number));
+            assert!(store.commit(&[batch]).unwrap()[0].is_ok());
+        }
+        drop(store);
+        // Without what the engine has set aside, copies take no time.
+        let journal = this.journal();
+        let bytes = fs::read(&journal).unwrap();
+        fs::write(&journal, &bytes[..used(&bytes)]).unwrap();
+        this
+    }
+
+    fn path(&self) -> PathBuf {
+        self.temp.path().join("store")
+    }
+
+    fn journal(&self) -> PathBuf {
+        let journals = files(&self.path().join("engine"));
+        let is_journal = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "jnl");
+        let mut journals = journals.into_iter().filter(is_journal);
+        let journal = journals.next().unwrap();
+        assert_eq!(journals.next(), None);
+        journal
+    }
+
+    fn open(&self) -> (Embedded, Option<Quarantined>) {
+        open(&self.path(), options(), OnCorruption::Quarantine).unwrap()
+    }
+}
+
+fn options() -> Options {
+    let mut options = Options::default();
+    options.generation_bytes = 8_000;
+    options
+}
+
+fn message(number: u64) -> MessageBytes {
+    let record = MessageRecord {
+        topic: "plant/7",
+        qos: QoS::AtLeastOnce,
+        retain: false,
+        stamp_ms: number,
+        expires_ms: None,
+        publisher: None,
+        mark: None,
+        properties: Properties::EMPTY,
+        payload: &number.to_be_bytes().repeat(20),
+    };
+    record.encode()
+}
+
+fn key(number: u64) -> Vec<u8> {
+    number.to_be_bytes().to_vec()
+}
+
+fn value(number: u64) -> Vec<u8> {
+    vec![u8::try_from(number).unwrap(); 30]
+}
+
+/// What of the messages and values is there; every one of them is as it was written.
+fn contents(store: &Embedded) -> Result<(Vec<u64>, Vec<u64>), StoreError> {
+    let mut numbers = Vec::new();
+    let next = store.bounds(LOG)?.next;
+    let mut from = Sequence::FIRST;
+    while from < next {
+        let chunk = store.read(LOG, from..Sequence::END, usize::MAX)?;
+        for entry in chunk.entries {
+            assert_eq!(entry.message, message(entry.sequence.0));
+            numbers.push(entry.sequence.0);
+        }
+        from = chunk.next;
+    }
+    let mut keys = Vec::new();
+    for pair in store.scan(Space::Sessions, &[], None, usize::MAX)?.pairs {
+        let number = u64::from_be_bytes(pair.key.try_into().unwrap());
+        assert_eq!(pair.value.bytes, value(number));
+        keys.push(number);
+    }
+    Ok((numbers, keys))
+}
+
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files.extend(self::files(&path));
+        } else {
+            files.push(path);
+        }
+    }
+    files.sort();
+    files
+}
+
+/// Where the zeros begin that are set aside.
+fn used(bytes: &[u8]) -> usize {
+    bytes
+        .iter()
+        .rposition(|byte| *byte != 0)
+        .map_or(0, |at| at + 1)
+}
+
+#[test]
+fn a_whole_store_is_opened_as_it_is() {
+    let store = Damaged::new();
+    let (opened, quarantined) = store.open();
+    assert_eq!(quarantined, None);
+    let all: Vec<_> = (1..=COUNT).collect();
+    assert_eq!(contents(&opened).unwrap(), (all.clone(), all));
+}
+
+#[test]
+fn a_journal_that_lost_its_end_is_noticed_and_its_beginning_kept() {
+    for nulls in [false, true] {
+        let store = Damaged::new();
+        let journal = store.journal();
+        let mut bytes = fs::read(&journal).unwrap();
+        let half = used(&bytes) / 2;
+        if nulls {
+            bytes[half..].fill(0);
+        } else {
+            bytes.truncate(half);
+        }
+        fs::write(&journal, &bytes).unwrap();
+        let refused = open(&store.path(), options(), OnCorruption::Refuse).unwrap_err();
+        let refused = refused.to_string();
+        assert!(refused.contains("were acknowledged after"), "{refused}");
+
+        let (opened, quarantined) = store.open();
+        let quarantined = quarantined.unwrap();
+        let (messages, keys) = contents(&opened).unwrap();
+        let last = *messages.last().unwrap();
+        assert!((10..COUNT).contains(&last), "{last}");
+        assert_eq!(messages, (1..=last).collect::<Vec<_>>());
+        assert_eq!(keys, messages);
+        assert_eq!(quarantined.salvaged.messages, last);
+        // Numbers that may have been given are not given again.
+        assert!(opened.bounds(LOG).unwrap().next.0 > COUNT);
+        let report = fs::read_to_string(quarantined.set_aside.join("damage.txt")).unwrap();
+        assert!(report.contains("were acknowledged after"), "{report}");
+    }
+}
+
+#[test]
+fn a_bit_in_the_journal_costs_what_follows_and_the_damaged_one_is_kept_as_it_was() {
+    let store = Damaged::new();
+    let journal = store.journal();
+    let mut bytes = fs::read(&journal).unwrap();
+    let half = used(&bytes) / 2;
+    bytes[half] ^= 4;
+    fs::write(&journal, &bytes).unwrap();
+    let (opened, quarantined) = store.open();
+    let quarantined = quarantined.unwrap();
+    let (messages, _) = contents(&opened).unwrap();
+    assert!(messages.len() >= 10, "{messages:?}");
+    assert!(!quarantined.salvaged.lost.is_empty());
+    let name = journal.file_name().unwrap();
+    let kept = quarantined.set_aside.join("engine").join(name);
+    assert_eq!(fs::read(kept).unwrap()[..=half], bytes[..=half]);
+    // It goes on, and is whole from now on.
+    let next = opened.bounds(LOG).unwrap().next;
+    let mut batch = Batch::new();
+    batch.append(LOG, next, message(next.0));
+    assert!(opened.commit(&[batch]).unwrap()[0].is_ok());
+    drop(opened);
+    let (opened, quarantined) = store.open();
+    assert_eq!(quarantined, None);
+    let numbers = contents(&opened).unwrap().0;
+    assert_eq!(numbers.last(), Some(&next.0));
+}
+
+#[test]
+fn whatever_file_is_damaged_nothing_panics_and_nothing_false_is_read() {
+    let pristine = Damaged::new();
+    let all = files(&pristine.path());
+    assert!(all.len() > 10);
+    let mut noticed = 0;
+    // One damage to each file, in turn: each case opens the engine many times.
+    let damages: [fn(&mut Vec<u8>); 3] = [truncate, |bytes| null(bytes), |bytes| flip(bytes)];
+    let damages = damages.into_iter().cycle();
+    for (file, damage) in all.into_iter().zip(damages) {
+        let name = file.strip_prefix(pristine.path()).unwrap();
+        let temp = tempfile::tempdir().unwrap();
+        let store = Damaged { temp };
+        copy(&pristine.path(), &store.path());
+        let mut bytes = fs::read(&file).unwrap();
+        damage(&mut bytes);
+        fs::write(store.path().join(name), &bytes).unwrap();
+        let opened = open(&store.path(), options(), OnCorruption::Quarantine);
+        let (opened, quarantined) = match opened {
+            Ok(opened) => opened,
+            // A version number is one flip away from a newer one.
+            Err(StoreError::Format { .. }) => continue,
+            Err(other) => panic!("{}: {other}", name.display()),
+        };
+        noticed += u32::from(quarantined.is_some());
+        let read = contents(&opened);
+        // One tree does not take the others with it, but for the first, which lists them.
+        let tree = name.strip_prefix("engine/keyspaces").ok();
+        if quarantined.is_some() && tree.is_some_and(|tree| !tree.starts_with("0")) {
+            let (messages, keys) = read.as_ref().unwrap();
+            let whole = messages.len().max(keys.len()) as u64;
+            assert_eq!(whole, COUNT, "{}", name.display());
+        }
+        match read {
+            Ok((messages, keys)) if quarantined.is_none() => {
+                let all: Vec<_> = (1..=COUNT).collect();
+                assert_eq!((messages, keys), (all.clone(), all), "{}", name.display());
+            }
+            Ok(_) => {}
+            Err(StoreError::Damaged { .. }) if quarantined.is_none() => {}
+            Err(other) => panic!("{}: {other}", name.display()),
+        }
+    }
+    assert!(noticed > 5, "{noticed}");
+}
+
+fn truncate(bytes: &mut Vec<u8>) {
+    bytes.truncate(used(bytes) / 2);
+}
+
+fn null(bytes: &mut [u8]) {
+    let used = used(bytes);
+    bytes[used / 3..].fill(0);
+}
+
+fn flip(bytes: &mut [u8]) {
+    let used = used(bytes);
+    if let Some(byte) = bytes.get_mut(used / 2) {
+        *byte ^= 1;
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy(&entry.path(), &target);
+        } else {
+            fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
