@@ -234,6 +234,7 @@ impl Ci {
         for (package, example) in [
             ("unbroken-mqtt-proto", "fuzz-seeds"),
             ("unbroken-merkle-log", "fuzz-seeds-audit"),
+            ("unbroken-store", "fuzz-seeds-store"),
         ] {
             let seeds = ["run", "--locked", "-p", package, "--example", example];
             self.check("fuzz seeds", process::cargo(&seeds))?;

@@ -1,0 +1,121 @@
+//! Writes one of each record as seeds for the fuzz target `store`, one file each, into the folder
+//! given or `fuzz/corpus/store`.
+
+#![allow(clippy::print_stdout, reason = "a tool that says what it did")]
+
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::{env, fs, io};
+
+use unbroken_mqtt_proto::{
+    PacketId, Properties, Property, PropertyBuf, QoS, RetainHandling, SubscriptionOptions,
+};
+use unbroken_store::session::{
+    Carried, Cursor, Head, Holding, Inbound, Outbound, Part, Subscription, Will, key,
+};
+use unbroken_store::{LaneMark, LogId, MessageRecord, Position, Sequence};
+
+fn main() -> io::Result<()> {
+    let usual = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/store");
+    let folder = env::args_os()
+        .nth(1)
+        .map_or_else(|| PathBuf::from(usual), PathBuf::from);
+    fs::create_dir_all(&folder)?;
+    let seeds = seeds();
+    for (number, (form, bytes)) in seeds.iter().enumerate() {
+        let seed = [&[*form], bytes.as_slice()].concat();
+        fs::write(folder.join(format!("{form}-{number}")), seed)?;
+    }
+    println!("{} seeds in {}", seeds.len(), folder.display());
+    Ok(())
+}
+
+/// Each with the form that the target reads it as.
+fn seeds() -> Vec<(u8, Vec<u8>)> {
+    let mut properties = PropertyBuf::new();
+    // Both are properties of a PUBLISH, and short.
+    let _ = properties.push(Property::ContentType("text/plain"));
+    let _ = properties.push(Property::UserProperty("key", "value"));
+    let least = MessageRecord {
+        topic: "a/b",
+        qos: QoS::AtLeastOnce,
+        retain: false,
+        stamp_ms: 1,
+        expires_ms: None,
+        publisher: None,
+        mark: None,
+        properties: Properties::EMPTY,
+        payload: b"payload",
+    };
+    let full = MessageRecord {
+        qos: QoS::ExactlyOnce,
+        retain: true,
+        stamp_ms: 1_790_000_000_000,
+        expires_ms: Some(1_790_000_060_000),
+        publisher: Some("publisher"),
+        mark: Some(LaneMark {
+            lane: 7,
+            epoch: 1,
+            number: 300,
+            leaf: [9; 16],
+        }),
+        properties: properties.as_properties(),
+        ..least
+    };
+    let head = Head {
+        client_id: "client".into(),
+        expiry_s: NonZeroU32::MAX,
+        away_since_ms: Some(1_790_000_000_000),
+    };
+    let subscription = Subscription {
+        filter: "$share/group/a/+".into(),
+        options: SubscriptionOptions {
+            qos: QoS::AtLeastOnce,
+            no_local: false,
+            retain_as_published: true,
+            retain_handling: RetainHandling::SendIfNew,
+        },
+        identifier: Some(NonZeroU32::MIN),
+        ended: false,
+        holds: vec![Holding {
+            log: LogId(1),
+            from: Sequence(5),
+            until: Some(Sequence(900)),
+        }],
+    };
+    let position = Position {
+        log: LogId(1),
+        sequence: Sequence(1_000),
+    };
+    let outbound = |what| Outbound {
+        what,
+        packet_id: Some(PacketId::FIRST),
+        qos: QoS::ExactlyOnce,
+        received: true,
+        retain: false,
+        by_group: false,
+        identifiers: vec![NonZeroU32::MIN],
+    };
+    let cursor = Cursor {
+        through: Sequence(77),
+    };
+    let will = Will {
+        delay_s: 30,
+        message: full.encode(),
+    };
+    let filter = "a/+";
+    let era = 2;
+    vec![
+        (0, least.encode().into_bytes()),
+        (0, full.encode().into_bytes()),
+        (1, head.encode()),
+        (2, subscription.encode()),
+        (3, cursor.encode()),
+        (4, outbound(Carried::Log(position)).encode()),
+        (4, outbound(Carried::Own(least.encode())).encode()),
+        (5, Inbound.encode()),
+        (6, will.encode()),
+        (7, key("client", Part::Subscription { filter, era })),
+        (7, key(&"long".repeat(100), Part::Head)),
+    ]
+}
