@@ -19,7 +19,7 @@ use crate::engine::{Command, Engine};
 use crate::inbox::Notice;
 use crate::limits::{COMMANDS_AT_ONCE, OUTPUT_BYTES, READ_BYTES};
 use crate::options::random;
-use crate::{ConnectError, ConnectTo, Event, RetryDuration};
+use crate::{ConnectError, ConnectTo, Event, RetryDuration, TakenOver};
 
 pub(crate) async fn run(
     engine: Engine,
@@ -69,6 +69,7 @@ enum Left {
 impl Driver {
     /// Connects again and again, until there is a reason not to.
     async fn live(&mut self) -> ConnectError {
+        let options = self.engine.options();
         let mut connections = 0;
         loop {
             let stream = match self.connect().await {
@@ -85,7 +86,11 @@ impl Driver {
             };
             self.link.send_replace(Link::Connecting);
             self.engine.tell(Event::Disconnected { why: why.clone() });
-            if !why.may_pass() {
+            if why.is_taken_over() && options.taken_over == TakenOver::Return {
+                if !self.rest(options.pauses.longest).await {
+                    return ConnectError::Ended;
+                }
+            } else if !why.may_pass() {
                 return why;
             }
         }
@@ -115,17 +120,23 @@ impl Driver {
                 return Err(ConnectError::GaveUp { patience, last });
             }
             self.engine.tell(Event::Retrying { failed, pause, why });
-            while !self.is_over && Instant::now() < next {
-                tokio::select! {
-                    () = sleep_until(next) => {}
-                    command = self.commands.recv() => self.handle_command(command),
-                    notice = self.notices.recv() => self.handle_notice(notice),
-                }
-            }
-            if self.is_over {
+            if !self.rest(pause).await {
                 return Err(ConnectError::Ended);
             }
         }
+    }
+
+    /// Lets a pause pass. False: the application wants no more of it.
+    async fn rest(&mut self, pause: RetryDuration) -> bool {
+        let next = Instant::now() + pause.0;
+        while !self.is_over && Instant::now() < next {
+            tokio::select! {
+                () = sleep_until(next) => {}
+                command = self.commands.recv() => self.handle_command(command),
+                notice = self.notices.recv() => self.handle_notice(notice),
+            }
+        }
+        !self.is_over
     }
 
     /// One try, from the look-up of the name to CONNACK.

@@ -117,6 +117,12 @@ impl BrokerFault {
 }
 
 impl ConnectError {
+    /// Whether another connection has the client id now; see [`TakenOver`](crate::TakenOver).
+    pub fn is_taken_over(&self) -> bool {
+        let taken_over = ReasonCode::SessionTakenOver;
+        matches!(self, Self::Disconnected { reason, .. } if *reason == taken_over)
+    }
+
     /// Whether another try may go better.
     pub fn may_pass(&self) -> bool {
         use ReasonCode as R;

@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, mpsc};
@@ -19,33 +19,52 @@ use crate::{Received, SubscribeError};
 /// that are not acknowledged, and subscriptions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
-    /// Every owner of this message has taken it.
-    Acknowledged(u64),
+    /// Every owner of this message is done with it.
+    Acknowledged(u64, Done),
     /// Nobody reads this subscription any more.
     Dropped(u64),
+}
+
+/// How far an owner has come with a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Done {
+    /// It is safe here.
+    Taken,
+    /// What it was sent for is done.
+    Processed,
 }
 
 /// The right to acknowledge one message. Dropped without being given, the message comes again on
 /// the next connection.
 pub struct Acknowledgement {
     serial: u64,
-    /// Subscriptions of this client that have not acknowledged it.
-    owners: Arc<AtomicUsize>,
+    owners: Arc<Owners>,
     notices: mpsc::UnboundedSender<Notice>,
+}
+
+#[derive(Debug)]
+struct Owners {
+    /// Subscriptions of this client that have not acknowledged it.
+    left: AtomicUsize,
+    /// One of them has only taken it.
+    only_taken: AtomicBool,
 }
 
 impl Acknowledgement {
     pub(crate) fn new(serial: u64, notices: mpsc::UnboundedSender<Notice>) -> Self {
         Self {
             serial,
-            owners: Arc::new(AtomicUsize::new(1)),
+            owners: Arc::new(Owners {
+                left: AtomicUsize::new(1),
+                only_taken: AtomicBool::new(false),
+            }),
             notices,
         }
     }
 
     /// For one more owner.
     pub(crate) fn share(&self) -> Self {
-        self.owners.fetch_add(1, Ordering::Relaxed);
+        self.owners.left.fetch_add(1, Ordering::Relaxed);
         Self {
             serial: self.serial,
             owners: Arc::clone(&self.owners),
@@ -55,9 +74,26 @@ impl Acknowledgement {
 
     /// Tells the broker that the message is safe here, once all before it are.
     pub fn give(self) {
-        if self.owners.fetch_sub(1, Ordering::AcqRel) == 1 {
+        self.owners.only_taken.store(true, Ordering::Relaxed);
+        self.leave();
+    }
+
+    /// The same, and that it is processed, if it is so for every owner. A 5.0 broker is told by the
+    /// user property `audit` = `processed`; others learn only that it is safe.
+    pub fn give_processed(self) {
+        self.leave();
+    }
+
+    fn leave(self) {
+        // What the others stored before they left is seen by the last one.
+        if self.owners.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            let done = if self.owners.only_taken.load(Ordering::Relaxed) {
+                Done::Taken
+            } else {
+                Done::Processed
+            };
             // The client may have ended; then the message comes again to whoever follows.
-            let _ = self.notices.send(Notice::Acknowledged(self.serial));
+            let _ = self.notices.send(Notice::Acknowledged(self.serial, done));
         }
     }
 }
@@ -161,5 +197,36 @@ impl Inbox {
     /// No code that can panic runs under the lock, so what it holds is whole.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_processed_when_all_its_owners_say_so() {
+        let (notices, mut told) = mpsc::unbounded_channel();
+        for (serial, processed) in [(0, [true, true]), (1, [true, false]), (2, [false, true])] {
+            let first = Acknowledgement::new(serial, notices.clone());
+            let owners = [first.share(), first];
+            for (owner, processed) in owners.into_iter().zip(processed) {
+                assert!(told.try_recv().is_err());
+                if processed {
+                    owner.give_processed();
+                } else {
+                    owner.give();
+                }
+            }
+            let all = if processed == [true, true] {
+                Done::Processed
+            } else {
+                Done::Taken
+            };
+            assert_eq!(
+                told.try_recv().ok(),
+                Some(Notice::Acknowledged(serial, all))
+            );
+        }
     }
 }

@@ -47,6 +47,6 @@ pub use self::{
     inbox::Acknowledgement,
     limits::Limits,
     message::{Message, Received},
-    options::{Options, Session},
+    options::{Options, Session, TakenOver},
     subscription::{Acknowledging, Filter, Subscription},
 };

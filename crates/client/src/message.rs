@@ -178,6 +178,15 @@ impl Received {
         self.acknowledge_now();
     }
 
+    /// As [`acknowledge`](Self::acknowledge), and says that the work which the message was sent for
+    /// is done. A 5.0 broker is told by the user property `audit` = `processed` in PUBACK or
+    /// PUBREC; Unbroken shows it in the message's receipt.
+    pub fn acknowledge_processed(mut self) {
+        if let Some(acknowledgement) = self.acknowledgement.take() {
+            acknowledgement.give_processed();
+        }
+    }
+
     pub(crate) fn acknowledge_now(&mut self) {
         if let Some(acknowledgement) = self.acknowledgement.take() {
             acknowledgement.give();

@@ -34,6 +34,20 @@ pub struct Options {
     pub(crate) attempt: RetryDuration,
     pub(crate) pauses: Pauses,
     pub(crate) patience: Option<TotalDuration>,
+    pub(crate) taken_over: TakenOver,
+}
+
+/// What a client does when the broker says that another connection has its client id now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TakenOver {
+    /// It ends. Two clients under one name that both came back would throw each other out for ever,
+    /// and neither would get anything done; which of them is right only their owner knows.
+    #[default]
+    End,
+    /// It comes back after the longest of the [pauses](Options::pauses), and throws the other out.
+    /// For a client of which there is one alone, whose broker mistakes its old connection for
+    /// another's, or that others may only replace for a while.
+    Return,
 }
 
 /// What of a session outlives its connection.
@@ -88,6 +102,7 @@ impl Options {
                 longest: RetryDuration(Duration::from_secs(15)),
             },
             patience: None,
+            taken_over: TakenOver::default(),
         }
     }
 
@@ -98,8 +113,8 @@ impl Options {
         self
     }
 
-    /// The name under which the broker keeps the session. Two clients with one name throw each
-    /// other out.
+    /// The name under which the broker keeps the session. A second client with the same name throws
+    /// the first out: [`TakenOver`].
     #[must_use]
     pub fn client_id(mut self, id: impl Into<String>) -> Self {
         self.client_id = id.into();
@@ -174,6 +189,13 @@ impl Options {
     #[must_use]
     pub fn patience(mut self, time: TotalDuration) -> Self {
         self.patience = Some(time);
+        self
+    }
+
+    /// Whether the client ends or comes back when another connects under its name.
+    #[must_use]
+    pub fn taken_over(mut self, then: TakenOver) -> Self {
+        self.taken_over = then;
         self
     }
 

@@ -91,6 +91,32 @@ async fn each_wound_is_named_and_repaired() {
 }
 
 #[tokio::test]
+async fn a_loss_at_qos_0_is_named_and_repaired_and_nobody_had_promised_it() {
+    for kind in Kind::installed() {
+        let broker = Broker::start(kind);
+        let relay = Relay::to(broker.address()).await;
+        let receiver = connect(options(relay.address(), "c")).await;
+        let line = subscriber("data").scope(Scope::FromBeginning);
+        let mut line = line.open(&receiver).await.unwrap();
+        let sender = connect(options(broker.address(), "a")).await;
+        let publishers = [QoS::AtMostOnce, QoS::AtLeastOnce]
+            .map(|qos| publisher(1 + u64::from(u8::from(qos))).qos(qos));
+        for publisher in publishers {
+            let lane = publisher.open_unspooled(&sender).await.unwrap();
+            wound(&relay, "data", vec![(5, Wound::Lose), (9, Wound::Swap)]);
+            publish_all(&lane, "data", 0..100).await;
+            let mut seen = Seen::default();
+            until_proven(&mut line, &mut seen, 100).await;
+            assert_eq!(seen.lost(), [5], "{kind:?}");
+            assert!(seen.faults().contains(&(5, Verdict::Repaired)));
+            assert_eq!(seen.taken().len(), 100);
+            let is_at_most_once = line.is_at_most_once(lane.lane());
+            assert_eq!(is_at_most_once, lane.lane().value() == 1, "{kind:?}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_restart_continues_the_lane_from_its_spool() {
     for kind in Kind::installed() {
         let broker = Broker::start(kind);

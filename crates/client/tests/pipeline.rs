@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use support::broker::{Broker, Kind};
 use support::line::{
-    Seen, Wound, connect, lane, publish_all, publisher, subscriber, until, until_windows, wound,
+    Seen, Wound, connect, lane, publish_all, publisher, subscriber, until, until_proven,
+    until_windows, wound,
 };
 use support::options;
 use support::relay::Relay;
@@ -315,13 +316,23 @@ async fn members_of_a_group_claim_nothing_alone_and_prove_all_together() {
         publish_all(&lane, "data", 0..1_024).await;
         lane.close(TotalDuration(Duration::ZERO)).await.unwrap();
         let mut seen: Vec<Seen> = members.iter().map(|_| Seen::default()).collect();
-        while seen.iter().map(|seen| seen.messages.len()).sum::<usize>() < 1_024 {
-            for (member, seen) in members.iter_mut().zip(&mut seen) {
-                let next = tokio::time::timeout(Duration::from_millis(50), member.next()).await;
-                if let Ok(delivery) = next {
-                    seen.take(delivery.unwrap());
+        let has_all = |seen: &[Seen]| {
+            let messages: usize = seen.iter().map(|seen| seen.messages.len()).sum();
+            messages == 1_024 && seen.iter().all(|seen| !seen.checkpoints.is_empty())
+        };
+        let [first, second, third] = &mut members[..] else {
+            panic!("three members")
+        };
+        while !has_all(&seen) {
+            let next = async {
+                tokio::select! {
+                    delivery = first.next() => (0, delivery),
+                    delivery = second.next() => (1, delivery),
+                    delivery = third.next() => (2, delivery),
                 }
-            }
+            };
+            let (member, delivery): (usize, _) = support::within("a share", next).await;
+            seen[member].take(delivery.unwrap());
         }
         for seen in &seen {
             assert_eq!(
@@ -370,6 +381,69 @@ async fn who_comes_late_or_sees_a_retained_or_second_copy_names_no_fault() {
         faults.retain(|(_, verdict)| !matches!(verdict, Verdict::OutOfScope | Verdict::NotAudited));
         assert_eq!(faults, [], "{kind:?}");
         assert_eq!(seen.lost(), [], "{kind:?}");
+    }
+}
+
+#[tokio::test]
+async fn who_sees_some_topics_of_a_lane_names_no_fault() {
+    for kind in Kind::installed() {
+        let broker = Broker::start(kind);
+        let client = connect(options(broker.address(), "c")).await;
+        let line = subscriber("data/1").scope(Scope::Part);
+        let mut line = line.open(&client).await.unwrap();
+        let sender = connect(options(broker.address(), "a")).await;
+        let lane = publisher(1).open_unspooled(&sender).await.unwrap();
+        for part in 0..16 {
+            let topic = ["data/1", "data/2"][part % 2];
+            let first = u64::try_from(part).unwrap() * 128;
+            publish_all(&lane, topic, first..first + 128).await;
+        }
+        lane.close(TotalDuration(Duration::ZERO)).await.unwrap();
+        let mut seen = Seen::default();
+        // The last one comes when the epoch is over, behind all messages.
+        until(&mut line, &mut seen, "the end of the lane", |seen| {
+            seen.messages.len() == 1_024 && seen.closed
+        })
+        .await;
+        let mut faults = seen.faults();
+        faults.retain(|(_, verdict)| *verdict != Verdict::Ahead);
+        assert_eq!(faults, [], "{kind:?}");
+        assert_eq!((seen.lost(), seen.asked), (vec![], 0), "{kind:?}");
+    }
+}
+
+#[tokio::test]
+async fn who_drains_a_queue_of_what_came_while_it_was_away_names_no_fault() {
+    for kind in Kind::installed() {
+        let broker = Broker::start(kind);
+        let sender = connect(options(broker.address(), "a")).await;
+        let lane = publisher(1).open_unspooled(&sender).await.unwrap();
+        let mut saved = None;
+        let mut seen = Seen::default();
+        for end in [100, 3_072] {
+            let session = Session::Kept { expiry_s: 600 };
+            let client = connect(options(broker.address(), "c").session(session)).await;
+            let mut line = subscriber("data").scope(Scope::FromBeginning);
+            if let Some(saved) = saved.take() {
+                line = line.restore(saved);
+            }
+            let mut line = line.open(&client).await.unwrap();
+            if end == 100 {
+                publish_all(&lane, "data", 0..100).await;
+                until(&mut line, &mut seen, "messages", |seen| {
+                    seen.messages.len() == 100
+                })
+                .await;
+                saved = Some(line.save(&[]));
+                client.ping().await.unwrap();
+                client.disconnect().await;
+                publish_all(&lane, "data", 100..3_072).await;
+                continue;
+            }
+            until_proven(&mut line, &mut seen, end).await;
+            assert_eq!((seen.faults(), seen.lost()), (vec![], vec![]), "{kind:?}");
+            assert_eq!((seen.asked, seen.messages.len()), (0, 3_072), "{kind:?}");
+        }
     }
 }
 

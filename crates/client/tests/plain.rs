@@ -11,7 +11,7 @@ use support::relay::{Fate, Relay};
 use support::{options, within};
 use unbroken_client::{
     Acknowledged, Acknowledging, Client, ConnectError, ConnectTo, Event, Filter, Limits, Message,
-    Options, PublishError, QoS, RetainHandling, RetryDuration, Session, SubscribeError,
+    Options, PublishError, QoS, RetainHandling, RetryDuration, Session, SubscribeError, TakenOver,
     TotalDuration, TrySendError, Version,
 };
 
@@ -420,6 +420,62 @@ async fn two_clients_with_one_name_do_not_throw_each_other_out_for_ever() {
     assert!(why.to_string().contains("taken over"), "{why}");
     assert!(first.publish(message("a", "x")).await.is_err());
     second.publish(message("a", "x")).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_client_that_is_to_return_throws_its_twin_out() {
+    let broker = Broker::start(Kind::Unbroken);
+    let returning = options(broker.address(), "twin").taken_over(TakenOver::Return);
+    let first = connect(returning).await;
+    let mut events = first.events();
+    let second = connect(options(broker.address(), "twin")).await;
+    let mut ended = second.events();
+    loop {
+        match within("an event", events.next()).await.unwrap() {
+            Event::Connected { .. } => break,
+            Event::Ended { why } => panic!("{why}"),
+            _ => {}
+        }
+    }
+    while !matches!(
+        within("an event", ended.next()).await.unwrap(),
+        Event::Ended { why } if why.is_taken_over()
+    ) {}
+    first.publish(message("a", "x")).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_was_processed_is_said_in_the_acknowledgement_and_stands_in_the_receipt() {
+    let broker = Broker::start(Kind::Unbroken);
+    let watcher = connect(options(broker.address(), "watcher")).await;
+    let sender = connect(options(broker.address(), "sender")).await;
+    let mut who = watcher
+        .subscribe(filter("$audit/client/sender"))
+        .await
+        .unwrap();
+    let told = within("the lane", who.recv()).await.unwrap();
+    let told = String::from_utf8(told.payload().to_vec()).unwrap();
+    let (_, lane) = told.split_once("\"lane\":\"").unwrap();
+    let receipts = format!("$audit/{}/receipt", &lane[..16]);
+    let mut receipts = watcher.subscribe(filter(&receipts)).await.unwrap();
+    let receiver = connect(options(broker.address(), "receiver")).await;
+    let by_hand = receiver.subscribe_all(vec![filter("a")], Acknowledging::ByHand);
+    let mut subscription = by_hand.await.unwrap();
+    for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {
+        for processed in [0, 1] {
+            sender.publish(message("a", "x").qos(qos)).await.unwrap();
+            let received = within("a message", subscription.recv()).await.unwrap();
+            if processed == 1 {
+                received.acknowledge_processed();
+            } else {
+                received.acknowledge();
+            }
+            let receipt = within("a receipt", receipts.recv()).await.unwrap();
+            let receipt = String::from_utf8(receipt.payload().to_vec()).unwrap();
+            let expect = format!("\"acknowledged\":1,\"processed\":{processed},");
+            assert!(receipt.contains(&expect), "{receipt}");
+        }
+    }
 }
 
 #[tokio::test]

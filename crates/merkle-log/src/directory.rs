@@ -146,6 +146,11 @@ impl SealedDirectory {
         self.algorithm
     }
 
+    /// What it lists. Not to be believed before [`SealedDirectory::open`].
+    pub fn lanes(&self) -> &[OpenLane] {
+        &self.directory.lanes
+    }
+
     /// The directory, if `digest`, the producer's own, made tag and roots.
     pub fn open(self, digest: &impl Digest) -> Result<Directory, CheckpointError> {
         let is_own = digest.algorithm() == self.algorithm;

@@ -149,7 +149,7 @@ fn a_lane_is_settled_below_a_number_when_nothing_below_it_may_still_come() {
     pair.poll(SECOND * 3);
     assert_eq!(pair.lost(), [4]);
     assert_eq!(settled(&pair), [true, false, false, false]);
-    let gone = Answer::NotHeld(vec![4..5]);
+    let gone = Answer::NotHeld(std::iter::once(4..5).collect());
     pair.ledger.answer(&gone, &pair.hasher).unwrap();
     assert_eq!(settled(&pair), [true, true, true, false]);
 }

@@ -76,6 +76,11 @@ impl AuditedMessage {
         self.received.acknowledge();
     }
 
+    /// The same, and that the work is done: [`Received::acknowledge_processed`].
+    pub fn acknowledge_processed(self) {
+        self.received.acknowledge_processed();
+    }
+
     pub(super) fn take_acknowledgement(&mut self) -> Option<Acknowledgement> {
         self.received.take_acknowledgement()
     }

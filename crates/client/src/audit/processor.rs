@@ -265,11 +265,9 @@ impl<Claim> Processor<Claim> {
     /// Passes on the checkpoints of which every input before them has its output, and nothing is
     /// missing that may still come before `now`.
     async fn pass_checkpoints_on(&mut self, now: Instant) -> Result<(), AuditError> {
+        self.let_more_come();
         while let Some(shift) = self.shifts.front_mut()
-            && shift
-                .unfinished
-                .iter()
-                .all(|held| Arc::strong_count(held) == 1)
+            && shift.is_finished()
             && let Some(held) = &shift.checkpoint
             && (held.patience <= now || self.input.is_settled(&held.passed_on.checkpoint))
         {
@@ -280,6 +278,24 @@ impl<Claim> Processor<Claim> {
             self.shifts.pop_front();
         }
         Ok(())
+    }
+
+    /// Acknowledgements leave in order, so a checkpoint that only waits for what is lost would keep
+    /// those behind it from leaving, and the broker from sending what is lost. After a crash a later
+    /// checkpoint tells the same and more, unless it is the last one.
+    fn let_more_come(&mut self) {
+        let finished = self
+            .shifts
+            .iter_mut()
+            .take_while(|shift| shift.is_finished());
+        for shift in finished {
+            if let Some(held) = &mut shift.checkpoint
+                && !held.passed_on.checkpoint.is_last
+            {
+                let release = held.passed_on.release.take();
+                release.into_iter().for_each(Acknowledgement::give);
+            }
+        }
     }
 
     /// What was taken in is acknowledged with the last output.
@@ -313,6 +329,12 @@ impl Shift {
             unfinished: vec![Arc::new(())],
             checkpoint: None,
         }
+    }
+
+    /// Every input has its output.
+    fn is_finished(&self) -> bool {
+        let mut unfinished = self.unfinished.iter();
+        unfinished.all(|held| Arc::strong_count(held) == 1)
     }
 }
 
@@ -387,7 +409,7 @@ fn releases(inputs: Vec<Input>) -> Vec<Acknowledgement> {
 /// Checkpoints that wait for inputs before them; about 300 bytes each.
 const SHIFTS_MAX: usize = 1_024;
 /// How long what a checkpoint covers and did not come may take to come again.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(3);
 /// How often to look whether a checkpoint may be passed on.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 

@@ -404,7 +404,8 @@ impl Producer {
         };
         let result = match answer {
             Ok(acknowledged) => {
-                sent.releases.into_iter().for_each(Acknowledgement::give);
+                let releases = sent.releases.into_iter();
+                releases.for_each(Acknowledgement::give_processed);
                 if let About::Number(property, _) = &sent.about {
                     self.acknowledged = property.sequence + 1;
                 }

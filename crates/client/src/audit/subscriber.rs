@@ -8,7 +8,7 @@
 //! nothing is asked for before it is lost; a lane of which only checkpoints are heard is not
 //! audited, since this subscriber may not subscribe to its topics.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
@@ -76,6 +76,10 @@ pub struct AuditedSubscriber {
     origins: BTreeSet<LaneId>,
     ready: VecDeque<Delivery>,
     running: Running,
+    /// Lanes of which nothing has fitted yet, and whether that was said.
+    strangers: BTreeMap<LaneId, bool>,
+    /// Lanes that come at QoS 0.
+    at_most_once: BTreeSet<LaneId>,
     asking: Option<Asking>,
     /// When to look for what is worth asking for, though no event has told of it.
     next_look: Duration,
@@ -125,6 +129,15 @@ pub enum Delivery {
         checkpoint: Checkpoint,
         /// As it came.
         bytes: Vec<u8>,
+    },
+    /// Messages of a lane come and none of them fits: its producer has another key or another
+    /// algorithm than this subscriber, which therefore proves nothing about it. Said once for a
+    /// lane.
+    OtherKey {
+        /// Which lane.
+        lane: LaneId,
+        /// What does not fit, and what to do.
+        why: String,
     },
     /// Something came to a topic of the audit that is not what belongs there.
     Refused {
@@ -248,6 +261,8 @@ impl SubscriberOptions {
             origins,
             ready: VecDeque::new(),
             running: Running::Stands,
+            strangers: BTreeMap::new(),
+            at_most_once: BTreeSet::new(),
             asking: self.asks.then(Asking::default),
             next_look: Duration::ZERO,
             next_poll: Duration::ZERO,
@@ -289,6 +304,13 @@ impl AuditedSubscriber {
     /// Whether a lane's own messages come here, and not only what others were made of.
     pub fn hears(&self, lane: LaneId) -> bool {
         self.direct.contains(&lane)
+    }
+
+    /// Whether messages of a lane come at QoS 0. Then nobody has promised them: one that is lost is
+    /// named like any other and asked for, and the producer sends it again at QoS 0 while it still
+    /// has it, but its loss is no broken promise of the broker's.
+    pub fn is_at_most_once(&self, lane: LaneId) -> bool {
+        self.at_most_once.contains(&lane)
     }
 
     /// What is known of the lanes. Its clock is this subscriber's.
@@ -431,10 +453,17 @@ impl AuditedSubscriber {
         if verdict == Verdict::OutOfScope && !property.fits(&self.hasher, topic, payload) {
             verdict = Verdict::Altered;
         }
-        message.verdict = Some(verdict);
-        if verdict != Verdict::Injected && verdict != Verdict::Altered {
-            self.direct.insert(property.lane);
+        if matches!(verdict, Verdict::Injected | Verdict::Altered) {
+            if self.is_other_algorithm(&property) {
+                verdict = Verdict::NotAudited;
+            }
+        } else if self.direct.insert(property.lane) {
+            self.strangers.remove(&property.lane);
         }
+        if received.qos() == QoS::AtMostOnce && self.direct.contains(&property.lane) {
+            self.at_most_once.insert(property.lane);
+        }
+        message.verdict = Some(verdict);
         if message.is_new() {
             self.judge_origins(received, property.flags.resent, now, &mut message);
         }
@@ -483,6 +512,12 @@ impl AuditedSubscriber {
             }
         };
         if !is_in_order {
+            if through.is_none()
+                && let Some(false) = self.strangers.get(&lane)
+                && let Err(error) = sealed.open(&self.hasher)
+            {
+                self.name_other_key(lane, &error.to_string());
+            }
             return Ok(());
         }
         let checkpoint = sealed.open(&self.hasher);
@@ -498,23 +533,58 @@ impl AuditedSubscriber {
         Ok(())
     }
 
+    /// Whether a message that does not fit is of another algorithm than this subscriber's, in a lane
+    /// of which none has fitted. Such lanes are remembered, until something fits or a checkpoint
+    /// shows that their key is another.
+    fn is_other_algorithm(&mut self, property: &Property) -> bool {
+        let lane = property.lane;
+        if self.direct.contains(&lane) {
+            return false;
+        }
+        if self.strangers.len() < STRANGERS_MAX || self.strangers.contains_key(&lane) {
+            self.strangers.entry(lane).or_insert(false);
+        }
+        let (theirs, own) = (property.algorithm, self.hasher.algorithm());
+        if theirs != own && self.strangers.get(&lane) == Some(&false) {
+            let why = format!("its algorithm is {theirs:?}, and this subscriber's is {own:?}");
+            self.name_other_key(lane, &why);
+        }
+        theirs != own
+    }
+
+    fn name_other_key(&mut self, lane: LaneId, why: &str) {
+        self.strangers.insert(lane, true);
+        let why = format!(
+            "nothing of lane {lane} fits ({why}): give this subscriber the algorithm and the key of its producer"
+        );
+        self.ready.push_back(Delivery::OtherKey { lane, why });
+    }
+
     fn handle_directory(&mut self, payload: &[u8]) -> Result<(), String> {
         let sealed = Directory::parse(payload).map_err(|error| error.to_string())?;
-        let directory = sealed.open(&self.hasher);
-        let directory = directory.map_err(|error| error.to_string())?;
-        let lanes = &directory.lanes;
-        // Of a producer with other lanes too, they may be on topics that are not subscribed to.
-        if !lanes.is_empty() && lanes.iter().all(|open| self.direct.contains(&open.lane)) {
-            self.ledger.directory(&directory, self.clock.now());
+        // Of a producer with other lanes too, they may be on topics that are not subscribed to, and
+        // have another key.
+        let mut lanes = sealed.lanes().iter();
+        if !lanes.all(|open| self.direct.contains(&open.lane)) {
+            return Ok(());
         }
-        Ok(())
+        let may_be_foreign = sealed.lanes().is_empty();
+        match sealed.open(&self.hasher) {
+            Ok(directory) => {
+                self.ledger.directory(&directory, self.clock.now());
+                Ok(())
+            }
+            Err(_) if may_be_foreign => Ok(()),
+            Err(error) => Err(error.to_string()),
+        }
     }
 
     fn handle_drop(&mut self, payload: &[u8]) -> Result<(), String> {
         let sealed = DropRecord::parse(payload).map_err(|error| error.to_string())?;
-        let record = sealed.open(&self.hasher);
-        let record = record.map_err(|error| error.to_string())?;
-        if self.follows(record.lane) {
+        // Of other lanes the key may be another.
+        if self.follows(sealed.lane()) {
+            let record = sealed.open(&self.hasher);
+            let record = record.map_err(|error| error.to_string())?;
             self.ledger.dropped(&record, self.clock.now());
         }
         Ok(())
@@ -729,6 +799,8 @@ pub(super) fn read_position(mut bytes: &[u8]) -> (BTreeSet<LaneId>, BTreeSet<Lan
     (direct, origins, bytes.to_vec())
 }
 
+/// Lanes remembered of which nothing fits; about 50 bytes each. Of more it is not said why.
+const STRANGERS_MAX: usize = 256;
 /// Messages that wait here before the broker counts as having more.
 const BACKLOG: usize = 256;
 /// How often time passes in the ledger.

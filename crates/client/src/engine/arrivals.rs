@@ -7,11 +7,13 @@ use std::collections::{BTreeMap, VecDeque};
 
 use unbroken_mqtt_proto::{PacketId, QoS};
 
+use crate::inbox::Done;
+
 #[derive(Debug, Default)]
 pub(super) struct Arrivals {
     open: VecDeque<Open>,
-    /// Messages of QoS 2 that an earlier connection brought, and whether their owner has them.
-    carried: BTreeMap<PacketId, (u64, bool)>,
+    /// Messages of QoS 2 that an earlier connection brought, and how far their owner has come.
+    carried: BTreeMap<PacketId, (u64, Option<Done>)>,
     next_serial: u64,
 }
 
@@ -20,7 +22,7 @@ struct Open {
     serial: u64,
     id: PacketId,
     qos: QoS,
-    taken: bool,
+    done: Option<Done>,
 }
 
 impl Arrivals {
@@ -32,45 +34,46 @@ impl Arrivals {
             serial,
             id,
             qos,
-            taken: false,
+            done: None,
         });
         serial
     }
 
     /// A message of QoS 2 came again, which is here already.
     pub(super) fn repeated(&mut self, id: PacketId) {
-        let (serial, taken) = self.carried.remove(&id).unwrap_or((u64::MAX, true));
+        let known = self.carried.remove(&id);
+        let (serial, done) = known.unwrap_or((u64::MAX, Some(Done::Taken)));
         let qos = QoS::ExactlyOnce;
         self.open.push_back(Open {
             serial,
             id,
             qos,
-            taken,
+            done,
         });
     }
 
-    /// Its owner has it. Not in the table: it came on an earlier connection and will come again.
-    pub(super) fn taken(&mut self, serial: u64) {
+    /// Its owner is done. Not in the table: it came on an earlier connection and will come again.
+    pub(super) fn done(&mut self, serial: u64, done: Done) {
         if let Some(open) = self.open.iter_mut().find(|open| open.serial == serial) {
-            open.taken = true;
-        } else if let Some((_, taken)) =
+            open.done = Some(done);
+        } else if let Some((_, known)) =
             (self.carried.values_mut()).find(|(carried, _)| *carried == serial)
         {
-            *taken = true;
+            *known = Some(done);
         }
     }
 
     /// What may be answered now.
-    pub(super) fn next_answer(&mut self) -> Option<(PacketId, QoS)> {
-        self.open.front().filter(|open| open.taken)?;
-        self.open.pop_front().map(|open| (open.id, open.qos))
+    pub(super) fn next_answer(&mut self) -> Option<(PacketId, QoS, Done)> {
+        let done = self.open.front()?.done?;
+        self.open.pop_front().map(|open| (open.id, open.qos, done))
     }
 
     /// What is not answered comes again.
     pub(super) fn handle_disconnected(&mut self) {
         for open in self.open.drain(..) {
             if open.qos == QoS::ExactlyOnce {
-                self.carried.insert(open.id, (open.serial, open.taken));
+                self.carried.insert(open.id, (open.serial, open.done));
             }
         }
     }
@@ -85,6 +88,7 @@ impl Arrivals {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use Done::Taken;
     use QoS::{AtLeastOnce, ExactlyOnce};
 
     fn id(number: u16) -> PacketId {
@@ -96,11 +100,11 @@ mod tests {
         let mut arrivals = Arrivals::default();
         let first = arrivals.arrived(id(7), AtLeastOnce);
         let second = arrivals.arrived(id(3), ExactlyOnce);
-        arrivals.taken(second);
+        arrivals.done(second, Taken);
         assert_eq!(arrivals.next_answer(), None);
-        arrivals.taken(first);
-        assert_eq!(arrivals.next_answer(), Some((id(7), AtLeastOnce)));
-        assert_eq!(arrivals.next_answer(), Some((id(3), ExactlyOnce)));
+        arrivals.done(first, Taken);
+        assert_eq!(arrivals.next_answer(), Some((id(7), AtLeastOnce, Taken)));
+        assert_eq!(arrivals.next_answer(), Some((id(3), ExactlyOnce, Taken)));
         assert_eq!(arrivals.next_answer(), None);
     }
 
@@ -110,13 +114,13 @@ mod tests {
         let taken_before = arrivals.arrived(id(1), ExactlyOnce);
         let taken_after = arrivals.arrived(id(2), ExactlyOnce);
         arrivals.handle_disconnected();
-        arrivals.taken(taken_before);
+        arrivals.done(taken_before, Taken);
         arrivals.repeated(id(1));
         arrivals.repeated(id(2));
-        assert_eq!(arrivals.next_answer(), Some((id(1), ExactlyOnce)));
+        assert_eq!(arrivals.next_answer(), Some((id(1), ExactlyOnce, Taken)));
         assert_eq!(arrivals.next_answer(), None);
-        arrivals.taken(taken_after);
-        assert_eq!(arrivals.next_answer(), Some((id(2), ExactlyOnce)));
+        arrivals.done(taken_after, Taken);
+        assert_eq!(arrivals.next_answer(), Some((id(2), ExactlyOnce, Taken)));
     }
 
     #[test]
@@ -125,9 +129,9 @@ mod tests {
         let old = arrivals.arrived(id(1), AtLeastOnce);
         arrivals.handle_disconnected();
         let again = arrivals.arrived(id(1), AtLeastOnce);
-        arrivals.taken(old);
+        arrivals.done(old, Taken);
         assert_eq!(arrivals.next_answer(), None);
-        arrivals.taken(again);
-        assert_eq!(arrivals.next_answer(), Some((id(1), AtLeastOnce)));
+        arrivals.done(again, Taken);
+        assert_eq!(arrivals.next_answer(), Some((id(1), AtLeastOnce, Taken)));
     }
 }

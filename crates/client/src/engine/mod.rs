@@ -186,8 +186,8 @@ impl Engine {
 
     pub(crate) fn handle_notice(&mut self, notice: Notice) {
         match notice {
-            Notice::Acknowledged(serial) => {
-                self.arrivals.taken(serial);
+            Notice::Acknowledged(serial, done) => {
+                self.arrivals.done(serial, done);
                 self.answer_arrivals();
             }
             Notice::Dropped(id) => self.handle_unsubscribe(id, None),
@@ -316,13 +316,13 @@ impl Engine {
     ///
     /// [MQTT-4.6.0-2, MQTT-4.6.0-3, MQTT311-4.6.0-2, MQTT311-4.6.0-3]
     fn answer_arrivals(&mut self) {
-        while let Some((id, qos)) = self.arrivals.next_answer() {
+        while let Some((id, qos, done)) = self.arrivals.next_answer() {
             if qos == QoS::AtLeastOnce {
                 self.inbound.acknowledged(id);
             } else {
                 self.inbound.received(id);
             }
-            self.wire.acknowledge(id, qos);
+            self.wire.acknowledge(id, qos, done);
         }
     }
 }

@@ -8,6 +8,7 @@ use unbroken_mqtt_proto::{
     ReasonCode, Version,
 };
 
+use crate::inbox::Done;
 use crate::{Message, PublishError};
 
 /// The way out of one connection.
@@ -115,8 +116,16 @@ impl Wire {
     }
 
     /// PUBACK or PUBREC, with success.
-    pub(super) fn acknowledge(&mut self, id: PacketId, qos: QoS) {
-        let ack = Ack::success(id);
+    pub(super) fn acknowledge(&mut self, id: PacketId, qos: QoS, done: Done) {
+        let mut properties = PropertyBuf::new();
+        if done == Done::Processed && self.version == Version::V5 {
+            let said = properties.push(Property::UserProperty("audit", "processed"));
+            said.expect("two words fit");
+        }
+        let ack = Ack {
+            properties: properties.as_properties(),
+            ..Ack::success(id)
+        };
         self.put_ack(&match qos {
             QoS::ExactlyOnce => Packet::PubRec(ack),
             _ => Packet::PubAck(ack),

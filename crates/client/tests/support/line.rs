@@ -8,7 +8,7 @@ use unbroken_client::audit::{
 };
 use unbroken_client::{Client, Filter, Message};
 use unbroken_merkle_log::ledger::{Event, LedgerLimits, State, Verdict};
-use unbroken_merkle_log::{LaneId, LaneLimits, Property};
+use unbroken_merkle_log::{Algorithm, Hasher, Key, LaneId, LaneLimits, Property};
 use unbroken_mqtt_proto::{
     Ack, Packet, PacketId, Property as Carried, PropertyBuf, Publish, QoS, Version, next_frame,
 };
@@ -18,6 +18,11 @@ use super::within;
 
 pub(crate) fn lane(id: u64) -> LaneId {
     LaneId::new(id).expect("not 0")
+}
+
+/// Keyed BLAKE3.
+pub(crate) fn keyed(key: u8) -> Hasher {
+    Hasher::new(Algorithm::Blake3, Some(&Key([key; 32]))).expect("there is a key")
 }
 
 /// Checkpoints so often that tests need not wait for them.
@@ -48,6 +53,12 @@ pub(crate) struct Seen {
     pub(crate) asked: usize,
     /// Lanes, one for each checkpoint.
     pub(crate) checkpoints: Vec<u64>,
+    /// A producer has said that its epoch is over.
+    pub(crate) closed: bool,
+    /// Lane and number of each message that was said to be lost.
+    pub(crate) lost_of: Vec<(u64, u64)>,
+    /// The lane of each move.
+    pub(crate) moved_of: Vec<u64>,
     /// Lane, first number, state and declared drops of each window, as it was last said to be.
     pub(crate) windows: Vec<(u64, u64, State, u64)>,
 }
@@ -57,10 +68,21 @@ impl Seen {
         self.take_window(&delivery);
         match delivery {
             Delivery::Message(message) => self.take_message(message),
-            Delivery::Event { event, .. } => self.events.push(event),
+            Delivery::Event { lane, event, .. } => {
+                match &event {
+                    Event::Lost { numbers, .. } => {
+                        let numbers = numbers.clone().map(|number| (lane.value(), number));
+                        self.lost_of.extend(numbers);
+                    }
+                    Event::Moved(_) => self.moved_of.push(lane.value()),
+                    _ => {}
+                }
+                self.events.push(event);
+            }
             Delivery::Asked { .. } => self.asked += 1,
             Delivery::Checkpoint { checkpoint, .. } => {
                 self.checkpoints.push(checkpoint.lane.value());
+                self.closed |= checkpoint.is_last;
             }
             Delivery::Refused { topic, why } => panic!("{topic}: {why}"),
             other => panic!("{other:?}"),
@@ -83,13 +105,17 @@ impl Seen {
     }
 
     pub(crate) fn take_message(&mut self, message: AuditedMessage) {
+        self.note(&message);
+        message.acknowledge();
+    }
+
+    pub(crate) fn note(&mut self, message: &AuditedMessage) {
         let number = message
             .property()
             .map_or(u64::MAX, |property| property.sequence);
         let verdict = message.verdict().unwrap_or(Verdict::NotAudited);
         let text = String::from_utf8_lossy(message.payload()).into_owned();
         self.messages.push((number, verdict, text));
-        message.acknowledge();
     }
 
     /// Numbers of all proven windows together.
@@ -213,6 +239,8 @@ pub(crate) enum Wound {
     Inject,
     /// With another payload, and a property that fits it.
     Forge,
+    /// The same, made with a key that is not the lane's.
+    ForgeWithKey,
 }
 
 /// Wounds messages of a topic on their way to the client, each number the first time it comes.
@@ -243,7 +271,8 @@ pub(crate) fn wound(relay: &Relay, topic: &'static str, wounds: Vec<(u64, Wound)
                     ..publish
                 });
             }
-            Wound::Forge => fate.pass[0] = forge(&publish),
+            Wound::Forge => fate.pass[0] = forge(&publish, &Hasher::xxh3()),
+            Wound::ForgeWithKey => fate.pass[0] = forge(&publish, &keyed(66)),
             Wound::Inject => fate.pass.insert(1, as_another(&publish, b"injected")),
         }
         fate
@@ -263,14 +292,13 @@ fn stamped<'a>(packet: &'a [u8], topic: &str) -> Option<(u64, Publish<'a>)> {
 }
 
 /// What only a descent can find: XXH3-128 has no key.
-fn forge(publish: &Publish<'_>) -> Vec<u8> {
+fn forge(publish: &Publish<'_>, hasher: &Hasher) -> Vec<u8> {
     let (payload, topic) = (b"forged", publish.topic.as_bytes());
     let mut properties = publish.properties.user_properties();
     let (_, text) = properties.next().expect("it has a property");
     let own = Property::parse_text(text).expect("it was read before");
     let (lane, epoch, sequence) = (own.lane, own.epoch, own.sequence);
-    let hasher = unbroken_merkle_log::Hasher::xxh3();
-    let forged = Property::stamp(&hasher, lane, epoch, sequence, topic, payload);
+    let forged = Property::stamp(hasher, lane, epoch, sequence, topic, payload);
     let mut properties = PropertyBuf::new();
     let text = forged.to_text();
     let carried = Carried::UserProperty(Property::NAME, &text);
