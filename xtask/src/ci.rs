@@ -110,7 +110,14 @@ impl Ci {
         if tools::must_have_all() {
             brokers.env("UNBROKEN_REQUIRE_TOOLS", "1");
         }
-        self.check("benchmarks", brokers)
+        self.check("benchmarks", brokers)?;
+        // Sizes and counts of the proof have bars; a million messages go through real processes.
+        let mut audit = process::cargo(&["xtask", "bench", "audit", "--smoke"]);
+        audit.env("UNBROKEN_BIN", binary());
+        if self.full {
+            audit.arg("--trial");
+        }
+        self.check("what the proof costs", audit)
     }
 
     fn acceptance(&self, shards: &str) -> Command {

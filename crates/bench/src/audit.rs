@@ -7,6 +7,7 @@
 mod cost;
 mod faults;
 mod rates;
+mod trial;
 
 use std::{
     fmt, fs,
@@ -32,7 +33,17 @@ pub(crate) struct Audit {
     /// One short round of everything, no record; fails if a count or a size misses its bar
     #[arg(long)]
     smoke: bool,
+    /// Also a million messages through real processes, with 1, 10, 100 and 1,000 wounds: about a
+    /// quarter of an hour
+    #[arg(long)]
+    trial: bool,
+    /// The program of the trial
+    #[arg(long, env = "UNBROKEN_BIN")]
+    unbroken: Option<PathBuf>,
 }
+
+/// Messages of a trial.
+const TRIAL_MESSAGES: u32 = 1_000_000;
 
 /// What was measured, round by round, and what it has to reach.
 #[derive(Debug, Serialize)]
@@ -73,6 +84,11 @@ impl Audit {
             "a million swaps, a million messages with faults"
         )?;
         figures.extend(faults::figures(self.smoke));
+        if self.trial {
+            writeln!(io::stderr(), "four lines of a million messages")?;
+            let unbroken = self.unbroken.map_or_else(crate::cli::sibling, Ok)?;
+            figures.extend(trial::figures(&unbroken, TRIAL_MESSAGES)?);
+        }
         let record = Record {
             machine,
             rounds,

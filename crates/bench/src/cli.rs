@@ -146,7 +146,7 @@ fn skip_missing(peers: &mut Vec<Peer>) -> io::Result<()> {
 }
 
 /// Our own program is built beside this one.
-fn sibling() -> io::Result<PathBuf> {
+pub(crate) fn sibling() -> io::Result<PathBuf> {
     Ok(std::env::current_exe()?.with_file_name("unbroken"))
 }
 

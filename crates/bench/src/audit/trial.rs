@@ -1,0 +1,127 @@
+//! The whole line in real processes: A, broker, B, broker, C and the relays that wound them, as
+//! `unbroken demo` runs them. The relays write down what they did and the receivers what they
+//! found; the program compares both and says what came out, which is read here.
+//!
+//! **Absent:** a consumer that restarts, and replays. Those are wounds of the ledger's own tests.
+
+use std::io;
+use std::path::Path;
+use std::process::Command;
+
+use super::{Bar, Figure};
+use crate::error::BenchError;
+
+/// A line of so many messages with so many wounds.
+struct Trial {
+    name: &'static str,
+    title: &'static str,
+    wounds: u32,
+}
+
+const TRIALS: [Trial; 4] = [
+    Trial {
+        name: "line-1",
+        title: "through real processes, of 1 wound",
+        wounds: 1,
+    },
+    Trial {
+        name: "line-10",
+        title: "the same, of 10 wounds of every kind",
+        wounds: 10,
+    },
+    Trial {
+        name: "line-100",
+        title: "the same, of 100",
+        wounds: 100,
+    },
+    Trial {
+        name: "line-1000",
+        title: "the same, of 1,000",
+        wounds: 1_000,
+    },
+];
+/// Messages a second that A sends.
+const RATE: u32 = 5_000;
+
+/// Runs all trials with `messages` each.
+pub(super) fn figures(unbroken: &Path, messages: u32) -> Result<Vec<Figure>, BenchError> {
+    let count = |name, title, unit| Figure::new(name, title, unit, Some(Bar::AtMost(0.0)));
+    let mut figures = Vec::new();
+    let mut wrong = 0;
+    for trial in &TRIALS {
+        let found = run(unbroken, messages, trial.wounds)?;
+        let unrepaired = trial.wounds.saturating_sub(found.repaired);
+        let unseen = found.missing.max(unrepaired);
+        figures.push(count(trial.name, trial.title, "unseen or unrepaired").with(unseen.into()));
+        wrong += found.wrong;
+    }
+    let others = count(
+        "line-false",
+        "names for what nobody hurt, in all of them",
+        "wrong",
+    );
+    figures.push(others.with(wrong.into()));
+    Ok(figures)
+}
+
+/// What the receivers found of what the relays did.
+#[derive(Debug, PartialEq, Eq)]
+struct Found {
+    missing: u32,
+    wrong: u32,
+    repaired: u32,
+}
+
+fn run(unbroken: &Path, messages: u32, wounds: u32) -> Result<Found, BenchError> {
+    let mut command = Command::new(unbroken);
+    command.args(["demo", "--plain", "--messages", &messages.to_string()]);
+    command.args(["--wounds", &wounds.to_string(), "--rate", &RATE.to_string()]);
+    let output = command.output().map_err(|source| BenchError::Start {
+        peer: "unbroken",
+        source,
+        hint: "build it with `cargo build --release -p unbroken`, or name it with --unbroken",
+    })?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    found(&said).ok_or_else(|| {
+        let why = String::from_utf8_lossy(&output.stderr);
+        let text = format!("`unbroken demo` did not say what came out:\n{said}{why}");
+        io::Error::other(text).into()
+    })
+}
+
+/// Reads `named: 100, missing: 0, false: 0, repaired: 100; …`.
+fn found(said: &str) -> Option<Found> {
+    let line = said.lines().rfind(|line| line.starts_with("named: "))?;
+    let (counts, _) = line.split_once(';')?;
+    let of = |name: &str| {
+        let mut counts = counts
+            .split(", ")
+            .filter_map(|count| count.split_once(": "));
+        let (_, count) = counts.find(|(known, _)| *known == name)?;
+        count.replace(',', "").parse().ok()
+    };
+    Some(Found {
+        missing: of("missing")?,
+        wrong: of("false")?,
+        repaired: of("repaired")?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_came_out_is_read_from_the_last_lines() {
+        let said = "named: 1, of which none\nwounds given: 1,000 (143 lost)\n\
+                    named: 998, missing: 2, false: 1, repaired: 1,000; the last name after 1.25 s\n\
+                    1,000,000 sent";
+        let expected = Found {
+            missing: 2,
+            wrong: 1,
+            repaired: 1_000,
+        };
+        assert_eq!(found(said), Some(expected));
+        assert_eq!(found("1,000,000 sent"), None);
+    }
+}
