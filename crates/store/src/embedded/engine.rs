@@ -62,7 +62,8 @@ pub(crate) fn error(doing: &'static str, place: impl ToString, error: fjall::Err
             StoreError::io(doing, place, source)
         }
         fjall::Error::Poisoned => StoreError::Dead {
-            cause: format!("writing {} failed earlier", place.to_string()),
+            cause: "the engine could not write out what it held; is the disk full, or failing?"
+                .into(),
         },
         fjall::Error::Locked => StoreError::Held {
             place: place.to_string(),
