@@ -529,7 +529,8 @@ impl Shard {
         let undelivered = self.clients.drop_all(&client_id, lost, reason);
         self.clients
             .close_account(&client_id, &mut session.account, &fates);
-        if let Some(lane) = session.lane.take() {
+        if let Some(mut lane) = session.lane.take() {
+            lane.tell_last_checkpoint(&mut self.clients.home);
             let second = self.second(now);
             self.lanes.close(&lane, second);
             self.clients.take_leave(&client_id, lane);

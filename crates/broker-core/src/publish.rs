@@ -190,14 +190,10 @@ impl Shard {
             };
         }
         self.verify_publisher(now, session_id, again, &publication);
-        publication.mark = self.mark(now, session_id, &publication);
-        item.publication.mark = publication.mark;
         let mut stamped = std::mem::take(&mut self.stamped);
-        if let Some(mark) = publication.mark
-            && self.treatment(session_id, publication.topic).forward_stamp
-        {
-            item.publication.properties = mark.add_to(publication.properties, &mut stamped);
-        }
+        self.put_mark(now, session_id, &mut publication, &mut stamped);
+        item.publication.mark = publication.mark;
+        item.publication.properties = publication.properties;
         let mut until = Until::NOW;
         // [MQTT-3.3.1-8, MQTT311-3.3.1-12]
         if publication.retain {

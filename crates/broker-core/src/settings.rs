@@ -66,6 +66,9 @@ pub struct AuditSettings {
     /// The first one that fits decides; what fits none is stamped, and verified where its
     /// publisher stamps itself.
     pub rules: Vec<AuditRule>,
+    /// What the topics of the audit begin with that clients publish to: checkpoints and answers.
+    /// One or more levels, without wildcards.
+    pub prefix: String,
 }
 
 impl Default for AuditSettings {
@@ -74,6 +77,7 @@ impl Default for AuditSettings {
             enabled: true,
             started_us: 0,
             rules: Vec::new(),
+            prefix: "audit".to_owned(),
         }
     }
 }

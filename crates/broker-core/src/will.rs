@@ -68,8 +68,11 @@ impl Shard {
         let mut publication = will.message.publication();
         publication.stamp = now;
         publication.expires = will.expiry.map(|interval| now + interval);
-        // The last message of its client: accepted like the others, so it has the next number.
-        publication.mark = self.mark(now, id, &publication);
+        // The last message of its client: accepted like the others, so what it says of itself is
+        // verified, and it has the next number.
+        self.verify_publisher(now, id, false, &publication);
+        let mut stamped = std::mem::take(&mut self.stamped);
+        self.put_mark(now, id, &mut publication, &mut stamped);
         let mut item = Item::borrowed(publication, will.message.publisher());
         if self.options.settings.durable && publication.qos > QoS::AtMostOnce {
             item.storing = Storing::IfWanted(None);
@@ -81,6 +84,7 @@ impl Shard {
         }
         self.route(now, &mut item, Some(id));
         item.finish(&mut self.clients.pool);
+        self.stamped = stamped;
     }
 }
 

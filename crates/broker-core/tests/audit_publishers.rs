@@ -6,10 +6,16 @@ mod shard_bus;
 
 use std::time::Duration;
 
-use shard_bus::{Broker, Client, join, publish, stay, subscribe};
+use shard_bus::{Broker, Client, connect, join, publish, stay, subscribe};
 use unbroken_broker_core::{AuditAction, AuditRule, Event, Limits, PublishersTotals, Settings};
-use unbroken_merkle_log::{Epoch, Lane, LaneId, LaneLimits, Property as Stamp, Xxh3};
-use unbroken_mqtt_proto::{Packet, PacketId, Properties, Property, PropertyBuf, Publish, QoS};
+use unbroken_merkle_log::{
+    Algorithm, Checkpoint, Digest, Epoch, Hasher, Key, Lane, LaneId, LaneLimits, Property as Stamp,
+    Tree, Xxh3,
+};
+use unbroken_mqtt_proto::{
+    Connect, Disconnect, Packet, PacketId, Properties, Property, PropertyBuf, Publish, QoS,
+    ReasonCode, Version, Will,
+};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -60,8 +66,17 @@ impl Producer {
 
     fn checkpoint(&mut self, broker: &mut Broker) {
         let checkpoint = self.lane.poll_checkpoint(SECOND * 1_000, 0, &Xxh3).unwrap();
+        self.send_checkpoint(broker, &checkpoint, &Xxh3);
+    }
+
+    fn send_checkpoint(
+        &mut self,
+        broker: &mut Broker,
+        checkpoint: &Checkpoint,
+        digest: &impl Digest,
+    ) {
         let mut payload = Vec::new();
-        checkpoint.encode(&Xxh3, &mut payload);
+        checkpoint.encode(digest, &mut payload);
         self.packet_id += 1;
         let packet = Publish {
             dup: false,
@@ -188,6 +203,107 @@ fn a_rule_says_who_is_verified_and_who_is_stamped() {
         producer.send(&mut broker, "x", &[&stamp], false);
         let sum: u64 = broker.shards.iter().map(|s| s.stats().audit.received).sum();
         assert_eq!((sum, found(&broker).verified), (received, verified));
+    }
+}
+
+#[test]
+fn a_forwarded_lane_tells_its_windows_its_progress_and_its_end() {
+    for shards in [1, 4] {
+        let mut rule = AuditRule::any();
+        rule.forward_stamp = true;
+        let mut settings = Settings::default();
+        settings.audit.rules = vec![rule];
+        settings.audit.prefix = "proof/of".to_owned();
+        let mut broker = Broker::with(shards, Limits::default(), settings);
+        let receiver = join(&mut broker, "receiver");
+        subscribe(
+            &mut broker,
+            receiver,
+            "proof/of/checkpoint/+",
+            QoS::AtMostOnce,
+        );
+        let sender = join(&mut broker, "sender");
+        for n in 0..1_030 {
+            broker.send(sender, publish("t", &n.to_string(), QoS::AtMostOnce, 0));
+        }
+        for _ in 0..30 {
+            broker.advance(SECOND);
+        }
+        broker.send(
+            sender,
+            Packet::Disconnect(Disconnect::new(ReasonCode::Success)),
+        );
+        let told = broker.take_payloads(receiver);
+        let mut tree = Tree::default();
+        let mut sizes = Vec::new();
+        for (number, payload) in (0..).zip(&told) {
+            let checkpoint = Checkpoint::parse(payload).unwrap().open(&Xxh3).unwrap();
+            let (lane, epoch) = (checkpoint.lane, checkpoint.epoch);
+            for n in tree.size()..checkpoint.size {
+                let text = n.to_string();
+                let stamp = Stamp::stamp(&Xxh3, lane, epoch, n, b"t", text.as_bytes());
+                tree.append(&Xxh3, stamp.digest);
+            }
+            let (first, size) = (checkpoint.first, checkpoint.size);
+            assert_eq!(Some(checkpoint.lane_root), tree.root_at(&Xxh3, size));
+            assert_eq!(
+                Some(checkpoint.window_root),
+                tree.window_root(&Xxh3, first, size)
+            );
+            assert_eq!(checkpoint.number, number);
+            sizes.push((size, checkpoint.is_last));
+        }
+        let idle = [(1_030, false); 4];
+        let expect = [&[(1_024, false)], &idle[..], &[(1_030, true)]].concat();
+        assert_eq!(sizes, expect, "{shards} shards");
+    }
+}
+
+#[test]
+fn a_lane_with_a_key_is_unverifiable_and_no_fault_is_named() {
+    let mut broker = Broker::new(1);
+    let mut producer = Producer::join(&mut broker);
+    let hasher = Hasher::new(Algorithm::Blake3, Some(&Key([7; 32]))).unwrap();
+    let id = LaneId::new(7).unwrap();
+    let stamp = Stamp::stamp(&hasher, id, Epoch(1), 0, b"t", b"x");
+    producer.send(&mut broker, "x", &[&stamp], false);
+    producer.lane.issue(*b"t", *b"x", &hasher);
+    let checkpoint = producer
+        .lane
+        .poll_checkpoint(SECOND * 1_000, 0, &hasher)
+        .unwrap();
+    producer.send_checkpoint(&mut broker, &checkpoint, &hasher);
+    let found = found(&broker);
+    assert_eq!((found.unverifiable, found.unaudited), (2, 0));
+    assert_eq!(found.verified + found.altered + found.injected, 0);
+    assert_eq!(faults(&mut broker), [""; 0]);
+}
+
+#[test]
+fn a_will_that_bears_a_stamp_is_verified() {
+    let mut broker = Broker::new(2);
+    let id = LaneId::new(7).unwrap();
+    for (number, payload, altered) in [(0, b"gone".as_slice(), 0), (1, b"changed", 1)] {
+        let stamp = Stamp::stamp(&Xxh3, id, Epoch(1), number, b"t", b"gone").to_text();
+        let mut properties = PropertyBuf::new();
+        let stamp = Property::UserProperty("audit", &stamp);
+        properties.push(stamp).unwrap();
+        let will = Will {
+            topic: "t",
+            payload,
+            qos: QoS::AtMostOnce,
+            retain: false,
+            properties: properties.as_properties(),
+        };
+        let client = broker.open(Version::V5);
+        let packet = Connect {
+            will: Some(will),
+            ..connect("producer")
+        };
+        broker.send(client, Packet::Connect(packet));
+        broker.cut(client);
+        let found = found(&broker);
+        assert_eq!((found.verified, found.altered), (number + 1, altered));
     }
 }
 

@@ -456,6 +456,7 @@ fn settings(config: &Config) -> Settings {
     settings.sys_interval = config.broker.sys_interval;
     settings.audit.enabled = config.audit.stamping;
     settings.audit.rules.clone_from(&config.audit.rules);
+    settings.audit.prefix.clone_from(&config.audit.prefix);
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
     // A clock before 1970 tells nothing; epochs then count from 0.
     let started = since_1970.unwrap_or_default().as_micros();

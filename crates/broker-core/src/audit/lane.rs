@@ -11,11 +11,13 @@ use std::collections::HashMap;
 use std::time::Instant;
 
 use foldhash::fast::FixedState;
+use unbroken_merkle_log::ledger::limits::WINDOW;
 use unbroken_merkle_log::{
     Algorithm, CompactRange, Digest, Epoch, Flags, Hash, LaneId, Property, Xxh3, message_digest,
 };
 use unbroken_mqtt_proto::{self as mqtt, Properties, PropertyBuf};
 
+use super::beacon::Beacon;
 use super::receipt::Tracking;
 use super::watch::Wants;
 use crate::message::Publication;
@@ -37,7 +39,9 @@ pub(crate) struct Mark {
 pub(crate) struct IngressLane {
     pub(crate) id: LaneId,
     pub(crate) epoch: Epoch,
-    leaves: CompactRange,
+    pub(super) leaves: CompactRange,
+    /// Where receivers get its stamps.
+    pub(super) beacon: Option<Box<Beacon>>,
     /// The generation of the index when it was last looked at, and what was wanted then.
     pub(crate) looked_at: u64,
     pub(crate) wants: Wants,
@@ -102,6 +106,9 @@ impl IngressLane {
     pub(crate) fn stamp(&mut self, publication: &Publication<'_>) -> Mark {
         let number = self.leaves.end();
         let leaf = leaf(self.id, self.epoch, number, publication);
+        if self.beacon.is_some() && (number + 1).is_multiple_of(WINDOW) {
+            self.note_full_window(leaf.into());
+        }
         self.leaves.append(&Xxh3, leaf.into());
         Mark {
             lane: self.id,
@@ -143,6 +150,7 @@ impl Lanes {
             id,
             epoch: Epoch(epoch),
             leaves: CompactRange::new(0),
+            beacon: None,
             looked_at: 0,
             wants: Wants::default(),
             tracking: None,

@@ -8,7 +8,8 @@
 //!             checked where it changes hands     sent, acknowledged, dropped: each told to it
 //! ```
 //!
-//! - A [`lane`] numbers what one client publishes, and hashes it.
+//! - A [`lane`] numbers what one client publishes, and hashes it; a [`beacon`] tells its
+//!   checkpoints to those who get its stamps.
 //! - An [`account`] keeps what one session is owed and what it had, and knows the law.
 //! - [`letters`] numbers what one shard says to another.
 //! - [`receipt`] follows single messages, for whoever [`watch`]es their lane.
@@ -25,6 +26,7 @@
 //! *stored* means accepted into the queue of the session.
 
 pub(crate) mod account;
+pub(crate) mod beacon;
 pub(crate) mod fault;
 pub(crate) mod json;
 pub(crate) mod lane;
@@ -41,6 +43,8 @@ pub(crate) use lane::{IngressLane, Lanes, Mark};
 
 use std::sync::Arc;
 use std::time::Instant;
+
+use unbroken_mqtt_proto::PropertyBuf;
 
 use crate::clients::Clients;
 use crate::ids::SessionId;
@@ -79,6 +83,7 @@ impl Shard {
         };
         self.clients.stats.audit.received += 1;
         let mut mark = lane.stamp(publication);
+        lane.tell_full_window(&mut self.clients.home);
         if self.clients.home.watching > 0 {
             lane.look(&self.index, &mut self.routes);
             if lane.wants.any() {
@@ -91,6 +96,30 @@ impl Shard {
             }
         }
         Some(mark)
+    }
+
+    /// Gives an accepted message its number, and its stamp where that is forwarded: then `stamped`
+    /// holds its properties.
+    pub(crate) fn put_mark<'a>(
+        &mut self,
+        now: Instant,
+        id: SessionId,
+        publication: &mut Publication<'a>,
+        stamped: &'a mut PropertyBuf,
+    ) {
+        publication.mark = self.mark(now, id, publication);
+        let Some(mark) = publication.mark else {
+            return;
+        };
+        if !self.treatment(id, publication.topic).forward_stamp {
+            return;
+        }
+        publication.properties = mark.add_to(publication.properties, stamped);
+        let session = self.clients.sessions.get_mut(id.index());
+        let lane = session.and_then(|session| session.lane.as_deref_mut());
+        if lane.is_some_and(IngressLane::begin_telling) {
+            self.follow(now, id);
+        }
     }
 
     /// What the rules say of a message of this session.
@@ -114,7 +143,7 @@ impl Shard {
         publication: &Publication<'_>,
     ) {
         let says_something =
-            !publication.properties.is_empty() || verify::is_checkpoint(publication.topic);
+            !publication.properties.is_empty() || self.is_checkpoint(publication.topic);
         if !says_something
             || !self.options.settings.audit.enabled
             || self.treatment(id, publication.topic).action != AuditAction::Verify
@@ -125,6 +154,11 @@ impl Shard {
             let client_id = Arc::clone(&session.client_id);
             self.verify(now, &client_id, again, publication);
         }
+    }
+
+    /// Whether this may be a checkpoint.
+    fn is_checkpoint(&self, topic: &str) -> bool {
+        topic.starts_with(&self.clients.home.topics.checkpoints)
     }
 
     /// Whole seconds since 1970.

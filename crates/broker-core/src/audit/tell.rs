@@ -40,6 +40,7 @@ pub(crate) fn sys_values(sum: &Stats) -> impl Iterator<Item = (String, String)> 
         ("unbalanced", audit.unbalanced),
         ("publishers/verified", of.verified),
         ("publishers/unaudited", of.unaudited),
+        ("publishers/unverifiable", of.unverifiable),
         ("publishers/lost", of.lost),
         ("publishers/duplicated", of.duplicated),
         ("publishers/reordered", of.reordered),

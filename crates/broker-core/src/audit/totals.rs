@@ -60,8 +60,10 @@ pub struct AuditTotals {
 pub struct PublishersTotals {
     /// Messages that were judged.
     pub verified: u64,
-    /// Messages that bear a stamp and were not: of an algorithm with a key, or of a lane too many.
+    /// Messages that bear a stamp and were not: of a lane too many, or with a damaged checkpoint.
     pub unaudited: u64,
+    /// Messages and checkpoints of lanes whose algorithm needs a key: the broker does not have it.
+    pub unverifiable: u64,
     /// Numbers that never came.
     pub lost: u64,
     /// Messages that came twice, the second time without DUP.
@@ -92,7 +94,7 @@ impl AuditTotals {
         self.lost + self.duplicated + self.reordered + self.altered + self.unbalanced
     }
 
-    fn each_mut(&mut self) -> [&mut u64; 31] {
+    fn each_mut(&mut self) -> [&mut u64; 32] {
         let Self {
             received,
             retransmitted,
@@ -141,6 +143,7 @@ impl AuditTotals {
             windows_unproven,
             &mut publishers.verified,
             &mut publishers.unaudited,
+            &mut publishers.unverifiable,
             &mut publishers.lost,
             &mut publishers.duplicated,
             &mut publishers.reordered,

@@ -2,8 +2,8 @@
 //!
 //! A message with the user property `audit` is judged by the ledger of its lane: does it fit its
 //! digest, is its number missing, a repetition, out of order? Checkpoints, which pass through on
-//! `audit/checkpoint/<lane>`, prove windows. Only lanes of algorithm 1 are judged: the others need
-//! a key that the broker does not have.
+//! `<prefix>/checkpoint/<lane>`, prove windows. Only lanes of algorithm 1 are judged: the others
+//! need a key that the broker does not have, and are *unverifiable*, which is counted and told.
 //!
 //! Invariants:
 //! - Whatever is found, the message is delivered unchanged: its consumers judge for themselves.
@@ -83,10 +83,16 @@ impl Shard {
         again: bool,
         publication: &Publication<'_>,
     ) {
-        if let Some(lane) = publication.topic.strip_prefix(CHECKPOINTS) {
+        if let Some(lane) = publication
+            .topic
+            .strip_prefix(&*self.clients.home.topics.checkpoints)
+        {
             return self.verify_checkpoint(now, client_id, lane, publication.payload);
         }
-        if publication.topic.starts_with(ANSWERS) {
+        if publication
+            .topic
+            .starts_with(&self.clients.home.topics.answers)
+        {
             return; // a message sent again on request, under a topic that its digest does not cover
         }
         let properties = publication.properties.user_properties();
@@ -104,7 +110,7 @@ impl Shard {
             }
         };
         if property.algorithm != Algorithm::Xxh3 {
-            totals.unaudited += 1;
+            totals.unverifiable += 1;
             return;
         }
         let (topic, payload) = (publication.topic.as_bytes(), publication.payload);
@@ -155,9 +161,14 @@ impl Shard {
 
     fn verify_checkpoint(&mut self, now: Instant, client: &Arc<str>, lane: &str, payload: &[u8]) {
         let parsed = Checkpoint::parse(payload).ok();
-        let opened = parsed.and_then(|sealed| sealed.open(&Xxh3).ok());
-        let Some(checkpoint) = opened.filter(|open| open.lane.to_string() == lane) else {
-            // Keyed, damaged, or of another lane than its topic says: nothing is claimed.
+        let named = parsed.filter(|sealed| sealed.lane().to_string() == lane);
+        if let Some(sealed) = &named
+            && sealed.algorithm() != Algorithm::Xxh3
+        {
+            return self.tell_unverifiable(client, sealed.lane());
+        }
+        let Some(checkpoint) = named.and_then(|sealed| sealed.open(&Xxh3).ok()) else {
+            // Damaged, or of another lane than its topic says: nothing is claimed.
             self.clients.stats.audit.publishers.unaudited += 1;
             return;
         };
@@ -169,6 +180,21 @@ impl Shard {
             lane.take_events(key, &mut self.clients);
             self.start_ticking(now);
         }
+    }
+
+    /// A lane whose algorithm needs a key: the broker does not have it, and says so instead of
+    /// saying nothing.
+    fn tell_unverifiable(&mut self, client: &Arc<str>, lane: LaneId) {
+        self.clients.stats.audit.publishers.unverifiable += 1;
+        let object = Object::new()
+            .text("lane", &lane.to_string())
+            .text("client", client)
+            .text("state", "unverifiable")
+            .text(
+                "words",
+                "its algorithm needs a key, which the broker does not have",
+            );
+        self.clients.home.tell_if_watched(lane, "state", object);
     }
 
     fn start_ticking(&mut self, now: Instant) {
@@ -318,14 +344,5 @@ impl PublishersTotals {
     }
 }
 
-/// Whether this may be a checkpoint.
-pub(crate) fn is_checkpoint(topic: &str) -> bool {
-    topic.starts_with(CHECKPOINTS)
-}
-
-/// Where checkpoints go, before the lane.
-const CHECKPOINTS: &str = "audit/checkpoint/";
-/// Where messages go that are sent again on request.
-const ANSWERS: &str = "audit/answer/";
 /// Between two looks at what has become late.
 const TICK: Duration = Duration::from_secs(1);

@@ -44,13 +44,22 @@ pub(crate) struct Home {
     /// [`Timer::Audit`] is set.
     ticking: bool,
     told: Vec<Told>,
+    /// Those of the audit that clients publish to.
+    pub(crate) topics: Topics,
+}
+
+/// Topics of the audit, each up to the lane or whoever asked.
+#[derive(Debug)]
+pub(crate) struct Topics {
+    pub(crate) checkpoints: String,
+    pub(crate) answers: String,
 }
 
 /// A verdict on its way.
 #[derive(Debug)]
 pub(crate) struct Told {
     topic: String,
-    text: String,
+    payload: Vec<u8>,
 }
 
 /// What is wanted of a lane.
@@ -74,7 +83,13 @@ impl Wants {
 impl Told {
     pub(crate) fn about(lane: &IngressLane, what: &str, text: String) -> Self {
         let topic = format!("{PREFIX}{}/{what}", lane.id);
-        Self { topic, text }
+        let payload = text.into_bytes();
+        Self { topic, payload }
+    }
+
+    pub(crate) fn checkpoint(lane: LaneId, home: &Home, payload: Vec<u8>) -> Self {
+        let topic = format!("{}{lane}", home.topics.checkpoints);
+        Self { topic, payload }
     }
 }
 
@@ -90,6 +105,10 @@ impl Home {
             followed: Vec::new(),
             ticking: false,
             told: Vec::new(),
+            topics: Topics {
+                checkpoints: format!("{}/checkpoint/", options.settings.audit.prefix),
+                answers: format!("{}/answer/", options.settings.audit.prefix),
+            },
         }
     }
 
@@ -107,8 +126,8 @@ impl Home {
     pub(crate) fn tell_if_watched(&mut self, lane: LaneId, what: &str, text: Object) {
         if self.watching > 0 && self.told.len() < FAULTS_MAX {
             let topic = format!("{PREFIX}{lane}/{what}");
-            let text = text.end();
-            self.tell(Told { topic, text });
+            let payload = text.end().into_bytes();
+            self.tell(Told { topic, payload });
         }
     }
 
@@ -174,9 +193,10 @@ impl Shard {
             };
             lane.look(&self.index, &mut self.routes);
             lane.tell_state(&mut clients.home);
+            lane.tick_beacon(&mut clients.home);
             if !lane.is_followed() && !lane.wants.any() {
                 lane.tracking = None;
-                return false;
+                return lane.beacon.is_some();
             }
             true
         });
@@ -196,8 +216,8 @@ impl Shard {
         if self.clients.stopping {
             return; // nobody would hear it
         }
-        for Told { topic, text } in told {
-            let mut item = Item::borrowed(verdict(now, &topic, &text), None);
+        for Told { topic, payload } in told {
+            let mut item = Item::borrowed(verdict(now, &topic, &payload), None);
             let unrouted = self.clients.stats.publishes_unrouted;
             self.route(now, &mut item, None);
             // The broker's own word is not a client's message that nobody wanted.
@@ -213,7 +233,7 @@ impl Shard {
             .text("client", client_id)
             .text("lane", &lane_of(client_id).to_string())
             .end();
-        let publication = verdict(self.clients.home.now, filter, &text);
+        let publication = verdict(self.clients.home.now, filter, text.as_bytes());
         Some(Arc::new(Message::new(&publication, None)))
     }
 }
@@ -224,11 +244,11 @@ fn asked_client(filter: &str) -> Option<&str> {
     (!client_id.contains(['+', '#'])).then_some(client_id)
 }
 
-fn verdict<'a>(now: Instant, topic: &'a str, text: &'a str) -> Publication<'a> {
+fn verdict<'a>(now: Instant, topic: &'a str, payload: &'a [u8]) -> Publication<'a> {
     Publication {
         topic,
         properties: Properties::EMPTY,
-        payload: text.as_bytes(),
+        payload,
         qos: QoS::AtLeastOnce,
         retain: false,
         expires: None,

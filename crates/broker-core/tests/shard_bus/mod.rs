@@ -207,6 +207,21 @@ impl Broker {
         packets
     }
 
+    /// The payloads of the messages that the client has received since it was last asked.
+    pub(crate) fn take_payloads(&mut self, client: Client) -> Vec<Vec<u8>> {
+        let link = &mut self.links[client.0];
+        let bytes = std::mem::take(&mut link.received);
+        let mut rest = bytes.as_slice();
+        let mut payloads = Vec::new();
+        while let Some(frame) = next_frame(rest, u32::MAX).unwrap() {
+            if let Packet::Publish(publish) = Packet::decode(frame, link.version).unwrap() {
+                payloads.push(publish.payload.to_vec());
+            }
+            rest = &rest[frame.bytes.len()..];
+        }
+        payloads
+    }
+
     /// Lets time pass.
     pub(crate) fn advance(&mut self, by: Duration) {
         self.now += by;

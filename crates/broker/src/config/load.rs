@@ -11,6 +11,7 @@ use super::written::{FlagValue, Origin, Place, Raw, Written};
 use super::{Config, Listener};
 use crate::logging::Logging;
 use unbroken_broker_core::AuditRule;
+use unbroken_mqtt_proto::TopicName;
 
 /// Where configuration comes from. Kept by the broker, so that SIGHUP reads the same places again.
 #[derive(Clone, Debug, Default)]
@@ -193,6 +194,7 @@ pub(super) fn resolve(written: Written) -> Result<Effective, ConfigError> {
         problems.extend(check_addresses(&config.listeners, &origins));
         problems.extend(check_limits(&config, &origins));
         problems.extend(check_log(&config, &origins));
+        problems.extend(check_prefix(&config, &origins));
     }
     if problems.is_empty() {
         Ok(Effective { config, origins })
@@ -338,6 +340,23 @@ fn check_limits(config: &Config, origins: &BTreeMap<Place, Origin>) -> Option<Pr
         origin.map(|(_, origin)| origin.clone()),
         message.clone(),
     ))
+}
+
+fn check_prefix(config: &Config, origins: &BTreeMap<Place, Origin>) -> Option<Problem> {
+    let prefix = &config.audit.prefix;
+    let is_taken = prefix.starts_with('$') || prefix.ends_with('/');
+    if !is_taken && TopicName::parse(prefix).is_ok() {
+        return None;
+    }
+    let place = Place {
+        section: "audit",
+        index: None,
+        key: "prefix",
+    };
+    let message = format!(
+        "`{place}`: `{prefix}` cannot begin a topic of clients; give one or more levels, such as `audit`"
+    );
+    Some(Problem::new(origins.get(&place).cloned(), message))
 }
 
 fn check_log(config: &Config, origins: &BTreeMap<Place, Origin>) -> Option<Problem> {

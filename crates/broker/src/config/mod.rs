@@ -133,6 +133,8 @@ pub struct Mqtt {
 pub struct Audit {
     /// Whether messages are numbered and hashed where they come in.
     pub stamping: bool,
+    /// What the topics of the audit begin with.
+    pub prefix: String,
     /// What is done with some clients' messages; the first rule that fits decides.
     pub rules: Vec<AuditRule>,
 }
@@ -141,6 +143,7 @@ impl Default for Audit {
     fn default() -> Self {
         Self {
             stamping: true,
+            prefix: "audit".to_owned(),
             rules: Vec::new(),
         }
     }

@@ -271,16 +271,28 @@ pub(super) const SECTIONS: &[Section] = &[
     Section {
         name: "audit",
         doc: "What is proven of what passes through. See docs/audit-broker.md.",
-        keys: &[key!(
-            "stamping",
-            Kind::Flag,
-            Restart,
-            [
-                "Whether each message is numbered and hashed where it comes in, inside the broker.",
-                "What clients see stays as it is. What sessions are owed is counted either way."
-            ],
-            audit.stamping
-        )],
+        keys: &[
+            key!(
+                "stamping",
+                Kind::Flag,
+                Restart,
+                [
+                    "Whether each message is numbered and hashed where it comes in, inside the broker.",
+                    "What clients see stays as it is. What sessions are owed is counted either way."
+                ],
+                audit.stamping
+            ),
+            key!(
+                "prefix",
+                Kind::Text,
+                Restart,
+                [
+                    "What the topics begin with on which publishers that stamp themselves, and the broker",
+                    "for stamps that it forwards, send checkpoints: that of all who take part."
+                ],
+                audit.prefix
+            ),
+        ],
     },
     Section {
         name: "log",

@@ -281,8 +281,8 @@ impl<Claim> Processor<Claim> {
     }
 
     /// Acknowledgements leave in order, so a checkpoint that only waits for what is lost would keep
-    /// those behind it from leaving, and the broker from sending what is lost. After a crash a later
-    /// checkpoint tells the same and more, unless it is the last one.
+    /// those behind it from leaving, and the broker from sending what is lost. After a crash a
+    /// later checkpoint tells the same and more, unless it is the last one.
     fn let_more_come(&mut self) {
         let finished = self
             .shifts

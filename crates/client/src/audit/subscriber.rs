@@ -533,9 +533,9 @@ impl AuditedSubscriber {
         Ok(())
     }
 
-    /// Whether a message that does not fit is of another algorithm than this subscriber's, in a lane
-    /// of which none has fitted. Such lanes are remembered, until something fits or a checkpoint
-    /// shows that their key is another.
+    /// Whether a message that does not fit is of another algorithm than this subscriber's, in a
+    /// lane of which none has fitted. Such lanes are remembered, until something fits or a
+    /// checkpoint shows that their key is another.
     fn is_other_algorithm(&mut self, property: &Property) -> bool {
         let lane = property.lane;
         if self.direct.contains(&lane) {

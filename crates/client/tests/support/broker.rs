@@ -44,6 +44,14 @@ impl Broker {
         Self::start_on(kind, free_port(), directory)
     }
 
+    /// Ours, with a configuration.
+    #[track_caller]
+    pub(crate) fn configured(text: &str) -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory can be made");
+        fs::write(directory.path().join(CONFIG), text).expect("its directory is writable");
+        Self::start_on(Kind::Unbroken, free_port(), directory)
+    }
+
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
@@ -67,7 +75,7 @@ impl Broker {
     #[track_caller]
     fn start_on(kind: Kind, port: u16, directory: TempDir) -> Self {
         let mut command = match kind {
-            Kind::Unbroken => unbroken(port),
+            Kind::Unbroken => unbroken(port, directory.path()),
             Kind::Mosquitto => mosquitto(port, directory.path()),
         };
         command
@@ -129,7 +137,7 @@ fn follow(stream: impl Read + Send + 'static, log: mpsc::Sender<String>) {
     });
 }
 
-fn unbroken(port: u16) -> Command {
+fn unbroken(port: u16, directory: &Path) -> Command {
     let binary = unbroken_binary();
     assert!(
         binary.exists(),
@@ -140,8 +148,14 @@ fn unbroken(port: u16) -> Command {
     let mut command = Command::new(binary);
     command.args(["serve", "--bind", "127.0.0.1", "--shards", "2", "-p"]);
     command.arg(port.to_string());
+    if directory.join(CONFIG).exists() {
+        command.args(["-c", CONFIG]);
+    }
     command
 }
+
+/// In the broker's directory, where it has one.
+const CONFIG: &str = "broker.toml";
 
 fn mosquitto(port: u16, directory: &Path) -> Command {
     let config = directory.join("mosquitto.conf");

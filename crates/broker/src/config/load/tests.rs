@@ -27,6 +27,19 @@ fn check(text: &str, expect: &[&str]) {
 }
 
 #[test]
+fn a_prefix_of_the_audit_that_begins_no_topic_of_clients_is_refused() {
+    for prefix in ["", "$audit", "audit/", "a/+", "#"] {
+        let text = format!("[audit]\nprefix = \"{prefix}\"\n");
+        check(
+            &text,
+            &["broker.toml:2", "`audit.prefix`", "such as `audit`"],
+        );
+    }
+    let effective = load("[audit]\nprefix = \"proof/of\"\n", &[]).unwrap();
+    assert_eq!(effective.config.audit.prefix, "proof/of");
+}
+
+#[test]
 fn nothing_written_is_one_loopback_listener_that_allows_anonymous_clients() {
     let config = load("", &[]).unwrap().config;
     assert_eq!(config.listeners, [Listener::default()]);

@@ -1,0 +1,127 @@
+//! Checkpoints of a client's ingress lane, for receivers who get its stamps.
+//!
+//! A lane whose stamps are forwarded (`forward_stamp`) speaks like that of any publisher: on
+//! `<prefix>/checkpoint/<lane>`, for each full window at once, else a second after something was
+//! numbered, once more a second later, and then every ten; and when the session ends, that it is
+//! over. So a receiver of all that the client publishes proves the lane from the broker to itself.
+//! Who gets a part of it can prove nothing, and must say that it takes a part.
+//!
+//! **Absent:** repair. The broker keeps no message that it has delivered, so what a receiver misses
+//! is named and cannot be sent again.
+
+use unbroken_merkle_log::ledger::limits::{WINDOW, WINDOW_LOG2};
+use unbroken_merkle_log::{Checkpoint, CompactRange, Detail, Hash, Xxh3};
+
+use super::lane::IngressLane;
+use super::watch::{Home, Told};
+
+/// What a lane has told of itself. About 60 bytes.
+#[derive(Debug, Default)]
+pub(crate) struct Beacon {
+    /// Checkpoints told.
+    told: u32,
+    /// Messages in the last one.
+    told_of: u64,
+    /// Ticks since the last one.
+    silent: u32,
+    /// The last one told nothing new.
+    repeated: bool,
+    /// Of the last full window. As soon as it is full it is lost in the hashes of the lane.
+    full_root: Option<Hash>,
+}
+
+impl IngressLane {
+    /// Its stamps are forwarded from now on. True: that is new.
+    pub(crate) fn begin_telling(&mut self) -> bool {
+        let is_new = self.beacon.is_none();
+        self.beacon.get_or_insert_default();
+        is_new
+    }
+
+    /// This leaf fills a window.
+    #[cold]
+    pub(crate) fn note_full_window(&mut self, leaf: Hash) {
+        let mut window = self.open_window();
+        window.append(&Xxh3, leaf);
+        if let Some(beacon) = &mut self.beacon {
+            beacon.full_root = window.root(&Xxh3);
+        }
+    }
+
+    /// Tells a window that has just become full.
+    pub(crate) fn tell_full_window(&mut self, home: &mut Home) {
+        if self.beacon.is_some() && self.size().is_multiple_of(WINDOW) {
+            self.tell_checkpoint(false, home);
+        }
+    }
+
+    /// A second has passed.
+    pub(crate) fn tick_beacon(&mut self, home: &mut Home) {
+        let size = self.size();
+        let Some(beacon) = &mut self.beacon else {
+            return;
+        };
+        beacon.silent += 1;
+        if beacon.told_of != size || !beacon.repeated || beacon.silent >= IDLE_TICKS {
+            self.tell_checkpoint(false, home);
+        }
+    }
+
+    /// The session is over, and the lane with it.
+    pub(crate) fn tell_last_checkpoint(&mut self, home: &mut Home) {
+        self.tell_checkpoint(true, home);
+    }
+
+    fn tell_checkpoint(&mut self, is_last: bool, home: &mut Home) {
+        let (size, lane_root) = (self.size(), self.root());
+        let window_root = self.open_window().root(&Xxh3);
+        let Some(beacon) = &mut self.beacon else {
+            return;
+        };
+        let is_full = size.is_multiple_of(WINDOW);
+        // Of a window that was full before anybody was told of the lane nothing is known.
+        let Some(window_root) = (if is_full {
+            beacon.full_root
+        } else {
+            window_root
+        }) else {
+            return;
+        };
+        let checkpoint = Checkpoint {
+            lane: self.id,
+            epoch: self.epoch,
+            number: beacon.told,
+            window_log2: WINDOW_LOG2,
+            first: (size - 1) / WINDOW * WINDOW,
+            size,
+            time_us: home.time_us(home.now),
+            window_root,
+            lane_root,
+            is_last,
+            detail: Detail::None,
+        };
+        beacon.told += 1;
+        beacon.repeated = beacon.told_of == size;
+        beacon.told_of = size;
+        beacon.silent = 0;
+        let mut payload = Vec::new();
+        checkpoint.encode(&Xxh3, &mut payload);
+        home.tell(Told::checkpoint(self.id, home, payload));
+    }
+
+    /// The leaves behind the last full window.
+    fn open_window(&self) -> CompactRange {
+        let first = self.size() / WINDOW * WINDOW;
+        let mut window = CompactRange::new(first);
+        for (level, index, hash) in self.leaves.subtrees() {
+            if index << level >= first {
+                let taken = window.append_subtree(&Xxh3, level, hash);
+                debug_assert!(taken.is_ok(), "subtrees follow each other");
+            }
+        }
+        window
+    }
+}
+
+/// Ticks between two checkpoints of a lane that says nothing new.
+const IDLE_TICKS: u32 = 10;
