@@ -1,6 +1,7 @@
 //! `unbroken audit`: what can be said of the lanes that pass through a broker, by somebody who only
 //! listens; and proofs to take home.
 
+mod broker_side;
 mod listen;
 mod observer;
 mod proof_file;
@@ -12,12 +13,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use unbroken_client::SubscribeError;
+use unbroken_client::audit::OpenError;
 use unbroken_merkle_log::{Hash, LaneId};
 
-use self::listen::{Heard, listen};
+use self::listen::{Heard, ListenError, Listening};
 use self::observer::Observer;
 use self::proof_file::ProofFile;
-use crate::broker_args::{BrokerArgs, lane};
+use crate::broker_args::{BrokerArgs, KeyArgs, lane};
 use crate::exit::{self, Failure};
 
 /// Check the lanes that pass through any broker, and prove single messages
@@ -32,7 +35,8 @@ Examples:
 
 It listens and asks nobody for anything, so it works with any broker that passes MQTT 5.0's user
 properties on. It names what is wrong; whoever consumes the messages has it repaired. A lane that
-was there before is judged from its next window of 1,024 messages on.
+was there before is judged from its next window of 1,024 messages on. Beside what the messages prove
+stands what the broker says of itself, where it keeps account ($SYS/audit/ and $audit/).
 
 Exit codes: 0 nothing was wrong, or the proof holds; 1 something was wrong, or the proof does not
 hold; 2 wrong usage; 66 a file cannot be read; 69 the broker cannot be reached; 74 output failed.")]
@@ -44,11 +48,11 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     /// Show one line for each lane: how many windows are proven, faulty, unproven
-    Status(Listening),
+    Status(Summing),
     /// Show each fault and each window as soon as it is known, until interrupted
     Watch(Watching),
     /// Show for each lane its first bad window, and each fault with its neighbours and reason
-    Explain(Listening),
+    Explain(Summing),
     /// Write the proof of one message, as JSON
     Export(Exporting),
     /// Check a proof against a root that was saved, without a broker
@@ -56,7 +60,7 @@ enum Command {
 }
 
 #[derive(Debug, clap::Args)]
-struct Listening {
+struct Summing {
     #[command(flatten)]
     source: Source,
     /// Seconds to listen
@@ -74,6 +78,9 @@ struct Watching {
     /// Seconds to listen [default: until interrupted]
     #[arg(short = 'W', value_name = "SECONDS")]
     seconds: Option<u64>,
+    /// Show the broker's receipt of each message, too: to how many it was delivered
+    #[arg(long)]
+    receipts: bool,
     /// Print one JSON object a line
     #[arg(long)]
     json: bool,
@@ -98,9 +105,11 @@ struct Exporting {
 struct Verifying {
     /// The proof, as `export` wrote it
     file: PathBuf,
-    /// The root of its window that you saved, as `watch` showed it
+    /// The root of its window or its lane that you saved, as `watch` showed it
     #[arg(long, value_name = "HEX", value_parser = root)]
     root: Option<Hash>,
+    #[command(flatten)]
+    key: KeyArgs,
 }
 
 /// What to listen to.
@@ -117,21 +126,19 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let mut out = io::LineWriter::new(io::stdout());
     match &args.command {
         Command::Status(args) => {
-            let observer = hear(&args.source, Some(args.seconds), |_| Heard::More)?;
+            let observer = hear(&args.source, Some(args.seconds), false, |_| Heard::More)?;
             print(told::status(&mut out, &observer, args.json))?;
             Ok(judgement(&observer))
         }
         Command::Explain(args) => {
-            let observer = hear(&args.source, Some(args.seconds), |_| Heard::More)?;
+            let observer = hear(&args.source, Some(args.seconds), false, |_| Heard::More)?;
             print(told::explanation(&mut out, &observer, args.json))?;
             Ok(judgement(&observer))
         }
         Command::Watch(args) => {
             let mut written = Ok(());
-            let observer = hear(&args.source, args.seconds, |observer| {
-                let news = observer.take_news();
-                let mut lines = news.iter();
-                written = lines.try_for_each(|news| told::news(&mut out, news, args.json));
+            let observer = hear(&args.source, args.seconds, args.receipts, |observer| {
+                written = told::all_news(&mut out, observer, args.json);
                 if written.is_ok() {
                     Heard::More
                 } else {
@@ -148,7 +155,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 
 fn export(args: &Exporting, out: &mut impl Write) -> Result<ExitCode, Failure> {
     let mut proof = None;
-    hear(&args.source, Some(args.seconds), |observer| {
+    hear(&args.source, Some(args.seconds), false, |observer| {
         proof = observer.proof(args.lane, args.number);
         if proof.is_some() {
             Heard::Enough
@@ -183,11 +190,15 @@ fn verify(args: &Verifying, out: &mut impl Write) -> Result<ExitCode, Failure> {
             format!("{path} is no proof file, as `unbroken audit export` writes them: {error}"),
         )
     })?;
+    let key = args.key.hasher()?;
     let proven = proof
-        .verify(args.root)
+        .verify(args.root, Some(&key))
         .map_err(|error| Failure::new(1, format!("{path} proves nothing: {error}")))?;
     let against = match args.root {
-        Some(_) => "which is the root that you saved",
+        Some(root) if root == proven.checkpoint.lane_root => {
+            "and the root of the lane is the one that you saved"
+        }
+        Some(_) => "and the root of the window is the one that you saved",
         None => {
             "which only the file itself vouches for: save the roots that `watch` shows, and give \
              one with --root"
@@ -200,11 +211,24 @@ fn verify(args: &Verifying, out: &mut impl Write) -> Result<ExitCode, Failure> {
 fn hear(
     source: &Source,
     seconds: Option<u64>,
+    receipts: bool,
     each: impl FnMut(&mut Observer) -> Heard,
 ) -> Result<Observer, Failure> {
-    let total = seconds.map(Duration::from_secs);
-    listen(&source.broker, &source.topics, total, each)
-        .map_err(|error| Failure::new(exit::UNAVAILABLE, error))
+    let listening = Listening {
+        broker: &source.broker,
+        hasher: source.broker.hasher()?,
+        topics: &source.topics,
+        total: seconds.map(Duration::from_secs),
+        receipts,
+    };
+    listening.listen(each).map_err(|error| {
+        let code = match &error {
+            ListenError::Subscribe(SubscribeError::Filter { .. })
+            | ListenError::Open(OpenError::Topic { .. }) => exit::USAGE,
+            _ => exit::UNAVAILABLE,
+        };
+        Failure::new(code, error)
+    })
 }
 
 fn judgement(observer: &Observer) -> ExitCode {

@@ -37,6 +37,12 @@ pub(crate) struct BrokerArgs {
     /// Topics of checkpoints and repairs begin with this
     #[arg(long, value_name = "TOPIC", default_value = "audit")]
     prefix: String,
+    #[command(flatten)]
+    key: KeyArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct KeyArgs {
     /// The line's key: a file with 64 hexadecimal digits, or 32 bytes [default: none]
     #[arg(long, value_name = "FILE", env = "UNBROKEN_KEY_FILE")]
     key_file: Option<PathBuf>,
@@ -56,6 +62,17 @@ impl BrokerArgs {
         }
     }
 
+    /// As [`KeyArgs::hasher`].
+    pub(crate) fn hasher(&self) -> Result<Hasher, Failure> {
+        self.key.hasher()
+    }
+
+    pub(crate) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+}
+
+impl KeyArgs {
     /// Keyed BLAKE3 with a key, against tampering; XXH3-128 without, against accidents.
     pub(crate) fn hasher(&self) -> Result<Hasher, Failure> {
         let Some(path) = &self.key_file else {
@@ -70,10 +87,6 @@ impl BrokerArgs {
             refused(&"it is neither 64 hexadecimal digits nor 32 bytes; `openssl rand -hex 32` makes one")
         })?;
         Ok(Hasher::blake3(&key))
-    }
-
-    pub(crate) fn prefix(&self) -> &str {
-        &self.prefix
     }
 }
 

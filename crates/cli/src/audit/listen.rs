@@ -1,17 +1,32 @@
-//! Listens to a broker for an observer.
+//! Listens to a broker for an observer: the lanes' messages by the client's audited subscriber, and
+//! what the broker says of itself beside them.
 
 use std::time::{Duration, Instant};
 
-use tokio::time::{MissedTickBehavior, interval};
-use unbroken_client::{Acknowledging, ConnectError, Filter, QoS, Session, SubscribeError};
-use unbroken_merkle_log::Property;
+use tokio::time::sleep_until;
+use unbroken_client::audit::{OpenError, SubscriberOptions};
+use unbroken_client::{
+    Acknowledging, Client, ConnectError, Filter, QoS, Received, Session, SubscribeError,
+    Subscription,
+};
+use unbroken_merkle_log::Hasher;
 
+use super::broker_side::BrokerSide;
 use super::observer::Observer;
 use crate::broker_args::BrokerArgs;
 use crate::runtime;
 
-/// How often time passes for the observer. Lateness is counted in tenths of a second anyway.
-const TICK: Duration = Duration::from_millis(50);
+/// What to listen to, and for how long.
+#[derive(Debug)]
+pub(super) struct Listening<'a> {
+    pub(super) broker: &'a BrokerArgs,
+    pub(super) hasher: Hasher,
+    pub(super) topics: &'a [String],
+    /// Until interrupted, if there is none.
+    pub(super) total: Option<Duration>,
+    /// The broker is asked for a receipt of each message.
+    pub(super) receipts: bool,
+}
 
 /// Whether to go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,72 +44,91 @@ pub(super) enum ListenError {
     Connect(#[from] ConnectError),
     #[error(transparent)]
     Subscribe(#[from] SubscribeError),
+    #[error(transparent)]
+    Open(#[from] OpenError),
 }
 
-/// Listens until the time is over, an interrupt comes, or `each` has heard enough. It is asked
-/// after every message and every tick.
-pub(super) fn listen(
-    broker: &BrokerArgs,
-    topics: &[String],
-    total: Option<Duration>,
-    each: impl FnMut(&mut Observer) -> Heard,
-) -> Result<Observer, ListenError> {
-    runtime::block_on(heard(broker, topics, total, each))?
-}
-
-async fn heard(
-    broker: &BrokerArgs,
-    topics: &[String],
-    total: Option<Duration>,
-    mut each: impl FnMut(&mut Observer) -> Heard,
-) -> Result<Observer, ListenError> {
-    let client = broker
-        .options()
-        .session(Session::Temporary)
-        .connect()
-        .await?;
-    let prefix = broker.prefix();
-    let mut filters = Vec::new();
-    let own = [format!("{prefix}/checkpoint/+"), format!("{prefix}/drop/+")];
-    for topic in topics.iter().chain(&own) {
-        let filter = Filter::new(topic.as_str()).map_err(|source| SubscribeError::Filter {
-            filter: topic.as_str().into(),
-            source,
-        })?;
-        filters.push(filter.qos(QoS::ExactlyOnce));
+impl Listening<'_> {
+    /// Listens until the time is over, an interrupt comes, or `each` has heard enough. It is asked
+    /// after everything that is heard.
+    pub(super) fn listen(
+        self,
+        each: impl FnMut(&mut Observer) -> Heard,
+    ) -> Result<Observer, ListenError> {
+        runtime::block_on(self.heard(each))?
     }
-    let mut messages = client
-        .subscribe_all(filters, Acknowledging::Automatic)
-        .await?;
-    let mut observer = Observer::new(prefix);
-    let begin = Instant::now();
-    let mut ticks = interval(TICK);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let interrupted = runtime::interrupted();
-    tokio::pin!(interrupted);
-    while total.is_none_or(|total| begin.elapsed() < total) {
-        tokio::select! {
-            received = messages.recv() => {
-                let received = received?;
-                let stamps: Vec<&str> = received.user_properties(Property::NAME).collect();
-                let now = begin.elapsed();
-                observer.take(received.topic(), received.payload(), &stamps, now);
-            }
-            _ = ticks.tick() => {
-                let now = begin.elapsed();
-                if client.connection().is_some() && messages.waiting() == 0 {
-                    observer.resume(now);
-                } else {
-                    observer.pause(now);
+
+    async fn heard(
+        self,
+        mut each: impl FnMut(&mut Observer) -> Heard,
+    ) -> Result<Observer, ListenError> {
+        let options = self.broker.options().session(Session::Temporary);
+        let client = options.connect().await?;
+        let mut filters = Vec::new();
+        for topic in self.topics {
+            filters.push(filter(topic)?);
+        }
+        let mut broker = listen_to_broker(&client, self.receipts).await?;
+        let mut lanes = SubscriberOptions::new(filters)
+            .prefix(self.broker.prefix())
+            .hasher(self.hasher.clone())
+            .one_way()
+            .open(&client)
+            .await?;
+        let mut observer = Observer::new(self.hasher);
+        let begin = Instant::now();
+        // A day that never comes, where nobody says when to end.
+        let end = begin + self.total.unwrap_or(Duration::from_hours(24 * 36_500));
+        let interrupted = runtime::interrupted();
+        tokio::pin!(interrupted);
+        loop {
+            tokio::select! {
+                delivery = lanes.next() => observer.take(&delivery?, begin.elapsed()),
+                said = next(&mut broker) => {
+                    let said = said?;
+                    observer.broker.take(said.topic(), said.payload());
                 }
-                observer.poll(now);
+                () = sleep_until(end.into()) => break,
+                () = &mut interrupted => break,
             }
-            () = &mut interrupted => break,
+            if each(&mut observer) == Heard::Enough {
+                break;
+            }
         }
-        if each(&mut observer) == Heard::Enough {
-            break;
-        }
+        client.disconnect().await;
+        Ok(observer)
     }
-    client.disconnect().await;
-    Ok(observer)
+}
+
+/// `None` where the broker does not allow it.
+async fn listen_to_broker(
+    client: &Client,
+    receipts: bool,
+) -> Result<Option<Subscription>, SubscribeError> {
+    let topics = BrokerSide::topics(receipts);
+    let filters = topics.into_iter().map(filter).collect::<Result<_, _>>()?;
+    let subscribed = client
+        .subscribe_all(filters, Acknowledging::Automatic)
+        .await;
+    match subscribed {
+        Ok(subscription) => Ok(Some(subscription)),
+        Err(SubscribeError::Refused { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+async fn next(broker: &mut Option<Subscription>) -> Result<Received, SubscribeError> {
+    match broker {
+        Some(broker) => broker.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+fn filter(topic: impl AsRef<str>) -> Result<Filter, SubscribeError> {
+    let topic = topic.as_ref();
+    let filter = Filter::new(topic).map_err(|source| SubscribeError::Filter {
+        filter: topic.into(),
+        source,
+    })?;
+    Ok(filter.qos(QoS::ExactlyOnce))
 }

@@ -1,22 +1,23 @@
-//! What somebody who only listens can say of the lanes that pass: a value that takes messages and
-//! checkpoints, and gives what became known.
+//! What somebody who only listens can say of the lanes that pass: a value that takes what an
+//! audited subscriber delivers, and gives what became known; beside it what the broker says.
 //!
 //! It asks nobody for anything, so a message that is lost here is named and not repaired. It joins
 //! each lane where it happens to be, and claims nothing of what came before the next window.
 //!
-//! **Absent:** lanes whose algorithm needs a key, which are counted and left alone; the stamps of
-//! the messages that a processor made its output from, which the processor's consumer checks.
+//! **Absent:** lanes of another algorithm or key than the observer's, which are counted and left
+//! alone; the stamps of the messages that a processor made its output from, which the processor's
+//! consumer checks.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
-use unbroken_merkle_log::ledger::{Event, Join, Ledger, LedgerLimits, Moved, State, Verdict};
-use unbroken_merkle_log::{
-    Algorithm, Checkpoint, DropRecord, Epoch, Hash, Hasher, LaneId, Property,
-};
+use unbroken_client::audit::Delivery;
+use unbroken_merkle_log::ledger::{Event, Moved, State, Verdict};
+use unbroken_merkle_log::{Checkpoint, Digest as _, Epoch, Hash, Hasher, LaneId, Property};
 
-use super::proof_file::ProofFile;
+use super::broker_side::BrokerSide;
+use super::proof_file::{Issued, ProofFile};
 
 /// Messages of a lane that are remembered as neighbours, and for proofs: two windows.
 const RECENT_MAX: usize = 2 * 1_024;
@@ -33,8 +34,9 @@ pub(crate) type LaneKey = (LaneId, Epoch);
 /// What is known of all lanes.
 #[derive(Debug)]
 pub(crate) struct Observer {
-    prefix: String,
-    ledger: Ledger<Hasher>,
+    hasher: Hasher,
+    /// What the broker says of itself.
+    pub(crate) broker: BrokerSide,
     lanes: BTreeMap<LaneKey, Watched>,
     news: Vec<News>,
     /// Messages without a stamp, or with one that cannot be judged here.
@@ -86,50 +88,45 @@ pub(crate) enum News {
         lane: LaneKey,
         numbers: Range<u64>,
         state: State,
-        /// The window's root, as the producer's checkpoint has it.
-        root: Option<Hash>,
+        /// Its root, and that of the lane to its end, as the producer's checkpoint has them.
+        roots: Option<(Hash, Hash)>,
     },
 }
 
 impl Observer {
-    /// For lanes whose checkpoints come under this topic prefix.
-    pub(crate) fn new(prefix: &str) -> Self {
-        let ledger = Ledger::new(Hasher::xxh3(), LedgerLimits::default(), Join::Late);
+    /// For lanes of this algorithm and key.
+    pub(crate) fn new(hasher: Hasher) -> Self {
         Self {
-            prefix: prefix.to_owned(),
-            ledger,
+            hasher,
+            broker: BrokerSide::default(),
             lanes: BTreeMap::new(),
             news: Vec::new(),
             not_audited: 0,
         }
     }
 
-    /// The connection is there and nothing waits to be read.
-    pub(crate) fn resume(&mut self, now: Duration) {
-        self.ledger.resume(now);
-    }
-
-    /// The connection is gone, or something waits to be read.
-    pub(crate) fn pause(&mut self, now: Duration) {
-        self.ledger.pause(now);
-    }
-
-    /// Takes whatever was received, with its stamps.
-    pub(crate) fn take(&mut self, topic: &str, payload: &[u8], stamps: &[&str], now: Duration) {
-        let beneath = topic.strip_prefix(&self.prefix);
-        match beneath.and_then(|rest| rest.strip_prefix('/')?.split_once('/')) {
-            Some(("checkpoint", _)) => self.checkpoint(payload, now),
-            Some(("drop", _)) => self.drop_record(payload, now),
-            Some(_) => {}
-            None => self.message(topic, payload, stamps, now),
+    /// Takes whatever was delivered.
+    pub(crate) fn take(&mut self, delivery: &Delivery, now: Duration) {
+        match delivery {
+            Delivery::Message(message) => {
+                let algorithm = self.hasher.algorithm();
+                let property = message.property();
+                let property = property.filter(|property| property.algorithm == algorithm);
+                match (property, message.verdict()) {
+                    (Some(property), Some(verdict)) => {
+                        let (topic, payload) = (message.topic(), message.payload());
+                        self.message(topic, payload, *property, verdict, now);
+                    }
+                    // A copy that was kept for whoever comes later is judged by nobody.
+                    (Some(_), None) => {}
+                    (None, _) => self.not_audited += 1,
+                }
+            }
+            Delivery::Event { lane, epoch, event } => self.event((*lane, *epoch), event),
+            Delivery::Checkpoint { checkpoint, .. } => self.checkpoint(checkpoint),
+            Delivery::Refused { .. } => self.not_audited += 1,
+            _ => {}
         }
-        self.collect();
-    }
-
-    /// Lets time pass.
-    pub(crate) fn poll(&mut self, now: Duration) {
-        self.ledger.poll(now);
-        self.collect();
     }
 
     /// What became known since the last call.
@@ -141,9 +138,10 @@ impl Observer {
         self.lanes.iter().map(|(key, watched)| (*key, watched))
     }
 
-    /// Whether anything was wrong.
+    /// Whether anything was wrong, by what the messages prove or by what the broker says.
     pub(crate) fn found_faults(&self) -> bool {
-        self.lanes.values().any(|watched| watched.faults_named > 0)
+        let mut lanes = self.lanes.values();
+        lanes.any(|watched| watched.faults_named > 0) || self.broker.found_faults()
     }
 
     /// The proof of a message, once its window is proven and while it is remembered. Without a
@@ -152,23 +150,22 @@ impl Observer {
         let lanes = self.lanes.iter();
         let mut wanted = lanes.filter(|((id, _), _)| lane.is_none_or(|lane| lane == *id));
         wanted.find_map(|(_, watched)| match number {
-            Some(number) => watched.proof(number),
-            None => watched.recent.keys().find_map(|at| watched.proof(*at)),
+            Some(number) => watched.proof(number, &self.hasher),
+            None => {
+                let mut numbers = watched.recent.keys();
+                numbers.find_map(|at| watched.proof(*at, &self.hasher))
+            }
         })
     }
 
-    fn message(&mut self, topic: &str, payload: &[u8], stamps: &[&str], now: Duration) {
-        let property = match stamps {
-            [stamp] => Property::parse_text(stamp).ok(),
-            _ => None,
-        };
-        let Some(property) = property.filter(|its| its.algorithm == Algorithm::Xxh3) else {
-            self.not_audited += 1;
-            return;
-        };
-        let verdict = self
-            .ledger
-            .message(&property, topic.as_bytes(), payload, now);
+    fn message(
+        &mut self,
+        topic: &str,
+        payload: &[u8],
+        property: Property,
+        verdict: Verdict,
+        now: Duration,
+    ) {
         let lane = (property.lane, property.epoch);
         let number = property.sequence;
         let watched = self.lanes.entry(lane).or_default();
@@ -186,70 +183,52 @@ impl Observer {
         }
     }
 
-    fn checkpoint(&mut self, payload: &[u8], now: Duration) {
-        let opened = Checkpoint::parse(payload).and_then(|sealed| sealed.open(&Hasher::xxh3()));
-        let Ok(checkpoint) = opened else {
-            self.not_audited += 1;
-            return;
-        };
+    fn checkpoint(&mut self, checkpoint: &Checkpoint) {
         let lane = (checkpoint.lane, checkpoint.epoch);
-        self.ledger.checkpoint(&checkpoint, now);
         let watched = self.lanes.entry(lane).or_default();
-        watched.checkpoints.insert(checkpoint.first, checkpoint);
+        watched
+            .checkpoints
+            .insert(checkpoint.first, checkpoint.clone());
         while watched.checkpoints.len() > WINDOWS_MAX {
             watched.checkpoints.pop_first();
         }
     }
 
-    fn drop_record(&mut self, payload: &[u8], now: Duration) {
-        let opened = DropRecord::parse(payload).and_then(|sealed| sealed.open(&Hasher::xxh3()));
-        match opened {
-            Ok(record) => drop(self.ledger.dropped(&record, now)),
-            Err(_) => self.not_audited += 1,
-        }
-    }
-
-    /// Takes the ledger's events.
-    fn collect(&mut self) {
-        let events: Vec<_> = self.ledger.take_events().collect();
-        for (lane, epoch, event) in events {
-            let lane = (lane, epoch);
-            match event {
-                Event::Lost { numbers, tail } => {
-                    let reason = if tail {
-                        "only a checkpoint tells of it, and no drop record: the end was cut off"
-                    } else {
-                        "it was issued and did not come, and no drop record names it"
-                    };
-                    self.fault(lane, numbers, "lost", reason.to_owned());
-                }
-                Event::Moved(Moved {
-                    numbers,
-                    displacement,
-                }) => {
-                    let when = if displacement < 0 { "early" } else { "late" };
-                    let places = displacement.unsigned_abs();
-                    let reason = format!("it came {places} places too {when}");
-                    self.fault(lane, numbers, "reordered", reason);
-                }
-                Event::Injected { number, copies } => {
-                    let reason =
-                        format!("{copies} came under its number that were not the real one");
-                    self.fault(lane, number..number + 1, "injected", reason);
-                }
-                Event::Forged(numbers) => {
-                    let reason = "it fits its stamp, and the producer issued another".to_owned();
-                    self.fault(lane, numbers, "forged", reason);
-                }
-                Event::RootDiffers(numbers) => {
-                    let reason = "all came and fit their stamps, and the root differs: at least \
-                                  one of them was forged with its stamp";
-                    self.fault(lane, numbers, "root differs", reason.to_owned());
-                }
-                Event::Window { numbers, state, .. } => self.window(lane, numbers, state),
-                // Suspicions settle, and what happens to checkpoints shows in the windows.
-                _ => {}
+    fn event(&mut self, lane: LaneKey, event: &Event) {
+        match event {
+            Event::Lost { numbers, tail } => {
+                let reason = if *tail {
+                    "only a checkpoint tells of it, and no drop record: the end was cut off"
+                } else {
+                    "it was issued and did not come, and no drop record names it"
+                };
+                self.fault(lane, numbers.clone(), "lost", reason.to_owned());
             }
+            Event::Moved(Moved {
+                numbers,
+                displacement,
+            }) => {
+                let when = if *displacement < 0 { "early" } else { "late" };
+                let places = displacement.unsigned_abs();
+                let reason = format!("it came {places} places too {when}");
+                self.fault(lane, numbers.clone(), "reordered", reason);
+            }
+            Event::Injected { number, copies } => {
+                let reason = format!("{copies} came under its number that were not the real one");
+                self.fault(lane, *number..*number + 1, "injected", reason);
+            }
+            Event::Forged(numbers) => {
+                let reason = "it fits its stamp, and the producer issued another".to_owned();
+                self.fault(lane, numbers.clone(), "forged", reason);
+            }
+            Event::RootDiffers(numbers) => {
+                let reason = "all came and fit their stamps, and the root differs: at least \
+                              one of them was forged with its stamp";
+                self.fault(lane, numbers.clone(), "root differs", reason.to_owned());
+            }
+            Event::Window { numbers, state, .. } => self.window(lane, numbers.clone(), *state),
+            // Suspicions settle, and what happens to checkpoints shows in the windows.
+            _ => {}
         }
     }
 
@@ -262,12 +241,12 @@ impl Observer {
             watched.windows.pop_first();
         }
         let checkpoint = watched.checkpoints.get(&numbers.start);
-        let root = checkpoint.map(|checkpoint| checkpoint.window_root);
+        let roots = checkpoint.map(|checkpoint| (checkpoint.window_root, checkpoint.lane_root));
         self.news.push(News::Window {
             lane,
             numbers,
             state,
-            root,
+            roots,
         });
     }
 
@@ -317,7 +296,7 @@ impl Watched {
         }
     }
 
-    fn proof(&self, number: u64) -> Option<ProofFile> {
+    fn proof(&self, number: u64, hasher: &Hasher) -> Option<ProofFile> {
         let message = self.recent.get(&number)?;
         let (_, checkpoint) = self.checkpoints.range(..=number).next_back()?;
         let window = checkpoint.first..checkpoint.size;
@@ -326,13 +305,21 @@ impl Watched {
             .range(window)
             .map(|(_, message)| message.property.digest)
             .collect();
-        let Remembered {
-            topic,
-            payload,
-            property,
-            ..
-        } = message;
-        ProofFile::new(topic, payload, property, checkpoint, &leaves)
+        // Those of the windows before it, as far as they were heard.
+        let before: Vec<Hash> = self
+            .checkpoints
+            .range(..checkpoint.first)
+            .map(|(_, checkpoint)| checkpoint.window_root)
+            .collect();
+        let issued = Issued {
+            topic: &message.topic,
+            payload: &message.payload,
+            property: &message.property,
+            checkpoint,
+            leaves: &leaves,
+            before: &before,
+        };
+        ProofFile::new(&issued, hasher)
     }
 }
 
@@ -360,7 +347,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// A producer, and somebody who listens.
+    /// A producer, and somebody who listens. Verdicts and events are the subscriber's.
     struct Scene {
         lane: Lane,
         observer: Observer,
@@ -369,109 +356,120 @@ mod tests {
     impl Scene {
         fn new() -> Self {
             let id = LaneId::new(7).unwrap();
-            let mut observer = Observer::new("audit");
-            observer.resume(Duration::ZERO);
             Self {
                 lane: Lane::new(id, Epoch(0), LaneLimits::default(), Duration::ZERO),
-                observer,
+                observer: Observer::new(Hasher::xxh3()),
             }
         }
 
-        fn issue(&mut self, payload: &[u8]) -> Property {
-            self.lane.issue(*b"t", payload, &Hasher::xxh3())
+        fn key(&self) -> LaneKey {
+            (self.lane.id(), self.lane.epoch())
         }
 
-        fn hear(&mut self, property: &Property, payload: &[u8]) {
-            let stamp = property.to_text();
-            self.observer.take("t", payload, &[&stamp], Duration::ZERO);
-        }
-
-        fn speak(&mut self) {
-            let checkpoint = self.lane.poll_checkpoint(SECOND, 0, &Hasher::xxh3());
-            let mut bytes = Vec::new();
-            checkpoint.unwrap().encode(&Hasher::xxh3(), &mut bytes);
+        fn hear(&mut self, payload: &[u8], verdict: Verdict) {
+            let property = self.lane.issue(*b"t", payload, &Hasher::xxh3());
             self.observer
-                .take("audit/checkpoint/0000000000000007", &bytes, &[], SECOND);
-            self.observer.poll(SECOND * 2);
+                .message("t", payload, property, verdict, SECOND);
         }
 
-        fn faults(&self) -> Vec<(Range<u64>, &'static str)> {
-            let lanes = self.observer.lanes();
-            lanes
-                .flat_map(|(_, watched)| &watched.faults)
-                .map(|fault| (fault.numbers.clone(), fault.kind))
-                .collect()
+        /// A window and its checkpoint, which is due.
+        fn close_window(&mut self, state: State) {
+            let due = self.lane.checkpoint_due();
+            let checkpoint = self.lane.poll_checkpoint(due, 0, &Hasher::xxh3()).unwrap();
+            self.observer.checkpoint(&checkpoint);
+            let key = self.key();
+            let window = checkpoint.first..checkpoint.size;
+            self.observer.window(key, window, state);
+        }
+
+        fn watched(&self) -> &Watched {
+            self.observer.lanes().next().unwrap().1
         }
     }
 
     #[test]
-    fn what_is_lost_duplicated_and_altered_is_named() {
+    fn what_is_duplicated_altered_and_lost_is_named_with_its_reason() {
         let mut scene = Scene::new();
-        for number in 0..10_u8 {
-            let property = scene.issue(&[number]);
-            match number {
-                3 => {}
-                5 => {
-                    scene.hear(&property, &[number]);
-                    scene.hear(&property, &[number]);
-                }
-                7 => scene.hear(&property, b"other"),
-                _ => scene.hear(&property, &[number]),
+        scene.hear(b"a", Verdict::InOrder);
+        scene.hear(b"b", Verdict::Duplicate);
+        scene.hear(b"c", Verdict::Altered);
+        let lost = Event::Lost {
+            numbers: 3..5,
+            tail: true,
+        };
+        let key = scene.key();
+        scene.observer.event(key, &lost);
+        scene.close_window(State::Faulty);
+        let faults = scene.watched().faults.iter();
+        let faults: Vec<_> = faults
+            .map(|fault| (fault.numbers.clone(), fault.kind))
+            .collect();
+        let expect = [(1..2, "duplicated"), (2..3, "altered"), (3..5, "lost")];
+        assert_eq!(faults, expect);
+        assert!(
+            scene.watched().faults[2]
+                .reason
+                .contains("the end was cut off")
+        );
+        assert!(scene.observer.found_faults());
+        assert_eq!(scene.watched().first_bad(), Some(&(0..3, State::Faulty)));
+    }
+
+    #[test]
+    fn a_message_is_proven_to_the_root_of_its_lane_which_is_in_the_news() {
+        let mut scene = Scene::new();
+        for number in 0..1_024 + 10_u32 {
+            scene.hear(&number.to_be_bytes(), Verdict::InOrder);
+            if number == 5 {
+                assert_eq!(scene.observer.proof(None, None), None);
+            }
+            if number == 1_023 {
+                scene.close_window(State::Proven);
             }
         }
-        scene.speak();
-        let expect = [(5..6, "duplicated"), (7..8, "altered"), (3..4, "lost")];
-        assert_eq!(scene.faults(), expect);
-        assert!(scene.observer.found_faults());
-        let (_, watched) = scene.observer.lanes().next().unwrap();
-        assert_eq!(watched.first_bad(), Some(&(0..10, State::Faulty)));
-    }
-
-    #[test]
-    fn a_proven_message_can_be_exported_and_the_root_to_save_is_in_the_news() {
-        let mut scene = Scene::new();
-        for number in 0..10_u8 {
-            let property = scene.issue(&[number]);
-            scene.hear(&property, &[number]);
-        }
-        assert_eq!(scene.observer.proof(None, None), None);
-        scene.speak();
-        assert!(!scene.observer.found_faults());
+        scene.close_window(State::Proven);
         let roots: Vec<_> = scene
             .observer
             .take_news()
             .into_iter()
             .filter_map(|news| match news {
-                News::Window {
-                    state: State::Proven,
-                    root,
-                    ..
-                } => root,
-                _ => None,
+                News::Window { roots, .. } => roots,
+                News::Fault(..) => None,
             })
             .collect();
-        let proof = scene.observer.proof(LaneId::new(7), Some(4)).unwrap();
-        assert_eq!(
-            proof
-                .verify(roots.last().copied())
-                .unwrap()
-                .property
-                .sequence,
-            4
-        );
+        for (number, window) in [(4, 0), (1_023, 0), (1_024, 1), (1_033, 1)] {
+            let proof = scene.observer.proof(LaneId::new(7), Some(number)).unwrap();
+            let (window_root, lane_root) = roots[window];
+            for root in [window_root, lane_root] {
+                let proven = proof.verify(Some(root), None).unwrap();
+                assert_eq!(proven.property.sequence, number);
+                assert!(proven.leads_to_lane);
+            }
+        }
         assert_eq!(scene.observer.proof(LaneId::new(8), Some(4)), None);
-        assert_eq!(scene.observer.proof(None, Some(10)), None);
+        assert_eq!(scene.observer.proof(None, Some(1_034)), None);
     }
 
     #[test]
-    fn a_message_without_a_stamp_or_with_two_is_counted_and_not_judged() {
+    fn a_message_of_a_lane_that_was_there_before_is_proven_to_the_root_of_its_window() {
         let mut scene = Scene::new();
-        let stamp = scene.issue(b"p").to_text();
-        let stamp = stamp.as_str();
-        for stamps in [&[][..], &[stamp, stamp], &["?"]] {
-            scene.observer.take("t", b"p", stamps, SECOND);
+        for number in 0..1_024_u32 {
+            let payload = number.to_be_bytes();
+            scene.lane.issue(*b"t", payload, &Hasher::xxh3());
         }
-        assert_eq!(scene.observer.not_audited, 3);
-        assert_eq!(scene.observer.lanes().count(), 0);
+        let earlier = scene.lane.poll_checkpoint(SECOND, 0, &Hasher::xxh3());
+        assert!(earlier.is_some());
+        scene.hear(b"a", Verdict::InOrder);
+        scene.hear(b"b", Verdict::InOrder);
+        let last = scene.lane.clone().close(0, &Hasher::xxh3()).unwrap();
+        scene.observer.checkpoint(&last);
+        let proof = scene.observer.proof(None, None).unwrap();
+        assert!(
+            !proof
+                .verify(Some(last.window_root), None)
+                .unwrap()
+                .leads_to_lane
+        );
+        assert!(proof.verify(Some(last.lane_root), None).is_err());
     }
 }

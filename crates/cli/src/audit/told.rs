@@ -6,13 +6,33 @@ use std::ops::Range;
 use serde_json::json;
 use unbroken_merkle_log::ledger::State;
 
+use super::broker_side::Said;
 use super::observer::{LaneKey, News, Observer, Remembered, Watched};
 
 /// Characters of a payload that are shown.
 const EXCERPT: usize = 60;
 
+/// What became known since the last call, by the messages and by the broker, a line each.
+pub(super) fn all_news(
+    out: &mut impl Write,
+    observer: &mut Observer,
+    json: bool,
+) -> io::Result<()> {
+    for found in observer.take_news() {
+        news(out, &found, json)?;
+    }
+    for word in observer.broker.take_news() {
+        if json {
+            writeln!(out, "{}", word.to_json())?;
+        } else {
+            writeln!(out, "{word}")?;
+        }
+    }
+    Ok(())
+}
+
 /// One piece of news, on a line.
-pub(super) fn news(out: &mut impl Write, news: &News, json: bool) -> io::Result<()> {
+fn news(out: &mut impl Write, news: &News, json: bool) -> io::Result<()> {
     match news {
         News::Fault((lane, epoch), fault) if json => {
             let value = json!({
@@ -32,53 +52,76 @@ pub(super) fn news(out: &mut impl Write, news: &News, json: bool) -> io::Result<
             lane: (lane, epoch),
             numbers: of,
             state,
-            root,
+            roots,
         } => {
-            let root = root.map(|root| root.to_string());
             if json {
+                let (root, of_lane) = roots
+                    .map(|(window, lane)| (window.to_string(), lane.to_string()))
+                    .unzip();
                 let value = json!({
                     "lane": lane.to_string(), "epoch": epoch.0, "window": word(*state),
-                    "first": of.start, "end": of.end, "root": root,
+                    "first": of.start, "end": of.end, "root": root, "lane_root": of_lane,
                 });
                 return writeln!(out, "{value}");
             }
-            let root = root.map(|root| format!(", root {root}"));
+            let roots = roots.map(|(window, lane)| format!(", root {window}, lane root {lane}"));
             writeln!(
                 out,
                 "lane {lane} epoch {epoch}: {} {}{}",
                 numbers(of),
                 word(*state),
-                root.unwrap_or_default()
+                roots.unwrap_or_default()
             )
         }
     }
 }
 
-/// A line for each lane.
+/// A line for each lane: what its messages prove, and beside it what the broker says.
 pub(super) fn status(out: &mut impl Write, observer: &Observer, json: bool) -> io::Result<()> {
     if !json {
         writeln!(
             out,
-            "{:<16} {:>5} {:>12} {:>7} {:>7} {:>8} {:>7}  STATE",
-            "LANE", "EPOCH", "ARRIVED", "PROVEN", "FAULTY", "UNPROVEN", "FAULTS"
+            "{:<16} {:>10} {:>12} {:>7} {:>7} {:>8} {:>7}  {:<14}  THE BROKER SAYS",
+            "LANE", "EPOCH", "ARRIVED", "PROVEN", "FAULTY", "UNPROVEN", "FAULTS", "STATE"
         )?;
     }
+    let broker = &observer.broker;
     for ((lane, epoch), watched) in observer.lanes() {
         let [proven, faulty, unproven] =
             [State::Proven, State::Faulty, State::Unproven].map(|state| watched.count(state));
         let (arrived, faults) = (watched.arrived, watched.faults_named);
+        let said = broker.lane(lane, epoch.0);
         if json {
             let value = json!({
                 "lane": lane.to_string(), "epoch": epoch.0, "arrived": arrived, "proven": proven,
                 "faulty": faulty, "unproven": unproven, "faults": faults, "state": state(watched),
+                "broker": said.map(Said::to_json),
             });
             writeln!(out, "{value}")?;
         } else {
+            let said = said.map_or_else(|| "-".to_owned(), Said::to_string);
             writeln!(
                 out,
-                "{lane} {epoch:>5} {arrived:>12} {proven:>7} {faulty:>7} {unproven:>8} \
-                 {faults:>7}  {}",
+                "{lane} {epoch:>10} {arrived:>12} {proven:>7} {faulty:>7} {unproven:>8} \
+                 {faults:>7}  {:<14}  {said}",
                 state(watched)
+            )?;
+        }
+    }
+    let is_heard = |lane| observer.lanes().any(|((heard, _), _)| heard == lane);
+    for (lane, said) in broker.lanes().filter(|(lane, _)| !is_heard(*lane)) {
+        let lane = lane.to_string();
+        if json {
+            let value = json!({ "lane": lane, "epoch": said.epoch, "broker": said.to_json() });
+            writeln!(out, "{value}")?;
+        } else {
+            let epoch = said
+                .epoch
+                .map_or_else(|| "-".to_owned(), |it| it.to_string());
+            writeln!(
+                out,
+                "{lane} {epoch:>10} {:>12} {:>7} {:>7} {:>8} {:>7}  {:<14}  {said}",
+                "-", "-", "-", "-", "-", "not stamped"
             )?;
         }
     }
@@ -164,8 +207,10 @@ fn explain_as_json(
 /// What would otherwise be a silent gap in the report.
 fn remarks(out: &mut impl Write, observer: &Observer, json: bool) -> io::Result<()> {
     let count = observer.not_audited;
+    let verdict = observer.broker.verdict();
     if json {
-        return writeln!(out, "{}", json!({ "not_audited": count }));
+        let value = json!({ "not_audited": count, "broker": verdict });
+        return writeln!(out, "{value}");
     }
     if observer.lanes().next().is_none() {
         writeln!(
@@ -179,7 +224,14 @@ fn remarks(out: &mut impl Write, observer: &Observer, json: bool) -> io::Result<
             "{count} messages without a stamp that can be read here were left alone"
         )?;
     }
-    Ok(())
+    match verdict {
+        Some(verdict) => writeln!(out, "the broker says: {verdict}"),
+        None => writeln!(
+            out,
+            "the broker keeps no account of its own ($SYS/audit/verdict): this is what the \
+             messages prove"
+        ),
+    }
 }
 
 /// A message that arrived, with its number.

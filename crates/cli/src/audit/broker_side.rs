@@ -1,0 +1,314 @@
+//! What a broker says of itself, where it keeps account: the verdict of `$SYS/audit/`, and windows,
+//! states, faults and receipts of lanes under `$audit/`. A value that takes messages.
+//!
+//! Nothing under `$audit/` is believed of a broker without the verdict: elsewhere any client may
+//! publish there.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde_json::{Map, Value, json};
+use unbroken_merkle_log::LaneId;
+
+/// Lanes that are remembered, about 300 bytes each. Others are counted.
+const LANES_MAX: usize = 65_536;
+
+const VERDICT: &str = "$SYS/audit/verdict";
+
+/// What the broker has said.
+#[derive(Debug, Default)]
+pub(crate) struct BrokerSide {
+    /// The sentence over everything. `None`: it keeps no account, or has not said so.
+    verdict: Option<String>,
+    lanes: BTreeMap<LaneId, Said>,
+    news: Vec<Word>,
+}
+
+/// What it has said of one lane: one that a publisher numbers itself, or one in which the broker
+/// numbers what a client publishes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Said {
+    /// The epoch of the last word.
+    pub(crate) epoch: Option<u64>,
+    proven: u64,
+    faulty: u64,
+    unproven: u64,
+    /// Messages with a fault.
+    faults: u64,
+    /// The state as it was told last: messages, and what became of their deliveries.
+    state: Option<State>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct State {
+    word: String,
+    messages: u64,
+    expected: u64,
+    delivered: u64,
+    dropped: u64,
+}
+
+/// One thing that it has said.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Word {
+    /// `window`, `fault` or `receipt`.
+    what: &'static str,
+    text: Map<String, Value>,
+}
+
+impl BrokerSide {
+    /// What to subscribe to. Receipts are told for each message, so only who wants them asks.
+    pub(crate) fn topics(receipts: bool) -> Vec<&'static str> {
+        let mut topics = vec![
+            VERDICT,
+            "$audit/+/window",
+            "$audit/+/state",
+            "$audit/+/fault",
+        ];
+        topics.extend(receipts.then_some("$audit/+/receipt"));
+        topics
+    }
+
+    /// Takes what came. What cannot be read is left alone: a later broker may say more.
+    pub(crate) fn take(&mut self, topic: &str, payload: &[u8]) {
+        if topic == VERDICT {
+            self.verdict = Some(String::from_utf8_lossy(payload).into_owned());
+            return;
+        }
+        let words = topic
+            .strip_prefix("$audit/")
+            .and_then(|rest| rest.split_once('/'));
+        let (Some((lane, what)), Ok(Value::Object(text))) =
+            (words, serde_json::from_slice(payload))
+        else {
+            return;
+        };
+        let Some(lane) = u64::from_str_radix(lane, 16).ok().and_then(LaneId::new) else {
+            return;
+        };
+        if self.lanes.len() >= LANES_MAX && !self.lanes.contains_key(&lane) {
+            return;
+        }
+        let said = self.lanes.entry(lane).or_default();
+        said.epoch = text.get("epoch").and_then(Value::as_u64).or(said.epoch);
+        let number = |name: &str| text.get(name).and_then(Value::as_u64).unwrap_or_default();
+        let word = |name: &str| text.get(name).and_then(Value::as_str).unwrap_or_default();
+        let what = match what {
+            "window" => {
+                match word("state") {
+                    "proven" => said.proven += 1,
+                    "faulty" => said.faulty += 1,
+                    _ => said.unproven += 1,
+                }
+                "window"
+            }
+            "fault" => {
+                said.faults += number("count").max(1);
+                "fault"
+            }
+            "state" => {
+                let dropped = text.get("dropped").and_then(Value::as_object);
+                let dropped = dropped.into_iter().flat_map(Map::values);
+                said.state = Some(State {
+                    word: word("state").to_owned(),
+                    messages: number("messages"),
+                    expected: number("expected"),
+                    delivered: number("sent") + number("acknowledged"),
+                    dropped: dropped.filter_map(Value::as_u64).sum(),
+                });
+                return;
+            }
+            "receipt" => "receipt",
+            _ => return,
+        };
+        self.news.push(Word { what, text });
+    }
+
+    /// The sentence over everything; `None` of a broker that keeps no account.
+    pub(crate) fn verdict(&self) -> Option<&str> {
+        self.verdict.as_deref()
+    }
+
+    /// What it has said of this lane and epoch.
+    pub(crate) fn lane(&self, lane: LaneId, epoch: u32) -> Option<&Said> {
+        let said = self.lanes().find(|(id, _)| *id == lane)?.1;
+        let is_of_epoch = said.epoch.is_none_or(|its| its == u64::from(epoch));
+        is_of_epoch.then_some(said)
+    }
+
+    /// All lanes that it has said something of.
+    pub(crate) fn lanes(&self) -> impl Iterator<Item = (LaneId, &Said)> {
+        let is_believed = self.verdict.is_some();
+        let lanes = self.lanes.iter().filter(move |_| is_believed);
+        lanes.map(|(lane, said)| (*lane, said))
+    }
+
+    /// Whether it has named a fault.
+    pub(crate) fn found_faults(&self) -> bool {
+        self.lanes().any(|(_, said)| said.faults > 0)
+    }
+
+    /// What it has said since the last call.
+    pub(crate) fn take_news(&mut self) -> Vec<Word> {
+        if self.verdict.is_none() {
+            // It may still come; a broker that tells lanes tells it within seconds.
+            self.news.truncate(LANES_MAX);
+            return Vec::new();
+        }
+        std::mem::take(&mut self.news)
+    }
+}
+
+impl Said {
+    pub(crate) fn to_json(&self) -> Value {
+        let state = self.state.as_ref().map(|state| {
+            json!({
+                "state": state.word, "messages": state.messages, "expected": state.expected,
+                "delivered": state.delivered, "dropped": state.dropped,
+            })
+        });
+        json!({
+            "proven": self.proven, "faulty": self.faulty, "unproven": self.unproven,
+            "faults": self.faults, "state": state,
+        })
+    }
+}
+
+/// "2 windows proven, 1 faulty, 3 faults; 120 messages, delivered 240 of 240, proven".
+impl fmt::Display for Said {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let windows = [
+            (self.proven, "proven"),
+            (self.faulty, "faulty"),
+            (self.unproven, "unproven"),
+        ];
+        let told = windows.iter().filter(|(count, _)| *count > 0);
+        let mut parts: Vec<_> = told
+            .map(|(count, word)| format!("{count} {word}"))
+            .collect();
+        if !parts.is_empty() {
+            parts = vec![format!("windows: {}", parts.join(", "))];
+        }
+        if self.faults > 0 {
+            parts.push(format!("{} faults", self.faults));
+        }
+        if let Some(state) = &self.state {
+            parts.push(format!(
+                "{} messages, delivered {} of {}",
+                state.messages, state.delivered, state.expected
+            ));
+            if state.dropped > 0 {
+                parts.push(format!("{} dropped by name", state.dropped));
+            }
+            parts.push(state.word.clone());
+        }
+        f.write_str(&parts.join("; "))
+    }
+}
+
+impl Word {
+    /// As the broker wrote it, and that it was the broker.
+    pub(crate) fn to_json(&self) -> Value {
+        json!({ "by": "broker", self.what: self.text })
+    }
+}
+
+impl fmt::Display for Word {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let number = |name: &str| {
+            self.text
+                .get(name)
+                .and_then(Value::as_u64)
+                .unwrap_or_default()
+        };
+        let word = |name: &str| self.text.get(name).and_then(Value::as_str).unwrap_or("?");
+        write!(f, "broker: lane {}: ", word("lane"))?;
+        let first = number("first");
+        match self.what {
+            "window" => {
+                let last = number("size").saturating_sub(1);
+                write!(f, "numbers {first} to {last} {}", word("state"))
+            }
+            "receipt" => write!(f, "number {}: {}", number("number"), word("words")),
+            _ => {
+                let (kind, place, client) = (word("kind"), word("place"), word("client"));
+                match number("count") {
+                    0 | 1 => write!(f, "number {first} {kind}: {place}, client {client}"),
+                    count => write!(
+                        f,
+                        "numbers {first} to {} {kind}: {place}, client {client}",
+                        first + count - 1
+                    ),
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WINDOW: &[u8] = br#"{"lane":"0000000000000007","epoch":3,"first":0,"size":1024,
+        "state":"proven","issued":1024,"arrived":1024,"lost":0,"altered":0}"#;
+    const FAULT: &[u8] = br#"{"lane":"0000000000000007","epoch":3,"kind":"lost",
+        "place":"before the broker","client":"pump","first":5,"count":2}"#;
+    const STATE: &[u8] = br#"{"lane":"0000000000000008","epoch":9,"messages":120,"root":"00",
+        "since":0,"state":"proven","expected":240,"sent":200,"acknowledged":38,"processed":0,
+        "dropped":{"queue-full":2},"open":0}"#;
+
+    fn lane(id: u64) -> LaneId {
+        LaneId::new(id).unwrap()
+    }
+
+    #[test]
+    fn nothing_is_believed_of_a_broker_that_keeps_no_account() {
+        let mut broker = BrokerSide::default();
+        broker.take("$audit/0000000000000007/fault", FAULT);
+        assert_eq!(
+            (broker.lane(lane(7), 3), broker.found_faults()),
+            (None, false)
+        );
+        assert_eq!(broker.take_news(), []);
+        broker.take(VERDICT, b"3 received, 3 deliveries owed");
+        assert!(broker.found_faults());
+        assert_eq!(broker.take_news().len(), 1);
+    }
+
+    #[test]
+    fn what_it_says_of_a_lane_is_one_line() {
+        let mut broker = BrokerSide::default();
+        broker.take(VERDICT, b"123 received");
+        broker.take("$audit/0000000000000007/window", WINDOW);
+        broker.take("$audit/0000000000000007/fault", FAULT);
+        broker.take("$audit/0000000000000008/state", STATE);
+        let said = |id, epoch| broker.lane(lane(id), epoch).map(Said::to_string);
+        assert_eq!(said(7, 3).unwrap(), "windows: 1 proven; 2 faults");
+        assert_eq!(said(7, 4), None, "another epoch");
+        let state = "120 messages, delivered 238 of 240; 2 dropped by name; proven";
+        assert_eq!(said(8, 9).unwrap(), state);
+        let news: Vec<_> = broker.take_news().iter().map(Word::to_string).collect();
+        let expect = [
+            "broker: lane 0000000000000007: numbers 0 to 1023 proven",
+            "broker: lane 0000000000000007: numbers 5 to 6 lost: before the broker, client pump",
+        ];
+        assert_eq!(news, expect);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_left_alone() {
+        let mut broker = BrokerSide::default();
+        broker.take(VERDICT, b"");
+        for (topic, payload) in [
+            ("$audit/0000000000000007/window", &b"[]"[..]),
+            ("$audit/0000000000000007/window", b"{"),
+            ("$audit/0000000000000007/more", b"{}"),
+            ("$audit/client/pump", b"{}"),
+            ("$SYS/audit/lost", b"0"),
+        ] {
+            broker.take(topic, payload);
+        }
+        assert_eq!(broker.take_news(), []);
+        assert!(!broker.found_faults());
+    }
+}
