@@ -153,14 +153,12 @@ impl Consumer {
             Delivery::Message(message) => {
                 use Verdict::{Altered, Conflict, Duplicate, Injected};
                 let origins = message.origins().iter().map(|(_, verdict)| *verdict);
-                let is_again = origins.clone().any(|verdict| verdict == Duplicate);
-                // An input whose output was on its way may have a second one after a restart.
-                for verdict in origins.filter(|_| !is_again).chain(message.verdict()) {
+                for verdict in origins.chain(message.verdict()) {
                     if let Altered | Conflict | Duplicate | Injected = verdict {
                         self.faults.push(format!("{:?}", message.property()));
                     }
                 }
-                if message.is_new() && !is_again {
+                if message.is_new() {
                     let text = String::from_utf8(message.payload().to_vec()).unwrap();
                     self.taken.push(text);
                 }

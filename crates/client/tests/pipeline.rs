@@ -17,7 +17,7 @@ use unbroken_client::audit::{
     AuditedSubscriber, Input, Processor, PublisherOptions, Scope, Step, Unspooled,
 };
 use unbroken_client::{ConnectTo, Filter, Message, Session, TotalDuration};
-use unbroken_merkle_log::ledger::{Join, Ledger, LedgerLimits, State, Verdict};
+use unbroken_merkle_log::ledger::{Event, Join, Ledger, LedgerLimits, State, Verdict};
 use unbroken_merkle_log::{DropReason, Hasher};
 
 /// A processor from `in` to `out` in lane 2.
@@ -100,6 +100,63 @@ async fn one_for_one_is_proven_on_both_hops_and_through_the_processor_with_wound
         expect.sort_unstable();
         assert_eq!(taken, expect, "{kind:?}");
         working.abort();
+    }
+}
+
+#[tokio::test]
+async fn who_hears_both_sides_of_a_processor_judges_each_message_where_it_comes_itself() {
+    for kind in Kind::installed() {
+        let broker = Broker::start(kind);
+        let to_c = Relay::to(broker.address()).await;
+        wound(&to_c, "in", vec![(5, Wound::Alter)]);
+        let mut processor = processor(broker.address()).await;
+        let client = connect(options(to_c.address(), "c")).await;
+        let line = subscriber("+").scope(Scope::FromBeginning);
+        let mut watcher = line.open(&client).await.unwrap();
+        let sender = connect(options(broker.address(), "a")).await;
+        let lane = publisher(1).open_unspooled(&sender).await.unwrap();
+        publish_all(&lane, "in", 0..10).await;
+        for _ in 0..10 {
+            let input = next(&mut processor).await;
+            let copy = output(input.payload());
+            processor.emit(input, copy).await.unwrap();
+        }
+        let mut seen = Seen::default();
+        let proven = [(1, 0, State::Proven, 0)];
+        tokio::select! {
+            () = until_windows(&mut watcher, &mut seen, &proven) => {}
+            () = keep_on(&mut processor) => {}
+        }
+        let is_injected = |event: &Event| matches!(event, Event::Injected { .. });
+        assert!(!seen.events.iter().any(is_injected), "{kind:?}");
+        let verdicts: Vec<_> = seen.faults().iter().map(|(_, verdict)| *verdict).collect();
+        let expect = [Verdict::Altered, Verdict::Ahead, Verdict::Repaired];
+        assert_eq!(verdicts, expect, "{kind:?}");
+    }
+}
+
+#[tokio::test]
+async fn who_watches_several_hops_does_not_mistake_a_slow_processor_for_a_loss() {
+    for kind in Kind::installed() {
+        let broker = Broker::start(kind);
+        let mut processor = processor(broker.address()).await;
+        let sender = connect(options(broker.address(), "a")).await;
+        let lane = publisher(1).open_unspooled(&sender).await.unwrap();
+        publish_all(&lane, "in", 0..900).await;
+        let client = connect(options(broker.address(), "c")).await;
+        let line = subscriber("+").without_origins();
+        let mut watcher = line.open(&client).await.unwrap();
+        for _ in 0..100 {
+            let input = next(&mut processor).await;
+            let copy = output(input.payload());
+            processor.emit(input, copy).await.unwrap();
+        }
+        client.ping().await.unwrap();
+        publish_all(&lane, "in", 900..2_048).await;
+        let mut seen = Seen::default();
+        let proven = [(1, 1_024, State::Proven, 0)];
+        until_windows(&mut watcher, &mut seen, &proven).await;
+        assert_eq!(seen.lost(), [], "{kind:?}");
     }
 }
 

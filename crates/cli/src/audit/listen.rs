@@ -73,6 +73,7 @@ impl Listening<'_> {
             .prefix(self.broker.prefix())
             .hasher(self.hasher.clone())
             .one_way()
+            .without_origins()
             .open(&client)
             .await?;
         let mut observer = Observer::new(self.hasher);

@@ -55,6 +55,7 @@ pub struct SubscriberOptions {
     expected: BTreeSet<LaneId>,
     acknowledging: Acknowledging,
     asks: bool,
+    judges_origins: bool,
     saved: Option<Vec<u8>>,
 }
 
@@ -81,6 +82,7 @@ pub struct AuditedSubscriber {
     /// Lanes that come at QoS 0.
     at_most_once: BTreeSet<LaneId>,
     asking: Option<Asking>,
+    judges_origins: bool,
     /// When to look for what is worth asking for, though no event has told of it.
     next_look: Duration,
     next_poll: Duration,
@@ -161,6 +163,7 @@ impl SubscriberOptions {
             expected: BTreeSet::new(),
             acknowledging: Acknowledging::Automatic,
             asks: true,
+            judges_origins: true,
             saved: None,
         }
     }
@@ -214,6 +217,14 @@ impl SubscriberOptions {
         self
     }
 
+    /// Judges lanes only where it hears them itself, and not by what others were made of: for who
+    /// watches several hops of a line at once.
+    #[must_use]
+    pub fn without_origins(mut self) -> Self {
+        self.judges_origins = false;
+        self
+    }
+
     /// Goes on from what [`AuditedSubscriber::save`] gave.
     #[must_use]
     pub fn restore(mut self, saved: Vec<u8>) -> Self {
@@ -264,6 +275,7 @@ impl SubscriberOptions {
             strangers: BTreeMap::new(),
             at_most_once: BTreeSet::new(),
             asking: self.asks.then(Asking::default),
+            judges_origins: self.judges_origins,
             next_look: Duration::ZERO,
             next_poll: Duration::ZERO,
             position,
@@ -464,13 +476,14 @@ impl AuditedSubscriber {
             self.at_most_once.insert(property.lane);
         }
         message.verdict = Some(verdict);
-        if message.is_new() {
+        if message.is_new() && self.judges_origins {
             self.judge_origins(received, property.flags.resent, now, &mut message);
         }
         message
     }
 
-    /// What a message was made of arrives with it, once.
+    /// What a message was made of arrives with it, once. Of a lane that is heard itself its own
+    /// messages tell, and what others were made of says nothing of how those came.
     fn judge_origins(
         &mut self,
         received: &Received,
@@ -484,15 +497,21 @@ impl AuditedSubscriber {
             };
             // It is late because its carrier was.
             origin.flags.resent |= resent;
-            self.origins.insert(origin.lane);
-            let verdict = self.ledger.origin(&origin, now);
+            let verdict = if self.direct.contains(&origin.lane) {
+                Verdict::NotAudited
+            } else {
+                self.origins.insert(origin.lane);
+                self.ledger.origin(&origin, now)
+            };
             message.origins.push((origin, verdict));
         }
         let parents = received.user_property(PARENTS).map(Parents::parse_text);
         if let Some(Ok(parents)) = parents {
-            self.origins
-                .extend(parents.lanes().iter().map(|lane| lane.lane));
-            self.ledger.parents(&parents, now);
+            let lanes = || parents.lanes().iter().map(|lane| lane.lane);
+            if !lanes().all(|lane| self.direct.contains(&lane)) {
+                self.origins.extend(lanes());
+                self.ledger.parents(&parents, now);
+            }
             message.parents = Some(parents);
         }
     }
