@@ -3,117 +3,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::io::{BufRead, BufReader, Read, Write};
+mod support;
+
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
-use std::sync::mpsc;
-use std::thread;
-use std::time::Duration;
 
+use support::{DEADLINE, Running, broker, client, numbered, producer, until_there};
+use unbroken_client::Filter;
 use unbroken_client::audit::{
-    AuditedPublisher, AuditedSubscriber, Delivery, PublisherOptions, Scope, SubscriberOptions,
-    Unspooled, spooled_lanes,
+    AuditedSubscriber, Delivery, Scope, SubscriberOptions, spooled_lanes,
 };
-use unbroken_client::{Acknowledged, Client, Filter, Message, Options};
-use unbroken_merkle_log::LaneId;
 use unbroken_merkle_log::ledger::{Event, State, Verdict};
-
-/// How long anything may take before a test gives up. A passing test never waits this long.
-const DEADLINE: Duration = Duration::from_mins(1);
-
-/// A process that ends with the test.
-struct Running(Child);
-
-impl Running {
-    fn start(words: &[&str]) -> Self {
-        let child = Command::new(env!("CARGO_BIN_EXE_unbroken"))
-            .args(words)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        Self(child)
-    }
-
-    /// As `kill -9` does. What it had said on standard error.
-    fn kill(&mut self) -> String {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-        let mut said = String::new();
-        let mut stderr = self.0.stderr.take().unwrap();
-        stderr.read_to_string(&mut said).unwrap();
-        said
-    }
-
-    fn say(&mut self, line: &str) {
-        writeln!(self.0.stdin.as_mut().unwrap(), "{line}").unwrap();
-    }
-
-    fn lines(&mut self) -> Lines {
-        Lines::of(self.0.stdout.take().unwrap())
-    }
-
-    /// Ends its input, and gives its end and what it said on standard error.
-    fn end(mut self) -> (ExitStatus, String) {
-        drop(self.0.stdin.take());
-        let mut said = String::new();
-        let mut stderr = self.0.stderr.take().unwrap();
-        stderr.read_to_string(&mut said).unwrap();
-        (self.0.wait().unwrap(), said)
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// Lines of a process as they come.
-struct Lines(mpsc::Receiver<String>);
-
-impl Lines {
-    fn of(stdout: ChildStdout) -> Self {
-        let (sender, lines) = mpsc::channel();
-        thread::spawn(move || {
-            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                if sender.send(line).is_err() {
-                    return;
-                }
-            }
-        });
-        Self(lines)
-    }
-
-    fn next(&self) -> String {
-        self.0.recv_timeout(DEADLINE).unwrap()
-    }
-}
-
-fn broker() -> (Running, String) {
-    let mut broker = Running::start(&["serve", "-p", "0"]);
-    let lines = broker.lines();
-    loop {
-        let line = lines.next();
-        if let Some(rest) = line.strip_prefix("listening on 127.0.0.1:") {
-            let digits = rest.split(|it: char| !it.is_ascii_digit());
-            return (broker, digits.into_iter().next().unwrap().to_owned());
-        }
-    }
-}
-
-async fn client(port: &str) -> Client {
-    let to = format!("127.0.0.1:{port}").parse().unwrap();
-    Options::new(to).connect().await.unwrap()
-}
-
-async fn producer(port: &str) -> AuditedPublisher<Unspooled> {
-    let options = PublisherOptions::new(LaneId::new(1).unwrap());
-    options.open_unspooled(&client(port).await).await.unwrap()
-}
 
 async fn consumer(port: &str, topic: &str) -> Consumer {
     let options = SubscriberOptions::new(vec![Filter::new(topic).unwrap()]);
@@ -262,8 +161,8 @@ async fn a_producer_that_is_killed_goes_on_in_its_lane() {
         consumer.until(|seen| seen.taken.len() == end).await;
         producer.kill();
     }
-    let (status, said) = Running::start(&words).end();
-    assert!(status.success(), "{said}");
+    let ended = Running::start(&words).output();
+    assert!(ended.status.success(), "{ended:?}");
     consumer.until(|seen| seen.proven == 150).await;
     assert_eq!(consumer.faults, Vec::<String>::new());
     let expect: Vec<_> = (0..150).map(|number| number.to_string()).collect();
@@ -305,23 +204,4 @@ async fn a_consumer_that_is_killed_goes_on_from_its_state_and_misses_nothing() {
     printed.sort_unstable();
     printed.dedup();
     assert_eq!(printed, (0..300).collect::<Vec<_>>());
-}
-
-/// Waits until the broker has somebody for a topic. The question bears no stamp, so a stage leaves
-/// it alone.
-async fn until_there(port: &str, topic: &str) {
-    let client = client(port).await;
-    let asking = async {
-        loop {
-            let question = Message::new(topic, *b"").unwrap();
-            if client.publish(question).await.unwrap() == Acknowledged::Taken {
-                return;
-            }
-        }
-    };
-    tokio::time::timeout(DEADLINE, asking).await.unwrap();
-}
-
-fn numbered(topic: &str, number: u64) -> Message {
-    Message::new(topic, number.to_string().as_bytes()).unwrap()
 }

@@ -149,12 +149,12 @@ impl Observer {
     pub(crate) fn proof(&self, lane: Option<LaneId>, number: Option<u64>) -> Option<ProofFile> {
         let lanes = self.lanes.iter();
         let mut wanted = lanes.filter(|((id, _), _)| lane.is_none_or(|lane| lane == *id));
-        wanted.find_map(|(_, watched)| match number {
-            Some(number) => watched.proof(number, &self.hasher),
-            None => {
-                let mut numbers = watched.recent.keys();
-                numbers.find_map(|at| watched.proof(*at, &self.hasher))
+        wanted.find_map(|(_, watched)| {
+            if let Some(number) = number {
+                return watched.proof(number, &self.hasher);
             }
+            let mut numbers = watched.recent.keys();
+            numbers.find_map(|at| watched.proof(*at, &self.hasher))
         })
     }
 
