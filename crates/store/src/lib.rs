@@ -42,7 +42,7 @@ pub use self::{
     committer::{
         Answer, COMMIT_BYTES_MAX, Committer, Full, QUEUE_BATCHES_MAX, QUEUE_BYTES_MAX, Refusal,
     },
-    embedded::{Durability, Embedded, GENERATION_BYTES, Options},
+    embedded::{Durability, Embedded, GENERATION_BYTES, Options, SYNC_EVERY},
     error::{Conflict, StoreError},
     faulty::{Fault, Faulty, On},
     memory::Memory,

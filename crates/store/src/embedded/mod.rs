@@ -31,6 +31,7 @@ use std::collections::BTreeMap;
 use std::ops::{Bound, Range};
 use std::path::Path;
 use std::sync::{Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
 
 use fjall::{Database, Keyspace, PersistMode, Readable, Snapshot};
 
@@ -48,6 +49,9 @@ use crate::store::{Bounds, Chunk, Committed, Kv, Log, Page, Pair, Store, Value};
 /// a time.
 pub const GENERATION_BYTES: u64 = 64 * 1024 * 1024;
 
+/// So old is at most what a crash of the machine takes away under [`Durability::Relaxed`].
+pub const SYNC_EVERY: Duration = Duration::from_secs(1);
+
 /// What an acknowledged commit survives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
@@ -55,11 +59,21 @@ pub enum Durability {
     #[default]
     Strict,
     /// The crash of the broker; that of the machine but for what was committed after the last
-    /// [`sync`](Store::sync).
+    /// [`sync`](Store::sync), which somebody calls every [`SYNC_EVERY`].
     Relaxed,
     /// The crash of the broker; after one of the machine any amount may be missing. Nobody calls
     /// [`sync`](Store::sync), but at the end.
     Off,
+}
+
+impl Durability {
+    /// What to start the [`Committer`](crate::Committer) with.
+    pub const fn sync_every(self) -> Option<Duration> {
+        match self {
+            Self::Relaxed => Some(SYNC_EVERY),
+            Self::Strict | Self::Off => None,
+        }
+    }
 }
 
 /// How a store is opened.
