@@ -77,6 +77,10 @@ impl News {
                 topic: topic.clone(),
                 why: why.clone(),
             }],
+            Delivery::OtherKey { lane, why } => vec![Self::LeftAlone {
+                topic: format!("lane {lane}"),
+                why: why.clone(),
+            }],
             _ => Vec::new(),
         }
     }

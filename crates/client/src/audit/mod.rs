@@ -34,6 +34,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use unbroken_merkle_log::LaneId;
+use unbroken_mqtt_proto::QoS;
+
+use crate::Filter;
 
 pub use self::{
     error::{AuditError, OpenError, ProcessError, SpoolError},
@@ -113,6 +116,14 @@ impl Names {
             Some(("answer", token)) => Kind::Answer(token),
             _ => Kind::Other,
         })
+    }
+}
+
+/// What the audit hears its own topics by.
+pub(crate) fn heard(text: String) -> Result<Filter, OpenError> {
+    match Filter::new(text.as_str()) {
+        Ok(filter) => Ok(filter.qos(QoS::AtLeastOnce)),
+        Err(source) => Err(OpenError::Topic { text, source }),
     }
 }
 

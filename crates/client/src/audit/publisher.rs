@@ -12,9 +12,9 @@ use super::error::{AuditError, OpenError};
 use super::producer::{Ending, Job, Order, Producer};
 use super::spool::{Remembered, Spool};
 use super::taken::SharedTaken;
-use super::{ANSWER, AUDIT, Clock, Names, ORIGIN, PARENTS, THROUGH, TOPIC};
+use super::{ANSWER, AUDIT, Clock, Names, ORIGIN, PARENTS, THROUGH, TOPIC, heard};
 use crate::inbox::Acknowledgement;
-use crate::{Acknowledged, Acknowledging, Client, Filter, Message, TotalDuration};
+use crate::{Acknowledged, Acknowledging, Client, Message, TotalDuration};
 
 /// A publisher that remembers on disk what it has numbered: a restart continues the lane, sends
 /// again what was not acknowledged, and its receivers see one unbroken sequence.
@@ -167,12 +167,7 @@ impl PublisherOptions {
             }
             lane
         });
-        let topic = names.repair(self.lane);
-        let filter = Filter::new(topic.as_str()).map_err(|source| OpenError::Topic {
-            text: topic.clone(),
-            source,
-        })?;
-        let filters = vec![filter.qos(QoS::AtLeastOnce)];
+        let filters = vec![heard(names.repair(self.lane))?];
         let requests = client
             .subscribe_all(filters, Acknowledging::Automatic)
             .await?;

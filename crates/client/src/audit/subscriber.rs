@@ -23,13 +23,11 @@ use unbroken_mqtt_proto::QoS;
 use super::asking::Asking;
 use super::error::OpenError;
 use super::judged::AuditedMessage;
-use super::taken::{Heard, SharedTaken};
-use super::{ANSWER, AUDIT, Clock, Kind, Names, ORIGIN, PARENTS, THROUGH, TOPIC};
+use super::taken::{Heard, SharedTaken, read_position, write_position};
+use super::{ANSWER, AUDIT, Clock, Kind, Names, ORIGIN, PARENTS, THROUGH, TOPIC, heard};
 use crate::inbox::Acknowledgement;
 use crate::options::random;
-use crate::{
-    Acknowledging, Client, Filter, Message, Received, SubscribeError, Subscription, TopicError,
-};
+use crate::{Acknowledging, Client, Filter, Message, Received, SubscribeError, Subscription};
 
 /// What of its lanes a subscriber sees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -239,9 +237,7 @@ impl SubscriberOptions {
         let kinds = ["checkpoint", "drop", "directory"].map(|kind| names.filter(kind));
         let mut filters = self.filters;
         for text in kinds.into_iter().chain([names.answer(&token)]) {
-            let filter = Filter::new(text.as_str());
-            let filter = filter.map_err(|source: TopicError| OpenError::Topic { text, source })?;
-            filters.push(filter.qos(QoS::AtLeastOnce));
+            filters.push(heard(text)?);
         }
         let join = match self.scope {
             Scope::FromBeginning => Join::Beginning,
@@ -777,45 +773,6 @@ async fn probed(running: &mut Running) -> bool {
         Running::Probing(_, ping) => ping.await,
         Running::Stands | Running::Runs(_) => std::future::pending().await,
     }
-}
-
-/// The lanes in front of the owner's position.
-pub(super) fn write_position(
-    direct: &BTreeSet<LaneId>,
-    origins: &BTreeSet<LaneId>,
-    position: &[u8],
-) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for lanes in [direct, origins] {
-        let count = u32::try_from(lanes.len()).expect("limited to far fewer lanes");
-        bytes.extend_from_slice(&count.to_be_bytes());
-        for lane in lanes {
-            bytes.extend_from_slice(&lane.value().to_be_bytes());
-        }
-    }
-    bytes.extend_from_slice(position);
-    bytes
-}
-
-/// What [`write_position`] wrote; the ledger's tag vouches for it.
-pub(super) fn read_position(mut bytes: &[u8]) -> (BTreeSet<LaneId>, BTreeSet<LaneId>, Vec<u8>) {
-    let mut list = || {
-        let mut lanes = BTreeSet::new();
-        let Some((count, mut rest)) = bytes.split_first_chunk() else {
-            return lanes;
-        };
-        for _ in 0..u32::from_be_bytes(*count) {
-            let Some((lane, behind)) = rest.split_first_chunk() else {
-                break;
-            };
-            lanes.extend(LaneId::new(u64::from_be_bytes(*lane)));
-            rest = behind;
-        }
-        bytes = rest;
-        lanes
-    };
-    let (direct, origins) = (list(), list());
-    (direct, origins, bytes.to_vec())
 }
 
 /// Lanes remembered of which nothing fits; about 50 bytes each. Of more it is not said why.

@@ -16,7 +16,6 @@ use std::time::Duration;
 use unbroken_merkle_log::ledger::{Join, Ledger, LedgerLimits, StateError};
 use unbroken_merkle_log::{Checkpoint, DropRecord, Hasher, LaneId, Parents, Property};
 
-use super::subscriber::{read_position, write_position};
 use super::{ORIGIN, PARENTS};
 use crate::Message;
 
@@ -175,4 +174,43 @@ impl Taken {
             ledger.take_events().for_each(drop);
         }
     }
+}
+
+/// The lanes in front of the owner's position.
+pub(super) fn write_position(
+    direct: &BTreeSet<LaneId>,
+    origins: &BTreeSet<LaneId>,
+    position: &[u8],
+) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for lanes in [direct, origins] {
+        let count = u32::try_from(lanes.len()).expect("limited to far fewer lanes");
+        bytes.extend_from_slice(&count.to_be_bytes());
+        for lane in lanes {
+            bytes.extend_from_slice(&lane.value().to_be_bytes());
+        }
+    }
+    bytes.extend_from_slice(position);
+    bytes
+}
+
+/// What [`write_position`] wrote; the ledger's tag vouches for it.
+pub(super) fn read_position(mut bytes: &[u8]) -> (BTreeSet<LaneId>, BTreeSet<LaneId>, Vec<u8>) {
+    let mut list = || {
+        let mut lanes = BTreeSet::new();
+        let Some((count, mut rest)) = bytes.split_first_chunk() else {
+            return lanes;
+        };
+        for _ in 0..u32::from_be_bytes(*count) {
+            let Some((lane, behind)) = rest.split_first_chunk() else {
+                break;
+            };
+            lanes.extend(LaneId::new(u64::from_be_bytes(*lane)));
+            rest = behind;
+        }
+        bytes = rest;
+        lanes
+    };
+    let (direct, origins) = (list(), list());
+    (direct, origins, bytes.to_vec())
 }
