@@ -16,13 +16,12 @@ use unbroken_client::audit::{
     AuditError, AuditedMessage, AuditedPublisher, AuditedSubscriber, Delivery, OpenError,
     PublisherOptions, Scope, Spooled, Stamped, SubscriberOptions,
 };
-use unbroken_client::{
-    Client, ConnectError, Filter, Message, Options, QoS, RetryDuration, SubscribeError,
-};
+use unbroken_client::{Client, ConnectError, Message, Options, RetryDuration, SubscribeError};
 use unbroken_merkle_log::{LaneId, Property};
 
 use crate::limits::{NEWS_WAITING_MAX, STAGE_TICK, UNACKNOWLEDGED_MAX};
 use crate::news::News;
+use crate::pipe::{filter, settled};
 use crate::process::{Broker, ProcessError, Processor};
 use crate::readings::Readings;
 use crate::relay::{Relay, Towards};
@@ -160,14 +159,12 @@ async fn produce(
     rate: u32,
     counts: Arc<Counts>,
 ) -> Result<(), LineError> {
-    let (sent, mut waiting) = mpsc::channel::<Stamped>(UNACKNOWLEDGED_MAX);
-    let settling = async {
-        while let Some(stamped) = waiting.recv().await {
-            stamped.published().await?;
-        }
-        Ok(())
-    };
-    tokio::try_join!(play(client, output, readings, rate, counts, sent), settling).map(drop)
+    let (sent, waiting) = mpsc::channel(UNACKNOWLEDGED_MAX);
+    tokio::try_join!(
+        play(client, output, readings, rate, counts, sent),
+        settled(waiting, Stamped::published)
+    )?;
+    Ok(())
 }
 
 async fn play(
@@ -243,14 +240,6 @@ async fn connect(broker: SocketAddr) -> Result<Client, ConnectError> {
         .pauses(pause(20), pause(200))
         .connect()
         .await
-}
-
-fn filter(text: &str) -> Result<Filter, SubscribeError> {
-    let filter = Filter::new(text).map_err(|source| SubscribeError::Filter {
-        filter: text.into(),
-        source,
-    })?;
-    Ok(filter.qos(QoS::AtLeastOnce))
 }
 
 /// A lane of its own for each run, so that nothing kept from another is mistaken for this one's.

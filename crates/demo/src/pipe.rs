@@ -172,11 +172,7 @@ impl Stage {
         saved: Option<Vec<u8>>,
     ) -> Result<AuditedSubscriber, StageError> {
         let from = self.from.as_deref().expect("it is asked only with inputs");
-        let filter = Filter::new(from).map_err(|source| SubscribeError::Filter {
-            filter: from.into(),
-            source,
-        })?;
-        let mut options = SubscriberOptions::new(vec![filter.qos(QoS::AtLeastOnce)])
+        let mut options = SubscriberOptions::new(vec![filter(from)?])
             .prefix(&*self.prefix)
             .hasher(self.hasher.clone())
             .acknowledged_by_hand();
@@ -384,14 +380,23 @@ async fn farewell(leaving: impl Future<Output = Result<(), AuditError>>) -> Resu
 const AT_ONCE: TotalDuration = TotalDuration(Duration::ZERO);
 
 /// Sees to it that what was sent is acknowledged. The first that is not is the result.
-async fn settled<S, F: Future<Output = Result<R, AuditError>>, R>(
+pub(crate) async fn settled<S, R, E: From<AuditError>>(
     mut waiting: mpsc::Receiver<S>,
-    published: impl Fn(S) -> F,
-) -> Result<(), StageError> {
+    published: impl AsyncFn(S) -> Result<R, AuditError>,
+) -> Result<(), E> {
     while let Some(sent) = waiting.recv().await {
         published(sent).await?;
     }
     Ok(())
+}
+
+/// A filter of messages at QoS 1.
+pub(crate) fn filter(text: &str) -> Result<Filter, SubscribeError> {
+    let filter = Filter::new(text).map_err(|source| SubscribeError::Filter {
+        filter: text.into(),
+        source,
+    })?;
+    Ok(filter.qos(QoS::AtLeastOnce))
 }
 
 fn message(topic: &str, payload: Vec<u8>) -> Message {
