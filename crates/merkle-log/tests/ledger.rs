@@ -445,7 +445,6 @@ fn a_checkpoint_with_detail_names_what_is_forged_without_a_way_back() {
 #[test]
 fn fingerprints_name_the_group_of_a_forged_message_where_leaves_are_folded() {
     let mut pair = Pair::with_detail(Join::Beginning, DetailLevel::Fingerprints);
-    pair.limits.hold_leaves = false;
     for _ in 0..2_048 {
         let mut property = pair.issue();
         if matches!(property.sequence, 900 | 2_000) {
@@ -512,7 +511,6 @@ fn two_forged_messages_of_one_folded_group_are_named_with_their_group() {
 #[test]
 fn a_checkpoint_that_comes_behind_later_messages_claims_nothing_false() {
     let mut pair = Pair::new(Join::Beginning);
-    pair.limits.hold_leaves = false;
     pair.run(40, |_| true);
     let stale = pair.checkpoint(SECOND);
     pair.run(10, |_| true);
@@ -529,7 +527,6 @@ fn a_checkpoint_that_comes_behind_later_messages_claims_nothing_false() {
 #[test]
 fn what_was_folded_with_what_came_beyond_the_end_is_not_called_lost() {
     let mut pair = Pair::new(Join::Beginning);
-    pair.limits.hold_leaves = false;
     pair.run(40, |_| true);
     for number in 40..64 {
         let property = Property::stamp(&pair.hasher, pair.lane.id(), Epoch(0), number, b"t", b"x");

@@ -49,9 +49,7 @@ fn most(lanes: u64, windows: u64, algorithm: Algorithm) -> usize {
         .filter_map(LaneId::new)
         .map(|id| Lane::new(id, Epoch(0), LaneLimits::default(), Duration::ZERO))
         .collect();
-    let mut limits = LedgerLimits::default();
-    limits.hold_leaves = false;
-    let mut ledger = Ledger::new(hasher.clone(), limits, Join::Beginning);
+    let mut ledger = Ledger::new(hasher.clone(), LedgerLimits::default(), Join::Beginning);
     let (mut in_use, mut most) = (0_usize, 0);
     for number in 0..windows * 1_024 {
         // A heartbeat in each window, ever later in it, and the checkpoint at its end.

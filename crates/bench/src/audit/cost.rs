@@ -45,7 +45,7 @@ pub(super) fn figures() -> Vec<Figure> {
         .with(dropped()),
         most(
             "lane",
-            "memory of a lane in order, folded, at any point of a window",
+            "memory of a lane in order, at any point of a window",
             "bytes",
             2_048.0,
         )
@@ -54,7 +54,7 @@ pub(super) fn figures() -> Vec<Figure> {
             .with(memory(Algorithm::Sha256, false)),
         Figure::new(
             "lane-held",
-            "the same as it is by default, every leaf held until it is proven",
+            "the same where every leaf is held until it is proven, XXH3-128",
             "bytes",
             None,
         )

@@ -29,8 +29,7 @@ pub const PRODUCERS_MAX: usize = 4_096;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LedgerLimits {
-    /// Lanes, each epoch counting as one. At most 2 KiB each when all is in order and proven
-    /// or folded.
+    /// Lanes, each epoch counting as one. At most 2 KiB each when all is in order.
     /// Beyond it a message of a new lane is [`super::Verdict::NotAudited`].
     pub lanes_max: usize,
     /// Windows of a lane that are neither proven nor given up. One that fills in order takes 1.4
@@ -39,8 +38,8 @@ pub struct LedgerLimits {
     pub open_windows_max: usize,
     /// Whether each leaf is held until a root proves it, at 36 bytes each, and 36 KiB a window. It
     /// tells copies with other content from duplicates ([`super::Verdict::Conflict`]), and each of
-    /// several forged messages in a group of 32. True by default. Otherwise leaves that come in
-    /// order are folded, until a root of the lane has differed.
+    /// several forged messages in a group of 32. False by default: leaves that come in order are
+    /// folded, until a root of the lane has differed.
     pub hold_leaves: bool,
     /// Holes of a lane; about 60 bytes each. Beyond it the oldest is forgotten and named.
     pub gaps_max: usize,
@@ -60,7 +59,7 @@ impl Default for LedgerLimits {
         Self {
             lanes_max: 65_536,
             open_windows_max: 64,
-            hold_leaves: true,
+            hold_leaves: false,
             gaps_max: 65_536,
             suspects_max: 4_096,
             lateness: Duration::from_millis(800),
