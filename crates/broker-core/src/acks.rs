@@ -29,6 +29,7 @@ impl Shard {
             Ok(delivery) if ack.reason.is_error() => {
                 session.landed(&delivery);
                 let number = delivery.number;
+                self.clients.land(session_id, ack.packet_id);
                 // [MQTT-4.8.2-6]
                 self.clients
                     .drop_waiting(now, session_id, delivery, DropReason::RefusedByReceiver);
@@ -36,6 +37,7 @@ impl Shard {
             }
             Ok(delivery) => {
                 session.landed(&delivery);
+                self.clients.land(session_id, ack.packet_id);
                 self.acknowledged(session_id, &delivery, ack.properties);
                 self.clients.delivered(delivery);
             }
@@ -84,14 +86,9 @@ impl Shard {
                 if let Some(delivery) = delivery {
                     session.landed(&delivery);
                     self.acknowledged(session_id, &delivery, ack.properties);
-                    self.clients.delivered(delivery);
                     // [MQTT-4.3.3-6]
-                    until.stored = self
-                        .clients
-                        .ask_of(session_id, |client_id| Record::Received {
-                            client_id,
-                            packet_id,
-                        });
+                    until.stored = self.clients.ask_received(session_id, packet_id, &delivery);
+                    self.clients.delivered(delivery);
                 }
                 let pubrel = Answer::PubRel(packet_id, ReasonCode::Success);
                 self.clients.answer(id, until, pubrel);
@@ -99,6 +96,7 @@ impl Shard {
             Ok(PubRec::Ended(delivery)) => {
                 session.landed(&delivery);
                 let number = delivery.number;
+                self.clients.land(session_id, packet_id);
                 self.clients
                     .drop_waiting(now, session_id, delivery, DropReason::RefusedByReceiver);
                 self.clients.account(session_id, number, Fate::GivenUp);
@@ -164,7 +162,8 @@ impl Shard {
             return Ok(());
         };
         match session.outbound.handle_pubcomp(ack.packet_id) {
-            Ok(()) | Err(AckError::Unknown) => {}
+            Ok(()) => self.clients.land(session_id, ack.packet_id),
+            Err(AckError::Unknown) => {}
             Err(AckError::WrongQoS | AckError::TooEarly) => {
                 return Err(Fault::new(
                     ReasonCode::ProtocolError,

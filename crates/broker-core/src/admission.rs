@@ -28,6 +28,7 @@ use crate::clients::Clients;
 use crate::connection::Connection;
 use crate::ids::{ConnectionId, SessionId};
 use crate::input::Admission;
+use crate::kept::Kept;
 use crate::limits::Limits;
 use crate::output::{Credentials, Disconnection, DropReason, Event, Output};
 use crate::placement;
@@ -220,6 +221,7 @@ impl Shard {
         let aliases_out_max = self.clients.limits.topic_aliases_out_max;
         let v5 = connect.version == Version::V5;
         let absence = self.token();
+        let tails = self.clients.promises.tails.clone();
         if let Some(session) = self.clients.session_mut(session_id) {
             session.connection = Some(id.index);
             // Timers of the absence that ends now are stale: its will is cancelled [MQTT-3.1.3-9].
@@ -233,12 +235,15 @@ impl Shard {
             session
                 .outbound
                 .set_receive_maximum(wanted.min(inflight_max));
-            if terms.expiry_s == 0 {
+            if terms.expiry_s == 0 && !session.is_behind() {
                 self.clients.ask_to_forget(session_id);
             } else if self.options.settings.durable
-                && (!session.durable || terms.expiry_s != expiry_before)
+                && terms.expiry_s > 0
+                && (!session.is_durable() || terms.expiry_s != expiry_before)
             {
-                session.durable = true;
+                session
+                    .kept
+                    .get_or_insert_with(|| Box::new(Kept::new(tails)));
                 let opened = |client_id| Record::SessionOpened {
                     client_id,
                     expiry_s: terms.expiry_s,
@@ -266,6 +271,9 @@ impl Shard {
             if let Some(keep_alive) = connection.keep_alive {
                 self.timers.set(now + keep_alive, Timer::KeepAlive(id));
             }
+        }
+        if present {
+            self.clients.touch_presence(session_id);
         }
         self.clients.gate(id, session_id, present);
         // [MQTT-3.1.4-5, MQTT311-3.1.4-4]
@@ -383,7 +391,7 @@ impl Shard {
         }
     }
 
-    fn new_session(&mut self, client_id: &Arc<str>) -> Option<SessionId> {
+    pub(crate) fn new_session(&mut self, client_id: &Arc<str>) -> Option<SessionId> {
         if !self
             .options
             .totals
@@ -396,6 +404,7 @@ impl Shard {
             .clients
             .sessions
             .insert(Session::new(Arc::clone(client_id)));
+        self.clients.sessions[key].serial = self.token();
         self.clients.sessions[key].rules = rules_of(client_id, &self.options.settings.audit.rules);
         let id =
             SessionId(u32::try_from(key).expect("sessions_max is a u32, and keys are below it"));
@@ -456,6 +465,8 @@ impl Shard {
         session.outbound.handle_disconnected();
         let expiry_s = session.expiry_s;
         let client_id = Arc::clone(&session.client_id);
+        self.clients.fall_behind(session_id);
+        self.clients.touch_presence(session_id);
         self.event(Event::Disconnected { client_id, why });
         self.tell_groups(session_id, false);
         self.schedule_will(now, session_id);
@@ -488,6 +499,7 @@ impl Shard {
     /// Forgets a session that has no connection: its will is due, its subscriptions end, what
     /// waited in it is handed over or named as dropped.
     pub(crate) fn end_session(&mut self, now: Instant, id: SessionId, reason: DropReason) {
+        let unread = self.clients.drop_backlog(id);
         self.clients.ask_to_forget(id);
         self.publish_will(now, id); // the session's end makes a delayed will due [MQTT-3.1.2-8]
         self.unsubscribe_all(id);
@@ -526,7 +538,11 @@ impl Shard {
                 _ => lost.push(delivery),
             }
         }
-        let undelivered = self.clients.drop_all(&client_id, lost, reason);
+        let undelivered = self.clients.drop_all(&client_id, lost, reason) + unread;
+        let totals = &mut self.clients.stats.audit;
+        session.account.refused_entries(totals, unread);
+        self.clients
+            .tell_drops(&client_id, String::new(), reason, unread);
         self.clients
             .close_account(&client_id, &mut session.account, &fates);
         if let Some(mut lane) = session.lane.take() {

@@ -24,6 +24,8 @@ pub(crate) struct Barriers {
     unanswered: HashSet<u64, FixedState>,
     /// SUBACKs whose number is reached, by one of the joins that they still wait for.
     joining: HashMap<u64, PendingSubAck, FixedState>,
+    /// SUBACKs that have got what they wait for from other shards.
+    passed: VecDeque<PendingSubAck>,
     /// SUBACKs that wait for the store and nothing else, in the order of its requests.
     unstored: VecDeque<PendingSubAck>,
     /// Joins of other shards' sessions into groups here: (barrier, shard to answer, its token).
@@ -40,6 +42,7 @@ impl Barriers {
             subacks: VecDeque::new(),
             unanswered: HashSet::with_hasher(FixedState::with_seed(0)),
             joining: HashMap::with_hasher(FixedState::with_seed(0)),
+            passed: VecDeque::new(),
             unstored: VecDeque::new(),
             joins: VecDeque::new(),
         }
@@ -52,8 +55,8 @@ impl Barriers {
         self.subacks.push_back(suback);
     }
 
-    /// Takes a SUBACK that waits for nothing any more. Everything up to `stored` is on disk.
-    pub(crate) fn take_ready(&mut self, stored: StoreId) -> Option<PendingSubAck> {
+    /// Takes a SUBACK that waits for no other shard any more: what it grants can be put in force.
+    pub(crate) fn take_passed(&mut self) -> Option<PendingSubAck> {
         let reached = self.reached();
         while self
             .subacks
@@ -63,6 +66,19 @@ impl Barriers {
         {
             self.pass_barrier(suback);
         }
+        self.passed.pop_front()
+    }
+
+    /// Keeps a SUBACK until what it grants is stored.
+    pub(crate) fn hold_until_stored(&mut self, suback: PendingSubAck) {
+        let at = self
+            .unstored
+            .partition_point(|other| other.stored <= suback.stored);
+        self.unstored.insert(at, suback);
+    }
+
+    /// Takes a SUBACK that waits for nothing any more. Everything up to `stored` is on disk.
+    pub(crate) fn take_ready(&mut self, stored: StoreId) -> Option<PendingSubAck> {
         self.unstored.pop_front_if(|suback| suback.stored <= stored)
     }
 
@@ -74,7 +90,7 @@ impl Barriers {
         }
     }
 
-    /// Puts it where its next unanswered join finds it, or the store if it has none.
+    /// Puts it where its next unanswered join finds it, or to those that have none.
     fn pass_barrier(&mut self, mut suback: PendingSubAck) {
         while let Some(token) = suback.joins.pop() {
             if self.unanswered.contains(&token) {
@@ -82,10 +98,7 @@ impl Barriers {
                 return;
             }
         }
-        let at = self
-            .unstored
-            .partition_point(|other| other.stored <= suback.stored);
-        self.unstored.insert(at, suback);
+        self.passed.push_back(suback);
     }
 
     /// A number for another announcement.
@@ -141,7 +154,9 @@ mod tests {
             },
             session: crate::SessionId(0),
             packet_id: unbroken_mqtt_proto::PacketId::FIRST,
+            serial: 0,
             codes: Vec::new(),
+            filters: Vec::new(),
             barrier,
             joins: joins.to_vec(),
             stored: StoreId::NOTHING,
@@ -154,7 +169,7 @@ mod tests {
         let mut barriers = Barriers::new(ShardId(0), 2);
         let barrier = barriers.issue();
         barriers.hold(suback(barrier, &[7, 8, 9]));
-        let ready = |barriers: &mut Barriers| barriers.take_ready(StoreId::NOTHING).is_some();
+        let ready = |barriers: &mut Barriers| barriers.take_passed().is_some();
         barriers.handle_joined(8);
         assert!(!ready(&mut barriers));
         barriers.handle_reached(ShardId(1), barrier);
@@ -170,7 +185,7 @@ mod tests {
     fn a_suback_that_waits_for_the_store_does_not_hold_up_others() {
         let mut barriers = Barriers::new(ShardId(0), 1);
         for stored in [StoreId(2), StoreId::NOTHING, StoreId(3)] {
-            barriers.hold(PendingSubAck {
+            barriers.hold_until_stored(PendingSubAck {
                 stored,
                 ..suback(0, &[])
             });

@@ -41,7 +41,9 @@ use crate::frames::{Frames, Layout, OwnProperties};
 use crate::held::Promises;
 use crate::ids::{ConnectionId, SessionId};
 use crate::item::{Item, Terms};
-use crate::limits::{BUFFER_POOL_BYTES_MAX, Limits, RETAINED_RACE_TOPICS_MAX};
+use crate::limits::{
+    BUFFER_POOL_BYTES_MAX, LIVE_BYTES_MAX, LIVE_MESSAGES_MAX, Limits, RETAINED_RACE_TOPICS_MAX,
+};
 use crate::message::{MessagePool, Publication};
 use crate::output::{DropReason, Output};
 use crate::session::{Delivery, Session};
@@ -65,6 +67,8 @@ pub(crate) struct Clients {
     pub(crate) stopping: bool,
     /// What must be true before something leaves.
     pub(crate) promises: Promises,
+    /// Sessions of which the disk is to be told how far they are; some may have ended since.
+    pub(crate) touched: Vec<SessionId>,
     dirty: Vec<ConnectionId>,
     frames: Frames,
     /// Lanes of sessions that have ended, while what they published is followed.
@@ -90,7 +94,8 @@ impl Clients {
             drops: DropTallies::default(),
             untold: Vec::new(),
             stopping: false,
-            promises: Promises::new(),
+            promises: Promises::new(options.id),
+            touched: Vec::new(),
             dirty: Vec::new(),
             frames: Frames::default(),
             departed: HashMap::with_hasher(FixedState::with_seed(options.seed)),
@@ -160,6 +165,7 @@ impl Clients {
         // Nothing overtakes what waits already. [MQTT-4.6.0-5, MQTT311-4.6.0-6]
         // [MQTT-4.6.0-6, MQTT311-4.6.0-5]
         if let Some(connection) = connection
+            && !session.is_behind()
             && session.queue.is_empty()
             && session.window_open(&self.limits)
             && connection.pending() < self.limits.output_bytes_max as usize
@@ -186,7 +192,8 @@ impl Clients {
                     return self.refuse_entry(now, session_id, item, reason);
                 }
             };
-            if session.durable {
+            let durable = session.is_durable();
+            if durable {
                 item.store_with(&mut self.pool, &mut self.promises, &mut self.outputs);
             }
             let mut delivery = item.delivery(terms, &mut self.pool);
@@ -197,6 +204,9 @@ impl Clients {
                 Ok(packet_id) => {
                     patch(connection, start, packet_id);
                     session.inflight_bytes += item.publication.cost();
+                    if durable {
+                        self.touch(session_id);
+                    }
                     self.account(session_id, number, Fate::Sent);
                     self.sent(session_id, &item.publication);
                 }
@@ -231,18 +241,39 @@ impl Clients {
             return self.refuse_entry(now, session_id, item, DropReason::SessionEnded);
         }
         let cost = item.publication.cost();
+        let crowded = session.queue.len() >= LIVE_MESSAGES_MAX
+            || session.queue_bytes + cost > LIVE_BYTES_MAX && !session.queue.is_empty();
+        if session.is_durable()
+            && (crowded || session.is_behind())
+            && self.leave_on_disk(session_id, terms, item)
+        {
+            return;
+        }
+        let Some(session) = self.sessions.get_mut(session_id.index()) else {
+            return;
+        };
         let full = session.queue.len() >= self.limits.queue_messages_max as usize
             || session.queue_bytes + cost > self.limits.queue_bytes_max
                 && !session.queue.is_empty();
         if full {
             return self.refuse_entry(now, session_id, item, DropReason::QueueFull);
         }
-        if session.durable {
+        let durable = session.is_durable();
+        if durable {
             item.store_with(&mut self.pool, &mut self.promises, &mut self.outputs);
         }
         session.queue_bytes += cost;
         let mut delivery = item.delivery(terms, &mut self.pool);
         delivery.number = session.account.accept(&mut self.stats.audit);
+        let behind = session.is_behind();
+        if durable && (behind || terms.group.is_some()) {
+            // No subscription of the session finds it in the log.
+            let kept = self.ask_to_keep(session_id, qos, &mut delivery);
+            item.wait_for(kept);
+        }
+        let Some(session) = self.sessions.get_mut(session_id.index()) else {
+            return;
+        };
         session.queue.push_back((qos, delivery));
         self.stats.messages_waiting += 1;
         self.stats.messages_waiting_bytes += cost;
@@ -319,6 +350,7 @@ impl Clients {
             Err(reason) => {
                 if let Some(delivery) = session.outbound.forget(packet_id) {
                     session.landed(&delivery);
+                    self.land(session_id, packet_id);
                     self.drop_waiting(now, session_id, delivery, reason);
                 }
                 self.account(session_id, number, Fate::Dropped);
@@ -394,6 +426,7 @@ impl Clients {
                             let ended = session.outbound.forget(id);
                             if let Some(delivery) = ended {
                                 session.landed(&delivery);
+                                self.land(session_id, id);
                                 self.drop_waiting(now, session_id, delivery, reason);
                             }
                             self.account(session_id, number, fate);
@@ -450,6 +483,7 @@ impl Clients {
                     Ok(packet_id) => {
                         session.inflight_bytes += cost;
                         patch(connection, start, packet_id);
+                        self.touch(session_id);
                         self.account(session_id, number, Fate::Sent);
                         self.sent_bytes(session_id, 1);
                     }

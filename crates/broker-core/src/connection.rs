@@ -148,8 +148,13 @@ pub(crate) fn anonymous() -> Arc<str> {
 pub(crate) struct PendingSubAck {
     pub(crate) connection: ConnectionId,
     pub(crate) session: SessionId,
+    /// Which one of that number: see [`crate::session::Session::serial`].
+    pub(crate) serial: u64,
     pub(crate) packet_id: PacketId,
     pub(crate) codes: Vec<u8>,
+    /// What is granted and was new: it is on every shard once the SUBACK leaves, and from when on
+    /// it is known only then.
+    pub(crate) filters: Vec<Box<str>>,
     /// Every shard has applied what this one announced up to here.
     pub(crate) barrier: u64,
     /// Joins of groups on other shards that have not been answered.
@@ -163,6 +168,7 @@ pub(crate) struct PendingSubAck {
 impl PendingSubAck {
     /// What it counts towards `output_bytes_max` while it waits: a filter may be a join.
     pub(crate) fn cost(&self) -> usize {
-        size_of::<Self>() + self.codes.len() * (1 + size_of::<u64>())
+        let filter = 1 + size_of::<u64>() + size_of::<Box<str>>();
+        size_of::<Self>() + self.codes.len() * filter
     }
 }

@@ -144,6 +144,8 @@ impl Clients {
     ) {
         self.drop_message(now, session_id, &delivery.message.publication(), reason);
         self.news_of_delivery(&delivery, News::Dropped(reason));
+        self.land_waiting(session_id, &delivery);
+        self.touch(session_id);
         self.delivered(delivery);
     }
 
@@ -189,7 +191,7 @@ impl Clients {
         self.stats.audit.unsaid += count;
     }
 
-    fn tell_drops(
+    pub(crate) fn tell_drops(
         &mut self,
         client_id: &Arc<str>,
         last_topic: String,
@@ -256,6 +258,9 @@ impl Shard {
             let Some(session) = self.clients.sessions.get_mut(id) else {
                 continue;
             };
+            if session.is_durable() {
+                continue; // it is on disk
+            }
             let client_id = Arc::clone(&session.client_id);
             let bytes = std::mem::take(&mut session.queue_bytes);
             session.inflight_bytes = 0;

@@ -34,8 +34,9 @@ use crate::connection::Connection;
 use crate::ids::{ConnectionId, SessionId, ShardId};
 use crate::mail::Letter;
 use crate::output::{Output, StoreId, StoreRequest};
+use crate::position::{Frontier, LogId, Position};
 use crate::record::Record;
-use crate::session::Delivery;
+use crate::session::{Delivery, Session};
 
 /// A packet that waits for something.
 #[derive(Debug)]
@@ -81,6 +82,10 @@ pub(crate) struct Promises {
     unstored: VecDeque<(StoreId, Waiter)>,
     /// Who waits for another shard to keep a retained message, by token.
     unretained: HashMap<u64, ConnectionId, FixedState>,
+    /// What this shard takes in.
+    log: LogId,
+    /// The last message of each log that this shard has routed, or has in hand.
+    pub(crate) tails: Frontier,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -128,14 +133,31 @@ impl Held {
 }
 
 impl Promises {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(shard: ShardId) -> Self {
         Self {
             asked: StoreId::NOTHING,
             stored: StoreId::NOTHING,
             ended: StoreId::NOTHING,
             unstored: VecDeque::new(),
             unretained: HashMap::with_hasher(FixedState::with_seed(0)),
+            log: LogId(shard.0.into()),
+            tails: Frontier::new(),
         }
+    }
+
+    /// The last message in the log of this shard.
+    pub(crate) fn tail(&self) -> u64 {
+        self.tails.of(self.log)
+    }
+
+    /// The next place in the log of this shard.
+    pub(crate) fn append(&mut self) -> Position {
+        let position = Position {
+            log: self.log,
+            number: self.tails.of(self.log) + 1,
+        };
+        self.tails.raise(position);
+        position
     }
 
     /// Everything up to this request is on disk.
@@ -174,10 +196,15 @@ impl Clients {
         record: impl FnOnce(Arc<str>) -> Record,
     ) -> StoreId {
         match self.sessions.get_mut(session.index()) {
-            Some(session) if session.durable => {
-                let record = record(Arc::clone(&session.client_id));
-                session.asked = self.promises.ask(&mut self.outputs, record);
-                session.asked
+            Some(Session {
+                client_id,
+                asked,
+                kept: Some(_),
+                ..
+            }) => {
+                let record = record(Arc::clone(client_id));
+                *asked = self.promises.ask(&mut self.outputs, record);
+                *asked
             }
             _ => StoreId::NOTHING,
         }
@@ -190,7 +217,7 @@ impl Clients {
             self.promises.ended = asked;
         }
         if let Some(session) = self.sessions.get_mut(session_id.index()) {
-            session.durable = false;
+            session.kept = None;
         }
     }
 
@@ -271,11 +298,9 @@ impl Clients {
         session.inflight_bytes += message.publication().cost();
         let mut until = Until::NOW;
         if qos == QoS::ExactlyOnce {
-            until.stored = self.ask_of(session_id, |client_id| Record::Sent {
-                client_id,
-                packet_id,
-                message,
-            });
+            until.stored = self.ask_to_send(session_id, packet_id, qos);
+        } else {
+            self.touch(session_id);
         }
         self.hold(id, until, Leaving::Publish(qos, packet_id));
         Ok(())

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use unbroken_mqtt_proto::ReasonCode;
 
+use crate::backlog::ReadAnswer;
 use crate::farewell::LastWords;
 use crate::ids::{ConnectionId, ShardId};
 use crate::mail::Mail;
@@ -47,6 +48,8 @@ pub enum Input<'a> {
     },
     /// The answer to [`crate::Output::Store`]: this request and all before it are on disk.
     Stored(StoreId),
+    /// The answer to [`crate::Output::Read`].
+    Read(ReadAnswer),
     /// Mail from another shard, in the order it was sent.
     Mail {
         /// The sender.

@@ -16,6 +16,7 @@ use crate::clients::Clients;
 use crate::held::Promises;
 use crate::message::{Message, MessagePool, Publication};
 use crate::output::{Output, StoreId};
+use crate::position::Position;
 use crate::record::Record;
 use crate::session::{Delivery, Identifiers};
 use crate::shared::GroupRef;
@@ -105,8 +106,22 @@ impl<'a> Item<'a> {
     ) {
         if let Storing::IfWanted(marker) = self.storing {
             let message = self.message(pool);
+            message.set_position(promises.append());
             let record = Record::Message { message, marker };
             self.storing = Storing::Asked(promises.ask(outputs, record));
+        }
+    }
+
+    /// Where it is stored, if it is.
+    pub(crate) fn position(&self) -> Option<Position> {
+        let message = self.kept.or(self.made.as_ref());
+        message.and_then(|message| message.position())
+    }
+
+    /// Its acknowledgement waits for this request too, which was asked for behind it.
+    pub(crate) fn wait_for(&mut self, request: StoreId) {
+        if let Storing::Asked(stored) = &mut self.storing {
+            *stored = request.max(*stored);
         }
     }
 
@@ -119,6 +134,7 @@ impl<'a> Item<'a> {
             group: terms.group,
             number: 0,
             tracked: self.publication.mark.is_some_and(|mark| mark.tracked),
+            entry: 0,
         }
     }
 

@@ -57,8 +57,9 @@ pub(crate) enum Letter {
     InterestAdded { filter: Box<str>, barrier: u64 },
     /// Stop sending me what matches this filter.
     InterestRemoved { filter: Box<str> },
-    /// Every interest you announced up to this number is in force here.
-    BarrierReached { barrier: u64 },
+    /// Every interest you announced up to this number is in force here, from behind this message of
+    /// my log on.
+    BarrierReached { barrier: u64, tail: u64 },
     /// My session joins this group of yours; answer `ShareJoined` when everybody knows.
     ShareJoin {
         group: Box<str>,

@@ -9,12 +9,14 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use unbroken_mqtt_proto::{Properties, Property, PropertyBuf, QoS};
 
 use crate::audit::Mark;
 use crate::limits::{MESSAGE_POOL_BYTES_MAX, MESSAGE_POOL_MAX};
+use crate::position::Position;
 
 /// A message on its way through one turn of the shard, borrowed from wherever it lies.
 #[derive(Clone, Copy, Debug)]
@@ -69,6 +71,45 @@ pub struct Message {
     mark: Option<Mark>,
     /// The client id it came from; `None` for the broker's own.
     publisher: Option<Arc<str>>,
+    /// Where it is stored, packed; 0 if it is not. It is asked for while some have it already, and
+    /// before another shard does.
+    position: AtomicU64,
+}
+
+/// All that there is to a message, to store it and to make it again.
+#[derive(Clone, Debug)]
+pub struct MessageParts<'a> {
+    /// The topic it was published to.
+    pub topic: &'a str,
+    /// Without those that end at the broker, are a deadline here, or are the receiver's.
+    pub properties: Properties<'a>,
+    /// The application's bytes.
+    pub payload: &'a [u8],
+    /// As published.
+    pub qos: QoS,
+    /// As the publisher set it.
+    pub retain: bool,
+    /// When the broker took it.
+    pub stamp: Instant,
+    /// When its Message Expiry Interval will have passed.
+    pub expires: Option<Instant>,
+    /// The client id it came from; `None` for the broker's own.
+    pub publisher: Option<Arc<str>>,
+    /// What it bears for the proof.
+    pub mark: Option<MarkParts>,
+}
+
+/// A message's place in the lane of the client it came from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MarkParts {
+    /// The lane; not 0.
+    pub lane: u64,
+    /// Its epoch.
+    pub epoch: u32,
+    /// The number in the epoch.
+    pub number: u64,
+    /// The beginning of the hash of the message.
+    pub leaf: [u8; 16],
 }
 
 impl Message {
@@ -83,6 +124,7 @@ impl Message {
             stamp: publication.stamp,
             mark: publication.mark,
             publisher: None,
+            position: AtomicU64::new(0),
         };
         message.fill(publication, publisher);
         message
@@ -105,6 +147,49 @@ impl Message {
         self.properties.clear();
         self.payload.clear();
         self.publisher = None;
+        *self.position.get_mut() = 0;
+    }
+
+    /// A message that was stored at this position; without one, it is kept elsewhere.
+    pub fn restore(parts: MessageParts<'_>, position: Option<Position>) -> Self {
+        let publication = Publication {
+            topic: parts.topic,
+            properties: parts.properties,
+            payload: parts.payload,
+            qos: parts.qos,
+            retain: parts.retain,
+            expires: parts.expires,
+            stamp: parts.stamp,
+            mark: parts.mark.and_then(Mark::restore),
+        };
+        let message = Self::new(&publication, parts.publisher.as_ref());
+        let packed = position.map_or(0, Position::pack);
+        message.position.store(packed, Ordering::Relaxed);
+        message
+    }
+
+    /// All that there is to it.
+    pub fn parts(&self) -> MessageParts<'_> {
+        MessageParts {
+            topic: &self.topic,
+            properties: self.properties.as_properties(),
+            payload: &self.payload,
+            qos: self.qos,
+            retain: self.retain,
+            stamp: self.stamp,
+            expires: self.expires,
+            publisher: self.publisher.clone(),
+            mark: self.mark.as_ref().map(Mark::parts),
+        }
+    }
+
+    /// Where it is stored, or asked to be. Whoever has it by mail knows.
+    pub fn position(&self) -> Option<Position> {
+        Position::unpack(self.position.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set_position(&self, position: Position) {
+        self.position.store(position.pack(), Ordering::Relaxed);
     }
 
     /// What it keeps from the allocator, about: topic, properties and payload in bytes.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use unbroken_mqtt_proto::{ReasonCode, Version};
 
 use crate::audit::fault::{FaultKind, FaultPlace};
+use crate::backlog::ReadRequest;
 use crate::farewell::LastWords;
 use crate::ids::{ConnectionId, ShardId};
 use crate::input::{CloseCause, Peer};
@@ -56,6 +57,9 @@ pub enum Output {
     /// shard until then. What all shards ask for goes to disk in the order in which they asked: a
     /// message comes before what another shard asks about it.
     Store(StoreRequest),
+    /// Read this, after everything is on disk that any shard has asked for before, and answer with
+    /// [`crate::Input::Read`].
+    Read(ReadRequest),
     /// Something an operator wants to read.
     Event(Event),
 }
@@ -81,7 +85,7 @@ impl std::fmt::Debug for Credentials {
 }
 
 /// Numbers the store requests of one shard, in order, from 1.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct StoreId(pub u64);
 
 impl StoreId {

@@ -11,6 +11,7 @@ use crate::audit::receipt::News;
 use crate::ids::ShardId;
 use crate::item::Item;
 use crate::mail::{Letter, Mail};
+use crate::position::{LogId, Position};
 use crate::shard::Shard;
 
 impl Shard {
@@ -19,6 +20,9 @@ impl Shard {
         match mail.letter {
             Letter::Publish(message) => {
                 self.clients.check_unaltered(&message);
+                if let Some(position) = message.position() {
+                    self.clients.promises.tails.raise(position);
+                }
                 let mut item = Item::kept(&message);
                 let owed = self.route_here(now, &mut item, None).owed;
                 self.clients.news_of(&item, News::Owed(owed));
@@ -27,8 +31,13 @@ impl Shard {
                 self.handle_interest_added(from, &filter, barrier);
             }
             Letter::InterestRemoved { filter } => self.handle_interest_removed(from, &filter),
-            Letter::BarrierReached { barrier } => {
+            Letter::BarrierReached { barrier, tail } => {
                 self.barriers.handle_reached(from, barrier);
+                // What was wanted of what came before has come by mail.
+                self.clients.promises.tails.raise(Position {
+                    log: LogId(from.0.into()),
+                    number: tail,
+                });
                 self.release_subacks(now);
             }
             Letter::ShareJoin {

@@ -149,7 +149,7 @@ impl Shard {
         // [MQTT-4.3.3-10]: who comes back under this id is recognized after a restart too.
         let marker = publish
             .packet_id
-            .filter(|_| publish.qos == QoS::ExactlyOnce && session.durable);
+            .filter(|_| publish.qos == QoS::ExactlyOnce && session.is_durable());
         let mut item = Item::borrowed(publication, Some(&publisher));
         if self.options.settings.durable && publish.qos > QoS::AtMostOnce {
             item.storing = Storing::IfWanted(marker);

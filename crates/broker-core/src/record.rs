@@ -12,20 +12,22 @@
 //! | [`Subscribed`](Record::Subscribed)     | SUBACK                                  |
 //! | [`Unsubscribed`](Record::Unsubscribed) | UNSUBACK                                |
 //! | [`Released`](Record::Released)         | PUBCOMP                                 |
-//! | [`Sent`](Record::Sent)                 | PUBLISH of QoS 2                        |
+//! | [`Given`](Record::Given)               | PUBLISH of QoS 2; what a group gives to a session |
 //! | [`Received`](Record::Received)         | PUBREL                                  |
+//! | [`Progress`](Record::Progress)         | nothing                                 |
 //!
 //! Only what outlives a connection is asked for: sessions that end with theirs ask for nothing, nor
 //! does QoS 0 that is not retained.
 //!
-//! Deliberately absent: what may be stored late, because a restart without it only repeats what the
-//! other side recognizes. That is the end of a delivery (PUBACK, PUBCOMP), and what expired.
+//! What may be stored late, because a restart without it only repeats what the other side
+//! recognizes, is told together: the end of deliveries (PUBACK, PUBCOMP), what expired, and whether
+//! a session is connected.
 
-use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use unbroken_mqtt_proto::{PacketId, SubscriptionOptions};
+use unbroken_mqtt_proto::PacketId;
 
+use crate::kept::{Entry, Holding, Progress, ReceivedEntry};
 use crate::message::Message;
 
 /// One thing to be put on disk, whole or not at all.
@@ -34,7 +36,7 @@ pub enum Record {
     /// A message of QoS 1 or 2 that a session that stays may wait for. It is asked for where it
     /// came in, once, and before any other shard is given it.
     Message {
-        /// The message, its publisher in it.
+        /// The message, its publisher and its position in it: the next one of its log.
         message: Arc<Message>,
         /// The packet id under which a publisher whose session stays sent it at QoS 2: from now on
         /// a repetition is recognized [MQTT-4.3.3-10].
@@ -73,23 +75,19 @@ pub enum Record {
         /// Whose.
         client_id: Arc<str>,
     },
-    /// A subscription, in place of one with the same filter.
+    /// A subscription begins.
     Subscribed {
         /// Whose.
         client_id: Arc<str>,
-        /// As the client wrote it, `$share/…` included.
-        filter: Box<str>,
-        /// As granted.
-        options: SubscriptionOptions,
-        /// The Subscription Identifier, if it has one.
-        identifier: Option<NonZeroU32>,
+        /// The subscription.
+        holding: Holding,
     },
-    /// A subscription is gone.
+    /// A subscription is over, for what comes from now on.
     Unsubscribed {
         /// Whose.
         client_id: Arc<str>,
-        /// As the client wrote it.
-        filter: Box<str>,
+        /// The subscription, with its end.
+        holding: Holding,
     },
     /// PUBREL came: the id of a [`Message`](Self::Message) or [`Marker`](Self::Marker) is free
     /// [MQTT-4.3.3-12].
@@ -99,21 +97,26 @@ pub enum Record {
         /// The id.
         packet_id: PacketId,
     },
-    /// A message of QoS 2 is about to be sent for the first time: from now on it has this id and no
-    /// other [MQTT-4.4.0-1].
-    Sent {
+    /// A session is given a message: one of QoS 2 is about to be sent for the first time, and from
+    /// now on it has this id and no other [MQTT-4.4.0-1]; or a group has chosen the session for it.
+    Given {
         /// The receiver.
         client_id: Arc<str>,
-        /// The id.
-        packet_id: PacketId,
-        /// The message.
-        message: Arc<Message>,
+        /// The message, in place of the entry with the same number.
+        entry: Entry,
     },
     /// PUBREC came: the message must not be sent again, only PUBREL [MQTT-4.3.3-6].
     Received {
         /// The receiver.
         client_id: Arc<str>,
-        /// The id.
-        packet_id: PacketId,
+        /// Its entry.
+        received: ReceivedEntry,
+    },
+    /// How far a session is. To be put on disk whole, like every record.
+    Progress {
+        /// Whose.
+        client_id: Arc<str>,
+        /// How far.
+        progress: Box<Progress>,
     },
 }

@@ -84,13 +84,30 @@ impl Shard {
             self.drop_of_publisher(now, &item, DropReason::RetainedFull);
             return self.store_unretained(&message);
         }
+        self.set_counted(now, topic, &message);
+        self.store_retained(&message, |message| Record::Retained { message })
+    }
+
+    /// Keeps a message that is on disk already, or names it if the limits do not allow it.
+    pub(crate) fn keep_retained(&mut self, now: Instant, message: Arc<Message>) {
+        let Ok(topic) = TopicName::parse(message.topic()) else {
+            return;
+        };
+        if self.count_retained(&message) {
+            self.set_counted(now, topic, &message);
+        } else {
+            let item = Item::kept(&message);
+            self.drop_of_publisher(now, &item, DropReason::RetainedFull);
+        }
+    }
+
+    fn set_counted(&mut self, now: Instant, topic: TopicName<'_>, message: &Arc<Message>) {
         if let Some(at) = message.publication().expires {
             self.timers
-                .set(at.max(now), Timer::Retained(Arc::downgrade(&message)));
+                .set(at.max(now), Timer::Retained(Arc::downgrade(message)));
         }
         // [MQTT-3.3.1-5, MQTT311-3.3.1-5, MQTT311-3.3.1-7]
-        self.retained.set(topic, Arc::clone(&message));
-        self.store_retained(&message, |message| Record::Retained { message })
+        self.retained.set(topic, Arc::clone(message));
     }
 
     fn store_unretained(&mut self, message: &Arc<Message>) -> StoreId {
@@ -280,6 +297,7 @@ impl Shard {
             .and_then(|index| self.clients.connection(index));
         let window = qos == QoS::AtMostOnce
             || (session.queue.is_empty()
+                && !session.is_behind()
                 && session.window_open(&self.clients.limits)
                 && !session.outbound.resending());
         let output_max = self.clients.limits.output_bytes_max as usize;

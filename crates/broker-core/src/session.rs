@@ -13,6 +13,7 @@ use crate::audit::{Account, IngressLane};
 use crate::drops::DropTallies;
 use crate::held::{Answer, Held, Until};
 use crate::ids::ShardId;
+use crate::kept::Kept;
 use crate::limits::Limits;
 use crate::message::Message;
 use crate::output::StoreId;
@@ -23,14 +24,16 @@ use crate::subscriptions::Grant;
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) client_id: Arc<str>,
+    /// Which one of its number, which is used again when it has ended.
+    pub(crate) serial: u64,
     /// The index of its connection while it has one.
     pub(crate) connection: Option<u32>,
     /// Seconds it outlives its connection; `u32::MAX` is without end.
     pub(crate) expiry_s: u32,
-    /// It stays, and is on disk.
-    pub(crate) durable: bool,
     /// The last record that was asked for it.
     pub(crate) asked: StoreId,
+    /// What is kept of it on disk, if it stays.
+    pub(crate) kept: Option<Box<Kept>>,
     /// Names its present or last absence, so that a timer set in one is not taken for one of the
     /// next, nor for one of the next session with this number.
     pub(crate) absence: u64,
@@ -78,6 +81,8 @@ pub(crate) struct Delivery {
     pub(crate) number: u64,
     /// What becomes of it is to be told.
     pub(crate) tracked: bool,
+    /// Its number among the session's entries on disk while it has no packet id; 0 if it is none.
+    pub(crate) entry: u64,
 }
 
 /// The subscription identifiers a copy carries.
@@ -139,7 +144,7 @@ impl Session {
     /// Whether a message must not leave at once: its packet id is to be stored before, or it stands
     /// behind one that waits for that [MQTT-4.6.0-5, MQTT311-4.6.0-6].
     pub(crate) fn holds(&self, qos: QoS) -> bool {
-        self.durable && (qos == QoS::ExactlyOnce || self.unsent > 0)
+        self.is_durable() && (qos == QoS::ExactlyOnce || self.unsent > 0)
     }
 
     /// Whether another message may be in flight [MQTT-3.3.4-9]. They may have as many bytes as the
@@ -158,10 +163,11 @@ impl Session {
     pub(crate) fn new(client_id: Arc<str>) -> Self {
         Self {
             client_id,
+            serial: 0,
             connection: None,
             expiry_s: 0,
-            durable: false,
             asked: StoreId::NOTHING,
+            kept: None,
             absence: 0,
             subscriptions: BTreeMap::new(),
             memberships: BTreeMap::new(),

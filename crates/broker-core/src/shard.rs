@@ -58,6 +58,8 @@ pub struct Shard {
     pub(crate) stamped: PropertyBuf,
     /// [`Timer::TellDrops`] is set.
     pub(crate) telling: bool,
+    /// [`Timer::Progress`] is set.
+    pub(crate) telling_progress: bool,
     /// Numbers what this shard asks of others.
     pub(crate) tokens: u64,
     pub(crate) scratch: PropertyBuf,
@@ -130,6 +132,7 @@ impl Shard {
             publishers: Publishers::default(),
             stamped: PropertyBuf::new(),
             telling: false,
+            telling_progress: false,
             tokens: 0,
             scratch: PropertyBuf::new(),
             groups_scratch: Vec::new(),
@@ -156,6 +159,7 @@ impl Shard {
                 self.clients.handle_stored(now, id);
                 self.release_subacks(now);
             }
+            Input::Read(answer) => self.handle_read(now, answer),
             Input::Mail { from, mail } => self.handle_mail(now, from, mail),
             Input::Timeout => self.handle_timeout(now),
             Input::Reconfigured(limits) => {
@@ -166,6 +170,7 @@ impl Shard {
         }
         self.tell_audit(now);
         self.schedule_telling(now);
+        self.schedule_progress(now);
         if self.timers.has_doubled() {
             self.compact_timers();
         }
@@ -204,6 +209,7 @@ impl Shard {
             self.consume_unread(now, connection);
             self.tell_audit(now);
             self.schedule_telling(now);
+            self.schedule_progress(now);
             if !self.clients.outputs.is_empty() {
                 self.timers.set(now, Timer::Ask);
             }
@@ -260,6 +266,7 @@ impl Shard {
     /// subscriptions.
     pub(crate) fn pump(&mut self, now: Instant, session: SessionId) {
         self.clients.pump(now, session);
+        self.read_on(session);
         self.pump_retained(now, session);
     }
 
@@ -586,6 +593,7 @@ impl Shard {
                 Timer::Retained(message) => self.expire_retained(now, &message),
                 Timer::Scan(session) => self.pump_retained(now, session),
                 Timer::TellDrops => self.tell_untold(now),
+                Timer::Progress => self.tell_progress(),
                 Timer::Sys => self.publish_sys(now),
                 Timer::Audit => self.tick_audit(now),
                 Timer::Publishers => self.tick_publishers(now),
@@ -639,6 +647,7 @@ impl Shard {
             );
         }
         self.drop_sessions(now);
+        self.tell_progress();
     }
 }
 

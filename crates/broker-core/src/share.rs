@@ -222,6 +222,7 @@ impl Shard {
                 group: None,
                 number: 0,
                 tracked: false,
+                entry: 0,
             };
             return self.return_to_group(now, group, delivery.message);
         }

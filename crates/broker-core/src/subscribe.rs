@@ -21,12 +21,16 @@ use unbroken_mqtt_proto::{
 };
 
 use crate::access::{self, Access};
+use crate::clients::Clients;
 use crate::connection::PendingSubAck;
 use crate::held::{Answer, Until};
 use crate::ids::{ConnectionId, SessionId, ShardId};
+use crate::kept::Holding;
 use crate::mail::Letter;
 use crate::output::{Event, StoreId};
+use crate::position::LogId;
 use crate::record::Record;
+use crate::settings::ShardOptions;
 use crate::shard::{Fault, Shard};
 use crate::subscriptions::{Grant, Subscriber};
 
@@ -47,6 +51,7 @@ impl Shard {
         let mut retained = Vec::new();
         let mut joins = Vec::new();
         let mut stored = StoreId::NOTHING;
+        let mut filters = Vec::new();
         let filters_max = self
             .clients
             .limits
@@ -77,14 +82,11 @@ impl Shard {
                         {
                             retained.push((filter, grant));
                         }
-                        stored = self
-                            .clients
-                            .ask_of(session_id, |client_id| Record::Subscribed {
-                                client_id,
-                                filter: text.into(),
-                                options,
-                                identifier,
-                            });
+                        if self.keep_subscription(session_id, text, options, identifier, new) {
+                            filters.push(text.into());
+                        } else {
+                            stored = self.ask_to_subscribe(session_id, text).max(stored);
+                        }
                         // [MQTT-3.8.4-7, MQTT311-3.8.4-5]
                         granted(grant.qos)
                     }
@@ -109,11 +111,17 @@ impl Shard {
         for (filter, grant) in retained {
             self.add_retained_scan(session_id, filter, grant);
         }
+        let serial = self
+            .clients
+            .session_mut(session_id)
+            .map(|session| session.serial);
         let suback = PendingSubAck {
             connection: id,
             session: session_id,
+            serial: serial.unwrap_or_default(),
             packet_id: subscribe.packet_id,
             codes,
+            filters,
             barrier: self.barriers.latest(),
             joins,
             stored,
@@ -204,6 +212,46 @@ impl Shard {
         Ok(Ok(Subscribed { grant, new }))
     }
 
+    /// Every shard has heard of what is granted: it holds for what comes in there from now on, and
+    /// is asked to be stored.
+    fn put_in_force(&mut self, suback: &mut PendingSubAck) {
+        for filter in std::mem::take(&mut suback.filters) {
+            let Clients {
+                sessions, promises, ..
+            } = &mut self.clients;
+            let session = sessions.get_mut(suback.session.index());
+            if let Some(session) = session.filter(|session| session.serial == suback.serial)
+                && let Some(kept) = session.kept.as_deref_mut()
+                && kept.come_into_force(&filter, others(&self.options), &promises.tails)
+            {
+                let asked = self.ask_to_subscribe(suback.session, &filter);
+                suback.stored = asked.max(suback.stored);
+            }
+        }
+    }
+
+    /// Puts one subscription that is restored into the index, or its session into the group.
+    pub(crate) fn put_subscription(
+        &mut self,
+        session_id: SessionId,
+        parsed: SubscriptionFilter<'_>,
+        grant: Grant,
+    ) {
+        match parsed {
+            SubscriptionFilter::Plain(filter) => {
+                self.index
+                    .insert(filter, Subscriber::Session(session_id), grant);
+                self.note_filter(filter.as_str(), true);
+                self.announce(filter.as_str());
+            }
+            SubscriptionFilter::Shared { group, filter } => {
+                self.clients.stats.shared_subscriptions += 1;
+                // Whoever publishes does so after every shard was restored.
+                let _ = self.join_group(session_id, group, filter, grant);
+            }
+        }
+    }
+
     pub(crate) fn handle_unsubscribe(
         &mut self,
         now: Instant,
@@ -226,12 +274,7 @@ impl Shard {
                     if removed.is_some() {
                         self.unsubscribe(session_id, parsed);
                         self.tell_unsubscribed(session_id, text);
-                        stored =
-                            self.clients
-                                .ask_of(session_id, |client_id| Record::Unsubscribed {
-                                    client_id,
-                                    filter: (*text).into(),
-                                });
+                        stored = self.end_subscription(session_id, text).max(stored);
                         ReasonCode::Success
                     } else {
                         ReasonCode::NoSubscriptionExisted
@@ -246,6 +289,66 @@ impl Shard {
         self.clients.answer(id, Until::stored(stored), unsuback);
         // A scan for a later subscription may have stood behind one that is gone.
         self.pump(now, session_id);
+    }
+
+    /// Notes a subscription of a session that stays. Whether it is in force everywhere is known
+    /// only with the others' answers; if so, it is to be stored then.
+    fn keep_subscription(
+        &mut self,
+        id: SessionId,
+        filter: &str,
+        options: SubscriptionOptions,
+        identifier: Option<NonZeroU32>,
+        new: bool,
+    ) -> bool {
+        let waits = self.barriers.latest() > self.barriers.reached();
+        let Self {
+            clients,
+            options: shard,
+            ..
+        } = self;
+        let session = clients.sessions.get_mut(id.index());
+        let Some(kept) = session.and_then(|session| session.kept.as_deref_mut()) else {
+            return false;
+        };
+        let tails = &clients.promises.tails;
+        let was_in_force = kept.holding(filter).is_some_and(Holding::is_in_force);
+        let ended = kept.subscribe(filter, options, identifier, tails);
+        let joins = waits && (new || !was_in_force);
+        if joins {
+            kept.join(filter, others(shard));
+        }
+        if let Some(holding) = ended {
+            clients.ask_of(id, |client_id| Record::Unsubscribed { client_id, holding });
+            clients.touch(id);
+        }
+        joins
+    }
+
+    /// Asks for a subscription to be on disk.
+    fn ask_to_subscribe(&mut self, id: SessionId, filter: &str) -> StoreId {
+        let session = self.clients.sessions.get(id.index());
+        let kept = session.and_then(|session| session.kept.as_deref());
+        let Some(holding) = kept.and_then(|kept| kept.holding(filter)).cloned() else {
+            return StoreId::NOTHING;
+        };
+        self.clients
+            .ask_of(id, |client_id| Record::Subscribed { client_id, holding })
+    }
+
+    /// Asks for the end of a subscription to be on disk.
+    fn end_subscription(&mut self, id: SessionId, filter: &str) -> StoreId {
+        let tails = self.clients.promises.tails.clone();
+        let Some(session) = self.clients.session_mut(id) else {
+            return StoreId::NOTHING;
+        };
+        let kept = session.kept.as_deref_mut();
+        let Some(holding) = kept.and_then(|kept| kept.unsubscribe(filter, &tails)) else {
+            return StoreId::NOTHING;
+        };
+        self.clients.touch(id);
+        self.clients
+            .ask_of(id, |client_id| Record::Unsubscribed { client_id, holding })
     }
 
     /// Tells of what a session had: so many events a packet can cause, and no more.
@@ -335,7 +438,8 @@ impl Shard {
             self.index.insert(filter, Subscriber::Shard(from), grant);
             self.note_filter(filter.as_str(), true);
         }
-        self.mail(from, Letter::BarrierReached { barrier });
+        let tail = self.clients.promises.tail();
+        self.mail(from, Letter::BarrierReached { barrier, tail });
     }
 
     pub(crate) fn handle_interest_removed(&mut self, from: ShardId, filter: &str) {
@@ -348,6 +452,10 @@ impl Shard {
     /// Sends the SUBACKs that wait for nothing any more, and tells other shards that their
     /// sessions' joins are in force.
     pub(crate) fn release_subacks(&mut self, now: Instant) {
+        while let Some(mut suback) = self.barriers.take_passed() {
+            self.put_in_force(&mut suback);
+            self.barriers.hold_until_stored(suback);
+        }
         let stored = self.clients.promises.stored();
         while let Some(suback) = self.barriers.take_ready(stored) {
             self.release_suback(now, &suback);
@@ -412,3 +520,12 @@ fn granted(qos: QoS) -> ReasonCode {
 
 /// Filters of one SUBSCRIBE that are looked at, however few a session may hold.
 const FILTERS_AT_LEAST: u32 = 2;
+
+/// The logs of the shards but this one.
+fn others(options: &ShardOptions) -> impl Iterator<Item = LogId> + use<> {
+    let me = options.id.0;
+    let shards = 0..options.shards;
+    shards
+        .filter(move |shard| *shard != me)
+        .map(|shard| LogId(shard.into()))
+}

@@ -35,6 +35,8 @@ pub(crate) enum Timer {
     Scan(SessionId),
     /// What was dropped and only counted is to be told.
     TellDrops,
+    /// The disk is to be told how far sessions are.
+    Progress,
     /// `$SYS` is due.
     Sys,
     /// The lanes that are followed are due.
@@ -117,6 +119,7 @@ impl Shard {
             Timer::Retained(message) => message.strong_count() > 0,
             Timer::Scan(_)
             | Timer::TellDrops
+            | Timer::Progress
             | Timer::Sys
             | Timer::Audit
             | Timer::Publishers

@@ -378,7 +378,7 @@ fn a_qos_2_message_does_not_leave_before_it_and_its_id_are_stored() {
     let client = resident(&mut broker, "s", &[("t", QoS::ExactlyOnce)]);
     let publisher = join(&mut broker, "p");
     broker.send(publisher, publish("t", "x", QoS::ExactlyOnce, 9));
-    assert_eq!(broker.take_asked(), ["message t", "sent s #1"]);
+    assert_eq!(broker.take_asked(), ["message t", "given s #1"]);
     broker.stored_one();
     assert_eq!(broker.take(publisher), ["PUBREC #9 00"]);
     assert_eq!(broker.take(client), NOTHING, "the message is stored");
@@ -394,7 +394,7 @@ fn a_qos_2_message_from_another_shard_is_asked_to_be_stored_before_its_id() {
         resident(&mut broker, &format!("s{n}"), &[(&topic, QoS::ExactlyOnce)]);
         let publisher = join(&mut broker, "p");
         broker.send(publisher, publish(&topic, "x", QoS::ExactlyOnce, 9));
-        let expected = [format!("message {topic}"), format!("sent s{n} #1")];
+        let expected = [format!("message {topic}"), format!("given s{n} #1")];
         assert_eq!(broker.take_asked(), expected);
         broker.stored();
     }
@@ -428,10 +428,10 @@ fn nothing_of_qos_1_or_2_overtakes_a_message_that_waits_for_its_id() {
     broker.send(publisher, publish("t", "c", QoS::ExactlyOnce, 3));
     let asked = [
         "message t",
-        "sent s #1",
+        "given s #1",
         "message t",
         "message t",
-        "sent s #3",
+        "given s #3",
     ];
     assert_eq!(broker.take_asked(), asked);
     assert_eq!(broker.take(client), NOTHING);
@@ -657,7 +657,9 @@ fn a_will_and_the_end_of_its_session_are_stored_though_nobody_waits_for_them() {
     broker.take_asked();
     broker.cut(client);
     broker.advance(Duration::from_secs(8));
-    assert_eq!(broker.take_asked(), ["message t", "end c"]);
+    let mut asked = broker.take_asked();
+    asked.retain(|record| !record.starts_with("progress"));
+    assert_eq!(asked, ["message t", "end c"]);
 }
 
 #[test]

@@ -478,6 +478,7 @@ impl Driver {
             }
             // Everything is in memory: what is to be stored is as safe as it gets.
             Output::Store(request) => self.answers.push_back(Answer::Stored(request.id)),
+            Output::Read(request) => debug_assert!(false, "nothing is on disk: {request:?}"),
         }
     }
 

@@ -84,6 +84,23 @@ impl Account {
         totals.dropped += 1;
     }
 
+    /// So many deliveries are dropped that were to be accepted when they were read from the disk.
+    pub(crate) fn refused_entries(&mut self, totals: &mut AuditTotals, count: u64) {
+        self.expected += count;
+        self.dropped += count;
+        totals.expected += count;
+        totals.dropped += count;
+    }
+
+    /// A delivery of an earlier run is taken over, which may have been sent; its number.
+    pub(crate) fn accept_sent(&mut self, totals: &mut AuditTotals) -> u64 {
+        let number = self.accept(totals);
+        self.sent += 1;
+        self.left += 1;
+        totals.sent += 1;
+        number
+    }
+
     /// A delivery is accepted; its number.
     pub(crate) fn accept(&mut self, totals: &mut AuditTotals) -> u64 {
         self.expected += 1;

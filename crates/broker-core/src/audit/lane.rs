@@ -20,7 +20,7 @@ use unbroken_mqtt_proto::{self as mqtt, Properties, PropertyBuf};
 use super::beacon::Beacon;
 use super::receipt::Tracking;
 use super::watch::Wants;
-use crate::message::Publication;
+use crate::message::{MarkParts, Publication};
 
 /// What an accepted message bears inside the broker, and not on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,6 +70,26 @@ impl Mark {
 }
 
 impl Mark {
+    pub(crate) fn parts(&self) -> MarkParts {
+        MarkParts {
+            lane: self.lane.value(),
+            epoch: self.epoch.0,
+            number: self.number,
+            leaf: self.leaf,
+        }
+    }
+
+    /// `None` for lane 0, which is none.
+    pub(crate) fn restore(parts: MarkParts) -> Option<Self> {
+        Some(Self {
+            lane: LaneId::new(parts.lane)?,
+            epoch: Epoch(parts.epoch),
+            number: parts.number,
+            leaf: parts.leaf,
+            tracked: false,
+        })
+    }
+
     /// The properties of a message for 5.0 receivers, with the mark as its stamp; as they are if
     /// its publisher gave it one.
     #[cold]

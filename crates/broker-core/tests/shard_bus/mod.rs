@@ -4,13 +4,13 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 #![allow(clippy::format_push_string, reason = "a test reads better so")]
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use unbroken_broker_core::{
-    Admission, CloseCause, ConnectionId, Event, Input, Limits, Mail, Output, Peer, Record,
-    Settings, Shard, ShardId, ShardOptions, StoreId, Totals,
+    Admission, CloseCause, ConnectionId, Event, Input, Limits, LogId, Mail, Message, Output, Peer,
+    ReadAnswer, ReadRequest, Record, Settings, Shard, ShardId, ShardOptions, StoreId, Totals,
 };
 use unbroken_mqtt_proto::{
     Connect, Packet, PacketId, Properties, Property, PropertyBuf, Publish, QoS, RetainHandling,
@@ -22,7 +22,10 @@ pub(crate) struct Broker {
     pub(crate) shards: Vec<Shard>,
     pub(crate) now: Instant,
     pub(crate) events: Vec<Event>,
-    pub(crate) stores: Vec<(usize, StoreId)>,
+    pub(crate) stores: Vec<(usize, StoreId, Record, Instant)>,
+    /// What the shards want to read, and have not been answered.
+    reads: Vec<(usize, ReadRequest)>,
+    disk: Box<dyn Disk>,
     /// What was asked to be stored since it was last looked at, each as a short text.
     asked: Vec<String>,
     mail: VecDeque<(ShardId, ShardId, Mail)>,
@@ -43,6 +46,39 @@ struct Link {
     received: Vec<u8>,
     version: Version,
     open: bool,
+}
+
+/// Where records go, and where logs are read.
+pub(crate) trait Disk {
+    fn store(&mut self, record: &Record, at: Instant);
+    fn read(&mut self, request: &ReadRequest) -> ReadAnswer;
+}
+
+/// The messages of each log, and nothing else.
+#[derive(Default)]
+struct Logs(BTreeMap<LogId, Vec<Arc<Message>>>);
+
+impl Disk for Logs {
+    fn store(&mut self, record: &Record, _at: Instant) {
+        if let Record::Message { message, .. } = record {
+            let position = message.position().unwrap();
+            let log = self.0.entry(position.log).or_default();
+            log.push(Arc::clone(message));
+            assert_eq!(log.len() as u64, position.number);
+        }
+    }
+
+    fn read(&mut self, request: &ReadRequest) -> ReadAnswer {
+        let log = self.0.get(&request.log).map_or(&[][..], Vec::as_slice);
+        let after = usize::try_from(request.after).unwrap();
+        ReadAnswer {
+            session: request.session,
+            token: request.token,
+            log: request.log,
+            messages: log[after..usize::try_from(request.last).unwrap()].to_vec(),
+            through: request.last,
+        }
+    }
 }
 
 /// A client of a [`Broker`].
@@ -80,6 +116,8 @@ impl Broker {
             now: start,
             events: Vec::new(),
             stores: Vec::new(),
+            reads: Vec::new(),
+            disk: Box::new(Logs::default()),
             asked: Vec::new(),
             mail: VecDeque::new(),
             hold_mail: false,
@@ -237,18 +275,35 @@ impl Broker {
 
     /// Everything that was asked for is stored.
     pub(crate) fn stored(&mut self) {
-        for (shard, id) in std::mem::take(&mut self.stores) {
+        for (shard, id, record, at) in std::mem::take(&mut self.stores) {
+            self.disk.store(&record, at);
             self.input(shard, Input::Stored(id));
         }
+        self.answer_reads();
         // What a shard asks for because something was written it asks for at the next timeout.
         self.advance(Duration::ZERO);
     }
 
     /// The oldest request without an answer is stored.
     pub(crate) fn stored_one(&mut self) {
-        let (shard, id) = self.stores.remove(0);
+        let (shard, id, record, at) = self.stores.remove(0);
+        self.disk.store(&record, at);
         self.input(shard, Input::Stored(id));
         self.advance(Duration::ZERO);
+    }
+
+    /// Once everything that was asked for before is stored, reads are answered.
+    fn answer_reads(&mut self) {
+        while self.stores.is_empty() && !self.reads.is_empty() {
+            let (shard, request) = self.reads.remove(0);
+            let answer = self.disk.read(&request);
+            self.input(shard, Input::Read(answer));
+        }
+    }
+
+    /// Everything is kept there from now on.
+    pub(crate) fn keep_on(&mut self, disk: Box<dyn Disk>) {
+        self.disk = disk;
     }
 
     /// What was asked to be stored since this was last called.
@@ -269,6 +324,7 @@ impl Broker {
             self.deliver_mail();
         }
         self.flush();
+        self.answer_reads();
     }
 
     fn input_one(&mut self, shard: usize, input: Input<'_>) {
@@ -339,8 +395,10 @@ impl Broker {
                 }
                 Output::Store(request) => {
                     self.asked.push(show_record(&request.record));
-                    self.stores.push((shard, request.id));
+                    self.stores
+                        .push((shard, request.id, request.record, self.now));
                 }
+                Output::Read(request) => self.reads.push((shard, request)),
                 Output::Event(event) => self.events.push(event),
             }
         }
@@ -447,28 +505,26 @@ fn show_record(record: &Record) -> String {
             if *new { " new" } else { "" }
         ),
         Record::SessionEnded { client_id } => format!("end {client_id}"),
-        Record::Subscribed {
-            client_id,
-            filter,
-            options,
-            ..
-        } => format!("subscribed {client_id} {filter} q{}", options.qos as u8),
-        Record::Unsubscribed { client_id, filter } => {
-            format!("unsubscribed {client_id} {filter}")
+        Record::Subscribed { client_id, holding } => format!(
+            "subscribed {client_id} {} q{}",
+            holding.filter, holding.options.qos as u8
+        ),
+        Record::Unsubscribed { client_id, holding } => {
+            format!("unsubscribed {client_id} {}", holding.filter)
         }
         Record::Released {
             client_id,
             packet_id,
         } => format!("released {client_id} #{}", packet_id.get()),
-        Record::Sent {
-            client_id,
-            packet_id,
-            ..
-        } => format!("sent {client_id} #{}", packet_id.get()),
+        Record::Given { client_id, entry } => match entry.packet_id {
+            Some(id) => format!("given {client_id} #{}", id.get()),
+            None => format!("given {client_id} by a group"),
+        },
         Record::Received {
             client_id,
-            packet_id,
-        } => format!("received {client_id} #{}", packet_id.get()),
+            received,
+        } => format!("received {client_id} #{}", received.packet_id.get()),
+        Record::Progress { client_id, .. } => format!("progress {client_id}"),
     }
 }
 

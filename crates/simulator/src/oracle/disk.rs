@@ -134,6 +134,9 @@ impl Oracle {
         let stays = self.sessions[client].expiry_s > 0;
         let check = |fact: Fact, wanted| disk.check(packet, stays, &fact, wanted);
         match packet {
+            // One that goes on for a connection only may have ended again, if this is among the
+            // last words of that connection.
+            Packet::ConnAck(connack) if connack.session_present && !stays => {}
             Packet::ConnAck(connack) if !connack.reason.is_error() => {
                 check(Fact::Session(client), true);
             }
@@ -185,8 +188,9 @@ fn facts_of(record: &Record) -> Vec<(Fact, Effect)> {
             Fact::Marker(number_of(client_id), *packet_id),
             Effect::Begins,
         )],
-        // Which of several is the newest is not told by their payloads.
-        Record::Retained { .. } | Record::Unretained { .. } => Vec::new(),
+        // Which of several retained messages is the newest is not told by their payloads; how far a
+        // session is may be told at any time, and nothing waits for it.
+        Record::Retained { .. } | Record::Unretained { .. } | Record::Progress { .. } => Vec::new(),
         Record::SessionOpened { client_id, new, .. } => {
             let effect = if *new { Effect::Renews } else { Effect::Begins };
             vec![(Fact::Session(number_of(client_id)), effect)]
@@ -194,30 +198,31 @@ fn facts_of(record: &Record) -> Vec<(Fact, Effect)> {
         Record::SessionEnded { client_id } => {
             vec![(Fact::Session(number_of(client_id)), Effect::Ends)]
         }
-        Record::Subscribed {
-            client_id, filter, ..
-        } => vec![(
-            Fact::Filter(number_of(client_id), filter.clone()),
+        Record::Subscribed { client_id, holding } => vec![(
+            Fact::Filter(number_of(client_id), holding.filter.clone()),
             Effect::Begins,
         )],
-        Record::Unsubscribed { client_id, filter } => vec![(
-            Fact::Filter(number_of(client_id), filter.clone()),
+        Record::Unsubscribed { client_id, holding } => vec![(
+            Fact::Filter(number_of(client_id), holding.filter.clone()),
             Effect::Ends,
         )],
         Record::Released {
             client_id,
             packet_id,
         } => vec![(Fact::Marker(number_of(client_id), *packet_id), Effect::Ends)],
-        Record::Sent {
-            client_id,
-            packet_id,
-            ..
-        } => vec![(Fact::Sent(number_of(client_id), *packet_id), Effect::Begins)],
+        Record::Given { client_id, entry } => {
+            let sent = entry
+                .packet_id
+                .map(|id| Fact::Sent(number_of(client_id), id));
+            sent.into_iter()
+                .map(|fact| (fact, Effect::Begins))
+                .collect()
+        }
         Record::Received {
             client_id,
-            packet_id,
+            received,
         } => vec![(
-            Fact::Received(number_of(client_id), *packet_id),
+            Fact::Received(number_of(client_id), received.packet_id),
             Effect::Begins,
         )],
     }

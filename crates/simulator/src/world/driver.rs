@@ -2,11 +2,12 @@
 //! their way, events to the oracle.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Instant;
 
 use unbroken_broker_core::{
-    CloseCause, ConnectionId, Disconnection, DropReason, Event, Input, LastWords, Output, Peer,
-    Shard,
+    CloseCause, ConnectionId, Disconnection, DropReason, Event, Input, LastWords, Message, Output,
+    Peer, Record, Shard,
 };
 use unbroken_mqtt_proto::{Packet, QoS, ReasonCode, next_frame};
 
@@ -87,8 +88,15 @@ impl World {
                 Output::Store(request) => {
                     self.note(|| format!("shard {shard} asks to store {:?}", request.record));
                     assert!(self.options.durable, "nothing is durable in this run");
+                    if let Record::Message { message, .. } = &request.record {
+                        self.append(message);
+                    }
                     let stored = self.oracle.disk.ask(&request.record);
                     self.stores[shard].push_back((request.id, stored));
+                }
+                Output::Read(request) => {
+                    self.note(|| format!("shard {shard} asks to read {request:?}"));
+                    self.reads[shard].push_back(request);
                 }
                 Output::Event(event) => self.take_event(shard, now, event),
             }
@@ -100,6 +108,16 @@ impl World {
                 self.dirty.insert(*link);
             }
         }
+    }
+
+    /// A message is the next one of its log.
+    fn append(&mut self, message: &Arc<Message>) {
+        let Some(position) = message.position() else {
+            panic!("a message is to be stored nowhere");
+        };
+        let log = self.logs.entry(position.log).or_default();
+        log.push(Arc::clone(message));
+        assert_eq!(log.len() as u64, position.number, "a log has no holes");
     }
 
     /// Nobody takes these last words: what is lost with them is dropped, and no longer sent.

@@ -13,10 +13,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use unbroken_broker_core::{
-    Admission, ConnectionId, Input, Limits, Mail, Shard, ShardId, ShardOptions, Stats, StoreId,
-    Totals,
+    Admission, ConnectionId, Input, Limits, LogId, Mail, Message, ReadAnswer, ReadRequest, Shard,
+    ShardId, ShardOptions, Stats, StoreId, Totals,
 };
-use unbroken_mqtt_proto::Version;
+use unbroken_mqtt_proto::{TopicFilter, TopicName, Version};
 
 use crate::client::{Client, Hearing};
 use crate::message::MessageId;
@@ -40,6 +40,10 @@ pub(crate) struct World {
     admissions: VecDeque<usize>,
     /// By shard: requests without an answer.
     stores: Vec<VecDeque<(StoreId, Request)>>,
+    /// What was asked to be stored, by log.
+    logs: BTreeMap<LogId, Vec<Arc<Message>>>,
+    /// By shard: what it wants to read.
+    reads: Vec<VecDeque<ReadRequest>>,
     pub(crate) links: Vec<Link>,
     /// Links that are not over yet.
     live: Vec<usize>,
@@ -106,6 +110,7 @@ enum Choice {
     Write,
     Admit,
     Store,
+    Read,
     Move,
     Notice,
     Timeout,
@@ -150,6 +155,8 @@ impl World {
             moves: VecDeque::new(),
             admissions: VecDeque::new(),
             stores: (0..count).map(|_| VecDeque::new()).collect(),
+            logs: BTreeMap::new(),
+            reads: (0..count).map(|_| VecDeque::new()).collect(),
             links: Vec::new(),
             live: Vec::new(),
             tables: vec![Vec::new(); count],
@@ -188,6 +195,7 @@ impl World {
             (Choice::Write, 30),
             (Choice::Admit, 10),
             (Choice::Store, 8),
+            (Choice::Read, 8),
             (Choice::Move, 8),
             (Choice::Notice, 3),
             (Choice::Timeout, 10),
@@ -215,6 +223,7 @@ impl World {
             Choice::Admit,
             Choice::Mail,
             Choice::Store,
+            Choice::Read,
             Choice::Timeout,
             Choice::Up,
             Choice::Write,
@@ -293,6 +302,7 @@ impl World {
             Choice::Write => self.write(),
             Choice::Admit => self.admit(),
             Choice::Store => self.answer_store(),
+            Choice::Read => self.answer_read(),
             Choice::Move => self.arrive(),
             Choice::Notice => self.notice(),
             Choice::Timeout => self.time_out(),
@@ -499,6 +509,44 @@ impl World {
         if let Some(id) = last {
             self.input(shard, Input::Stored(id));
         }
+        true
+    }
+
+    /// Part of what is there.
+    fn answer_read(&mut self) -> bool {
+        let shards: Vec<_> = (0..self.reads.len())
+            .filter(|shard| !self.reads[*shard].is_empty())
+            .collect();
+        if shards.is_empty() {
+            return false;
+        }
+        let shard = self.rng.pick(&shards);
+        let Some(request) = self.reads[shard].pop_front() else {
+            return false;
+        };
+        let log = self.logs.get(&request.log).map_or(&[][..], Vec::as_slice);
+        let after = usize::try_from(request.after).expect("what was read fits in memory");
+        let last = usize::try_from(request.last).expect("what was read fits in memory");
+        let unread = &log[after..last];
+        let count = self.rng.part(unread.len());
+        let wanted = |message: &&Arc<Message>| {
+            let topic = TopicName::parse(message.topic());
+            topic.is_ok_and(|topic| {
+                let filters = request.filters.iter();
+                let mut filters = filters.filter_map(|filter| TopicFilter::parse(filter).ok());
+                filters.any(|filter| filter.matches(topic))
+            })
+        };
+        let messages = unread[..count].iter().filter(wanted).cloned().collect();
+        let answer = ReadAnswer {
+            session: request.session,
+            token: request.token,
+            log: request.log,
+            messages,
+            through: request.after + count as u64,
+        };
+        self.note(|| format!("shard {shard} reads {answer:?}"));
+        self.input(shard, Input::Read(answer));
         true
     }
 

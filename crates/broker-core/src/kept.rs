@@ -1,0 +1,557 @@
+//! What is kept on disk of a session that stays, as its shard knows it.
+//!
+//! ```text
+//! of each log:  ... given a packet id | waits in memory | waits on disk only ...
+//!                                     ^ through
+//! entries:      messages that have a packet id, or were given to this session by a group
+//! ```
+//!
+//! What the session is owed is what its subscriptions match above *through*, and its entries:
+//! nothing else. Both are told to the disk together, in a [`Record::Progress`], so that a message
+//! is never in both or in neither. It is told late, because a restart without it only repeats what
+//! the other side recognizes; what it must not repeat has records of its own ([`crate::record`]).
+//!
+//! Invariants:
+//! - An entry's number is given once. A packet id may be another message's before the end of the
+//!   first is on disk; an entry is not.
+//! - A subscription that has ended is kept as long as something above *through* may be for it.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use unbroken_mqtt_proto::session::Entry as InFlight;
+use unbroken_mqtt_proto::{
+    PacketId, QoS, SubscriptionFilter, SubscriptionOptions, TopicFilter, TopicName,
+};
+
+use crate::backlog::Backlog;
+use crate::clients::Clients;
+use crate::ids::SessionId;
+use crate::message::Message;
+use crate::output::StoreId;
+use crate::position::{Frontier, LogId, Position};
+use crate::record::Record;
+use crate::session::{Delivery, Identifiers, Session};
+use crate::shard::Shard;
+use crate::timers::Timer;
+
+/// A session's part of the disk.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    /// What waits on disk and not here; the session is *behind*.
+    pub(crate) backlog: Option<Box<Backlog>>,
+    /// Subscriptions, past ones while they may be needed.
+    pub(crate) holdings: Vec<Holding>,
+    /// Entries on disk, by the packet id that they have.
+    recorded: BTreeMap<PacketId, u64>,
+    /// Entries on disk that have come to their end.
+    landed: Vec<u64>,
+    /// Entries ever.
+    entries: u64,
+    /// The disk is to be told of progress.
+    touched: bool,
+    /// Whether it is connected is to be told.
+    presence: bool,
+    /// As the disk knows it.
+    pub(crate) through: Frontier,
+}
+
+/// A subscription, and for which part of each log it holds.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Holding {
+    /// As the client wrote it, `$share/…` included.
+    pub filter: Box<str>,
+    /// Counts the subscriptions with this filter that replaced each other, from 0.
+    pub era: u32,
+    /// As granted.
+    pub options: SubscriptionOptions,
+    /// The Subscription Identifier, if it has one.
+    pub identifier: Option<NonZeroU32>,
+    /// What is within came before it.
+    pub since: Frontier,
+    /// What is not within came after it.
+    pub until: Option<Frontier>,
+}
+
+/// A message that a session was given and has not done with.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// Among all that the session was given, ever: from 1, in the order in which they were.
+    pub number: u64,
+    /// Under this id. Without one it waits, and a group has chosen this session for it.
+    pub packet_id: Option<PacketId>,
+    /// As it is sent: 1 or 2.
+    pub qos: QoS,
+    /// The message; one without a [position](Message::position) is in no log.
+    pub message: Arc<Message>,
+    /// The flag to send.
+    pub retain: bool,
+    /// The subscription identifiers to send.
+    pub identifiers: Vec<NonZeroU32>,
+    /// A group has chosen the session for it: no subscription finds it in the log.
+    pub by_group: bool,
+}
+
+/// A message of QoS 2 that the receiver has: only PUBREL is to be sent for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReceivedEntry {
+    /// The number of its entry.
+    pub number: u64,
+    /// Its id.
+    pub packet_id: PacketId,
+    /// Where it is stored, if it is in a log.
+    pub position: Option<Position>,
+    /// As in [`Entry::by_group`].
+    pub by_group: bool,
+}
+
+impl Holding {
+    /// Whether it holds for something of every log.
+    pub(crate) fn is_in_force(&self) -> bool {
+        self.since.iter().all(|(_, number)| number != NOT_IN_FORCE)
+    }
+
+    /// Whether a message at this position is one that came while it held.
+    pub(crate) fn holds_at(&self, position: Position) -> bool {
+        !self.since.covers(position)
+            && self
+                .until
+                .as_ref()
+                .is_none_or(|until| until.covers(position))
+    }
+
+    /// The filter, if it is not that of a group: a group's messages are entries.
+    pub(crate) fn plain(&self) -> Option<TopicFilter<'_>> {
+        match SubscriptionFilter::parse(&self.filter) {
+            Ok(SubscriptionFilter::Plain(filter)) => Some(filter),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn matches(&self, topic: TopicName<'_>) -> bool {
+        self.plain().is_some_and(|filter| filter.matches(topic))
+    }
+}
+
+impl Entry {
+    fn new(number: u64, packet_id: Option<PacketId>, qos: QoS, delivery: &Delivery) -> Self {
+        Self {
+            number,
+            packet_id,
+            qos,
+            message: Arc::clone(&delivery.message),
+            retain: delivery.retain,
+            identifiers: delivery.identifiers.to_vec(),
+            by_group: delivery.group.is_some() || delivery.entry > 0,
+        }
+    }
+
+    pub(crate) fn delivery(&self) -> Delivery {
+        Delivery {
+            message: Arc::clone(&self.message),
+            retain: self.retain,
+            identifiers: Identifiers::from_slice(&self.identifiers),
+            group: None,
+            number: 0,
+            tracked: false,
+            entry: if self.by_group { self.number } else { 0 },
+        }
+    }
+}
+
+impl Kept {
+    /// Of a session that begins, or of one as the disk had it.
+    pub(crate) fn new(through: Frontier) -> Self {
+        Self {
+            through,
+            ..Self::default()
+        }
+    }
+
+    /// The disk has an entry with this number.
+    pub(crate) fn restore_entry(&mut self, number: u64, packet_id: Option<PacketId>) {
+        self.entries = self.entries.max(number);
+        if let Some(id) = packet_id {
+            self.recorded.insert(id, number);
+        }
+    }
+
+    /// A number for another entry.
+    fn entry(&mut self) -> u64 {
+        self.entries += 1;
+        self.entries
+    }
+
+    /// The entry on disk of a message under this id.
+    pub(crate) fn entry_of(&self, id: PacketId) -> Option<u64> {
+        self.recorded.get(&id).copied()
+    }
+
+    /// What was sent under this id has come to its end.
+    pub(crate) fn land(&mut self, id: PacketId) {
+        self.landed.extend(self.recorded.remove(&id));
+    }
+
+    /// The present subscription with this filter.
+    pub(crate) fn holding(&self, filter: &str) -> Option<&Holding> {
+        let mut held = self.holdings.iter();
+        held.find(|held| *held.filter == *filter && held.until.is_none())
+    }
+
+    fn holding_mut(&mut self, filter: &str) -> Option<&mut Holding> {
+        let mut held = self.holdings.iter_mut();
+        held.find(|held| *held.filter == *filter && held.until.is_none())
+    }
+
+    /// A subscription begins, maybe in place of one with the same filter: what has come to its end
+    /// by that.
+    pub(crate) fn subscribe(
+        &mut self,
+        filter: &str,
+        options: SubscriptionOptions,
+        identifier: Option<NonZeroU32>,
+        tails: &Frontier,
+    ) -> Option<Holding> {
+        self.forget_filters();
+        if let Some(holding) = self.holding_mut(filter)
+            && holding.since.reaches(tails)
+        {
+            // Nothing has come for it as it was.
+            holding.options = options;
+            holding.identifier = identifier;
+            return None;
+        }
+        let ended = self.unsubscribe(filter, tails);
+        let eras = self.holdings.iter().filter(|held| *held.filter == *filter);
+        self.holdings.push(Holding {
+            filter: filter.into(),
+            era: eras.map(|held| held.era + 1).max().unwrap_or(0),
+            options,
+            identifier,
+            since: tails.clone(),
+            until: None,
+        });
+        ended
+    }
+
+    /// A subscription holds for nothing of these logs until it [comes into
+    /// force](Self::come_into_force) there.
+    pub(crate) fn join(&mut self, filter: &str, logs: impl Iterator<Item = LogId>) {
+        if let Some(holding) = self.holding_mut(filter) {
+            for log in logs {
+                holding.since.set(log, NOT_IN_FORCE);
+            }
+        }
+    }
+
+    /// From now on it holds for what comes into these logs. False if there is no such subscription.
+    pub(crate) fn come_into_force(
+        &mut self,
+        filter: &str,
+        logs: impl Iterator<Item = LogId>,
+        tails: &Frontier,
+    ) -> bool {
+        let Some(holding) = self.holding_mut(filter) else {
+            return false;
+        };
+        for log in logs {
+            if holding.since.of(log) == NOT_IN_FORCE {
+                holding.since.set(log, tails.of(log));
+            }
+        }
+        true
+    }
+
+    /// A subscription ends. It stays until all before its end was given to the session.
+    pub(crate) fn unsubscribe(&mut self, filter: &str, tails: &Frontier) -> Option<Holding> {
+        let holding = self.holding_mut(filter)?;
+        holding.until = Some(tails.clone());
+        Some(holding.clone())
+    }
+
+    fn forget_filters(&mut self) {
+        if let Some(backlog) = &mut self.backlog {
+            backlog.forget_filters();
+        }
+    }
+
+    /// Takes out the subscriptions that nothing above `through` can be for.
+    fn take_past(&mut self, through: &Frontier) -> Vec<(Box<str>, u32)> {
+        let past = |held: &mut Holding| {
+            held.until
+                .as_ref()
+                .is_some_and(|until| through.reaches(until))
+        };
+        let past = self.holdings.extract_if(.., past);
+        past.map(|held| (held.filter, held.era)).collect()
+    }
+}
+
+impl Session {
+    /// It outlives its connection, and is on disk.
+    pub(crate) fn is_durable(&self) -> bool {
+        self.kept.is_some()
+    }
+
+    /// What it is owed is in part on disk only.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.kept
+            .as_ref()
+            .is_some_and(|kept| kept.backlog.is_some())
+    }
+
+    /// All up to here was given a packet id, is among the entries, or is not for this session.
+    fn through(&self, tails: &Frontier) -> Frontier {
+        let behind = self.kept.as_ref().and_then(|kept| kept.backlog.as_ref());
+        let mut through = behind.map_or_else(|| tails.clone(), |backlog| backlog.read.clone());
+        // In the order of each log: the first of each is the lowest, and few logs are many.
+        let mut logs: Vec<LogId> = Vec::new();
+        for (_, delivery) in &self.queue {
+            if let Some(position) = delivery.message.position()
+                && delivery.entry == 0
+                && !logs.contains(&position.log)
+            {
+                logs.push(position.log);
+                through.lower(position);
+            }
+        }
+        through
+    }
+}
+
+impl Clients {
+    /// What the disk knows of this session is not all any more; it is told soon.
+    pub(crate) fn touch(&mut self, id: SessionId) {
+        if let Some(session) = self.sessions.get_mut(id.index())
+            && let Some(kept) = session.kept.as_deref_mut()
+            && !std::mem::replace(&mut kept.touched, true)
+        {
+            self.touched.push(id);
+        }
+    }
+
+    /// A connection of this session has begun or ended.
+    pub(crate) fn touch_presence(&mut self, id: SessionId) {
+        self.touch(id);
+        if let Some(session) = self.sessions.get_mut(id.index())
+            && let Some(kept) = session.kept.as_deref_mut()
+        {
+            kept.presence = true;
+        }
+    }
+
+    /// What was sent under this id has come to its end.
+    pub(crate) fn land(&mut self, id: SessionId, packet_id: PacketId) {
+        self.touch(id);
+        if let Some(session) = self.sessions.get_mut(id.index())
+            && let Some(kept) = session.kept.as_deref_mut()
+        {
+            kept.land(packet_id);
+        }
+    }
+
+    /// A message is about to be sent for the first time under this id: asks for it to be on disk.
+    pub(crate) fn ask_to_send(&mut self, id: SessionId, packet_id: PacketId, qos: QoS) -> StoreId {
+        let Some(session) = self.sessions.get_mut(id.index()) else {
+            return StoreId::NOTHING;
+        };
+        let Some(kept) = session.kept.as_deref_mut() else {
+            return StoreId::NOTHING;
+        };
+        let Some(delivery) = session.outbound.message(packet_id) else {
+            return StoreId::NOTHING;
+        };
+        let number = match delivery.entry {
+            0 => kept.entry(),
+            number => number,
+        };
+        kept.recorded.insert(packet_id, number);
+        let entry = Entry::new(number, Some(packet_id), qos, delivery);
+        self.ask_of(id, |client_id| Record::Given { client_id, entry })
+    }
+
+    /// PUBREC came: asks for that to be on disk.
+    pub(crate) fn ask_received(
+        &mut self,
+        id: SessionId,
+        packet_id: PacketId,
+        delivery: &Delivery,
+    ) -> StoreId {
+        let session = self.sessions.get(id.index());
+        let kept = session.and_then(|session| session.kept.as_deref());
+        let Some(number) = kept.and_then(|kept| kept.entry_of(packet_id)) else {
+            return StoreId::NOTHING;
+        };
+        let received = ReceivedEntry {
+            number,
+            packet_id,
+            position: delivery.message.position(),
+            by_group: delivery.group.is_some() || delivery.entry > 0,
+        };
+        self.ask_of(id, |client_id| Record::Received {
+            client_id,
+            received,
+        })
+    }
+
+    /// A group has given a message to this session, which waits in it: asks for it to be on disk.
+    pub(crate) fn ask_to_keep(
+        &mut self,
+        id: SessionId,
+        qos: QoS,
+        delivery: &mut Delivery,
+    ) -> StoreId {
+        let Some(session) = self.sessions.get_mut(id.index()) else {
+            return StoreId::NOTHING;
+        };
+        let Some(kept) = session.kept.as_deref_mut() else {
+            return StoreId::NOTHING;
+        };
+        delivery.entry = kept.entry();
+        let entry = Entry::new(delivery.entry, None, qos, delivery);
+        self.ask_of(id, |client_id| Record::Given { client_id, entry })
+    }
+
+    /// A delivery that never was sent is over: it was dropped, or is another's.
+    pub(crate) fn land_waiting(&mut self, id: SessionId, delivery: &Delivery) {
+        if delivery.entry > 0
+            && let Some(session) = self.sessions.get_mut(id.index())
+            && let Some(kept) = session.kept.as_deref_mut()
+        {
+            kept.landed.push(delivery.entry);
+            self.touch(id);
+        }
+    }
+
+    /// Tells the disk how far a session is.
+    fn tell_progress(&mut self, id: SessionId) {
+        let Some(session) = self.sessions.get_mut(id.index()) else {
+            return;
+        };
+        let through = session.through(&self.promises.tails);
+        let is_here = session.connection.is_some();
+        let expiry_s = session.expiry_s;
+        let Some(kept) = session.kept.as_deref_mut() else {
+            return;
+        };
+        if !std::mem::take(&mut kept.touched) {
+            return;
+        }
+        let mut given = Vec::new();
+        for in_flight in session.outbound.iter() {
+            if let InFlight::Publish { id, qos, message } = in_flight
+                && kept.entry_of(id).is_none()
+            {
+                let number = match message.entry {
+                    0 => kept.entry(),
+                    number => number,
+                };
+                kept.recorded.insert(id, number);
+                given.push(Entry::new(number, Some(id), qos, message));
+            }
+        }
+        let presence = std::mem::take(&mut kept.presence).then_some(Presence { is_here, expiry_s });
+        let landed = std::mem::take(&mut kept.landed);
+        let past = kept.take_past(&through);
+        kept.through = through.clone();
+        self.ask_of(id, |client_id| Record::Progress {
+            client_id,
+            progress: Box::new(Progress {
+                through,
+                given,
+                landed,
+                past,
+                presence,
+            }),
+        });
+    }
+}
+
+/// How far a session is, and what has changed since it was last told.
+#[derive(Clone, Debug)]
+pub struct Progress {
+    /// All up to here was given a packet id, is among the entries, or is not for this session.
+    pub through: Frontier,
+    /// New entries.
+    pub given: Vec<Entry>,
+    /// The numbers of entries that have come to their end.
+    pub landed: Vec<u64>,
+    /// Filter and era of subscriptions that are not needed any more.
+    pub past: Vec<(Box<str>, u32)>,
+    /// If that has changed: whether it is connected.
+    pub presence: Option<Presence>,
+}
+
+/// Whether a session has a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Presence {
+    /// It has.
+    pub is_here: bool,
+    /// Seconds it outlives it; `u32::MAX` is without end.
+    pub expiry_s: u32,
+}
+
+impl Shard {
+    /// Sees to it that what has changed is told to the disk.
+    pub(crate) fn schedule_progress(&mut self, now: Instant) {
+        if !self.clients.touched.is_empty() && !self.telling_progress {
+            self.telling_progress = true;
+            self.timers.set(now + TELL_PROGRESS_EVERY, Timer::Progress);
+        }
+    }
+
+    /// Tells the disk how far the sessions are that have changed.
+    pub(crate) fn tell_progress(&mut self) {
+        self.telling_progress = false;
+        for id in std::mem::take(&mut self.clients.touched) {
+            self.clients.tell_progress(id);
+        }
+    }
+
+    /// Up to where no session of this shard needs any log: what is within may be trimmed. Costs a
+    /// look at all sessions.
+    pub fn needed(&self) -> Frontier {
+        let tails = &self.clients.promises.tails;
+        let mut needed = tails.clone();
+        for (_, session) in &self.clients.sessions {
+            let Some(kept) = session.kept.as_deref() else {
+                continue;
+            };
+            let own = match &kept.backlog {
+                Some(backlog) => backlog.needs(tails),
+                None => tails,
+            };
+            for (log, number) in tails.iter() {
+                if own.of(log) < number {
+                    needed.lower(Position {
+                        log,
+                        number: own.of(log) + 1,
+                    });
+                }
+            }
+            for position in session.positions_here() {
+                needed.lower(position);
+            }
+        }
+        needed
+    }
+}
+
+impl Session {
+    /// Of what waits in memory or is under way.
+    fn positions_here(&self) -> impl Iterator<Item = Position> + '_ {
+        let under_way = self.outbound.iter().filter_map(|entry| match entry {
+            InFlight::Publish { message, .. } => message.message.position(),
+            InFlight::PubRel { .. } => None,
+        });
+        let waiting = self.queue.iter();
+        under_way.chain(waiting.filter_map(|(_, delivery)| delivery.message.position()))
+    }
+}
+
+/// Where a subscription begins in the log of a shard that does not know of it yet.
+const NOT_IN_FORCE: u64 = u64::MAX;
+/// What a restart repeats at most, of messages of QoS 1 that were acknowledged.
+const TELL_PROGRESS_EVERY: Duration = Duration::from_millis(500);

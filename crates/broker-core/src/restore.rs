@@ -1,0 +1,225 @@
+//! A shard as the disk had it: sessions and retained messages of an earlier run.
+//!
+//! Before the first input, in this order: [`Shard::restore_tails`], then sessions and retained
+//! messages. What a session waits for stays on disk until its client comes: however much that is,
+//! it costs nothing to begin with.
+//!
+//! Deliberately absent: audit lanes, which begin a new epoch; and wills, whose clients have had
+//! their connection until the broker stopped.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use unbroken_mqtt_proto::session::{Entry as InFlight, Inbound, Outbound};
+use unbroken_mqtt_proto::{PacketId, SubscriptionFilter};
+
+use crate::backlog::Backlog;
+use crate::clients::Clients;
+use crate::ids::SessionId;
+use crate::kept::{Entry, Holding, Kept, ReceivedEntry};
+use crate::message::Message;
+use crate::placement;
+use crate::position::Frontier;
+use crate::shard::Shard;
+use crate::subscriptions::Grant;
+use crate::timers::Timer;
+
+/// A session as the disk had it.
+#[derive(Clone, Debug)]
+pub struct RestoredSession {
+    /// Whose.
+    pub client_id: Arc<str>,
+    /// Seconds it outlives its connection; `u32::MAX` is without end.
+    pub expiry_s: u32,
+    /// For how long its client has been away.
+    pub away: Duration,
+    /// Its subscriptions, with those that have ended.
+    pub holdings: Vec<Holding>,
+    /// All up to here was given a packet id, is among the entries, or is not for it.
+    pub through: Frontier,
+    /// What it was given and has not done with, in the order of the numbers.
+    pub entries: Vec<RestoredEntry>,
+    /// Messages of QoS 2 that came from it and are not released.
+    pub markers: Vec<PacketId>,
+}
+
+/// Something that a session was given and has not done with.
+#[derive(Clone, Debug)]
+pub enum RestoredEntry {
+    /// A message; with a packet id it may have been sent.
+    Given(Entry),
+    /// PUBREC came: only PUBREL is to be sent.
+    Received(ReceivedEntry),
+}
+
+/// Why something cannot be restored.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RestoreError {
+    /// There are more than the limits allow.
+    #[error("session {client_id}: {limit} is reached; raise it, or the session cannot be kept")]
+    Full {
+        /// Whose session.
+        client_id: Arc<str>,
+        /// The limit.
+        limit: &'static str,
+    },
+    /// Two sessions of one client, or two messages under one packet id.
+    #[error("session {client_id}: {what}")]
+    Contradiction {
+        /// Whose session.
+        client_id: Arc<str>,
+        /// What does not go together.
+        what: &'static str,
+    },
+}
+
+impl Shard {
+    /// Says what is in each log. The shard goes on behind what is in its own.
+    pub fn restore_tails(&mut self, tails: Frontier) {
+        self.clients.promises.tails = tails;
+    }
+
+    /// Whether the session of this client lives on this shard.
+    pub fn is_home_of(&self, client_id: &str) -> bool {
+        placement::of_client(client_id, self.options.shards) == self.options.id
+    }
+
+    /// Whether this shard keeps the retained message of this topic.
+    pub fn keeps_retained(&self, topic: &str) -> bool {
+        placement::of_topic(topic, self.options.shards) == self.options.id
+    }
+
+    /// Goes on with a session whose client is not here.
+    pub fn restore_session(
+        &mut self,
+        now: Instant,
+        restored: RestoredSession,
+    ) -> Result<(), RestoreError> {
+        let client_id = Arc::clone(&restored.client_id);
+        let contradiction = |what| RestoreError::Contradiction {
+            client_id: Arc::clone(&client_id),
+            what,
+        };
+        if self.clients.by_client_id.contains_key(&client_id) {
+            return Err(contradiction("it is there twice"));
+        }
+        let Some(id) = self.new_session(&client_id) else {
+            return Err(RestoreError::Full {
+                client_id,
+                limit: "limits.sessions_max",
+            });
+        };
+        let absence = self.token();
+        let Clients {
+            sessions, stats, ..
+        } = &mut self.clients;
+        let Some(session) = sessions.get_mut(id.index()) else {
+            return Ok(());
+        };
+        session.expiry_s = restored.expiry_s;
+        session.absence = absence;
+        session.inbound = Inbound::restore(restored.markers);
+        let through = restored.through;
+        let mut kept = Kept::new(through.clone());
+        let (mut in_flight, mut positions) = (Vec::new(), Vec::new());
+        for entry in restored.entries {
+            match entry {
+                RestoredEntry::Given(entry) => {
+                    let mut delivery = entry.delivery();
+                    let cost = delivery.message.publication().cost();
+                    stats.messages_waiting += 1;
+                    positions.extend(entry.message.position().filter(|_| !entry.by_group));
+                    kept.restore_entry(entry.number, entry.packet_id);
+                    if let Some(id) = entry.packet_id {
+                        delivery.number = session.account.accept_sent(&mut stats.audit);
+                        session.inflight_bytes += cost;
+                        in_flight.push(InFlight::Publish {
+                            id,
+                            qos: entry.qos,
+                            message: delivery,
+                        });
+                    } else {
+                        delivery.number = session.account.accept(&mut stats.audit);
+                        session.queue_bytes += cost;
+                        stats.messages_waiting_bytes += cost;
+                        session.queue.push_back((entry.qos, delivery));
+                    }
+                }
+                RestoredEntry::Received(entry) => {
+                    positions.extend(entry.position.filter(|_| !entry.by_group));
+                    kept.restore_entry(entry.number, Some(entry.packet_id));
+                    in_flight.push(InFlight::PubRel {
+                        id: entry.packet_id,
+                    });
+                }
+            }
+        }
+        session.outbound = Outbound::restore(in_flight)
+            .map_err(|_| contradiction("two messages have one packet id"))?;
+        kept.holdings.clone_from(&restored.holdings);
+        kept.backlog = Some(Box::new(Backlog::restored(through, positions)));
+        session.kept = Some(Box::new(kept));
+        for holding in restored.holdings {
+            if holding.until.is_none() {
+                self.restore_subscription(id, &holding, &client_id)?;
+            }
+        }
+        self.tell_groups(id, false);
+        if restored.expiry_s != u32::MAX {
+            let stays = Duration::from_secs(restored.expiry_s.into());
+            let at = now + stays.saturating_sub(restored.away).max(GRACE);
+            let session = id;
+            self.timers
+                .set(at, Timer::SessionExpiry { session, absence });
+        }
+        self.clients.touch_presence(id);
+        self.schedule_progress(now);
+        let stats = &mut self.clients.stats;
+        stats.clients_disconnected = self.clients.sessions.len() as u64 - stats.clients_connected;
+        Ok(())
+    }
+
+    fn restore_subscription(
+        &mut self,
+        id: SessionId,
+        holding: &Holding,
+        client_id: &Arc<str>,
+    ) -> Result<(), RestoreError> {
+        let Ok(parsed) = SubscriptionFilter::parse(&holding.filter) else {
+            return Err(RestoreError::Contradiction {
+                client_id: Arc::clone(client_id),
+                what: "a subscription has a filter that is none",
+            });
+        };
+        let overall = self.clients.limits.subscriptions_max;
+        if !self.options.totals.subscriptions.try_add(1, overall.into()) {
+            return Err(RestoreError::Full {
+                client_id: Arc::clone(client_id),
+                limit: "limits.subscriptions_max",
+            });
+        }
+        self.clients.stats.subscriptions += 1;
+        let grant = Grant {
+            qos: holding.options.qos,
+            no_local: holding.options.no_local,
+            retain_as_published: holding.options.retain_as_published,
+            identifier: holding.identifier,
+        };
+        if let Some(session) = self.clients.session_mut(id) {
+            session.subscriptions.insert(holding.filter.clone(), grant);
+        }
+        // Other shards are told before anything can be published there.
+        self.put_subscription(id, parsed, grant);
+        Ok(())
+    }
+
+    /// Goes on with a retained message; one that has expired meanwhile is dropped, and named.
+    pub fn restore_retained(&mut self, now: Instant, message: Message) {
+        self.keep_retained(now, Arc::new(message));
+    }
+}
+
+/// A session that is restored is there for at least so long, however long its client was away: it
+/// could not have come.
+const GRACE: Duration = Duration::from_secs(10);
