@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::Outcome;
 
 /// The rows, from the top. A new crate is added here, which is the decision about its place.
-const ROWS: [&[&str]; 7] = [
+const ROWS: [&[&str]; 8] = [
     &["session-channels-macros"],
     &[
         "unbroken-mqtt-proto",
@@ -21,6 +21,7 @@ const ROWS: [&[&str]; 7] = [
         "unbroken-payload-seal",
     ],
     &["unbroken-broker-core", "unbroken-client", "unbroken-store"],
+    &["unbroken-durable"],
     &["unbroken-broker", "unbroken-load", "unbroken-demo"],
     &["unbroken"],
     &[

@@ -1,0 +1,43 @@
+//! Part of a log, for a session that is behind.
+
+use std::sync::Arc;
+
+use unbroken_broker_core::{Position, ReadAnswer, ReadRequest};
+use unbroken_mqtt_proto::TopicFilter;
+use unbroken_store::{Log, Selection, Sequence, StoreError};
+
+use crate::message::message_of;
+use crate::times::Times;
+use crate::write::log_of;
+
+/// Reads what was asked for: on until there is something, or nothing more.
+pub fn read(
+    store: &dyn Log,
+    request: &ReadRequest,
+    times: &Times,
+) -> Result<ReadAnswer, StoreError> {
+    let log = log_of(request.log);
+    let filters = request.filters.iter();
+    let wanted = Selection::new(filters.filter_map(|filter| TopicFilter::parse(filter).ok()));
+    let mut from = Sequence(request.after).next();
+    let end = store.bounds(log)?.next.min(Sequence(request.last).next());
+    let mut messages = Vec::new();
+    while messages.is_empty() && from < end {
+        let chunk = store.read_matching(log, from..end, &wanted, request.bytes_max)?;
+        messages.extend(chunk.entries.iter().map(|entry| {
+            let position = Position {
+                log: request.log,
+                number: entry.sequence.0,
+            };
+            Arc::new(message_of(&entry.message, Some(position), times))
+        }));
+        from = chunk.next;
+    }
+    Ok(ReadAnswer {
+        session: request.session,
+        token: request.token,
+        log: request.log,
+        messages,
+        through: from.0.saturating_sub(1).max(request.after),
+    })
+}

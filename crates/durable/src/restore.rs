@@ -1,0 +1,229 @@
+//! All shards as the store had them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use unbroken_broker_core::{
+    Entry, Frontier, Holding, LogId, Message, ReceivedEntry, RestoredEntry, RestoredSession,
+};
+use unbroken_store::session::{
+    Carried, Cursor, Head, Inbound, Outbound, PartView, Subscription, parse_key,
+};
+use unbroken_store::{Kv, Log, MessageBytes, Page, RecordError, Space, Store, StoreError};
+
+use crate::message::{message_of, position_of};
+use crate::times::Times;
+
+/// What the store had.
+#[derive(Debug, Default)]
+pub struct Restored {
+    /// The last message of each log.
+    pub tails: Frontier,
+    /// Sessions of all shards.
+    pub sessions: Vec<RestoredSession>,
+    /// Retained messages of all shards.
+    pub retained: Vec<Message>,
+    /// Messages that a client was given, and that are in no log any more.
+    pub lost: Vec<String>,
+}
+
+/// Reads everything but the logs. Costs memory for sessions, what is under way, and what is
+/// retained; nothing for what waits.
+pub fn restore<S: Store + ?Sized>(
+    store: &S,
+    now: Instant,
+    times: &Times,
+) -> Result<Restored, StoreError> {
+    let mut restored = Restored::default();
+    for log in store.logs()? {
+        let last = store.bounds(log)?.next.0.saturating_sub(1);
+        restored.tails.set(LogId(log.0), last);
+    }
+    let mut session = Parts::default();
+    each(store, Space::Sessions, |key, value| {
+        let view = parse_key(key).map_err(|error| damaged(key, &error))?;
+        if *session.client != *view.client {
+            let done = std::mem::take(&mut session);
+            done.finish(store, now, times, &mut restored)?;
+            session.client = view.client.to_vec();
+        }
+        let taken = session.take(view.part, value);
+        taken.map_err(|error| damaged(key, &error))
+    })?;
+    session.finish(store, now, times, &mut restored)?;
+    each(store, Space::Retained, |key, value| {
+        let bytes = MessageBytes::parse(value.to_vec()).map_err(|error| damaged(key, &error))?;
+        restored.retained.push(message_of(&bytes, None, times));
+        Ok(())
+    })?;
+    Ok(restored)
+}
+
+fn each<S: Kv + ?Sized>(
+    store: &S,
+    space: Space,
+    mut take: impl FnMut(&[u8], &[u8]) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    let mut after: Option<Vec<u8>> = None;
+    loop {
+        let Page { pairs, more } = store.scan(space, &[], after.as_deref(), SCAN_BYTES)?;
+        for pair in &pairs {
+            take(&pair.key, &pair.value.bytes)?;
+        }
+        after = pairs.into_iter().next_back().map(|pair| pair.key);
+        if !more || after.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+fn damaged(key: &[u8], error: &RecordError) -> StoreError {
+    StoreError::damaged(format!("key {}", key.escape_ascii()), error)
+}
+
+/// The values of one session, as they come.
+#[derive(Default)]
+struct Parts {
+    client: Vec<u8>,
+    head: Option<Head>,
+    subscriptions: Vec<(u32, Subscription)>,
+    through: BTreeMap<LogId, u64>,
+    outbound: Vec<(u64, Outbound)>,
+    markers: Vec<unbroken_mqtt_proto::PacketId>,
+}
+
+impl Parts {
+    fn take(&mut self, part: PartView, value: &[u8]) -> Result<(), RecordError> {
+        match part {
+            PartView::Head => self.head = Some(Head::decode(value)?),
+            PartView::Subscription { era } => {
+                self.subscriptions.push((era, Subscription::decode(value)?));
+            }
+            PartView::Cursor(log) => {
+                let cursor = Cursor::decode(value)?;
+                self.through.insert(LogId(log.0), cursor.through.0);
+            }
+            PartView::Outbound(number) => {
+                self.outbound.push((number, Outbound::decode(value)?));
+            }
+            PartView::Inbound(id) => {
+                Inbound::decode(value)?;
+                self.markers.push(id);
+            }
+            PartView::Will => {}
+        }
+        Ok(())
+    }
+
+    /// A session without a head is what is left of one that ended.
+    fn finish<S: Store + ?Sized>(
+        self,
+        store: &S,
+        now: Instant,
+        times: &Times,
+        into: &mut Restored,
+    ) -> Result<(), StoreError> {
+        let Some(head) = self.head else {
+            return Ok(());
+        };
+        let holdings: Vec<_> = self
+            .subscriptions
+            .into_iter()
+            .map(|(era, subscription)| holding(era, subscription))
+            .collect();
+        let mut through = Frontier::new();
+        for (log, tail) in into.tails.iter() {
+            // Before it was told how far it is, it is where its first subscription began.
+            let begun = holdings.iter().map(|held| held.since.of(log)).min();
+            let told = self.through.get(&log).copied();
+            through.set(log, told.or(begun).unwrap_or(tail));
+        }
+        let mut entries = Vec::new();
+        for (number, outbound) in self.outbound {
+            match entry(store, number, outbound, times)? {
+                Some(entry) => entries.push(entry),
+                None => into.lost.push(format!(
+                    "session {}: message {number} that it was given is in no log",
+                    head.client_id
+                )),
+            }
+        }
+        let away = head.away_since_ms.map(|since| times.since(since, now));
+        into.sessions.push(RestoredSession {
+            client_id: Arc::from(head.client_id),
+            expiry_s: head.expiry_s.get(),
+            away: away.unwrap_or(Duration::ZERO),
+            holdings,
+            through,
+            entries,
+            markers: self.markers,
+        });
+        Ok(())
+    }
+}
+
+fn holding(era: u32, subscription: Subscription) -> Holding {
+    let ended = subscription.ended;
+    let mut until = Frontier::new();
+    let mut since = Frontier::new();
+    for holds in &subscription.holds {
+        let log = LogId(holds.log.0);
+        since.set(log, holds.from.0.saturating_sub(1));
+        if let Some(end) = holds.until {
+            until.set(log, end.0.saturating_sub(1));
+        }
+    }
+    Holding {
+        filter: subscription.filter.into(),
+        era,
+        options: subscription.options,
+        identifier: subscription.identifier,
+        since,
+        until: ended.then_some(until),
+    }
+}
+
+/// `None`: its message is not there.
+fn entry<S: Log + ?Sized>(
+    store: &S,
+    number: u64,
+    outbound: Outbound,
+    times: &Times,
+) -> Result<Option<RestoredEntry>, StoreError> {
+    if let (true, Carried::Log(at), Some(packet_id)) =
+        (outbound.received, &outbound.what, outbound.packet_id)
+    {
+        return Ok(Some(RestoredEntry::Received(ReceivedEntry {
+            number,
+            packet_id,
+            position: position_of(at.log, at.sequence),
+            by_group: outbound.by_group,
+        })));
+    }
+    let message = match &outbound.what {
+        Carried::Own(bytes) => message_of(bytes, None, times),
+        Carried::Log(at) => {
+            let range = at.sequence..at.sequence.next();
+            let chunk = store.read(at.log, range, 1)?;
+            match chunk.entries.first() {
+                Some(found) if found.sequence == at.sequence => {
+                    message_of(&found.message, position_of(at.log, at.sequence), times)
+                }
+                _ => return Ok(None),
+            }
+        }
+    };
+    Ok(Some(RestoredEntry::Given(Entry {
+        number,
+        packet_id: outbound.packet_id,
+        qos: outbound.qos,
+        message: Arc::new(message),
+        retain: outbound.retain,
+        identifiers: outbound.identifiers,
+        by_group: outbound.by_group,
+    })))
+}
+
+/// Bytes of keys and values that are read at a time.
+const SCAN_BYTES: usize = 1024 * 1024;

@@ -1,0 +1,78 @@
+//! The broker's clock as time of day.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// One moment by both clocks: what was stored by one is told by the other. If the time of day is
+/// set while the broker runs, what it stores goes on by the old one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Times {
+    instant: Instant,
+    since_1970: Duration,
+}
+
+impl Times {
+    /// This moment by the broker's clock is this one by time of day.
+    pub fn new(instant: Instant, time: SystemTime) -> Self {
+        Self {
+            instant,
+            since_1970: time.duration_since(UNIX_EPOCH).unwrap_or_default(),
+        }
+    }
+
+    /// Milliseconds since 1970; 0 for what was before.
+    pub fn ms(&self, at: Instant) -> u64 {
+        let time = match at.checked_duration_since(self.instant) {
+            Some(later) => self.since_1970.saturating_add(later),
+            None => self.since_1970.saturating_sub(self.instant - at),
+        };
+        u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// The moment by the broker's clock; as far back as that goes.
+    pub fn instant(&self, ms: u64) -> Instant {
+        let time = Duration::from_millis(ms);
+        let later = self
+            .instant
+            .checked_add(time.saturating_sub(self.since_1970));
+        let earlier = self.since_1970.saturating_sub(time);
+        let moment = later.and_then(|moment| moment.checked_sub(earlier));
+        moment.unwrap_or(self.instant)
+    }
+
+    /// How long ago this was at `now`; nothing if it is still to come.
+    pub fn since(&self, ms: u64, now: Instant) -> Duration {
+        Duration::from_millis(self.ms(now).saturating_sub(ms))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+
+    #[test]
+    fn a_moment_comes_back_to_the_millisecond() {
+        let start = Instant::now() + Duration::from_secs(1_000);
+        let times = Times::new(start, UNIX_EPOCH + Duration::from_secs(1_790_000_000));
+        for at in [
+            start,
+            start + Duration::from_millis(1_500),
+            start.checked_sub(Duration::from_millis(900)).unwrap(),
+        ] {
+            assert_eq!(times.instant(times.ms(at)), at);
+        }
+        assert_eq!(times.ms(start), 1_790_000_000_000);
+        let hour_ago = times.ms(start) - 3_600_000;
+        assert_eq!(times.since(hour_ago, start), Duration::from_hours(1));
+        assert_eq!(times.since(times.ms(start) + 1, start), Duration::ZERO);
+    }
+
+    #[test]
+    fn what_is_too_far_away_is_a_moment_all_the_same() {
+        let start = Instant::now();
+        let times = Times::new(start, UNIX_EPOCH + Duration::from_secs(1));
+        assert!(times.instant(u64::MAX) >= start);
+        assert!(times.instant(0) <= start);
+    }
+}

@@ -1,0 +1,214 @@
+//! What a record changes in the store.
+
+use std::collections::BTreeSet;
+use std::num::NonZeroU32;
+use std::time::Instant;
+
+use unbroken_broker_core::{
+    Entry, Frontier, Holding, LogId, Message, Position, Presence, Progress, ReceivedEntry, Record,
+};
+use unbroken_mqtt_proto::QoS;
+use unbroken_store::session::{
+    self, Carried, Cursor, Head, Inbound, Outbound, Part, Subscription, key, prefix,
+};
+use unbroken_store::{self as store, Batch, Sequence, Space};
+
+use crate::message::{bytes_of, stored};
+use crate::times::Times;
+
+/// The changes of a record that was asked for at this moment.
+pub fn batch_of(record: &Record, now: Instant, times: &Times) -> Batch {
+    let mut batch = Batch::new();
+    match record {
+        Record::Message { message, marker } => {
+            if let Some(position) = message.position() {
+                let stored = stored(position);
+                batch.append(stored.log, stored.sequence, bytes_of(message, times));
+            }
+            if let (Some(id), Some(publisher)) = (marker, message.publisher()) {
+                put(&mut batch, publisher, Part::Inbound(*id), Inbound.encode());
+            }
+        }
+        Record::Marker {
+            client_id,
+            packet_id,
+        } => {
+            let part = Part::Inbound(*packet_id);
+            put(&mut batch, client_id, part, Inbound.encode());
+        }
+        Record::Released {
+            client_id,
+            packet_id,
+        } => delete(&mut batch, client_id, Part::Inbound(*packet_id)),
+        Record::Retained { message } => {
+            let bytes = bytes_of(message, times).into_bytes();
+            batch.put(Space::Retained, message.topic().into(), bytes);
+        }
+        Record::Unretained { topic } => {
+            batch.delete(Space::Retained, topic.as_bytes().to_vec());
+        }
+        Record::SessionOpened {
+            client_id,
+            expiry_s,
+            new,
+        } => {
+            if *new {
+                batch.delete_all(Space::Sessions, prefix(client_id));
+            }
+            let presence = Presence {
+                is_here: true,
+                expiry_s: *expiry_s,
+            };
+            put_head(&mut batch, client_id, presence, now, times);
+        }
+        Record::SessionEnded { client_id } => {
+            batch.delete_all(Space::Sessions, prefix(client_id));
+        }
+        Record::Subscribed { client_id, holding } | Record::Unsubscribed { client_id, holding } => {
+            put_subscription(&mut batch, client_id, holding);
+        }
+        Record::Given { client_id, entry } => put_entry(&mut batch, client_id, entry, times),
+        Record::Received {
+            client_id,
+            received,
+        } => {
+            let part = Part::Outbound(received.number);
+            put(
+                &mut batch,
+                client_id,
+                part,
+                received_entry(received).encode(),
+            );
+        }
+        Record::Progress {
+            client_id,
+            progress,
+        } => put_progress(&mut batch, client_id, progress, now, times),
+    }
+    batch
+}
+
+/// The log of a shard.
+pub fn log_of(log: LogId) -> store::LogId {
+    store::LogId(log.0)
+}
+
+fn put(batch: &mut Batch, client_id: &str, part: Part<'_>, value: Vec<u8>) {
+    batch.put(Space::Sessions, key(client_id, part), value);
+}
+
+fn delete(batch: &mut Batch, client_id: &str, part: Part<'_>) {
+    batch.delete(Space::Sessions, key(client_id, part));
+}
+
+fn put_head(batch: &mut Batch, client_id: &str, presence: Presence, now: Instant, times: &Times) {
+    let Some(expiry_s) = NonZeroU32::new(presence.expiry_s) else {
+        return; // it ends with its connection, and is told to
+    };
+    let head = Head {
+        client_id: client_id.to_owned(),
+        expiry_s,
+        away_since_ms: (!presence.is_here).then(|| times.ms(now)),
+    };
+    put(batch, client_id, Part::Head, head.encode());
+}
+
+fn put_entry(batch: &mut Batch, client_id: &str, entry: &Entry, times: &Times) {
+    let outbound = Outbound {
+        what: carried(entry.message.position(), &entry.message, times),
+        packet_id: entry.packet_id,
+        qos: entry.qos,
+        received: false,
+        retain: entry.retain,
+        by_group: entry.by_group,
+        identifiers: entry.identifiers.clone(),
+    };
+    put(
+        batch,
+        client_id,
+        Part::Outbound(entry.number),
+        outbound.encode(),
+    );
+}
+
+fn carried(position: Option<Position>, message: &Message, times: &Times) -> Carried {
+    match position {
+        Some(position) => Carried::Log(stored(position)),
+        None => Carried::Own(bytes_of(message, times)),
+    }
+}
+
+fn received_entry(received: &ReceivedEntry) -> Outbound {
+    // The message itself is not needed any more; where it was is, so that it is not given again.
+    let nowhere = store::Position {
+        log: store::LogId(0),
+        sequence: Sequence::BEFORE_ALL,
+    };
+    Outbound {
+        what: Carried::Log(received.position.map_or(nowhere, stored)),
+        packet_id: Some(received.packet_id),
+        qos: QoS::ExactlyOnce,
+        received: true,
+        retain: false,
+        by_group: received.by_group,
+        identifiers: Vec::new(),
+    }
+}
+
+fn put_progress(
+    batch: &mut Batch,
+    client_id: &str,
+    progress: &Progress,
+    now: Instant,
+    times: &Times,
+) {
+    for (log, number) in progress.through.iter() {
+        let through = Sequence(number);
+        let part = Part::Cursor(log_of(log));
+        put(batch, client_id, part, Cursor { through }.encode());
+    }
+    for entry in &progress.given {
+        put_entry(batch, client_id, entry, times);
+    }
+    for number in &progress.landed {
+        delete(batch, client_id, Part::Outbound(*number));
+    }
+    for (filter, era) in &progress.past {
+        let era = *era;
+        delete(batch, client_id, Part::Subscription { filter, era });
+    }
+    if let Some(presence) = progress.presence {
+        put_head(batch, client_id, presence, now, times);
+    }
+}
+
+fn put_subscription(batch: &mut Batch, client_id: &str, holding: &Holding) {
+    let part = Part::Subscription {
+        filter: &holding.filter,
+        era: holding.era,
+    };
+    put(batch, client_id, part, subscription(holding).encode());
+}
+
+fn subscription(holding: &Holding) -> Subscription {
+    let (since, until) = (&holding.since, holding.until.as_ref());
+    let within = until.into_iter().flat_map(Frontier::iter);
+    let logs: BTreeSet<LogId> = since.iter().chain(within).map(|(log, _)| log).collect();
+    let holds = logs.into_iter().map(|log| {
+        let from = Sequence(since.of(log)).next();
+        let until = until.map(|until| Sequence(until.of(log)).next());
+        session::Holding {
+            log: log_of(log),
+            // One that ends before it was in force there holds for nothing.
+            from: until.map_or(from, |until| from.min(until)),
+            until,
+        }
+    });
+    Subscription {
+        filter: holding.filter.clone().into(),
+        options: holding.options,
+        identifier: holding.identifier,
+        ended: until.is_some(),
+        holds: holds.collect(),
+    }
+}

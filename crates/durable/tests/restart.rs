@@ -1,0 +1,528 @@
+//! A broker that stops at any moment and begins again with what its store had.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[allow(
+    unfulfilled_lint_expectations,
+    reason = "what is disallowed depends on the crate"
+)]
+#[path = "../../broker-core/tests/shard_bus/mod.rs"]
+mod shard_bus;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, UNIX_EPOCH};
+
+use shard_bus::{Broker, Client, Disk, join, publish, retained, send_subscribe, stay, subscribe};
+use unbroken_broker_core::{Limits, ReadAnswer, ReadRequest, Record, Settings};
+use unbroken_durable::{Times, batch_of, read, restore};
+use unbroken_mqtt_proto::{
+    Ack, Packet, PacketId, Properties, QoS, SubscriptionOptions, TopicFilters, Unsubscribe,
+};
+use unbroken_store::{Memory, Store};
+
+/// What survives a broker.
+#[derive(Clone)]
+struct Kept {
+    store: Arc<Memory>,
+    times: Times,
+}
+
+impl Disk for Kept {
+    fn store(&mut self, record: &Record, at: Instant) {
+        let batch = batch_of(record, at, &self.times);
+        let results = self.store.commit(&[batch]).unwrap();
+        assert!(results.iter().all(Result::is_ok), "{record:?}: {results:?}");
+    }
+
+    fn read(&mut self, request: &ReadRequest) -> ReadAnswer {
+        read(&*self.store, request, &self.times).unwrap()
+    }
+}
+
+/// A broker and its disk.
+struct World {
+    broker: Broker,
+    kept: Kept,
+    shards: u8,
+}
+
+impl World {
+    fn new(shards: u8) -> Self {
+        let broker = begin(shards);
+        let kept = Kept {
+            store: Arc::new(Memory::new()),
+            times: Times::new(broker.now, UNIX_EPOCH + Duration::from_secs(1_790_000_000)),
+        };
+        let mut world = Self {
+            broker,
+            kept,
+            shards,
+        };
+        world.broker.keep_on(Box::new(world.kept.clone()));
+        world
+    }
+
+    /// Everything so far is stored, and told.
+    fn settle(&mut self) {
+        for _ in 0..3 {
+            self.broker.stored();
+            self.broker.advance(Duration::from_secs(1));
+        }
+        self.broker.stored();
+    }
+
+    /// The broker stops without a word; what it has asked for and not been answered is lost.
+    fn restart(&mut self) {
+        self.restart_with(self.shards);
+    }
+
+    fn restart_with(&mut self, shards: u8) {
+        let now = self.broker.now;
+        self.shards = shards;
+        self.broker = begin(shards);
+        self.broker.now = now;
+        self.broker.keep_on(Box::new(self.kept.clone()));
+        let restored = restore(&*self.kept.store, now, &self.kept.times).unwrap();
+        assert_eq!(restored.lost, Vec::<String>::new());
+        for shard in &mut self.broker.shards {
+            shard.restore_tails(restored.tails.clone());
+            for session in &restored.sessions {
+                if shard.is_home_of(&session.client_id) {
+                    shard.restore_session(now, session.clone()).unwrap();
+                }
+            }
+        }
+        for message in restored.retained {
+            let keeps =
+                |shard: &&mut unbroken_broker_core::Shard| shard.keeps_retained(message.topic());
+            let shard = self.broker.shards.iter_mut().find(keeps).unwrap();
+            shard.restore_retained(now, message);
+        }
+        // What they have to say to each other.
+        self.broker.advance(Duration::from_secs(1));
+        self.broker.stored();
+        self.broker.take_asked();
+    }
+
+    fn resident(&mut self, client_id: &str, filters: &[(&str, QoS)]) -> Client {
+        let client = stay(&mut self.broker, client_id, false);
+        self.broker.stored();
+        for (filter, qos) in filters {
+            subscribe(&mut self.broker, client, filter, *qos);
+            self.broker.stored();
+        }
+        self.broker.take(client);
+        client
+    }
+
+    /// Comes back; what it receives until it is asked for more.
+    fn back(&mut self, client_id: &str) -> (Client, Vec<String>) {
+        let client = stay(&mut self.broker, client_id, false);
+        self.broker.stored();
+        self.broker.stored();
+        let received = self.broker.take(client);
+        (client, received)
+    }
+}
+
+fn begin(shards: u8) -> Broker {
+    let mut settings = Settings::default();
+    settings.durable = true;
+    settings.audit.enabled = true;
+    Broker::with(shards, Limits::default(), settings)
+}
+
+fn ack(id: u16) -> Ack<'static> {
+    Ack::success(PacketId::new(id).unwrap())
+}
+
+const QOS1: QoS = QoS::AtLeastOnce;
+const QOS2: QoS = QoS::ExactlyOnce;
+
+#[test]
+fn what_was_acknowledged_reaches_a_session_that_was_away_over_a_restart() {
+    for shards in [1, 3] {
+        let mut world = World::new(shards);
+        let away = world.resident("s", &[("t/#", QOS1)]);
+        world.broker.cut(away);
+        let publisher = join(&mut world.broker, "p");
+        for id in 1..=5 {
+            let topic = format!("t/{id}");
+            world.broker.send(publisher, publish(&topic, "x", QOS1, id));
+        }
+        world.broker.stored();
+        assert_eq!(world.broker.take(publisher).len(), 5);
+        world.restart();
+        let (_, received) = world.back("s");
+        let mut expected = vec!["CONNACK 1 00".to_owned()];
+        expected.extend((1..=5).map(|id| format!("PUBLISH t/{id} \"x\" q1 #{id}")));
+        assert_eq!(received, expected, "{shards} shards");
+    }
+}
+
+#[test]
+fn what_comes_while_a_session_catches_up_comes_behind_and_once() {
+    let mut world = World::new(1);
+    let away = world.resident("s", &[("t", QOS1), ("+", QOS2)]);
+    world.broker.cut(away);
+    let publisher = join(&mut world.broker, "p");
+    for id in 1..=3 {
+        world
+            .broker
+            .send(publisher, publish("t", &id.to_string(), QOS1, id));
+    }
+    world.broker.stored();
+    let client = stay(&mut world.broker, "s", false);
+    for id in 4..=6 {
+        world
+            .broker
+            .send(publisher, publish("t", &id.to_string(), QOS1, id));
+    }
+    world.broker.stored();
+    for id in 7..=8 {
+        world
+            .broker
+            .send(publisher, publish("t", &id.to_string(), QOS1, id));
+    }
+    world.broker.stored();
+    let received = world.broker.take(client);
+    let expected: Vec<_> = (1..=8)
+        .map(|id| format!("PUBLISH t \"{id}\" q1 #{id}"))
+        .collect();
+    assert_eq!(received[1..], expected);
+    assert_eq!(world.broker.shards[0].audit_imbalance(), 0);
+}
+
+#[test]
+fn a_session_gets_what_its_subscriptions_were_for_at_the_time() {
+    let mut world = World::new(1);
+    let client = world.resident("s", &[("a", QOS1), ("b", QOS1)]);
+    let publisher = join(&mut world.broker, "p");
+    world.broker.cut(client);
+    world
+        .broker
+        .send(publisher, publish("a", "before", QOS1, 1));
+    world
+        .broker
+        .send(publisher, publish("b", "before", QOS1, 2));
+    world
+        .broker
+        .send(publisher, publish("c", "before", QOS1, 3));
+    world.broker.stored();
+    // It comes back with a closed window, so that it stays behind, and changes its mind.
+    let client = stay(&mut world.broker, "s", false);
+    let filters = ["a"];
+    let packet = Unsubscribe {
+        packet_id: PacketId::FIRST,
+        properties: Properties::EMPTY,
+        filters: TopicFilters::new(&filters),
+    };
+    world.broker.send(client, Packet::Unsubscribe(packet));
+    subscribe(&mut world.broker, client, "c", QOS1);
+    world.broker.stored();
+    for (topic, id) in [("a", 4), ("b", 5), ("c", 6)] {
+        world
+            .broker
+            .send(publisher, publish(topic, "after", QOS1, id));
+    }
+    world.settle();
+    world.broker.take(client);
+    world.broker.cut(client);
+    world.settle();
+    world.restart();
+    let (_, received) = world.back("s");
+    let mut received = received;
+    received.retain(|packet| packet.starts_with("PUBLISH"));
+    assert_eq!(
+        received,
+        [
+            "PUBLISH a \"before\" q1 #1 dup",
+            "PUBLISH b \"before\" q1 #2 dup",
+            "PUBLISH b \"after\" q1 #3 dup",
+            "PUBLISH c \"after\" q1 #4 dup",
+        ]
+    );
+}
+
+#[test]
+fn in_flight_messages_of_qos_2_keep_their_ids_and_are_not_given_again() {
+    let mut world = World::new(1);
+    let client = world.resident("s", &[("t", QOS2)]);
+    let publisher = join(&mut world.broker, "p");
+    for id in 1..=4 {
+        world
+            .broker
+            .send(publisher, publish("t", &id.to_string(), QOS2, id));
+    }
+    world.broker.stored();
+    world.broker.stored();
+    assert_eq!(world.broker.take(client).len(), 4);
+    // The first is done with, the second is received, the third and fourth are under way.
+    for id in [1, 2] {
+        world.broker.send(client, Packet::PubRec(ack(id)));
+    }
+    world.broker.stored();
+    world.broker.send(client, Packet::PubComp(ack(1)));
+    world.restart();
+    let (client, received) = world.back("s");
+    let expected = [
+        "CONNACK 1 00",
+        // That the first is done with was to be told later: its receiver knows it.
+        "PUBREL #1 00",
+        "PUBREL #2 00",
+        "PUBLISH t \"3\" q2 #3 dup",
+        "PUBLISH t \"4\" q2 #4 dup",
+    ];
+    assert_eq!(received, expected);
+    for id in [1, 2] {
+        world.broker.send(client, Packet::PubComp(ack(id)));
+    }
+    world.settle();
+    world.broker.take(client);
+    world.broker.cut(client);
+    world.restart();
+    let (_, received) = world.back("s");
+    assert_eq!(received[1..], expected[3..]);
+}
+
+#[test]
+fn a_packet_id_that_is_used_again_does_not_bring_back_what_had_it_before() {
+    let mut world = World::new(1);
+    let client = world.resident("s", &[("t", QOS2)]);
+    let publisher = join(&mut world.broker, "p");
+    world.broker.send(publisher, publish("t", "first", QOS2, 1));
+    world.broker.stored();
+    world.broker.stored();
+    world.broker.send(client, Packet::PubRec(ack(1)));
+    world.broker.stored();
+    world.broker.send(client, Packet::PubComp(ack(1)));
+    // 65,534 ids later in life: the next message has the same id.
+    for id in 2..=u16::MAX {
+        world.broker.send(publisher, publish("t", "x", QOS2, id));
+        world.broker.stored();
+        world.broker.stored();
+        if id < 100 {
+            let expected = PacketId::new(id).unwrap();
+            world
+                .broker
+                .send(client, Packet::PubRec(Ack::success(expected)));
+            world.broker.stored();
+            world
+                .broker
+                .send(client, Packet::PubComp(Ack::success(expected)));
+            world.broker.take(client);
+        } else {
+            break;
+        }
+    }
+    world.restart();
+    let (_, received) = world.back("s");
+    let given: Vec<_> = received
+        .iter()
+        .filter(|p| p.starts_with("PUBLISH"))
+        .collect();
+    assert_eq!(given, ["PUBLISH t \"x\" q2 #100 dup"]);
+}
+
+#[test]
+fn a_message_of_qos_2_that_comes_again_after_a_restart_is_not_delivered_again() {
+    let mut world = World::new(1);
+    let away = world.resident("s", &[("t", QOS2)]);
+    world.broker.cut(away);
+    let publisher = world.resident("p", &[]);
+    world.broker.send(publisher, publish("t", "once", QOS2, 7));
+    world.broker.stored();
+    assert_eq!(world.broker.take(publisher), ["PUBREC #7 00"]);
+    world.restart();
+    let (publisher, _) = world.back("p");
+    world.broker.send(publisher, publish("t", "once", QOS2, 7));
+    assert_eq!(world.broker.take(publisher), ["PUBREC #7 00"]);
+    world.broker.send(publisher, Packet::PubRel(ack(7)));
+    world.broker.stored();
+    assert_eq!(world.broker.take(publisher), ["PUBCOMP #7 00"]);
+    let (_, received) = world.back("s");
+    assert_eq!(received[1..], ["PUBLISH t \"once\" q2 #1"]);
+}
+
+#[test]
+fn retained_messages_are_there_after_a_restart_and_forgotten_ones_are_not() {
+    for shards in [1, 2] {
+        let mut world = World::new(shards);
+        let publisher = join(&mut world.broker, "p");
+        world.broker.send(publisher, retained("a", "old", QOS1, 1));
+        world.broker.send(publisher, retained("a", "new", QOS1, 2));
+        world.broker.send(publisher, retained("b", "gone", QOS1, 3));
+        world.broker.send(publisher, retained("b", "", QOS1, 4));
+        world.broker.stored();
+        world.restart();
+        let client = join(&mut world.broker, "c");
+        subscribe(&mut world.broker, client, "#", QoS::AtMostOnce);
+        let mut received = world.broker.take(client);
+        received.retain(|packet| packet.starts_with("PUBLISH"));
+        assert_eq!(received, ["PUBLISH a \"new\" q0 retain"], "{shards}");
+    }
+}
+
+#[test]
+fn a_message_that_a_group_has_given_to_a_session_is_there_after_a_restart() {
+    let mut world = World::new(1);
+    let away = world.resident("s", &[("$share/g/t", QOS1), ("t", QOS1)]);
+    world.broker.cut(away);
+    world.settle();
+    let publisher = join(&mut world.broker, "p");
+    world.broker.send(publisher, publish("t", "x", QOS1, 1));
+    world.broker.stored();
+    assert_eq!(world.broker.take(publisher), ["PUBACK #1 00"]);
+    world.restart();
+    let (_, received) = world.back("s");
+    let expected = ["PUBLISH t \"x\" q1 #1", "PUBLISH t \"x\" q1 #2"];
+    assert_eq!(
+        received[1..],
+        expected,
+        "once by the group and once by itself"
+    );
+}
+
+#[test]
+fn a_session_that_ended_is_not_there_after_a_restart() {
+    let mut world = World::new(1);
+    let client = world.resident("s", &[("t", QOS1)]);
+    world.broker.cut(client);
+    world.broker.advance(Duration::from_secs(101));
+    world.broker.stored();
+    world.restart();
+    let (_, received) = world.back("s");
+    assert_eq!(received, ["CONNACK 0 00"]);
+}
+
+#[test]
+fn a_clean_start_leaves_nothing_of_the_session_before_it() {
+    let mut world = World::new(1);
+    let client = world.resident("s", &[("t", QOS1)]);
+    world.broker.cut(client);
+    let client = stay(&mut world.broker, "s", true);
+    world.broker.stored();
+    world.broker.cut(client);
+    let publisher = join(&mut world.broker, "p");
+    world.broker.send(publisher, publish("t", "x", QOS1, 1));
+    world.broker.stored();
+    world.restart();
+    let (_, received) = world.back("s");
+    assert_eq!(received, ["CONNACK 1 00"]);
+}
+
+#[test]
+fn the_number_of_shards_may_change() {
+    let mut world = World::new(3);
+    let subscribers = ["s1", "s2", "s3", "s4"];
+    for name in subscribers {
+        let client = world.resident(name, &[("t/+", QOS1)]);
+        world.broker.cut(client);
+    }
+    for name in ["p1", "p2", "p3", "p4", "p5"] {
+        let publisher = join(&mut world.broker, name);
+        let topic = format!("t/{name}");
+        world.broker.send(publisher, publish(&topic, "x", QOS1, 1));
+    }
+    world.broker.stored();
+    for shards in [1, 2, 3] {
+        world.restart_with(shards);
+        for name in subscribers {
+            let (client, mut received) = world.back(name);
+            received.retain(|packet| packet.starts_with("PUBLISH"));
+            assert_eq!(
+                received.len(),
+                5,
+                "{name} with {shards} shards: {received:?}"
+            );
+            world.broker.cut(client);
+        }
+    }
+}
+
+#[test]
+fn more_than_memory_holds_waits_on_disk_in_order() {
+    let mut world = World::new(1);
+    let slow = world.resident("s", &[("t", QOS1)]);
+    let publisher = join(&mut world.broker, "p");
+    let total = 5_000_u16;
+    for id in 1..=total {
+        world
+            .broker
+            .send(publisher, publish("t", &id.to_string(), QOS1, id));
+        world.broker.stored();
+    }
+    world.broker.take(publisher);
+    let mut received = Vec::new();
+    loop {
+        let packets = world.broker.take(slow);
+        if packets.is_empty() {
+            break;
+        }
+        for packet in packets {
+            let (payload, id) = packet.split_once(" q1 #").unwrap();
+            received.push(payload.to_owned());
+            world
+                .broker
+                .send(slow, Packet::PubAck(ack(id.parse().unwrap())));
+        }
+        world.broker.stored();
+    }
+    let expected: Vec<_> = (1..=total)
+        .map(|id| format!("PUBLISH t \"{id}\""))
+        .collect();
+    assert_eq!(received, expected);
+    assert_eq!(world.broker.shards[0].audit_imbalance(), 0);
+    let stats = world.broker.shards[0].stats();
+    assert_eq!(stats.messages_waiting, 0);
+    assert_eq!(stats.audit.faults(), 0);
+}
+
+#[test]
+fn what_nobody_needs_may_be_trimmed() {
+    let mut world = World::new(1);
+    let client = world.resident("s", &[("t", QOS1)]);
+    let publisher = join(&mut world.broker, "p");
+    for id in 1..=3 {
+        world.broker.send(publisher, publish("t", "x", QOS1, id));
+    }
+    world.broker.stored();
+    let log = unbroken_broker_core::LogId(0);
+    assert_eq!(world.broker.shards[0].needed().of(log), 0);
+    world.broker.send(client, Packet::PubAck(ack(1)));
+    assert_eq!(world.broker.shards[0].needed().of(log), 1);
+    for id in [2, 3] {
+        world.broker.send(client, Packet::PubAck(ack(id)));
+    }
+    assert_eq!(world.broker.shards[0].needed().of(log), 3);
+    world.broker.cut(client);
+    // Another's message does not keep the log for one that is away.
+    let other = world.resident("o", &[("u", QOS1)]);
+    world.broker.cut(other);
+    world.broker.send(publisher, publish("u", "x", QOS1, 4));
+    assert_eq!(world.broker.shards[0].needed().of(log), 3);
+}
+
+#[test]
+fn options_of_a_subscription_survive() {
+    let mut world = World::new(1);
+    let client = world.resident("s", &[]);
+    let options = SubscriptionOptions {
+        qos: QOS1,
+        no_local: true,
+        retain_as_published: true,
+        ..SubscriptionOptions::default()
+    };
+    send_subscribe(&mut world.broker, client, &[("t", options)]);
+    world.broker.stored();
+    world.broker.take(client);
+    world.broker.send(client, publish("t", "own", QOS1, 1));
+    world.broker.stored();
+    world.broker.cut(client);
+    world.restart();
+    let publisher = join(&mut world.broker, "p");
+    world.broker.send(publisher, retained("t", "kept", QOS1, 2));
+    world.broker.stored();
+    let (_, received) = world.back("s");
+    assert_eq!(received[1..], ["PUBLISH t \"kept\" q1 #1 retain"]);
+}
