@@ -104,7 +104,7 @@ impl Wounded {
         let is_second = second.is_some_and(|second| fault.place == Place::from(&second.audit));
         match self.wound {
             Wound::Lose => is_first && fault.kind == Kind::Lost,
-            Wound::Duplicate => is_first && fault.kind == Kind::Duplicated,
+            Wound::Duplicate | Wound::Replay => is_first && fault.kind == Kind::Duplicated,
             Wound::Alter => is_first && fault.kind == Kind::Altered,
             Wound::Forge => is_first && fault.kind == Kind::Forged,
             Wound::Inject => is_first && fault.kind == Kind::Injected,
@@ -176,6 +176,7 @@ mod tests {
         let wounds = [
             (Wound::Lose, Kind::Lost),
             (Wound::Duplicate, Kind::Duplicated),
+            (Wound::Replay, Kind::Duplicated),
             (Wound::Swap, Kind::Reordered),
             (Wound::Alter, Kind::Altered),
             (Wound::Forge, Kind::Forged),

@@ -2,8 +2,9 @@
 //! with what was done.
 //!
 //! Half of the wounds are given in front of B and half behind it, of every kind in turn, to
-//! different messages; and one checkpoint in eight is lost on the way. The relays write down what
-//! they did, the receivers what they found; neither knows of the other.
+//! different messages, old ones replayed among them; and one checkpoint in eight is lost on the
+//! way. The relays write down what they did, the receivers what they found; neither knows of the
+//! other.
 
 use std::io::{self, Write};
 use std::num::NonZeroU32;
@@ -36,22 +37,24 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const TELL_EVERY: Duration = Duration::from_secs(2);
 const HOLD: Duration = Duration::from_millis(20);
 
-const BEHIND_B: [Wound; 7] = [
+const BEHIND_B: [Wound; 8] = [
     Wound::Lose,
     Wound::Duplicate,
     Wound::Swap,
     Wound::Alter,
     Wound::Forge,
     Wound::Inject,
+    Wound::Replay,
     Wound::Hold(HOLD),
 ];
 /// What is forged in front of B, B has passed on before anybody can know.
-const BEFORE_B: [Wound; 6] = [
+const BEFORE_B: [Wound; 7] = [
     Wound::Lose,
     Wound::Duplicate,
     Wound::Swap,
     Wound::Alter,
     Wound::Inject,
+    Wound::Replay,
     Wound::Hold(HOLD),
 ];
 

@@ -20,6 +20,8 @@ pub enum Wound {
     Forge,
     /// It is passed on, and behind it comes another message under its number.
     Inject,
+    /// Long after it was passed on it comes once more.
+    Replay,
     /// It is held back for this long, while others pass.
     Hold(Duration),
 }
@@ -58,6 +60,7 @@ impl Wound {
             Self::Alter => "altered",
             Self::Forge => "forged",
             Self::Inject => "injected",
+            Self::Replay => "replayed",
             Self::Hold(_) => "held",
         }
     }

@@ -36,6 +36,19 @@ pub(super) struct Surgeon {
     held: Option<Held>,
     /// Second messages, until the first with their id is acknowledged.
     seconds: BTreeMap<PacketId, Second>,
+    /// One that passed unhurt, to be replayed.
+    old: Option<Old>,
+    /// Messages that passed since the last one was kept for that.
+    since_old: u32,
+}
+
+/// A message that passed long ago.
+#[derive(Debug)]
+struct Old {
+    topic: String,
+    properties: PropertyBuf,
+    payload: Vec<u8>,
+    stamps: Stamps,
 }
 
 /// A second message under the id of the first.
@@ -70,6 +83,8 @@ impl Surgeon {
             unreleased: BTreeSet::new(),
             held: None,
             seconds: BTreeMap::new(),
+            old: None,
+            since_old: 0,
         }
     }
 
@@ -123,8 +138,15 @@ impl Surgeon {
         };
         // One at a time, so that wounds are of different messages.
         let is_free = self.held.is_none();
-        match orders.due(|wound| is_free && subject.can_have(wound)) {
+        let has_old = self.old.is_some();
+        let can = |wound| is_free && (wound != Wound::Replay || has_old) && subject.can_have(wound);
+        match orders.due(can) {
             None => {
+                self.since_old += 1;
+                if self.old.is_none() && is_free && self.since_old >= REPLAYED_AFTER {
+                    self.old = Some(subject.kept());
+                    self.since_old = 0;
+                }
                 onward.extend_from_slice(frame.bytes);
                 overtake(&mut self.held, &subject, orders, now, onward);
             }
@@ -143,6 +165,20 @@ impl Surgeon {
                     until,
                     is_overtaken: false,
                 });
+            }
+            Some(wound @ Wound::Replay) => {
+                onward.extend_from_slice(frame.bytes);
+                if let (Some(old), Some(packet_id)) = (self.old.take(), subject.publish.packet_id) {
+                    let bytes = old.written(&subject.publish);
+                    let wounded = Wounded {
+                        wound,
+                        topic: old.topic,
+                        message: old.stamps,
+                        overtaken_by: None,
+                        at: now,
+                    };
+                    self.seconds.insert(packet_id, Second { bytes, wounded });
+                }
             }
             Some(wound @ (Wound::Duplicate | Wound::Inject)) => {
                 let payload = subject.publish.payload;
@@ -238,6 +274,7 @@ impl Subject<'_> {
         match wound {
             Wound::Forge => Hasher::new(self.audit.algorithm, None).is_ok(),
             Wound::Duplicate | Wound::Inject => self.publish.qos != QoS::ExactlyOnce,
+            Wound::Replay => self.publish.qos == QoS::AtLeastOnce,
             _ => true,
         }
     }
@@ -249,6 +286,24 @@ impl Subject<'_> {
             message: self.stamps(),
             overtaken_by: None,
             at,
+        }
+    }
+
+    /// What is needed to send it once more.
+    fn kept(&self) -> Old {
+        let mut properties = PropertyBuf::new();
+        for property in self.publish.properties {
+            if !matches!(property, Property::TopicAlias(_)) {
+                properties
+                    .push(property)
+                    .expect("it was read from a packet");
+            }
+        }
+        Old {
+            topic: self.topic.to_owned(),
+            properties,
+            payload: self.publish.payload.to_vec(),
+            stamps: self.stamps(),
         }
     }
 
@@ -314,6 +369,23 @@ impl Subject<'_> {
         };
         let mut bytes = Vec::new();
         // Properties are 5.0's; and it is at most a few bytes longer than one that was read.
+        Packet::Publish(publish)
+            .encode(Version::V5, &mut bytes)
+            .expect("a packet that was read can be written");
+        bytes
+    }
+}
+
+impl Old {
+    /// It, as the sender of this one would send it now.
+    fn written(&self, like: &Publish<'_>) -> Vec<u8> {
+        let publish = Publish {
+            topic: &self.topic,
+            properties: self.properties.as_properties(),
+            payload: &self.payload,
+            ..*like
+        };
+        let mut bytes = Vec::new();
         Packet::Publish(publish)
             .encode(Version::V5, &mut bytes)
             .expect("a packet that was read can be written");
@@ -395,6 +467,9 @@ fn altered(payload: &[u8]) -> Vec<u8> {
     }
     payload
 }
+
+/// So many messages pass unhurt between two that are kept to be replayed.
+const REPLAYED_AFTER: u32 = 8;
 
 #[cfg(test)]
 mod tests;

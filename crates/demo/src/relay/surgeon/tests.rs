@@ -193,6 +193,23 @@ fn a_second_message_follows_the_acknowledgement_of_the_first_which_the_sender_do
 }
 
 #[test]
+fn an_old_message_is_replayed_behind_a_new_one_and_noted_by_its_own_number() {
+    let mut theatre = Theatre::with(&[]);
+    let last = u8::try_from(REPLAYED_AFTER).unwrap() + 10;
+    for number in 1..=last {
+        theatre.pass(&message(number.into()));
+    }
+    theatre.orders.give(Wound::Replay).unwrap();
+    let new = message(u64::from(last) + 1);
+    assert_eq!(theatre.pass(&new), (new, vec![]));
+    let old = u64::from(REPLAYED_AFTER);
+    let text = audit_of(7, old, "t", b"21.5").to_text();
+    let replayed = publish(0x32, u16::from(last) + 1, "t", None, &[text], b"21.5");
+    assert_eq!(theatre.acknowledge(last + 1), Some(replayed));
+    assert_eq!(theatre.done(), [(Wound::Replay, old, None)]);
+}
+
+#[test]
 fn at_qos_0_a_second_message_follows_at_once() {
     let mut theatre = Theatre::with(&[Wound::Duplicate, Wound::Inject]);
     let first = copy(5, b"21.5");
