@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use libfuzzer_sys::fuzz_target;
 use unbroken_broker_core::{
-    Admission, CloseCause, ConnectionId, Event, Input, Limits, Mail, Output, Peer, Settings, Shard,
-    ShardId, ShardOptions, StoreId, Totals,
+    Admission, CloseCause, ConnectionId, Event, Input, Limits, LogId, Mail, Message, Output, Peer,
+    ReadAnswer, ReadRequest, Record, Settings, Shard, ShardId, ShardOptions, StoreId, Totals,
 };
 use unbroken_mqtt_proto::{Packet, PacketType, ReasonCode, Version, next_frame};
 
@@ -38,6 +38,8 @@ struct Broker {
     has_sys: bool,
     mail: BTreeMap<(usize, usize), VecDeque<Mail>>,
     stores: Vec<Option<StoreId>>,
+    /// What was asked to be stored, by log.
+    logs: BTreeMap<LogId, Vec<Arc<Message>>>,
     /// Connections that move, with what they had sent.
     moves: Vec<(usize, usize, Vec<u8>)>,
     links: Vec<Link>,
@@ -95,6 +97,7 @@ impl Broker {
         Self {
             has_sys: choices.sys_interval.is_some(),
             stores: vec![None; shards.len()],
+            logs: BTreeMap::new(),
             shards,
             limits,
             now: start,
@@ -284,6 +287,7 @@ impl Broker {
         let closed = |output: &Output| matches!(output, Output::Close { .. });
         let closes = outputs.iter().filter(|output| closed(output)).count();
         assert!(closes <= reasons, "{closes} closed for {reasons} reasons");
+        let mut reads = Vec::new();
         for output in outputs {
             match output {
                 Output::Close {
@@ -312,9 +316,33 @@ impl Broker {
                     let pair = (shard, usize::from(to.0));
                     self.mail.entry(pair).or_default().push_back(mail);
                 }
-                Output::Store(request) => self.stores[shard] = Some(request.id),
+                Output::Store(request) => {
+                    self.stores[shard] = Some(request.id);
+                    if let Record::Message { message, .. } = request.record {
+                        let position = message.position().expect("it is to be stored");
+                        self.logs.entry(position.log).or_default().push(message);
+                    }
+                }
+                Output::Read(request) => reads.push(request),
                 Output::Event(_) => {}
             }
+        }
+        for request in reads {
+            let answer = self.read_log(&request);
+            self.input(shard, Input::Read(answer));
+        }
+    }
+
+    /// Everything that was asked for, matching or not.
+    fn read_log(&self, request: &ReadRequest) -> ReadAnswer {
+        let log = self.logs.get(&request.log).map_or(&[][..], Vec::as_slice);
+        let place = |number| usize::try_from(number).expect("few");
+        ReadAnswer {
+            session: request.session,
+            token: request.token,
+            log: request.log,
+            messages: log[place(request.after)..place(request.last)].to_vec(),
+            through: request.last,
         }
     }
 

@@ -14,6 +14,8 @@
 //! Invariants:
 //! - A session becomes live between two inputs, when it has read up to the last message that this
 //!   shard has had of each log. So there is neither a gap nor a repetition.
+//! - No more is owed than `queue_messages_max` and `queue_bytes_max` allow: beyond it the oldest
+//!   are skipped, and named when they are read.
 //! - At most one read of a session is under way, and none while anything waits in its queue.
 //!
 //! Deliberately absent: reading. The driver does it, and answers what is on disk.
@@ -31,7 +33,7 @@ use crate::ids::SessionId;
 use crate::item::{Item, Terms};
 use crate::kept::{Holding, Kept};
 use crate::message::Message;
-use crate::output::Output;
+use crate::output::{DropReason, Output};
 use crate::position::{Frontier, LogId, Position};
 use crate::session::Identifiers;
 use crate::shard::Shard;
@@ -44,6 +46,9 @@ pub(crate) struct Backlog {
     /// Messages and bytes that were routed to the session since, and not read.
     pub(crate) messages: u64,
     pub(crate) bytes: u64,
+    /// The oldest of those that were routed are more than may wait: so many are dropped, by name,
+    /// when they are read.
+    skipped: u64,
     /// Where the first of those is, if all are counted.
     first: Option<Frontier>,
     /// Something waits from before the broker started, and nobody counted it.
@@ -101,6 +106,7 @@ impl Backlog {
             read,
             messages: 0,
             bytes: 0,
+            skipped: 0,
             first: None,
             uncounted: false,
             counted: 0,
@@ -132,12 +138,16 @@ impl Backlog {
         }
     }
 
-    /// A message was routed to the session.
-    fn count(&mut self, before: impl FnOnce() -> Frontier, bytes: u64) {
+    /// A message was routed to the session. If that is one too many the oldest is skipped.
+    fn count(&mut self, before: impl FnOnce() -> Frontier, bytes: u64, is_full: bool) {
         self.first.get_or_insert_with(before);
-        self.messages += 1;
         self.counted += 1;
-        self.bytes += bytes;
+        if is_full {
+            self.skipped += 1;
+        } else {
+            self.messages += 1;
+            self.bytes += bytes;
+        }
     }
 }
 
@@ -195,9 +205,15 @@ impl Clients {
             let backlog = kept
                 .backlog
                 .get_or_insert_with(|| Box::new(Backlog::from(before())));
-            backlog.count(before, bytes);
-            self.stats.messages_waiting += 1;
-            self.stats.messages_waiting_bytes += bytes;
+            let messages = session.queue.len() as u64 + backlog.messages;
+            let is_full = messages >= self.limits.queue_messages_max.into()
+                || session.queue_bytes + backlog.bytes + bytes > self.limits.queue_bytes_max
+                    && messages > 0;
+            backlog.count(before, bytes, is_full);
+            if !is_full {
+                self.stats.messages_waiting += 1;
+                self.stats.messages_waiting_bytes += bytes;
+            }
         }
     }
 
@@ -209,7 +225,7 @@ impl Clients {
         let backlog = kept.and_then(|kept| kept.backlog.take());
         let Some(backlog) = backlog else { return 0 };
         self.uncount(backlog.messages, backlog.bytes);
-        backlog.messages
+        backlog.messages + backlog.skipped
     }
 
     fn uncount(&mut self, messages: u64, bytes: u64) {
@@ -299,7 +315,7 @@ impl Shard {
             return;
         }
         for message in &answer.messages {
-            self.take_read(id, message);
+            self.take_read(now, id, message);
         }
         if let Some(session) = self.clients.sessions.get_mut(id.index())
             && let Some(kept) = session.kept.as_deref_mut()
@@ -315,7 +331,7 @@ impl Shard {
     }
 
     /// Puts a message into the queue of a session, if it was routed to it.
-    fn take_read(&mut self, id: SessionId, message: &Arc<Message>) {
+    fn take_read(&mut self, now: Instant, id: SessionId, message: &Arc<Message>) {
         let Some(session) = self.clients.sessions.get_mut(id.index()) else {
             return;
         };
@@ -336,6 +352,12 @@ impl Shard {
         }
         backlog.found += 1;
         let mut item = Item::kept(message);
+        if backlog.skipped > 0 {
+            backlog.skipped -= 1;
+            return self
+                .clients
+                .refuse_entry(now, id, &item, DropReason::QueueFull);
+        }
         let bytes = item.publication.cost();
         if backlog.messages > 0 {
             backlog.messages -= 1;

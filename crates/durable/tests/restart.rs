@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use shard_bus::{Broker, Client, Disk, join, publish, retained, send_subscribe, stay, subscribe};
-use unbroken_broker_core::{Limits, ReadAnswer, ReadRequest, Record, Settings};
+use unbroken_broker_core::{DropReason, Limits, ReadAnswer, ReadRequest, Record, Settings};
 use unbroken_durable::{Times, batch_of, read, restore};
 use unbroken_mqtt_proto::{
     Ack, Packet, PacketId, Properties, QoS, SubscriptionOptions, TopicFilters, Unsubscribe,
@@ -476,6 +476,35 @@ fn more_than_memory_holds_waits_on_disk_in_order() {
     let stats = world.broker.shards[0].stats();
     assert_eq!(stats.messages_waiting, 0);
     assert_eq!(stats.audit.faults(), 0);
+}
+
+#[test]
+fn a_session_that_is_away_for_too_long_loses_the_oldest_by_name() {
+    let mut world = World::new(1);
+    let mut limits = Limits::default();
+    limits.queue_messages_max = 3;
+    world.broker.reconfigure(limits);
+    let away = world.resident("s", &[("t", QOS1)]);
+    world.broker.cut(away);
+    let publisher = join(&mut world.broker, "p");
+    for id in 1..=5 {
+        let payload = id.to_string();
+        world
+            .broker
+            .send(publisher, publish("t", &payload, QOS1, id));
+    }
+    world.broker.stored();
+    assert_eq!(world.broker.shards[0].stats().messages_waiting, 3);
+    let (_, received) = world.back("s");
+    let expected = ["3", "4", "5"].map(|payload| format!("PUBLISH t \"{payload}\""));
+    let received: Vec<_> = received[1..]
+        .iter()
+        .map(|p| p.split(" q1").next().unwrap())
+        .collect();
+    assert_eq!(received, expected);
+    let stats = world.broker.shards[0].stats();
+    assert_eq!(stats.dropped[DropReason::QueueFull as usize], 2);
+    assert_eq!(world.broker.shards[0].audit_imbalance(), 0);
 }
 
 #[test]

@@ -187,6 +187,14 @@ impl Broker {
         }
     }
 
+    /// Gives every shard other limits.
+    pub(crate) fn reconfigure(&mut self, limits: Limits) {
+        for shard in 0..self.shards.len() {
+            let limits = Box::new(limits.clone());
+            self.input(shard, Input::Reconfigured(limits));
+        }
+    }
+
     /// Tells every shard to stop.
     pub(crate) fn drain(&mut self) {
         for shard in 0..self.shards.len() {
