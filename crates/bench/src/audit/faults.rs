@@ -13,7 +13,8 @@ use super::{Bar, Figure};
 pub(super) fn figures(smoke: bool) -> Vec<Figure> {
     let none = |name, title, unit| Figure::new(name, title, unit, Some(Bar::AtMost(0.0)));
     let count: u32 = if smoke { 50_000 } else { 1_000_000 };
-    let (missing, wrong) = mixed(u64::from(count), 1_000);
+    // As many to a window as the bar has.
+    let (missing, wrong) = mixed(u64::from(count), u64::from(count) / 1_000);
     vec![
         none("swaps", "of a million swaps of neighbours", "unseen").with(swaps(count)),
         none(
