@@ -483,7 +483,9 @@ impl Clients {
                     Ok(packet_id) => {
                         session.inflight_bytes += cost;
                         patch(connection, start, packet_id);
-                        self.touch(session_id);
+                        if session.is_durable() {
+                            self.touch(session_id);
+                        }
                         self.account(session_id, number, Fate::Sent);
                         self.sent_bytes(session_id, 1);
                     }

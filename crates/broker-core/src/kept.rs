@@ -344,11 +344,11 @@ impl Clients {
 
     /// What was sent under this id has come to its end.
     pub(crate) fn land(&mut self, id: SessionId, packet_id: PacketId) {
-        self.touch(id);
         if let Some(session) = self.sessions.get_mut(id.index())
             && let Some(kept) = session.kept.as_deref_mut()
         {
             kept.land(packet_id);
+            self.touch(id);
         }
     }
 
