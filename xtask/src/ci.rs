@@ -55,7 +55,7 @@ impl Ci {
         self.step("tools", "cargo xtask install-tools", |ci| {
             ci.tools.install()
         })?;
-        self.check("format", process::cargo(&["fmt", "--all", "--check"]))?;
+        self.check("format", cargo(&["fmt", "--all", "--check"]))?;
         let clippy = [
             "clippy",
             "--locked",
@@ -64,7 +64,7 @@ impl Ci {
             "--",
             "-Dwarnings",
         ];
-        self.check("clippy", process::cargo(&clippy))?;
+        self.check("clippy", cargo(&clippy))?;
         self.step("tidy", "cargo xtask tidy", |_| {
             let passed = tidy::RULES;
             tidy::run().map(|()| Tally {
@@ -76,33 +76,33 @@ impl Ci {
             spec::run(&spec::Arguments::default()).map(|()| Tally::PASSED)
         })?;
 
-        let mut tests = process::cargo(&["test", "--locked", "--no-fail-fast", "--workspace"]);
+        let mut tests = cargo(&["test", "--locked", "--no-fail-fast", "--workspace"]);
         tests.args(["--exclude", RUN_APART]);
         self.tests("tests", tests)?;
         self.tests("interleavings of the lock-free files", self.interleavings())?;
         self.tests("random schedules of the channels", self.schedules())?;
         if self.full {
-            let mut long = process::cargo(&["test", "--locked", "--release"]);
+            let mut long = cargo(&["test", "--locked", "--release"]);
             long.args(["-p", "unbroken-merkle-log", "--", "--ignored"]);
             self.tests("lanes of a million messages", long)?;
         }
         self.miri()?;
-        let mut documentation = process::cargo(&["doc", "--locked", "--workspace", "--no-deps"]);
+        let mut documentation = cargo(&["doc", "--locked", "--workspace", "--no-deps"]);
         documentation.env("RUSTDOCFLAGS", "-Dwarnings");
         self.check("documentation", documentation)?;
 
         let build = ["build", "--locked", "--release", "-p", "unbroken"];
-        self.check("release binary", process::cargo(&build))?;
+        self.check("release binary", cargo(&build))?;
         for shards in ["1", "3"] {
             let name = format!("acceptance, shards: {shards}");
             self.tests(&name, self.acceptance(shards))?;
         }
         let seeds = if self.full { "500000" } else { "20000" };
-        let mut simulator = process::cargo(&["run", "--locked", "--release"]);
+        let mut simulator = cargo(&["run", "--locked", "--release"]);
         simulator.args(["-p", "unbroken-simulator", "--", "--seeds", seeds]);
         self.check("simulator", simulator)?;
         self.fuzz()?;
-        let mut brokers = process::cargo(&["xtask", "bench", "brokers"]);
+        let mut brokers = cargo(&["xtask", "bench", "brokers"]);
         brokers.env("UNBROKEN_BIN", binary());
         if !self.full {
             brokers.arg("--smoke");
@@ -112,7 +112,7 @@ impl Ci {
         }
         self.check("benchmarks", brokers)?;
         // Sizes and counts of the proof have bars; a million messages go through real processes.
-        let mut audit = process::cargo(&["xtask", "bench", "audit", "--smoke"]);
+        let mut audit = cargo(&["xtask", "bench", "audit", "--smoke"]);
         audit.env("UNBROKEN_BIN", binary());
         if self.full {
             audit.arg("--trial");
@@ -121,7 +121,7 @@ impl Ci {
     }
 
     fn acceptance(&self, shards: &str) -> Command {
-        let mut command = process::cargo(&["test", "--locked", "--no-fail-fast"]);
+        let mut command = cargo(&["test", "--locked", "--no-fail-fast"]);
         command
             .args(["-p", "unbroken-acceptance"])
             .env("UNBROKEN_SHARDS", shards)
@@ -136,7 +136,7 @@ impl Ci {
     /// The channels under a model checker, in small: with two forced switches of thread at the
     /// most; in the longer run with no bound but time.
     fn interleavings(&self) -> Command {
-        let mut command = process::cargo(&["test", "--locked", "--release", "--lib"]);
+        let mut command = cargo(&["test", "--locked", "--release", "--lib"]);
         command
             .args(["-p", "session-channels", "models"])
             .env("RUSTFLAGS", "--cfg loom")
@@ -151,7 +151,7 @@ impl Ci {
 
     /// The channels' public API under a scheduler that decides by chance.
     fn schedules(&self) -> Command {
-        let mut command = process::cargo(&["test", "--locked", "--release"]);
+        let mut command = cargo(&["test", "--locked", "--release"]);
         command
             .args(["-p", "session-channels", "--test", "schedules"])
             .env("RUSTFLAGS", "--cfg shuttle")
@@ -244,7 +244,7 @@ impl Ci {
             ("unbroken-store", "fuzz-seeds-store"),
         ] {
             let seeds = ["run", "--locked", "-p", package, "--example", example];
-            self.check("fuzz seeds", process::cargo(&seeds))?;
+            self.check("fuzz seeds", cargo(&seeds))?;
         }
         let listed = fs::read_dir(tree::root().join("fuzz/fuzz_targets"));
         let mut targets: Vec<_> = listed
@@ -327,6 +327,13 @@ impl Ci {
             )),
         }
     }
+}
+
+/// Cargo without the data for building the next change faster: it doubles what a run puts on disk.
+fn cargo(arguments: &[&str]) -> Command {
+    let mut command = process::cargo(arguments);
+    command.env("CARGO_INCREMENTAL", "0");
+    command
 }
 
 /// Our broker, as the acceptance tests and the suites of others run it.
