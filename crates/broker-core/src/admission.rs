@@ -188,6 +188,7 @@ impl Shard {
         if let Some(session) = existing {
             self.take_over(now, session);
         }
+        self.end_orphan(now, &client_id);
         // A takeover may have ended the session.
         let mut existing = self.clients.by_client_id.get(&client_id).copied();
         // [MQTT-3.1.4-4, MQTT311-3.1.4-3, MQTT311-3.1.2-6]
@@ -252,6 +253,7 @@ impl Shard {
                 self.clients.ask_of(session_id, opened);
             }
         }
+        self.store_will(session_id);
         if let Some(connection) = self.clients.named(id) {
             connection.phase = connection.phase.accept(false);
             connection.session = Some(session_id);
@@ -499,9 +501,11 @@ impl Shard {
     /// Forgets a session that has no connection: its will is due, its subscriptions end, what
     /// waited in it is handed over or named as dropped.
     pub(crate) fn end_session(&mut self, now: Instant, id: SessionId, reason: DropReason) {
+        // The session's end makes a delayed will due [MQTT-3.1.2-8]. On disk it is there as long as
+        // the session.
+        self.publish_will(now, id);
         let unread = self.clients.drop_backlog(id);
         self.clients.ask_to_forget(id);
-        self.publish_will(now, id); // the session's end makes a delayed will due [MQTT-3.1.2-8]
         self.unsubscribe_all(id);
         let Some(mut session) = self.clients.sessions.try_remove(id.index()) else {
             return;

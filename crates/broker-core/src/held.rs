@@ -81,11 +81,20 @@ pub(crate) struct Promises {
     /// Who waits for the store, in the order of the requests.
     unstored: VecDeque<(StoreId, Waiter)>,
     /// Who waits for another shard to keep a retained message, by token.
-    unretained: HashMap<u64, ConnectionId, FixedState>,
+    unretained: HashMap<u64, Retaining, FixedState>,
     /// What this shard takes in.
     log: LogId,
     /// The last message of each log that this shard has routed, or has in hand.
     pub(crate) tails: Frontier,
+}
+
+/// Whose message another shard is to keep.
+#[derive(Debug)]
+enum Retaining {
+    /// A packet in its queue waits for that.
+    Connection(ConnectionId),
+    /// It is the will of this client, and on disk until then.
+    Will(Arc<str>),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -216,8 +225,10 @@ impl Clients {
         if asked > StoreId::NOTHING {
             self.promises.ended = asked;
         }
-        if let Some(session) = self.sessions.get_mut(session_id.index()) {
-            session.kept = None;
+        if let Some(session) = self.sessions.get_mut(session_id.index())
+            && session.kept.take().is_some()
+        {
+            session.will_on_disk = false;
         }
     }
 
@@ -275,7 +286,25 @@ impl Clients {
             self.promises.wait(until.stored, Waiter::Connection(id));
         }
         if let Some(token) = until.retained {
-            self.promises.unretained.insert(token, id);
+            let waiter = Retaining::Connection(id);
+            self.promises.unretained.insert(token, waiter);
+        }
+    }
+
+    /// The will of this client is over when another shard keeps it.
+    pub(crate) fn end_will_when_retained(&mut self, token: u64, client_id: Arc<str>) {
+        let waiter = Retaining::Will(client_id);
+        self.promises.unretained.insert(token, waiter);
+    }
+
+    /// The will of this client was published, or will not be. On disk it may be another by now.
+    pub(crate) fn ask_will_over(&mut self, client_id: &Arc<str>) {
+        let session = self.by_client_id.get(client_id);
+        let session = session.and_then(|id| self.sessions.get(id.index()));
+        if session.is_none_or(|session| !session.will_on_disk) {
+            let client_id = Arc::clone(client_id);
+            let record = Record::WillOver { client_id };
+            self.promises.ask(&mut self.outputs, record);
         }
     }
 
@@ -352,8 +381,10 @@ impl Clients {
 
     /// The topic's shard has the message.
     pub(crate) fn handle_retained(&mut self, now: Instant, token: u64) {
-        if let Some(id) = self.promises.unretained.remove(&token) {
-            self.release(now, id);
+        match self.promises.unretained.remove(&token) {
+            Some(Retaining::Connection(id)) => self.release(now, id),
+            Some(Retaining::Will(client_id)) => self.ask_will_over(&client_id),
+            None => {}
         }
     }
 

@@ -42,6 +42,8 @@ pub(crate) enum Storing {
     No,
     /// As soon as a session that stays wants it at QoS 1 or 2, with this marker.
     IfWanted(Option<PacketId>),
+    /// The same for a will that is on disk.
+    WillIfWanted,
     /// It was asked for.
     Asked(StoreId),
 }
@@ -104,12 +106,19 @@ impl<'a> Item<'a> {
         promises: &mut Promises,
         outputs: &mut VecDeque<Output>,
     ) {
-        if let Storing::IfWanted(marker) = self.storing {
-            let message = self.message(pool);
-            message.set_position(promises.append());
-            let record = Record::Message { message, marker };
-            self.storing = Storing::Asked(promises.ask(outputs, record));
-        }
+        let (marker, will_over) = match self.storing {
+            Storing::IfWanted(marker) => (marker, false),
+            Storing::WillIfWanted => (None, true),
+            Storing::No | Storing::Asked(_) => return,
+        };
+        let message = self.message(pool);
+        message.set_position(promises.append());
+        let record = Record::Message {
+            message,
+            marker,
+            will_over,
+        };
+        self.storing = Storing::Asked(promises.ask(outputs, record));
     }
 
     /// Where it is stored, if it is.

@@ -78,3 +78,4 @@ pub use restore::{RestoreError, RestoredEntry, RestoredSession};
 pub use settings::{AuditSettings, Settings, ShardOptions, Totals};
 pub use shard::{Outputs, Shard};
 pub use stats::Stats;
+pub use will::Will;

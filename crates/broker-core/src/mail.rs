@@ -40,7 +40,8 @@ impl Mail {
             Letter::RetainedQuery { filter, after, .. } => {
                 text(filter) + after.as_deref().map_or(0, text)
             }
-            Letter::BarrierReached { .. }
+            Letter::BarrierAsked { .. }
+            | Letter::BarrierReached { .. }
             | Letter::ShareJoined { .. }
             | Letter::Retained { .. }
             | Letter::News { .. }
@@ -57,6 +58,8 @@ pub(crate) enum Letter {
     InterestAdded { filter: Box<str>, barrier: u64 },
     /// Stop sending me what matches this filter.
     InterestRemoved { filter: Box<str> },
+    /// Answer `BarrierReached` with this number, and nothing more.
+    BarrierAsked { barrier: u64 },
     /// Every interest you announced up to this number is in force here, from behind this message of
     /// my log on.
     BarrierReached { barrier: u64, tail: u64 },

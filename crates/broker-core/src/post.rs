@@ -31,8 +31,10 @@ impl Shard {
                 self.handle_interest_added(from, &filter, barrier);
             }
             Letter::InterestRemoved { filter } => self.handle_interest_removed(from, &filter),
+            Letter::BarrierAsked { barrier } => self.answer_barrier(from, barrier),
             Letter::BarrierReached { barrier, tail } => {
                 self.barriers.handle_reached(from, barrier);
+                self.begin_revived();
                 // What was wanted of what came before has come by mail.
                 self.clients.promises.tails.raise(Position {
                     log: LogId(from.0.into()),

@@ -208,7 +208,7 @@ impl Shard {
                     packet_id,
                 })
             }
-            Storing::IfWanted(None) | Storing::No => StoreId::NOTHING,
+            Storing::IfWanted(None) | Storing::WillIfWanted | Storing::No => StoreId::NOTHING,
         };
         until.stored = stored.max(until.stored);
         item.finish(&mut self.clients.pool);

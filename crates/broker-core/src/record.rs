@@ -14,10 +14,12 @@
 //! | [`Released`](Record::Released)         | PUBCOMP                                 |
 //! | [`Given`](Record::Given)               | PUBLISH of QoS 2; what a group gives to a session |
 //! | [`Received`](Record::Received)         | PUBREL                                  |
+//! | [`Will`](Record::Will)                 | CONNACK                                 |
+//! | [`WillOver`](Record::WillOver)         | nothing                                 |
 //! | [`Progress`](Record::Progress)         | nothing                                 |
 //!
-//! Only what outlives a connection is asked for: sessions that end with theirs ask for nothing, nor
-//! does QoS 0 that is not retained.
+//! Only what outlives a connection is asked for: sessions that end with theirs ask for nothing but
+//! their will, if it is of QoS 1 or 2 or retained; nor does QoS 0 that is not retained.
 //!
 //! What may be stored late, because a restart without it only repeats what the other side
 //! recognizes, is told together: the end of deliveries (PUBACK, PUBCOMP), what expired, and whether
@@ -29,6 +31,7 @@ use unbroken_mqtt_proto::PacketId;
 
 use crate::kept::{Entry, Holding, Progress, ReceivedEntry};
 use crate::message::Message;
+use crate::will::Will;
 
 /// One thing to be put on disk, whole or not at all.
 #[derive(Clone, Debug)]
@@ -41,6 +44,8 @@ pub enum Record {
         /// The packet id under which a publisher whose session stays sent it at QoS 2: from now on
         /// a repetition is recognized [MQTT-4.3.3-10].
         marker: Option<PacketId>,
+        /// It is the [`Will`](Self::Will) of its publisher, which is over with it.
+        will_over: bool,
     },
     /// A message of QoS 2 came from a client whose session stays, and nobody whose session stays
     /// waits for it: only its id is remembered [MQTT-4.3.3-10].
@@ -111,6 +116,19 @@ pub enum Record {
         client_id: Arc<str>,
         /// Its entry.
         received: ReceivedEntry,
+    },
+    /// The will of a client that has connected, in place of the one before: if its connection ends
+    /// with the broker, it is published at the restart [MQTT-3.1.2-7, MQTT311-3.1.2-8].
+    Will {
+        /// Whose.
+        client_id: Arc<str>,
+        /// The will.
+        will: Will,
+    },
+    /// The will of this client is not to be published, or was [MQTT-3.1.2-10, MQTT311-3.1.2-10].
+    WillOver {
+        /// Whose.
+        client_id: Arc<str>,
     },
     /// How far a session is. To be put on disk whole, like every record.
     Progress {

@@ -1,11 +1,14 @@
 //! A shard as the disk had it: sessions and retained messages of an earlier run.
 //!
-//! Before the first input, in this order: [`Shard::restore_tails`], then sessions and retained
-//! messages. What a session waits for stays on disk until its client comes: however much that is,
-//! it costs nothing to begin with.
+//! Before the first input, in this order: [`Shard::restore_tails`], then sessions, wills and
+//! retained messages. What a session waits for stays on disk until its client comes: however much
+//! that is, it costs nothing to begin with.
 //!
-//! Deliberately absent: audit lanes, which begin a new epoch; and wills, whose clients have had
-//! their connection until the broker stopped.
+//! A client that was connected when the broker stopped has lost its connection with it: its will,
+//! its delay and the end of its session count from the restart. Of one that was away before, they
+//! go on. What is due at once is published when this shard knows what the others want.
+//!
+//! Deliberately absent: audit lanes, which begin a new epoch.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,12 +20,16 @@ use crate::backlog::Backlog;
 use crate::clients::Clients;
 use crate::ids::SessionId;
 use crate::kept::{Entry, Holding, Kept, ReceivedEntry};
+use crate::mail::Letter;
 use crate::message::Message;
+use crate::output::DropReason;
 use crate::placement;
 use crate::position::Frontier;
+use crate::session::Session;
 use crate::shard::Shard;
 use crate::subscriptions::Grant;
 use crate::timers::Timer;
+use crate::will::Will;
 
 /// A session as the disk had it.
 #[derive(Clone, Debug)]
@@ -31,8 +38,10 @@ pub struct RestoredSession {
     pub client_id: Arc<str>,
     /// Seconds it outlives its connection; `u32::MAX` is without end.
     pub expiry_s: u32,
-    /// For how long its client has been away.
-    pub away: Duration,
+    /// For how long its client has been away; `None` if it was connected when the broker stopped.
+    pub away: Option<Duration>,
+    /// Its will, if that was not published.
+    pub will: Option<Will>,
     /// Its subscriptions, with those that have ended.
     pub holdings: Vec<Holding>,
     /// All up to here was given a packet id, is among the entries, or is not for it.
@@ -72,6 +81,14 @@ pub enum RestoreError {
         /// What does not go together.
         what: &'static str,
     },
+}
+
+/// What was restored and begins when this shard knows what the others want.
+#[derive(Debug, Default)]
+pub(crate) struct Revived {
+    /// All shards have answered this.
+    barrier: u64,
+    timers: Vec<(Instant, Timer)>,
 }
 
 impl Shard {
@@ -119,6 +136,8 @@ impl Shard {
         };
         session.expiry_s = restored.expiry_s;
         session.absence = absence;
+        session.will_on_disk = restored.will.is_some();
+        session.will = restored.will.map(Box::new);
         session.inbound = Inbound::restore(restored.markers);
         let through = restored.through;
         let mut kept = Kept::new(through.clone());
@@ -166,18 +185,103 @@ impl Shard {
             }
         }
         self.tell_groups(id, false);
+        let away = restored.away.unwrap_or_default();
         if restored.expiry_s != u32::MAX {
             let stays = Duration::from_secs(restored.expiry_s.into());
-            let at = now + stays.saturating_sub(restored.away).max(GRACE);
+            let at = now + stays.saturating_sub(away).max(GRACE);
             let session = id;
             self.timers
                 .set(at, Timer::SessionExpiry { session, absence });
         }
+        self.revive_will(now, id, away);
         self.clients.touch_presence(id);
         self.schedule_progress(now);
         let stats = &mut self.clients.stats;
         stats.clients_disconnected = self.clients.sessions.len() as u64 - stats.clients_connected;
         Ok(())
+    }
+
+    /// Goes on with the will of a client whose session has ended with its connection, when the
+    /// broker stopped.
+    pub fn restore_will(
+        &mut self,
+        now: Instant,
+        client_id: &Arc<str>,
+        will: Will,
+    ) -> Result<(), RestoreError> {
+        if self.clients.by_client_id.contains_key(client_id) {
+            return Err(RestoreError::Contradiction {
+                client_id: Arc::clone(client_id),
+                what: "its will is there twice",
+            });
+        }
+        let Some(id) = self.new_session(client_id) else {
+            return Err(RestoreError::Full {
+                client_id: Arc::clone(client_id),
+                limit: "limits.sessions_max",
+            });
+        };
+        let absence = self.token();
+        if let Some(session) = self.clients.session_mut(id) {
+            session.absence = absence;
+            session.will = Some(Box::new(will));
+            session.will_on_disk = true;
+        }
+        let session = id;
+        self.revive(now, now, Timer::SessionExpiry { session, absence });
+        Ok(())
+    }
+
+    /// A client comes whose last session was over with the broker: its will is due, if it was not
+    /// yet published.
+    pub(crate) fn end_orphan(&mut self, now: Instant, client_id: &Arc<str>) {
+        let Some(id) = self.clients.by_client_id.get(client_id).copied() else {
+            return;
+        };
+        let is_orphan = |session: &Session| session.connection.is_none() && session.expiry_s == 0;
+        if self.clients.sessions.get(id.index()).is_some_and(is_orphan) {
+            self.end_session(now, id, DropReason::SessionEnded);
+        }
+    }
+
+    /// Sets the time of a restored will. Its client could not come while the broker was down: it
+    /// may for a moment, or for the delay if that is shorter.
+    fn revive_will(&mut self, now: Instant, id: SessionId, away: Duration) {
+        let Some(session) = self.clients.session_mut(id) else {
+            return;
+        };
+        let (expiry_s, absence) = (session.expiry_s, session.absence);
+        let Some(will) = &session.will else { return };
+        if will.delay_s < expiry_s || expiry_s == u32::MAX {
+            let delay = Duration::from_secs(will.delay_s.into());
+            let at = now + delay.saturating_sub(away).max(delay.min(GRACE));
+            let session = id;
+            self.revive(now, at, Timer::Will { session, absence });
+        }
+        // Otherwise the end of the session publishes it.
+    }
+
+    /// Sets a timer as soon as this shard knows what the others want: their mail that says so is
+    /// before the answer to a question of this one.
+    fn revive(&mut self, now: Instant, at: Instant, timer: Timer) {
+        if self.revived.timers.is_empty() && self.options.shards > 1 {
+            let barrier = self.barriers.issue();
+            self.revived.barrier = barrier;
+            for shard in self.others() {
+                self.mail(shard, Letter::BarrierAsked { barrier });
+            }
+        }
+        self.timers.set(now, Timer::Revive);
+        self.revived.timers.push((at, timer));
+    }
+
+    /// Begins what waits for all shards, if it need not wait any more.
+    pub(crate) fn begin_revived(&mut self) {
+        if self.barriers.reached() >= self.revived.barrier {
+            for (at, timer) in self.revived.timers.drain(..) {
+                self.timers.set(at, timer);
+            }
+        }
     }
 
     fn restore_subscription(

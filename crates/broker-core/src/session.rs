@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use smallvec::SmallVec;
 use unbroken_mqtt_proto::session::{Inbound, Outbound};
@@ -19,6 +19,7 @@ use crate::message::Message;
 use crate::output::StoreId;
 use crate::shared::GroupRef;
 use crate::subscriptions::Grant;
+use crate::will::Will;
 
 /// A session: state that outlives its connection if the client wishes.
 #[derive(Debug)]
@@ -56,6 +57,8 @@ pub(crate) struct Session {
     pub(crate) queue: VecDeque<(QoS, Delivery)>,
     pub(crate) queue_bytes: u64,
     pub(crate) will: Option<Box<Will>>,
+    /// The disk has a will of this client.
+    pub(crate) will_on_disk: bool,
     /// Retained messages still to be sent for subscriptions, in the order these were made.
     pub(crate) retained: VecDeque<RetainedScan>,
     pub(crate) drops: DropTallies,
@@ -87,15 +90,6 @@ pub(crate) struct Delivery {
 
 /// The subscription identifiers a copy carries.
 pub(crate) type Identifiers = SmallVec<[NonZeroU32; 1]>;
-
-/// A last will: published when the client goes without saying DISCONNECT.
-#[derive(Debug)]
-pub(crate) struct Will {
-    pub(crate) message: Message,
-    /// Message Expiry Interval; it begins to run when the will is published.
-    pub(crate) expiry: Option<Duration>,
-    pub(crate) delay_s: u32,
-}
 
 /// A subscription's walk through the retained messages of all shards, in slices, as the connection
 /// takes them.
@@ -180,6 +174,7 @@ impl Session {
             queue: VecDeque::new(),
             queue_bytes: 0,
             will: None,
+            will_on_disk: false,
             retained: VecDeque::new(),
             drops: DropTallies::default(),
             account: Account::default(),

@@ -30,6 +30,7 @@ use crate::limits::{CONNECT_BYTES_MAX, Limits};
 use crate::mail::Letter;
 use crate::output::{Disconnection, Event, Output};
 use crate::record::Record;
+use crate::restore::Revived;
 use crate::retained::RetainedIndex;
 use crate::settings::ShardOptions;
 use crate::shared::SharedGroups;
@@ -60,6 +61,8 @@ pub struct Shard {
     pub(crate) telling: bool,
     /// [`Timer::Progress`] is set.
     pub(crate) telling_progress: bool,
+    /// What was restored and begins when the shards know what each other want.
+    pub(crate) revived: Revived,
     /// Numbers what this shard asks of others.
     pub(crate) tokens: u64,
     pub(crate) scratch: PropertyBuf,
@@ -133,6 +136,7 @@ impl Shard {
             stamped: PropertyBuf::new(),
             telling: false,
             telling_progress: false,
+            revived: Revived::default(),
             tokens: 0,
             scratch: PropertyBuf::new(),
             groups_scratch: Vec::new(),
@@ -478,9 +482,7 @@ impl Shard {
         }
         if disconnect.reason == ReasonCode::Success {
             // [MQTT-3.14.4-3, MQTT311-3.14.4-3] [MQTT-3.1.2-10, MQTT311-3.1.2-10]
-            if let Some(session) = self.clients.session_mut(session_id) {
-                session.will = None;
-            }
+            self.discard_will(session_id);
         }
         if let Some(last_words) = self.clients.last_words(id, |_, _| {}) {
             self.detach(now, id, Disconnection::ByClient(disconnect.reason));
@@ -597,6 +599,7 @@ impl Shard {
                 Timer::Sys => self.publish_sys(now),
                 Timer::Audit => self.tick_audit(now),
                 Timer::Publishers => self.tick_publishers(now),
+                Timer::Revive => self.begin_revived(),
                 Timer::Ask => {}
             }
         }

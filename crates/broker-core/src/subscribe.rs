@@ -438,6 +438,11 @@ impl Shard {
             self.index.insert(filter, Subscriber::Shard(from), grant);
             self.note_filter(filter.as_str(), true);
         }
+        self.answer_barrier(from, barrier);
+    }
+
+    /// All that this shard was told by another up to here is in force.
+    pub(crate) fn answer_barrier(&mut self, from: ShardId, barrier: u64) {
         let tail = self.clients.promises.tail();
         self.mail(from, Letter::BarrierReached { barrier, tail });
     }

@@ -43,6 +43,8 @@ pub(crate) enum Timer {
     Audit,
     /// The clocks of publishers' own lanes go on.
     Publishers,
+    /// What was restored may begin.
+    Revive,
     /// Something is to be asked for, though no input came to answer.
     Ask,
 }
@@ -123,6 +125,7 @@ impl Shard {
             | Timer::Sys
             | Timer::Audit
             | Timer::Publishers
+            | Timer::Revive
             | Timer::Ask => true,
         });
     }

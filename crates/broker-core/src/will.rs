@@ -2,19 +2,49 @@
 //!
 //! A will is due at the earliest of its delay and the end of its session [MQTT-3.1.3-9]; a client
 //! that comes back before that cancels it.
+//!
+//! A will that somebody can get after a restart of the broker is on disk from CONNACK until it was
+//! published or DISCONNECT has removed it, also that of a session which ends with its connection.
+//! It is removed with the message that it became, as far as that is this shard's; where another
+//! shard has to retain it, when that has. A crash in between publishes it again.
+//!
+//! A broker that is killed ends all connections. At the restart their wills are due as if they had
+//! ended then; what was waiting for its delay goes on waiting.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use unbroken_mqtt_proto::{Connect, Property, PropertyBuf, QoS};
 
+use crate::clients::Clients;
 use crate::ids::SessionId;
 use crate::item::{Item, Storing};
 use crate::message::{Message, Publication};
 use crate::output::Event;
-use crate::session::Will;
+use crate::record::Record;
 use crate::shard::Shard;
 use crate::timers::Timer;
+
+/// A last will: published when the client goes without saying DISCONNECT.
+#[derive(Clone, Debug)]
+pub struct Will {
+    /// What is published, with its client as publisher. Its stamp is that of CONNECT.
+    pub message: Arc<Message>,
+    /// Message Expiry Interval; it begins to run when the will is published.
+    pub expiry: Option<Duration>,
+    /// Will Delay Interval, in seconds.
+    pub delay_s: u32,
+}
+
+impl Will {
+    /// Whether anybody can get it after a restart of the broker, of a session that outlives its
+    /// connection by `expiry_s`. Right after it nobody is there but sessions that stay, which get
+    /// QoS 1 and 2; those who come later get what is retained, and what has waited for its delay.
+    fn outlives_broker(&self, expiry_s: u32) -> bool {
+        let publication = self.message.publication();
+        publication.retain || publication.qos > QoS::AtMostOnce || self.delay_s > 0 && expiry_s > 0
+    }
+}
 
 impl Shard {
     /// The client has gone: publishes its will, or sets the time for it
@@ -40,6 +70,51 @@ impl Shard {
         // Otherwise the end of the session publishes it.
     }
 
+    /// Has the will of a client that connects on disk before its CONNACK, in place of the one
+    /// before.
+    pub(crate) fn store_will(&mut self, id: SessionId) {
+        if !self.options.settings.durable {
+            return;
+        }
+        let Some(session) = self.clients.session_mut(id) else {
+            return;
+        };
+        let expiry_s = session.expiry_s;
+        let will = session.will.as_deref();
+        let Some(will) = will.filter(|will| will.outlives_broker(expiry_s)).cloned() else {
+            return self.forget_stored_will(id);
+        };
+        session.will_on_disk = true;
+        let client_id = Arc::clone(&session.client_id);
+        let Clients {
+            promises,
+            outputs,
+            sessions,
+            ..
+        } = &mut self.clients;
+        let asked = promises.ask(outputs, Record::Will { client_id, will });
+        if let Some(session) = sessions.get_mut(id.index()) {
+            session.asked = asked;
+        }
+    }
+
+    /// The client has said DISCONNECT: its will is not published.
+    pub(crate) fn discard_will(&mut self, id: SessionId) {
+        if let Some(session) = self.clients.session_mut(id) {
+            session.will = None;
+        }
+        self.forget_stored_will(id);
+    }
+
+    fn forget_stored_will(&mut self, id: SessionId) {
+        if let Some(session) = self.clients.session_mut(id)
+            && std::mem::take(&mut session.will_on_disk)
+        {
+            let client_id = Arc::clone(&session.client_id);
+            self.clients.ask_will_over(&client_id);
+        }
+    }
+
     pub(crate) fn publish_due_will(&mut self, now: Instant, id: SessionId, absence: u64) {
         if self
             .clients
@@ -52,19 +127,18 @@ impl Shard {
 
     pub(crate) fn publish_will(&mut self, now: Instant, id: SessionId) {
         // Taken out: it is published once. [MQTT-3.1.2-10, MQTT311-3.1.2-10]
-        let Some(will) = self
-            .clients
-            .session_mut(id)
-            .and_then(|session| session.will.take())
-        else {
+        let Some(session) = self.clients.session_mut(id) else {
             return;
         };
-        if let Some(client_id) = will.message.publisher().map(Arc::clone) {
-            self.event(Event::WillPublished {
-                client_id,
-                topic: will.message.topic().into(),
-            });
-        }
+        let Some(will) = session.will.take() else {
+            return;
+        };
+        let on_disk = std::mem::take(&mut session.will_on_disk);
+        let client_id = Arc::clone(&session.client_id);
+        self.event(Event::WillPublished {
+            client_id: Arc::clone(&client_id),
+            topic: will.message.topic().into(),
+        });
         let mut publication = will.message.publication();
         publication.stamp = now;
         publication.expires = will.expiry.map(|interval| now + interval);
@@ -74,15 +148,32 @@ impl Shard {
         let mut stamped = std::mem::take(&mut self.stamped);
         self.put_mark(now, id, &mut publication, &mut stamped);
         let mut item = Item::borrowed(publication, will.message.publisher());
-        if self.options.settings.durable && publication.qos > QoS::AtMostOnce {
-            item.storing = Storing::IfWanted(None);
-        }
+        let mut retained_elsewhere = None;
         // [MQTT-3.1.2-14, MQTT311-3.1.2-16]
         if publication.retain {
-            // [MQTT-3.1.2-15, MQTT311-3.1.2-17]; nobody waits for an acknowledgement.
-            let _ = self.retain(now, &mut item, QoS::AtMostOnce);
+            // [MQTT-3.1.2-15, MQTT311-3.1.2-17]; nobody but the disk waits for an acknowledgement.
+            let qos = if on_disk {
+                QoS::AtLeastOnce
+            } else {
+                QoS::AtMostOnce
+            };
+            retained_elsewhere = self.retain(now, &mut item, qos).retained;
+        }
+        if self.options.settings.durable && publication.qos > QoS::AtMostOnce {
+            item.storing = if on_disk && retained_elsewhere.is_none() {
+                Storing::WillIfWanted
+            } else {
+                Storing::IfWanted(None)
+            };
         }
         self.route(now, &mut item, Some(id));
+        let over_with_message =
+            retained_elsewhere.is_none() && matches!(item.storing, Storing::Asked(_));
+        if let Some(token) = retained_elsewhere {
+            self.clients.end_will_when_retained(token, client_id);
+        } else if on_disk && !over_with_message {
+            self.clients.ask_will_over(&client_id);
+        }
         item.finish(&mut self.clients.pool);
         self.stamped = stamped;
     }
@@ -116,7 +207,7 @@ pub(crate) fn will_of(
         mark: None,
     };
     Some(Box::new(Will {
-        message: Message::new(&publication, Some(client_id)),
+        message: Arc::new(Message::new(&publication, Some(client_id))),
         expiry: will
             .properties
             .message_expiry_interval()

@@ -659,7 +659,7 @@ fn a_will_and_the_end_of_its_session_are_stored_though_nobody_waits_for_them() {
     broker.advance(Duration::from_secs(8));
     let mut asked = broker.take_asked();
     asked.retain(|record| !record.starts_with("progress"));
-    assert_eq!(asked, ["message t", "end c"]);
+    assert_eq!(asked, ["will t", "end c"]);
 }
 
 #[test]

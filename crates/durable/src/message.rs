@@ -1,14 +1,40 @@
 //! A message in the store's bytes.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use unbroken_broker_core::{LogId, MarkParts, Message, MessageParts, Position};
+use unbroken_broker_core::{LogId, MarkParts, Message, MessageParts, Position, Will};
 use unbroken_store::{self as store, LaneMark, MessageBytes, MessageRecord};
 
 use crate::times::Times;
 
 pub(crate) fn bytes_of(message: &Message, times: &Times) -> MessageBytes {
-    let parts = message.parts();
+    encode(&message.parts(), times)
+}
+
+/// The message's lifetime is that of the will.
+pub(crate) fn will_value(will: &Will, times: &Times) -> store::session::Will {
+    let mut parts = will.message.parts();
+    parts.expires = will.expiry.map(|expiry| parts.stamp + expiry);
+    store::session::Will {
+        delay_s: will.delay_s,
+        message: encode(&parts, times),
+    }
+}
+
+pub(crate) fn will_of(value: &store::session::Will, times: &Times) -> Will {
+    let record = value.message.record();
+    let lifetime_ms = record.expires_ms.map(|at| at - record.stamp_ms);
+    let mut parts = parts_of(&record, times);
+    parts.expires = None;
+    Will {
+        message: Arc::new(Message::restore(parts, None)),
+        expiry: lifetime_ms.map(Duration::from_millis),
+        delay_s: value.delay_s,
+    }
+}
+
+fn encode(parts: &MessageParts<'_>, times: &Times) -> MessageBytes {
     let mark = parts.mark.map(|mark| LaneMark {
         lane: mark.lane,
         epoch: mark.epoch,
@@ -34,14 +60,17 @@ pub(crate) fn message_of(
     position: Option<Position>,
     times: &Times,
 ) -> Message {
-    let record = bytes.record();
+    Message::restore(parts_of(&bytes.record(), times), position)
+}
+
+fn parts_of<'a>(record: &MessageRecord<'a>, times: &Times) -> MessageParts<'a> {
     let mark = record.mark.map(|mark| MarkParts {
         lane: mark.lane,
         epoch: mark.epoch,
         number: mark.number,
         leaf: mark.leaf,
     });
-    let parts = MessageParts {
+    MessageParts {
         topic: record.topic,
         properties: record.properties,
         payload: record.payload,
@@ -51,8 +80,7 @@ pub(crate) fn message_of(
         expires: record.expires_ms.map(|ms| times.instant(ms)),
         publisher: record.publisher.map(Arc::from),
         mark,
-    };
-    Message::restore(parts, position)
+    }
 }
 
 pub(crate) fn stored(position: Position) -> store::Position {

@@ -2,17 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use unbroken_broker_core::{
-    Entry, Frontier, Holding, LogId, Message, ReceivedEntry, RestoredEntry, RestoredSession,
+    Entry, Frontier, Holding, LogId, Message, ReceivedEntry, RestoredEntry, RestoredSession, Will,
 };
 use unbroken_store::session::{
     Carried, Cursor, Head, Inbound, Outbound, PartView, Subscription, parse_key,
 };
-use unbroken_store::{Kv, Log, MessageBytes, Page, RecordError, Space, Store, StoreError};
+use unbroken_store::{
+    self as store, Kv, Log, MessageBytes, Page, RecordError, Space, Store, StoreError,
+};
 
-use crate::message::{message_of, position_of};
+use crate::message::{message_of, position_of, will_of};
 use crate::times::Times;
 
 /// What the store had.
@@ -22,6 +24,8 @@ pub struct Restored {
     pub tails: Frontier,
     /// Sessions of all shards.
     pub sessions: Vec<RestoredSession>,
+    /// Wills of clients whose sessions have ended with the broker, for all shards.
+    pub wills: Vec<(Arc<str>, Will)>,
     /// Retained messages of all shards.
     pub retained: Vec<Message>,
     /// Messages that a client was given, and that are in no log any more.
@@ -91,6 +95,7 @@ struct Parts {
     through: BTreeMap<LogId, u64>,
     outbound: Vec<(u64, Outbound)>,
     markers: Vec<unbroken_mqtt_proto::PacketId>,
+    will: Option<store::session::Will>,
 }
 
 impl Parts {
@@ -111,20 +116,26 @@ impl Parts {
                 Inbound::decode(value)?;
                 self.markers.push(id);
             }
-            PartView::Will => {}
+            PartView::Will => self.will = Some(store::session::Will::decode(value)?),
         }
         Ok(())
     }
 
-    /// A session without a head is what is left of one that ended.
+    /// Without a head there is only the will of a client whose session ends with its connection.
     fn finish<S: Store + ?Sized>(
         self,
-        store: &S,
+        from: &S,
         now: Instant,
         times: &Times,
         into: &mut Restored,
     ) -> Result<(), StoreError> {
+        let will = self.will.map(|will| will_of(&will, times));
         let Some(head) = self.head else {
+            if let Some(will) = will
+                && let Some(client_id) = will.message.publisher().cloned()
+            {
+                into.wills.push((client_id, will));
+            }
             return Ok(());
         };
         let holdings: Vec<_> = self
@@ -141,7 +152,7 @@ impl Parts {
         }
         let mut entries = Vec::new();
         for (number, outbound) in self.outbound {
-            match entry(store, number, outbound, times)? {
+            match entry(from, number, outbound, times)? {
                 Some(entry) => entries.push(entry),
                 None => into.lost.push(format!(
                     "session {}: message {number} that it was given is in no log",
@@ -153,7 +164,8 @@ impl Parts {
         into.sessions.push(RestoredSession {
             client_id: Arc::from(head.client_id),
             expiry_s: head.expiry_s.get(),
-            away: away.unwrap_or(Duration::ZERO),
+            away,
+            will,
             holdings,
             through,
             entries,

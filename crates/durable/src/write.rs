@@ -13,20 +13,27 @@ use unbroken_store::session::{
 };
 use unbroken_store::{self as store, Batch, Sequence, Space};
 
-use crate::message::{bytes_of, stored};
+use crate::message::{bytes_of, stored, will_value};
 use crate::times::Times;
 
 /// The changes of a record that was asked for at this moment.
 pub fn batch_of(record: &Record, now: Instant, times: &Times) -> Batch {
     let mut batch = Batch::new();
     match record {
-        Record::Message { message, marker } => {
+        Record::Message {
+            message,
+            marker,
+            will_over,
+        } => {
             if let Some(position) = message.position() {
                 let stored = stored(position);
                 batch.append(stored.log, stored.sequence, bytes_of(message, times));
             }
             if let (Some(id), Some(publisher)) = (marker, message.publisher()) {
                 put(&mut batch, publisher, Part::Inbound(*id), Inbound.encode());
+            }
+            if let (true, Some(publisher)) = (will_over, message.publisher()) {
+                delete(&mut batch, publisher, Part::Will);
             }
         }
         Record::Marker {
@@ -80,6 +87,11 @@ pub fn batch_of(record: &Record, now: Instant, times: &Times) -> Batch {
                 received_entry(received).encode(),
             );
         }
+        Record::Will { client_id, will } => {
+            let value = will_value(will, times).encode();
+            put(&mut batch, client_id, Part::Will, value);
+        }
+        Record::WillOver { client_id } => delete(&mut batch, client_id, Part::Will),
         Record::Progress {
             client_id,
             progress,

@@ -494,8 +494,13 @@ fn show(packet: &Packet<'_>) -> String {
 /// A short text of a record.
 fn show_record(record: &Record) -> String {
     match record {
-        Record::Message { message, marker } => match marker {
+        Record::Message {
+            message,
+            marker,
+            will_over,
+        } => match marker {
             Some(id) => format!("message {} #{}", message.topic(), id.get()),
+            None if *will_over => format!("will {}", message.topic()),
             None => format!("message {}", message.topic()),
         },
         Record::Marker {
@@ -532,6 +537,8 @@ fn show_record(record: &Record) -> String {
             client_id,
             received,
         } => format!("received {client_id} #{}", received.packet_id.get()),
+        Record::Will { client_id, .. } => format!("will of {client_id}"),
+        Record::WillOver { client_id } => format!("will over {client_id}"),
         Record::Progress { client_id, .. } => format!("progress {client_id}"),
     }
 }

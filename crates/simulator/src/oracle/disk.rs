@@ -174,7 +174,9 @@ impl Oracle {
 
 fn facts_of(record: &Record) -> Vec<(Fact, Effect)> {
     match record {
-        Record::Message { message, marker } => {
+        Record::Message {
+            message, marker, ..
+        } => {
             let message_id = identify(message.payload()).map(Fact::Message);
             let marker = message.publisher().zip(*marker);
             let marker = marker.map(|(client_id, id)| Fact::Marker(number_of(client_id), id));
@@ -190,7 +192,11 @@ fn facts_of(record: &Record) -> Vec<(Fact, Effect)> {
         )],
         // Which of several retained messages is the newest is not told by their payloads; how far a
         // session is may be told at any time, and nothing waits for it.
-        Record::Retained { .. } | Record::Unretained { .. } | Record::Progress { .. } => Vec::new(),
+        Record::Retained { .. }
+        | Record::Unretained { .. }
+        | Record::Will { .. }
+        | Record::WillOver { .. }
+        | Record::Progress { .. } => Vec::new(),
         Record::SessionOpened { client_id, new, .. } => {
             let effect = if *new { Effect::Renews } else { Effect::Begins };
             vec![(Fact::Session(number_of(client_id)), effect)]

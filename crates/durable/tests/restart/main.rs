@@ -6,8 +6,9 @@
     unfulfilled_lint_expectations,
     reason = "what is disallowed depends on the crate"
 )]
-#[path = "../../broker-core/tests/shard_bus/mod.rs"]
+#[path = "../../../broker-core/tests/shard_bus/mod.rs"]
 mod shard_bus;
+mod wills;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, UNIX_EPOCH};
@@ -77,6 +78,15 @@ impl World {
     }
 
     fn restart_with(&mut self, shards: u8) {
+        self.restart_quietly(shards);
+        // What they have to say to each other.
+        self.broker.advance(Duration::from_secs(1));
+        self.broker.stored();
+        self.broker.take_asked();
+    }
+
+    /// No shard has been told anything yet.
+    fn restart_quietly(&mut self, shards: u8) {
         let now = self.broker.now;
         self.shards = shards;
         self.broker = begin(shards);
@@ -92,16 +102,19 @@ impl World {
                 }
             }
         }
+        for (client_id, will) in restored.wills {
+            let shards = self.broker.shards.iter_mut();
+            let home = shards
+                .into_iter()
+                .find(|shard| shard.is_home_of(&client_id));
+            home.unwrap().restore_will(now, &client_id, will).unwrap();
+        }
         for message in restored.retained {
             let keeps =
                 |shard: &&mut unbroken_broker_core::Shard| shard.keeps_retained(message.topic());
             let shard = self.broker.shards.iter_mut().find(keeps).unwrap();
             shard.restore_retained(now, message);
         }
-        // What they have to say to each other.
-        self.broker.advance(Duration::from_secs(1));
-        self.broker.stored();
-        self.broker.take_asked();
     }
 
     fn resident(&mut self, client_id: &str, filters: &[(&str, QoS)]) -> Client {
