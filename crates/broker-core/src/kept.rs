@@ -29,6 +29,7 @@ use unbroken_mqtt_proto::{
 use crate::backlog::Backlog;
 use crate::clients::Clients;
 use crate::ids::SessionId;
+use crate::mail::Letter;
 use crate::message::Message;
 use crate::output::StoreId;
 use crate::position::{Frontier, LogId, Position};
@@ -510,6 +511,24 @@ impl Shard {
         }
     }
 
+    /// Sees to it that the other shards hear how long the log of this one is: who wants nothing of
+    /// it hears of no message, and would hold on to all.
+    pub(crate) fn schedule_tail(&mut self, now: Instant) {
+        let news = self.clients.promises.tail() != self.tail_told;
+        if news && !self.telling_tail && self.options.shards > 1 {
+            self.telling_tail = true;
+            self.timers.set(now + TELL_TAIL_EVERY, Timer::Tail);
+        }
+    }
+
+    pub(crate) fn tell_tail(&mut self) {
+        let tail = self.clients.promises.tail();
+        (self.telling_tail, self.tail_told) = (false, tail);
+        for shard in self.others() {
+            self.mail(shard, Letter::Tail(tail));
+        }
+    }
+
     /// Up to where no session of this shard needs any log: what is within may be trimmed. Costs a
     /// look at all sessions.
     pub fn needed(&self) -> Frontier {
@@ -555,3 +574,5 @@ impl Session {
 const NOT_IN_FORCE: u64 = u64::MAX;
 /// What a restart repeats at most, of messages of QoS 1 that were acknowledged.
 const TELL_PROGRESS_EVERY: Duration = Duration::from_millis(500);
+/// How long another shard holds on to the log of this one at most, without wanting any of it.
+const TELL_TAIL_EVERY: Duration = Duration::from_secs(5);

@@ -42,6 +42,7 @@ impl Mail {
             }
             Letter::BarrierAsked { .. }
             | Letter::BarrierReached { .. }
+            | Letter::Tail(_)
             | Letter::ShareJoined { .. }
             | Letter::Retained { .. }
             | Letter::News { .. }
@@ -63,6 +64,8 @@ pub(crate) enum Letter {
     /// Every interest you announced up to this number is in force here, from behind this message of
     /// my log on.
     BarrierReached { barrier: u64, tail: u64 },
+    /// What you wanted of my log has come up to this message.
+    Tail(u64),
     /// My session joins this group of yours; answer `ShareJoined` when everybody knows.
     ShareJoin {
         group: Box<str>,

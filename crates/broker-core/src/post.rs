@@ -36,12 +36,10 @@ impl Shard {
                 self.barriers.handle_reached(from, barrier);
                 self.begin_revived();
                 // What was wanted of what came before has come by mail.
-                self.clients.promises.tails.raise(Position {
-                    log: LogId(from.0.into()),
-                    number: tail,
-                });
+                self.take_tail(from, tail);
                 self.release_subacks(now);
             }
+            Letter::Tail(tail) => self.take_tail(from, tail),
             Letter::ShareJoin {
                 group,
                 filter,
@@ -117,5 +115,10 @@ impl Shard {
             } => self.clients.take_news(&publisher, epoch, number, news),
             Letter::Stats(stats) => self.sys.note(from, *stats),
         }
+    }
+
+    fn take_tail(&mut self, of: ShardId, number: u64) {
+        let log = LogId(of.0.into());
+        self.clients.promises.tails.raise(Position { log, number });
     }
 }

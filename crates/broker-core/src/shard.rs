@@ -63,6 +63,10 @@ pub struct Shard {
     pub(crate) telling_progress: bool,
     /// What was restored and begins when the shards know what each other want.
     pub(crate) revived: Revived,
+    /// [`Timer::Tail`] is set.
+    pub(crate) telling_tail: bool,
+    /// What the others were told of the length of the log.
+    pub(crate) tail_told: u64,
     /// Numbers what this shard asks of others.
     pub(crate) tokens: u64,
     pub(crate) scratch: PropertyBuf,
@@ -137,6 +141,8 @@ impl Shard {
             telling: false,
             telling_progress: false,
             revived: Revived::default(),
+            telling_tail: false,
+            tail_told: 0,
             tokens: 0,
             scratch: PropertyBuf::new(),
             groups_scratch: Vec::new(),
@@ -175,6 +181,7 @@ impl Shard {
         self.tell_audit(now);
         self.schedule_telling(now);
         self.schedule_progress(now);
+        self.schedule_tail(now);
         if self.timers.has_doubled() {
             self.compact_timers();
         }
@@ -596,6 +603,7 @@ impl Shard {
                 Timer::Scan(session) => self.pump_retained(now, session),
                 Timer::TellDrops => self.tell_untold(now),
                 Timer::Progress => self.tell_progress(),
+                Timer::Tail => self.tell_tail(),
                 Timer::Sys => self.publish_sys(now),
                 Timer::Audit => self.tick_audit(now),
                 Timer::Publishers => self.tick_publishers(now),

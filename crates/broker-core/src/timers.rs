@@ -37,6 +37,8 @@ pub(crate) enum Timer {
     TellDrops,
     /// The disk is to be told how far sessions are.
     Progress,
+    /// The other shards are to be told how long the log is.
+    Tail,
     /// `$SYS` is due.
     Sys,
     /// The lanes that are followed are due.
@@ -122,6 +124,7 @@ impl Shard {
             Timer::Scan(_)
             | Timer::TellDrops
             | Timer::Progress
+            | Timer::Tail
             | Timer::Sys
             | Timer::Audit
             | Timer::Publishers

@@ -16,6 +16,7 @@ mod authenticator;
 mod bounds;
 mod coalesce;
 pub mod config;
+mod disk;
 mod listener;
 mod log;
 mod logging;
@@ -29,6 +30,7 @@ mod signals;
 mod sockets;
 mod transport;
 
+pub use disk::DiskError;
 pub use logging::LogError;
 pub use serve::{ServeError, serve};
 pub use server::{OpenListener, ReloadError, Server, ServerError, StartError};

@@ -20,7 +20,7 @@ use std::time::Instant;
 
 use mio::{Registry, Token};
 use session_channels::stream::{self, TrySendError, stream};
-use unbroken_broker_core::{Admission, ConnectionId, Mail, Peer};
+use unbroken_broker_core::{Admission, ConnectionId, Mail, Peer, ReadAnswer, StoreId};
 
 use crate::authenticator::Doors;
 use crate::bounds::{FEED_BYTES, FEED_OTHERS};
@@ -39,6 +39,10 @@ pub(crate) enum Parcel {
         connection: ConnectionId,
         admission: Admission,
     },
+    /// Everything that was asked for up to here is on disk.
+    Stored(StoreId),
+    /// What was asked for of a log.
+    Read(Box<ReadAnswer>),
     /// The configuration was read again.
     Reconfigured {
         limits: Box<unbroken_broker_core::Limits>,
@@ -54,7 +58,12 @@ impl Parcel {
         match self {
             Self::Mail(mail) => mail.bytes(),
             Self::Connection(arrival) => arrival.unread.len() as u64,
-            Self::Admission { .. } | Self::Reconfigured { .. } | Self::Drain { .. } => 0,
+            // From threads that wait for room: what they say is bounded by what was asked.
+            Self::Admission { .. }
+            | Self::Stored(_)
+            | Self::Read(_)
+            | Self::Reconfigured { .. }
+            | Self::Drain { .. } => 0,
         }
     }
 }

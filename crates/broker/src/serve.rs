@@ -55,6 +55,10 @@ pub fn serve(sources: &Sources, out: &mut dyn Write) -> Result<(), ServeError> {
                 tracing::error!(thread, reason, "a thread has failed: the broker ends");
                 return Err(ServerError::Thread { thread, reason }.into());
             }
+            Some(Notice::StoreFailed { reason }) => {
+                tracing::error!(reason, "the store has failed: the broker ends");
+                return Err(ServerError::Store { reason }.into());
+            }
             Some(Notice::ShardEnded) => {
                 let (thread, reason) = ("shard".to_owned(), "it ended unasked".to_owned());
                 return Err(ServerError::Thread { thread, reason }.into());

@@ -30,11 +30,12 @@ use unbroken_broker_core::{LimitsError, Settings, Shard, ShardId, ShardOptions, 
 use crate::authenticator::{Door, Doors, authenticator};
 use crate::bounds::{FEED_LETTERS, LISTENERS};
 use crate::config::{Change, Config, Listener, changes, in_force};
+use crate::disk::{Disk, DiskError, Found};
 use crate::listener::{self, Acceptor, AcceptorHandle, Seats};
 use crate::mailbox::{Doorbell, Incoming, Outgoing, Outside, Parcel, feed, outside_feed};
 use crate::open_files;
 use crate::passwords::{PasswordFileError, Passwords};
-use crate::shard_thread::{BELL, Parts, ShardThread, settle};
+use crate::shard_thread::{BELL, Parts, ShardThread, introduce, settle};
 use crate::signals::Signal;
 
 /// A running broker. Dropping it stops it at once; [`drain`](Self::drain) lets clients go in peace.
@@ -53,6 +54,8 @@ pub struct Server {
     shards_running: usize,
     /// What is left of the shards that have ended.
     ended: Receiver<ShardThread>,
+    /// `None`: everything is in memory. Ends behind the shards.
+    disk: Option<Disk>,
 }
 
 /// A listener that is open.
@@ -90,6 +93,9 @@ pub enum StartError {
     /// A password file cannot be used.
     #[error("{0}")]
     Passwords(#[from] PasswordFileError),
+    /// What outlives the broker cannot be opened or gone on with.
+    #[error("{0}")]
+    Disk(#[from] DiskError),
     /// The system gave no thread, poll or random number.
     #[error("cannot start the broker's threads: {0}")]
     System(#[from] io::Error),
@@ -119,6 +125,12 @@ pub enum ServerError {
         /// The panic's or error's message.
         reason: String,
     },
+    /// Nothing can be stored or read any more. Nothing was acknowledged since.
+    #[error("{reason}")]
+    Store {
+        /// What happened, and what to do.
+        reason: String,
+    },
 }
 
 /// What the threads, and the signals, tell the one who waits.
@@ -126,6 +138,7 @@ pub enum ServerError {
 pub(crate) enum Notice {
     ShardEnded,
     Failed { thread: String, reason: String },
+    StoreFailed { reason: String },
     Signal(Signal),
 }
 
@@ -140,6 +153,10 @@ impl Server {
         }
         let doors = Arc::new(doors(&config.listeners)?);
         open_files::raise_limit();
+        let mut found = match config.storage.place() {
+            Some(directory) => Some(Found::open(&config.storage, &directory)?),
+            None => None,
+        };
         let sockets = bind_all(&config.listeners)?;
         let listeners = sockets
             .iter()
@@ -175,25 +192,36 @@ impl Server {
             threads: Vec::new(),
             shards_running: 0,
             ended: left,
+            disk: None,
             config,
         };
         // Behind the server, so that it is gone when a server that did not start is dropped.
         let ended = ended;
         let totals = Arc::new(Totals::default());
         let start = Instant::now();
-        for (ends, authenticator) in wiring.ends.into_iter().zip(askers) {
-            let options = ShardOptions {
-                id: ends.id,
+        let mut shards = Vec::new();
+        for id in (0..count).map(ShardId) {
+            shards.push(Shard::new(ShardOptions {
+                id,
                 shards: count,
                 limits: server.config.limits.clone(),
                 settings: settings(&server.config),
                 totals: Arc::clone(&totals),
                 seed: getrandom::u64().map_err(io::Error::other)?,
                 start,
-            };
-            let ended = ended.clone();
-            let thread = ShardThread::new(Parts {
-                shard: Shard::new(options),
+            }));
+        }
+        if let Some(mut found) = found.take() {
+            found.restore(&mut shards)?;
+            let (stored, read) = (wiring.outside_feeds(), wiring.outside_feeds());
+            let notify = server.notify.clone();
+            let disk = found.start(&server.config.storage, stored, read, notify)?;
+            server.disk = Some(disk);
+        }
+        let mut threads = Vec::new();
+        for ((ends, authenticator), shard) in wiring.ends.into_iter().zip(askers).zip(shards) {
+            threads.push(ShardThread::new(Parts {
+                shard,
                 poll: ends.poll,
                 bell: ends.bell,
                 from_shards: ends.from_shards,
@@ -201,15 +229,16 @@ impl Server {
                 from_others: ends.from_others,
                 authenticator,
                 doors: Arc::clone(&doors),
+                desk: server.disk.as_ref().and_then(|disk| disk.desk(ends.id)),
+            })?);
+        }
+        introduce(&mut threads);
+        for (id, thread) in (0..count).zip(threads) {
+            let ended = ended.clone();
+            server.spawn(format!("shard-{id}"), Some(Notice::ShardEnded), move || {
+                let _ = ended.send(thread.run()?); // the server takes it when it is dropped
+                Ok(())
             })?;
-            server.spawn(
-                format!("shard-{}", ends.id),
-                Some(Notice::ShardEnded),
-                move || {
-                    let _ = ended.send(thread.run()?); // the server takes it when it is dropped
-                    Ok(())
-                },
-            )?;
             server.shards_running += 1;
         }
         server.spawn("passwords".to_owned(), None, || {
@@ -267,6 +296,7 @@ impl Server {
                 Some(Notice::Failed { thread, reason }) => {
                     return Err(ServerError::Thread { thread, reason });
                 }
+                Some(Notice::StoreFailed { reason }) => return Err(ServerError::Store { reason }),
                 // Asked a second time: not a moment longer.
                 Some(Notice::Signal(Signal::Terminate)) | None => break,
                 Some(Notice::ShardEnded | Notice::Signal(Signal::Reload)) => {}
@@ -454,6 +484,7 @@ fn settings(config: &Config) -> Settings {
         .server_keep_alive
         .map(|keep_alive| u16::try_from(keep_alive.as_secs()).unwrap_or(u16::MAX));
     settings.sys_interval = config.broker.sys_interval;
+    settings.durable = config.storage.place().is_some();
     settings.audit.enabled = config.audit.stamping;
     settings.audit.rules.clone_from(&config.audit.rules);
     settings.audit.prefix.clone_from(&config.audit.prefix);

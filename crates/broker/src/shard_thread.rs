@@ -46,6 +46,7 @@ use unbroken_broker_core::{
 use crate::authenticator::{Authenticator, Doors};
 use crate::bounds::{EVENTS, LINGER, READ_BYTES, WRITE_BYTES};
 use crate::coalesce::{Coalescer, Turn};
+use crate::disk::Desk;
 use crate::log;
 use crate::mailbox::{Arrival, Doorbell, Incoming, Outgoing, Parcel};
 use crate::sockets::{Found, Sockets};
@@ -67,6 +68,8 @@ pub(crate) struct Parts {
     pub(crate) from_others: Vec<Incoming>,
     pub(crate) authenticator: Authenticator,
     pub(crate) doors: Arc<Doors>,
+    /// `None`: everything is in memory.
+    pub(crate) desk: Option<Desk>,
 }
 
 /// One shard and the thread's half of its work.
@@ -96,6 +99,7 @@ struct Driver {
     to_shards: Vec<Option<Outgoing>>,
     authenticator: Authenticator,
     doors: Arc<Doors>,
+    desk: Option<Desk>,
     /// What the shard asked and could be answered at once.
     answers: VecDeque<Answer>,
     /// Connections to close behind what is to be handed over to other shards.
@@ -125,6 +129,7 @@ impl ShardThread {
                 to_shards: parts.to_shards,
                 authenticator: parts.authenticator,
                 doors: parts.doors,
+                desk: parts.desk,
                 answers: VecDeque::new(),
                 closing: Vec::new(),
                 closing_waits: false,
@@ -163,6 +168,9 @@ impl ShardThread {
             }
             // Both may have given output to connections: for the next turn.
             self.shard.take_dirty(&mut self.dirty);
+            if let Some(desk) = &mut self.driver.desk {
+                desk.turn(now, &self.shard);
+            }
             self.driver.flush_feeds();
             self.driver.close(now);
             self.tell_unsaid(now);
@@ -328,9 +336,44 @@ impl ShardThread {
             self.shard.next_timeout(),
             self.driver.sockets.next_deadline(),
             self.driver.drain_until,
+            self.driver.desk.as_ref().map(|desk| desk.next_turn(now)),
         ];
         let next = deadlines.into_iter().flatten().min()?;
         Some(next.saturating_duration_since(now))
+    }
+}
+
+/// Shards that were restored have something to say to each other. They read it before any client
+/// comes.
+pub(crate) fn introduce(shards: &mut [ShardThread]) {
+    let now = Instant::now();
+    for thread in &mut *shards {
+        input(&mut thread.shard, &mut thread.driver, now, Input::Timeout);
+    }
+    exchange(shards, now);
+}
+
+/// Until nothing is on its way between them.
+fn exchange(shards: &mut [ShardThread], now: Instant) {
+    loop {
+        for thread in &mut *shards {
+            if let Some(desk) = &mut thread.driver.desk {
+                desk.turn(now, &thread.shard);
+            }
+            thread.driver.flush_feeds();
+        }
+        let letters =
+            |thread: &ShardThread| thread.from_shards.iter().flatten().any(|f| !f.is_empty());
+        let unsent = |thread: &ShardThread| thread.driver.has_unsent();
+        if !shards
+            .iter()
+            .any(|thread| letters(thread) || unsent(thread))
+        {
+            return;
+        }
+        for thread in &mut *shards {
+            thread.take_parcels(now);
+        }
     }
 }
 
@@ -338,19 +381,7 @@ impl ShardThread {
 /// other since, so that each message in it is named.
 pub(crate) fn settle(shards: &mut [ShardThread]) {
     let now = Instant::now();
-    loop {
-        for thread in &mut *shards {
-            thread.driver.flush_feeds();
-        }
-        let letters =
-            |thread: &ShardThread| thread.from_shards.iter().flatten().any(|f| !f.is_empty());
-        if !shards.iter().any(letters) {
-            break;
-        }
-        for thread in &mut *shards {
-            thread.take_parcels(now);
-        }
-    }
+    exchange(shards, now);
     for thread in shards {
         // Once more, for what was counted since it was last told.
         input(&mut thread.shard, &mut thread.driver, now, Input::Drain);
@@ -386,6 +417,8 @@ fn use_parcel(
                 },
             );
         }
+        Parcel::Stored(id) => input(shard, driver, now, Input::Stored(id)),
+        Parcel::Read(answer) => input(shard, driver, now, Input::Read(*answer)),
         Parcel::Reconfigured { limits, doors } => {
             driver.doors = doors;
             input(shard, driver, now, Input::Reconfigured(limits));
@@ -400,7 +433,7 @@ fn use_parcel(
 /// Gives the shard one input and does what it asks for, until it asks for nothing more.
 fn input(shard: &mut Shard, driver: &mut Driver, now: Instant, input: Input<'_>) {
     for output in shard.handle(now, input) {
-        driver.carry_out(output);
+        driver.carry_out(now, output);
     }
     while let Some(answer) = driver.answers.pop_front() {
         let input = match answer {
@@ -417,7 +450,7 @@ fn input(shard: &mut Shard, driver: &mut Driver, now: Instant, input: Input<'_>)
             Answer::Stored(id) => Input::Stored(id),
         };
         for output in shard.handle(now, input) {
-            driver.carry_out(output);
+            driver.carry_out(now, output);
         }
     }
 }
@@ -446,7 +479,7 @@ fn open(shard: &mut Shard, driver: &mut Driver, now: Instant, arrival: Arrival) 
 }
 
 impl Driver {
-    fn carry_out(&mut self, output: Output) {
+    fn carry_out(&mut self, now: Instant, output: Output) {
         match output {
             Output::Mail { to, mail } => self.send(to, Parcel::Mail(mail)),
             Output::Event(event) => log::event(&event),
@@ -476,9 +509,15 @@ impl Driver {
                     });
                 }
             }
-            // Everything is in memory: what is to be stored is as safe as it gets.
-            Output::Store(request) => self.answers.push_back(Answer::Stored(request.id)),
-            Output::Read(request) => debug_assert!(false, "nothing is on disk: {request:?}"),
+            Output::Store(request) => match &mut self.desk {
+                Some(desk) => desk.store(now, &request),
+                // Everything is in memory: it is as safe as it gets.
+                None => self.answers.push_back(Answer::Stored(request.id)),
+            },
+            Output::Read(request) => match &mut self.desk {
+                Some(desk) => desk.read(request),
+                None => debug_assert!(false, "nothing is on disk: {request:?}"),
+            },
         }
     }
 
@@ -495,10 +534,22 @@ impl Driver {
     }
 
     fn is_behind(&self) -> bool {
-        self.closing_waits || self.to_shards.iter().flatten().any(Outgoing::is_behind)
+        self.closing_waits
+            || self.desk.as_ref().is_some_and(Desk::is_behind)
+            || self.to_shards.iter().flatten().any(Outgoing::is_behind)
+    }
+
+    /// Whether something is neither with another shard nor with the disk.
+    fn has_unsent(&self) -> bool {
+        self.desk.as_ref().is_some_and(Desk::is_behind)
+            || !self.to_shards.iter().flatten().all(Outgoing::is_flushed)
     }
 
     fn flush_feeds(&mut self) {
+        // Another shard may ask for what it is written about: that comes first.
+        if self.desk.as_ref().is_some_and(Desk::is_behind) {
+            return;
+        }
         self.to_shards
             .iter_mut()
             .flatten()
@@ -540,7 +591,7 @@ mod tests {
     fn closed_by(drain_until: Option<Instant>, now: Instant) -> Option<Instant> {
         let (mut driver, connection, _poll) = driver();
         driver.drain_until = drain_until;
-        driver.carry_out(close(connection));
+        driver.carry_out(now, close(connection));
         driver.close(now);
         driver.sockets.next_deadline()
     }
@@ -554,7 +605,7 @@ mod tests {
         for _ in 0..2 {
             driver.send(ShardId(0), Parcel::Drain { until: now });
         }
-        driver.carry_out(close(connection));
+        driver.carry_out(now, close(connection));
         assert!(driver.is_behind(), "two letters, and room for one");
         for closed in [false, true] {
             driver.flush_feeds();
@@ -587,7 +638,7 @@ mod tests {
             let ShardThread { shard, driver, .. } = &mut shards[number];
             open(shard, driver, now, any_arrival(bytes));
             if number == 1 {
-                exchange(&mut shards, now);
+                hand_over(&mut shards, now);
             }
         }
         for ShardThread { shard, driver, .. } in &mut shards {
@@ -600,7 +651,7 @@ mod tests {
     }
 
     /// Hands letters over until there are none.
-    fn exchange(shards: &mut [ShardThread; 2], now: Instant) {
+    fn hand_over(shards: &mut [ShardThread; 2], now: Instant) {
         for _ in 0..4 {
             for thread in &mut *shards {
                 thread.take_parcels(now);
@@ -630,6 +681,7 @@ mod tests {
             from_others: Vec::new(),
             authenticator: askers.remove(0),
             doors: Arc::new(Doors(vec![anybody])),
+            desk: None,
         })
         .unwrap()
     }
@@ -656,6 +708,7 @@ mod tests {
             to_shards: Vec::new(),
             authenticator: askers.remove(0),
             doors: Arc::new(Doors::default()),
+            desk: None,
             answers: VecDeque::new(),
             closing: Vec::new(),
             closing_waits: false,

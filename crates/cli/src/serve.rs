@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use unbroken_broker::config::{FlagValue, Sources};
-use unbroken_broker::{ServeError, StartError};
+use unbroken_broker::{ServeError, ServerError, StartError};
 
 use crate::exit::{self, Failure};
 
@@ -15,6 +15,7 @@ Examples:
   unbroken serve                               localhost:1883; nobody else can connect
   unbroken serve -p 0                          any free port; the line `listening on` tells which
   unbroken serve -c broker.toml --shards 4     a config file, with one value overridden
+  unbroken serve --data /srv/mqtt              sessions and messages survive a restart
   unbroken serve --bind 0.0.0.0 --password-file users
   UNBROKEN__LIMITS__CONNECTIONS_MAX=500 unbroken serve
 
@@ -24,7 +25,7 @@ SIGHUP reads everything again and applies it if all of it is valid; SIGTERM and 
 let clients finish, then end with 0.
 
 Exit codes: 0 asked to stop; 2 wrong usage; 66 a password file cannot be read; 69 the
-address is taken or not ours; 70 a fault inside; 74 output failed; 78 wrong configuration.")]
+address or the data directory is taken or not usable; 70 a fault inside; 74 output failed; 78 wrong configuration.")]
 pub(crate) struct Args {
     /// Config file (TOML); `unbroken check --example` prints one
     #[arg(short, long, value_name = "FILE", env = "UNBROKEN_CONFIG")]
@@ -44,6 +45,12 @@ pub(crate) struct Args {
     /// Threads that serve clients
     #[arg(long, value_name = "N")]
     shards: Option<u8>,
+    /// Keep sessions and messages in this directory
+    #[arg(long, value_name = "DIR")]
+    data: Option<String>,
+    /// Keep nothing: sessions and messages end with the broker
+    #[arg(long, conflicts_with = "data")]
+    in_memory: bool,
     /// Log more of the broker itself: -v debug, -vv trace
     #[arg(short, long, action = clap::ArgAction::Count)]
     verbose: u8,
@@ -80,6 +87,12 @@ impl Args {
             "--shards",
             self.shards.map(|shards| shards.to_string()),
         );
+        let kept = self.data.is_some().then_some((false, "--data"));
+        let in_memory = self.in_memory.then_some((true, "--in-memory"));
+        if let Some((in_memory, flag)) = kept.or(in_memory) {
+            put("storage.in_memory", flag, Some(in_memory.to_string()));
+        }
+        put("storage.directory", "--data", self.data.clone());
         put("log.format", "--log-format", self.log_format.clone());
         let level = match self.verbose {
             0 => None,
@@ -107,7 +120,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 fn code(error: &ServeError) -> u8 {
     match error {
         ServeError::Start(StartError::Passwords(_)) => exit::NO_INPUT,
-        ServeError::Start(StartError::Bind { .. } | StartError::System(_)) => exit::UNAVAILABLE,
+        ServeError::Start(
+            StartError::Bind { .. } | StartError::System(_) | StartError::Disk(_),
+        ) => exit::UNAVAILABLE,
+        ServeError::Server(ServerError::Store { .. }) => exit::IO,
         ServeError::Config(_) | ServeError::Log(_) | ServeError::Start(_) => exit::CONFIG,
         ServeError::Io(_) => exit::IO,
         _ => exit::INTERNAL,

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use unbroken_broker_core::{
-    Entry, Frontier, Holding, LogId, Message, ReceivedEntry, RestoredEntry, RestoredSession, Will,
+    Entry, Frontier, Holding, LogId, Message, ReceivedEntry, RestoreError, RestoredEntry,
+    RestoredSession, Shard, Will,
 };
 use unbroken_store::session::{
     Carried, Cursor, Head, Inbound, Outbound, PartView, Subscription, parse_key,
@@ -30,6 +31,34 @@ pub struct Restored {
     pub retained: Vec<Message>,
     /// Messages that a client was given, and that are in no log any more.
     pub lost: Vec<String>,
+}
+
+impl Restored {
+    /// Gives each shard of a broker what is its own, before their first input. They read what they
+    /// have to say to each other before any client comes.
+    pub fn hand_out(self, now: Instant, shards: &mut [Shard]) -> Result<(), RestoreError> {
+        for shard in &mut *shards {
+            shard.restore_tails(self.tails.clone());
+        }
+        for session in self.sessions {
+            let client_id = Arc::clone(&session.client_id);
+            if let Some(home) = shards.iter_mut().find(|s| s.is_home_of(&client_id)) {
+                home.restore_session(now, session)?;
+            }
+        }
+        for (client_id, will) in self.wills {
+            if let Some(home) = shards.iter_mut().find(|s| s.is_home_of(&client_id)) {
+                home.restore_will(now, &client_id, will)?;
+            }
+        }
+        for message in self.retained {
+            let topic = message.topic();
+            if let Some(keeper) = shards.iter_mut().find(|s| s.keeps_retained(topic)) {
+                keeper.restore_retained(now, message);
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Reads everything but the logs. Costs memory for sessions, what is under way, and what is

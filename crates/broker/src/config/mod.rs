@@ -29,6 +29,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use unbroken_broker_core::{AuditRule, Limits};
+use unbroken_store::Durability;
+use unbroken_store::quarantine::OnCorruption;
 
 pub(crate) use changes::in_force;
 pub use changes::{Applies, Change, changes};
@@ -48,6 +50,8 @@ pub struct Config {
     pub mqtt: Mqtt,
     /// Every limit.
     pub limits: Limits,
+    /// What outlives the broker.
+    pub storage: Storage,
     /// What is proven of what passes through.
     pub audit: Audit,
     /// What is logged, and how.
@@ -126,6 +130,49 @@ impl Listener {
 pub struct Mqtt {
     /// The longest keep alive of a 5.0 client; `None`: what it asks for.
     pub server_keep_alive: Option<Duration>,
+}
+
+/// `[storage]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Storage {
+    /// Whether sessions, queues and retained messages end with the broker.
+    pub in_memory: bool,
+    /// Where they are kept if not; `None`: a directory of the user's.
+    pub directory: Option<PathBuf>,
+    /// What an acknowledgement survives.
+    pub durability: Durability,
+    /// What is done at a start with a damaged store.
+    pub on_corruption: OnCorruption,
+}
+
+impl Default for Storage {
+    fn default() -> Self {
+        Self {
+            in_memory: true,
+            directory: None,
+            durability: Durability::Strict,
+            on_corruption: OnCorruption::Quarantine,
+        }
+    }
+}
+
+impl Storage {
+    /// The directory of the store; `None`: everything is in memory.
+    pub fn place(&self) -> Option<PathBuf> {
+        (!self.in_memory).then(|| self.directory.clone().unwrap_or_else(users_directory))
+    }
+}
+
+/// Where programs keep what must outlive them: of the machine for root, else of the user.
+fn users_directory() -> PathBuf {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    if nix::unistd::Uid::effective().is_root() {
+        return "/var/lib/unbroken".into();
+    }
+    let state = variable("XDG_STATE_HOME").map(PathBuf::from);
+    let home = || variable("HOME").map(|home| PathBuf::from(home).join(".local/state"));
+    let state = state.filter(|path| path.is_absolute()).or_else(home);
+    state.unwrap_or_else(|| "/var/tmp".into()).join("unbroken")
 }
 
 /// `[audit]`

@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use unbroken_broker_core::AuditAction;
 
+use unbroken_store::Durability;
+use unbroken_store::quarantine::OnCorruption;
+
 use super::value::Value;
 use super::{LogFormat, LogLevel};
 
@@ -97,6 +100,35 @@ impl<T: Setting> Setting for Option<T> {
             Value::Absent => Some(None),
             value => T::from_value(value).map(Some),
         }
+    }
+}
+
+impl Setting for Durability {
+    fn to_value(&self) -> Value {
+        Value::Text(match self {
+            Self::Strict => "strict".to_owned(),
+            Self::Relaxed => "relaxed".to_owned(),
+            Self::Off => "off".to_owned(),
+        })
+    }
+    fn from_value(value: Value) -> Option<Self> {
+        [Self::Strict, Self::Relaxed, Self::Off]
+            .into_iter()
+            .find(|durability| durability.to_value() == value)
+    }
+}
+
+impl Setting for OnCorruption {
+    fn to_value(&self) -> Value {
+        Value::Text(match self {
+            Self::Quarantine => "quarantine".to_owned(),
+            Self::Refuse => "refuse".to_owned(),
+        })
+    }
+    fn from_value(value: Value) -> Option<Self> {
+        [Self::Quarantine, Self::Refuse]
+            .into_iter()
+            .find(|answer| answer.to_value() == value)
     }
 }
 

@@ -269,6 +269,50 @@ pub(super) const SECTIONS: &[Section] = &[
         ],
     },
     Section {
+        name: "storage",
+        doc: "What outlives the broker: sessions that stay, what waits for them, retained messages.",
+        keys: &[
+            key!(
+                "in_memory",
+                Kind::Flag,
+                Restart,
+                ["Whether nothing does: everything ends with the broker."],
+                storage.in_memory
+            ),
+            key!(
+                "directory",
+                Kind::Path,
+                Restart,
+                [
+                    "A directory of its own. Empty: /var/lib/unbroken for root, else unbroken in",
+                    "XDG_STATE_HOME or ~/.local/state. Relative to the directory of this file."
+                ],
+                storage.directory
+            ),
+            key!(
+                "durability",
+                Kind::Choice(&["strict", "relaxed", "off"]),
+                Restart,
+                [
+                    "What an acknowledgement survives. strict: a crash of the machine. relaxed: a crash",
+                    "of the broker, and one of the machine but for the last second. off: a crash of the",
+                    "broker."
+                ],
+                storage.durability
+            ),
+            key!(
+                "on_corruption",
+                Kind::Choice(&["quarantine", "refuse"]),
+                Restart,
+                [
+                    "What is done at a start with a damaged store. quarantine: it is set aside whole, and",
+                    "what can still be read is copied into a new one. refuse: the broker does not start."
+                ],
+                storage.on_corruption
+            ),
+        ],
+    },
+    Section {
         name: "audit",
         doc: "What is proven of what passes through. See docs/audit-broker.md.",
         keys: &[

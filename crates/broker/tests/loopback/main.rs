@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod client;
+mod restart;
 
 use std::io::Write;
 use std::net::{Ipv4Addr, Shutdown, SocketAddr};

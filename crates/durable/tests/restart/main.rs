@@ -94,6 +94,22 @@ impl World {
         self.broker.keep_on(Box::new(self.kept.clone()));
         let restored = restore(&*self.kept.store, now, &self.kept.times).unwrap();
         assert_eq!(restored.lost, Vec::<String>::new());
+        restored.hand_out(now, &mut self.broker.shards).unwrap();
+        // What they have to say to each other.
+        self.broker.advance(Duration::from_secs(1));
+        self.broker.stored();
+        self.broker.take_asked();
+    }
+
+    /// No shard has been told anything yet.
+    fn restart_quietly(&mut self, shards: u8) {
+        let now = self.broker.now;
+        self.shards = shards;
+        self.broker = begin(shards);
+        self.broker.now = now;
+        self.broker.keep_on(Box::new(self.kept.clone()));
+        let restored = restore(&*self.kept.store, now, &self.kept.times).unwrap();
+        assert_eq!(restored.lost, Vec::<String>::new());
         for shard in &mut self.broker.shards {
             shard.restore_tails(restored.tails.clone());
             for session in &restored.sessions {
@@ -543,6 +559,25 @@ fn what_nobody_needs_may_be_trimmed() {
     world.broker.cut(other);
     world.broker.send(publisher, publish("u", "x", QOS1, 4));
     assert_eq!(world.broker.shards[0].needed().of(log), 3);
+}
+
+#[test]
+fn a_shard_that_wants_nothing_of_a_log_does_not_hold_on_to_it() {
+    let mut world = World::new(2);
+    // Both of this shard, whichever that is; the other has no session at all.
+    let sleeper = world.resident("s", &[("t", QOS1)]);
+    let publisher = stay(&mut world.broker, "s-too", false);
+    world.broker.stored();
+    world.broker.send(publisher, publish("t", "x", QOS1, 1));
+    world.settle();
+    world.broker.send(sleeper, Packet::PubAck(ack(1)));
+    world.settle();
+    world.broker.advance(Duration::from_secs(5));
+    let needed = world.broker.shards.iter().map(|shard| {
+        let logs = shard.needed();
+        logs.iter().map(|(_, number)| number).sum::<u64>()
+    });
+    assert_eq!(needed.collect::<Vec<_>>(), [1, 1]);
 }
 
 #[test]

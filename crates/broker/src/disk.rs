@@ -1,0 +1,391 @@
+//! What outlives the broker: the store's threads, and each shard's way to them.
+//!
+//! ```text
+//! shards ──▶ committer ──▶ stored                      ──▶ shards
+//!                     └──▶ keeper: reads logs, trims them ──▶ shards
+//! ```
+//!
+//! A shard's requests stand in one queue with those of all others and are committed in that order,
+//! as many at a time as have come during the commit before. A read takes its place in the same
+//! queue, so that it finds everything that was asked for before it.
+//!
+//! Invariants:
+//! - A request is answered once everything before it is as safe as the configuration says, or
+//!   never: after an error of the store nothing is answered, and the broker is told
+//!   ([`Notice::StoreFailed`]).
+//! - A shard that the committer has no room for is behind: it reads no client, and what it writes
+//!   to other shards waits until its requests are in the queue.
+//! - A log is trimmed by what shards needed so long ago that what they have told since is stored.
+//!
+//! Deliberately absent: what a record says in bytes, which is `unbroken-durable`'s.
+
+use std::collections::VecDeque;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, SystemTime};
+
+use unbroken_broker_core::{
+    Frontier, LogId, Position, ReadRequest, RestoreError, Shard, ShardId, StoreId, StoreRequest,
+};
+use unbroken_durable::{Restored, Times, batch_of, log_of, read, restore};
+use unbroken_store::quarantine::{self, Quarantined};
+use unbroken_store::{
+    Batch, Committer, Embedded, Full, Log, Options, Refusal, Sequence, StoreError,
+};
+
+use crate::config::Storage;
+use crate::mailbox::{Outside, Parcel};
+use crate::server::Notice;
+
+/// An open store, and the broker as it was.
+#[derive(Debug)]
+pub(crate) struct Found {
+    store: Arc<Embedded>,
+    times: Times,
+    restored: Restored,
+    directory: PathBuf,
+}
+
+/// The store's threads. Dropping it ends them when everything that was asked for is written.
+#[derive(Debug)]
+pub(crate) struct Disk {
+    committer: Option<Arc<Committer<Token>>>,
+    keeper: Option<JoinHandle<()>>,
+    jobs: Sender<Job>,
+    times: Times,
+}
+
+/// One shard's way to the disk.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    shard: ShardId,
+    committer: Arc<Committer<Token>>,
+    times: Times,
+    /// What the committer had no room for.
+    unsubmitted: VecDeque<(Batch, Token)>,
+    /// What the shard needed when it was last asked, and when to ask again.
+    needed: Option<Frontier>,
+    ask_at: Instant,
+}
+
+/// What a batch was committed for.
+#[derive(Debug)]
+enum Token {
+    Stored(ShardId, StoreId),
+    Read(ShardId, ReadRequest),
+    /// What a shard needed before; what it has told since is stored.
+    Needed(ShardId, Frontier),
+}
+
+/// Work for the keeper.
+#[derive(Debug)]
+enum Job {
+    Read(ShardId, ReadRequest),
+    Needed(ShardId, Frontier),
+    End,
+}
+
+/// Why the broker cannot go on with what is in its directory.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DiskError {
+    /// The store cannot be opened or read.
+    #[error("{0}")]
+    Store(#[from] StoreError),
+    /// What is in it cannot be restored.
+    #[error("{}: {source}", directory.display())]
+    Restore {
+        /// The store's directory.
+        directory: PathBuf,
+        /// What cannot.
+        source: RestoreError,
+    },
+}
+
+impl Found {
+    /// Opens the store, or sets a damaged one aside, and reads what the broker begins with.
+    pub(crate) fn open(storage: &Storage, directory: &Path) -> Result<Self, DiskError> {
+        let mut options = Options::default();
+        options.durability = storage.durability;
+        let (store, quarantined) = quarantine::open(directory, options, storage.on_corruption)?;
+        if let Some(quarantined) = quarantined {
+            tell_quarantined(&quarantined);
+        }
+        let now = Instant::now();
+        let times = Times::new(now, SystemTime::now());
+        let restored = restore(&store, now, &times)?;
+        for what in &restored.lost {
+            tracing::error!("{what}");
+        }
+        tracing::info!(
+            directory = %directory.display(),
+            sessions = restored.sessions.len(),
+            retained = restored.retained.len(),
+            "storage is open"
+        );
+        Ok(Self {
+            store: Arc::new(store),
+            times,
+            restored,
+            directory: directory.to_owned(),
+        })
+    }
+
+    /// Gives each shard what is its own. They have to read each other's mail before any client
+    /// comes.
+    pub(crate) fn restore(&mut self, shards: &mut [Shard]) -> Result<(), DiskError> {
+        let restored = std::mem::take(&mut self.restored);
+        restored
+            .hand_out(Instant::now(), shards)
+            .map_err(|source| DiskError::Restore {
+                directory: self.directory.clone(),
+                source,
+            })
+    }
+
+    /// Starts the threads. Each answers through a feed to each shard of its own.
+    pub(crate) fn start(
+        self,
+        storage: &Storage,
+        stored: Vec<Outside>,
+        found: Vec<Outside>,
+        notify: Sender<Notice>,
+    ) -> io::Result<Disk> {
+        let (jobs, waiting) = mpsc::channel();
+        let keeper = Keeper {
+            store: Arc::clone(&self.store),
+            times: self.times,
+            needed: vec![None; found.len()],
+            trimmed: Frontier::new(),
+            shards: found,
+            waiting,
+            notify: notify.clone(),
+        };
+        let keeper = thread::Builder::new()
+            .name("keeper".to_owned())
+            .spawn(move || keeper.run())?;
+        let mut answerer = Answerer {
+            latest: vec![None; stored.len()],
+            shards: stored,
+            jobs: jobs.clone(),
+            notify: Some(notify),
+        };
+        let committer = Committer::start(
+            self.store,
+            storage.durability.sync_every(),
+            move |answers: &mut Vec<_>| answerer.answer(answers.drain(..)),
+        )?;
+        Ok(Disk {
+            committer: Some(Arc::new(committer)),
+            keeper: Some(keeper),
+            jobs,
+            times: self.times,
+        })
+    }
+}
+
+fn tell_quarantined(quarantined: &Quarantined) {
+    let Quarantined {
+        set_aside,
+        cause,
+        salvaged,
+    } = quarantined;
+    tracing::error!(
+        cause,
+        set_aside = %set_aside.display(),
+        messages = salvaged.messages,
+        values = salvaged.values,
+        "the store was damaged: it is set aside, and what could be read is copied"
+    );
+    for lost in &salvaged.lost {
+        tracing::error!(lost, "not copied");
+    }
+}
+
+impl Disk {
+    /// A shard's way to it.
+    pub(crate) fn desk(&self, shard: ShardId) -> Option<Desk> {
+        Some(Desk {
+            shard,
+            committer: Arc::clone(self.committer.as_ref()?),
+            times: self.times,
+            unsubmitted: VecDeque::new(),
+            needed: None,
+            ask_at: Instant::now() + ASK_NEEDED_EVERY,
+        })
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        // The shards have ended, so this is the last: it ends with the queue.
+        drop(self.committer.take());
+        let _ = self.jobs.send(Job::End); // the keeper may have failed
+        if let Some(keeper) = self.keeper.take() {
+            let _ = keeper.join(); // a panic has been told by its hook
+        }
+    }
+}
+
+impl Desk {
+    pub(crate) fn store(&mut self, now: Instant, request: &StoreRequest) {
+        let batch = batch_of(&request.record, now, &self.times);
+        self.submit(batch, Token::Stored(self.shard, request.id));
+    }
+
+    pub(crate) fn read(&mut self, request: ReadRequest) {
+        self.submit(Batch::new(), Token::Read(self.shard, request));
+    }
+
+    /// Whether something waits here that is not in the queue.
+    pub(crate) fn is_behind(&self) -> bool {
+        !self.unsubmitted.is_empty()
+    }
+
+    /// Tries again what did not fit, and says now and then what the shard needs.
+    pub(crate) fn turn(&mut self, now: Instant, shard: &Shard) {
+        while let Some((batch, token)) = self.unsubmitted.pop_front() {
+            if let Err(Full { batch, token }) = self.committer.submit(batch, token) {
+                self.unsubmitted.push_front((batch, token));
+                return;
+            }
+        }
+        if self.ask_at <= now {
+            self.ask_at = now + ASK_NEEDED_EVERY;
+            let needed = shard.needed();
+            if let Some(before) = self.needed.replace(needed) {
+                self.submit(Batch::new(), Token::Needed(self.shard, before));
+            }
+        }
+    }
+
+    /// When [`turn`](Self::turn) has something to do.
+    pub(crate) fn next_turn(&self, now: Instant) -> Instant {
+        if self.is_behind() {
+            now + TRY_AGAIN
+        } else {
+            self.ask_at
+        }
+    }
+
+    fn submit(&mut self, batch: Batch, token: Token) {
+        let refused = if self.is_behind() {
+            Some((batch, token)) // behind what waits already
+        } else {
+            let submitted = self.committer.submit(batch, token);
+            submitted.err().map(|Full { batch, token }| (batch, token))
+        };
+        self.unsubmitted.extend(refused);
+    }
+}
+
+/// The committer's half of the answers.
+struct Answerer {
+    shards: Vec<Outside>,
+    /// Of those answered in one commit, the last one of each shard says it for all.
+    latest: Vec<Option<StoreId>>,
+    jobs: Sender<Job>,
+    /// Gone when the failure was told.
+    notify: Option<Sender<Notice>>,
+}
+
+impl Answerer {
+    fn answer(&mut self, answers: impl Iterator<Item = unbroken_store::Answer<Token>>) {
+        for answer in answers {
+            if let Err(refusal) = answer.result {
+                self.fail(&refusal);
+                break;
+            }
+            match answer.token {
+                Token::Stored(shard, id) => self.latest[usize::from(shard.0)] = Some(id),
+                // The keeper is there as long as this is, unless it has failed and told so.
+                Token::Read(shard, request) => drop(self.jobs.send(Job::Read(shard, request))),
+                Token::Needed(shard, needed) => drop(self.jobs.send(Job::Needed(shard, needed))),
+            }
+        }
+        for (shard, latest) in self.shards.iter_mut().zip(&mut self.latest) {
+            if let Some(id) = latest.take() {
+                shard.send(Parcel::Stored(id));
+            }
+        }
+    }
+
+    fn fail(&mut self, refusal: &Refusal) {
+        if let Some(notify) = self.notify.take() {
+            let reason = refusal.to_string();
+            let _ = notify.send(Notice::StoreFailed { reason }); // nobody waits: it is ending
+        }
+    }
+}
+
+/// The thread that reads and trims.
+struct Keeper {
+    store: Arc<Embedded>,
+    times: Times,
+    shards: Vec<Outside>,
+    /// Of each shard, once it has said it.
+    needed: Vec<Option<Frontier>>,
+    trimmed: Frontier,
+    waiting: Receiver<Job>,
+    notify: Sender<Notice>,
+}
+
+impl Keeper {
+    fn run(mut self) {
+        while let Ok(job) = self.waiting.recv() {
+            let done = match job {
+                Job::Read(shard, request) => self.read(shard, &request),
+                Job::Needed(shard, needed) => {
+                    self.needed[usize::from(shard.0)] = Some(needed);
+                    self.trim()
+                }
+                Job::End => return,
+            };
+            if let Err(error) = done {
+                let reason = error.to_string();
+                let _ = self.notify.send(Notice::StoreFailed { reason }); // as above
+                return;
+            }
+        }
+    }
+
+    fn read(&mut self, shard: ShardId, request: &ReadRequest) -> Result<(), StoreError> {
+        let answer = read(&*self.store, request, &self.times)?;
+        self.shards[usize::from(shard.0)].send(Parcel::Read(Box::new(answer)));
+        Ok(())
+    }
+
+    /// Lets go what no shard needs.
+    fn trim(&mut self) -> Result<(), StoreError> {
+        let Some(needed) = lowest(&self.needed) else {
+            return Ok(());
+        };
+        for (log, number) in needed {
+            if number > self.trimmed.of(log) {
+                self.store.trim(log_of(log), Sequence(number).next())?;
+                self.trimmed.raise(Position { log, number });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Up to where nobody needs each log, once everybody has said so.
+fn lowest(needed: &[Option<Frontier>]) -> Option<Vec<(LogId, u64)>> {
+    let needed: Option<Vec<_>> = needed.iter().map(Option::as_ref).collect();
+    let needed = needed?;
+    let logs = needed.first()?.iter();
+    let lowest = logs.map(|(log, number)| {
+        let of_others = needed.iter().map(|other| other.of(log));
+        (log, of_others.fold(number, u64::min))
+    });
+    Some(lowest.collect())
+}
+
+/// How often shards say what they need. The disk has been told within half a second.
+const ASK_NEEDED_EVERY: Duration = Duration::from_secs(5);
+/// The committer has no room: its next commit ends about then.
+const TRY_AGAIN: Duration = Duration::from_millis(1);
