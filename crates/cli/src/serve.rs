@@ -123,9 +123,8 @@ fn code(error: &ServeError) -> u8 {
         ServeError::Start(
             StartError::Bind { .. } | StartError::System(_) | StartError::Disk(_),
         ) => exit::UNAVAILABLE,
-        ServeError::Server(ServerError::Store { .. }) => exit::IO,
         ServeError::Config(_) | ServeError::Log(_) | ServeError::Start(_) => exit::CONFIG,
-        ServeError::Io(_) => exit::IO,
+        ServeError::Io(_) | ServeError::Server(ServerError::Store { .. }) => exit::IO,
         _ => exit::INTERNAL,
     }
 }

@@ -95,42 +95,6 @@ impl World {
         let restored = restore(&*self.kept.store, now, &self.kept.times).unwrap();
         assert_eq!(restored.lost, Vec::<String>::new());
         restored.hand_out(now, &mut self.broker.shards).unwrap();
-        // What they have to say to each other.
-        self.broker.advance(Duration::from_secs(1));
-        self.broker.stored();
-        self.broker.take_asked();
-    }
-
-    /// No shard has been told anything yet.
-    fn restart_quietly(&mut self, shards: u8) {
-        let now = self.broker.now;
-        self.shards = shards;
-        self.broker = begin(shards);
-        self.broker.now = now;
-        self.broker.keep_on(Box::new(self.kept.clone()));
-        let restored = restore(&*self.kept.store, now, &self.kept.times).unwrap();
-        assert_eq!(restored.lost, Vec::<String>::new());
-        for shard in &mut self.broker.shards {
-            shard.restore_tails(restored.tails.clone());
-            for session in &restored.sessions {
-                if shard.is_home_of(&session.client_id) {
-                    shard.restore_session(now, session.clone()).unwrap();
-                }
-            }
-        }
-        for (client_id, will) in restored.wills {
-            let shards = self.broker.shards.iter_mut();
-            let home = shards
-                .into_iter()
-                .find(|shard| shard.is_home_of(&client_id));
-            home.unwrap().restore_will(now, &client_id, will).unwrap();
-        }
-        for message in restored.retained {
-            let keeps =
-                |shard: &&mut unbroken_broker_core::Shard| shard.keeps_retained(message.topic());
-            let shard = self.broker.shards.iter_mut().find(keeps).unwrap();
-            shard.restore_retained(now, message);
-        }
     }
 
     fn resident(&mut self, client_id: &str, filters: &[(&str, QoS)]) -> Client {
