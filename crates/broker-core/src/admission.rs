@@ -225,6 +225,7 @@ impl Shard {
         let tails = self.clients.promises.tails.clone();
         if let Some(session) = self.clients.session_mut(session_id) {
             session.connection = Some(id.index);
+            session.away_since = None;
             // Timers of the absence that ends now are stale: its will is cancelled [MQTT-3.1.3-9].
             session.absence = absence;
             let expiry_before = std::mem::replace(&mut session.expiry_s, terms.expiry_s);
@@ -458,6 +459,7 @@ impl Shard {
             return;
         };
         session.connection = None;
+        session.away_since = Some(now);
         session.absence = absence;
         // What overtook a retained message may be lost with the connection.
         for scan in &mut session.retained {

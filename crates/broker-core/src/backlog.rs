@@ -15,8 +15,9 @@
 //! - A session becomes live between two inputs, when it has read up to the last message that this
 //!   shard has had of each log. So there is neither a gap nor a repetition.
 //! - No more is owed than `queue_messages_max` and `queue_bytes_max` allow: beyond it the oldest
-//!   are skipped, and named when they are read.
-//! - At most one read of a session is under way, and none while anything waits in its queue.
+//!   are skipped, and named when they are read: by a client that comes, or by [`crate::laggards`].
+//! - At most one read of a session is under way, and none of a client's while anything waits in its
+//!   queue.
 //!
 //! Deliberately absent: reading. The driver does it, and answers what is on disk.
 
@@ -32,8 +33,8 @@ use crate::clients::Clients;
 use crate::ids::SessionId;
 use crate::item::{Item, Terms};
 use crate::kept::{Holding, Kept};
-use crate::message::Message;
-use crate::output::{DropReason, Output};
+use crate::message::{Message, Publication};
+use crate::output::Output;
 use crate::position::{Frontier, LogId, Position};
 use crate::session::Identifiers;
 use crate::shard::Shard;
@@ -62,6 +63,19 @@ pub(crate) struct Backlog {
     reading: Option<u64>,
     /// What to read, until a subscription changes.
     filters: Option<Arc<[Box<str>]>>,
+    /// When the oldest message that waits came; not later.
+    pub(crate) oldest: Option<Instant>,
+    /// What may not wait any longer is being dropped.
+    pub(crate) advance: Option<Advance>,
+}
+
+/// How far it is known, of each log, what may stay.
+#[derive(Debug, Default)]
+pub(crate) struct Advance {
+    /// Logs whose first message for the session may stay.
+    pub(crate) settled: Vec<LogId>,
+    /// When the oldest of those came.
+    pub(crate) oldest: Option<Instant>,
 }
 
 /// A part of a log that a shard wants to read.
@@ -114,13 +128,20 @@ impl Backlog {
             under_way: HashSet::with_hasher(FixedState::with_seed(0)),
             reading: None,
             filters: None,
+            oldest: None,
+            advance: None,
         }
     }
 
-    /// As the disk has it.
-    pub(crate) fn restored(read: Frontier, under_way: impl IntoIterator<Item = Position>) -> Self {
+    /// As the disk has it, of a session that may have waited since then.
+    pub(crate) fn restored(
+        read: Frontier,
+        under_way: impl IntoIterator<Item = Position>,
+        oldest: Instant,
+    ) -> Self {
         let mut backlog = Self::from(read);
         backlog.uncounted = true;
+        backlog.oldest = Some(oldest);
         backlog.under_way.extend(under_way);
         backlog
     }
@@ -139,8 +160,15 @@ impl Backlog {
     }
 
     /// A message was routed to the session. If that is one too many the oldest is skipped.
-    fn count(&mut self, before: impl FnOnce() -> Frontier, bytes: u64, is_full: bool) {
+    fn count(
+        &mut self,
+        before: impl FnOnce() -> Frontier,
+        stamp: Instant,
+        bytes: u64,
+        is_full: bool,
+    ) {
         self.first.get_or_insert_with(before);
+        self.oldest.get_or_insert(stamp);
         self.counted += 1;
         if is_full {
             self.skipped += 1;
@@ -148,6 +176,52 @@ impl Backlog {
             self.messages += 1;
             self.bytes += bytes;
         }
+    }
+
+    /// Nobody reads for it.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.reading.is_none() && self.advance.is_none()
+    }
+
+    /// It is worth reading what is to be skipped.
+    pub(crate) fn skips_many(&self) -> bool {
+        self.skipped > 0 && self.skipped * SKIP_PARTS >= self.messages
+    }
+
+    /// All that waits was counted.
+    pub(crate) fn is_counted(&self) -> bool {
+        !self.uncounted
+    }
+
+    /// A message was found; true if it is one too many.
+    pub(crate) fn skip(&mut self) -> bool {
+        let skips = self.skipped > 0;
+        if skips {
+            self.skipped -= 1;
+            self.found += 1;
+        }
+        skips
+    }
+
+    /// A message was found that does not wait here any more; true if it was counted.
+    pub(crate) fn take(&mut self, bytes: u64) -> bool {
+        self.found += 1;
+        let was_counted = self.messages > 0;
+        if was_counted {
+            self.messages -= 1;
+            self.bytes = self.bytes.saturating_sub(bytes);
+        }
+        was_counted
+    }
+
+    /// What is left in all logs may stay.
+    pub(crate) fn end_advance(&mut self) {
+        let Some(Advance { settled, oldest }) = self.advance.take() else {
+            return;
+        };
+        self.oldest = oldest;
+        self.first = (!settled.is_empty()).then(|| self.read.clone());
+        self.uncounted &= !settled.is_empty();
     }
 }
 
@@ -186,12 +260,13 @@ impl Clients {
             // Its shard does not know of the subscription yet, and SUBACK has not left.
             return false;
         }
-        self.count_behind(id, position, item.publication.cost());
+        self.count_behind(id, position, &item.publication);
         true
     }
 
     /// Counts a message that a session will read from the disk. It is asked to be stored.
-    fn count_behind(&mut self, id: SessionId, position: Position, bytes: u64) {
+    fn count_behind(&mut self, id: SessionId, position: Position, publication: &Publication<'_>) {
+        let bytes = publication.cost();
         let tails = &self.promises.tails;
         if let Some(session) = self.sessions.get_mut(id.index())
             && let Some(kept) = session.kept.as_deref_mut()
@@ -209,7 +284,7 @@ impl Clients {
             let is_full = messages >= self.limits.queue_messages_max.into()
                 || session.queue_bytes + backlog.bytes + bytes > self.limits.queue_bytes_max
                     && messages > 0;
-            backlog.count(before, bytes, is_full);
+            backlog.count(before, publication.stamp, bytes, is_full);
             if !is_full {
                 self.stats.messages_waiting += 1;
                 self.stats.messages_waiting_bytes += bytes;
@@ -228,7 +303,12 @@ impl Clients {
         backlog.messages + backlog.skipped
     }
 
-    fn uncount(&mut self, messages: u64, bytes: u64) {
+    pub(crate) fn backlog_of(&mut self, id: SessionId) -> Option<&mut Backlog> {
+        let session = self.sessions.get_mut(id.index())?;
+        session.kept.as_deref_mut()?.backlog.as_deref_mut()
+    }
+
+    pub(crate) fn uncount(&mut self, messages: u64, bytes: u64) {
         let stats = &mut self.stats;
         stats.messages_waiting = stats.messages_waiting.saturating_sub(messages);
         stats.messages_waiting_bytes = stats.messages_waiting_bytes.saturating_sub(bytes);
@@ -241,23 +321,27 @@ impl Shard {
         let Some(session) = self.clients.sessions.get_mut(id.index()) else {
             return;
         };
-        let is_idle = session.connection.is_some() && session.queue.is_empty();
-        let Some(kept) = session.kept.as_deref_mut() else {
-            return;
-        };
-        let Some(backlog) = kept.backlog.as_deref_mut() else {
-            return;
-        };
-        if !is_idle || backlog.reading.is_some() {
+        let takes = session.connection.is_some() && session.queue.is_empty();
+        let is_idle = self.clients.backlog_of(id).is_some_and(|b| b.is_idle());
+        if !takes || !is_idle {
             return;
         }
-        let tails = &self.clients.promises.tails;
-        let unread = tails
-            .iter()
-            .find(|(log, number)| backlog.read.of(*log) < *number);
-        let Some((log, last)) = unread else {
-            return self.become_live(id);
-        };
+        match self.next_read(id, READ_BYTES_MAX) {
+            Some(request) => self.clients.outputs.push_back(Output::Read(request)),
+            None => self.become_live(id),
+        }
+    }
+
+    /// What is to be read next for a session that is behind. None: it has read all that it has to.
+    pub(crate) fn next_read(&mut self, id: SessionId, bytes_max: usize) -> Option<ReadRequest> {
+        let session = self.clients.sessions.get_mut(id.index())?;
+        let kept = session.kept.as_deref_mut()?;
+        let backlog = kept.backlog.as_deref_mut()?;
+        let advance = backlog.advance.as_ref();
+        let settled = |log| advance.is_some_and(|advance| advance.settled.contains(&log));
+        let mut tails = self.clients.promises.tails.iter();
+        let (log, last) =
+            tails.find(|(log, number)| backlog.read.of(*log) < *number && !settled(*log))?;
         let filters = backlog.filters.get_or_insert_with(|| {
             let plain = kept.holdings.iter().filter(|held| held.plain().is_some());
             plain.map(|held| held.filter.clone()).collect()
@@ -265,16 +349,15 @@ impl Shard {
         let filters = Arc::clone(filters);
         self.tokens += 1;
         backlog.reading = Some(self.tokens);
-        let request = ReadRequest {
+        Some(ReadRequest {
             session: id,
             token: self.tokens,
             log,
             after: backlog.read.of(log),
             last,
             filters,
-            bytes_max: READ_BYTES_MAX,
-        };
-        self.clients.outputs.push_back(Output::Read(request));
+            bytes_max,
+        })
     }
 
     /// All that was routed to the session has been read.
@@ -300,28 +383,26 @@ impl Shard {
     }
 
     /// A part of a log has been read.
-    pub(crate) fn handle_read(&mut self, now: Instant, answer: ReadAnswer) {
+    pub(crate) fn handle_read(&mut self, now: Instant, answer: &ReadAnswer) {
         let id = answer.session;
-        let waits_for_it = |kept: &Kept| {
-            kept.backlog
-                .as_ref()
-                .is_some_and(|backlog| backlog.reading == Some(answer.token))
-        };
-        let session = self.clients.sessions.get(id.index());
-        if !session
-            .and_then(|session| session.kept.as_deref())
-            .is_some_and(waits_for_it)
-        {
-            return;
+        let backlog = self.clients.backlog_of(id);
+        if let Some(backlog) = backlog.filter(|other| other.reading == Some(answer.token)) {
+            backlog.reading = None;
+            if backlog.advance.is_some() {
+                self.handle_advance(now, answer);
+            } else {
+                self.take_answer(now, answer);
+            }
         }
+        self.forget_advance(now, answer.token);
+    }
+
+    fn take_answer(&mut self, now: Instant, answer: &ReadAnswer) {
+        let id = answer.session;
         for message in &answer.messages {
             self.take_read(now, id, message);
         }
-        if let Some(session) = self.clients.sessions.get_mut(id.index())
-            && let Some(kept) = session.kept.as_deref_mut()
-            && let Some(backlog) = kept.backlog.as_deref_mut()
-        {
-            backlog.reading = None;
+        if let Some(backlog) = self.clients.backlog_of(id) {
             backlog.read.raise(Position {
                 log: answer.log,
                 number: answer.through,
@@ -338,34 +419,22 @@ impl Shard {
         let Some(kept) = session.kept.as_deref_mut() else {
             return;
         };
-        let Some(position) = message.position() else {
+        let Some(terms) = kept.owed(&session.client_id, message) else {
             return;
         };
-        let Some(terms) = kept.terms(&session.client_id, position, message) else {
-            return;
-        };
-        let Some(backlog) = kept.backlog.as_deref_mut() else {
-            return;
-        };
-        if backlog.read.covers(position) || backlog.under_way.remove(&position) {
+        if self.drop_read(now, id, message) {
             return;
         }
-        backlog.found += 1;
         let mut item = Item::kept(message);
-        if backlog.skipped > 0 {
-            backlog.skipped -= 1;
-            return self
-                .clients
-                .refuse_entry(now, id, &item, DropReason::QueueFull);
-        }
         let bytes = item.publication.cost();
-        if backlog.messages > 0 {
-            backlog.messages -= 1;
-            backlog.bytes = backlog.bytes.saturating_sub(bytes);
-        } else {
+        let backlog = self.clients.backlog_of(id);
+        if !backlog.is_some_and(|backlog| backlog.take(bytes)) {
             self.clients.stats.messages_waiting += 1;
             self.clients.stats.messages_waiting_bytes += bytes;
         }
+        let Some(session) = self.clients.sessions.get_mut(id.index()) else {
+            return;
+        };
         let terms = Terms {
             qos: terms.qos,
             retain: terms.retain,
@@ -381,7 +450,7 @@ impl Shard {
 }
 
 /// What a session is to get of a message that was stored.
-struct TermsThen {
+pub(crate) struct TermsThen {
     qos: QoS,
     retain: bool,
     identifiers: Identifiers,
@@ -392,6 +461,15 @@ impl Kept {
     pub(crate) fn finds(&self, client_id: &str, position: Position, message: &Message) -> bool {
         self.holdings.iter().all(Holding::is_in_force)
             || self.terms(client_id, position, message).is_some()
+    }
+
+    /// How a message that was read is owed to the session: not if it was given to it before.
+    pub(crate) fn owed(&mut self, client_id: &str, message: &Message) -> Option<TermsThen> {
+        let position = message.position()?;
+        let terms = self.terms(client_id, position, message)?;
+        let backlog = self.backlog.as_deref_mut()?;
+        let was_given = backlog.read.covers(position) || backlog.under_way.remove(&position);
+        (!was_given).then_some(terms)
     }
 
     /// By the subscriptions that held when it came: as it was routed then [MQTT-3.3.4-2].
@@ -424,3 +502,5 @@ impl Kept {
 
 /// About so much of a log is read at a time.
 const READ_BYTES_MAX: usize = 256 * 1024;
+/// What is to be skipped is read when it is one part in so many of what waits.
+const SKIP_PARTS: u64 = 8;

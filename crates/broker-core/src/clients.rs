@@ -41,6 +41,7 @@ use crate::frames::{Frames, Layout, OwnProperties};
 use crate::held::Promises;
 use crate::ids::{ConnectionId, SessionId};
 use crate::item::{Item, Terms};
+use crate::laggards::{Laggards, Waiting};
 use crate::limits::{
     BUFFER_POOL_BYTES_MAX, LIVE_BYTES_MAX, LIVE_MESSAGES_MAX, Limits, RETAINED_RACE_TOPICS_MAX,
 };
@@ -67,6 +68,8 @@ pub(crate) struct Clients {
     pub(crate) stopping: bool,
     /// What must be true before something leaves.
     pub(crate) promises: Promises,
+    /// Sessions that keep too much of the logs.
+    pub(crate) laggards: Laggards,
     /// Sessions of which the disk is to be told how far they are; some may have ended since.
     pub(crate) touched: Vec<SessionId>,
     dirty: Vec<ConnectionId>,
@@ -95,6 +98,7 @@ impl Clients {
             untold: Vec::new(),
             stopping: false,
             promises: Promises::new(options.id),
+            laggards: Laggards::default(),
             touched: Vec::new(),
             dirty: Vec::new(),
             frames: Frames::default(),
@@ -454,6 +458,16 @@ impl Clients {
                 self.stats.messages_waiting_bytes.saturating_sub(cost);
             if publication.expired(now) {
                 self.drop_waiting(now, session_id, delivery, DropReason::Expired); // [MQTT-3.3.2-5]
+                self.account(session_id, number, Fate::Dropped);
+                continue;
+            }
+            let waiting = Waiting {
+                message: &delivery.message,
+                retain: delivery.retain,
+                durable: session.is_durable(),
+            };
+            if let Some(why) = self.laggards.outstayed(&self.limits, now, waiting) {
+                self.drop_waiting(now, session_id, delivery, why);
                 self.account(session_id, number, Fate::Dropped);
                 continue;
             }

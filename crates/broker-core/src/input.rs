@@ -10,6 +10,7 @@ use crate::farewell::LastWords;
 use crate::ids::{ConnectionId, ShardId};
 use crate::mail::Mail;
 use crate::output::StoreId;
+use crate::position::Frontier;
 
 /// One thing that happened.
 #[derive(Debug)]
@@ -50,6 +51,16 @@ pub enum Input<'a> {
     Stored(StoreId),
     /// The answer to [`crate::Output::Read`].
     Read(ReadAnswer),
+    /// How large the store is: told to every shard now and then, and after logs were trimmed. A
+    /// shard that is told that it is at `store_bytes_max` takes in nothing that has to be stored,
+    /// or lets go of the oldest that waits, as its limits say.
+    StoreSize {
+        /// Bytes on disk.
+        bytes: u64,
+        /// Up to where no shard needs each log: the lowest of what all of them have
+        /// [said](crate::Shard::needed).
+        needed: Frontier,
+    },
     /// Mail from another shard, in the order it was sent.
     Mail {
         /// The sender.

@@ -535,30 +535,41 @@ impl Shard {
         let tails = &self.clients.promises.tails;
         let mut needed = tails.clone();
         for (_, session) in &self.clients.sessions {
-            let Some(kept) = session.kept.as_deref() else {
-                continue;
-            };
-            let own = match &kept.backlog {
-                Some(backlog) => backlog.needs(tails),
-                None => tails,
-            };
-            for (log, number) in tails.iter() {
-                if own.of(log) < number {
-                    needed.lower(Position {
-                        log,
-                        number: own.of(log) + 1,
-                    });
-                }
-            }
-            for position in session.positions_here() {
-                needed.lower(position);
-            }
+            session.lower_to_needs(&mut needed, tails);
         }
         needed
     }
 }
 
 impl Session {
+    /// It holds on to all of the logs that is not within.
+    pub(crate) fn holds_from(&self, tails: &Frontier) -> Frontier {
+        let mut needed = tails.clone();
+        self.lower_to_needs(&mut needed, tails);
+        needed
+    }
+
+    fn lower_to_needs(&self, needed: &mut Frontier, tails: &Frontier) {
+        let Some(kept) = self.kept.as_deref() else {
+            return;
+        };
+        let own = match &kept.backlog {
+            Some(backlog) => backlog.needs(tails),
+            None => tails,
+        };
+        for (log, number) in tails.iter() {
+            if own.of(log) < number {
+                needed.lower(Position {
+                    log,
+                    number: own.of(log) + 1,
+                });
+            }
+        }
+        for position in self.positions_here() {
+            needed.lower(position);
+        }
+    }
+
     /// Of what waits in memory or is under way.
     fn positions_here(&self) -> impl Iterator<Item = Position> + '_ {
         let under_way = self.outbound.iter().filter_map(|entry| match entry {

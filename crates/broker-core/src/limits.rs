@@ -35,6 +35,16 @@ pub struct Limits {
     /// Bytes of topic, properties and payload waiting in one session. Beyond it: `QueueFull`. As
     /// many may be in flight to it; beyond these, messages wait.
     pub queue_bytes_max: u64,
+    /// Longest time a message waits in a session, counted from when the broker took it, in
+    /// seconds; `u32::MAX` is without end. A session that stays keeps its log from being
+    /// trimmed for at most so long. Beyond it the message is dropped, also one that was sent
+    /// over a connection that has ended, and was not acknowledged:
+    /// [`crate::DropReason::TooOld`].
+    pub queue_age_max_s: u32,
+    /// Bytes of the store, on disk. At it, what [`store_full`](Self::store_full) says.
+    pub store_bytes_max: u64,
+    /// What happens at `store_bytes_max`.
+    pub store_full: StoreFull,
     /// Encoded bytes waiting for one connection's socket. At it QoS 0 messages are dropped
     /// ([`crate::DropReason::SlowReceiver`]), QoS 1 and 2 wait in the session's queue, and the
     /// connection is not read, since what it sends may ask for answers. One packet may exceed it.
@@ -66,6 +76,20 @@ pub struct Limits {
     pub session_expiry_max_s: u32,
 }
 
+/// What happens when the store is at its limit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum StoreFull {
+    /// What has waited longest is let go, in all sessions: [`crate::DropReason::StoreFull`].
+    /// Publishers notice nothing. The store may grow a little beyond its limit meanwhile.
+    #[default]
+    DropOldest,
+    /// A message of QoS 1 or 2 that would have to be stored is refused. A 5.0 publisher is told
+    /// 0x97; MQTT 3 has no word for it, so an older publisher is disconnected without an
+    /// acknowledgement, and sends it again. What is retained of QoS 0 reaches those who are there
+    /// and is not retained.
+    Refuse,
+}
+
 /// Messages, and bytes of them, that wait in memory for a session that stays; those beyond are left
 /// on disk and read when its client has taken these.
 pub(crate) const LIVE_MESSAGES_MAX: usize = 1_024;
@@ -81,6 +105,9 @@ impl Default for Limits {
             inflight_max: 1_024,
             queue_messages_max: 100_000,
             queue_bytes_max: 64 * 1024 * 1024,
+            queue_age_max_s: u32::MAX,
+            store_bytes_max: 16 * 1024 * 1024 * 1024,
+            store_full: StoreFull::DropOldest,
             output_bytes_max: 4 * 1024 * 1024,
             topic_bytes_max: u16::MAX,
             topic_levels_max: LEVELS_MAX,
@@ -121,7 +148,7 @@ pub enum LimitsError {
 impl Limits {
     /// Checks each limit by itself and against the others.
     pub fn check(&self) -> Result<(), LimitsError> {
-        let at_least_one: [(&'static str, u64); 12] = [
+        let at_least_one: [(&'static str, u64); 14] = [
             ("connections_max", self.connections_max.into()),
             ("sessions_max", self.sessions_max.into()),
             ("packet_bytes_max", self.packet_bytes_max.into()),
@@ -129,6 +156,8 @@ impl Limits {
             ("inflight_max", self.inflight_max.into()),
             ("queue_messages_max", self.queue_messages_max.into()),
             ("queue_bytes_max", self.queue_bytes_max),
+            ("queue_age_max", self.queue_age_max_s.into()),
+            ("store_bytes_max", self.store_bytes_max),
             ("output_bytes_max", self.output_bytes_max.into()),
             ("topic_bytes_max", self.topic_bytes_max.into()),
             ("topic_levels_max", self.topic_levels_max.into()),

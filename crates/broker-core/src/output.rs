@@ -250,11 +250,16 @@ pub enum DropReason {
     RefusedByReceiver = 8,
     /// A QoS 0 message whose connection ended before it was written, whoever ended it.
     ConnectionLost = 9,
+    /// It has waited in a session for longer than `queue_age_max_s`.
+    TooOld = 10,
+    /// The store is at `store_bytes_max`: it was refused to its publisher, not retained, or let go
+    /// because it was among the oldest that waited.
+    StoreFull = 11,
 }
 
 impl DropReason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::QueueFull,
         Self::SlowReceiver,
         Self::Expired,
@@ -265,6 +270,8 @@ impl DropReason {
         Self::NotAuthorized,
         Self::RefusedByReceiver,
         Self::ConnectionLost,
+        Self::TooOld,
+        Self::StoreFull,
     ];
 
     /// The reason as a word for `$SYS` topics and logs.
@@ -280,6 +287,8 @@ impl DropReason {
             Self::NotAuthorized => "not-authorized",
             Self::RefusedByReceiver => "refused-by-receiver",
             Self::ConnectionLost => "connection-lost",
+            Self::TooOld => "too-old",
+            Self::StoreFull => "store-full",
         }
     }
 }

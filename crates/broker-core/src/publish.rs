@@ -27,10 +27,12 @@ use crate::audit::receipt::News;
 use crate::held::{Answer, Until};
 use crate::ids::{ConnectionId, SessionId, ShardId};
 use crate::item::{Item, Storing, Terms};
+use crate::limits::StoreFull;
 use crate::mail::Letter;
 use crate::message::{self, Publication};
 use crate::output::{DropReason, StoreId};
 use crate::record::Record;
+use crate::session::Session;
 use crate::shard::{Fault, Shard};
 
 /// What became of a routed message.
@@ -154,8 +156,13 @@ impl Shard {
         if self.options.settings.durable && publish.qos > QoS::AtMostOnce {
             item.storing = Storing::IfWanted(marker);
         }
-        let outcome = self.accept(now, id, session_id, publish.dup, item);
+        let outcome = if self.is_refused(&item) {
+            self.refuse_publish(now, id, session_id, &item)
+        } else {
+            Ok(self.accept(now, id, session_id, publish.dup, item))
+        };
         self.scratch = scratch;
+        let outcome = outcome?;
         // [MQTT-3.3.4-1, MQTT311-3.3.4-1]: QoS 0 has no packet id, and is not answered.
         if let Some(packet_id) = publish.packet_id {
             let reason = self.expressible(id, outcome.reason);
@@ -166,6 +173,53 @@ impl Shard {
             self.clients.answer(id, outcome.until, answer);
         }
         Ok(())
+    }
+
+    /// Whether there is no room on disk for what has to be there.
+    fn is_refused(&mut self, item: &Item<'_>) -> bool {
+        self.store_refuses() && !matches!(item.storing, Storing::No) && self.needs_disk(item)
+    }
+
+    /// The store is full, and the limits say that publishers are told.
+    pub(crate) fn store_refuses(&self) -> bool {
+        self.clients.laggards.store_is_full && self.clients.limits.store_full == StoreFull::Refuse
+    }
+
+    /// Whether somebody who stays wants this message of QoS 1 or 2, or may.
+    #[cold]
+    fn needs_disk(&mut self, item: &Item<'_>) -> bool {
+        let publication = &item.publication;
+        let Ok(topic) = TopicName::parse(publication.topic) else {
+            return false;
+        };
+        let sessions = &self.clients.sessions;
+        let stays = |id: SessionId| sessions.get(id.index()).is_some_and(Session::is_durable);
+        let route = self.routes.route(&self.index, topic);
+        let mut receivers = route.receivers.iter();
+        publication.retain && !publication.payload.is_empty()
+            || route.shards != 0
+            || !route.groups.is_empty()
+            || receivers.any(|to| to.qos > QoS::AtMostOnce && stays(to.session))
+    }
+
+    /// A publisher before 5.0 cannot be told: without an acknowledgement it keeps its message, and
+    /// sends it again when it has connected again [MQTT311-4.8.0-2].
+    #[cold]
+    fn refuse_publish(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        session_id: SessionId,
+        item: &Item<'_>,
+    ) -> Result<Outcome, Fault> {
+        let (clients, publication) = (&mut self.clients, &item.publication);
+        clients.drop_message(now, session_id, publication, DropReason::StoreFull);
+        let reason = ReasonCode::QuotaExceeded;
+        if self.expressible(id, reason) == reason {
+            let until = Until::NOW;
+            return Ok(Outcome { reason, until });
+        }
+        Err(Fault::new(reason, "limits.store_bytes_max is reached"))
     }
 
     fn accept(

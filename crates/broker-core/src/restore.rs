@@ -134,6 +134,7 @@ impl Shard {
         let Some(session) = sessions.get_mut(id.index()) else {
             return Ok(());
         };
+        let away = restored.away.unwrap_or_default();
         session.expiry_s = restored.expiry_s;
         session.absence = absence;
         session.will_on_disk = restored.will.is_some();
@@ -177,7 +178,9 @@ impl Shard {
         session.outbound = Outbound::restore(in_flight)
             .map_err(|_| contradiction("two messages have one packet id"))?;
         kept.holdings.clone_from(&restored.holdings);
-        kept.backlog = Some(Box::new(Backlog::restored(through, positions)));
+        let since = now.checked_sub(away).unwrap_or(now);
+        session.away_since = Some(since);
+        kept.backlog = Some(Box::new(Backlog::restored(through, positions, since)));
         session.kept = Some(Box::new(kept));
         for holding in restored.holdings {
             if holding.until.is_none() {
@@ -185,7 +188,6 @@ impl Shard {
             }
         }
         self.tell_groups(id, false);
-        let away = restored.away.unwrap_or_default();
         if restored.expiry_s != u32::MAX {
             let stays = Duration::from_secs(restored.expiry_s.into());
             let at = now + stays.saturating_sub(away).max(GRACE);

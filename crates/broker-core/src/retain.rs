@@ -79,9 +79,14 @@ impl Shard {
         if let Some(old) = self.retained.remove(topic) {
             self.uncount_retained(&old);
         }
-        if !self.count_retained(&message) {
+        let refused = if message.publisher().is_some() && self.store_refuses() {
+            Some(DropReason::StoreFull)
+        } else {
+            (!self.count_retained(&message)).then_some(DropReason::RetainedFull)
+        };
+        if let Some(why) = refused {
             let item = Item::kept(&message);
-            self.drop_of_publisher(now, &item, DropReason::RetainedFull);
+            self.drop_of_publisher(now, &item, why);
             return self.store_unretained(&message);
         }
         self.set_counted(now, topic, &message);

@@ -35,6 +35,8 @@ pub(crate) struct Session {
     pub(crate) asked: StoreId,
     /// What is kept of it on disk, if it stays.
     pub(crate) kept: Option<Box<Kept>>,
+    /// When its last connection ended, while it has none.
+    pub(crate) away_since: Option<Instant>,
     /// Names its present or last absence, so that a timer set in one is not taken for one of the
     /// next, nor for one of the next session with this number.
     pub(crate) absence: u64,
@@ -162,6 +164,7 @@ impl Session {
             expiry_s: 0,
             asked: StoreId::NOTHING,
             kept: None,
+            away_since: None,
             absence: 0,
             subscriptions: BTreeMap::new(),
             memberships: BTreeMap::new(),

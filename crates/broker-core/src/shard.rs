@@ -169,7 +169,8 @@ impl Shard {
                 self.clients.handle_stored(now, id);
                 self.release_subacks(now);
             }
-            Input::Read(answer) => self.handle_read(now, answer),
+            Input::Read(answer) => self.handle_read(now, &answer),
+            Input::StoreSize { bytes, needed } => self.handle_store_size(now, bytes, &needed),
             Input::Mail { from, mail } => self.handle_mail(now, from, mail),
             Input::Timeout => self.handle_timeout(now),
             Input::Reconfigured(limits) => {
@@ -182,6 +183,7 @@ impl Shard {
         self.schedule_telling(now);
         self.schedule_progress(now);
         self.schedule_tail(now);
+        self.schedule_look(now);
         if self.timers.has_doubled() {
             self.compact_timers();
         }
@@ -604,6 +606,7 @@ impl Shard {
                 Timer::TellDrops => self.tell_untold(now),
                 Timer::Progress => self.tell_progress(),
                 Timer::Tail => self.tell_tail(),
+                Timer::Laggards => self.look_for_laggards(now),
                 Timer::Sys => self.publish_sys(now),
                 Timer::Audit => self.tick_audit(now),
                 Timer::Publishers => self.tick_publishers(now),

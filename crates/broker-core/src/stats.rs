@@ -6,6 +6,7 @@ use unbroken_mqtt_proto::ReasonCode;
 
 use crate::audit::totals::AuditTotals;
 use crate::output::DropReason;
+use crate::sleeping::SleepingTotals;
 
 /// What a shard has counted since it started, and what it holds now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -54,6 +55,11 @@ pub struct Stats {
     pub messages_waiting: u64,
     /// Bytes of messages waiting in queues now.
     pub messages_waiting_bytes: u64,
+    /// Sessions without a connection that hold messages: all of them together, as they were when
+    /// `$SYS` was last due.
+    pub sleeping: SleepingTotals,
+    /// Bytes of the store, as the driver last said; the same for all shards.
+    pub store_bytes: u64,
     /// What clients were refused (a connection, its continuation, a subscription), by the reason
     /// they were told, or would have been told if their protocol had words for it.
     pub refused: BTreeMap<ReasonCode, u64>,
@@ -98,6 +104,8 @@ impl Stats {
             retained_bytes,
             messages_waiting,
             messages_waiting_bytes,
+            sleeping,
+            store_bytes,
             refused,
             dropped,
             audit,
@@ -123,6 +131,8 @@ impl Stats {
         self.retained_bytes += retained_bytes;
         self.messages_waiting += messages_waiting;
         self.messages_waiting_bytes += messages_waiting_bytes;
+        self.sleeping += *sleeping;
+        self.store_bytes = self.store_bytes.max(*store_bytes);
         for (reason, count) in refused {
             *self.refused.entry(*reason).or_default() += count;
         }

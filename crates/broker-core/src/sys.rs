@@ -82,6 +82,7 @@ impl Shard {
             return;
         };
         self.timers.set(now + interval, Timer::Sys);
+        self.clients.stats.sleeping = self.sleeping_totals(now);
         let mine = self.clients.stats.clone();
         if self.options.id != ShardId(0) {
             return self.mail(ShardId(0), Letter::Stats(Box::new(mine)));
@@ -128,7 +129,7 @@ impl Shard {
             ("$SYS/broker/uptime".into(), format!("{uptime} seconds")),
         ];
         let dropped = sum.dropped_total();
-        let counts: [(&str, u64); 24] = [
+        let counts: [(&str, u64); 32] = [
             (
                 "clients/total",
                 sum.clients_connected + sum.clients_disconnected,
@@ -165,6 +166,17 @@ impl Shard {
             ("retained messages/count", sum.retained_messages),
             ("unbroken/shards", u64::from(self.options.shards)),
             ("unbroken/publish/unrouted", sum.publishes_unrouted),
+            ("unbroken/store/bytes", sum.store_bytes),
+            (
+                "sessions/count",
+                sum.clients_connected + sum.clients_disconnected,
+            ),
+            ("sessions/persistent/count", sum.sleeping.persistent),
+            ("sessions/sleeping/count", sum.clients_disconnected),
+            ("sessions/sleeping/holding", sum.sleeping.holding),
+            ("sessions/sleeping/messages", sum.sleeping.messages),
+            ("sessions/sleeping/bytes", sum.sleeping.bytes),
+            ("sessions/sleeping/oldest", sum.sleeping.oldest_s),
         ];
         values.extend(
             counts

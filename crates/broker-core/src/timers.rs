@@ -39,6 +39,8 @@ pub(crate) enum Timer {
     Progress,
     /// The other shards are to be told how long the log is.
     Tail,
+    /// Somebody is to look what has waited for too long.
+    Laggards,
     /// `$SYS` is due.
     Sys,
     /// The lanes that are followed are due.
@@ -125,6 +127,7 @@ impl Shard {
             | Timer::TellDrops
             | Timer::Progress
             | Timer::Tail
+            | Timer::Laggards
             | Timer::Sys
             | Timer::Audit
             | Timer::Publishers

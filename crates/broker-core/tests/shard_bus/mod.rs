@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use unbroken_broker_core::{
-    Admission, CloseCause, ConnectionId, Event, Input, Limits, LogId, Mail, Message, Output, Peer,
-    ReadAnswer, ReadRequest, Record, Settings, Shard, ShardId, ShardOptions, StoreId, Totals,
+    Admission, CloseCause, ConnectionId, Event, Frontier, Input, Limits, LogId, Mail, Message,
+    Output, Peer, ReadAnswer, ReadRequest, Record, Settings, Shard, ShardId, ShardOptions, StoreId,
+    Totals,
 };
 use unbroken_mqtt_proto::{
     Connect, Packet, PacketId, Properties, Property, PropertyBuf, Publish, QoS, RetainHandling,
@@ -192,6 +193,22 @@ impl Broker {
         for shard in 0..self.shards.len() {
             let limits = Box::new(limits.clone());
             self.input(shard, Input::Reconfigured(limits));
+        }
+    }
+
+    /// Tells every shard how large the store is.
+    pub(crate) fn store_size(&mut self, bytes: u64) {
+        let mut lowest = BTreeMap::new();
+        for shard in &self.shards {
+            for (log, number) in shard.needed().iter() {
+                let lowest = lowest.entry(log).or_insert(number);
+                *lowest = number.min(*lowest);
+            }
+        }
+        let needed: Frontier = lowest.into_iter().collect();
+        for shard in 0..self.shards.len() {
+            let needed = needed.clone();
+            self.input(shard, Input::StoreSize { bytes, needed });
         }
     }
 

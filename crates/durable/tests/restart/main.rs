@@ -8,6 +8,8 @@
 )]
 #[path = "../../../broker-core/tests/shard_bus/mod.rs"]
 mod shard_bus;
+
+mod limits;
 mod wills;
 
 use std::sync::Arc;

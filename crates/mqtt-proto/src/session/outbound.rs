@@ -268,9 +268,15 @@ impl<M> Outbound<M> {
         self.table.get(id)?.awaiting.message()
     }
 
-    /// Gives up a message that this connection cannot carry: it is larger than the other side takes
-    /// now `[MQTT-3.1.2-25]`. Its id is free, the message comes back. None: the id is unknown, or
-    /// the other side has taken the message over, and only PUBCOMP ends it.
+    /// Whether the message with this id was given to be sent, over this connection or one before.
+    pub fn was_sent(&self, id: PacketId) -> bool {
+        self.table.get(id).is_some_and(|state| state.sent)
+    }
+
+    /// Gives up a message: this connection cannot carry it, because it is larger than the other
+    /// side takes now `[MQTT-3.1.2-25]`, or the owner keeps it no longer. Its id is free, the
+    /// message comes back. None: the id is unknown, or the other side has taken the message
+    /// over, and only PUBCOMP ends it.
     pub fn forget(&mut self, id: PacketId) -> Option<M> {
         self.message(id)?;
         match self.finish(id)? {

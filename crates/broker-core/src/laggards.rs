@@ -1,0 +1,392 @@
+//! What has waited for too long, and sessions that keep too much of the logs.
+//!
+//! ```text
+//! every log:  ... let go | waits for a laggard ........ waits for others ... tail
+//!                        ^ needed: nothing above it can be trimmed
+//! ```
+//!
+//! A log is trimmed up to what the slowest session needs, so one device that never comes back would
+//! keep everything that came since. Three limits end that: what a session is owed beyond its count
+//! and bytes is skipped, what is older than `queue_age_max_s` is dropped, and when the store is at
+//! `store_bytes_max` the oldest eighth of what waits is let go, if that is the configured answer.
+//!
+//! Sessions that have something to drop are *laggards*. Each drops what waits in memory, then reads
+//! its logs from where it is to the first message that it may keep, and drops those before by name.
+//! So it costs what is dropped, and nothing is dropped that was not looked at.
+//!
+//! Invariants:
+//! - At most [`ADVANCING_MAX`] laggards read at a time.
+//! - What is dropped is a [`DropReason`], counted and told, as everywhere.
+//!
+//! Deliberately absent: a client that is connected and does not acknowledge. What it was sent is
+//! its own until its connection ends [MQTT-4.4.0-1].
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use unbroken_mqtt_proto::session::Entry as InFlight;
+
+use crate::audit::account::Fate;
+use crate::backlog::{Advance, ReadAnswer};
+use crate::clients::Clients;
+use crate::ids::SessionId;
+use crate::item::Item;
+use crate::limits::{Limits, StoreFull};
+use crate::message::Message;
+use crate::output::{DropReason, Output};
+use crate::position::{Frontier, Position};
+use crate::session::{Delivery, Session};
+use crate::shard::Shard;
+use crate::timers::Timer;
+
+/// Who is to drop something, and what makes it.
+#[derive(Debug, Default)]
+pub(crate) struct Laggards {
+    waiting: VecDeque<SessionId>,
+    /// The reads under way.
+    reading: Vec<u64>,
+    /// The store is at its limit.
+    pub(crate) store_is_full: bool,
+    /// What is within is let go, to make room.
+    let_go: Frontier,
+    /// [`Timer::Laggards`] is set.
+    looking: bool,
+}
+
+/// What waits for a session.
+#[derive(Clone, Copy)]
+pub(crate) struct Waiting<'a> {
+    pub(crate) message: &'a Message,
+    /// It is sent as retained: it has not waited here since it was published.
+    pub(crate) retain: bool,
+    /// Its session stays, so that it holds on to the log.
+    pub(crate) durable: bool,
+}
+
+impl Laggards {
+    /// Why this may not wait any longer, if so.
+    pub(crate) fn outstayed(
+        &self,
+        limits: &Limits,
+        now: Instant,
+        waiting: Waiting<'_>,
+    ) -> Option<DropReason> {
+        let message = waiting.message;
+        let stamp = message.publication().stamp;
+        if !waiting.retain && is_too_old(limits, now, stamp) {
+            Some(DropReason::TooOld)
+        } else if waiting.durable
+            && message
+                .position()
+                .is_some_and(|position| self.let_go.covers(position))
+        {
+            Some(DropReason::StoreFull)
+        } else {
+            None
+        }
+    }
+}
+
+impl Clients {
+    fn outstayed(
+        &self,
+        now: Instant,
+        session: &Session,
+        delivery: &Delivery,
+    ) -> Option<DropReason> {
+        let waiting = Waiting {
+            message: &delivery.message,
+            retain: delivery.retain,
+            durable: session.is_durable(),
+        };
+        self.laggards.outstayed(&self.limits, now, waiting)
+    }
+
+    /// Whether something is to be dropped of what waits for this session. Costs a look at the
+    /// oldest of each kind.
+    fn lags(&self, now: Instant, session: &Session) -> bool {
+        let outstayed = |delivery| self.outstayed(now, session, delivery).is_some();
+        if session
+            .queue
+            .front()
+            .is_some_and(|(_, oldest)| outstayed(oldest))
+        {
+            return true;
+        }
+        if session.connection.is_none()
+            && let Some(InFlight::Publish { message, .. }) = session.outbound.iter().next()
+            && outstayed(message)
+        {
+            return true;
+        }
+        let backlog = session
+            .kept
+            .as_deref()
+            .and_then(|kept| kept.backlog.as_deref());
+        backlog.is_some_and(|backlog| {
+            let needs = backlog.needs(&self.promises.tails);
+            let mut let_go = self.laggards.let_go.iter();
+            let too_old = |oldest| is_too_old(&self.limits, now, oldest);
+            backlog.is_idle()
+                && (backlog.skips_many()
+                    || backlog.oldest.is_some_and(too_old)
+                    || let_go.any(|(log, number)| needs.of(log) < number))
+        })
+    }
+}
+
+impl Shard {
+    /// Says how large the store is, and up to where no shard needs its logs.
+    pub(crate) fn handle_store_size(&mut self, now: Instant, bytes: u64, needed: &Frontier) {
+        self.clients.stats.store_bytes = bytes;
+        let is_full = bytes >= self.clients.limits.store_bytes_max;
+        self.clients.laggards.store_is_full = is_full;
+        if !is_full || self.clients.limits.store_full == StoreFull::Refuse {
+            return;
+        }
+        let Clients {
+            promises, laggards, ..
+        } = &mut self.clients;
+        for (log, tail) in promises.tails.iter() {
+            let needed = needed.of(log);
+            let waits = tail.saturating_sub(needed);
+            laggards.let_go.raise(Position {
+                log,
+                number: needed + waits.div_ceil(LET_GO_PARTS),
+            });
+        }
+        self.look_for_laggards(now);
+    }
+
+    /// Sees to it that somebody looks whether anything has waited for too long.
+    pub(crate) fn schedule_look(&mut self, now: Instant) {
+        let waits = self.options.settings.durable || self.clients.stats.messages_waiting > 0;
+        if waits && !self.clients.laggards.looking {
+            self.clients.laggards.looking = true;
+            let age_max = age_max(&self.clients.limits);
+            let every = (age_max / LOOKS).clamp(LOOK_AT_MOST_EVERY, LOOK_AT_LEAST_EVERY);
+            self.timers.set(now + every, Timer::Laggards);
+        }
+    }
+
+    /// Finds sessions that have something to drop, and begins with the first of them. Costs a look
+    /// at all sessions.
+    pub(crate) fn look_for_laggards(&mut self, now: Instant) {
+        self.clients.laggards.looking = false;
+        if self.clients.laggards.waiting.is_empty() {
+            let clients = &self.clients;
+            let lagging = clients
+                .sessions
+                .iter()
+                .filter(|(_, session)| clients.lags(now, session));
+            let lagging = lagging.filter_map(|(key, _)| u32::try_from(key).ok());
+            let lagging: VecDeque<_> = lagging.map(SessionId).collect();
+            self.clients.laggards.waiting = lagging;
+        }
+        self.advance_laggards(now);
+    }
+
+    fn advance_laggards(&mut self, now: Instant) {
+        while self.clients.laggards.reading.len() < ADVANCING_MAX
+            && let Some(id) = self.clients.laggards.waiting.pop_front()
+        {
+            self.drop_outstayed_queue(now, id);
+            self.drop_outstayed_in_flight(now, id);
+            self.begin_advance(id);
+        }
+    }
+
+    /// From the front of what waits in memory.
+    fn drop_outstayed_queue(&mut self, now: Instant, id: SessionId) {
+        while let Some(session) = self.clients.sessions.get(id.index())
+            && let Some((_, oldest)) = session.queue.front()
+            && let Some(why) = self.clients.outstayed(now, session, oldest)
+            && let Some(session) = self.clients.session_mut(id)
+            && let Some((_, delivery)) = session.queue.pop_front()
+        {
+            let (number, cost) = (delivery.number, delivery.message.publication().cost());
+            session.queue_bytes = session.queue_bytes.saturating_sub(cost);
+            let waiting_bytes = &mut self.clients.stats.messages_waiting_bytes;
+            *waiting_bytes = waiting_bytes.saturating_sub(cost);
+            self.clients.drop_waiting(now, id, delivery, why);
+            self.clients.account(id, number, Fate::Dropped);
+        }
+    }
+
+    /// Of what was sent over a connection that has ended: as if that part of the session had ended
+    /// [MQTT-4.1.0-1]. A message of QoS 2 that the receiver has is done with in any case.
+    fn drop_outstayed_in_flight(&mut self, now: Instant, id: SessionId) {
+        let clients = &self.clients;
+        let Some(session) = clients.sessions.get(id.index()) else {
+            return;
+        };
+        if session.connection.is_some() {
+            return;
+        }
+        let outstayed = session.outbound.iter().filter_map(|entry| match entry {
+            InFlight::Publish { id, message, .. } => {
+                let why = clients.outstayed(now, session, message)?;
+                Some((id, why))
+            }
+            InFlight::PubRel { .. } => None,
+        });
+        for (packet_id, why) in outstayed.collect::<Vec<_>>() {
+            let Some(session) = self.clients.session_mut(id) else {
+                return;
+            };
+            let was_sent = session.outbound.was_sent(packet_id);
+            let Some(delivery) = session.outbound.forget(packet_id) else {
+                continue;
+            };
+            session.landed(&delivery);
+            let number = delivery.number;
+            self.clients.land(id, packet_id);
+            self.clients.drop_waiting(now, id, delivery, why);
+            let fate = if was_sent {
+                Fate::GivenUp
+            } else {
+                Fate::Dropped
+            };
+            self.clients.account(id, number, fate);
+        }
+    }
+
+    /// Reads from where the session is, if it is behind and nobody reads for it.
+    fn begin_advance(&mut self, id: SessionId) {
+        let backlog = self.clients.backlog_of(id);
+        if let Some(backlog) = backlog.filter(|backlog| backlog.is_idle()) {
+            backlog.advance = Some(Advance::default());
+            self.advance_on(id);
+        }
+    }
+
+    /// Reads on in the first log of which it is not known what may stay; or ends.
+    fn advance_on(&mut self, id: SessionId) {
+        if let Some(request) = self.next_read(id, ADVANCE_BYTES_MAX) {
+            self.clients.laggards.reading.push(request.token);
+            self.clients.outputs.push_back(Output::Read(request));
+        } else if let Some(backlog) = self.clients.backlog_of(id) {
+            backlog.end_advance();
+        }
+    }
+
+    /// A part of a log has been read, to drop of it what may not stay.
+    pub(crate) fn handle_advance(&mut self, now: Instant, answer: &ReadAnswer) {
+        let id = answer.session;
+        let mut through = answer.through;
+        let mut settled = false;
+        for message in &answer.messages {
+            if let Some(position) = message.position()
+                && !self.take_outstayed(now, id, message)
+            {
+                (through, settled) = (position.number - 1, true);
+                break;
+            }
+        }
+        let log = answer.log;
+        self.clients.touch(id);
+        if let Some(backlog) = self.clients.backlog_of(id) {
+            backlog.read.raise(Position {
+                log,
+                number: through,
+            });
+            if let Some(advance) = &mut backlog.advance
+                && settled
+            {
+                advance.settled.push(log);
+            }
+        }
+        self.advance_on(id);
+        // Its client may have come meanwhile.
+        self.pump(now, id);
+    }
+
+    /// Drops a message that was read, if it may not stay. False: it stays.
+    fn take_outstayed(&mut self, now: Instant, id: SessionId, message: &Arc<Message>) -> bool {
+        let Some(session) = self.clients.sessions.get_mut(id.index()) else {
+            return true;
+        };
+        let Some(kept) = session.kept.as_deref_mut() else {
+            return true;
+        };
+        if kept.owed(&session.client_id, message).is_none() || self.drop_read(now, id, message) {
+            return true;
+        }
+        let backlog = self.clients.backlog_of(id);
+        if let Some(advance) = backlog.and_then(|backlog| backlog.advance.as_mut()) {
+            let stamp = message.publication().stamp;
+            let oldest = advance.oldest.get_or_insert(stamp);
+            *oldest = stamp.min(*oldest);
+        }
+        false
+    }
+
+    /// Drops a message that was read for a session and owed to it, by name, if it is too much or
+    /// may not wait any longer.
+    pub(crate) fn drop_read(
+        &mut self,
+        now: Instant,
+        id: SessionId,
+        message: &Arc<Message>,
+    ) -> bool {
+        let item = Item::kept(message);
+        let waiting = Waiting {
+            message,
+            retain: false,
+            durable: true,
+        };
+        let outstayed = |clients: &Clients| {
+            let laggards = &clients.laggards;
+            laggards.outstayed(&clients.limits, now, waiting)
+        };
+        let why = outstayed(&self.clients);
+        let Some(backlog) = self.clients.backlog_of(id) else {
+            return false;
+        };
+        if backlog.skip() {
+            self.clients
+                .refuse_entry(now, id, &item, DropReason::QueueFull);
+            return true;
+        }
+        let Some(why) = why else { return false };
+        let bytes = item.publication.cost();
+        if backlog.take(bytes) {
+            self.clients.uncount(1, bytes);
+        }
+        self.clients.refuse_entry(now, id, &item, why);
+        true
+    }
+
+    /// The answer to a read came, whether or not anybody waits for it.
+    pub(crate) fn forget_advance(&mut self, now: Instant, token: u64) {
+        let reading = &mut self.clients.laggards.reading;
+        if let Some(at) = reading.iter().position(|other| *other == token) {
+            reading.swap_remove(at);
+            self.advance_laggards(now);
+        }
+    }
+}
+
+fn is_too_old(limits: &Limits, now: Instant, stamp: Instant) -> bool {
+    now.saturating_duration_since(stamp) > age_max(limits)
+}
+
+fn age_max(limits: &Limits) -> Duration {
+    match limits.queue_age_max_s {
+        u32::MAX => Duration::MAX,
+        seconds => Duration::from_secs(seconds.into()),
+    }
+}
+
+/// Laggards whose logs are read at the same time.
+const ADVANCING_MAX: usize = 16;
+/// About so much is read at a time for a laggard: most often its first message may stay.
+const ADVANCE_BYTES_MAX: usize = 64 * 1024;
+/// At the limit of the store one part in so many of what waits is let go, each time that the driver
+/// says that it is still there.
+const LET_GO_PARTS: u64 = 8;
+/// How often somebody looks in the time that messages may wait, within bounds.
+const LOOKS: u32 = 16;
+const LOOK_AT_MOST_EVERY: Duration = Duration::from_secs(1);
+const LOOK_AT_LEAST_EVERY: Duration = Duration::from_secs(10);

@@ -1,0 +1,245 @@
+//! What waits for too long, or is too much.
+
+use std::time::Duration;
+
+use unbroken_broker_core::{DropReason, Limits, LogId, StoreFull};
+use unbroken_mqtt_proto::{Packet, QoS, Version};
+
+use crate::shard_bus::{Client, connect, join, publish, retained, subscribe};
+use crate::{QOS1, QOS2, World, ack};
+
+const LOG: LogId = LogId(0);
+
+fn with_limits(shards: u8, set: impl FnOnce(&mut Limits)) -> World {
+    let mut world = World::new(shards);
+    let mut limits = Limits::default();
+    set(&mut limits);
+    world.broker.reconfigure(limits);
+    world
+}
+
+/// Lets seconds pass, one by one, on a disk that answers.
+fn pass(world: &mut World, seconds: u64) {
+    for _ in 0..seconds {
+        world.broker.advance(Duration::from_secs(1));
+        world.broker.stored();
+    }
+}
+
+fn publish_all(world: &mut World, publisher: Client, topic: &str, payloads: std::ops::Range<u16>) {
+    for id in payloads {
+        let payload = id.to_string();
+        let packet = publish(topic, &payload, QOS1, id);
+        world.broker.send(publisher, packet);
+        world.broker.stored();
+    }
+    world.broker.take(publisher);
+}
+
+fn dropped(world: &World, reason: DropReason) -> u64 {
+    let shards = world.broker.shards.iter();
+    shards
+        .map(|shard| shard.stats().dropped[reason as usize])
+        .sum()
+}
+
+fn is_balanced(world: &World) {
+    for shard in &world.broker.shards {
+        assert_eq!(shard.audit_imbalance(), 0);
+        assert_eq!(shard.stats().audit.faults(), 0);
+    }
+}
+
+/// The payloads that a session is sent when it comes back.
+fn payloads(world: &mut World, client_id: &str) -> Vec<String> {
+    let (_, received) = world.back(client_id);
+    let published = received
+        .iter()
+        .filter_map(|packet| packet.split('"').nth(1));
+    published.map(str::to_owned).collect()
+}
+
+#[test]
+fn what_has_waited_for_too_long_is_dropped_by_name_while_its_session_sleeps() {
+    for restarts in [false, true] {
+        let mut world = with_limits(1, |limits| limits.queue_age_max_s = 40);
+        let away = world.resident("s", &[("t", QOS1)]);
+        world.broker.cut(away);
+        let publisher = join(&mut world.broker, "p");
+        publish_all(&mut world, publisher, "t", 1..4);
+        pass(&mut world, 30);
+        publish_all(&mut world, publisher, "t", 4..6);
+        if restarts {
+            world.restart();
+            world.broker.reconfigure({
+                let mut limits = Limits::default();
+                limits.queue_age_max_s = 40;
+                limits
+            });
+        }
+        pass(&mut world, 25);
+        assert_eq!(dropped(&world, DropReason::TooOld), 3, "{restarts}");
+        assert_eq!(world.broker.shards[0].needed().of(LOG), 3);
+        assert_eq!(payloads(&mut world, "s"), ["4", "5"]);
+        is_balanced(&world);
+    }
+}
+
+#[test]
+fn what_waits_in_memory_for_a_slow_client_ages_too() {
+    let mut world = with_limits(1, |limits| {
+        limits.queue_age_max_s = 40;
+        limits.inflight_max = 1;
+    });
+    let slow = world.resident("s", &[("t", QOS1)]);
+    let publisher = join(&mut world.broker, "p");
+    publish_all(&mut world, publisher, "t", 1..4);
+    assert_eq!(world.broker.take(slow), ["PUBLISH t \"1\" q1 #1"]);
+    pass(&mut world, 60);
+    assert_eq!(dropped(&world, DropReason::TooOld), 2);
+    // What it was sent over this connection is its own.
+    world.broker.send(slow, Packet::PubAck(ack(1)));
+    assert_eq!(world.broker.take(slow), [""; 0]);
+    is_balanced(&world);
+}
+
+#[test]
+fn what_a_dead_device_was_sent_does_not_hold_on_to_the_log() {
+    let mut world = with_limits(1, |limits| limits.queue_age_max_s = 40);
+    let dead = world.resident("s", &[("t/1", QOS1), ("t/2", QOS2)]);
+    let publisher = join(&mut world.broker, "p");
+    world.broker.send(publisher, publish("t/1", "1", QOS1, 1));
+    world.broker.send(publisher, publish("t/2", "2", QOS2, 2));
+    world.broker.stored();
+    world.broker.stored();
+    assert_eq!(world.broker.take(dead).len(), 2);
+    world.broker.cut(dead);
+    world.settle();
+    assert_eq!(world.broker.shards[0].needed().of(LOG), 0);
+    pass(&mut world, 60);
+    assert_eq!(world.broker.shards[0].needed().of(LOG), 2);
+    assert_eq!(dropped(&world, DropReason::TooOld), 2);
+    is_balanced(&world);
+    world.restart();
+    assert_eq!(payloads(&mut world, "s"), [""; 0]);
+}
+
+#[test]
+fn what_is_too_much_for_a_session_does_not_hold_on_to_the_log() {
+    let mut world = with_limits(1, |limits| limits.queue_messages_max = 3);
+    let away = world.resident("s", &[("t", QOS1)]);
+    world.broker.cut(away);
+    let publisher = join(&mut world.broker, "p");
+    publish_all(&mut world, publisher, "t", 1..21);
+    pass(&mut world, 11);
+    assert_eq!(world.broker.shards[0].needed().of(LOG), 17);
+    assert_eq!(dropped(&world, DropReason::QueueFull), 17);
+    assert_eq!(payloads(&mut world, "s"), ["18", "19", "20"]);
+    is_balanced(&world);
+}
+
+#[test]
+fn a_full_store_lets_go_of_the_oldest_and_names_it() {
+    for shards in [1, 3] {
+        let mut world = with_limits(shards, |limits| limits.store_bytes_max = 1_000);
+        for client_id in ["a", "b"] {
+            let away = world.resident(client_id, &[("t", QOS1)]);
+            world.broker.cut(away);
+        }
+        let publisher = join(&mut world.broker, "p");
+        publish_all(&mut world, publisher, "t", 1..17);
+        world.broker.store_size(999);
+        assert_eq!(dropped(&world, DropReason::StoreFull), 0);
+        world.broker.store_size(1_000);
+        world.broker.stored();
+        assert_eq!(dropped(&world, DropReason::StoreFull), 4, "2 of 16, twice");
+        world.broker.store_size(1_000);
+        world.broker.stored();
+        assert_eq!(dropped(&world, DropReason::StoreFull), 8);
+        let expected: Vec<_> = (5..17).map(|id| id.to_string()).collect();
+        for client_id in ["a", "b"] {
+            assert_eq!(payloads(&mut world, client_id), expected, "{shards}");
+        }
+        is_balanced(&world);
+    }
+}
+
+#[test]
+fn a_full_store_refuses_what_it_would_have_to_keep_if_that_is_the_answer() {
+    for shards in [1, 3] {
+        let mut world = with_limits(shards, |limits| {
+            limits.store_bytes_max = 1_000;
+            limits.store_full = StoreFull::Refuse;
+        });
+        world.resident("s", &[("t/#", QOS1)]);
+        let publisher = join(&mut world.broker, "p");
+        world.broker.store_size(1_000);
+        for (packet, answer) in [
+            (publish("t/1", "x", QOS1, 1), &["PUBACK #1 97"][..]),
+            (publish("t/1", "x", QOS2, 2), &["PUBREC #2 97"]),
+            (publish("t/1", "x", QoS::AtMostOnce, 0), &[]),
+            (publish("u", "x", QOS1, 3), &["PUBACK #3 10"]),
+            (retained("u", "x", QOS1, 4), &["PUBACK #4 97"]),
+            (retained("u", "x", QoS::AtMostOnce, 0), &[]),
+            (retained("u", "", QOS1, 5), &["PUBACK #5 10"]),
+        ] {
+            world.broker.send(publisher, packet);
+            world.broker.stored();
+            assert_eq!(world.broker.take(publisher), answer, "{shards}");
+        }
+        assert_eq!(dropped(&world, DropReason::StoreFull), 4);
+        let later = join(&mut world.broker, "later");
+        subscribe(&mut world.broker, later, "u", QOS1);
+        world.broker.stored();
+        let received = world.broker.take(later);
+        assert_eq!(received, ["SUBACK #1 [01]"], "nothing was retained");
+
+        let older = world.broker.open(Version::V3_1_1);
+        let packet = unbroken_mqtt_proto::Connect {
+            version: Version::V3_1_1,
+            ..connect("older")
+        };
+        world.broker.send(older, Packet::Connect(packet));
+        world.broker.send(older, publish("t/1", "x", QOS1, 1));
+        world.broker.stored();
+        assert_eq!(world.broker.take(older), ["CONNACK 0 00"]);
+        assert!(!world.broker.is_open(older), "it sends it again");
+
+        world.broker.store_size(999);
+        world.broker.send(publisher, publish("t/1", "y", QOS1, 1));
+        world.broker.stored();
+        assert_eq!(world.broker.take(publisher), ["PUBACK #1 00"]);
+        is_balanced(&world);
+    }
+}
+
+#[test]
+fn who_sleeps_and_what_waits_for_them_can_be_asked() {
+    let mut world = World::new(1);
+    let away = world.resident("s", &[("t", QOS1), ("u", QOS1)]);
+    let publisher = join(&mut world.broker, "p");
+    world.broker.send(publisher, publish("t", "sent", QOS1, 9));
+    world.broker.stored();
+    assert_eq!(world.broker.shards[0].sleeping(world.broker.now).count(), 0);
+    world.broker.cut(away);
+    pass(&mut world, 5);
+    publish_all(&mut world, publisher, "t", 1..4);
+    pass(&mut world, 5);
+    for counted in [true, false] {
+        let sleeping: Vec<_> = world.broker.shards[0].sleeping(world.broker.now).collect();
+        let [sleeper] = &sleeping[..] else {
+            panic!("{sleeping:?}");
+        };
+        assert_eq!(&*sleeper.client_id, "s");
+        assert_eq!((sleeper.expiry_s, sleeper.subscriptions), (100, 2));
+        assert_eq!((sleeper.in_flight, sleeper.is_counted), (1, counted));
+        assert_eq!(sleeper.messages, if counted { 3 } else { 0 });
+        assert_eq!(sleeper.bytes, if counted { 6 } else { 0 });
+        let passed = Duration::from_secs(if counted { 10 } else { 11 });
+        assert_eq!(sleeper.oldest, Some(passed));
+        let told_late = Duration::from_secs(u64::from(!counted));
+        assert_eq!(sleeper.away + told_late, passed);
+        assert_eq!(sleeper.through.as_ref().unwrap().of(LOG), 0);
+        world.restart();
+    }
+}
