@@ -281,14 +281,14 @@ fn a_ledger_of_many_lanes_goes_on_from_the_saved_position() {
     pipeline.ledger.pause(SECOND / 2);
     assert!(pipeline.ledger.take_events().count() > 0);
     let mut saved = Vec::new();
-    pipeline.ledger.save(b"offset 1501", &mut saved);
+    pipeline.ledger.save(b"offset 1501", SECOND, &mut saved);
 
     let restore =
         |bytes: &[u8]| Ledger::restore(bytes, hasher.clone(), LedgerLimits::default(), Join::Late);
     let (mut restored, position) = restore(&saved).unwrap();
     assert_eq!(position, b"offset 1501");
     let mut again = Vec::new();
-    restored.save(&position, &mut again);
+    restored.save(&position, Duration::ZERO, &mut again);
     assert_eq!(again, saved);
     for ledger in [&mut pipeline.ledger, &mut restored] {
         assert_eq!(ledger.origin(&messages[1_499], SECOND), Verdict::Duplicate);

@@ -332,7 +332,7 @@ impl AuditedSubscriber {
     pub fn save(&self, position: &[u8]) -> Vec<u8> {
         let position = write_position(&self.direct, &self.origins, position);
         let mut saved = Vec::new();
-        self.ledger.save(&position, &mut saved);
+        self.ledger.save(&position, self.clock.now(), &mut saved);
         saved
     }
 

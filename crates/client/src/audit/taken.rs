@@ -89,7 +89,8 @@ impl Taken {
             Join::Member => 2,
         }];
         let position = write_position(&self.direct, &self.lanes, &[]);
-        ledger.save(&position, &mut saved);
+        // Its clock has never run.
+        ledger.save(&position, Duration::ZERO, &mut saved);
         Some(saved)
     }
 

@@ -263,7 +263,7 @@ mod tests {
         let mut before = ledger(true);
         before.directory(&directory(4, &[(1, 0)]), SECOND);
         let mut saved = Vec::new();
-        before.save(&[], &mut saved);
+        before.save(&[], SECOND, &mut saved);
         let limits = LedgerLimits::default();
         let (mut after, _) = Ledger::restore(&saved, Hasher::xxh3(), limits, Join::Late)
             .expect("it was just written");

@@ -259,15 +259,15 @@ impl<D: Digest> Ledger<D> {
         self.lanes.get(&(lane, epoch)).map(Box::as_ref)
     }
 
-    /// Appends everything known to `out`, with `position`, the caller's own note of how far it has
-    /// read (below 4 GiB). To be stored in the same transaction as what the messages led to. Take
-    /// the events first: those not taken are not saved.
-    pub fn save(&self, position: &[u8], out: &mut Vec<u8>) {
+    /// Appends everything known by `now` to `out`, with `position`, the caller's own note of how
+    /// far it has read (below 4 GiB). To be stored in one transaction with what the messages led
+    /// to. Take the events first: those not taken are not saved.
+    pub fn save(&self, position: &[u8], now: Duration, out: &mut Vec<u8>) {
         let from = out.len();
         let mut write = Writer(out);
         write.u8(VERSION);
         write.bytes(position);
-        write.time(self.clock.elapsed);
+        write.time(self.clock.at(now));
         self.directories.save(&mut write);
         write.list(self.lanes.iter(), |write, ((lane, epoch), ledger)| {
             write.u64(lane.value());
@@ -388,6 +388,33 @@ mod tests {
         assert!(!lost(&mut ledger, SECOND * 90));
         ledger.resume(SECOND * 90);
         assert!(lost(&mut ledger, SECOND * 90 + SECOND / 2));
+    }
+
+    #[test]
+    fn what_is_missing_at_a_restart_is_late_by_the_time_before_and_after_it() {
+        let (hasher, limits) = (Hasher::xxh3(), LedgerLimits::default());
+        let mut lane = lane(1);
+        let mut before = Ledger::new(hasher.clone(), limits.clone(), Join::Beginning);
+        // It has run for long, and never stood.
+        before.resume(Duration::ZERO);
+        for number in 0..3 {
+            let property = lane.issue(*b"t", [number], &hasher);
+            if number != 1 {
+                before.message(&property, b"t", &[number], SECOND * 60);
+            }
+        }
+        let checkpoint = lane.poll_checkpoint(SECOND, 0, &hasher);
+        before.checkpoint(&checkpoint.expect("a second has passed"), SECOND * 60);
+        let mut saved = Vec::new();
+        before.save(&[], SECOND * 60 + SECOND / 2, &mut saved);
+        let restored = Ledger::restore(&saved, hasher, limits, Join::Beginning);
+        let (mut after, _) = restored.expect("it was just written");
+        after.resume(Duration::ZERO);
+        after.poll(SECOND / 5);
+        assert_eq!(after.take_events().count(), 0);
+        after.poll(SECOND / 2);
+        let events: Vec<_> = after.take_events().map(|(.., event)| event).collect();
+        assert!(matches!(&events[..], [Event::Lost { numbers, .. }, ..] if *numbers == (1..2)));
     }
 
     #[test]
