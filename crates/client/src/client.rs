@@ -28,6 +28,7 @@ struct Handle {
     link: watch::Receiver<Link>,
     events: broadcast::Sender<Event>,
     limits: Limits,
+    client_id: String,
 }
 
 /// How the connection stands.
@@ -61,7 +62,7 @@ pub struct Receipt {
 
 impl Client {
     pub(crate) fn start(options: Options) -> Self {
-        let limits = options.limits.clone();
+        let (limits, client_id) = (options.limits.clone(), options.client_id.clone());
         let slots = limits.unfinished_max.clamp(1, Semaphore::MAX_PERMITS / 2);
         let (commands, wishes) = mpsc::channel(slots + COMMANDS_SPARE);
         // What bounds it is said at `Notice`.
@@ -77,6 +78,7 @@ impl Client {
             link: link_seen,
             events,
             limits,
+            client_id,
         }))
     }
 
@@ -220,6 +222,11 @@ impl Client {
 
     pub(crate) fn limits(&self) -> &Limits {
         &self.0.limits
+    }
+
+    /// Empty: the broker is to choose one.
+    pub(crate) fn client_id(&self) -> &str {
+        &self.0.client_id
     }
 
     pub(crate) fn notice(&self, notice: Notice) {

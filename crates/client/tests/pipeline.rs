@@ -16,9 +16,11 @@ use support::relay::Relay;
 use unbroken_client::audit::{
     AuditedSubscriber, Input, Processor, PublisherOptions, Scope, Step, Unspooled,
 };
-use unbroken_client::{ConnectTo, Filter, Message, Session, TotalDuration};
+use unbroken_client::{
+    Client, ConnectTo, Filter, Limits, Message, Session, Subscription, TotalDuration,
+};
 use unbroken_merkle_log::ledger::{Event, Join, Ledger, LedgerLimits, State, Verdict};
-use unbroken_merkle_log::{DropReason, Hasher};
+use unbroken_merkle_log::{Checkpoint, DropReason, Hasher};
 
 /// A processor from `in` to `out` in lane 2.
 async fn processor(to: impl Into<ConnectTo>) -> Processor<Unspooled> {
@@ -556,4 +558,61 @@ async fn a_consumer_that_restarts_goes_on_from_what_it_saved() {
         faults.retain(|(_, verdict)| *verdict != Verdict::Replayed);
         assert_eq!(faults, [], "{kind:?}");
     }
+}
+
+#[tokio::test]
+async fn what_a_consumer_had_asked_for_comes_to_it_after_its_restart() {
+    for kind in Kind::installed() {
+        let broker = Broker::start(kind);
+        let (from_a, to_c) = (
+            Relay::to(broker.address()).await,
+            Relay::to(broker.address()).await,
+        );
+        let mut limits = Limits::default();
+        limits.receive_maximum = 8;
+        let session = Session::Kept { expiry_s: 60 };
+        let consumer = options(to_c.address(), "c").session(session).limits(limits);
+        let line = subscriber("data").scope(Scope::FromBeginning);
+        let line = line.acknowledged_by_hand();
+        let watching = connect(options(broker.address(), "w")).await;
+        let mut checkpoints = listen(&watching, "audit/checkpoint/+").await;
+        let mut answers = listen(&watching, "audit/answer/+").await;
+
+        let client = connect(consumer.clone()).await;
+        let mut before = line.clone().open(&client).await.unwrap();
+        let sender = connect(options(from_a.address(), "a")).await;
+        let lane = publisher(1).open_unspooled(&sender).await.unwrap();
+        wound(&to_c, "data", vec![(3, Wound::Lose)]);
+        publish_all(&lane, "data", 0..6).await;
+        while checkpointed(&mut checkpoints).await < 6 {}
+        // It asks, and is gone before A has heard of it.
+        from_a.close();
+        let mut seen = Seen::default();
+        until(&mut before, &mut seen, "a request", |seen| seen.asked == 1).await;
+        let saved = before.save(&[]);
+        client.disconnect().await;
+        from_a.open();
+        let answer = support::within("the answer", answers.recv()).await;
+        assert_eq!(answer.unwrap().payload(), b"3", "{kind:?}");
+
+        let client = connect(consumer).await;
+        let mut after = line.restore(saved).open(&client).await.unwrap();
+        let publishing = publish_all(&lane, "data", 6..1_024);
+        let reading = until_proven(&mut after, &mut seen, 1_024);
+        tokio::join!(publishing, reading);
+        assert_eq!(seen.lost(), [3], "{kind:?}");
+        assert_eq!(seen.taken().len(), 1_024, "{kind:?}");
+    }
+}
+
+async fn listen(client: &Client, filter: &str) -> Subscription {
+    let subscribed = client.subscribe(Filter::new(filter).unwrap());
+    support::within("a subscription", subscribed).await.unwrap()
+}
+
+/// How many messages the next checkpoint tells of.
+async fn checkpointed(checkpoints: &mut Subscription) -> u64 {
+    let checkpoint = support::within("a checkpoint", checkpoints.recv()).await;
+    let sealed = Checkpoint::parse(checkpoint.unwrap().payload()).unwrap();
+    sealed.open(&Hasher::xxh3()).unwrap().size
 }

@@ -233,7 +233,7 @@ impl SubscriberOptions {
     /// Subscribes.
     pub async fn open(self, client: &Client) -> Result<AuditedSubscriber, OpenError> {
         let names = Names::new(&self.prefix);
-        let token = format!("{:016x}{:016x}", random(), random());
+        let token = token(client.client_id(), &self.filters);
         let kinds = ["checkpoint", "drop", "directory"].map(|kind| names.filter(kind));
         let mut filters = self.filters;
         for text in kinds.into_iter().chain([names.answer(&token)]) {
@@ -761,6 +761,20 @@ impl std::fmt::Debug for AuditedSubscriber {
             .field("lanes", &self.direct)
             .finish_non_exhaustive()
     }
+}
+
+/// Where answers come to: one for each client and what it takes, which stays the same. A session
+/// may outlive its client, and what was asked for then comes to whoever takes it up. Who has no
+/// name has no such session.
+fn token(client_id: &str, filters: &[Filter]) -> String {
+    if client_id.is_empty() {
+        return format!("{:016x}{:016x}", random(), random());
+    }
+    let texts = filters.iter().map(Filter::text);
+    // A zero is in none of them.
+    let all: Vec<&str> = std::iter::once(client_id).chain(texts).collect();
+    let hash = xxhash_rust::xxh3::xxh3_128(all.join("\0").as_bytes());
+    format!("{hash:032x}")
 }
 
 fn lane_named(text: &str) -> Option<LaneId> {
