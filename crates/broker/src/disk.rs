@@ -28,12 +28,12 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
 use unbroken_broker_core::{
-    Frontier, LogId, Position, ReadRequest, RestoreError, Shard, ShardId, StoreId, StoreRequest,
+    Frontier, Position, ReadRequest, RestoreError, Shard, ShardId, StoreId, StoreRequest,
 };
 use unbroken_durable::{Restored, Times, batch_of, log_of, read, restore};
 use unbroken_store::quarantine::{self, Quarantined};
 use unbroken_store::{
-    Batch, Committer, Embedded, Full, Log, Options, Refusal, Sequence, StoreError,
+    Batch, Committer, Embedded, Full, Log, Options, Refusal, Sequence, Store, StoreError,
 };
 
 use crate::config::Storage;
@@ -326,7 +326,7 @@ struct Keeper {
     store: Arc<Embedded>,
     times: Times,
     shards: Vec<Outside>,
-    /// Of each shard, once it has said it.
+    /// Of each shard, once it has said it since logs were trimmed.
     needed: Vec<Option<Frontier>>,
     trimmed: Frontier,
     waiting: Receiver<Job>,
@@ -358,23 +358,29 @@ impl Keeper {
         Ok(())
     }
 
-    /// Lets go what no shard needs.
+    /// Lets go what no shard needs, once all have said what they do, and tells them what is left.
     fn trim(&mut self) -> Result<(), StoreError> {
         let Some(needed) = lowest(&self.needed) else {
             return Ok(());
         };
-        for (log, number) in needed {
+        for (log, number) in needed.iter() {
             if number > self.trimmed.of(log) {
                 self.store.trim(log_of(log), Sequence(number).next())?;
                 self.trimmed.raise(Position { log, number });
             }
         }
+        let bytes = self.store.size_bytes()?;
+        for shard in &mut self.shards {
+            let needed = needed.clone();
+            shard.send(Parcel::StoreSize { bytes, needed });
+        }
+        self.needed.fill(None);
         Ok(())
     }
 }
 
 /// Up to where nobody needs each log, once everybody has said so.
-fn lowest(needed: &[Option<Frontier>]) -> Option<Vec<(LogId, u64)>> {
+fn lowest(needed: &[Option<Frontier>]) -> Option<Frontier> {
     let needed: Option<Vec<_>> = needed.iter().map(Option::as_ref).collect();
     let needed = needed?;
     let logs = needed.first()?.iter();

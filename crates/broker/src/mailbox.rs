@@ -20,7 +20,7 @@ use std::time::Instant;
 
 use mio::{Registry, Token};
 use session_channels::stream::{self, TrySendError, stream};
-use unbroken_broker_core::{Admission, ConnectionId, Mail, Peer, ReadAnswer, StoreId};
+use unbroken_broker_core::{Admission, ConnectionId, Frontier, Mail, Peer, ReadAnswer, StoreId};
 
 use crate::authenticator::Doors;
 use crate::bounds::{FEED_BYTES, FEED_OTHERS};
@@ -43,6 +43,8 @@ pub(crate) enum Parcel {
     Stored(StoreId),
     /// What was asked for of a log.
     Read(Box<ReadAnswer>),
+    /// How large the store is, and what of the logs nobody needs.
+    StoreSize { bytes: u64, needed: Frontier },
     /// The configuration was read again.
     Reconfigured {
         limits: Box<unbroken_broker_core::Limits>,
@@ -62,6 +64,7 @@ impl Parcel {
             Self::Admission { .. }
             | Self::Stored(_)
             | Self::Read(_)
+            | Self::StoreSize { .. }
             | Self::Reconfigured { .. }
             | Self::Drain { .. } => 0,
         }

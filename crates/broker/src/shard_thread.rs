@@ -419,6 +419,9 @@ fn use_parcel(
         }
         Parcel::Stored(id) => input(shard, driver, now, Input::Stored(id)),
         Parcel::Read(answer) => input(shard, driver, now, Input::Read(*answer)),
+        Parcel::StoreSize { bytes, needed } => {
+            input(shard, driver, now, Input::StoreSize { bytes, needed });
+        }
         Parcel::Reconfigured { limits, doors } => {
             driver.doors = doors;
             input(shard, driver, now, Input::Reconfigured(limits));

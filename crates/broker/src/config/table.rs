@@ -170,7 +170,8 @@ pub(super) const SECTIONS: &[Section] = &[
                 Live,
                 [
                     "Messages waiting in one session beyond those in flight. 24 bytes each plus",
-                    "the message, which all receivers share. Beyond it the newest is dropped."
+                    "the message, which all receivers share. Beyond it the newest is dropped, and of",
+                    "what waits on disk the oldest."
                 ],
                 limits.queue_messages_max
             ),
@@ -180,6 +181,42 @@ pub(super) const SECTIONS: &[Section] = &[
                 Live,
                 ["Topics, properties and payloads waiting in one session."],
                 limits.queue_bytes_max
+            ),
+            Key {
+                name: "queue_age_max",
+                kind: time(1, u32::MAX as u64 - 1, Some("never")),
+                applies: Applies::Live,
+                doc: &[
+                    "Longest time a message waits in a session. After it the message is dropped",
+                    "(too-old), so a device that is away keeps the log for no longer.",
+                ],
+                get: |config| ExpirySeconds(config.limits.queue_age_max_s).to_value(),
+                set: |config, value| {
+                    ExpirySeconds::from_value(value)
+                        .map(|ExpirySeconds(s)| config.limits.queue_age_max_s = s)
+                        .is_some()
+                },
+            },
+            key!(
+                "store_bytes_max",
+                SIZE64,
+                Live,
+                [
+                    "Bytes of the storage directory. The engine's journal alone takes up to 128 MB of",
+                    "them, and space comes back 64 MiB at a time."
+                ],
+                limits.store_bytes_max
+            ),
+            key!(
+                "store_full",
+                Kind::Choice(&["drop_oldest", "refuse"]),
+                Live,
+                [
+                    "At store_bytes_max. drop_oldest: what has waited longest is dropped (store-full).",
+                    "refuse: what would have to be stored is not taken in: a 5.0 publisher is told",
+                    "0x97 Quota exceeded, an older one is disconnected without an acknowledgement."
+                ],
+                limits.store_full
             ),
             key!(
                 "output_bytes_max",
