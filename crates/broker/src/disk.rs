@@ -33,7 +33,7 @@ use unbroken_broker_core::{
 use unbroken_durable::{Restored, Times, batch_of, log_of, read, restore};
 use unbroken_store::quarantine::{self, Quarantined};
 use unbroken_store::{
-    Batch, Committer, Embedded, Full, Log, Options, Refusal, Sequence, Store, StoreError,
+    Batch, Committer, Embedded, Full, Options, Refusal, Sequence, Store, StoreError,
 };
 
 use crate::config::Storage;

@@ -8,7 +8,7 @@ use crate::batch::{Batch, Space};
 use crate::error::{Conflict, StoreError};
 use crate::position::{LogId, Sequence};
 use crate::selection::Selection;
-use crate::store::{Bounds, Chunk, Committed, Kv, Log, Page, Store, Value};
+use crate::store::{Bounds, Chunk, Committed, Kv, Log, Page, Store, Value, View};
 
 /// A store in front of which faults happen. After a fault of a commit or of
 /// [`sync`](Store::sync) it is dead, as the traits say.
@@ -142,10 +142,6 @@ impl<S: Log> Log for Faulty<S> {
         self.readable(format_args!("log {log}"))?;
         self.inner.read_matching(log, range, wanted, bytes_max)
     }
-
-    fn trim(&self, log: LogId, below: Sequence) -> Result<(), StoreError> {
-        self.inner.trim(log, below)
-    }
 }
 
 impl<S: Kv> Kv for Faulty<S> {
@@ -188,6 +184,21 @@ impl<S: Store> Store for Faulty<S> {
             None => self.inner.sync(),
             Some(fault) => Err(self.die(fault)),
         }
+    }
+
+    fn go_on_at(&self, log: LogId, next: Sequence) -> Result<(), StoreError> {
+        self.alive()?;
+        self.inner.go_on_at(log, next)
+    }
+
+    fn trim(&self, log: LogId, below: Sequence) -> Result<(), StoreError> {
+        self.inner.trim(log, below)
+    }
+
+    /// Counts as one read. What is read from it succeeds.
+    fn snapshot(&self) -> Result<Box<dyn View + '_>, StoreError> {
+        self.readable("the store")?;
+        self.inner.snapshot()
     }
 
     fn size_bytes(&self) -> Result<u64, StoreError> {

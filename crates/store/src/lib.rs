@@ -6,6 +6,8 @@
 //!   lanes.
 //! - [`Store`]: both, and the one way to write: a [`Batch`] over log and keys, whole or not at all.
 //!
+//! [`Store::snapshot`] is a [`View`] of one moment, and [`backup`] the file that one is written to.
+//!
 //! What lies in it is versioned, and read strictly: [`MessageRecord`] and the values of
 //! [`session`].
 //!
@@ -21,6 +23,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod backup;
 mod batch;
 mod codec;
 mod committer;
@@ -28,6 +31,7 @@ mod embedded;
 mod error;
 mod faulty;
 mod memory;
+mod places;
 mod position;
 pub mod quarantine;
 mod record;
@@ -50,5 +54,7 @@ pub use self::{
     record::{LaneMark, MessageBytes, MessageRecord},
     selection::{Matcher, Selection},
     stats::CommitStats,
-    store::{Bounds, Chunk, Committed, Entry, KEY_BYTES_MAX, Kv, Log, Page, Pair, Store, Value},
+    store::{
+        Bounds, Chunk, Committed, Entry, KEY_BYTES_MAX, Kv, Log, Page, Pair, Store, Value, View,
+    },
 };

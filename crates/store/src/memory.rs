@@ -3,7 +3,7 @@
 //! It does what the traits say in the plainest way, under one lock, so that what it answers is
 //! right by reading it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::ops::{Bound, Range};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -13,7 +13,7 @@ use crate::position::{LogId, Sequence};
 use crate::record::MessageBytes;
 use crate::selection::Selection;
 use crate::store::{
-    Bounds, Chunk, Committed, Entry, KEY_BYTES_MAX, Kv, Log, Page, Pair, Store, Value,
+    Bounds, Chunk, Committed, Entry, KEY_BYTES_MAX, Kv, Log, Page, Pair, Store, Value, View,
 };
 
 /// A [`Store`] in memory. All of it is gone with it.
@@ -22,7 +22,7 @@ pub struct Memory {
     state: RwLock<State>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct State {
     logs: BTreeMap<LogId, OneLog>,
     values: BTreeMap<(Space, Vec<u8>), Value>,
@@ -31,11 +31,12 @@ struct State {
     bytes: u64,
 }
 
-/// Messages from `first` on.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct OneLog {
+    /// The first that was not trimmed.
     first: Sequence,
-    messages: VecDeque<MessageBytes>,
+    next: Sequence,
+    messages: BTreeMap<Sequence, MessageBytes>,
 }
 
 impl Memory {
@@ -66,20 +67,20 @@ impl Memory {
         let end = range.end.min(bounds.next);
         let mut chunk = Chunk::empty(range.start.max(end));
         let mut bytes = 0;
-        let mut sequence = range.start.max(bounds.first);
-        while sequence < end {
+        let Some(one) = state.logs.get(&log).filter(|_| range.start < end) else {
+            return chunk;
+        };
+        for (sequence, message) in one.messages.range(range.start..end) {
+            let sequence = *sequence;
             if bytes >= bytes_max && !chunk.entries.is_empty() {
                 chunk.next = sequence;
                 break;
             }
-            if let Some(message) = state.message(log, sequence)
-                && wanted(message)
-            {
+            if wanted(message) {
                 bytes += message.as_bytes().len();
                 let message = message.clone();
                 chunk.entries.push(Entry { sequence, message });
             }
-            sequence = sequence.next();
         }
         chunk
     }
@@ -113,20 +114,6 @@ impl Log for Memory {
         Ok(self.select(log, range, bytes_max, |message| {
             wanted.matches(message.topic())
         }))
-    }
-
-    fn trim(&self, log: LogId, below: Sequence) -> Result<(), StoreError> {
-        let mut state = self.write_state();
-        let state = &mut *state;
-        if let Some(log) = state.logs.get_mut(&log) {
-            while log.first < below
-                && let Some(message) = log.messages.pop_front()
-            {
-                state.bytes -= message.as_bytes().len() as u64;
-                log.first = log.first.next();
-            }
-        }
-        Ok(())
     }
 }
 
@@ -181,6 +168,32 @@ impl Store for Memory {
         Ok(())
     }
 
+    fn go_on_at(&self, log: LogId, next: Sequence) -> Result<(), StoreError> {
+        let mut state = self.write_state();
+        let next = next.max(Sequence::FIRST);
+        let log = state.logs.entry(log).or_insert_with(|| OneLog::new(next));
+        log.next = log.next.max(next);
+        Ok(())
+    }
+
+    fn trim(&self, log: LogId, below: Sequence) -> Result<(), StoreError> {
+        let mut state = self.write_state();
+        let state = &mut *state;
+        if let Some(log) = state.logs.get_mut(&log) {
+            log.first = log.first.max(below.min(log.next));
+            let kept = log.messages.split_off(&log.first);
+            for message in std::mem::replace(&mut log.messages, kept).into_values() {
+                state.bytes -= message.as_bytes().len() as u64;
+            }
+        }
+        Ok(())
+    }
+
+    fn snapshot(&self) -> Result<Box<dyn View + '_>, StoreError> {
+        let state = RwLock::new(self.read_state().clone());
+        Ok(Box::new(Self { state }))
+    }
+
     fn size_bytes(&self) -> Result<u64, StoreError> {
         Ok(self.read_state().bytes)
     }
@@ -190,14 +203,8 @@ impl State {
     fn bounds(&self, log: LogId) -> Bounds {
         self.logs.get(&log).map_or(Bounds::EMPTY, |log| Bounds {
             first: log.first,
-            next: Sequence(log.first.0 + log.messages.len() as u64),
+            next: log.next,
         })
-    }
-
-    fn message(&self, log: LogId, sequence: Sequence) -> Option<&MessageBytes> {
-        let log = self.logs.get(&log)?;
-        let at = sequence.0.checked_sub(log.first.0)?;
-        log.messages.get(usize::try_from(at).ok()?)
     }
 
     /// Each operation sees what those before it did; one that cannot be takes them all back.
@@ -235,9 +242,11 @@ impl State {
                     });
                 }
                 self.bytes += message.as_bytes().len() as u64;
-                let one = self.logs.entry(*log).or_insert_with(OneLog::new);
-                one.messages.push_back(message.clone());
-                Ok(Undo::Append(*log))
+                let is_new = !self.logs.contains_key(log);
+                let one = self.logs.entry(*log).or_insert_with(|| OneLog::new(next));
+                one.messages.insert(next, message.clone());
+                one.next = next.next();
+                Ok(Undo::Append(*log, is_new))
             }
             Operation::Put {
                 space,
@@ -315,11 +324,15 @@ impl State {
                     self.set(at, before);
                 }
             }
-            Undo::Append(log) => {
+            Undo::Append(log, was_new) => {
                 let one = self.logs.get_mut(&log);
-                let message = one.and_then(|one| one.messages.pop_back());
-                self.bytes -= message.map_or(0, |message| message.as_bytes().len() as u64);
-                if self.bounds(log) == Bounds::EMPTY {
+                if let Some(one) = one
+                    && let Some((at, message)) = one.messages.pop_last()
+                {
+                    one.next = at;
+                    self.bytes -= message.as_bytes().len() as u64;
+                }
+                if was_new {
                     self.logs.remove(&log);
                 }
             }
@@ -328,7 +341,8 @@ impl State {
 }
 
 enum Undo {
-    Append(LogId),
+    /// And whether the log was not there.
+    Append(LogId, bool),
     Values(Vec<Before>),
 }
 
@@ -336,10 +350,11 @@ enum Undo {
 type Before = ((Space, Vec<u8>), Option<Value>);
 
 impl OneLog {
-    fn new() -> Self {
+    fn new(first: Sequence) -> Self {
         Self {
-            first: Sequence::FIRST,
-            messages: VecDeque::new(),
+            first,
+            next: first,
+            messages: BTreeMap::new(),
         }
     }
 }

@@ -15,11 +15,11 @@
 //! - Numbers of messages that were given before are not given again: every log goes on far above.
 
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::embedded::{Embedded, Options, salvage};
 use crate::error::StoreError;
+use crate::places::{beside, clear, exists, rename};
 
 /// What to do with a damaged store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -112,12 +112,6 @@ impl std::fmt::Display for Quarantined {
     }
 }
 
-fn beside(path: &Path, ending: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(ending);
-    name.into()
-}
-
 fn free_name(path: &Path) -> Result<PathBuf, StoreError> {
     let now = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
     let mut name = beside(path, &format!(".damaged-{now}"));
@@ -127,26 +121,4 @@ fn free_name(path: &Path) -> Result<PathBuf, StoreError> {
         name = beside(path, &format!(".damaged-{now}-{count}"));
     }
     Ok(name)
-}
-
-fn exists(path: &Path) -> Result<bool, StoreError> {
-    path.try_exists()
-        .map_err(|error| StoreError::io("looking for", path.display(), error))
-}
-
-fn clear(path: &Path) -> Result<(), StoreError> {
-    match fs::remove_dir_all(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(StoreError::io("removing", path.display(), error))
-        }
-        _ => Ok(()),
-    }
-}
-
-fn rename(from: &Path, to: &Path) -> Result<(), StoreError> {
-    let renamed = fs::rename(from, to).and_then(|()| match to.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => fs::File::open(parent)?.sync_all(),
-        _ => fs::File::open(".")?.sync_all(),
-    });
-    renamed.map_err(|error| StoreError::io("renaming", from.display(), error))
 }

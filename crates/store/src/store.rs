@@ -1,4 +1,4 @@
-//! The two traits, and the way to write to both at once.
+//! The two traits to read by, and the way to write to both at once.
 //!
 //! They are cut so that an embedded engine and a cluster of NATS servers with JetStream can both
 //! implement them: a log is a stream with one subject for each topic, a space is a family of
@@ -47,10 +47,6 @@ pub trait Log {
         wanted: &Selection,
         bytes_max: usize,
     ) -> Result<Chunk, StoreError>;
-
-    /// Nobody needs what is below this number: it may go, at once, later, or partly. Sequences go
-    /// on as if it were there.
-    fn trim(&self, log: LogId, below: Sequence) -> Result<(), StoreError>;
 }
 
 /// Small values under keys, in several [`Space`]s.
@@ -69,8 +65,13 @@ pub trait Kv {
     ) -> Result<Page, StoreError>;
 }
 
+/// Both, to read: a store as it is, or as it was at one moment.
+pub trait View: Log + Kv + Send + Sync {}
+
+impl<T: Log + Kv + Send + Sync + ?Sized> View for T {}
+
 /// Both, and the one way to write.
-pub trait Store: Log + Kv + Send + Sync {
+pub trait Store: View {
     /// Writes batches in this order, each whole or not at all, and answers for each whether it was
     /// written. When this returns, what was written is as safe as the store was opened to make it.
     ///
@@ -81,6 +82,19 @@ pub trait Store: Log + Kv + Send + Sync {
     /// Makes everything committed survive a power cut, where commits alone do not. An error is
     /// final.
     fn sync(&self) -> Result<(), StoreError>;
+
+    /// The next message of this log has this number; nothing happens if it would have this one or
+    /// a greater one anyway. What is left out is never there. For a store that takes over what
+    /// another had. An error is final.
+    fn go_on_at(&self, log: LogId, next: Sequence) -> Result<(), StoreError>;
+
+    /// Nobody needs what is below this number: it may go, at once, later, or partly. Sequences go
+    /// on as if it were there.
+    fn trim(&self, log: LogId, below: Sequence) -> Result<(), StoreError>;
+
+    /// Everything as it is now, whatever is written, trimmed or removed later. It is made at once;
+    /// as long as it lives, what it shows takes its place on disk.
+    fn snapshot(&self) -> Result<Box<dyn View + '_>, StoreError>;
 
     /// Bytes on disk, or in memory if there is no disk; about.
     fn size_bytes(&self) -> Result<u64, StoreError>;

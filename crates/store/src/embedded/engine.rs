@@ -11,6 +11,8 @@ use std::path::Path;
 use fjall::config::{CompressionPolicy, FilterPolicy};
 use fjall::{CompressionType, Database, KeyspaceCreateOptions};
 
+use super::generation::INDEX_BYTES_MAX;
+use crate::batch::Space;
 use crate::error::StoreError;
 
 const CACHE_BYTES: u64 = 16 * 1024 * 1024;
@@ -20,6 +22,14 @@ const FILES_MAX: usize = 128;
 /// Journals on disk. The engine rotates one at 64 MB, and has what holds back the oldest written
 /// out when they exceed this together.
 const JOURNAL_BYTES: u64 = 128 * 1024 * 1024;
+
+/// The most memory that a store with so many logs takes, in bytes: what this file says above, and
+/// the index of each log's newest generation.
+pub(crate) const fn memory_bytes_max(logs: u64) -> u64 {
+    // Spaces, and the tree of the store's own.
+    let values = (Space::ALL.len() as u64 + 1) * SPACE_BUFFER_BYTES;
+    CACHE_BYTES + 2 * (values + logs * LOG_BUFFER_BYTES) + logs * INDEX_BYTES_MAX
+}
 
 /// Opens the engine's directory, or makes it.
 pub(crate) fn open(path: &Path) -> Result<Database, StoreError> {

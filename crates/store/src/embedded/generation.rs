@@ -32,6 +32,7 @@ use crate::store::Chunk;
 /// topic, so at most 4 MiB and about 10.
 pub(crate) const MESSAGES_MAX: usize = 1_000_000;
 pub(crate) const TOPICS_MAX: usize = 65_536;
+pub(crate) const INDEX_BYTES_MAX: u64 = 14 * 1024 * 1024;
 
 /// A part of a log on disk. Cheap to clone.
 #[derive(Clone)]

@@ -23,7 +23,9 @@
 mod block;
 mod directory;
 mod engine;
+mod frozen;
 mod generation;
+mod generations;
 pub(crate) mod salvage;
 mod staging;
 
@@ -36,14 +38,16 @@ use std::time::Duration;
 use fjall::{Database, Keyspace, PersistMode, Readable, Snapshot};
 
 use self::directory::Directory;
-use self::generation::{Generation, LiveIndex, Room};
+use self::frozen::Frozen;
+use self::generation::{Generation, LiveIndex};
+use self::generations::{Generations, Part};
 use self::staging::Staging;
 use crate::batch::{Batch, Revision, Space};
 use crate::codec::Reader;
 use crate::error::{Conflict, StoreError};
 use crate::position::{LogId, Sequence};
 use crate::selection::{Matcher, Selection};
-use crate::store::{Bounds, Chunk, Committed, Kv, Log, Page, Pair, Store, Value};
+use crate::store::{Bounds, Chunk, Committed, Kv, Log, Page, Pair, Store, Value, View};
 
 /// The bytes of messages after which a log goes on in another generation: trimming frees so much at
 /// a time.
@@ -115,11 +119,8 @@ struct Published {
 }
 
 struct OneLog {
-    /// The first that was not trimmed.
-    floor: Sequence,
-    /// By the number they begin with.
-    sealed: BTreeMap<Sequence, Generation>,
-    live: Generation,
+    generations: Generations,
+    /// Of the newest one.
     index: LiveIndex,
 }
 
@@ -150,15 +151,14 @@ impl Embedded {
         Ok(store)
     }
 
+    /// The most memory that a store with so many logs takes, in bytes.
+    pub const fn memory_bytes_max(logs: u64) -> u64 {
+        engine::memory_bytes_max(logs)
+    }
+
     /// Takes a directory without looking at what is in it.
     pub(crate) fn lock(path: &Path) -> Result<std::fs::File, StoreError> {
         directory::lock(&path.join("lock"), path)
-    }
-
-    /// Lets a log go on at this number, which is not below its next one: for what was salvaged.
-    pub(crate) fn begin_log(&self, log: LogId, first: Sequence) -> Result<(), StoreError> {
-        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        self.go_on_at(log, first)
     }
 
     fn read_published(&self) -> RwLockReadGuard<'_, Published> {
@@ -248,22 +248,23 @@ impl Embedded {
             None => (Sequence::FIRST, true),
         };
         if full {
-            self.go_on_at(log, next)?;
+            self.begin_generation(log, next)?;
         }
         let published = self.read_published();
-        let live = published.logs.get(&log).map(|log| log.live.clone());
+        let live = published.logs.get(&log);
+        let live = live.map(|log| log.generations.live.clone());
         let live = live.ok_or_else(|| StoreError::damaged(format_args!("log {log}"), "gone"))?;
         Ok((live, next))
     }
 
     /// Seals the newest generation of a log, and begins another.
-    fn go_on_at(&self, log: LogId, first: Sequence) -> Result<(), StoreError> {
+    fn begin_generation(&self, log: LogId, first: Sequence) -> Result<(), StoreError> {
         let failed = |error| engine::error("writing", format_args!("log {log}"), error);
         let database = &self.engine.database;
         let published = self.read_published();
         if let Some(log) = published.logs.get(&log) {
             let mut batch = database.batch();
-            log.live.seal(&mut batch, &log.index, first);
+            log.generations.live.seal(&mut batch, &log.index, first);
             batch.commit().map_err(failed)?;
         }
         drop(published);
@@ -286,15 +287,13 @@ impl Embedded {
 
         let mut published = self.write_published();
         published.snapshot = database.snapshot();
-        match published.logs.get_mut(&log) {
-            Some(log) => {
-                let sealed = std::mem::replace(&mut log.live, live);
-                log.sealed.insert(sealed.first, sealed);
-                log.index = LiveIndex::default();
-            }
-            None => {
-                published.logs.insert(log, OneLog::new(live));
-            }
+        if let Some(log) = published.logs.get_mut(&log) {
+            log.generations.go_on_in(live);
+            log.index = LiveIndex::default();
+        } else {
+            let index = LiveIndex::default();
+            let generations = Generations::new(live);
+            published.logs.insert(log, OneLog { generations, index });
         }
         Ok(())
     }
@@ -308,7 +307,6 @@ impl Embedded {
     ) -> Result<Chunk, StoreError> {
         let matcher = wanted.map(Selection::matcher);
         let matcher = matcher.as_ref();
-        let scans = matcher.is_none_or(Matcher::wants_all);
         let published = self.read_published();
         let Some(one) = published.logs.get(&log) else {
             return Ok(Chunk::empty(
@@ -317,47 +315,22 @@ impl Embedded {
         };
         let end = range.end.min(one.next());
         let mut chunk = Chunk::empty(range.start.max(end));
-        let range = range.start.max(one.floor)..end;
+        let range = range.start.max(one.generations.floor)..end;
         if range.is_empty() || wanted.is_some_and(Selection::is_empty) {
             return Ok(chunk);
         }
-        let parts = one.parts(&range, GENERATIONS_PER_READ);
+        let parts = one.generations.parts(&range, GENERATIONS_PER_READ);
         // The newest generation's index is behind the lock, so that part is selected here.
         let live = match matcher {
-            Some(matcher) if !scans && parts.last().is_some_and(|(_, live, _)| *live) => {
+            Some(matcher) if !matcher.wants_all() && parts.last().is_some_and(Part::is_live) => {
                 one.select_live(matcher, &range)
             }
             _ => Vec::new(),
         };
         let snapshot = published.snapshot.clone();
         drop(published);
-
-        let mut room = Room {
-            chunk: &mut chunk,
-            bytes_max,
-            bytes: 0,
-        };
-        for (generation, is_live, part) in &parts {
-            let done = match matcher {
-                Some(matcher) if !scans => {
-                    let sealed;
-                    let offsets = if *is_live {
-                        &live
-                    } else {
-                        sealed = generation.select(&snapshot, matcher, part)?;
-                        &sealed
-                    };
-                    generation.read_at(&snapshot, offsets, matcher, &mut room)
-                }
-                matcher => generation.read(&snapshot, part, matcher, &mut room),
-            };
-            if !done? {
-                return Ok(chunk);
-            }
-        }
-        if let Some((_, _, part)) = parts.last() {
-            chunk.next = part.end;
-        }
+        let live = Some(&*live);
+        generations::read(&snapshot, &parts, matcher, live, bytes_max, &mut chunk)?;
         Ok(chunk)
     }
 }
@@ -373,7 +346,7 @@ impl Log for Embedded {
             .logs
             .get(&log)
             .map_or(Bounds::EMPTY, |log| Bounds {
-                first: log.floor,
+                first: log.generations.floor,
                 next: log.next(),
             }))
     }
@@ -396,27 +369,6 @@ impl Log for Embedded {
     ) -> Result<Chunk, StoreError> {
         self.read_range(log, range, Some(wanted), bytes_max)
     }
-
-    /// Frees whole generations. What is left of one is there again after a restart.
-    fn trim(&self, log: LogId, below: Sequence) -> Result<(), StoreError> {
-        let mut gone = Vec::new();
-        if let Some(log) = self.write_published().logs.get_mut(&log) {
-            log.floor = log.floor.max(below.min(log.next()));
-            while let Some(oldest) = log.sealed.first_entry() {
-                let first = *oldest.key();
-                if log.end_of(first) > log.floor {
-                    break;
-                }
-                gone.extend(log.sealed.remove(&first));
-            }
-        }
-        for generation in gone {
-            let place = generation.to_string();
-            let deleted = self.engine.database.delete_keyspace(generation.keyspace);
-            deleted.map_err(|error| engine::error("trimming", place, error))?;
-        }
-        Ok(())
-    }
 }
 
 impl Kv for Embedded {
@@ -433,29 +385,7 @@ impl Kv for Embedded {
         bytes_max: usize,
     ) -> Result<Page, StoreError> {
         let snapshot = self.read_published().snapshot.clone();
-        let from = match after {
-            Some(after) if after >= prefix => Bound::Excluded(after),
-            _ => Bound::Included(prefix),
-        };
-        let mut page = Page::default();
-        let mut bytes = 0;
-        let range = (from, Bound::Unbounded);
-        for guard in snapshot.range::<&[u8], _>(self.engine.space(space), range) {
-            let pair = guard.into_inner();
-            let (key, value) = pair.map_err(|error| engine::error("reading", space, error))?;
-            if !key.starts_with(prefix) {
-                break;
-            }
-            if bytes >= bytes_max && !page.pairs.is_empty() {
-                page.more = true;
-                break;
-            }
-            let value = parse_value(space, &value)?;
-            bytes += key.len() + value.bytes.len();
-            let key = key.to_vec();
-            page.pairs.push(Pair { key, value });
-        }
-        Ok(page)
+        self.engine.scan(&snapshot, space, prefix, after, bytes_max)
     }
 }
 
@@ -473,6 +403,38 @@ impl Store for Embedded {
         let synced = synced.map_err(|error| engine::error("syncing", "the store", error));
         let revision = self.read_published().revision;
         self.or_dead(synced.and_then(|()| self.directory.acknowledge(revision)))
+    }
+
+    fn go_on_at(&self, log: LogId, next: Sequence) -> Result<(), StoreError> {
+        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.alive()?;
+        let next = next.max(Sequence::FIRST);
+        let published = self.read_published();
+        let there = published.logs.get(&log).map(OneLog::next);
+        drop(published);
+        if there.is_some_and(|there| next <= there) {
+            return Ok(());
+        }
+        self.or_dead(self.begin_generation(log, next))
+    }
+
+    /// Frees whole generations. What is left of one is there again after a restart.
+    fn trim(&self, log: LogId, below: Sequence) -> Result<(), StoreError> {
+        let mut gone = Vec::new();
+        if let Some(log) = self.write_published().logs.get_mut(&log) {
+            let below = below.min(log.next());
+            gone = log.generations.trim(below);
+        }
+        for generation in gone {
+            let place = generation.to_string();
+            let deleted = self.engine.database.delete_keyspace(generation.keyspace);
+            deleted.map_err(|error| engine::error("trimming", place, error))?;
+        }
+        Ok(())
+    }
+
+    fn snapshot(&self) -> Result<Box<dyn View + '_>, StoreError> {
+        Ok(Box::new(Frozen::new(self)))
     }
 
     /// With up to 64 MiB that the engine has set aside for its journal.
@@ -541,6 +503,39 @@ impl Engine {
             Some(bytes) => parse_value(space, &bytes).map(Some),
             None => Ok(None),
         }
+    }
+
+    fn scan(
+        &self,
+        snapshot: &Snapshot,
+        space: Space,
+        prefix: &[u8],
+        after: Option<&[u8]>,
+        bytes_max: usize,
+    ) -> Result<Page, StoreError> {
+        let from = match after {
+            Some(after) if after >= prefix => Bound::Excluded(after),
+            _ => Bound::Included(prefix),
+        };
+        let mut page = Page::default();
+        let mut bytes = 0;
+        let range = (from, Bound::Unbounded);
+        for guard in snapshot.range::<&[u8], _>(self.space(space), range) {
+            let pair = guard.into_inner();
+            let (key, value) = pair.map_err(|error| engine::error("reading", space, error))?;
+            if !key.starts_with(prefix) {
+                break;
+            }
+            if bytes >= bytes_max && !page.pairs.is_empty() {
+                page.more = true;
+                break;
+            }
+            let value = parse_value(space, &value)?;
+            bytes += key.len() + value.bytes.len();
+            let key = key.to_vec();
+            page.pairs.push(Pair { key, value });
+        }
+        Ok(page)
     }
 
     /// What is there, as it was published last.
@@ -628,63 +623,23 @@ impl Engine {
         live.sealed(snapshot)?;
         let index = live.index(snapshot)?;
         let floor = sealed.keys().next().copied().unwrap_or(live.first);
-        Ok(Some(OneLog {
+        let generations = Generations {
             floor,
             sealed,
             live,
-            index,
-        }))
+        };
+        Ok(Some(OneLog { generations, index }))
     }
 }
 
 impl OneLog {
-    fn new(live: Generation) -> Self {
-        Self {
-            floor: live.first,
-            sealed: BTreeMap::new(),
-            live,
-            index: LiveIndex::default(),
-        }
-    }
-
     fn next(&self) -> Sequence {
-        self.index.next(self.live.first)
-    }
-
-    /// Where the sealed generation that begins here ends.
-    fn end_of(&self, first: Sequence) -> Sequence {
-        let after = (Bound::Excluded(first), Bound::Unbounded);
-        let next = self.sealed.range(after).next();
-        next.map_or(self.live.first, |(next, _)| *next)
-    }
-
-    /// The generations in which a range lies, at most so many, whether each is the newest, and its
-    /// part of the range.
-    fn parts(
-        &self,
-        range: &Range<Sequence>,
-        count_max: usize,
-    ) -> Vec<(Generation, bool, Range<Sequence>)> {
-        let before = self.sealed.range(..=range.start).next_back();
-        let from = before.map_or(range.start, |(first, _)| *first);
-        let mut parts = Vec::new();
-        for (first, generation) in self.sealed.range(from..).take(count_max) {
-            let part = range.start.max(*first)..range.end.min(self.end_of(*first));
-            if *first < range.end && !part.is_empty() {
-                parts.push((generation.clone(), false, part));
-            }
-        }
-        let live = range.start.max(self.live.first)..range.end;
-        let reached = parts.last().map_or(range.start, |(.., part)| part.end);
-        if parts.len() < count_max && !live.is_empty() && reached >= live.start {
-            parts.push((self.live.clone(), true, live));
-        }
-        parts
+        self.index.next(self.generations.live.first)
     }
 
     fn select_live(&self, matcher: &Matcher<'_>, range: &Range<Sequence>) -> Vec<u32> {
         let offset = |at: Sequence| {
-            let offset = at.0.saturating_sub(self.live.first.0);
+            let offset = at.0.saturating_sub(self.generations.live.first.0);
             u32::try_from(offset).unwrap_or(u32::MAX)
         };
         self.index

@@ -246,7 +246,7 @@ impl Work {
                 let last = sequence.0.saturating_sub(1);
                 self.lost(format!("log {log}: messages {expected} to {last}"));
             }
-            self.store.begin_log(log, sequence)?;
+            self.store.go_on_at(log, sequence)?;
         }
         self.batch.append(log, sequence, message);
         self.write_if(BATCH_BYTES)
@@ -257,7 +257,7 @@ impl Work {
         for (log, end) in std::mem::take(&mut self.ends) {
             let end = end.max(crate::Log::bounds(&self.store, log)?.next);
             let next = Sequence(end.0.saturating_add(NUMBERS_LEFT_OUT));
-            self.store.begin_log(log, next)?;
+            self.store.go_on_at(log, next)?;
         }
         self.store.sync()?;
         let removed = fs::remove_dir_all(copy);

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use unbroken_store::{
-    Batch, Expect, Kv, Log, LogId, Memory, Operation, Revision, Sequence, Space, Store,
+    Batch, Expect, Kv, Log, LogId, Memory, Operation, Revision, Sequence, Space, Store, View,
 };
 
 use crate::Subject;
@@ -14,6 +14,8 @@ enum Step {
     Commit(Vec<Vec<Change>>),
     /// Below this many messages after the first.
     Trim(u16, u64),
+    /// So many numbers are left out.
+    GoOn(u16, u64),
     Sync,
     Reopen,
 }
@@ -77,6 +79,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         12 => batches.prop_map(Step::Commit),
         2 => (0..LOGS, 0..40u64).prop_map(|(log, count)| Step::Trim(log, count)),
+        1 => (0..LOGS, 0..9u64).prop_map(|(log, count)| Step::GoOn(log, count)),
         1 => Just(Step::Sync),
         2 => Just(Step::Reopen),
     ]
@@ -100,6 +103,12 @@ fn follow<S: Subject>(subject: &S, history: &[Step]) {
                 store.trim(id, below).unwrap();
                 twin.trim(id, below).unwrap();
             }
+            Step::GoOn(log, count) => {
+                let id = LogId(*log);
+                let next = Sequence(twin.bounds(id).unwrap().next.0 + count);
+                store.go_on_at(id, next).unwrap();
+                twin.go_on_at(id, next).unwrap();
+            }
             Step::Sync => store.sync().unwrap(),
             Step::Reopen if S::KEEPS => {
                 drop(store);
@@ -112,6 +121,7 @@ fn follow<S: Subject>(subject: &S, history: &[Step]) {
             Step::Reopen => {}
         }
         compare(&*store, &twin);
+        compare(&*store.snapshot().unwrap(), &twin);
     }
 }
 
@@ -169,7 +179,7 @@ fn key_of(key: u8) -> Vec<u8> {
     vec![key / 3; usize::from(key % 3) + 1]
 }
 
-fn compare(store: &dyn Store, twin: &Memory) {
+fn compare(store: &(impl View + ?Sized), twin: &Memory) {
     assert_eq!(store.logs().unwrap(), twin.logs().unwrap());
     for log in (0..LOGS).map(LogId) {
         assert_eq!(store.bounds(log).unwrap(), twin.bounds(log).unwrap());

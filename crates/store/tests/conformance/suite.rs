@@ -3,7 +3,7 @@
 use unbroken_mqtt_proto::{Properties, QoS, TopicFilter};
 use unbroken_store::{
     Batch, Bounds, Conflict, Expect, LogId, MessageBytes, MessageRecord, Revision, Selection,
-    Sequence, Space, Store,
+    Sequence, Space, Store, View,
 };
 
 use crate::Subject;
@@ -59,7 +59,7 @@ fn append(store: &dyn Store, topics: &[&str]) {
 
 /// Reads to the end, and checks what each piece promises.
 pub(crate) fn read_all(
-    store: &dyn Store,
+    store: &(impl View + ?Sized),
     log: LogId,
     wanted: Option<&Selection>,
     bytes_max: usize,
@@ -464,6 +464,97 @@ pub(crate) fn what_is_trimmed_is_not_read_and_numbers_go_on(subject: &impl Subje
     assert_eq!(store.bounds(LOG).unwrap(), bounds);
     append(&*store, &["a"; 2]);
     assert_eq!(numbers(&read_all(&*store, LOG, None, 99)), [11, 12]);
+}
+
+pub(crate) fn a_log_goes_on_at_a_greater_number_and_at_no_smaller_one<S: Subject>(subject: &S) {
+    let mut store = subject.open();
+    let other = LogId(8);
+    store.go_on_at(LOG, Sequence(0)).unwrap();
+    append(&*store, &["a"; 2]);
+    for next in [10, 3, 10, 0] {
+        store.go_on_at(LOG, Sequence(next)).unwrap();
+    }
+    append(&*store, &["a", "b"]);
+    store.go_on_at(other, Sequence(5)).unwrap();
+    for _ in 0..2 {
+        assert_eq!(store.logs().unwrap(), [LOG, other]);
+        let bounds = store.bounds(LOG).unwrap();
+        assert_eq!((bounds.first, bounds.next), (Sequence(1), Sequence(12)));
+        let bounds = store.bounds(other).unwrap();
+        assert_eq!((bounds.first, bounds.next), (Sequence(5), Sequence(5)));
+        for (wanted, expected) in [
+            (None, &[1, 2, 10, 11][..]),
+            (Some(select(&["a"])), &[1, 2, 10]),
+            (Some(select(&["+"])), &[1, 2, 10, 11]),
+        ] {
+            for bytes_max in [1, usize::MAX] {
+                let all = read_all(&*store, LOG, wanted.as_ref(), bytes_max);
+                assert_eq!(numbers(&all), expected);
+            }
+        }
+        let hole = store.read(LOG, Sequence(3)..Sequence(10), 99).unwrap();
+        assert_eq!((hole.entries.len(), hole.next), (0, Sequence(10)));
+        if !S::KEEPS {
+            break;
+        }
+        drop(store);
+        store = subject.open();
+    }
+    let mut batch = Batch::new();
+    batch.append(other, Sequence(5), message("a", b""));
+    assert!(store.commit(&[batch]).unwrap()[0].is_ok());
+    store.trim(LOG, Sequence(7)).unwrap();
+    assert_eq!(store.bounds(LOG).unwrap().first, Sequence(7));
+    assert_eq!(numbers(&read_all(&*store, LOG, None, 99)), [10, 11]);
+}
+
+pub(crate) fn a_snapshot_stays_as_it_was_whatever_happens_to_the_store(subject: &impl Subject) {
+    let store = subject.open();
+    let topics = ["a/b", "c", "a/b", "d"].repeat(5);
+    append(&*store, &topics);
+    write(&*store, |batch| {
+        for key in 0..5 {
+            batch.put(Space::Retained, vec![key], vec![key]);
+        }
+    });
+    store.trim(LOG, Sequence(3)).unwrap();
+    let snapshot = store.snapshot().unwrap();
+    let bounds = store.bounds(LOG).unwrap();
+    append(&*store, &["a/b"; 20]);
+    store.trim(LOG, Sequence(35)).unwrap();
+    write(&*store, |batch| {
+        batch
+            .append(LogId(7), Sequence(1), message("a/b", b""))
+            .delete_all(Space::Retained, vec![3])
+            .put(Space::Retained, vec![1], b"new".to_vec())
+            .put(Space::Retained, vec![9], b"new".to_vec());
+    });
+    assert_eq!(store.bounds(LOG).unwrap().first, Sequence(35));
+    assert_eq!(snapshot.logs().unwrap(), [LOG]);
+    assert_eq!(snapshot.bounds(LOG).unwrap(), bounds);
+    assert_eq!(snapshot.bounds(LogId(7)).unwrap(), Bounds::EMPTY);
+    for bytes_max in [1, 99, usize::MAX] {
+        let all = read_all(&*snapshot, LOG, None, bytes_max);
+        assert_eq!(numbers(&all), (3..=20).collect::<Vec<_>>());
+        for filters in [&["a/b"][..], &["a/+"], &["#"]] {
+            let wanted = select(filters);
+            let some = read_all(&*snapshot, LOG, Some(&wanted), bytes_max);
+            let expected = if filters == ["#"] { 18 } else { 9 };
+            assert_eq!(some.len(), expected, "{filters:?}");
+        }
+    }
+    for key in 0..5 {
+        let value = snapshot.get(Space::Retained, &[key]).unwrap().unwrap();
+        assert_eq!(value.bytes, [key]);
+    }
+    let page = snapshot.scan(Space::Retained, &[], None, 99).unwrap();
+    assert_eq!(page.pairs.len(), 5);
+    // What was kept for it only is gone with it, and the store with both.
+    drop(snapshot);
+    assert_eq!(
+        numbers(&read_all(&*store, LOG, None, 99)).first(),
+        Some(&35)
+    );
 }
 
 pub(crate) fn what_was_committed_is_there_after_a_restart<S: Subject>(subject: &S) {

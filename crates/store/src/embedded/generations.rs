@@ -1,0 +1,138 @@
+//! The generations of one log, as a reader goes through them.
+
+use std::collections::BTreeMap;
+use std::ops::{Bound, Range};
+
+use fjall::Snapshot;
+
+use super::generation::{Generation, Room};
+use crate::error::StoreError;
+use crate::position::Sequence;
+use crate::selection::Matcher;
+use crate::store::Chunk;
+
+/// All of a log. A clone goes on having what is trimmed meanwhile.
+#[derive(Clone, Debug)]
+pub(super) struct Generations {
+    /// The first that was not trimmed.
+    pub(super) floor: Sequence,
+    /// By the number they begin with.
+    pub(super) sealed: BTreeMap<Sequence, Generation>,
+    pub(super) live: Generation,
+}
+
+/// What a read takes from one generation.
+#[derive(Debug)]
+pub(super) struct Part {
+    generation: Generation,
+    is_live: bool,
+    range: Range<Sequence>,
+}
+
+impl Generations {
+    pub(super) fn new(live: Generation) -> Self {
+        Self {
+            floor: live.first,
+            sealed: BTreeMap::new(),
+            live,
+        }
+    }
+
+    /// The log goes on in another generation.
+    pub(super) fn go_on_in(&mut self, live: Generation) {
+        let sealed = std::mem::replace(&mut self.live, live);
+        self.sealed.insert(sealed.first, sealed);
+    }
+
+    /// Takes out the generations in which all is below this number.
+    pub(super) fn trim(&mut self, below: Sequence) -> Vec<Generation> {
+        let mut gone = Vec::new();
+        self.floor = self.floor.max(below);
+        while let Some(oldest) = self.sealed.first_entry() {
+            let first = *oldest.key();
+            if self.end_of(first) > self.floor {
+                break;
+            }
+            gone.extend(self.sealed.remove(&first));
+        }
+        gone
+    }
+
+    /// What of a range is in which generation, oldest first, from at most so many generations.
+    pub(super) fn parts(&self, range: &Range<Sequence>, count_max: usize) -> Vec<Part> {
+        let before = self.sealed.range(..=range.start).next_back();
+        let from = before.map_or(range.start, |(first, _)| *first);
+        let mut parts = Vec::new();
+        for (first, generation) in self.sealed.range(from..).take(count_max) {
+            let part = range.start.max(*first)..range.end.min(self.end_of(*first));
+            if *first < range.end && !part.is_empty() {
+                parts.push(Part {
+                    generation: generation.clone(),
+                    is_live: false,
+                    range: part,
+                });
+            }
+        }
+        let live = range.start.max(self.live.first)..range.end;
+        let reached = parts.last().map_or(range.start, |part| part.range.end);
+        if parts.len() < count_max && !live.is_empty() && reached >= live.start {
+            parts.push(Part {
+                generation: self.live.clone(),
+                is_live: true,
+                range: live,
+            });
+        }
+        parts
+    }
+
+    /// Where the sealed generation that begins here ends.
+    fn end_of(&self, first: Sequence) -> Sequence {
+        let after = (Bound::Excluded(first), Bound::Unbounded);
+        let next = self.sealed.range(after).next();
+        next.map_or(self.live.first, |(next, _)| *next)
+    }
+}
+
+impl Part {
+    pub(super) const fn is_live(&self) -> bool {
+        self.is_live
+    }
+}
+
+/// Reads parts of a log into a chunk: all messages, or those that are wanted. In the newest
+/// generation they are found by the numbers in `live`, or without them by looking at all.
+pub(super) fn read(
+    snapshot: &Snapshot,
+    parts: &[Part],
+    matcher: Option<&Matcher<'_>>,
+    live: Option<&[u32]>,
+    bytes_max: usize,
+    chunk: &mut Chunk,
+) -> Result<(), StoreError> {
+    let by_index = matcher.filter(|matcher| !matcher.wants_all());
+    let mut room = Room {
+        chunk,
+        bytes_max,
+        bytes: 0,
+    };
+    for part in parts {
+        let generation = &part.generation;
+        let done = match (by_index, live) {
+            (Some(matcher), Some(live)) if part.is_live => {
+                generation.read_at(snapshot, live, matcher, &mut room)
+            }
+            (Some(matcher), _) if !part.is_live => {
+                let offsets = generation.select(snapshot, matcher, &part.range)?;
+                generation.read_at(snapshot, &offsets, matcher, &mut room)
+            }
+            _ => generation.read(snapshot, &part.range, matcher, &mut room),
+        };
+        if !done? {
+            return Ok(());
+        }
+    }
+    if let Some(part) = parts.last() {
+        chunk.next = part.range.end;
+    }
+    Ok(())
+}
