@@ -57,3 +57,18 @@ pub(crate) const LOG_LINES: usize = 8_192;
 
 /// Listeners of one broker: their position is a `u16`.
 pub(crate) const LISTENERS: u16 = 1_024;
+
+/// Commands that look into the data directory of the running broker at once: a thread each, and
+/// what the moment that they look at keeps on disk. Beyond it one is told to try again.
+pub(crate) const CONTROL_CONNECTIONS: usize = 4;
+
+/// Bytes of a question of one of them. The longest name a key of 65,535 bytes, in base64.
+pub(crate) const CONTROL_REQUEST_BYTES: u64 = 512 * 1024;
+
+/// Bytes of keys, values and messages in an answer, and one more of them; about three times that
+/// in memory for each connection.
+pub(crate) const CONTROL_PIECE_BYTES: usize = 1024 * 1024;
+
+/// A connection that asks nothing, or takes no answer, for so long is closed, and what was kept on
+/// disk for it is freed.
+pub(crate) const CONTROL_SILENCE: Duration = Duration::from_mins(5);

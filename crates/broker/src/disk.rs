@@ -37,6 +37,7 @@ use unbroken_store::{
 };
 
 use crate::config::Storage;
+use crate::control::{self, Control};
 use crate::mailbox::{Outside, Parcel};
 use crate::server::Notice;
 
@@ -52,6 +53,8 @@ pub(crate) struct Found {
 /// The store's threads. Dropping it ends them when everything that was asked for is written.
 #[derive(Debug)]
 pub(crate) struct Disk {
+    /// None if it could not be made.
+    control: Option<Control>,
     committer: Option<Arc<Committer<Token>>>,
     keeper: Option<JoinHandle<()>>,
     jobs: Sender<Job>,
@@ -173,12 +176,21 @@ impl Found {
             jobs: jobs.clone(),
             notify: Some(notify),
         };
+        let control = control::start(Arc::clone(&self.store), &self.directory);
+        let control = control.inspect_err(|error| {
+            tracing::warn!(
+                %error,
+                directory = %self.directory.display(),
+                "no control socket: commands cannot look into the directory until the broker ends"
+            );
+        });
         let committer = Committer::start(
             self.store,
             storage.durability.sync_every(),
             move |answers: &mut Vec<_>| answerer.answer(answers.drain(..)),
         )?;
         Ok(Disk {
+            control: control.ok(),
             committer: Some(Arc::new(committer)),
             keeper: Some(keeper),
             jobs,
@@ -221,6 +233,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
+        drop(self.control.take());
         // The shards have ended, so this is the last: it ends with the queue.
         drop(self.committer.take());
         let _ = self.jobs.send(Job::End); // the keeper may have failed

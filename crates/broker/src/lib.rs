@@ -16,6 +16,7 @@ mod authenticator;
 mod bounds;
 mod coalesce;
 pub mod config;
+pub mod control;
 mod disk;
 mod listener;
 mod log;

@@ -1,0 +1,268 @@
+//! Questions and answers as lines of JSON.
+//!
+//! What is bytes in a store is base64 here. A question that this version does not know gets an
+//! answer that says so, and the connection goes on.
+
+use std::io::{self, Write};
+use std::ops::{Deref, Range};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use unbroken_mqtt_proto::TopicFilter;
+use unbroken_store::{Bounds, Chunk, LogId, Page, Selection, Sequence, Space, StoreError, Value};
+
+/// What can be asked.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "ask", rename_all = "snake_case", deny_unknown_fields)]
+pub(super) enum Request {
+    /// Which broker this is.
+    Who,
+    /// Bytes on disk.
+    Size,
+    Logs,
+    Bounds {
+        log: u16,
+    },
+    Read(Read),
+    Get {
+        space: SpaceName,
+        key: Bytes,
+    },
+    Scan {
+        space: SpaceName,
+        prefix: Bytes,
+        after: Option<Bytes>,
+        bytes_max: usize,
+    },
+}
+
+/// Part of a log: all messages, or those whose topic matches one of the filters.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Read {
+    pub(super) log: u16,
+    pub(super) from: u64,
+    pub(super) until: u64,
+    pub(super) filters: Option<Vec<String>>,
+    pub(super) bytes_max: usize,
+}
+
+/// What is answered, each to its question, or why it is not.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Answer {
+    Who {
+        process: u32,
+        version: String,
+    },
+    Size(u64),
+    Logs(Vec<u16>),
+    Bounds {
+        first: u64,
+        next: u64,
+    },
+    Chunk {
+        messages: Vec<Message>,
+        next: u64,
+    },
+    Value(Option<Valued>),
+    Page {
+        pairs: Vec<Keyed>,
+        more: bool,
+    },
+    /// What is on disk is not what was written.
+    Damaged {
+        place: String,
+        what: String,
+    },
+    /// It could not be answered.
+    Failed(String),
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Message {
+    pub(super) number: u64,
+    pub(super) message: Bytes,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Valued {
+    pub(super) revision: u64,
+    pub(super) value: Bytes,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Keyed {
+    pub(super) key: Bytes,
+    pub(super) revision: u64,
+    pub(super) value: Bytes,
+}
+
+/// Bytes, in base64.
+#[derive(Debug)]
+pub(super) struct Bytes(pub(super) Vec<u8>);
+
+/// A space, by its name.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SpaceName(Space);
+
+impl Request {
+    pub(super) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        write_line(self, out)
+    }
+}
+
+impl Read {
+    pub(super) fn new(
+        log: LogId,
+        range: Range<Sequence>,
+        wanted: Option<&Selection>,
+        bytes_max: usize,
+    ) -> Self {
+        let filters = wanted.map(|wanted| {
+            let filters = wanted.filters().map(|filter| filter.as_str().to_owned());
+            filters.chain(wanted.topics().map(str::to_owned)).collect()
+        });
+        Self {
+            log: log.0,
+            from: range.start.0,
+            until: range.end.0,
+            filters,
+            bytes_max,
+        }
+    }
+
+    pub(super) fn range(&self) -> Range<Sequence> {
+        Sequence(self.from)..Sequence(self.until)
+    }
+
+    /// None: all. An error says which filter is none.
+    pub(super) fn wanted(&self) -> Result<Option<Selection>, String> {
+        let Some(filters) = &self.filters else {
+            return Ok(None);
+        };
+        let filters = filters.iter().map(|text| {
+            TopicFilter::parse(text).map_err(|error| format!("filter {text:?}: {error}"))
+        });
+        let filters: Vec<_> = filters.collect::<Result<_, _>>()?;
+        Ok(Some(Selection::new(filters)))
+    }
+}
+
+impl Answer {
+    pub(super) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        write_line(self, out)
+    }
+
+    pub(super) fn logs(logs: Vec<LogId>) -> Self {
+        Self::Logs(logs.into_iter().map(|log| log.0).collect())
+    }
+
+    pub(super) fn value(value: Option<Value>) -> Self {
+        Self::Value(value.map(|value| Valued {
+            revision: value.revision.0,
+            value: Bytes(value.bytes),
+        }))
+    }
+}
+
+impl From<Bounds> for Answer {
+    fn from(bounds: Bounds) -> Self {
+        Self::Bounds {
+            first: bounds.first.0,
+            next: bounds.next.0,
+        }
+    }
+}
+
+impl From<Chunk> for Answer {
+    fn from(chunk: Chunk) -> Self {
+        let messages = chunk.entries.into_iter().map(|entry| Message {
+            number: entry.sequence.0,
+            message: Bytes(entry.message.into_bytes()),
+        });
+        Self::Chunk {
+            messages: messages.collect(),
+            next: chunk.next.0,
+        }
+    }
+}
+
+impl From<Page> for Answer {
+    fn from(page: Page) -> Self {
+        let pairs = page.pairs.into_iter().map(|pair| Keyed {
+            key: Bytes(pair.key),
+            revision: pair.value.revision.0,
+            value: Bytes(pair.value.bytes),
+        });
+        Self::Page {
+            pairs: pairs.collect(),
+            more: page.more,
+        }
+    }
+}
+
+impl From<StoreError> for Answer {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Damaged { place, what } => Self::Damaged { place, what },
+            other => Self::Failed(other.to_string()),
+        }
+    }
+}
+
+impl From<Space> for SpaceName {
+    fn from(space: Space) -> Self {
+        Self(space)
+    }
+}
+
+impl From<SpaceName> for Space {
+    fn from(name: SpaceName) -> Self {
+        name.0
+    }
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Serialize for Bytes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&STANDARD.encode(&self.0))
+    }
+}
+
+impl<'de> Deserialize<'de> for Bytes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let bytes = STANDARD.decode(text).map_err(de::Error::custom)?;
+        Ok(Self(bytes))
+    }
+}
+
+impl Serialize for SpaceName {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.0.name())
+    }
+}
+
+impl<'de> Deserialize<'de> for SpaceName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        let space = Space::ALL.into_iter().find(|space| space.name() == name);
+        let space = space.ok_or_else(|| de::Error::custom(format!("no space {name:?}")))?;
+        Ok(Self(space))
+    }
+}
+
+/// In one write, so that a reader is woken once.
+fn write_line(what: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
+    let mut line = serde_json::to_vec(what)?;
+    line.push(b'\n');
+    out.write_all(&line)
+}

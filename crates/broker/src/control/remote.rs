@@ -1,0 +1,207 @@
+//! The other end of the socket: the store of a running broker, as it is when it is first asked.
+
+use std::io::{self, BufRead, BufReader, Read as _};
+use std::ops::Range;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use unbroken_store::{
+    Bounds, Chunk, Entry, Kv, Log, LogId, MessageBytes, Page, Pair, RecordError, Revision,
+    Selection, Sequence, Space, StoreError, Value,
+};
+
+use super::protocol::{Answer, Bytes, Read, Request};
+
+/// A connection to the broker that has a data directory. What it reads is of one moment.
+#[derive(Debug)]
+pub struct Remote {
+    directory: PathBuf,
+    stream: Mutex<BufReader<UnixStream>>,
+}
+
+/// Why a broker that has a directory cannot be asked.
+#[derive(Debug, thiserror::Error)]
+#[error("asking the broker that has {}: {source}", directory.display())]
+pub struct RemoteError {
+    directory: PathBuf,
+    source: io::Error,
+}
+
+impl Remote {
+    /// Connects to the broker that has this directory; `None` if nobody answers there.
+    pub fn connect(directory: &Path) -> Result<Option<Self>, RemoteError> {
+        use io::ErrorKind::{ConnectionRefused, NotFound};
+
+        match super::connect(directory) {
+            Ok(stream) => Ok(Some(Self {
+                directory: directory.to_owned(),
+                stream: Mutex::new(BufReader::new(stream)),
+            })),
+            Err(error) if matches!(error.kind(), ConnectionRefused | NotFound) => Ok(None),
+            Err(source) => Err(RemoteError {
+                directory: directory.to_owned(),
+                source,
+            }),
+        }
+    }
+
+    /// The broker's process and version.
+    pub fn who(&self) -> Result<(u32, String), StoreError> {
+        match self.ask(&Request::Who)? {
+            Answer::Who { process, version } => Ok((process, version)),
+            other => Err(self.unasked(other)),
+        }
+    }
+
+    /// Bytes of the store on disk.
+    pub fn size_bytes(&self) -> Result<u64, StoreError> {
+        match self.ask(&Request::Size)? {
+            Answer::Size(bytes) => Ok(bytes),
+            other => Err(self.unasked(other)),
+        }
+    }
+
+    fn ask(&self, request: &Request) -> Result<Answer, StoreError> {
+        let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut line = Vec::new();
+        request
+            .write(stream.get_mut())
+            .and_then(|()| {
+                let mut bounded = (&mut *stream).take(ANSWER_BYTES_MAX);
+                bounded.read_until(b'\n', &mut line)
+            })
+            .map_err(|error| self.failed(error))?;
+        if line.last() != Some(&b'\n') {
+            let ended = "it closed the connection; is it ending, or was it not asked for too long?";
+            return Err(self.failed(io::Error::other(ended)));
+        }
+        match serde_json::from_slice(&line) {
+            Ok(answer) => Ok(answer),
+            Err(error) => Err(self.failed(error.into())),
+        }
+    }
+
+    fn read_range(
+        &self,
+        log: LogId,
+        range: Range<Sequence>,
+        wanted: Option<&Selection>,
+        bytes_max: usize,
+    ) -> Result<Chunk, StoreError> {
+        let read = Read::new(log, range, wanted, bytes_max);
+        match self.ask(&Request::Read(read))? {
+            Answer::Chunk { messages, next } => {
+                let entries = messages.into_iter().map(|entry| {
+                    let message = MessageBytes::parse(entry.message.0)?;
+                    let sequence = Sequence(entry.number);
+                    Ok(Entry { sequence, message })
+                });
+                let entries = entries.collect::<Result<_, RecordError>>();
+                let entries = entries
+                    .map_err(|error| StoreError::damaged(format_args!("log {log}"), error))?;
+                let next = Sequence(next);
+                Ok(Chunk { entries, next })
+            }
+            other => Err(self.unasked(other)),
+        }
+    }
+
+    /// An answer that is an error, or to another question.
+    fn unasked(&self, answer: Answer) -> StoreError {
+        match answer {
+            Answer::Damaged { place, what } => StoreError::Damaged { place, what },
+            Answer::Failed(what) => self.failed(io::Error::other(what)),
+            _ => self.failed(io::Error::other("it answers another question")),
+        }
+    }
+
+    fn failed(&self, error: io::Error) -> StoreError {
+        let place = format!("the broker that has {}", self.directory.display());
+        StoreError::io("asking", place, error)
+    }
+}
+
+impl Log for &Remote {
+    fn logs(&self) -> Result<Vec<LogId>, StoreError> {
+        match self.ask(&Request::Logs)? {
+            Answer::Logs(logs) => Ok(logs.into_iter().map(LogId).collect()),
+            other => Err(self.unasked(other)),
+        }
+    }
+
+    fn bounds(&self, log: LogId) -> Result<Bounds, StoreError> {
+        match self.ask(&Request::Bounds { log: log.0 })? {
+            Answer::Bounds { first, next } => Ok(Bounds {
+                first: Sequence(first),
+                next: Sequence(next),
+            }),
+            other => Err(self.unasked(other)),
+        }
+    }
+
+    fn read(
+        &self,
+        log: LogId,
+        range: Range<Sequence>,
+        bytes_max: usize,
+    ) -> Result<Chunk, StoreError> {
+        self.read_range(log, range, None, bytes_max)
+    }
+
+    fn read_matching(
+        &self,
+        log: LogId,
+        range: Range<Sequence>,
+        wanted: &Selection,
+        bytes_max: usize,
+    ) -> Result<Chunk, StoreError> {
+        self.read_range(log, range, Some(wanted), bytes_max)
+    }
+}
+
+impl Kv for &Remote {
+    fn get(&self, space: Space, key: &[u8]) -> Result<Option<Value>, StoreError> {
+        let key = Bytes(key.to_vec());
+        let space = space.into();
+        match self.ask(&Request::Get { space, key })? {
+            Answer::Value(value) => Ok(value.map(|value| Value {
+                revision: Revision(value.revision),
+                bytes: value.value.0,
+            })),
+            other => Err(self.unasked(other)),
+        }
+    }
+
+    fn scan(
+        &self,
+        space: Space,
+        prefix: &[u8],
+        after: Option<&[u8]>,
+        bytes_max: usize,
+    ) -> Result<Page, StoreError> {
+        let request = Request::Scan {
+            space: space.into(),
+            prefix: Bytes(prefix.to_vec()),
+            after: after.map(|after| Bytes(after.to_vec())),
+            bytes_max,
+        };
+        match self.ask(&request)? {
+            Answer::Page { pairs, more } => {
+                let pairs = pairs.into_iter().map(|pair| Pair {
+                    key: pair.key.0,
+                    value: Value {
+                        revision: Revision(pair.revision),
+                        bytes: pair.value.0,
+                    },
+                });
+                let pairs = pairs.collect();
+                Ok(Page { pairs, more })
+            }
+            other => Err(self.unasked(other)),
+        }
+    }
+}
+
+/// More than the largest message or value, in base64, and what is asked for at a time.
+const ANSWER_BYTES_MAX: u64 = 512 * 1024 * 1024;

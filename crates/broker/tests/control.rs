@@ -1,0 +1,232 @@
+//! The control socket beside a store: what is read through it, and what it refuses.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use unbroken_broker::control::{self, Control, Remote};
+use unbroken_mqtt_proto::{Properties, QoS, TopicFilter};
+use unbroken_store::{
+    Batch, Durability, Embedded, Log, LogId, MessageBytes, MessageRecord, Options, Selection,
+    Sequence, Space, Store, StoreError, backup,
+};
+
+const LOG: LogId = LogId(2);
+
+struct Beside {
+    temp: tempfile::TempDir,
+    store: Arc<Embedded>,
+    control: Control,
+}
+
+impl Beside {
+    fn new() -> Self {
+        let temp = tempfile::tempdir().unwrap();
+        let mut options = Options::default();
+        options.durability = Durability::Off;
+        options.generation_bytes = 5_000;
+        let store = Embedded::open(&temp.path().join("data"), options).unwrap();
+        let store = Arc::new(store);
+        let control = control::start(Arc::clone(&store), &temp.path().join("data")).unwrap();
+        let beside = Self {
+            temp,
+            store,
+            control,
+        };
+        beside.append(1..=40);
+        beside
+    }
+
+    fn path(&self) -> PathBuf {
+        self.temp.path().join("data")
+    }
+
+    fn connect(&self) -> Remote {
+        Remote::connect(&self.path()).unwrap().unwrap()
+    }
+
+    fn append(&self, numbers: std::ops::RangeInclusive<u64>) {
+        for number in numbers {
+            let mut batch = Batch::new();
+            let topic = if number % 4 == 0 { "rare" } else { "often" };
+            batch.append(LOG, Sequence(number), message(topic)).put(
+                Space::Retained,
+                number.to_be_bytes().to_vec(),
+                vec![0xfe, 0xff],
+            );
+            assert!(self.store.commit(&[batch]).unwrap()[0].is_ok());
+        }
+    }
+
+    /// A line, as it is, and the answer to it.
+    fn ask(&self, line: &[u8]) -> String {
+        let stream = UnixStream::connect(self.path().join("control")).unwrap();
+        ask(&stream, line)
+    }
+}
+
+fn ask(mut stream: &UnixStream, line: &[u8]) -> String {
+    // What it does not want to read may be refused before all is sent.
+    let _ = stream.write_all(line);
+    let mut answer = String::new();
+    BufReader::new(stream).read_line(&mut answer).unwrap();
+    answer
+}
+
+fn message(topic: &str) -> MessageBytes {
+    let record = MessageRecord {
+        topic,
+        qos: QoS::AtLeastOnce,
+        retain: false,
+        stamp_ms: 1,
+        expires_ms: None,
+        publisher: None,
+        mark: None,
+        properties: Properties::EMPTY,
+        payload: &[0xff; 100],
+    };
+    record.encode()
+}
+
+fn written(view: &dyn unbroken_store::View) -> Vec<u8> {
+    let mut file = Vec::new();
+    backup::write(view, &mut file).unwrap();
+    file
+}
+
+#[test]
+fn what_is_read_through_it_is_what_the_store_had_at_one_moment() {
+    let beside = Beside::new();
+    let before = written(&*beside.store);
+    let remote = beside.connect();
+    assert_eq!((&remote).logs().unwrap(), [LOG]);
+    beside.append(41..=80);
+    beside.store.trim(LOG, Sequence(60)).unwrap();
+    assert_eq!(written(&&remote), before);
+    let rare = TopicFilter::parse("rare").unwrap();
+    let wild = TopicFilter::parse("+").unwrap();
+    for (filters, count) in [(vec![rare], 10), (vec![wild], 40), (vec![rare, wild], 40)] {
+        let wanted = Selection::new(filters);
+        let all = Sequence::FIRST..Sequence::END;
+        let chunk = (&remote)
+            .read_matching(LOG, all, &wanted, usize::MAX)
+            .unwrap();
+        assert_eq!((chunk.entries.len(), chunk.next), (count, Sequence(41)));
+    }
+    // Another sees the store as it is now.
+    assert_eq!(written(&&beside.connect()), written(&*beside.store));
+    let (process, version) = remote.who().unwrap();
+    assert_eq!(
+        (process, &*version),
+        (std::process::id(), env!("CARGO_PKG_VERSION"))
+    );
+    assert!(remote.size_bytes().unwrap() > 0);
+}
+
+#[test]
+fn it_is_for_the_brokers_user_alone_and_gone_with_the_broker() {
+    let beside = Beside::new();
+    let socket = beside.path().join("control");
+    let mode = fs::metadata(&socket).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let remote = beside.connect();
+    remote.who().unwrap();
+    let Beside { temp, control, .. } = beside;
+    drop(control);
+    assert!(!socket.exists());
+    let told = remote.who().unwrap_err();
+    assert!(matches!(told, StoreError::Io { .. }), "{told}");
+    assert!(
+        Remote::connect(&temp.path().join("data"))
+            .unwrap()
+            .is_none()
+    );
+}
+
+#[test]
+fn one_that_a_killed_broker_left_is_nobody_and_is_replaced() {
+    let beside = Beside::new();
+    let other = beside.temp.path().join("other");
+    fs::create_dir(&other).unwrap();
+    drop(UnixListener::bind(other.join("control")).unwrap());
+    assert!(other.join("control").exists());
+    assert!(Remote::connect(&other).unwrap().is_none());
+    let control = control::start(Arc::clone(&beside.store), &other).unwrap();
+    Remote::connect(&other).unwrap().unwrap().who().unwrap();
+    drop(control);
+}
+
+#[test]
+fn a_directory_whose_name_is_too_long_for_an_address_has_one_too() {
+    let beside = Beside::new();
+    let long: PathBuf = [beside.temp.path(), Path::new(&"x".repeat(120))]
+        .iter()
+        .collect();
+    fs::create_dir(&long).unwrap();
+    let control = control::start(Arc::clone(&beside.store), &long).unwrap();
+    Remote::connect(&long).unwrap().unwrap().who().unwrap();
+    drop(control);
+    assert!(!long.join("control").exists());
+}
+
+#[test]
+fn what_it_does_not_understand_is_said_and_the_connection_goes_on() {
+    let beside = Beside::new();
+    let stream = UnixStream::connect(beside.path().join("control")).unwrap();
+    for line in [
+        &b"hello\n"[..],
+        b"{\"ask\":\"fortune\"}\n",
+        b"{\"ask\":\"get\",\"space\":\"attic\",\"key\":\"\"}\n",
+        b"{\"ask\":\"get\",\"space\":\"lanes\",\"key\":\"%\"}\n",
+    ] {
+        let answer = ask(&stream, line);
+        assert!(answer.contains("does not know what is asked"), "{answer}");
+    }
+    let read = b"{\"ask\":\"read\",\"log\":2,\"from\":1,\"until\":9,\"filters\":[\"a/#/b\"],\"bytes_max\":1}\n";
+    assert!(ask(&stream, read).contains("a/#/b"));
+    assert_eq!(ask(&stream, b"{\"ask\":\"logs\"}\n"), "{\"logs\":[2]}\n");
+    // One question too long ends it.
+    let endless = vec![b' '; 600_000];
+    let answer = beside.ask(&endless);
+    assert!(answer.contains("a question has at most"), "{answer}");
+}
+
+#[test]
+fn more_connections_than_it_has_room_for_are_told_to_come_again() {
+    let beside = Beside::new();
+    let mut open: Vec<_> = (0..4).map(|_| beside.connect()).collect();
+    for remote in &open {
+        remote.who().unwrap();
+    }
+    let told = beside.connect().who().unwrap_err().to_string();
+    assert!(
+        told.contains("4 other commands are looking at it"),
+        "{told}"
+    );
+    // When one has gone there is room again, as soon as that is noticed.
+    open.pop();
+    while beside.connect().who().is_err() {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn who_says_nothing_does_not_hold_up_the_others_or_the_end() {
+    let beside = Beside::new();
+    let silent = UnixStream::connect(beside.path().join("control")).unwrap();
+    let mut half = UnixStream::connect(beside.path().join("control")).unwrap();
+    half.write_all(b"{\"ask\":").unwrap();
+    beside.connect().who().unwrap();
+    drop(beside);
+    for mut stream in [silent, half] {
+        let mut rest = Vec::new();
+        // Closed, with or without what was not read.
+        let _ = stream.read_to_end(&mut rest);
+        assert_eq!(rest, b"");
+    }
+}
