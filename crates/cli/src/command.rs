@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgAction, Parser, Subcommand};
 
+use crate::data::{backup, db, doctor, restore, retained, sessions};
 use crate::exit::{self, Failure};
 use crate::{audit, bench, check, completions, demo, man, passwd, pipe, publish, serve, subscribe};
 
@@ -45,6 +46,12 @@ enum Command {
     Demo(demo::Args),
     Bench(unbroken_load::cli::Args),
     Passwd(passwd::Args),
+    Backup(backup::Args),
+    Restore(restore::Args),
+    Doctor(doctor::Args),
+    Sessions(sessions::Args),
+    Retained(retained::Args),
+    Db(db::Args),
     Completions(completions::Args),
     Man(man::Args),
 }
@@ -76,6 +83,12 @@ impl Command {
             Self::Demo(args) => demo::run(&args),
             Self::Bench(args) => bench::run(args),
             Self::Passwd(args) => passwd::run(&args).map(|()| ExitCode::SUCCESS),
+            Self::Backup(args) => backup::run(&args).map(|()| ExitCode::SUCCESS),
+            Self::Restore(args) => restore::run(&args).map(|()| ExitCode::SUCCESS),
+            Self::Doctor(args) => doctor::run(&args),
+            Self::Sessions(args) => sessions::run(&args).map(|()| ExitCode::SUCCESS),
+            Self::Retained(args) => retained::run(&args).map(|()| ExitCode::SUCCESS),
+            Self::Db(args) => db::run(&args).map(|()| ExitCode::SUCCESS),
             Self::Completions(args) => completions::run(&args).map(|()| ExitCode::SUCCESS),
             Self::Man(args) => man::run(&args).map(|()| ExitCode::SUCCESS),
         }

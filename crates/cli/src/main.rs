@@ -8,6 +8,7 @@ mod client;
 mod command;
 mod completions;
 mod connect_args;
+mod data;
 mod demo;
 mod exit;
 mod format;

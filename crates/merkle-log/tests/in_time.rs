@@ -110,7 +110,10 @@ fn the_loss_of_the_last_messages_is_confirmed_within_two_seconds() {
         let lost_at = line.issued[before];
         line.pass(Duration::from_secs(10), true);
         let confirmed = line.first(is_loss).unwrap();
-        assert!(confirmed <= lost_at + Duration::from_secs(2), "{confirmed:?}");
+        assert!(
+            confirmed <= lost_at + Duration::from_secs(2),
+            "{confirmed:?}"
+        );
     }
 }
 

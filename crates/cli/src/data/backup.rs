@@ -1,0 +1,119 @@
+//! `unbroken backup`: everything in a data directory as one file, of one moment.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use unbroken_store::backup::{self, BackupError, Contents};
+use unbroken_store::{StoreError, View};
+
+use super::{DataArgs, failure, person};
+use crate::exit::{self, Failure};
+
+/// Write everything in a data directory to one file, while the broker runs or not
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  unbroken backup --data /var/lib/unbroken monday.backup
+  unbroken backup --data /var/lib/unbroken - | zstd | ssh vault 'cat > monday.zst'
+  unbroken restore monday.backup --data /var/lib/unbroken
+
+The file is of one moment, whatever the broker does meanwhile. It is checked as a whole when it is
+restored, and any version from the one that wrote it on can restore it.
+
+Exit codes: 0 it is written, and safe on the disk; 2 wrong usage; 65 the store is damaged; 66 there
+is none; 69 another process has it; 73 the file cannot be made; 74 reading or writing failed.")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    data: DataArgs,
+    /// The file, which must not be there yet; `-` is standard output
+    to: PathBuf,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let data = args.data.open()?;
+    let view = data.view().map_err(|error| failure(&error))?;
+    let contents = if args.to == Path::new("-") {
+        let mut out = io::stdout().lock();
+        backup::write(&*view, &mut out).map_err(told)?
+    } else {
+        to_file(&*view, &args.to)?
+    };
+    let Contents {
+        messages,
+        values,
+        bytes,
+    } = contents;
+    let size = person::size(bytes);
+    // On standard error, since standard output may be the backup; if nobody reads it, it is made.
+    let _ = writeln!(
+        io::stderr(),
+        "{messages} messages, {values} values: {size} in {}",
+        args.to.display()
+    );
+    Ok(())
+}
+
+/// Under another name until it is whole, so that half a backup is never taken for one.
+fn to_file(view: &dyn View, to: &Path) -> Result<Contents, Failure> {
+    let making = |error: io::Error| {
+        let what = format_args!("cannot make {}: {error}", to.display());
+        Failure::new(exit::CANNOT_CREATE, what)
+    };
+    if to.try_exists().map_err(making)? {
+        return Err(making(io::Error::other(
+            "it is there already; choose another name",
+        )));
+    }
+    let mut partial = to.as_os_str().to_owned();
+    partial.push(".partial");
+    let partial = PathBuf::from(partial);
+    let file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(&partial)
+        .map_err(|error| {
+            let what = format_args!("cannot make {}: {error}", partial.display());
+            Failure::new(exit::CANNOT_CREATE, what)
+        })?;
+    let written = write(view, file).and_then(|contents| {
+        // Unlike a rename, a link does not take the place of a file that came meanwhile.
+        fs::hard_link(&partial, to).map_err(making)?;
+        Ok(contents)
+    });
+    let removed = fs::remove_file(&partial);
+    let contents = written?;
+    removed.map_err(making)?;
+    Ok(contents)
+}
+
+fn write(view: &dyn View, file: File) -> Result<Contents, Failure> {
+    let mut out = BufWriter::new(file);
+    let contents = backup::write(view, &mut out).map_err(told)?;
+    let synced = out.get_ref().sync_all();
+    let failed = |error| Failure::new(exit::IO, format_args!("cannot sync the backup: {error}"));
+    synced.map_err(failed)?;
+    Ok(contents)
+}
+
+/// How a command ends that the backup failed.
+pub(super) fn told(error: BackupError) -> Failure {
+    match error {
+        BackupError::Store(error) => failure(&error),
+        BackupError::Io {
+            doing: "writing",
+            source,
+        } if source.kind() == io::ErrorKind::BrokenPipe => Failure::silent(exit::IO),
+        BackupError::Damaged { .. } | BackupError::Format { .. } | BackupError::NoBackup => {
+            Failure::new(exit::DATA, error)
+        }
+        BackupError::NotEmpty { .. } => Failure::new(exit::CANNOT_CREATE, error),
+        error => Failure::new(exit::IO, error),
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        failure(&error)
+    }
+}

@@ -1,0 +1,290 @@
+//! `unbroken doctor`: what is in a data directory, what it costs, and what looks wrong.
+
+use std::ffi::OsStr;
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use nix::sys::statvfs::statvfs;
+use serde_json::{Value, json};
+use unbroken_store::{Embedded, StoreError};
+
+use super::examine::{Examined, examine};
+use super::{Data, DataArgs, failure, now_ms, person};
+use crate::exit::Failure;
+
+/// Look at a data directory: what is in it, and what looks wrong
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  unbroken doctor --data /var/lib/unbroken
+  unbroken doctor --data /var/lib/unbroken --json | jq .wrong
+
+All of it is read, so it takes as long as that. Wrong is what cannot be read, what contradicts
+itself, a session that has held a message for more than a week, a damaged store that was set aside
+and lies beside this one, and less than 1 GiB of free disk.
+
+Exit codes: 0 nothing is wrong; 1 something is; 2 wrong usage; 66 there is no store; 69 another
+process has it; 74 reading or writing failed.")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    data: DataArgs,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let report = look(args)?;
+    let mut out = io::stdout().lock();
+    let written = if args.json {
+        writeln!(out, "{}", report.json())
+    } else {
+        report.print(&mut out)
+    };
+    written
+        .and_then(|()| out.flush())
+        .map_err(|error| Failure::output(&error))?;
+    Ok(if report.wrong.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(1)
+    })
+}
+
+struct Report {
+    directory: String,
+    /// The process and version of the one that has it.
+    broker: Option<(u32, String)>,
+    /// Bytes on disk; none if it could not be opened.
+    disk_bytes: Option<u64>,
+    free_bytes: Option<u64>,
+    examined: Examined,
+    /// All that is wrong, with the directory and in it.
+    wrong: Vec<String>,
+    now_ms: u64,
+}
+
+fn look(args: &Args) -> Result<Report, Failure> {
+    let path = args.data.path();
+    let now_ms = now_ms();
+    let mut wrong = Vec::new();
+    let (mut examined, mut disk_bytes, mut broker) = (Examined::default(), None, None);
+    match args.data.try_open()? {
+        Ok(data) => {
+            disk_bytes = Some(data.disk_bytes()?);
+            broker = data.broker()?;
+            examined = look_inside(&data)?;
+        }
+        // It is what was asked for.
+        Err(error @ (StoreError::Damaged { .. } | StoreError::Format { .. })) => {
+            wrong.push(error.to_string());
+        }
+        Err(error) => return Err(failure(&error)),
+    }
+    wrong.append(&mut examined.wrong);
+    wrong.extend(held_long(&examined, now_ms));
+    wrong.extend(beside(&path)?);
+    let free = statvfs(&path).ok();
+    let free_bytes = free.map(|free| free.blocks_available() * free.fragment_size());
+    if let Some(free) = free_bytes
+        && free < FREE_BYTES_MIN
+    {
+        let free = person::size(free);
+        wrong.push(format!("only {free} of the disk are free"));
+    }
+    Ok(Report {
+        directory: path.display().to_string(),
+        broker,
+        disk_bytes,
+        free_bytes,
+        examined,
+        wrong,
+        now_ms,
+    })
+}
+
+fn look_inside(data: &Data) -> Result<Examined, StoreError> {
+    examine(&*data.view()?)
+}
+
+fn held_long(examined: &Examined, now_ms: u64) -> impl Iterator<Item = String> {
+    let long = |held: &u64| *held > HELD_MS_MAX;
+    examined.holders.iter().filter_map(move |holder| {
+        let held = Some(now_ms.saturating_sub(holder.oldest_ms)).filter(long)?;
+        Some(format!(
+            "client {:?} has kept {} on disk for {}; `unbroken sessions rm` ends its session",
+            holder.client_id,
+            person::size(holder.bytes),
+            person::span(held),
+        ))
+    })
+}
+
+/// Damaged stores that were set aside.
+fn beside(path: &Path) -> Result<Vec<String>, StoreError> {
+    let whole = path.canonicalize();
+    let whole = whole.map_err(|error| StoreError::io("looking for", path.display(), error))?;
+    let (Some(parent), Some(name)) = (whole.parent(), whole.file_name()) else {
+        return Ok(Vec::new());
+    };
+    let mut begin = name.to_owned();
+    begin.push(".damaged-");
+    let begins = |name: &OsStr| {
+        let begin = begin.as_encoded_bytes();
+        name.as_encoded_bytes().starts_with(begin)
+    };
+    let entries = std::fs::read_dir(parent);
+    let entries = entries.map_err(|error| StoreError::io("reading", parent.display(), error))?;
+    let found = entries.filter_map(Result::ok);
+    let found = found.filter(|entry| begins(&entry.file_name()));
+    let mut found: Vec<_> = found
+        .map(|entry| {
+            let path = entry.path();
+            format!(
+                "a damaged store was set aside in {}; its damage.txt says what was lost, \
+                 and it can be removed",
+                path.display()
+            )
+        })
+        .collect();
+    found.sort();
+    Ok(found)
+}
+
+impl Report {
+    fn memory_bytes_max(&self) -> u64 {
+        Embedded::memory_bytes_max(self.examined.logs.len() as u64)
+    }
+
+    fn print(&self, out: &mut dyn Write) -> io::Result<()> {
+        let examined = &self.examined;
+        let unknown = || "unknown".to_owned();
+        let ago = |ms: u64| format!("{} ago", person::span(self.now_ms.saturating_sub(ms)));
+        writeln!(out, "directory  {}", self.directory)?;
+        match &self.broker {
+            Some((process, version)) => {
+                writeln!(out, "broker     process {process}, version {version}")?;
+            }
+            None => writeln!(out, "broker     none is running")?,
+        }
+        let size = self.disk_bytes.map_or_else(unknown, person::size);
+        let free = self.free_bytes.map_or_else(unknown, person::size);
+        writeln!(out, "on disk    {size}; {free} free")?;
+        let memory = person::size(self.memory_bytes_max());
+        writeln!(out, "memory     at most {memory} for the store itself")?;
+        let (all, away) = (examined.sessions, examined.away);
+        writeln!(out, "sessions   {all}, {away} of them away")?;
+        let logs: Vec<_> = examined
+            .logs
+            .iter()
+            .map(|log| {
+                [
+                    log.log.to_string(),
+                    log.bounds.first.to_string(),
+                    log.bounds.next.to_string(),
+                    log.messages.to_string(),
+                    person::size(log.bytes),
+                    log.oldest_ms.map_or("-".to_owned(), ago),
+                ]
+            })
+            .collect();
+        writeln!(out)?;
+        let titles = ["LOG", "FIRST", "NEXT", "MESSAGES", "BYTES", "OLDEST"];
+        person::table(out, titles, &logs)?;
+        let spaces: Vec<_> = examined
+            .spaces
+            .iter()
+            .map(|found| {
+                let bytes = person::size(found.bytes);
+                [found.space.to_string(), found.values.to_string(), bytes]
+            })
+            .collect();
+        writeln!(out)?;
+        person::table(out, ["VALUES OF", "COUNT", "BYTES"], &spaces)?;
+        let holders: Vec<_> = examined
+            .holders
+            .iter()
+            .take(HOLDERS_SHOWN)
+            .map(|holder| {
+                [
+                    person::shown(&holder.client_id),
+                    holder
+                        .away_since_ms
+                        .map_or("connected".to_owned(), |since| {
+                            format!("away {}", person::span(self.now_ms.saturating_sub(since)))
+                        }),
+                    ago(holder.oldest_ms),
+                    holder.messages.to_string(),
+                    person::size(holder.bytes),
+                ]
+            })
+            .collect();
+        if !holders.is_empty() {
+            writeln!(out)?;
+            let titles = ["HELD FOR", "STATE", "OLDEST", "MESSAGES", "BYTES"];
+            person::table(out, titles, &holders)?;
+            let more = examined.holders.len() - holders.len();
+            if more > 0 {
+                writeln!(out, "and {more} more")?;
+            }
+        }
+        writeln!(out)?;
+        for wrong in &self.wrong {
+            writeln!(out, "wrong: {wrong}")?;
+        }
+        match self.wrong.len() {
+            0 => writeln!(out, "All of it was read, and nothing is wrong."),
+            1 => writeln!(out, "1 thing is wrong."),
+            count => writeln!(out, "{count} things are wrong."),
+        }
+    }
+
+    fn json(&self) -> Value {
+        let examined = &self.examined;
+        let logs = examined.logs.iter().map(|log| {
+            json!({
+                "log": log.log.0,
+                "first": log.bounds.first.0,
+                "next": log.bounds.next.0,
+                "messages": log.messages,
+                "bytes": log.bytes,
+                "oldest": log.oldest_ms.map(person::time),
+            })
+        });
+        let spaces = examined.spaces.iter().map(|found| {
+            json!({ "space": found.space.name(), "values": found.values, "bytes": found.bytes })
+        });
+        let holders = examined.holders.iter().map(|holder| {
+            json!({
+                "client": holder.client_id,
+                "away_since": holder.away_since_ms.map(person::time),
+                "oldest": person::time(holder.oldest_ms),
+                "messages": holder.messages,
+                "bytes": holder.bytes,
+            })
+        });
+        json!({
+            "directory": self.directory,
+            "broker": self.broker.as_ref().map(|(process, version)| {
+                json!({ "process": process, "version": version })
+            }),
+            "disk_bytes": self.disk_bytes,
+            "free_bytes": self.free_bytes,
+            "memory_bytes_max": self.memory_bytes_max(),
+            "sessions": examined.sessions,
+            "away": examined.away,
+            "logs": logs.collect::<Vec<_>>(),
+            "spaces": spaces.collect::<Vec<_>>(),
+            "holders": holders.collect::<Vec<_>>(),
+            "wrong": self.wrong,
+        })
+    }
+}
+
+/// A message that is held longer is wrong: its client may never come.
+const HELD_MS_MAX: u64 = 7 * 86_400_000;
+/// A disk with less is nearly full: the store's journal and what it rewrites need some room.
+const FREE_BYTES_MIN: u64 = 1024 * 1024 * 1024;
+/// On a terminal; JSON has all.
+const HOLDERS_SHOWN: usize = 10;

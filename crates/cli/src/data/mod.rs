@@ -1,0 +1,187 @@
+//! Commands that look into a data directory, whether a broker has it or nobody.
+//!
+//! [`Data`] is what they read and change; who has the directory is decided here and nowhere else.
+//! What is read is of one moment.
+
+pub(crate) mod backup;
+pub(crate) mod db;
+pub(crate) mod doctor;
+mod examine;
+mod person;
+mod record;
+pub(crate) mod restore;
+pub(crate) mod retained;
+mod session;
+pub(crate) mod sessions;
+
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use unbroken_broker::config::Storage;
+use unbroken_broker::control::Remote;
+use unbroken_store::session::prefix;
+use unbroken_store::{Batch, Embedded, Options, Pair, Space, Store, StoreError, View};
+
+use crate::exit::{self, Failure};
+
+/// Which directory.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DataArgs {
+    /// The broker's data directory; without it the user's own, as for `serve`
+    #[arg(
+        long = "data",
+        value_name = "DIR",
+        env = "UNBROKEN__STORAGE__DIRECTORY"
+    )]
+    directory: Option<PathBuf>,
+}
+
+/// What is in the directory, from whoever has it.
+#[derive(Debug)]
+pub(crate) enum Data {
+    /// Nobody else has it.
+    Own(Embedded),
+    /// A broker that is running.
+    Broker(Remote),
+}
+
+impl DataArgs {
+    /// What is there, from whoever has it. A directory without a store is refused, not made.
+    pub(crate) fn open(&self) -> Result<Data, Failure> {
+        self.try_open()?.map_err(|error| failure(&error))
+    }
+
+    /// As [`open`](Self::open), to change something, if it is not only to be said what. A running
+    /// broker is refused: it has in memory what would be removed behind its back.
+    pub(crate) fn open_to_change(&self, dry_run: bool) -> Result<Data, Failure> {
+        let data = self.open()?;
+        if let (false, Some((process, _))) = (dry_run, data.broker()?) {
+            let what = format_args!(
+                "the broker with process {process} is running, and has in memory what is to be \
+                 removed; stop it first. --dry-run works meanwhile"
+            );
+            return Err(Failure::new(exit::UNAVAILABLE, what));
+        }
+        Ok(data)
+    }
+
+    /// As [`open`](Self::open); why a store that is there could not be opened is for the caller.
+    pub(crate) fn try_open(&self) -> Result<Result<Data, StoreError>, Failure> {
+        let path = self.path();
+        if !there(&path)? {
+            let what = format_args!("{}: there is no store in it", path.display());
+            return Err(Failure::new(exit::NO_INPUT, what));
+        }
+        let remote = Remote::connect(&path);
+        if let Some(remote) = remote.map_err(|error| Failure::new(exit::UNAVAILABLE, error))? {
+            return Ok(Ok(Data::Broker(remote)));
+        }
+        Ok(Embedded::open(&path, Options::default()).map(Data::Own))
+    }
+
+    /// The directory.
+    pub(crate) fn path(&self) -> PathBuf {
+        let storage = Storage {
+            in_memory: false,
+            directory: self.directory.clone(),
+            ..Storage::default()
+        };
+        storage.place().unwrap_or_default()
+    }
+}
+
+impl Data {
+    /// What is to be read, all of it of one moment.
+    pub(crate) fn view(&self) -> Result<Box<dyn View + '_>, StoreError> {
+        match self {
+            Self::Own(store) => store.snapshot(),
+            Self::Broker(remote) => Ok(Box::new(remote)),
+        }
+    }
+
+    /// Bytes that the store takes on disk.
+    pub(crate) fn disk_bytes(&self) -> Result<u64, StoreError> {
+        match self {
+            Self::Own(store) => store.size_bytes(),
+            Self::Broker(remote) => remote.size_bytes(),
+        }
+    }
+
+    /// The process and version of the broker that has it.
+    pub(crate) fn broker(&self) -> Result<Option<(u32, String)>, StoreError> {
+        match self {
+            Self::Own(_) => Ok(None),
+            Self::Broker(remote) => remote.who().map(Some),
+        }
+    }
+
+    /// Removes a session with everything that is kept of it.
+    pub(crate) fn remove_session(&self, client_id: &str) -> Result<(), StoreError> {
+        let mut batch = Batch::new();
+        batch.delete_all(Space::Sessions, prefix(client_id));
+        self.commit(batch)
+    }
+
+    /// Removes the retained message of a topic.
+    pub(crate) fn remove_retained(&self, topic: &str) -> Result<(), StoreError> {
+        let mut batch = Batch::new();
+        batch.delete(Space::Retained, topic.as_bytes().to_vec());
+        self.commit(batch)
+    }
+
+    fn commit(&self, batch: Batch) -> Result<(), StoreError> {
+        let Self::Own(store) = self else {
+            return Ok(()); // see `open_to_change`
+        };
+        for result in store.commit(&[batch])? {
+            // Nothing was expected to be there, so nothing can be otherwise.
+            result.map_err(|conflict| StoreError::damaged("the store", conflict))?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether there is a store, of whatever version.
+fn there(path: &Path) -> Result<bool, StoreError> {
+    let format = path.join("format");
+    let there = format.try_exists();
+    there.map_err(|error| StoreError::io("looking for", format.display(), error))
+}
+
+/// How a command ends that the store failed.
+pub(crate) fn failure(error: &StoreError) -> Failure {
+    let code = match error {
+        StoreError::Held { .. } => exit::UNAVAILABLE,
+        StoreError::Damaged { .. } | StoreError::Format { .. } => exit::DATA,
+        _ => exit::IO,
+    };
+    Failure::new(code, error)
+}
+
+/// Calls `take` with every pair of a space, in the order of keys.
+pub(crate) fn each<E: From<StoreError>>(
+    view: &dyn View,
+    space: Space,
+    mut take: impl FnMut(Pair) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut after: Option<Vec<u8>> = None;
+    loop {
+        let page = view.scan(space, &[], after.as_deref(), PIECE_BYTES)?;
+        after = page.pairs.last().map(|pair| pair.key.clone());
+        for pair in page.pairs {
+            take(pair)?;
+        }
+        if !page.more || after.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+/// Milliseconds since 1970.
+pub(crate) fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    u64::try_from(since.unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Bytes that are read at a time.
+pub(crate) const PIECE_BYTES: usize = 1024 * 1024;

@@ -1,0 +1,56 @@
+//! `unbroken restore`: a data directory from a backup, whole or not at all.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+
+use unbroken_store::Options;
+use unbroken_store::backup::{self, Contents};
+
+use super::DataArgs;
+use super::backup::told;
+use crate::exit::{self, Failure};
+
+/// Make a data directory from a backup
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  unbroken restore monday.backup --data /var/lib/unbroken
+  ssh vault 'cat monday.zst' | zstd -d | unbroken restore - --data /var/lib/unbroken
+
+The directory must be empty, or not there. It is filled beside its place and takes it when all is
+read and safe on the disk; if anything is wrong with the backup, nothing is there.
+Clients get again what they had acknowledged since the backup.
+
+Exit codes: 0 restored; 2 wrong usage; 65 the backup is damaged or of a newer version; 66 it cannot
+be read; 69 another process is restoring there; 73 the directory is not empty; 74 writing failed.")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    data: DataArgs,
+    /// The backup; `-` is standard input
+    from: PathBuf,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let mut from: Box<dyn Read> = if args.from == Path::new("-") {
+        Box::new(io::stdin().lock())
+    } else {
+        let file = File::open(&args.from).map_err(|error| {
+            let what = format_args!("cannot read {}: {error}", args.from.display());
+            Failure::new(exit::NO_INPUT, what)
+        })?;
+        Box::new(BufReader::new(file))
+    };
+    let path = args.data.path();
+    let restored = backup::restore(&mut from, &path, Options::default()).map_err(told)?;
+    let Contents {
+        messages, values, ..
+    } = restored;
+    // If nobody reads it, it is restored all the same.
+    let _ = writeln!(
+        io::stderr(),
+        "{messages} messages, {values} values: in {}",
+        path.display()
+    );
+    Ok(())
+}

@@ -1,0 +1,208 @@
+//! `unbroken sessions`: whose sessions are kept, what they hold, and the end of those that nobody
+//! will come for.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use serde_json::{Value, json};
+use unbroken_store::session::{Head, Part, key};
+use unbroken_store::{Bounds, LogId, Space, StoreError, View};
+
+use super::session::{self, Session};
+use super::{DataArgs, failure, now_ms, person, record};
+use crate::exit::{self, Failure};
+
+/// List and remove the sessions that are kept
+#[derive(Debug, clap::Args)]
+#[command(arg_required_else_help = true)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    Ls(Ls),
+    Rm(Rm),
+}
+
+/// List sessions and what they hold
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  unbroken sessions ls --data /var/lib/unbroken
+  unbroken sessions ls --data /var/lib/unbroken --json | jq 'select(.behind > 1000).client'
+
+UNDER WAY are messages that the client was given and has not done with. BEHIND are those that came
+in after the place up to which it was given all: at most so many wait for it, and as long as it has
+not come for them they stay on disk.
+
+Exit codes: 0 done; 2 wrong usage; 65 the store is damaged; 66 there is none; 69 another process
+has it; 74 reading or writing failed.")]
+struct Ls {
+    #[command(flatten)]
+    data: DataArgs,
+    /// Print each session as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// End sessions, with all that waits for them
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  unbroken sessions rm --data /var/lib/unbroken --dry-run old-phone
+  unbroken sessions rm --data /var/lib/unbroken old-phone older-phone
+
+Their subscriptions and what waits for them are gone; their clients, when they come again, are new.
+A will is not published.
+
+Exit codes: 0 all are removed; 1 one of them is not there, and nothing is changed; otherwise as `ls`.")]
+struct Rm {
+    #[command(flatten)]
+    data: DataArgs,
+    /// Say what would be removed, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Whose session
+    #[arg(required = true, value_name = "CLIENT")]
+    clients: Vec<String>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    match &args.command {
+        Command::Ls(args) => list(args),
+        Command::Rm(args) => remove(args),
+    }
+}
+
+fn list(args: &Ls) -> Result<(), Failure> {
+    let data = args.data.open()?;
+    let view = data.view()?;
+    let bounds = bounds(&*view)?;
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    let (mut rows, now_ms) = (Vec::new(), now_ms());
+    session::each(&*view, |session| {
+        let session = match session {
+            Ok(session) => session,
+            Err(wrong) => return Err(Failure::new(exit::DATA, wrong)),
+        };
+        if args.json {
+            let object = json(&session, &bounds);
+            return writeln!(out, "{object}").map_err(|error| Failure::output(&error));
+        }
+        rows.push(row(&session, &bounds, now_ms));
+        Ok(())
+    })?;
+    let titles = [
+        "CLIENT",
+        "STATE",
+        "ENDS",
+        "SUBSCRIPTIONS",
+        "UNDER WAY",
+        "BEHIND",
+    ];
+    let written = if args.json {
+        Ok(())
+    } else {
+        person::table(&mut out, titles, &rows)
+    };
+    written
+        .and_then(|()| out.flush())
+        .map_err(|error| Failure::output(&error))
+}
+
+fn remove(args: &Rm) -> Result<(), Failure> {
+    let data = args.data.open_to_change(args.dry_run)?;
+    let view = data.view()?;
+    let missing = |client: &&String| match view.get(Space::Sessions, &key(client, Part::Head)) {
+        Ok(found) => found.is_none(),
+        Err(_) => false,
+    };
+    if let Some(client) = args.clients.iter().find(missing) {
+        let what = format_args!("client {client:?} has no session; nothing is changed");
+        return Err(Failure::new(1, what));
+    }
+    let mut out = io::stdout().lock();
+    for client in &args.clients {
+        let found = view.get(Space::Sessions, &key(client, Part::Head))?;
+        let head = found.map(|value| Head::decode(&value.bytes)).transpose();
+        let head = head.map_err(|error| failure(&StoreError::damaged("sessions", error)))?;
+        let state = head.map_or(String::new(), |head| state(&head, now_ms()));
+        if !args.dry_run {
+            data.remove_session(client)?;
+        }
+        let done = if args.dry_run {
+            "would remove"
+        } else {
+            "removed"
+        };
+        writeln!(out, "{done} {} ({state})", person::shown(client))
+            .map_err(|error| Failure::output(&error))?;
+    }
+    Ok(())
+}
+
+type AllBounds = BTreeMap<LogId, Bounds>;
+
+pub(super) fn bounds(view: &dyn View) -> Result<AllBounds, StoreError> {
+    let logs = view.logs()?.into_iter();
+    logs.map(|log| Ok((log, view.bounds(log)?))).collect()
+}
+
+/// At most so many messages wait for it.
+fn behind(session: &Session, bounds: &AllBounds) -> u64 {
+    let waits = bounds.iter().filter_map(|(log, bounds)| {
+        let after = session.place(*log)?.next().max(bounds.first);
+        Some(bounds.next.0.saturating_sub(after.0))
+    });
+    waits.sum()
+}
+
+fn json(session: &Session, bounds: &AllBounds) -> Value {
+    let head = &session.head;
+    let kept = session.subscriptions.iter().filter(|held| !held.ended);
+    let subscriptions: Vec<_> = kept
+        .map(|held| json!({ "filter": held.filter, "qos": u8::from(held.options.qos) }))
+        .collect();
+    json!({
+        "client": head.client_id,
+        "away_since": head.away_since_ms.map(person::time),
+        "expiry_s": record::expiry_s(head),
+        "ends": session.ends_ms().map(person::time),
+        "subscriptions": subscriptions,
+        "under_way": session.outbound.len(),
+        "unreleased": session.inbound,
+        "behind": behind(session, bounds),
+    })
+}
+
+fn row(session: &Session, bounds: &AllBounds, now_ms: u64) -> [String; 6] {
+    let head = &session.head;
+    let kept = session.subscriptions.iter().filter(|held| !held.ended);
+    let ends = match (session.ends_ms(), record::expiry_s(head)) {
+        (Some(at), _) if at <= now_ms => "now".to_owned(),
+        (Some(at), _) => format!("in {}", person::span(at - now_ms)),
+        (None, Some(seconds)) => {
+            let span = person::span(u64::from(seconds) * 1_000);
+            format!("{span} after it left")
+        }
+        (None, None) => "never".to_owned(),
+    };
+    [
+        person::shown(&head.client_id),
+        state(head, now_ms),
+        ends,
+        kept.count().to_string(),
+        session.outbound.len().to_string(),
+        behind(session, bounds).to_string(),
+    ]
+}
+
+/// Without a broker, who was connected when it ended is so still.
+fn state(head: &Head, now_ms: u64) -> String {
+    match head.away_since_ms {
+        Some(since) => format!("away {}", person::span(now_ms.saturating_sub(since))),
+        None => "connected".to_owned(),
+    }
+}

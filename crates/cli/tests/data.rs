@@ -1,0 +1,598 @@
+//! Commands that look into a data directory, on one that no broker has.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fs;
+use std::io::Write;
+use std::num::NonZeroU32;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::{Value, json};
+use unbroken_broker::control;
+use unbroken_mqtt_proto::{PacketId, Properties, Property, PropertyBuf, QoS};
+use unbroken_mqtt_proto::{RetainHandling, SubscriptionOptions};
+use unbroken_store::session::{
+    Carried, Cursor, Head, Holding, Inbound, Outbound, Part, Subscription, key,
+};
+use unbroken_store::{
+    Batch, Durability, Embedded, LogId, MessageBytes, MessageRecord, Options, Position, Sequence,
+    Space, Store,
+};
+
+const LOG: LogId = LogId(0);
+/// 2026-09-21T14:13:20Z.
+const THEN_MS: u64 = 1_790_000_000_000;
+
+/// Twenty messages, two sessions, and three retained messages.
+struct Filled {
+    temp: tempfile::TempDir,
+}
+
+impl Filled {
+    fn new() -> Self {
+        let temp = tempfile::tempdir().unwrap();
+        let this = Self { temp };
+        let mut batch = Batch::new();
+        for number in 1..=20 {
+            batch.append(LOG, Sequence(number), message("news/today", b"words"));
+        }
+        let mut put = |client, part, value| {
+            batch.put(Space::Sessions, key(client, part), value);
+        };
+        for (client, away_since_ms, seconds) in
+            [("desk", Some(THEN_MS), u32::MAX), ("phone", None, 3_600)]
+        {
+            let head = Head {
+                client_id: client.to_owned(),
+                expiry_s: NonZeroU32::new(seconds).unwrap(),
+                away_since_ms,
+            };
+            put(client, Part::Head, head.encode());
+        }
+        let subscription = Subscription {
+            filter: "news/#".to_owned(),
+            options: SubscriptionOptions {
+                qos: QoS::AtLeastOnce,
+                no_local: false,
+                retain_as_published: false,
+                retain_handling: RetainHandling::SendAlways,
+            },
+            identifier: None,
+            ended: false,
+            holds: vec![Holding {
+                log: LOG,
+                from: Sequence(3),
+                until: None,
+            }],
+        };
+        let filter = "news/#";
+        let part = Part::Subscription { filter, era: 0 };
+        put("desk", part, subscription.encode());
+        let through = Sequence(8);
+        put("desk", Part::Cursor(LOG), Cursor { through }.encode());
+        let outbound = Outbound {
+            what: Carried::Log(Position {
+                log: LOG,
+                sequence: Sequence(7),
+            }),
+            packet_id: PacketId::new(1),
+            qos: QoS::AtLeastOnce,
+            received: false,
+            retain: false,
+            by_group: false,
+            identifiers: Vec::new(),
+        };
+        put("desk", Part::Outbound(6), outbound.encode());
+        let id = PacketId::new(9).unwrap();
+        put("phone", Part::Inbound(id), Inbound.encode());
+        for (topic, payload) in [
+            ("plant/mode", &b"auto"[..]),
+            ("plant/picture", b"\xff\x00"),
+            ("$own/x", b"y"),
+        ] {
+            let bytes = message(topic, payload).into_bytes();
+            batch.put(Space::Retained, topic.into(), bytes);
+        }
+        batch.put(Space::Control, b"shards".to_vec(), b"2".to_vec());
+        let store = open(&this.path(), options());
+        assert!(store.commit(&[batch]).unwrap()[0].is_ok());
+        this
+    }
+
+    fn path(&self) -> std::path::PathBuf {
+        self.temp.path().join("store")
+    }
+
+    /// Runs a command on it.
+    fn run(&self, words: &[&str]) -> Ended {
+        run(&self.path(), words)
+    }
+}
+
+fn options() -> Options {
+    let mut options = Options::default();
+    options.durability = Durability::Off;
+    options
+}
+
+/// Opens a store while no process is being started.
+fn open(path: &Path, options: Options) -> Embedded {
+    let _starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+    Embedded::open(path, options).unwrap()
+}
+
+fn message(topic: &str, payload: &[u8]) -> MessageBytes {
+    let mut properties = PropertyBuf::new();
+    if topic.starts_with("plant") {
+        for property in [
+            Property::ContentType("text/plain"),
+            Property::UserProperty("k", "1"),
+            Property::UserProperty("k", "2"),
+        ] {
+            properties.push(property).unwrap();
+        }
+    }
+    let properties = if topic.starts_with("plant") {
+        properties.as_properties()
+    } else {
+        Properties::EMPTY
+    };
+    MessageRecord {
+        topic,
+        qos: QoS::AtLeastOnce,
+        retain: false,
+        stamp_ms: THEN_MS,
+        expires_ms: None,
+        publisher: Some("sensor"),
+        mark: None,
+        properties,
+        payload,
+    }
+    .encode()
+}
+
+/// A command that has ended.
+#[derive(Debug)]
+struct Ended {
+    code: Option<i32>,
+    bytes: Vec<u8>,
+    text: String,
+    errors: String,
+}
+
+impl From<Output> for Ended {
+    fn from(output: Output) -> Self {
+        Self {
+            code: output.status.code(),
+            text: String::from_utf8_lossy(&output.stdout).into_owned(),
+            bytes: output.stdout,
+            errors: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+}
+
+impl Ended {
+    #[track_caller]
+    fn well(self) -> Self {
+        assert_eq!(self.code, Some(0), "{self:?}");
+        self
+    }
+
+    #[track_caller]
+    fn badly(self, code: i32, words: &str) {
+        assert_eq!(self.code, Some(code), "{self:?}");
+        assert!(self.errors.contains(words), "{self:?}");
+    }
+
+    fn objects(&self) -> Vec<Value> {
+        let objects = self.text.lines().map(serde_json::from_str);
+        objects.collect::<Result<_, _>>().unwrap()
+    }
+}
+
+fn run(path: &Path, words: &[&str]) -> Ended {
+    let output = start(command(path, words).stdin(Stdio::null())).wait_with_output();
+    output.unwrap().into()
+}
+
+/// A process that is being started still has what this one has open, the lock of a store as well.
+static STARTING: Mutex<()> = Mutex::new(());
+
+/// Starts a process while no other is being started.
+fn start(command: &mut Command) -> Child {
+    let _starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+    let outputs = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    outputs.spawn().unwrap()
+}
+
+fn command(path: &Path, words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_unbroken"));
+    command.args(words).arg("--data").arg(path);
+    command
+}
+
+#[test]
+fn sessions_are_listed_with_what_they_hold() {
+    let store = Filled::new();
+    let text = store.run(&["sessions", "ls"]).well().text;
+    let lines: Vec<_> = text.lines().collect();
+    assert_eq!(lines.len(), 3, "{text}");
+    assert!(lines[0].starts_with("CLIENT "), "{text}");
+    let desk: Vec<_> = lines[1].split_whitespace().collect();
+    assert_eq!((desk[0], desk[1]), ("desk", "away"), "{text}");
+    assert_eq!(desk[desk.len() - 4..], ["never", "1", "1", "12"], "{text}");
+    let phone: Vec<_> = lines[2].split_whitespace().collect();
+    assert_eq!(phone[..2], ["phone", "connected"], "{text}");
+
+    let objects = store.run(&["sessions", "ls", "--json"]).well().objects();
+    let expected = json!({
+        "client": "desk",
+        "away_since": "2026-09-21T14:13:20Z",
+        "expiry_s": null,
+        "ends": null,
+        "subscriptions": [{ "filter": "news/#", "qos": 1 }],
+        "under_way": 1,
+        "unreleased": 0,
+        "behind": 12,
+    });
+    assert_eq!(objects[0], expected);
+    assert_eq!(
+        (&objects[1]["client"], &objects[1]["unreleased"]),
+        (&"phone".into(), &1.into())
+    );
+}
+
+#[test]
+fn a_session_is_removed_with_all_that_is_kept_of_it() {
+    let store = Filled::new();
+    let before = store.run(&["db", "export"]).well().text;
+    let tried = store.run(&["sessions", "rm", "--dry-run", "desk"]).well();
+    assert!(
+        tried.text.starts_with("would remove desk (away "),
+        "{tried:?}"
+    );
+    let missing = store.run(&["sessions", "rm", "desk", "nobody"]);
+    missing.badly(1, "client \"nobody\" has no session; nothing is changed");
+    assert_eq!(store.run(&["db", "export"]).well().text, before);
+
+    let removed = store.run(&["sessions", "rm", "desk"]).well();
+    assert!(
+        removed.text.starts_with("removed desk (away "),
+        "{removed:?}"
+    );
+    let left = store.run(&["db", "export"]).well().text;
+    assert!(!left.contains("desk") && left.contains("phone"), "{left}");
+}
+
+#[test]
+fn retained_messages_are_listed_printed_and_removed_by_filter() {
+    let store = Filled::new();
+    let topics = |words: &[&str]| -> Vec<String> {
+        let listed = store.run(words).well().objects();
+        listed
+            .iter()
+            .map(|object| object["topic"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    let all = ["$own/x", "plant/mode", "plant/picture"];
+    assert_eq!(topics(&["retained", "ls", "--json"]), all);
+    assert_eq!(topics(&["retained", "ls", "--json", "#"]), all[1..]);
+    let text = store.run(&["retained", "ls", "+/mode"]).well().text;
+    let row: Vec<_> = text.lines().nth(1).unwrap().split_whitespace().collect();
+    assert_eq!(row[..3], ["plant/mode", "4", "1"], "{text}");
+
+    let got = store.run(&["retained", "get", "plant/mode"]).well();
+    assert_eq!(got.bytes, b"auto\n");
+    let got = store
+        .run(&["retained", "get", "-N", "plant/picture"])
+        .well();
+    assert_eq!(got.bytes, b"\xff\x00");
+    let got = store
+        .run(&["retained", "get", "--json", "plant/picture"])
+        .well();
+    let object = &got.objects()[0];
+    assert_eq!(object["payload_base64"], "/wA=");
+    let properties = json!({
+        "content-type": "text/plain",
+        "user-properties": [["k", "1"], ["k", "2"]],
+    });
+    assert_eq!(object["properties"], properties);
+    let none = store.run(&["retained", "get", "plant"]);
+    none.badly(1, "topic \"plant\" has no retained message");
+
+    let tried = store
+        .run(&["retained", "rm", "--dry-run", "plant/#"])
+        .well();
+    let named = "would remove plant/mode (4 B)\nwould remove plant/picture (2 B)\n";
+    assert_eq!(tried.text, named);
+    assert_eq!(topics(&["retained", "ls", "--json"]), all);
+    store.run(&["retained", "rm", "plant/#"]).well();
+    assert_eq!(topics(&["retained", "ls", "--json"]), all[..1]);
+    let none = store.run(&["retained", "rm", "plant/#"]);
+    none.badly(1, "no topic with a retained message matches");
+    store
+        .run(&["retained", "rm", "plant/#/x"])
+        .badly(2, "plant/#/x");
+}
+
+#[test]
+fn everything_is_exported_as_lines_of_json() {
+    let store = Filled::new();
+    let objects = store.run(&["db", "export"]).well().objects();
+    let of = |kind: &str| -> Vec<&Value> {
+        objects
+            .iter()
+            .filter(|object| object["kind"] == kind)
+            .collect()
+    };
+    assert_eq!(
+        of("log"),
+        [&json!({ "kind": "log", "log": 0, "first": 1, "next": 21 })]
+    );
+    let messages = of("message");
+    assert_eq!(messages.len(), 20);
+    let expected = json!({
+        "kind": "message", "log": 0, "number": 2, "topic": "news/today", "qos": 1,
+        "retain": false, "received": "2026-09-21T14:13:20Z", "publisher": "sensor",
+        "payload": "words",
+    });
+    assert_eq!(messages[1], &expected);
+    assert_eq!(of("session").len(), 2);
+    assert_eq!(of("retained").len(), 3);
+    let cursor = json!({ "kind": "cursor", "client": "desk", "log": 0, "through": 8 });
+    assert_eq!(of("cursor"), [&cursor]);
+    assert_eq!(of("outbound")[0]["at"], json!({ "log": 0, "number": 7 }));
+    assert_eq!(of("inbound")[0]["client"], "phone");
+    assert_eq!(of("subscription")[0]["filter"], "news/#");
+    let value = json!({ "kind": "value", "space": "control", "key": "shards", "value": "2" });
+    assert_eq!(of("value"), [&value]);
+}
+
+#[test]
+fn a_backup_is_restored_as_it_was_by_file_and_by_pipe() {
+    let store = Filled::new();
+    let at = |name: &str| store.temp.path().join(name);
+    let export = |path: &Path| run(path, &["db", "export"]).well().text;
+    let before = export(&store.path());
+    let (file, copy) = (at("monday.backup"), at("copy"));
+    let made = store.run(&["backup", file.to_str().unwrap()]).well();
+    assert!(
+        made.errors.starts_with("20 messages, 10 values: "),
+        "{made:?}"
+    );
+    let again = store.run(&["backup", file.to_str().unwrap()]);
+    again.badly(73, "it is there already");
+    run(&copy, &["restore", file.to_str().unwrap()]).well();
+    assert_eq!(export(&copy), before);
+    let again = run(&copy, &["restore", file.to_str().unwrap()]);
+    again.badly(73, "is not empty");
+
+    let piped = store.run(&["backup", "-"]).well();
+    assert_eq!(piped.bytes, fs::read(&file).unwrap());
+    let other = at("other");
+    let mut child = start(command(&other, &["restore", "-"]).stdin(Stdio::piped()));
+    child.stdin.take().unwrap().write_all(&piped.bytes).unwrap();
+    Ended::from(child.wait_with_output().unwrap()).well();
+    assert_eq!(export(&other), before);
+
+    let cut = at("cut");
+    fs::write(&cut, &piped.bytes[..piped.bytes.len() - 1]).unwrap();
+    let refused = run(&at("none"), &["restore", cut.to_str().unwrap()]);
+    refused.badly(65, "the backup is damaged at byte");
+    let mut names: Vec<_> = fs::read_dir(store.temp.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["copy", "cut", "monday.backup", "other", "store"]);
+}
+
+#[test]
+fn a_directory_without_a_store_or_in_use_is_refused_and_left_alone() {
+    let store = Filled::new();
+    let empty = store.temp.path().join("empty");
+    for words in [&["sessions", "ls"][..], &["backup", "-"], &["db", "export"]] {
+        run(&empty, words).badly(66, "there is no store in it");
+    }
+    assert!(!empty.exists());
+    let held = open(&store.path(), options());
+    let by = format!("is in use by process {}", std::process::id());
+    store.run(&["sessions", "ls"]).badly(69, &by);
+    drop(held);
+    fs::write(store.path().join("format"), "unbroken-store 2\n").unwrap();
+    store
+        .run(&["sessions", "ls"])
+        .badly(65, "use the version that wrote it");
+}
+
+#[test]
+fn the_doctor_says_what_there_is_and_who_holds_it() {
+    let store = Filled::new();
+    let ended = store.run(&["doctor", "--json"]);
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    let report = &ended.objects()[0];
+    let log = &report["logs"][0];
+    assert_eq!(
+        (&log["messages"], &log["oldest"]),
+        (&20.into(), &"2026-09-21T14:13:20Z".into())
+    );
+    assert_eq!(
+        (&report["sessions"], &report["away"]),
+        (&2.into(), &1.into())
+    );
+    let holders = report["holders"].as_array().unwrap();
+    assert_eq!(holders.len(), 1, "{report}");
+    assert_eq!(
+        (&holders[0]["client"], &holders[0]["messages"]),
+        (&"desk".into(), &12.into())
+    );
+    let each = log["bytes"].as_u64().unwrap() / 20;
+    assert_eq!(holders[0]["bytes"], 12 * each);
+    let wrong: Vec<_> = report["wrong"].as_array().unwrap().iter().collect();
+    assert_eq!(wrong.len(), 1, "{report}");
+    assert!(
+        wrong[0]
+            .as_str()
+            .unwrap()
+            .starts_with("client \"desk\" has kept "),
+        "{report}"
+    );
+
+    // When it is gone, nothing is wrong.
+    store.run(&["sessions", "rm", "desk"]).well();
+    let well = store.run(&["doctor"]).well();
+    assert!(well.text.ends_with("nothing is wrong.\n"), "{}", well.text);
+    let aside = store.temp.path().join("store.damaged-20261122T000000Z");
+    fs::create_dir(&aside).unwrap();
+    let ended = store.run(&["doctor"]);
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(
+        ended.text.contains("damaged-20261122T000000Z;"),
+        "{}",
+        ended.text
+    );
+}
+
+#[test]
+fn the_doctor_says_where_a_session_contradicts_the_logs() {
+    let store = Filled::new();
+    let mut batch = Batch::new();
+    let through = Sequence(21);
+    let part = Part::Cursor(LOG);
+    batch.put(
+        Space::Sessions,
+        key("desk", part),
+        Cursor { through }.encode(),
+    );
+    batch.put(Space::Sessions, key("phone", Part::Will), b"\x09".to_vec());
+    batch.put(Space::Retained, b"plant/mode".to_vec(), b"\0".to_vec());
+    let opened = open(&store.path(), options());
+    assert!(opened.commit(&[batch]).unwrap()[0].is_ok());
+    opened.trim(LOG, Sequence(8)).unwrap();
+    drop(opened);
+    let ended = store.run(&["doctor"]);
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    for wrong in [
+        "client \"desk\" was given message 21 of log 0, whose next message is 21",
+        "the value at \\x05phone\\x05 of sessions cannot be read",
+        "the retained message of plant/mode cannot be read",
+    ] {
+        assert!(ended.text.contains(wrong), "{wrong}: {}", ended.text);
+    }
+}
+
+#[test]
+fn the_doctor_finds_damage_wherever_it_lies() {
+    let store = Filled::new();
+    let mut options = options();
+    options.generation_bytes = 20_000;
+    let opened = open(&store.path(), options);
+    for number in 21..=200 {
+        let mut batch = Batch::new();
+        let payload = [u8::try_from(number).unwrap(); 1_000];
+        batch.append(LOG, Sequence(number), message("news/today", &payload));
+        assert!(opened.commit(&[batch]).unwrap()[0].is_ok());
+    }
+    drop(opened);
+    store.run(&["sessions", "rm", "desk"]).well();
+    let engine = store.path().join("engine");
+    for journal in files(&engine).iter().filter(|file| is_journal(file)) {
+        // Without what the engine has set aside, copies take no time.
+        let bytes = fs::read(journal).unwrap();
+        fs::write(journal, &bytes[..used(&bytes)]).unwrap();
+    }
+    let mut found = 0;
+    let names: Vec<_> = files(&store.path())
+        .into_iter()
+        .filter(|file| file.starts_with(&engine) && used(&fs::read(file).unwrap()) > 0)
+        .collect();
+    assert!(names.len() > 5, "{names:?}");
+    for name in &names {
+        let copy = store.temp.path().join("copy");
+        copy_all(&store.path(), &copy);
+        let file = copy.join(name.strip_prefix(store.path()).unwrap());
+        let mut bytes = fs::read(&file).unwrap();
+        let half = used(&bytes) / 2;
+        bytes[half] ^= 1;
+        fs::write(&file, &bytes).unwrap();
+        let ended = run(&copy, &["doctor"]);
+        assert!(
+            matches!(ended.code, Some(0 | 1)),
+            "{}: {ended:?}",
+            name.display()
+        );
+        found += u32::from(ended.code == Some(1) && ended.text.contains(" is damaged: "));
+        fs::remove_dir_all(&copy).unwrap();
+    }
+    assert!(found as usize > names.len() / 2, "{found} of {names:?}");
+}
+
+fn is_journal(file: &Path) -> bool {
+    file.extension().is_some_and(|ending| ending == "jnl")
+}
+
+/// Where the zeros begin that are set aside.
+fn used(bytes: &[u8]) -> usize {
+    let last = bytes.iter().rposition(|byte| *byte != 0);
+    last.map_or(0, |at| at + 1)
+}
+
+fn copy_all(from: &Path, to: &Path) {
+    for file in files(from) {
+        let target = to.join(file.strip_prefix(from).unwrap());
+        fs::create_dir_all(target.parent().unwrap()).unwrap();
+        fs::copy(file, target).unwrap();
+    }
+}
+
+fn files(directory: &Path) -> Vec<std::path::PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files.extend(self::files(&path));
+        } else {
+            files.push(path);
+        }
+    }
+    files.sort();
+    files
+}
+
+#[test]
+fn commands_look_into_the_directory_of_a_running_broker() {
+    let store = Filled::new();
+    let at = |name: &str| store.temp.path().join(name);
+    let offline = store.run(&["db", "export"]).well().text;
+    let sessions = store.run(&["sessions", "ls", "--json"]).well().text;
+    let opened = Arc::new(open(&store.path(), options()));
+    let control = control::start(Arc::clone(&opened), &store.path()).unwrap();
+    assert_eq!(store.run(&["db", "export"]).well().text, offline);
+    assert_eq!(
+        store.run(&["sessions", "ls", "--json"]).well().text,
+        sessions
+    );
+    assert_eq!(
+        store.run(&["retained", "get", "plant/mode"]).well().text,
+        "auto\n"
+    );
+    let file = at("monday.backup");
+    store.run(&["backup", file.to_str().unwrap()]).well();
+    let report = &store.run(&["doctor", "--json"]).objects()[0];
+    assert_eq!(report["broker"]["process"], std::process::id());
+    store
+        .run(&["retained", "rm", "--dry-run", "plant/mode"])
+        .well();
+    for words in [["sessions", "rm", "desk"], ["retained", "rm", "plant/mode"]] {
+        store
+            .run(&words)
+            .badly(69, "is running, and has in memory what is to be removed");
+    }
+    drop(control);
+    drop(opened);
+    assert_eq!(store.run(&["db", "export"]).well().text, offline);
+    run(&at("copy"), &["restore", file.to_str().unwrap()]).well();
+    assert_eq!(run(&at("copy"), &["db", "export"]).well().text, offline);
+}
