@@ -207,6 +207,11 @@ impl Teller {
         let _ = match news {
             news if self.json => writeln!(err, "{}", news.to_json()),
             News::Fault { fault, .. } => writeln!(err, "Warning: {fault}"),
+            News::Overtaken { place, by, .. } => writeln!(
+                err,
+                "Warning: number {} came behind {by} with higher numbers (lane {})",
+                place.number, place.lane
+            ),
             News::Repaired(place) => writeln!(
                 err,
                 "repaired: number {} (lane {})",

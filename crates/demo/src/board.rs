@@ -36,6 +36,7 @@ pub struct Board {
     pub rates: VecDeque<u64>,
     standing: BTreeMap<Place, Kind>,
     named: BTreeMap<Kind, u64>,
+    next_hurt: u64,
 }
 
 /// A part of the line.
@@ -60,6 +61,8 @@ pub struct Strip {
 /// Something done to the line.
 #[derive(Clone, Debug)]
 pub struct Hurt {
+    /// Counted from 0; some of those before it may be gone.
+    pub id: u64,
     /// What.
     pub what: What,
     /// When.
@@ -68,6 +71,8 @@ pub struct Hurt {
     pub named: Option<(Duration, String)>,
     /// When all was well again.
     pub repaired: Option<Duration>,
+    /// It was named while the disorder lasted, at whose end it is named for good.
+    is_early: bool,
 }
 
 /// What was done.
@@ -82,17 +87,29 @@ pub enum What {
 impl Board {
     /// A hurt was given.
     pub fn hurt(&mut self, what: What, now: Duration) {
+        let id = self.next_hurt;
+        self.next_hurt += 1;
         self.hurts.push(Hurt {
+            id,
             what,
             given: now,
             named: None,
             repaired: None,
+            is_early: false,
         });
         // A fast receiver may have named it before the relay was asked what it did.
         let waiting: Vec<Fault> = self.unexplained.drain(..).collect();
         for fault in waiting {
             self.attribute(fault, now);
         }
+    }
+
+    /// Nobody saw a wound: its message was sent again before. One that was named was seen.
+    pub fn unhurt(&mut self, wounded: &Wounded) {
+        self.hurts.retain(|hurt| match &hurt.what {
+            What::Message(known) => **known != *wounded || hurt.named.is_some(),
+            What::Part(_) => true,
+        });
     }
 
     /// A receiver has named a fault. `standing`: a good copy is still to come.
@@ -102,6 +119,17 @@ impl Board {
             self.standing.insert(fault.place, fault.kind);
         }
         self.attribute(fault, now);
+    }
+
+    /// A message came late, and others are still missing: so its hurt is named, and all is well
+    /// when it is told what moved.
+    pub fn overtaken(&mut self, place: Place, by: u64, now: Duration) {
+        let kind = Kind::Reordered;
+        if let Some(hurt) = self.hurt_named_by(&Fault { kind, place }) {
+            let how = format!("number {} behind {by} with higher numbers", place.number);
+            hurt.named.get_or_insert((now, how));
+            hurt.is_early = true;
+        }
     }
 
     /// A receiver at the end of the line has named a fault of a message that its own was made from:
@@ -208,14 +236,11 @@ impl Board {
 
     /// Finds the hurt that a fault is a sign of.
     fn attribute(&mut self, fault: Fault, now: Duration) {
-        let mut hurts = self.hurts.iter_mut();
-        let named = hurts.find(|hurt| match &hurt.what {
-            What::Message(wounded) => wounded.is_named_by(&fault) && hurt.named.is_none(),
-            What::Part(_) => false,
-        });
-        if let Some(hurt) = named {
-            hurt.named = Some((now, fault.to_string()));
-            if !fault.kind.needs_repair() || !self.standing.contains_key(&fault.place) {
+        let stands = self.standing.contains_key(&fault.place);
+        if let Some(hurt) = self.hurt_named_by(&fault) {
+            hurt.is_early = false;
+            hurt.named.get_or_insert_with(|| (now, fault.to_string()));
+            if !fault.kind.needs_repair() || !stands {
                 hurt.repaired = Some(now);
             }
             return;
@@ -228,6 +253,17 @@ impl Board {
         } else {
             self.unexplain(fault);
         }
+    }
+
+    /// The first hurt of which this fault is the right name, and that has not got it yet.
+    fn hurt_named_by(&mut self, fault: &Fault) -> Option<&mut Hurt> {
+        let mut hurts = self.hurts.iter_mut();
+        hurts.find(|hurt| match &hurt.what {
+            What::Message(wounded) => {
+                wounded.is_named_by(fault) && (hurt.named.is_none() || hurt.is_early)
+            }
+            What::Part(_) => false,
+        })
     }
 
     fn unexplain(&mut self, fault: Fault) {
@@ -391,6 +427,36 @@ mod tests {
         assert!(!board.is_green());
         board.hurt(wounded(Wound::Inject, 5), SECOND * 2);
         assert!(board.is_green());
+    }
+
+    #[test]
+    fn a_message_that_was_overtaken_is_named_at_once_and_well_when_the_disorder_ends() {
+        let mut board = Board::default();
+        board.hurt(wounded(Wound::Swap, 5), SECOND);
+        board.overtaken(place(5), 3, SECOND * 2);
+        let named = |board: &Board| board.hurts[0].named.as_ref().map(|(at, _)| *at);
+        assert_eq!(named(&board), Some(SECOND * 2));
+        assert!(!board.is_green());
+        board.fault(fault(Kind::Reordered, 5), SECOND * 3);
+        assert!(board.is_green() && board.secondary.is_empty());
+        assert_eq!(named(&board), Some(SECOND * 2));
+        assert_eq!(board.hurts[0].repaired, Some(SECOND * 3));
+    }
+
+    #[test]
+    fn a_wound_that_nobody_saw_is_no_hurt() {
+        let mut board = Board::default();
+        for number in [5, 6] {
+            board.hurt(wounded(Wound::Alter, number), SECOND);
+        }
+        board.fault(fault(Kind::Altered, 5), SECOND);
+        for hurt in board.hurts.clone() {
+            if let What::Message(wounded) = &hurt.what {
+                board.unhurt(wounded);
+            }
+        }
+        let left: Vec<u64> = board.hurts.iter().map(|hurt| hurt.id).collect();
+        assert_eq!(left, [0]);
     }
 
     #[test]

@@ -9,14 +9,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
 use unbroken_client::audit::{
     AuditError, AuditedMessage, AuditedPublisher, AuditedSubscriber, Delivery, OpenError,
     PublisherOptions, Scope, Spooled, Stamped, SubscriberOptions,
 };
-use unbroken_client::{Client, ConnectError, Message, Options, RetryDuration, SubscribeError};
+use unbroken_client::{
+    Client, ConnectError, Message, Options, RetryDuration, Session, SubscribeError,
+};
 use unbroken_merkle_log::{LaneId, Property};
 
 use crate::limits::{NEWS_WAITING_MAX, STAGE_TICK, UNACKNOWLEDGED_MAX};
@@ -42,7 +44,8 @@ pub(crate) struct Line {
     pub(crate) behind_b: Relay,
     pub(crate) counts: Arc<Counts>,
     pub(crate) a: Client,
-    pub(crate) c: Client,
+    /// Another one after each restart.
+    pub(crate) c: watch::Receiver<Client>,
     pub(crate) lane_of_a: LaneId,
     /// What C finds.
     pub(crate) news: mpsc::Receiver<News>,
@@ -59,6 +62,10 @@ pub(crate) struct Counts {
     pub(crate) is_stopped: AtomicBool,
     /// A sends no more than so many.
     pub(crate) limit: AtomicU64,
+    /// C is to end, and to begin again with what it has saved.
+    pub(crate) restarts_c: AtomicBool,
+    /// How often it has.
+    pub(crate) restarts: AtomicU64,
 }
 
 /// Why the line cannot be, or go on.
@@ -110,13 +117,14 @@ impl Line {
             delivered: AtomicU64::new(0),
             is_stopped: AtomicBool::new(true),
             limit: AtomicU64::new(u64::MAX),
+            restarts_c: AtomicBool::new(false),
+            restarts: AtomicU64::new(0),
         });
         let (sender, news) = mpsc::channel(NEWS_WAITING_MAX);
 
-        let c = connect(behind_b.address()).await?;
-        let everything = SubscriberOptions::new(vec![filter(CLEAN)?]).prefix(PREFIX);
-        let input = everything.scope(Scope::FromBeginning).open(&c).await?;
-        let consuming = consume(input, Arc::clone(&counts), sender);
+        let consumer = Consumer::start(behind_b.address(), Arc::clone(&counts), sender).await?;
+        let c = consumer.client.subscribe();
+        let consuming = consumer.run();
 
         let b = Processor::start(program, directory.path(), address, (RAW, CLEAN)).await?;
         let a = connect(before_b.address()).await?;
@@ -137,6 +145,11 @@ impl Line {
             stages: [tokio::spawn(consuming), tokio::spawn(producing)],
             _directory: directory,
         })
+    }
+
+    /// The connections of A and C, numbered from the first of each.
+    pub(crate) fn connections(&self) -> [Option<u64>; 2] {
+        [self.a.connection(), self.c.borrow().connection()]
     }
 
     /// Whether A or C has ended, and why.
@@ -204,28 +217,94 @@ async fn play(
 }
 
 /// C: hands messages on in A's order, and tells what it finds.
-async fn consume(
-    mut input: AuditedSubscriber,
+struct Consumer {
+    broker: SocketAddr,
+    /// The name under which the broker keeps what it has not acknowledged.
+    name: String,
+    client: watch::Sender<Client>,
+    input: AuditedSubscriber,
+    sequence: Sequence<Vec<u8>>,
     counts: Arc<Counts>,
     news: mpsc::Sender<News>,
-) -> Result<(), LineError> {
-    let mut sequence = Sequence::new();
-    loop {
-        let delivery = input.next().await?;
-        for item in News::of(&delivery, &input) {
-            if news.send(item).await.is_err() {
+}
+
+impl Consumer {
+    async fn start(
+        broker: SocketAddr,
+        counts: Arc<Counts>,
+        news: mpsc::Sender<News>,
+    ) -> Result<Self, LineError> {
+        let name = format!("c-{}", random_lane());
+        let client = connect_as(broker, &name).await?;
+        let input = everything()?.open(&client).await?;
+        Ok(Self {
+            broker,
+            name,
+            client: watch::Sender::new(client),
+            input,
+            sequence: Sequence::new(),
+            counts,
+            news,
+        })
+    }
+
+    async fn run(mut self) -> Result<(), LineError> {
+        loop {
+            let delivery = self.input.next().await?;
+            if !self.take(delivery).await {
+                return Ok(());
+            }
+            if self.counts.restarts_c.swap(false, Ordering::Relaxed) && !self.restart().await? {
                 return Ok(());
             }
         }
-        if let Delivery::Message(message) = &delivery
-            && message.is_new()
-            && let Some(first) = first_stamp(message)
-        {
-            let handed_on = sequence.take(first.sequence, message.payload().to_vec());
-            let handed_on = handed_on.count() as u64;
-            counts.delivered.fetch_add(handed_on, Ordering::Relaxed);
-        }
     }
+
+    /// False if nobody listens any more.
+    async fn take(&mut self, delivery: Delivery) -> bool {
+        for item in News::of(&delivery, &self.input) {
+            if self.news.send(item).await.is_err() {
+                return false;
+            }
+        }
+        let Delivery::Message(message) = delivery else {
+            return true;
+        };
+        if message.is_new()
+            && let Some(first) = first_stamp(&message)
+        {
+            let payload = message.payload().to_vec();
+            let handed_on = self.sequence.take(first.sequence, payload).count() as u64;
+            self.counts
+                .delivered
+                .fetch_add(handed_on, Ordering::Relaxed);
+        }
+        message.acknowledge();
+        true
+    }
+
+    /// Ends the client, with whatever it has not read yet, and begins another with what the ledger
+    /// knew. What was handed on stays with whom it was handed to. False as for [`Self::take`].
+    async fn restart(&mut self) -> Result<bool, LineError> {
+        while let Some(delivery) = self.input.ready() {
+            if !self.take(delivery).await {
+                return Ok(false);
+            }
+        }
+        let saved = self.input.save(&[]);
+        let client = self.client.borrow().clone();
+        client.disconnect().await;
+        let client = connect_as(self.broker, &self.name).await?;
+        self.input = everything()?.restore(saved).open(&client).await?;
+        self.client.send_replace(client);
+        self.counts.restarts.fetch_add(1, Ordering::Relaxed);
+        Ok(true)
+    }
+}
+
+fn everything() -> Result<SubscriberOptions, LineError> {
+    let options = SubscriberOptions::new(vec![filter(CLEAN)?]).prefix(PREFIX);
+    Ok(options.scope(Scope::FromBeginning).acknowledged_by_hand())
 }
 
 /// That of the producer at the head of the line.
@@ -235,12 +314,26 @@ fn first_stamp(message: &AuditedMessage) -> Option<&Property> {
 }
 
 async fn connect(broker: SocketAddr) -> Result<Client, ConnectError> {
-    let pause = |ms| RetryDuration(Duration::from_millis(ms));
-    Options::new(broker.into())
-        .pauses(pause(20), pause(200))
+    options(broker).connect().await
+}
+
+/// With a session that stays while this line does.
+async fn connect_as(broker: SocketAddr, name: &str) -> Result<Client, ConnectError> {
+    let kept = Session::Kept { expiry_s: KEPT_S };
+    options(broker)
+        .client_id(name)
+        .session(kept)
         .connect()
         .await
 }
+
+fn options(broker: SocketAddr) -> Options {
+    let pause = |ms| RetryDuration(Duration::from_millis(ms));
+    Options::new(broker.into()).pauses(pause(20), pause(200))
+}
+
+/// Seconds that the broker keeps C's session without it.
+const KEPT_S: u32 = 300;
 
 /// A lane of its own for each run, so that nothing kept from another is mistaken for this one's.
 pub fn random_lane() -> LaneId {

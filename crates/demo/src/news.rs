@@ -20,6 +20,16 @@ pub enum News {
         /// With one of the messages that come here. Otherwise with one that they were made from.
         own: bool,
     },
+    /// A message came late while others are still missing. It or what has overtaken it moved;
+    /// which, is a fault that is told when nothing is missing any more.
+    Overtaken {
+        /// The late one.
+        place: Place,
+        /// How many with higher numbers have come before it.
+        by: u64,
+        /// As of a fault.
+        own: bool,
+    },
     /// A good copy came.
     Repaired(Place),
     /// A window ended, or ended differently.
@@ -61,6 +71,11 @@ impl News {
                 };
                 match event {
                     Event::Lost { numbers, .. } => named(Kind::Lost, numbers.clone()),
+                    Event::Overtaken { number, by } => vec![Self::Overtaken {
+                        place: place(*number),
+                        by: *by,
+                        own,
+                    }],
                     Event::Moved(moved) => named(Kind::Reordered, moved.numbers.clone()),
                     Event::Forged(numbers) => named(Kind::Forged, numbers.clone()),
                     Event::Injected { number, .. } => named(Kind::Injected, *number..*number + 1),

@@ -18,6 +18,10 @@ impl News {
                 "fault": fault.kind.participle(), "own": own, "lane": fault.place.lane.to_string(),
                 "epoch": fault.place.epoch.0, "number": fault.place.number,
             }),
+            Self::Overtaken { place, by, own } => json!({
+                "overtaken_by": by, "own": own, "lane": place.lane.to_string(),
+                "epoch": place.epoch.0, "number": place.number,
+            }),
             Self::Repaired(place) => json!({
                 "repaired": true, "lane": place.lane.to_string(), "epoch": place.epoch.0,
                 "number": place.number,
@@ -64,6 +68,10 @@ impl News {
             epoch: Epoch(u32::try_from(value["epoch"].as_u64()?).ok()?),
             number: value["number"].as_u64()?,
         };
+        if let Some(by) = value["overtaken_by"].as_u64() {
+            let own = value["own"].as_bool()?;
+            return Some(Self::Overtaken { place, by, own });
+        }
         let Some(fault) = value["fault"].as_str() else {
             return value["repaired"]
                 .as_bool()?
@@ -112,7 +120,17 @@ mod tests {
             topic: "plant/raw".to_owned(),
             why: "no stamp".to_owned(),
         };
-        let others = [News::Listening, News::Repaired(place), left_alone];
+        let overtaken = News::Overtaken {
+            place,
+            by: 3,
+            own: true,
+        };
+        let others = [
+            News::Listening,
+            News::Repaired(place),
+            overtaken,
+            left_alone,
+        ];
         for news in faults.chain(windows).chain(others) {
             assert_eq!(News::parse_json(&news.to_json()), Some(news));
         }

@@ -106,6 +106,12 @@ impl Relay {
         self.shared.orders().take_done()
     }
 
+    /// Those of them that nobody saw, since the last call: the connection ended before the receiver
+    /// had acknowledged the message, so its sender sends it again. Each is ordered anew.
+    pub fn take_undone(&self) -> Vec<Wounded> {
+        self.shared.orders().take_undone()
+    }
+
     /// Wounds ordered and not given yet.
     pub fn pending(&self) -> usize {
         self.shared.orders().pending()

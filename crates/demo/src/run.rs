@@ -328,6 +328,9 @@ impl Demo {
         self.board.delivered = counts.delivered.load(Ordering::Relaxed);
         self.board.sent = counts.sent.load(Ordering::Relaxed);
         for relay in [&self.line.before_b, &self.line.behind_b] {
+            for healed in relay.take_undone() {
+                self.board.unhurt(&healed);
+            }
             for wounded in relay.take_wounded() {
                 let given = wounded.at.saturating_duration_since(self.begin);
                 self.board.hurt(What::Message(Box::new(wounded)), given);
@@ -348,6 +351,11 @@ impl Demo {
         match news {
             News::Fault { fault, own: true } => self.board.fault(fault, now),
             News::Fault { fault, own: false } => self.board.echo(fault, now),
+            News::Overtaken {
+                place,
+                by,
+                own: true,
+            } => self.board.overtaken(place, by, now),
             News::Repaired(place) => self.board.repaired(place, now),
             News::Window {
                 lane,
@@ -361,8 +369,8 @@ impl Demo {
                 };
                 self.board.window(way, &numbers, state);
             }
-            // Others may publish there, too.
-            News::Listening | News::LeftAlone { .. } => {}
+            // What was overtaken elsewhere is told there; and others may publish on our topics.
+            News::Overtaken { own: false, .. } | News::Listening | News::LeftAlone { .. } => {}
         }
     }
 
@@ -412,7 +420,7 @@ impl Demo {
     }
 
     fn connections(&self) -> Connections {
-        [&self.line.a, &self.line.c].map(unbroken_client::Client::connection)
+        self.line.connections()
     }
 
     fn parts(&mut self, now: Duration) {

@@ -3,10 +3,11 @@
 //!
 //! Half of the wounds are given in front of B and half behind it, of every kind in turn, to
 //! different messages, old ones replayed among them; and one checkpoint in eight is lost on the
-//! way. The relays write down what they did, the receivers what they found; neither knows of the
-//! other.
+//! way. C is restarted at random moments, with what it had saved. The relays write down what they
+//! did, the receivers what they found; neither knows of the other.
 
 use std::io::{self, Write};
+use std::iter::Peekable;
 use std::num::NonZeroU32;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 use crate::board::{What, grouped};
 use crate::line::PREFIX;
 use crate::run::{Demo, Outcome, RunError, ticks};
-use crate::wound::Wound;
+use crate::wound::{Wound, Wounded};
 
 /// How much to send, and to hurt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +30,8 @@ pub struct Trial {
 
 /// Messages that a wound has for itself.
 const ROOM: u64 = 16;
+/// Times that C is restarted, spread over the messages.
+const RESTARTS: u64 = 20;
 /// One checkpoint in so many is lost: 12.5 %.
 const CHECKPOINTS_LOST: NonZeroU32 = NonZeroU32::new(8).expect("8 is not 0");
 /// A trial in which nothing happens for so long is over.
@@ -63,6 +66,7 @@ impl Demo {
     /// what came out.
     pub(crate) async fn hold(&mut self, trial: &Trial) -> Result<Outcome, RunError> {
         self.prepare(trial)?;
+        let mut restarts = restarts(trial);
         self.let_send(true);
         let mut ticks = ticks();
         let mut told = Instant::now();
@@ -70,6 +74,10 @@ impl Demo {
         while !self.is_over(trial) && moved.elapsed() < PATIENCE {
             ticks.tick().await;
             self.look()?;
+            let delivered = self.board.delivered;
+            if restarts.next_if(|at| *at <= delivered).is_some() {
+                self.line.counts.restarts_c.store(true, Ordering::Relaxed);
+            }
             if told.elapsed() >= TELL_EVERY {
                 told = Instant::now();
                 writeln!(io::stdout(), "{}", self.board.sentence())?;
@@ -155,19 +163,28 @@ impl Demo {
             let count = grouped(of_kind.count() as u64);
             format!("{count} {}", kind.participle())
         });
-        let slowest = board.hurts.iter().filter_map(|hurt| {
-            let (at, _) = hurt.named.as_ref()?;
-            Some(at.saturating_sub(hurt.given))
-        });
-        let slowest = slowest.max().unwrap_or_default().as_secs_f64();
+        let slowest = |is_one: fn(&Wounded) -> bool| {
+            let hurts = board.hurts.iter().filter_map(|hurt| match &hurt.what {
+                What::Message(wounded) if is_one(wounded) => {
+                    let (at, _) = hurt.named.as_ref()?;
+                    Some(at.saturating_sub(hurt.given))
+                }
+                _ => None,
+            });
+            hurts.max().unwrap_or_default().as_secs_f64()
+        };
         writeln!(
             out,
-            "wounds given: {} ({})\nnamed: {}, missing: {missing}, false: {false_ones}, \
-             repaired: {}; the last name after {slowest:.2} s\n{}",
+            "wounds given: {} ({})\nC restarted: {}\nnamed: {}, missing: {missing}, \
+             false: {false_ones}, repaired: {}; the last loss after {:.2} s, the last name after \
+             {:.2} s\n{}",
             grouped(given),
             kinds.join(", "),
+            self.line.counts.restarts.load(Ordering::Relaxed),
             grouped(trial.wounds.max(given) - missing),
             grouped(repaired.count() as u64),
+            slowest(|wounded| wounded.wound == Wound::Lose),
+            slowest(|_| true),
             board.sentence(),
         )?;
         let is_exact = missing == 0 && false_ones == 0 && given == trial.wounds;
@@ -177,6 +194,14 @@ impl Demo {
             Outcome::Red
         })
     }
+}
+
+/// How many messages are delivered when C is restarted, ascending: once in each of as many parts
+/// of the trial, at a random place of it.
+fn restarts(trial: &Trial) -> Peekable<impl Iterator<Item = u64> + use<>> {
+    let (part, mut random) = (trial.messages / (RESTARTS + 1), Random(!trial.seed | 1));
+    let places = (0..RESTARTS).map(move |at| at * part + random.next() % part.max(1));
+    places.peekable()
 }
 
 /// xorshift64.

@@ -84,6 +84,12 @@ pub(crate) struct Remembered {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum News {
     Fault(LaneKey, Fault),
+    /// A late message, while others are missing. What moved is a fault when they have come.
+    Overtaken {
+        lane: LaneKey,
+        number: u64,
+        by: u64,
+    },
     Window {
         lane: LaneKey,
         numbers: Range<u64>,
@@ -213,6 +219,11 @@ impl Observer {
                 let reason = format!("it came {places} places too {when}");
                 self.fault(lane, numbers.clone(), "reordered", reason);
             }
+            Event::Overtaken { number, by } => self.news.push(News::Overtaken {
+                lane,
+                number: *number,
+                by: *by,
+            }),
             Event::Injected { number, copies } => {
                 let reason = format!("{copies} came under its number that were not the real one");
                 self.fault(lane, *number..*number + 1, "injected", reason);
@@ -416,6 +427,21 @@ mod tests {
     }
 
     #[test]
+    fn a_late_message_is_told_at_once_and_is_no_fault_yet() {
+        let mut scene = Scene::new();
+        let key = scene.key();
+        let overtaken = Event::Overtaken { number: 5, by: 3 };
+        scene.observer.event(key, &overtaken);
+        let told = News::Overtaken {
+            lane: key,
+            number: 5,
+            by: 3,
+        };
+        assert_eq!(scene.observer.take_news(), [told]);
+        assert!(!scene.observer.found_faults());
+    }
+
+    #[test]
     fn a_message_is_proven_to_the_root_of_its_lane_which_is_in_the_news() {
         let mut scene = Scene::new();
         for number in 0..1_024 + 10_u32 {
@@ -434,7 +460,7 @@ mod tests {
             .into_iter()
             .filter_map(|news| match news {
                 News::Window { roots, .. } => roots,
-                News::Fault(..) => None,
+                News::Fault(..) | News::Overtaken { .. } => None,
             })
             .collect();
         for (number, window) in [(4, 0), (1_023, 0), (1_024, 1), (1_033, 1)] {

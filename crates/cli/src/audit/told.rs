@@ -48,6 +48,23 @@ fn news(out: &mut impl Write, news: &News, json: bool) -> io::Result<()> {
             fault.kind,
             fault.reason
         ),
+        News::Overtaken {
+            lane: (lane, epoch),
+            number,
+            by,
+        } => {
+            if json {
+                let value = json!({
+                    "lane": lane.to_string(), "epoch": epoch.0, "overtaken": number, "by": by,
+                });
+                return writeln!(out, "{value}");
+            }
+            writeln!(
+                out,
+                "lane {lane} epoch {epoch}: number {number} came behind {by} with higher numbers; \
+                 which of them moved is told when nothing before them is missing"
+            )
+        }
         News::Window {
             lane: (lane, epoch),
             numbers: of,

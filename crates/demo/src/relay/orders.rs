@@ -11,7 +11,7 @@ use crate::wound::{Wound, Wounded};
 #[error("the relay has {ORDERS_MAX} wounds to give already; let messages pass first")]
 pub struct TooManyOrders;
 
-/// Orders given, and wounds done. Both are bounded by [`ORDERS_MAX`].
+/// Orders given, wounds done, and those undone. Each is bounded by [`ORDERS_MAX`].
 #[derive(Debug, Default)]
 pub(super) struct Orders {
     /// Audited messages that have passed, first copies only.
@@ -20,6 +20,7 @@ pub(super) struct Orders {
     next: VecDeque<Wound>,
     checkpoints: Option<Checkpoints>,
     done: VecDeque<Wounded>,
+    undone: VecDeque<Wounded>,
 }
 
 /// Which checkpoints are lost.
@@ -68,6 +69,10 @@ impl Orders {
         self.done.drain(..).collect()
     }
 
+    pub(super) fn take_undone(&mut self) -> Vec<Wounded> {
+        self.undone.drain(..).collect()
+    }
+
     /// The wound for the audited message that comes now, if it `can` have it.
     pub(super) fn due(&mut self, can: impl Fn(Wound) -> bool) -> Option<Wound> {
         let number = self.seen;
@@ -92,6 +97,19 @@ impl Orders {
             self.done.pop_front();
         }
         self.done.push_back(wounded);
+    }
+
+    /// What was done is undone, and ordered again.
+    pub(super) fn undo(&mut self, wounded: Wounded) {
+        self.give_back(wounded.wound);
+        if let Some(at) = self.done.iter().position(|done| *done == wounded) {
+            self.done.remove(at);
+            return;
+        }
+        if self.undone.len() == ORDERS_MAX {
+            self.undone.pop_front();
+        }
+        self.undone.push_back(wounded);
     }
 
     /// Whether a message on this topic is a checkpoint to be lost.

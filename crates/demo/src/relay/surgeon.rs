@@ -8,6 +8,9 @@
 //! has more under way than it may, and the second keeps behind the first. At QoS 0 it goes out at
 //! once, and a message at QoS 2 gets none.
 //!
+//! A wound is seen when its message is acknowledged. One that was not seen by the end of the
+//! connection never will be: the sender sends the message again, flagged so, and unhurt.
+//!
 //! A message is wounded when it carries exactly one readable audit property and is neither a
 //! repair nor MQTT's own repetition (DUP). One that sets a topic alias is left alone: those behind
 //! it would have no name.
@@ -36,11 +39,16 @@ pub(super) struct Surgeon {
     held: Option<Held>,
     /// Second messages, until the first with their id is acknowledged.
     seconds: BTreeMap<PacketId, Second>,
+    /// Wounds of messages that have passed and are not acknowledged.
+    unseen: Unseen,
     /// One that passed unhurt, to be replayed.
     old: Option<Old>,
     /// Messages that passed since the last one was kept for that.
     since_old: u32,
 }
+
+/// By the id of the last message of each.
+type Unseen = BTreeMap<PacketId, Wounded>;
 
 /// A message that passed long ago.
 #[derive(Debug)]
@@ -62,6 +70,7 @@ struct Second {
 #[derive(Debug)]
 struct Held {
     bytes: Vec<u8>,
+    packet_id: Option<PacketId>,
     wounded: Wounded,
     until: Instant,
     /// Another of its lane has passed.
@@ -83,6 +92,7 @@ impl Surgeon {
             unreleased: BTreeSet::new(),
             held: None,
             seconds: BTreeMap::new(),
+            unseen: BTreeMap::new(),
             old: None,
             since_old: 0,
         }
@@ -148,7 +158,17 @@ impl Surgeon {
                     self.since_old = 0;
                 }
                 onward.extend_from_slice(frame.bytes);
-                overtake(&mut self.held, &subject, orders, now, onward);
+                let swapped = overtake(&mut self.held, &subject, now);
+                if let Some(Held {
+                    bytes,
+                    packet_id,
+                    wounded,
+                    ..
+                }) = swapped
+                {
+                    onward.extend(bytes);
+                    note(wounded, packet_id, &mut self.unseen, orders);
+                }
             }
             Some(Wound::Lose) => {
                 lose(&subject.publish, version, &mut self.unreleased, back);
@@ -161,6 +181,7 @@ impl Surgeon {
                 };
                 self.held = Some(Held {
                     bytes: subject.named_in_full(),
+                    packet_id: subject.publish.packet_id,
                     wounded: subject.wounded(wound, now),
                     until,
                     is_overtaken: false,
@@ -201,7 +222,8 @@ impl Surgeon {
                     .then(|| subject.forged(&payload))
                     .flatten();
                 onward.extend(subject.written(&payload, forged));
-                orders.note(subject.wounded(wound, now));
+                let (wounded, id) = (subject.wounded(wound, now), subject.publish.packet_id);
+                note(wounded, id, &mut self.unseen, orders);
             }
         }
     }
@@ -215,14 +237,18 @@ impl Surgeon {
         orders: &mut Orders,
         now: Instant,
     ) -> Option<Vec<u8>> {
-        if self.seconds.is_empty() || frame.packet_type() != Some(PacketType::PubAck) {
+        let type_ = frame.packet_type();
+        let is_acknowledgement = matches!(type_, Some(PacketType::PubAck | PacketType::PubRec));
+        if !is_acknowledgement || self.seconds.is_empty() && self.unseen.is_empty() {
             return None;
         }
-        let Ok(Packet::PubAck(ack)) = Packet::decode(frame, version?) else {
+        let Ok(Packet::PubAck(ack) | Packet::PubRec(ack)) = Packet::decode(frame, version?) else {
             return None;
         };
+        self.unseen.remove(&ack.packet_id);
         let Second { bytes, wounded } = self.seconds.remove(&ack.packet_id)?;
-        orders.note(Wounded { at: now, ..wounded });
+        let wounded = Wounded { at: now, ..wounded };
+        note(wounded, Some(ack.packet_id), &mut self.unseen, orders);
         Some(bytes)
     }
 
@@ -239,14 +265,18 @@ impl Surgeon {
         };
         onward.extend_from_slice(&held.bytes);
         if held.is_overtaken {
-            orders.note(held.wounded);
+            note(held.wounded, held.packet_id, &mut self.unseen, orders);
         } else {
             orders.give_back(held.wounded.wound);
         }
     }
 
-    /// The connection is over. What was begun and not done stands as an order.
+    /// The connection is over. What was begun and not done, or done and not seen, stands as an
+    /// order.
     pub(super) fn abandon(self, orders: &mut Orders) {
+        for wounded in self.unseen.into_values() {
+            orders.undo(wounded);
+        }
         let held = self.held.map(|held| held.wounded);
         let seconds = self.seconds.into_values().map(|second| second.wounded);
         for wounded in held.into_iter().chain(seconds) {
@@ -406,31 +436,24 @@ fn audit(publish: &Publish<'_>) -> Option<Audit> {
     Audit::parse_text(text).ok()
 }
 
-/// A message has passed: behind it goes what was held for a swap with it.
-fn overtake(
-    held: &mut Option<Held>,
-    neighbour: &Subject<'_>,
-    orders: &mut Orders,
-    now: Instant,
-    onward: &mut Vec<u8>,
-) {
+/// A message has passed: what was held for a swap with it goes behind it now.
+fn overtake(held: &mut Option<Held>, neighbour: &Subject<'_>, now: Instant) -> Option<Held> {
     let lane = |audit: &Audit| (audit.lane, audit.epoch);
-    let Some(waiting) = held else {
-        return;
-    };
+    let waiting = held.as_mut()?;
     if lane(&waiting.wounded.message.audit) != lane(&neighbour.audit) {
-        return;
+        return None;
     }
     waiting.is_overtaken = true;
-    let swapped = held.take_if(|held| held.wounded.wound == Wound::Swap);
-    if let Some(held) = swapped {
-        onward.extend_from_slice(&held.bytes);
-        orders.note(Wounded {
-            overtaken_by: Some(neighbour.stamps()),
-            at: now,
-            ..held.wounded
-        });
-    }
+    let mut swapped = held.take_if(|held| held.wounded.wound == Wound::Swap)?;
+    swapped.wounded.overtaken_by = Some(neighbour.stamps());
+    swapped.wounded.at = now;
+    Some(swapped)
+}
+
+/// A wound is done. At QoS 0 nobody says whether it is seen.
+fn note(wounded: Wounded, packet_id: Option<PacketId>, unseen: &mut Unseen, orders: &mut Orders) {
+    unseen.extend(packet_id.map(|id| (id, wounded.clone())));
+    orders.note(wounded);
 }
 
 /// Tells the sender of a message that it arrived, as the receiver would have.

@@ -1,5 +1,6 @@
 //! Plain lines, for pipes and tests: a hurt has one line when it is named and one when all is well.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::time::Duration;
 
@@ -9,8 +10,8 @@ use crate::board::{Board, Hurt};
 #[derive(Debug)]
 pub(crate) struct Lines<W> {
     out: W,
-    /// How far each hurt was told.
-    told: Vec<Told>,
+    /// How far each hurt was told, by its id.
+    told: BTreeMap<u64, Told>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -23,7 +24,7 @@ impl<W: Write> Lines<W> {
     pub(crate) fn new(out: W) -> Self {
         Self {
             out,
-            told: Vec::new(),
+            told: BTreeMap::new(),
         }
     }
 
@@ -35,8 +36,8 @@ impl<W: Write> Lines<W> {
 
     /// What was named or repaired since the last call.
     pub(crate) fn tell(&mut self, board: &Board) -> io::Result<()> {
-        self.told.resize(board.hurts.len(), Told::default());
-        for (hurt, told) in board.hurts.iter().zip(&mut self.told) {
+        for hurt in &board.hurts {
+            let told = self.told.entry(hurt.id).or_default();
             if let Some((at, how)) = &hurt.named
                 && !told.named
             {

@@ -289,6 +289,34 @@ fn a_held_message_comes_after_its_time_and_others_pass_unhurt_until_then() {
 }
 
 #[test]
+fn what_nobody_had_acknowledged_when_the_connection_ends_is_undone_and_ordered_again() {
+    let wounds = [Wound::Alter, Wound::Swap, Wound::Duplicate, Wound::Lose];
+    let mut theatre = Theatre::with(&wounds);
+    for number in 1..=5 {
+        theatre.pass(&message(number));
+    }
+    // The altered one, and the first of two alike.
+    assert_eq!(theatre.acknowledge(1), None);
+    assert!(theatre.acknowledge(4).is_some());
+    let done = theatre.orders.take_done();
+    let numbers = |wounded: &[Wounded]| -> Vec<_> {
+        let numbers = wounded.iter();
+        numbers
+            .map(|wounded| wounded.message.audit.sequence)
+            .collect()
+    };
+    assert_eq!(numbers(&done), [1, 2, 5, 4]);
+    let Theatre {
+        surgeon,
+        mut orders,
+        ..
+    } = theatre;
+    surgeon.abandon(&mut orders);
+    assert_eq!(numbers(&orders.take_undone()), [2, 4]);
+    assert_eq!(orders.pending(), 2);
+}
+
+#[test]
 fn what_was_not_done_when_the_connection_ends_stands_as_an_order() {
     let mut theatre = Theatre::with(&[Wound::Duplicate, Wound::Hold(SECOND)]);
     theatre.pass(&message(4));
