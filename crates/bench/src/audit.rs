@@ -4,6 +4,7 @@
 //! that a machine that gets slower gets slower for both. Bytes and counts are exact and the same in
 //! every run.
 
+mod bars;
 mod cost;
 mod faults;
 mod rates;
@@ -95,7 +96,7 @@ impl Audit {
             figures,
         };
         if self.smoke {
-            let exact = |figure: &&Figure| figure.values.len() == 1 && !figure.is_rate();
+            let exact = |figure: &&Figure| figure.values.len() == 1 && !figure.is_timed();
             let missed = record
                 .figures
                 .iter()
@@ -150,8 +151,8 @@ impl Figure {
         self.values.push(value);
     }
 
-    fn is_rate(&self) -> bool {
-        self.unit == "ratio" || self.unit == "M/s"
+    fn is_timed(&self) -> bool {
+        ["ratio", "M/s", "s"].contains(&self.unit)
     }
 
     fn median(&self) -> f64 {
@@ -236,7 +237,7 @@ impl fmt::Display for Record {
                 figure.unit,
             )?;
         }
-        Ok(())
+        write!(f, "\n{}", bars::BARS)
     }
 }
 
