@@ -78,6 +78,8 @@ pub(crate) struct Promises {
     stored: StoreId,
     /// The last session that ended on disk: who is told that it has none waits for this.
     ended: StoreId,
+    /// What an earlier run has left is void: nobody is let in before.
+    pub(crate) awake: StoreId,
     /// Who waits for the store, in the order of the requests.
     unstored: VecDeque<(StoreId, Waiter)>,
     /// Who waits for another shard to keep a retained message, by token.
@@ -147,6 +149,7 @@ impl Promises {
             asked: StoreId::NOTHING,
             stored: StoreId::NOTHING,
             ended: StoreId::NOTHING,
+            awake: StoreId::NOTHING,
             unstored: VecDeque::new(),
             unretained: HashMap::with_hasher(FixedState::with_seed(0)),
             log: LogId(shard.0.into()),
@@ -244,7 +247,7 @@ impl Clients {
         } else {
             self.promises.ended
         };
-        let gate = session.asked.max(ended);
+        let gate = session.asked.max(ended).max(self.promises.awake);
         if gate > self.promises.stored
             && let Some(connection) = self.named(id)
         {

@@ -63,6 +63,7 @@ mod timers;
 mod will;
 
 pub use audit::fault::{FaultKind, FaultPlace};
+pub use audit::rest::{LaneAtRest, ToldAtRest};
 pub use audit::rule::{AuditAction, AuditRule};
 pub use audit::totals::{AuditTotals, PublishersTotals};
 pub use backlog::{ReadAnswer, ReadRequest};

@@ -16,6 +16,8 @@
 //! | [`Received`](Record::Received)         | PUBREL                                  |
 //! | [`Will`](Record::Will)                 | CONNACK                                 |
 //! | [`WillOver`](Record::WillOver)         | nothing                                 |
+//! | [`LaneAtRest`](Record::LaneAtRest)     | nothing                                 |
+//! | [`LanesAwake`](Record::LanesAwake)     | every CONNACK                           |
 //! | [`Progress`](Record::Progress)         | nothing                                 |
 //!
 //! Only what outlives a connection is asked for: sessions that end with theirs ask for nothing but
@@ -29,6 +31,7 @@ use std::sync::Arc;
 
 use unbroken_mqtt_proto::PacketId;
 
+use crate::audit::rest::LaneAtRest;
 use crate::kept::{Entry, Holding, Progress, ReceivedEntry};
 use crate::message::Message;
 use crate::will::Will;
@@ -129,6 +132,15 @@ pub enum Record {
     WillOver {
         /// Whose.
         client_id: Arc<str>,
+    },
+    /// A lane of a session that stays, as it is when the broker stops: the last thing that is asked
+    /// for.
+    LaneAtRest(LaneAtRest),
+    /// Every [`LaneAtRest`](Self::LaneAtRest) is void: the broker runs, and goes on with them. The
+    /// first thing that each shard asks for.
+    LanesAwake {
+        /// The first epoch that this run may begin, in seconds since 1970.
+        floor: u32,
     },
     /// How far a session is. To be put on disk whole, like every record.
     Progress {

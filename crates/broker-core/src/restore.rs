@@ -1,14 +1,14 @@
 //! A shard as the disk had it: sessions and retained messages of an earlier run.
 //!
-//! Before the first input, in this order: [`Shard::restore_tails`], then sessions, wills and
-//! retained messages. What a session waits for stays on disk until its client comes: however much
-//! that is, it costs nothing to begin with.
+//! Before the first input, in this order: [`Shard::restore_tails`], then sessions, lanes,
+//! wills and retained messages. What a session waits for stays on disk until its client comes:
+//! however much that is, it costs nothing to begin with.
 //!
 //! A client that was connected when the broker stopped has lost its connection with it: its will,
 //! its delay and the end of its session count from the restart. Of one that was away before, they
 //! go on. What is due at once is published when this shard knows what the others want.
 //!
-//! Deliberately absent: audit lanes, which begin a new epoch.
+//! Lanes of the audit are in [`crate::audit::rest`].
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -597,6 +597,8 @@ impl Shard {
                     }
                 }
                 Timer::KeepAlive(id) => self.check_keep_alive(now, id),
+                // Both are on disk; after the restart they go on.
+                Timer::Will { .. } | Timer::SessionExpiry { .. } if self.clients.stopping => {}
                 Timer::Will { session, absence } => self.publish_due_will(now, session, absence),
                 Timer::SessionExpiry { session, absence } => {
                     self.expire_session(now, session, absence);
@@ -662,6 +664,7 @@ impl Shard {
         }
         self.drop_sessions(now);
         self.tell_progress();
+        self.lay_lanes_to_rest();
     }
 }
 

@@ -12,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+mod lane;
 mod message;
 mod read;
 mod restore;

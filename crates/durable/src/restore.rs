@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use unbroken_broker_core::{
-    Entry, Frontier, Holding, LogId, Message, ReceivedEntry, RestoreError, RestoredEntry,
-    RestoredSession, Shard, Will,
+    Entry, Frontier, Holding, LaneAtRest, LogId, Message, ReceivedEntry, RestoreError,
+    RestoredEntry, RestoredSession, Shard, Will,
 };
+use unbroken_store::lane::{FLOOR_KEY, Floor, Lane};
 use unbroken_store::session::{
     Carried, Cursor, Head, Inbound, Outbound, PartView, Subscription, parse_key,
 };
@@ -15,6 +16,7 @@ use unbroken_store::{
     self as store, Kv, Log, MessageBytes, Page, RecordError, Space, Store, StoreError,
 };
 
+use crate::lane::lane_at_rest;
 use crate::message::{message_of, position_of, will_of};
 use crate::times::Times;
 
@@ -25,6 +27,10 @@ pub struct Restored {
     pub tails: Frontier,
     /// Sessions of all shards.
     pub sessions: Vec<RestoredSession>,
+    /// Lanes of sessions, if the broker stopped in good order.
+    pub lanes: Vec<LaneAtRest>,
+    /// The first epoch that the run before might begin, if there was one.
+    pub floor: Option<u32>,
     /// Wills of clients whose sessions have ended with the broker, for all shards.
     pub wills: Vec<(Arc<str>, Will)>,
     /// Retained messages of all shards.
@@ -45,6 +51,15 @@ impl Restored {
             if let Some(home) = shards.iter_mut().find(|s| s.is_home_of(&client_id)) {
                 home.restore_session(now, session)?;
             }
+        }
+        for lane in self.lanes {
+            let (LaneAtRest::Ingress { client_id, .. } | LaneAtRest::Own { client_id, .. }) = &lane;
+            if let Some(home) = shards.iter_mut().find(|s| s.is_home_of(client_id)) {
+                home.restore_lane(now, lane);
+            }
+        }
+        for shard in &mut *shards {
+            shard.wake_lanes(now, self.floor);
         }
         for (client_id, will) in self.wills {
             if let Some(home) = shards.iter_mut().find(|s| s.is_home_of(&client_id)) {
@@ -85,6 +100,16 @@ pub fn restore<S: Store + ?Sized>(
         taken.map_err(|error| damaged(key, &error))
     })?;
     session.finish(store, now, times, &mut restored)?;
+    each(store, Space::Lanes, |key, value| {
+        if key == FLOOR_KEY {
+            let floor = Floor::decode(value).map_err(|error| damaged(key, &error))?;
+            restored.floor = Some(floor.epoch);
+            return Ok(());
+        }
+        let lane = Lane::decode(value).map_err(|error| damaged(key, &error))?;
+        restored.lanes.push(lane_at_rest(lane));
+        Ok(())
+    })?;
     each(store, Space::Retained, |key, value| {
         let bytes = MessageBytes::parse(value.to_vec()).map_err(|error| damaged(key, &error))?;
         restored.retained.push(message_of(&bytes, None, times));

@@ -8,11 +8,13 @@ use unbroken_broker_core::{
     Entry, Frontier, Holding, LogId, Message, Position, Presence, Progress, ReceivedEntry, Record,
 };
 use unbroken_mqtt_proto::QoS;
+use unbroken_store::lane::{self, Floor};
 use unbroken_store::session::{
     self, Carried, Cursor, Head, Inbound, Outbound, Part, Subscription, key, prefix,
 };
 use unbroken_store::{self as store, Batch, Sequence, Space};
 
+use crate::lane::lane_value;
 use crate::message::{bytes_of, stored, will_value};
 use crate::times::Times;
 
@@ -90,6 +92,17 @@ pub fn batch_of(record: &Record, now: Instant, times: &Times) -> Batch {
         Record::Will { client_id, will } => {
             let value = will_value(will, times).encode();
             put(&mut batch, client_id, Part::Will, value);
+        }
+        Record::LaneAtRest(at_rest) => {
+            let lane = lane_value(at_rest);
+            batch.put(Space::Lanes, lane.key(), lane.encode());
+        }
+        Record::LanesAwake { floor } => {
+            for prefix in lane::PREFIXES {
+                batch.delete_all(Space::Lanes, vec![prefix]);
+            }
+            let floor = Floor { epoch: *floor };
+            batch.put(Space::Lanes, lane::FLOOR_KEY.to_vec(), floor.encode());
         }
         Record::WillOver { client_id } => delete(&mut batch, client_id, Part::Will),
         Record::Progress {

@@ -64,7 +64,7 @@ pub enum Space {
     Retained,
     /// Wills that wait for their delay.
     Wills,
-    /// Audit lanes and their ledgers.
+    /// Lanes of the audit and their ledgers, in the keys and values of [`crate::lane`].
     Lanes,
     /// What the broker knows of itself.
     Control,

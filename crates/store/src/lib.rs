@@ -8,8 +8,8 @@
 //!
 //! [`Store::snapshot`] is a [`View`] of one moment, and [`backup`] the file that one is written to.
 //!
-//! What lies in it is versioned, and read strictly: [`MessageRecord`] and the values of
-//! [`session`].
+//! What lies in it is versioned, and read strictly: [`MessageRecord`] and the values of [`session`]
+//! and [`lane`].
 //!
 //! Invariants:
 //! - A batch whose commit was answered with success survives what the store's durability says; a
@@ -30,6 +30,7 @@ mod committer;
 mod embedded;
 mod error;
 mod faulty;
+pub mod lane;
 mod memory;
 mod places;
 mod position;

@@ -13,6 +13,7 @@ use unbroken_merkle_log::ledger::limits::{WINDOW, WINDOW_LOG2};
 use unbroken_merkle_log::{Checkpoint, CompactRange, Detail, Hash, Xxh3};
 
 use super::lane::IngressLane;
+use super::rest::ToldAtRest;
 use super::watch::{Home, Told};
 
 /// What a lane has told of itself. About 60 bytes.
@@ -28,6 +29,30 @@ pub(crate) struct Beacon {
     repeated: bool,
     /// Of the last full window. As soon as it is full it is lost in the hashes of the lane.
     full_root: Option<Hash>,
+}
+
+impl Beacon {
+    pub(super) fn at_rest(&self) -> ToldAtRest {
+        let root = self.full_root.as_ref();
+        ToldAtRest {
+            checkpoints: self.told,
+            size: self.told_of,
+            full_root: root
+                .map(|root| root.as_bytes().to_vec())
+                .unwrap_or_default(),
+        }
+    }
+
+    /// As it was when the broker stopped. Who gets its stamps is told soon.
+    pub(super) fn restore(told: &ToldAtRest) -> Self {
+        Self {
+            told: told.checkpoints,
+            told_of: told.size,
+            silent: 0,
+            repeated: false,
+            full_root: told.root(),
+        }
+    }
 }
 
 impl IngressLane {

@@ -6,6 +6,7 @@
 //! A lane covers a whole client, because the broker knows who should get what. Its id is made of
 //! the client id, so that it is the same in every run. An epoch is one session: a session that ends
 //! forgets its number, and what the client publishes in the next one begins at 0 in a later epoch.
+//! A session that stays goes on with its epoch after a restart, if that was exact: [`super::rest`].
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -55,6 +56,8 @@ pub(crate) struct Lanes {
     /// sessions that end within a second.
     ended: HashMap<LaneId, Epoch, FixedState>,
     pruned: Epoch,
+    /// Epochs before this may have been begun by an earlier run.
+    floor: u32,
 }
 
 impl Mark {
@@ -155,13 +158,20 @@ impl Default for Lanes {
         Self {
             ended: HashMap::with_hasher(FixedState::with_seed(0)),
             pruned: Epoch(0),
+            floor: 0,
         }
     }
 }
 
 impl Lanes {
+    /// Epochs below this may have been begun by an earlier run.
+    pub(crate) fn begin_from(&mut self, floor: u32) {
+        self.floor = floor;
+    }
+
     /// Opens the lane of a client. `second`: of the present time, since 1970.
     pub(crate) fn open(&mut self, client_id: &str, second: u32) -> IngressLane {
+        let second = second.max(self.floor);
         let id = lane_of(client_id);
         let ended = self.ended.get(&id).copied();
         // Two epochs within one second: the later one is called after the next.
@@ -179,6 +189,7 @@ impl Lanes {
 
     /// A session ends, and its lane with it.
     pub(crate) fn close(&mut self, lane: &IngressLane, second: u32) {
+        let second = second.max(self.floor);
         if self.pruned < Epoch(second) {
             self.pruned = Epoch(second);
             self.ended.retain(|_, epoch| *epoch >= Epoch(second));

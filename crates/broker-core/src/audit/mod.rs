@@ -21,9 +21,7 @@
 //! - What must not happen is a named fault, counted and told; it is never a panic, and never
 //!   changes what is delivered.
 //! - Nothing here allocates once a client has published its first messages.
-//!
-//! Deliberately absent: disk. Until messages are stored,
-//! *stored* means accepted into the queue of the session.
+//! - What one run of the broker has numbered, no other numbers differently: [`rest`].
 
 pub(crate) mod account;
 pub(crate) mod beacon;
@@ -32,6 +30,7 @@ pub(crate) mod json;
 pub(crate) mod lane;
 pub(crate) mod letters;
 pub(crate) mod receipt;
+pub(crate) mod rest;
 pub(crate) mod rule;
 pub(crate) mod tell;
 pub(crate) mod totals;
@@ -63,7 +62,7 @@ impl Shard {
         publication: &Publication<'_>,
     ) -> Option<Mark> {
         let audit = &self.options.settings.audit;
-        if !audit.enabled {
+        if !audit.enabled || self.clients.stopping {
             return None;
         }
         let (started_us, start) = (audit.started_us, self.options.start);

@@ -9,7 +9,8 @@
 //! - Whatever is found, the message is delivered unchanged: its consumers judge for themselves.
 //! - A lane's clock stands while its publisher is not connected, so what it sends again after a
 //!   reconnect is not lost meanwhile.
-//! - A lane is forgotten with its publisher's session.
+//! - A lane is forgotten with its publisher's session; with one that stays it outlives a broker
+//!   that stops in good order.
 //! - At most [`VERIFIED_LANES_MAX`] lanes a shard; a message of one more is counted as unaudited.
 
 use std::collections::BTreeMap;
@@ -25,6 +26,7 @@ use unbroken_merkle_log::{Algorithm, Checkpoint, Epoch, LaneId, Property, Xxh3};
 
 use super::fault::FaultKind;
 use super::json::Object;
+use super::rest::LaneAtRest;
 use super::totals::PublishersTotals;
 use crate::clients::Clients;
 use crate::limits::VERIFIED_LANES_MAX;
@@ -58,7 +60,7 @@ impl Default for Limits {
 }
 
 #[derive(Debug)]
-struct Lane {
+pub(super) struct Lane {
     /// Who publishes it here.
     client_id: Arc<str>,
     ledger: LaneLedger,
@@ -197,7 +199,7 @@ impl Shard {
         self.clients.home.tell_if_watched(lane, "state", object);
     }
 
-    fn start_ticking(&mut self, now: Instant) {
+    pub(super) fn start_ticking(&mut self, now: Instant) {
         if self.publishers.ticked.is_none() {
             self.publishers.ticked = Some(now);
             self.timers.set(now + TICK, Timer::Publishers);
@@ -255,7 +257,44 @@ fn open<'a>(
     }
 }
 
+impl Publishers {
+    /// The lanes of these clients, as they are.
+    pub(super) fn at_rest(
+        &self,
+        stays: impl Fn(&Arc<str>) -> bool,
+    ) -> impl Iterator<Item = LaneAtRest> {
+        let staying = self.lanes.iter();
+        let staying = staying.filter(move |(_, lane)| stays(&lane.client_id));
+        staying.map(|((id, epoch), lane)| {
+            let mut ledger = Vec::new();
+            lane.ledger.save(&Xxh3, &mut ledger);
+            LaneAtRest::Own {
+                client_id: Arc::clone(&lane.client_id),
+                lane: id.value(),
+                epoch: epoch.0,
+                connected: lane.clock,
+                ledger,
+            }
+        })
+    }
+
+    /// Goes on with a lane, if there is room for it.
+    pub(super) fn restore(&mut self, key: (LaneId, Epoch), lane: Lane) {
+        if self.lanes.len() < VERIFIED_LANES_MAX {
+            self.lanes.insert(key, lane);
+        }
+    }
+}
+
 impl Lane {
+    pub(super) fn restore(client_id: Arc<str>, ledger: LaneLedger, clock: Duration) -> Self {
+        Self {
+            client_id,
+            ledger,
+            clock,
+        }
+    }
+
     /// Counts and tells what the ledger has found.
     fn take_events(&mut self, key: (LaneId, Epoch), clients: &mut Clients) {
         for event in self.ledger.take_events() {

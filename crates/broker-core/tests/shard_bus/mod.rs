@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use unbroken_broker_core::{
-    Admission, CloseCause, ConnectionId, Event, Frontier, Input, Limits, LogId, Mail, Message,
-    Output, Peer, ReadAnswer, ReadRequest, Record, Settings, Shard, ShardId, ShardOptions, StoreId,
-    Totals,
+    Admission, CloseCause, ConnectionId, Event, Frontier, Input, LaneAtRest, Limits, LogId, Mail,
+    Message, Output, Peer, ReadAnswer, ReadRequest, Record, Settings, Shard, ShardId, ShardOptions,
+    StoreId, Totals,
 };
 use unbroken_mqtt_proto::{
     Connect, Packet, PacketId, Properties, Property, PropertyBuf, Publish, QoS, RetainHandling,
@@ -555,6 +555,9 @@ fn show_record(record: &Record) -> String {
             received,
         } => format!("received {client_id} #{}", received.packet_id.get()),
         Record::Will { client_id, .. } => format!("will of {client_id}"),
+        Record::LaneAtRest(LaneAtRest::Ingress { client_id, .. }) => format!("lane of {client_id}"),
+        Record::LaneAtRest(LaneAtRest::Own { client_id, .. }) => format!("lane by {client_id}"),
+        Record::LanesAwake { .. } => "lanes awake".to_owned(),
         Record::WillOver { client_id } => format!("will over {client_id}"),
         Record::Progress { client_id, .. } => format!("progress {client_id}"),
     }

@@ -9,6 +9,7 @@
 #[path = "../../../broker-core/tests/shard_bus/mod.rs"]
 mod shard_bus;
 
+mod lanes;
 mod limits;
 mod wills;
 
@@ -61,7 +62,10 @@ impl World {
             kept,
             shards,
         };
-        world.broker.keep_on(Box::new(world.kept.clone()));
+        world.hand_out();
+        world.broker.advance(Duration::ZERO);
+        world.broker.stored();
+        world.broker.take_asked();
         world
     }
 
@@ -93,6 +97,12 @@ impl World {
         self.shards = shards;
         self.broker = begin(shards);
         self.broker.now = now;
+        self.hand_out();
+    }
+
+    /// Gives the shards what is on the disk.
+    fn hand_out(&mut self) {
+        let now = self.broker.now;
         self.broker.keep_on(Box::new(self.kept.clone()));
         let restored = restore(&*self.kept.store, now, &self.kept.times).unwrap();
         assert_eq!(restored.lost, Vec::<String>::new());

@@ -195,6 +195,8 @@ fn facts_of(record: &Record) -> Vec<(Fact, Effect)> {
         Record::Retained { .. }
         | Record::Unretained { .. }
         | Record::Will { .. }
+        | Record::LaneAtRest(_)
+        | Record::LanesAwake { .. }
         | Record::WillOver { .. }
         | Record::Progress { .. } => Vec::new(),
         Record::SessionOpened { client_id, new, .. } => {

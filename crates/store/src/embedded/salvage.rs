@@ -16,6 +16,7 @@ use super::generation::{Generation, blocks, parse_block_key};
 use super::{Durability, Embedded, Options, engine, parse_value};
 use crate::batch::{Batch, Space};
 use crate::error::StoreError;
+use crate::lane;
 use crate::position::{LogId, Sequence};
 use crate::quarantine::Salvaged;
 use crate::session::{Carried, Cursor, Outbound, PartView, parse_key};
@@ -180,6 +181,9 @@ impl Work {
                     self.lost(format!("{space}: a value without its revision"));
                     continue;
                 };
+                if space == Space::Lanes && lane::is_at_rest(&key) {
+                    continue; // what made it void may be what was lost
+                }
                 if space == Space::Sessions {
                     self.note_positions(&key, &value.bytes);
                 }

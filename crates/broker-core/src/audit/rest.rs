@@ -1,0 +1,212 @@
+//! Lanes at rest: what goes on after a restart, because it is exact.
+//!
+//! A broker that stops in good order knows how far each lane is. What the sessions that stay have
+//! published, and what was found in the lanes of publishers that stamp themselves, is put on disk
+//! then, as the last thing; the next run goes on with it, and makes it void with the first thing
+//! that it asks for.
+//!
+//! A broker that was killed left nothing, and no lane goes on: a number that was given to a message
+//! of QoS 0 is nowhere on disk, and given to another one it would be a contradiction to whoever has
+//! the first. So a lane begins a later epoch, and the ledger of a publisher joins late: what was
+//! before is unproven, and nothing is said of it that is not so. Each run has a floor under its
+//! epochs, on disk before anybody is let in, so that no two runs begin the same.
+//!
+//! Invariants:
+//! - Between the last number that was given and the lane at rest no number is given.
+//! - What does not read begins anew, as after a crash.
+//!
+//! Deliberately absent: lanes of sessions that end with their connection. They have ended.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use unbroken_merkle_log::ledger::LaneLedger;
+use unbroken_merkle_log::{Algorithm, CompactRange, Epoch, Hash, LaneId, Xxh3};
+
+use super::beacon::Beacon;
+use super::lane::{IngressLane, lane_of};
+use super::verify;
+use super::watch::Wants;
+use crate::clients::Clients;
+use crate::ids::SessionId;
+use crate::record::Record;
+use crate::session::Session;
+use crate::shard::Shard;
+use crate::timers::Timer;
+
+/// A lane as it was when the broker stopped.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum LaneAtRest {
+    /// What a client published, as the broker has numbered it.
+    Ingress {
+        /// Whose.
+        client_id: Arc<str>,
+        /// Its epoch.
+        epoch: u32,
+        /// How many messages there are, and the hashes over them: an encoded `CompactRange`.
+        leaves: Vec<u8>,
+        /// What was told of it, if its stamps are forwarded.
+        told: Option<ToldAtRest>,
+    },
+    /// What was found in a lane that a publisher stamps itself.
+    Own {
+        /// Who.
+        client_id: Arc<str>,
+        /// The lane; not 0.
+        lane: u64,
+        /// Its epoch.
+        epoch: u32,
+        /// For how long its publisher has been connected, by the ledger's clock.
+        connected: Duration,
+        /// A saved `LaneLedger`.
+        ledger: Vec<u8>,
+    },
+}
+
+/// What a lane has told of itself.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ToldAtRest {
+    /// Checkpoints.
+    pub checkpoints: u32,
+    /// Messages in the last one.
+    pub size: u64,
+    /// The root of the last full window, or nothing.
+    pub full_root: Vec<u8>,
+}
+
+impl Shard {
+    /// The broker stops, and numbers nothing any more.
+    pub(crate) fn lay_lanes_to_rest(&mut self) {
+        debug_assert!(self.clients.stopping, "a lane that goes on is not at rest");
+        let Clients {
+            sessions,
+            by_client_id,
+            promises,
+            outputs,
+            ..
+        } = &mut self.clients;
+        let staying = sessions.iter().filter(|(_, session)| session.is_durable());
+        for (_, session) in staying {
+            if let Some(lane) = session.lane.as_deref() {
+                let lane = lane.at_rest(Arc::clone(&session.client_id));
+                promises.ask(outputs, Record::LaneAtRest(lane));
+            }
+        }
+        let stays = |client_id: &Arc<str>| {
+            let session = by_client_id.get(client_id);
+            session
+                .and_then(|id| sessions.get(id.index()))
+                .is_some_and(Session::is_durable)
+        };
+        for lane in self.publishers.at_rest(stays) {
+            promises.ask(outputs, Record::LaneAtRest(lane));
+        }
+    }
+
+    /// Goes on with a lane of an earlier run, after its session was restored.
+    pub fn restore_lane(&mut self, now: Instant, lane: LaneAtRest) {
+        let (LaneAtRest::Ingress { client_id, .. } | LaneAtRest::Own { client_id, .. }) = &lane;
+        let Some(id) = self.clients.by_client_id.get(client_id).copied() else {
+            return;
+        };
+        match lane {
+            LaneAtRest::Ingress {
+                client_id,
+                epoch,
+                leaves,
+                told,
+            } => {
+                let lane = IngressLane::restore(&client_id, epoch, &leaves, told);
+                if let Some(lane) = lane {
+                    self.restore_ingress(now, id, lane);
+                }
+            }
+            LaneAtRest::Own {
+                client_id,
+                lane,
+                epoch,
+                connected,
+                ledger,
+            } => {
+                if let Some(lane) = LaneId::new(lane)
+                    && let Ok(ledger) = LaneLedger::restore(&ledger, &Xxh3)
+                {
+                    let restored = verify::Lane::restore(client_id, ledger, connected);
+                    self.publishers.restore((lane, Epoch(epoch)), restored);
+                    self.start_ticking(now);
+                }
+            }
+        }
+    }
+
+    /// What is at rest on disk is void from now on: this run goes on with it. What it begins anew
+    /// has epochs from its own floor on, which is above that of the run before, if there was one.
+    /// Every shard asks for that, and lets nobody in before.
+    pub fn wake_lanes(&mut self, now: Instant, floor_before: Option<u32>) {
+        self.timers.set(now, Timer::Ask);
+        let second = self.second(self.options.start);
+        let floor = floor_before.map_or(second, |before| {
+            second.max(before).saturating_add(AHEAD_MAX)
+        });
+        self.lanes.begin_from(floor);
+        let Clients {
+            promises, outputs, ..
+        } = &mut self.clients;
+        promises.awake = promises.ask(outputs, Record::LanesAwake { floor });
+    }
+
+    fn restore_ingress(&mut self, now: Instant, id: SessionId, lane: IngressLane) {
+        let tells = lane.beacon.is_some();
+        if let Some(session) = self.clients.session_mut(id) {
+            session.lane = Some(Box::new(lane));
+            if tells {
+                self.follow(now, id);
+            }
+        }
+    }
+}
+
+impl IngressLane {
+    fn at_rest(&self, client_id: Arc<str>) -> LaneAtRest {
+        let mut leaves = Vec::new();
+        self.leaves.encode(&mut leaves);
+        LaneAtRest::Ingress {
+            client_id,
+            epoch: self.epoch.0,
+            leaves,
+            told: self.beacon.as_deref().map(Beacon::at_rest),
+        }
+    }
+
+    fn restore(
+        client_id: &str,
+        epoch: u32,
+        leaves: &[u8],
+        told: Option<ToldAtRest>,
+    ) -> Option<Self> {
+        let leaves = CompactRange::parse(Algorithm::Xxh3, leaves).ok()?;
+        if leaves.begin() != 0 {
+            return None;
+        }
+        Some(Self {
+            id: lane_of(client_id),
+            epoch: Epoch(epoch),
+            leaves,
+            beacon: told.map(|told| Box::new(Beacon::restore(&told))),
+            looked_at: 0,
+            wants: Wants::default(),
+            tracking: None,
+        })
+    }
+}
+
+impl ToldAtRest {
+    pub(super) fn root(&self) -> Option<Hash> {
+        Hash::new(&self.full_root)
+    }
+}
+
+/// A run that begins epochs faster than one in a second is ahead of the time by fewer than this:
+/// only a client that comes and goes again and again within a second, and publishes each time,
+/// makes it.
+const AHEAD_MAX: u32 = 60;

@@ -1,0 +1,62 @@
+//! Lanes at rest in the store's bytes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use unbroken_broker_core::{LaneAtRest, ToldAtRest};
+use unbroken_store::lane::{Ingress, Lane, Own, Told};
+
+pub(crate) fn lane_value(lane: &LaneAtRest) -> Lane {
+    match lane {
+        LaneAtRest::Ingress {
+            client_id,
+            epoch,
+            leaves,
+            told,
+        } => Lane::Ingress(Ingress {
+            client_id: client_id.to_string(),
+            epoch: *epoch,
+            leaves: leaves.clone(),
+            told: told.as_ref().map(|told| Told {
+                checkpoints: told.checkpoints,
+                size: told.size,
+                full_root: told.full_root.clone(),
+            }),
+        }),
+        LaneAtRest::Own {
+            client_id,
+            lane,
+            epoch,
+            connected,
+            ledger,
+        } => Lane::Own(Own {
+            client_id: client_id.to_string(),
+            lane: *lane,
+            epoch: *epoch,
+            connected_ms: u64::try_from(connected.as_millis()).unwrap_or(u64::MAX),
+            ledger: ledger.clone(),
+        }),
+    }
+}
+
+pub(crate) fn lane_at_rest(lane: Lane) -> LaneAtRest {
+    match lane {
+        Lane::Ingress(lane) => LaneAtRest::Ingress {
+            client_id: Arc::from(lane.client_id),
+            epoch: lane.epoch,
+            leaves: lane.leaves,
+            told: lane.told.map(|told| ToldAtRest {
+                checkpoints: told.checkpoints,
+                size: told.size,
+                full_root: told.full_root,
+            }),
+        },
+        Lane::Own(lane) => LaneAtRest::Own {
+            client_id: Arc::from(lane.client_id),
+            lane: lane.lane,
+            epoch: lane.epoch,
+            connected: Duration::from_millis(lane.connected_ms),
+            ledger: lane.ledger,
+        },
+    }
+}

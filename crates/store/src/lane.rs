@@ -1,0 +1,231 @@
+//! Lanes of the proof, as they were when the broker stopped in good order.
+//!
+//! ```text
+//! key   0 | client                value   Ingress: what the client has published
+//!       1 | lane 8, epoch 4               Own: what was found in a lane that a publisher stamps
+//!       2                                 Floor: of the epochs of this run, or the last
+//! ```
+//!
+//! The hashes and the ledger are in the formats of `unbroken-merkle-log`, which versions them and
+//! checks what it reads.
+//!
+//! Invariant: what a `decode` accepts, `encode` writes again byte for byte.
+
+use crate::codec::{Reader, RecordError, VERSION, put_number, put_string};
+use crate::session;
+
+/// What a client has published, as the broker has numbered it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ingress {
+    /// Whose.
+    pub client_id: String,
+    /// The epoch of the lane.
+    pub epoch: u32,
+    /// How many messages there are, and the hashes over them.
+    pub leaves: Vec<u8>,
+    /// What was told of it, if its stamps are forwarded.
+    pub told: Option<Told>,
+}
+
+/// What a lane has told of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// Checkpoints.
+    pub checkpoints: u32,
+    /// Messages in the last one.
+    pub size: u64,
+    /// The root of the last full window; empty if none is known.
+    pub full_root: Vec<u8>,
+}
+
+/// What was found in a lane that a publisher stamps itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Own {
+    /// Who.
+    pub client_id: String,
+    /// The lane.
+    pub lane: u64,
+    /// Its epoch.
+    pub epoch: u32,
+    /// For how long its publisher was connected, in milliseconds.
+    pub connected_ms: u64,
+    /// The ledger.
+    pub ledger: Vec<u8>,
+}
+
+/// The first epoch that a run of the broker may begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Floor {
+    /// In seconds since 1970.
+    pub epoch: u32,
+}
+
+/// What is at rest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lane {
+    /// Numbered by the broker.
+    Ingress(Ingress),
+    /// Stamped by a publisher.
+    Own(Own),
+}
+
+/// What the keys of lanes begin with: one of these.
+pub const PREFIXES: [u8; 2] = [INGRESS, OWN];
+/// Whether a lane is at this key, which goes on only where nothing that came after it was lost.
+pub(crate) fn is_at_rest(key: &[u8]) -> bool {
+    key.first().is_some_and(|first| PREFIXES.contains(first))
+}
+
+/// Where the [`Floor`] is.
+pub const FLOOR_KEY: &[u8] = &[2];
+
+impl Floor {
+    /// The value in bytes.
+    pub fn encode(self) -> Vec<u8> {
+        let mut out = vec![VERSION];
+        put_number(&mut out, self.epoch.into());
+        out
+    }
+
+    /// Reads a value.
+    pub fn decode(bytes: &[u8]) -> Result<Self, RecordError> {
+        let mut reader = Reader::versioned(bytes)?;
+        let epoch = reader.small("epoch")?;
+        reader.end()?;
+        Ok(Self { epoch })
+    }
+}
+
+impl Lane {
+    /// Where it is.
+    pub fn key(&self) -> Vec<u8> {
+        match self {
+            Self::Ingress(lane) => {
+                let mut key = vec![INGRESS];
+                key.extend(session::prefix(&lane.client_id));
+                key
+            }
+            Self::Own(lane) => {
+                let mut key = vec![OWN];
+                key.extend(lane.lane.to_be_bytes());
+                key.extend(lane.epoch.to_be_bytes());
+                key
+            }
+        }
+    }
+
+    /// The value in bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![VERSION];
+        match self {
+            Self::Ingress(lane) => {
+                out.push(INGRESS);
+                put_string(&mut out, lane.client_id.as_bytes());
+                put_number(&mut out, lane.epoch.into());
+                put_string(&mut out, &lane.leaves);
+                if let Some(told) = &lane.told {
+                    put_number(&mut out, told.checkpoints.into());
+                    put_number(&mut out, told.size);
+                    put_string(&mut out, &told.full_root);
+                }
+            }
+            Self::Own(lane) => {
+                out.push(OWN);
+                put_string(&mut out, lane.client_id.as_bytes());
+                out.extend_from_slice(&lane.lane.to_be_bytes());
+                put_number(&mut out, lane.epoch.into());
+                put_number(&mut out, lane.connected_ms);
+                out.extend_from_slice(&lane.ledger);
+            }
+        }
+        out
+    }
+
+    /// Reads a value.
+    pub fn decode(bytes: &[u8]) -> Result<Self, RecordError> {
+        let mut reader = Reader::versioned(bytes)?;
+        let kind = reader.byte("kind")?;
+        let client_id = reader.text("client id")?.to_owned();
+        match kind {
+            INGRESS => {
+                let epoch = reader.small("epoch")?;
+                let leaves = reader.string("leaves")?.to_vec();
+                let told = if reader.len() == 0 {
+                    None
+                } else {
+                    Some(Told {
+                        checkpoints: reader.small("checkpoints")?,
+                        size: reader.number("size told")?,
+                        full_root: reader.string("root of a window")?.to_vec(),
+                    })
+                };
+                reader.end()?;
+                Ok(Self::Ingress(Ingress {
+                    client_id,
+                    epoch,
+                    leaves,
+                    told,
+                }))
+            }
+            OWN => Ok(Self::Own(Own {
+                client_id,
+                lane: u64::from_be_bytes(reader.array("lane")?),
+                epoch: reader.small("epoch")?,
+                connected_ms: reader.number("time connected")?,
+                ledger: reader.rest().to_vec(),
+            })),
+            value => Err(RecordError::Meaningless {
+                field: "kind",
+                value: value.into(),
+            }),
+        }
+    }
+}
+
+const INGRESS: u8 = 0;
+const OWN: u8 = 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lane_reads_as_it_was_written_and_no_byte_can_be_cut() {
+        let told = Told {
+            checkpoints: 7,
+            size: 1 << 40,
+            full_root: vec![9; 16],
+        };
+        let ingress = |told| {
+            Lane::Ingress(Ingress {
+                client_id: "pump".into(),
+                epoch: 1_790_000_000,
+                leaves: vec![1, 2, 3],
+                told,
+            })
+        };
+        let own = Lane::Own(Own {
+            client_id: "sensor".into(),
+            lane: u64::MAX,
+            epoch: 3,
+            connected_ms: 1_000,
+            ledger: vec![4, 5],
+        });
+        for lane in [ingress(None), ingress(Some(told)), own] {
+            let bytes = lane.encode();
+            assert_eq!(Lane::decode(&bytes), Ok(lane.clone()));
+            assert!(PREFIXES.contains(&lane.key()[0]));
+            for length in 0..bytes.len() {
+                if let Ok(shorter) = Lane::decode(&bytes[..length]) {
+                    assert_eq!(shorter.encode(), bytes[..length], "cut at {length}");
+                }
+            }
+        }
+        let floor = Floor { epoch: u32::MAX };
+        assert_eq!(Floor::decode(&floor.encode()), Ok(floor));
+        assert!(matches!(
+            Lane::decode(&[VERSION, 2, 0]),
+            Err(RecordError::Meaningless { .. })
+        ));
+    }
+}
