@@ -243,8 +243,8 @@ fn sums_of_8(bytes: [u8; 8]) -> (u32, u32) {
 ///
 /// Building is bound by memory: 58 bytes a leaf are written. So leaves are read once, when they
 /// are written, and above them only the four bytes of a signature that are not 0 are kept. Tried
-/// and lost: levels that are read back from what was written (a third slower), Adler-32 over the
-/// bytes of both children (its sums of one child serve as well).
+/// and lost: levels that are read back from what was written, Adler-32 over the bytes of both
+/// children (its sums of one child serve as well).
 struct Level<'a> {
     signatures: Vec<u32>,
     /// The last node, while it has the signature of a leaf, since no level below had a pair for
