@@ -77,6 +77,13 @@ impl Slots {
         }
     }
 
+    /// Folds a leaf into the prefix where nothing but that is there; false where it is not so.
+    #[inline]
+    pub(crate) fn fold_due(&mut self, slot: u16, leaf: &Hash, digest: &impl Digest) -> bool {
+        let is_due = self.prefix.len() == slot && self.run.is_empty() && self.islands.is_empty();
+        is_due && self.prefix.push(leaf, digest)
+    }
+
     /// Fills slots. A subtree takes the place of the leaves it covers.
     #[inline]
     pub(crate) fn put(&mut self, node: Node) {

@@ -121,6 +121,18 @@ impl Windows {
         self.reached = index + 1;
     }
 
+    /// Folds the leaf that is due, where that is all there is to do: its window is the last one,
+    /// has nothing but folded leaves and no claim, and does not end with it. False, and nothing
+    /// has changed, where it is not so.
+    #[inline]
+    pub(super) fn fold_due(&mut self, number: u64, leaf: &Hash, digest: &impl Digest) -> bool {
+        let (hold, slot) = (self.hold_leaves, slot(number));
+        self.open.last_mut().is_some_and(|window| {
+            let is_plain = window.index == number / WINDOW && window.claim.is_none();
+            is_plain && !hold && slot + 1 < SLOTS && window.slots.fold_due(slot, leaf, digest)
+        })
+    }
+
     /// Fills a slot with a leaf. True when that makes its window worth a review.
     #[inline]
     pub(super) fn put(
