@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use unbroken_mqtt_proto::session::Arrival;
 use unbroken_mqtt_proto::topic::TopicName;
-use unbroken_mqtt_proto::{PropertyBuf, Publish, QoS, ReasonCode};
+use unbroken_mqtt_proto::{PacketId, PropertyBuf, Publish, QoS, ReasonCode};
 
 use crate::access::{self, Access};
 use crate::audit::receipt::News;
@@ -157,7 +157,7 @@ impl Shard {
             item.storing = Storing::IfWanted(marker);
         }
         let outcome = if self.is_refused(&item) {
-            self.refuse_publish(now, id, session_id, &item)
+            self.refuse_publish(now, id, session_id, &item, publish.packet_id)
         } else {
             Ok(self.accept(now, id, session_id, publish.dup, item))
         };
@@ -211,6 +211,7 @@ impl Shard {
         id: ConnectionId,
         session_id: SessionId,
         item: &Item<'_>,
+        packet_id: Option<PacketId>,
     ) -> Result<Outcome, Fault> {
         let (clients, publication) = (&mut self.clients, &item.publication);
         clients.drop_message(now, session_id, publication, DropReason::StoreFull);
@@ -218,6 +219,11 @@ impl Shard {
         if self.expressible(id, reason) == reason {
             let until = Until::NOW;
             return Ok(Outcome { reason, until });
+        }
+        // It is not here: when it comes again it is new.
+        if let (Some(session), Some(packet_id)) = (self.clients.session_mut(session_id), packet_id)
+        {
+            session.inbound.acknowledged(packet_id);
         }
         Err(Fault::new(reason, "limits.store_bytes_max is reached"))
     }

@@ -214,6 +214,38 @@ fn a_full_store_refuses_what_it_would_have_to_keep_if_that_is_the_answer() {
 }
 
 #[test]
+fn an_older_publisher_that_was_refused_sends_its_message_again_and_it_is_taken_in() {
+    let mut world = with_limits(1, |limits| {
+        limits.store_bytes_max = 1_000;
+        limits.store_full = StoreFull::Refuse;
+    });
+    let away = world.resident("s", &[("t", QOS2)]);
+    world.broker.cut(away);
+    let come = |world: &mut World| {
+        let client = world.broker.open(Version::V3_1_1);
+        let packet = unbroken_mqtt_proto::Connect {
+            version: Version::V3_1_1,
+            clean_start: false,
+            ..connect("older")
+        };
+        world.broker.send(client, Packet::Connect(packet));
+        world.broker.stored();
+        world.broker.take(client);
+        client
+    };
+    world.broker.store_size(1_000);
+    let client = come(&mut world);
+    world.broker.send(client, publish("t", "x", QOS2, 7));
+    assert!(!world.broker.is_open(client));
+    world.broker.store_size(999);
+    let client = come(&mut world);
+    world.broker.send(client, publish("t", "x", QOS2, 7));
+    world.broker.stored();
+    assert_eq!(world.broker.take(client), ["PUBREC #7 00"]);
+    assert_eq!(payloads(&mut world, "s"), ["x"]);
+}
+
+#[test]
 fn who_sleeps_and_what_waits_for_them_can_be_asked() {
     let mut world = World::new(1);
     let away = world.resident("s", &[("t", QOS1), ("u", QOS1)]);
