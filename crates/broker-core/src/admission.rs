@@ -240,7 +240,6 @@ impl Shard {
             if terms.expiry_s == 0 && !session.is_behind() {
                 self.clients.ask_to_forget(session_id);
             } else if self.options.settings.durable
-                && terms.expiry_s > 0
                 && (!session.is_durable() || terms.expiry_s != expiry_before)
             {
                 session

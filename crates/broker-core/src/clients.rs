@@ -209,7 +209,7 @@ impl Clients {
                     patch(connection, start, packet_id);
                     session.inflight_bytes += item.publication.cost();
                     if durable {
-                        self.touch(session_id);
+                        self.touch_sent(session_id, packet_id);
                     }
                     self.account(session_id, number, Fate::Sent);
                     self.sent(session_id, &item.publication);
@@ -498,7 +498,7 @@ impl Clients {
                         session.inflight_bytes += cost;
                         patch(connection, start, packet_id);
                         if session.is_durable() {
-                            self.touch(session_id);
+                            self.touch_sent(session_id, packet_id);
                         }
                         self.account(session_id, number, Fate::Sent);
                         self.sent_bytes(session_id, 1);

@@ -332,7 +332,7 @@ impl Clients {
         if qos == QoS::ExactlyOnce {
             until.stored = self.ask_to_send(session_id, packet_id, qos);
         } else {
-            self.touch(session_id);
+            self.touch_sent(session_id, packet_id);
         }
         self.hold(id, until, Leaving::Publish(qos, packet_id));
         Ok(())

@@ -47,8 +47,16 @@ pub(crate) struct Kept {
     pub(crate) holdings: Vec<Holding>,
     /// Entries on disk, by the packet id that they have.
     recorded: BTreeMap<PacketId, u64>,
+    /// Numbers of entries that the disk is to be told of, by their packet id, and whether it has
+    /// them without one.
+    untold: BTreeMap<PacketId, (u64, bool)>,
     /// Entries on disk that have come to their end.
     landed: Vec<u64>,
+    /// Entries of an earlier run of the broker, and of which message each is: those may lie above
+    /// *through*, where the log is still to be read.
+    earlier: BTreeMap<u64, Position>,
+    /// Of those: over, and to be known on disk until the log is read.
+    done: Vec<(u64, Position)>,
     /// Entries ever.
     entries: u64,
     /// The disk is to be told of progress.
@@ -172,11 +180,42 @@ impl Kept {
     }
 
     /// The disk has an entry with this number.
-    pub(crate) fn restore_entry(&mut self, number: u64, packet_id: Option<PacketId>) {
+    pub(crate) fn restore_entry(
+        &mut self,
+        number: u64,
+        packet_id: Option<PacketId>,
+        position: Option<Position>,
+    ) {
         self.entries = self.entries.max(number);
+        self.earlier
+            .extend(position.map(|position| (number, position)));
         if let Some(id) = packet_id {
             self.recorded.insert(id, number);
         }
+    }
+
+    /// The disk has an entry that is over.
+    pub(crate) fn restore_done(&mut self, number: u64, position: Position) {
+        self.entries = self.entries.max(number);
+        self.done.push((number, position));
+    }
+
+    /// Takes out the entries that have come to their end: what can be forgotten, and what must be
+    /// known until the log is read up to `through` and beyond it.
+    fn take_landed(&mut self, through: &Frontier) -> (Vec<u64>, Vec<(u64, Position)>) {
+        let mut over = std::mem::take(&mut self.landed);
+        let read = |(_, position): &mut (u64, Position)| through.covers(*position);
+        over.extend(self.done.extract_if(.., read).map(|(number, _)| number));
+        let mut done = Vec::new();
+        over.retain(|number| match self.earlier.remove(number) {
+            Some(position) if !through.covers(position) => {
+                done.push((*number, position));
+                false
+            }
+            _ => true,
+        });
+        self.done.extend(&done);
+        (over, done)
     }
 
     /// A number for another entry.
@@ -193,6 +232,9 @@ impl Kept {
     /// What was sent under this id has come to its end.
     pub(crate) fn land(&mut self, id: PacketId) {
         self.landed.extend(self.recorded.remove(&id));
+        let untold = self.untold.remove(&id);
+        let on_disk = untold.filter(|(_, on_disk)| *on_disk);
+        self.landed.extend(on_disk.map(|(number, _)| number));
     }
 
     /// The present subscription with this filter.
@@ -353,6 +395,21 @@ impl Clients {
         }
     }
 
+    /// A message of QoS 1 has got this id: the disk is told of it soon.
+    pub(crate) fn touch_sent(&mut self, id: SessionId, packet_id: PacketId) {
+        if let Some(session) = self.sessions.get_mut(id.index())
+            && let Some(kept) = session.kept.as_deref_mut()
+            && let Some(delivery) = session.outbound.message(packet_id)
+        {
+            let untold = match delivery.entry {
+                0 => (kept.entry(), false),
+                number => (number, true),
+            };
+            kept.untold.insert(packet_id, untold);
+            self.touch(id);
+        }
+    }
+
     /// A message is about to be sent for the first time under this id: asks for it to be on disk.
     pub(crate) fn ask_to_send(&mut self, id: SessionId, packet_id: PacketId, qos: QoS) -> StoreId {
         let Some(session) = self.sessions.get_mut(id.index()) else {
@@ -445,16 +502,16 @@ impl Clients {
             if let InFlight::Publish { id, qos, message } = in_flight
                 && kept.entry_of(id).is_none()
             {
-                let number = match message.entry {
-                    0 => kept.entry(),
-                    number => number,
+                let number = match (kept.untold.remove(&id), message.entry) {
+                    (Some((number, _)), _) | (None, number @ 1..) => number,
+                    (None, 0) => kept.entry(),
                 };
                 kept.recorded.insert(id, number);
                 given.push(Entry::new(number, Some(id), qos, message));
             }
         }
         let presence = std::mem::take(&mut kept.presence).then_some(Presence { is_here, expiry_s });
-        let landed = std::mem::take(&mut kept.landed);
+        let (landed, done) = kept.take_landed(&through);
         let past = kept.take_past(&through);
         kept.through = through.clone();
         self.ask_of(id, |client_id| Record::Progress {
@@ -463,6 +520,7 @@ impl Clients {
                 through,
                 given,
                 landed,
+                done,
                 past,
                 presence,
             }),
@@ -479,6 +537,9 @@ pub struct Progress {
     pub given: Vec<Entry>,
     /// The numbers of entries that have come to their end.
     pub landed: Vec<u64>,
+    /// Entries that have, and where their messages are: above *through*, so that a restart would
+    /// find them in the log again.
+    pub done: Vec<(u64, Position)>,
     /// Filter and era of subscriptions that are not needed any more.
     pub past: Vec<(Box<str>, u32)>,
     /// If that has changed: whether it is connected.

@@ -72,7 +72,8 @@ pub enum Record {
     SessionOpened {
         /// Whose.
         client_id: Arc<str>,
-        /// Seconds it outlives its connection, never 0; `u32::MAX` is without end.
+        /// Seconds it outlives its connection; `u32::MAX` is without end. 0: it does not any more,
+        /// and a restart does not find it.
         expiry_s: u32,
         /// Whatever is on disk of an earlier session of this client is void.
         new: bool,
@@ -89,6 +90,8 @@ pub enum Record {
         client_id: Arc<str>,
         /// The subscription.
         holding: Holding,
+        /// The one with the same filter that is over with that: a restart finds one of the two.
+        replaced: Option<Holding>,
     },
     /// A subscription is over, for what comes from now on.
     Unsubscribed {

@@ -24,7 +24,7 @@ use crate::mail::Letter;
 use crate::message::Message;
 use crate::output::DropReason;
 use crate::placement;
-use crate::position::Frontier;
+use crate::position::{Frontier, Position};
 use crate::session::Session;
 use crate::shard::Shard;
 use crate::subscriptions::Grant;
@@ -59,6 +59,20 @@ pub enum RestoredEntry {
     Given(Entry),
     /// PUBREC came: only PUBREL is to be sent.
     Received(ReceivedEntry),
+    /// It is over, and lies above *through*: it is not to be given again when the log is read.
+    Done {
+        /// The number of the entry.
+        number: u64,
+        /// Where its message is.
+        position: Position,
+    },
+}
+
+impl RestoredEntry {
+    /// It has no packet id yet.
+    fn waits(&self) -> bool {
+        matches!(self, Self::Given(entry) if entry.packet_id.is_none())
+    }
 }
 
 /// Why something cannot be restored.
@@ -143,14 +157,18 @@ impl Shard {
         let through = restored.through;
         let mut kept = Kept::new(through.clone());
         let (mut in_flight, mut positions) = (Vec::new(), Vec::new());
-        for entry in restored.entries {
+        // What may have been sent went before what waits.
+        let mut entries = restored.entries;
+        entries.sort_by_key(RestoredEntry::waits);
+        for entry in entries {
             match entry {
                 RestoredEntry::Given(entry) => {
                     let mut delivery = entry.delivery();
                     let cost = delivery.message.publication().cost();
                     stats.messages_waiting += 1;
-                    positions.extend(entry.message.position().filter(|_| !entry.by_group));
-                    kept.restore_entry(entry.number, entry.packet_id);
+                    let position = entry.message.position().filter(|_| !entry.by_group);
+                    positions.extend(position);
+                    kept.restore_entry(entry.number, entry.packet_id, position);
                     if let Some(id) = entry.packet_id {
                         delivery.number = session.account.accept_sent(&mut stats.audit);
                         session.inflight_bytes += cost;
@@ -167,11 +185,16 @@ impl Shard {
                     }
                 }
                 RestoredEntry::Received(entry) => {
-                    positions.extend(entry.position.filter(|_| !entry.by_group));
-                    kept.restore_entry(entry.number, Some(entry.packet_id));
+                    let position = entry.position.filter(|_| !entry.by_group);
+                    positions.extend(position);
+                    kept.restore_entry(entry.number, Some(entry.packet_id), position);
                     in_flight.push(InFlight::PubRel {
                         id: entry.packet_id,
                     });
+                }
+                RestoredEntry::Done { number, position } => {
+                    positions.push(position);
+                    kept.restore_done(number, position);
                 }
             }
         }

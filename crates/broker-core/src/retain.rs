@@ -150,6 +150,7 @@ impl Shard {
         {
             self.retained.remove(topic);
             self.uncount_retained(&message);
+            self.store_unretained(&message);
             let item = Item::kept(&message);
             self.drop_of_publisher(now, &item, DropReason::Expired);
         }

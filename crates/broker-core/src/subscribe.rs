@@ -82,10 +82,9 @@ impl Shard {
                         {
                             retained.push((filter, grant));
                         }
-                        if self.keep_subscription(session_id, text, options, identifier, new) {
-                            filters.push(text.into());
-                        } else {
-                            stored = self.ask_to_subscribe(session_id, text).max(stored);
+                        match self.keep_subscription(session_id, text, options, identifier, new) {
+                            Some(asked) => stored = asked.max(stored),
+                            None => filters.push(text.into()),
                         }
                         // [MQTT-3.8.4-7, MQTT311-3.8.4-5]
                         granted(grant.qos)
@@ -224,7 +223,7 @@ impl Shard {
                 && let Some(kept) = session.kept.as_deref_mut()
                 && kept.come_into_force(&filter, others(&self.options), &promises.tails)
             {
-                let asked = self.ask_to_subscribe(suback.session, &filter);
+                let asked = self.ask_to_subscribe(suback.session, &filter, None);
                 suback.stored = asked.max(suback.stored);
             }
         }
@@ -291,8 +290,8 @@ impl Shard {
         self.pump(now, session_id);
     }
 
-    /// Notes a subscription of a session that stays. Whether it is in force everywhere is known
-    /// only with the others' answers; if so, it is to be stored then.
+    /// Notes a subscription of a session that stays, and asks for it to be on disk. `None`: whether
+    /// it is in force everywhere is known only with the others' answers; it is to be stored then.
     fn keep_subscription(
         &mut self,
         id: SessionId,
@@ -300,7 +299,7 @@ impl Shard {
         options: SubscriptionOptions,
         identifier: Option<NonZeroU32>,
         new: bool,
-    ) -> bool {
+    ) -> Option<StoreId> {
         let waits = self.barriers.latest() > self.barriers.reached();
         let Self {
             clients,
@@ -309,31 +308,45 @@ impl Shard {
         } = self;
         let session = clients.sessions.get_mut(id.index());
         let Some(kept) = session.and_then(|session| session.kept.as_deref_mut()) else {
-            return false;
+            return Some(StoreId::NOTHING);
         };
         let tails = &clients.promises.tails;
         let was_in_force = kept.holding(filter).is_some_and(Holding::is_in_force);
-        let ended = kept.subscribe(filter, options, identifier, tails);
+        let replaced = kept.subscribe(filter, options, identifier, tails);
         let joins = waits && (new || !was_in_force);
         if joins {
             kept.join(filter, others(shard));
         }
-        if let Some(holding) = ended {
-            clients.ask_of(id, |client_id| Record::Unsubscribed { client_id, holding });
+        if replaced.is_some() {
             clients.touch(id);
         }
-        joins
+        if !joins {
+            return Some(self.ask_to_subscribe(id, filter, replaced));
+        }
+        // The client was not yet told of the one before.
+        if let Some(holding) = replaced {
+            clients.ask_of(id, |client_id| Record::Unsubscribed { client_id, holding });
+        }
+        None
     }
 
     /// Asks for a subscription to be on disk.
-    fn ask_to_subscribe(&mut self, id: SessionId, filter: &str) -> StoreId {
+    fn ask_to_subscribe(
+        &mut self,
+        id: SessionId,
+        filter: &str,
+        replaced: Option<Holding>,
+    ) -> StoreId {
         let session = self.clients.sessions.get(id.index());
         let kept = session.and_then(|session| session.kept.as_deref());
         let Some(holding) = kept.and_then(|kept| kept.holding(filter)).cloned() else {
             return StoreId::NOTHING;
         };
-        self.clients
-            .ask_of(id, |client_id| Record::Subscribed { client_id, holding })
+        self.clients.ask_of(id, |client_id| Record::Subscribed {
+            client_id,
+            holding,
+            replaced,
+        })
     }
 
     /// Asks for the end of a subscription to be on disk.

@@ -257,15 +257,18 @@ fn entry<S: Log + ?Sized>(
     outbound: Outbound,
     times: &Times,
 ) -> Result<Option<RestoredEntry>, StoreError> {
-    if let (true, Carried::Log(at), Some(packet_id)) =
-        (outbound.received, &outbound.what, outbound.packet_id)
-    {
-        return Ok(Some(RestoredEntry::Received(ReceivedEntry {
-            number,
-            packet_id,
-            position: position_of(at.log, at.sequence),
-            by_group: outbound.by_group,
-        })));
+    if let (true, Carried::Log(at)) = (outbound.received, &outbound.what) {
+        let position = position_of(at.log, at.sequence);
+        let by_group = outbound.by_group;
+        let done = || position.map(|position| RestoredEntry::Done { number, position });
+        return Ok(outbound.packet_id.map_or_else(done, |packet_id| {
+            Some(RestoredEntry::Received(ReceivedEntry {
+                number,
+                packet_id,
+                position,
+                by_group,
+            }))
+        }));
     }
     let message = match &outbound.what {
         Carried::Own(bytes) => message_of(bytes, None, times),

@@ -73,7 +73,16 @@ pub fn batch_of(record: &Record, now: Instant, times: &Times) -> Batch {
         Record::SessionEnded { client_id } => {
             batch.delete_all(Space::Sessions, prefix(client_id));
         }
-        Record::Subscribed { client_id, holding } | Record::Unsubscribed { client_id, holding } => {
+        Record::Subscribed {
+            client_id,
+            holding,
+            replaced,
+        } => {
+            for holding in replaced.iter().chain([holding]) {
+                put_subscription(&mut batch, client_id, holding);
+            }
+        }
+        Record::Unsubscribed { client_id, holding } => {
             put_subscription(&mut batch, client_id, holding);
         }
         Record::Given { client_id, entry } => put_entry(&mut batch, client_id, entry, times),
@@ -128,7 +137,7 @@ fn delete(batch: &mut Batch, client_id: &str, part: Part<'_>) {
 
 fn put_head(batch: &mut Batch, client_id: &str, presence: Presence, now: Instant, times: &Times) {
     let Some(expiry_s) = NonZeroU32::new(presence.expiry_s) else {
-        return; // it ends with its connection, and is told to
+        return delete(batch, client_id, Part::Head); // it ends with its connection
     };
     let head = Head {
         client_id: client_id.to_owned(),
@@ -180,6 +189,19 @@ fn received_entry(received: &ReceivedEntry) -> Outbound {
     }
 }
 
+/// Only where its message is counts.
+fn done_entry(position: Position) -> Outbound {
+    Outbound {
+        what: Carried::Log(stored(position)),
+        packet_id: None,
+        qos: QoS::ExactlyOnce,
+        received: true,
+        retain: false,
+        by_group: false,
+        identifiers: Vec::new(),
+    }
+}
+
 fn put_progress(
     batch: &mut Batch,
     client_id: &str,
@@ -197,6 +219,10 @@ fn put_progress(
     }
     for number in &progress.landed {
         delete(batch, client_id, Part::Outbound(*number));
+    }
+    for (number, position) in &progress.done {
+        let part = Part::Outbound(*number);
+        put(batch, client_id, part, done_entry(*position).encode());
     }
     for (filter, era) in &progress.past {
         let era = *era;

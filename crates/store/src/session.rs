@@ -177,7 +177,8 @@ pub struct Cursor {
 pub struct Outbound {
     /// Which message.
     pub what: Carried,
-    /// The id it was sent with; none while it waits, given to the client by a group.
+    /// The id it was sent with; none while it waits, given to the client by a group, and none if it
+    /// is received and over: then only its place counts.
     pub packet_id: Option<PacketId>,
     /// As it is sent: 1 or 2.
     pub qos: QoS,
@@ -362,7 +363,7 @@ impl Outbound {
             return Err(meaningless("state", state));
         }
         let packet_id = PacketId::new(reader.small("packet id")?);
-        if packet_id.is_none() && (received || state & BY_GROUP == 0) {
+        if packet_id.is_none() && !received && state & BY_GROUP == 0 {
             return Err(meaningless("packet id", 0));
         }
         let count: usize = reader.small("count of identifiers")?;

@@ -317,6 +317,13 @@ impl Broker {
         self.advance(Duration::ZERO);
     }
 
+    /// The oldest requests without an answer are stored, as many as there are.
+    pub(crate) fn stored_at_most(&mut self, count: usize) {
+        for _ in 0..count.min(self.stores.len()) {
+            self.stored_one();
+        }
+    }
+
     /// Once everything that was asked for before is stored, reads are answered.
     fn answer_reads(&mut self) {
         while self.stores.is_empty() && !self.reads.is_empty() {
@@ -535,9 +542,15 @@ fn show_record(record: &Record) -> String {
             if *new { " new" } else { "" }
         ),
         Record::SessionEnded { client_id } => format!("end {client_id}"),
-        Record::Subscribed { client_id, holding } => format!(
-            "subscribed {client_id} {} q{}",
-            holding.filter, holding.options.qos as u8
+        Record::Subscribed {
+            client_id,
+            holding,
+            replaced,
+        } => format!(
+            "subscribed {client_id} {} q{}{}",
+            holding.filter,
+            holding.options.qos as u8,
+            if replaced.is_some() { " again" } else { "" }
         ),
         Record::Unsubscribed { client_id, holding } => {
             format!("unsubscribed {client_id} {}", holding.filter)

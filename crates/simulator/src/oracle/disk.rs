@@ -206,7 +206,9 @@ fn facts_of(record: &Record) -> Vec<(Fact, Effect)> {
         Record::SessionEnded { client_id } => {
             vec![(Fact::Session(number_of(client_id)), Effect::Ends)]
         }
-        Record::Subscribed { client_id, holding } => vec![(
+        Record::Subscribed {
+            client_id, holding, ..
+        } => vec![(
             Fact::Filter(number_of(client_id), holding.filter.clone()),
             Effect::Begins,
         )],

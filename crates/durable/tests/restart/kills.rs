@@ -1,0 +1,157 @@
+//! A broker that is killed between two records, or again before it has told the disk how far it is.
+
+use std::time::Duration;
+
+use unbroken_mqtt_proto::{Packet, Property, PropertyBuf, Version};
+use unbroken_store::{Kv, Space};
+
+use crate::shard_bus::{connect, join, publish, retained, stay, subscribe};
+use crate::{QOS1, QOS2, World, ack};
+
+fn faults(world: &World) -> u64 {
+    let shards = world.broker.shards.iter();
+    shards.map(|shard| shard.stats().audit.faults()).sum()
+}
+
+#[test]
+fn what_ended_after_a_restart_does_not_come_again_after_another() {
+    let mut world = World::new(1);
+    let client = world.resident("s", &[("t", QOS2)]);
+    let publisher = join(&mut world.broker, "p");
+    world.broker.send(publisher, publish("t", "x", QOS2, 1));
+    world.broker.stored();
+    world.broker.stored();
+    world.broker.send(client, Packet::PubRec(ack(1)));
+    world.broker.stored();
+    world.restart();
+    // A disk that does not answer: the log is not read before the end of the message is told.
+    stay(&mut world.broker, "other", true);
+    let client = stay(&mut world.broker, "s", false);
+    assert_eq!(world.broker.take(client), ["CONNACK 1 00", "PUBREL #1 00"]);
+    world.broker.send(client, Packet::PubComp(ack(1)));
+    world.broker.advance(Duration::from_secs(1));
+    world.broker.stored();
+    for _ in 0..2 {
+        world.restart();
+        let (_, received) = world.back("s");
+        assert_eq!(received, ["CONNACK 1 00"]);
+    }
+}
+
+#[test]
+fn a_subscription_that_is_replaced_is_there_as_it_was_or_as_it_is() {
+    for stored in 0..=2 {
+        let mut world = World::new(1);
+        let client = world.resident("s", &[("t", QOS1)]);
+        let publisher = join(&mut world.broker, "p");
+        // So that something has come by the first.
+        world.broker.send(publisher, publish("t", "x", QOS1, 1));
+        world.settle();
+        world.broker.send(client, Packet::PubAck(ack(1)));
+        world.settle();
+        subscribe(&mut world.broker, client, "t", QOS2);
+        world.broker.stored_at_most(stored);
+        world.restart();
+        let publisher = join(&mut world.broker, "p");
+        world.broker.send(publisher, publish("t", "y", QOS1, 1));
+        world.broker.stored();
+        let (_, received) = world.back("s");
+        assert_eq!(received.len(), 2, "with {stored} records: {received:?}");
+    }
+}
+
+#[test]
+fn a_session_that_was_to_end_with_its_connection_is_not_there() {
+    let mut world = World::new(1);
+    let client = world.resident("s", &[("t", QOS1)]);
+    world.broker.cut(client);
+    world.settle();
+    let client = world.broker.open(Version::V5);
+    let mut packet = connect("s");
+    packet.clean_start = false;
+    world.broker.send(client, Packet::Connect(packet));
+    world.broker.stored();
+    assert_eq!(world.broker.take(client), ["CONNACK 1 00"]);
+    world.restart();
+    let (_, received) = world.back("s");
+    assert_eq!(received, ["CONNACK 0 00"]);
+}
+
+#[test]
+fn what_waits_is_accounted_for_behind_what_was_sent() {
+    let mut world = World::new(1);
+    let client = world.resident("s", &[("$share/g/t", QOS1), ("u", QOS2)]);
+    world.broker.cut(client);
+    world.settle();
+    let publisher = join(&mut world.broker, "p");
+    world.broker.send(publisher, publish("t", "x", QOS1, 1));
+    world.broker.stored();
+    let (client, received) = world.back("s");
+    assert_eq!(received[1..], ["PUBLISH t \"x\" q1 #1"]);
+    // The disk is told of the first id late, and of the second at once.
+    world.broker.send(publisher, publish("u", "y", QOS2, 2));
+    world.broker.stored();
+    world.broker.stored();
+    assert_eq!(world.broker.take(client), ["PUBLISH u \"y\" q2 #2"]);
+    world.restart();
+    let (_, received) = world.back("s");
+    let expected = ["PUBLISH u \"y\" q2 #2 dup", "PUBLISH t \"x\" q1 #3"];
+    assert_eq!(received[1..], expected);
+    assert_eq!(faults(&world), 0);
+}
+
+#[test]
+fn what_a_group_gave_and_was_acknowledged_at_once_does_not_come_again() {
+    let mut world = World::new(1);
+    let client = world.resident("s", &[("$share/g/t", QOS1)]);
+    world.broker.cut(client);
+    world.settle();
+    let publisher = join(&mut world.broker, "p");
+    world.broker.send(publisher, publish("t", "x", QOS1, 1));
+    world.broker.stored();
+    let (client, received) = world.back("s");
+    assert_eq!(received[1..], ["PUBLISH t \"x\" q1 #1"]);
+    // Before the disk is told of its id.
+    world.broker.send(client, Packet::PubAck(ack(1)));
+    world.settle();
+    world.restart();
+    let (_, received) = world.back("s");
+    assert_eq!(received, ["CONNACK 1 00"]);
+}
+
+#[test]
+fn what_is_under_way_comes_again_in_the_order_in_which_it_was_sent() {
+    let mut world = World::new(1);
+    let client = world.resident("s", &[("$share/g/t", QOS1), ("u", QOS1)]);
+    world.settle();
+    let publisher = join(&mut world.broker, "p");
+    // The disk is told of the first late, and of the second when the group gives it.
+    world.broker.send(publisher, publish("u", "x", QOS1, 1));
+    world.broker.cut(client);
+    world.broker.send(publisher, publish("t", "x", QOS1, 2));
+    world.broker.stored();
+    let (_, received) = world.back("s");
+    let expected = ["PUBLISH u \"x\" q1 #1 dup", "PUBLISH t \"x\" q1 #2"];
+    assert_eq!(received[1..], expected);
+    world.settle();
+    world.restart();
+    let (_, received) = world.back("s");
+    let expected = ["PUBLISH u \"x\" q1 #1 dup", "PUBLISH t \"x\" q1 #2 dup"];
+    assert_eq!(received[1..], expected);
+}
+
+#[test]
+fn a_retained_message_that_has_expired_is_not_on_disk() {
+    let mut world = World::new(1);
+    let publisher = join(&mut world.broker, "p");
+    let mut properties = PropertyBuf::new();
+    properties.push(Property::MessageExpiryInterval(1)).unwrap();
+    let Packet::Publish(mut packet) = retained("t", "x", QOS1, 1) else {
+        unreachable!()
+    };
+    packet.properties = properties.as_properties();
+    world.broker.send(publisher, Packet::Publish(packet));
+    world.settle();
+    let kept = world.kept.store.get(Space::Retained, b"t").unwrap();
+    assert_eq!(kept, None);
+}
