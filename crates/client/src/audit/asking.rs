@@ -1,4 +1,5 @@
-//! What a subscriber has asked producers for, and when it asks again. A value; time is an argument.
+//! What a subscriber has asked producers for, when it asks again, and where answers come to. A
+//! value; time is an argument.
 //!
 //! Invariants: what is newly missed is asked for at once, whatever else is outstanding; what was
 //! asked for is asked for again only when it is still missing after a pause, which doubles; what
@@ -10,6 +11,9 @@ use std::time::Duration;
 
 use unbroken_merkle_log::ledger::Request;
 use unbroken_merkle_log::{Epoch, LaneId};
+
+use crate::Filter;
+use crate::options::random;
 
 /// An epoch of a lane.
 type Lane = (LaneId, Epoch);
@@ -99,6 +103,20 @@ fn ask(asked: &mut Vec<Asked>, requests: Vec<Request>, now: Duration) -> Vec<Req
     due
 }
 
+/// Where answers come to: one for each client and what it takes, which stays the same. A session
+/// may outlive its client, and what was asked for then comes to whoever takes it up. Who has no
+/// name has no such session.
+pub(super) fn token(client_id: &str, filters: &[Filter]) -> String {
+    if client_id.is_empty() {
+        return format!("{:016x}{:016x}", random(), random());
+    }
+    let texts = filters.iter().map(Filter::text);
+    // A zero is in none of them.
+    let all: Vec<&str> = std::iter::once(client_id).chain(texts).collect();
+    let hash = xxhash_rust::xxh3::xxh3_128(all.join("\0").as_bytes());
+    format!("{hash:032x}")
+}
+
 fn in_both(some: &[Range<u64>], others: &[Range<u64>]) -> Numbers {
     let mut both = Numbers::new();
     let mut rest = others;
@@ -176,6 +194,27 @@ mod tests {
         // Lost anew, it is new.
         assert_eq!(at(&mut asking, 3_001, vec![]), []);
         assert_eq!(at(&mut asking, 3_002, left.clone()), left);
+    }
+
+    #[test]
+    fn answers_come_to_the_same_place_for_the_same_client_and_filters_and_no_others() {
+        let filters = |texts: &[&str]| -> Vec<Filter> {
+            let filters = texts.iter().map(|text| Filter::new(*text));
+            filters.map(|filter| filter.unwrap()).collect()
+        };
+        let (one, both) = (filters(&["a/b"]), filters(&["a/b", "c"]));
+        assert_eq!(token("me", &one), token("me", &one));
+        let tokens = [
+            token("me", &one),
+            token("me", &both),
+            token("you", &one),
+            token("", &one),
+            token("", &one),
+        ];
+        for (at, token) in tokens.iter().enumerate() {
+            assert_eq!(token.len(), 32);
+            assert!(!tokens[..at].contains(token), "{tokens:?}");
+        }
     }
 
     #[test]

@@ -20,7 +20,7 @@ use unbroken_merkle_log::{
 };
 use unbroken_mqtt_proto::QoS;
 
-use super::asking::Asking;
+use super::asking::{Asking, token};
 use super::error::OpenError;
 use super::judged::AuditedMessage;
 use super::taken::{Heard, SharedTaken, read_position, write_position};
@@ -761,20 +761,6 @@ impl std::fmt::Debug for AuditedSubscriber {
             .field("lanes", &self.direct)
             .finish_non_exhaustive()
     }
-}
-
-/// Where answers come to: one for each client and what it takes, which stays the same. A session
-/// may outlive its client, and what was asked for then comes to whoever takes it up. Who has no
-/// name has no such session.
-fn token(client_id: &str, filters: &[Filter]) -> String {
-    if client_id.is_empty() {
-        return format!("{:016x}{:016x}", random(), random());
-    }
-    let texts = filters.iter().map(Filter::text);
-    // A zero is in none of them.
-    let all: Vec<&str> = std::iter::once(client_id).chain(texts).collect();
-    let hash = xxhash_rust::xxh3::xxh3_128(all.join("\0").as_bytes());
-    format!("{hash:032x}")
 }
 
 fn lane_named(text: &str) -> Option<LaneId> {
