@@ -2,6 +2,7 @@
 
 use crate::{
     audit::Audit,
+    durability::Durability,
     error::BenchError,
     machine::Machine,
     peer::{self, Peer},
@@ -34,6 +35,8 @@ enum Command {
     Brokers(Brokers),
     /// Measure what the proof costs, beside only hashing the same bytes, and record the result
     Audit(Audit),
+    /// Measure what it costs to keep messages on disk, beside a peer that does too, and record it
+    Durability(Durability),
     /// Serve as the floor: forward frames by their length
     #[command(hide = true)]
     Relay {
@@ -83,6 +86,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, BenchError> {
     match cli.command {
         Command::Brokers(args) => args.run(),
         Command::Audit(args) => args.run(),
+        Command::Durability(args) => args.run(),
         Command::Relay { port, rest } => {
             let forever = AtomicBool::new(false);
             Relay::bind(port)?.run(Duration::from_micros(rest), &forever, || Fate::Pass)?;

@@ -57,7 +57,7 @@ pub enum BenchError {
         peer: &'static str,
     },
     /// A size or a count that is the same in every run is not as it has to be.
-    #[error("audit: {figure} misses its bar")]
+    #[error("{figure} misses its bar")]
     Missed {
         /// Its name.
         figure: &'static str,

@@ -5,7 +5,8 @@
 //! A round visits all peers before any is visited again, so a machine that gets slower gets slower
 //! for all.
 //!
-//! `unbroken-bench audit` holds what the proof costs against its bars, beside only hashing.
+//! `unbroken-bench audit` holds what the proof costs against its bars, beside only hashing;
+//! `unbroken-bench durability` what it costs to keep messages, beside a peer that keeps them too.
 //!
 //! Invariants: peers listen on the loopback only, live in a directory of their own and are ended by
 //! their process number; a figure is printed with the number of rounds, the load of others and
@@ -13,7 +14,9 @@
 
 mod audit;
 pub mod cli;
+mod durability;
 mod error;
+mod figure;
 pub mod machine;
 mod peer;
 pub mod plot;

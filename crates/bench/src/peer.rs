@@ -49,11 +49,11 @@ pub(crate) struct Peer {
 pub(crate) fn peers(unbroken: &Path) -> io::Result<Vec<Peer>> {
     let ours = Peer {
         name: OURS,
-        setup: "`unbroken serve -p PORT`, no configuration",
+        setup: "`unbroken serve -p PORT --data DIR`, no configuration",
         program: unbroken.to_owned(),
         version: &["--version"],
-        serve: |command, port, _| {
-            command.args(["serve", "-p", &port.to_string()]);
+        serve: |command, port, dir| {
+            serve_unbroken(command, port, dir, &[]);
             Ok(())
         },
         hint: "build it with `cargo build --release -p unbroken`, or name it with --unbroken",
@@ -87,9 +87,9 @@ pub(crate) fn peers(unbroken: &Path) -> io::Result<Vec<Peer>> {
         },
         Peer {
             name: "unbroken1",
-            setup: "`unbroken serve -p PORT --shards 1`",
-            serve: |command, port, _| {
-                command.args(["serve", "-p", &port.to_string(), "--shards", "1"]);
+            setup: "the same with `--shards 1`",
+            serve: |command, port, dir| {
+                serve_unbroken(command, port, dir, &["--shards", "1"]);
                 Ok(())
             },
             on_request: true,
@@ -97,9 +97,9 @@ pub(crate) fn peers(unbroken: &Path) -> io::Result<Vec<Peer>> {
         },
         Peer {
             name: "unbroken2",
-            setup: "`unbroken serve -p PORT --shards 2`",
-            serve: |command, port, _| {
-                command.args(["serve", "-p", &port.to_string(), "--shards", "2"]);
+            setup: "the same with `--shards 2`",
+            serve: |command, port, dir| {
+                serve_unbroken(command, port, dir, &["--shards", "2"]);
                 Ok(())
             },
             on_request: true,
@@ -107,16 +107,21 @@ pub(crate) fn peers(unbroken: &Path) -> io::Result<Vec<Peer>> {
         },
         Peer {
             name: "unstamped",
-            setup: "`unbroken serve -p PORT` with `UNBROKEN__AUDIT__STAMPING=false`",
-            serve: |command, port, _| {
+            setup: "the same with `UNBROKEN__AUDIT__STAMPING=false`",
+            serve: |command, port, dir| {
                 command.env("UNBROKEN__AUDIT__STAMPING", "false");
-                command.args(["serve", "-p", &port.to_string()]);
+                serve_unbroken(command, port, dir, &[]);
                 Ok(())
             },
             on_request: true,
             ..ours
         },
     ])
+}
+
+fn serve_unbroken(command: &mut Command, port: u16, dir: &Path, more: &[&str]) {
+    command.args(["serve", "-p", &port.to_string(), "--data"]);
+    command.arg(dir.join("data")).args(more);
 }
 
 fn serve_mosquitto(command: &mut Command, port: u16, dir: &Path) -> io::Result<()> {
@@ -135,27 +140,100 @@ fn serve_mosquitto(command: &mut Command, port: u16, dir: &Path) -> io::Result<(
     Ok(())
 }
 
+/// Who is compared when messages are to be kept: we in three ways, and Mosquitto in two.
+pub(crate) fn keepers(unbroken: &Path) -> Result<Vec<Peer>, BenchError> {
+    let all = peers(unbroken)?;
+    let named = |name| choose_one(&all, name);
+    let (ours, mosquitto) = (named(OURS)?, named(YARDSTICK)?);
+    Ok(vec![
+        Peer {
+            name: STRICT,
+            setup: "`unbroken serve -p PORT --data DIR`: nothing is acknowledged before it is synced",
+            ..ours.clone()
+        },
+        Peer {
+            name: RELAXED,
+            setup: "the same with `durability = \"relaxed\"`: synced every second",
+            serve: |command, port, dir| {
+                command.env("UNBROKEN__STORAGE__DURABILITY", "relaxed");
+                serve_unbroken(command, port, dir, &[]);
+                Ok(())
+            },
+            ..ours.clone()
+        },
+        Peer {
+            name: MEMORY,
+            setup: "`unbroken serve -p PORT --in-memory`",
+            serve: |command, port, _| {
+                command.args(["serve", "-p", &port.to_string(), "--in-memory"]);
+                Ok(())
+            },
+            ..ours
+        },
+        Peer {
+            name: EACH_CHANGE,
+            setup: "`persistence true`, `autosave_on_changes true`, `autosave_interval 1`, limits opened",
+            serve: |command, port, dir| {
+                serve_keeping_mosquitto(
+                    command,
+                    port,
+                    dir,
+                    "autosave_on_changes true\nautosave_interval 1\n",
+                )
+            },
+            ..mosquitto.clone()
+        },
+        Peer {
+            name: HALF_HOUR,
+            setup: "`persistence true`, `autosave_interval 1800` (its default: nothing is written meanwhile), limits opened",
+            serve: |command, port, dir| {
+                serve_keeping_mosquitto(command, port, dir, "autosave_interval 1800\n")
+            },
+            ..mosquitto
+        },
+    ])
+}
+
+/// Names of [`keepers`].
+pub(crate) const STRICT: &str = "strict";
+pub(crate) const RELAXED: &str = "relaxed";
+pub(crate) const MEMORY: &str = "in-memory";
+pub(crate) const EACH_CHANGE: &str = "mosquitto-1";
+pub(crate) const HALF_HOUR: &str = "mosquitto-1800";
+
+fn serve_keeping_mosquitto(
+    command: &mut Command,
+    port: u16,
+    dir: &Path,
+    saves: &str,
+) -> io::Result<()> {
+    serve_mosquitto(command, port, dir)?;
+    let config = dir.join("mosquitto.conf");
+    let text = fs::read_to_string(&config)?;
+    // Debian's package gives up its rights when root starts it, and has to write here.
+    let keeps = format!(
+        "persistence true\npersistence_location {}/\nuser root\n{saves}",
+        dir.display()
+    );
+    fs::write(&config, text.replace("persistence false\n", &keeps))
+}
+
+fn choose_one(all: &[Peer], name: &str) -> Result<Peer, BenchError> {
+    let found = all.iter().find(|peer| peer.name == name).cloned();
+    found.ok_or_else(|| BenchError::Unknown {
+        what: "peer",
+        name: name.to_owned(),
+        known: all.iter().map(|p| p.name).collect::<Vec<_>>().join(", "),
+    })
+}
+
 /// The peers of these names, or all that need not be named.
 pub(crate) fn choose(unbroken: &Path, names: &[String]) -> Result<Vec<Peer>, BenchError> {
     let all = peers(unbroken)?;
     if names.is_empty() {
         return Ok(all.into_iter().filter(|peer| !peer.on_request).collect());
     }
-    let find = |name: &String| {
-        all.iter()
-            .find(|peer| peer.name == name)
-            .cloned()
-            .ok_or_else(|| BenchError::Unknown {
-                what: "peer",
-                name: name.clone(),
-                known: all
-                    .iter()
-                    .map(|peer| peer.name)
-                    .collect::<Vec<_>>()
-                    .join(", "),
-            })
-    };
-    names.iter().map(find).collect()
+    names.iter().map(|name| choose_one(&all, name)).collect()
 }
 
 impl Peer {

@@ -60,6 +60,10 @@ pub(crate) const CONNECT_BYTES: Metric = |report| report.connecting.broker_bytes
 pub(crate) const SUBSCRIBE_BYTES: Metric = |report| report.connecting.broker_bytes_per_subscriber;
 pub(crate) const IDLE_SHARE: Metric = |report| report.idle?.broker_cpu_share;
 
+pub(crate) const ACKNOWLEDGED_P99: Metric =
+    |report| Some(figures(report)?.acknowledged.as_ref()?.p99);
+pub(crate) const WRITTEN: Metric = |report| broker(report)?.written;
+
 fn figures(report: &Report) -> Option<&Figures> {
     report.figures.as_ref()
 }

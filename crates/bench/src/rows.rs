@@ -16,6 +16,7 @@ pub(crate) struct Row {
     window: u32,
     batch: u32,
     rate: Option<f64>,
+    stay: bool,
     warm_up: Duration,
     extent: Duration,
     /// The length-cutting relay can do it too: QoS 0, no wildcards.
@@ -32,6 +33,7 @@ const fn pairs(name: &'static str, title: &'static str, connections: u32) -> Row
         window: 100,
         batch: 1,
         rate: None,
+        stay: false,
         warm_up: Duration::from_millis(300),
         extent: Duration::from_millis(1_200),
         has_floor: true,
@@ -155,6 +157,16 @@ pub(crate) const IDLE: Row = Row {
     ..pairs("idle", "15,000 silent connections", 0)
 };
 
+/// What is kept until its subscriber, whose session stays, has acknowledged it. For
+/// `unbroken-bench durability`.
+pub(crate) const KEPT: Row = Row {
+    payload: 100,
+    stay: true,
+    warm_up: Duration::from_secs(1),
+    extent: Duration::from_secs(4),
+    ..fan_in("kept", "200 publishers to one session that stays, QoS 1", 1)
+};
+
 /// Rows that run only when they are named: the same load with and without the numbers and hashes of
 /// the audit. Longer than the others, because what is looked for is a twentieth.
 const ON_REQUEST: [Row; 2] = [
@@ -226,6 +238,12 @@ impl Row {
         self
     }
 
+    /// An open loop at this rate, in messages per second.
+    pub(crate) fn at(mut self, rate: f64) -> Self {
+        self.rate = Some(rate);
+        self
+    }
+
     pub(crate) fn lasting(mut self, extent: Option<Duration>) -> Self {
         self.extent = extent.unwrap_or(self.extent);
         self
@@ -238,6 +256,7 @@ impl Row {
             window: self.window,
             batch: self.batch,
             rate: self.rate,
+            stay: self.stay,
             warm_up: self.warm_up,
             extent: Extent::Time(self.extent),
             pid: Some(pid),

@@ -96,7 +96,7 @@ enum Job {
 #[non_exhaustive]
 pub enum DiskError {
     /// The store cannot be opened or read.
-    #[error("{0}")]
+    #[error("{error}{help}", error = .0, help = store_help(.0))]
     Store(#[from] StoreError),
     /// What is in it cannot be restored.
     #[error("{}: {source}", directory.display())]
@@ -106,6 +106,15 @@ pub enum DiskError {
         /// What cannot.
         source: RestoreError,
     },
+}
+
+fn store_help(error: &StoreError) -> &'static str {
+    match error {
+        StoreError::Io { .. } | StoreError::Held { .. } => {
+            " (--data DIR gives another directory; --in-memory keeps nothing)"
+        }
+        _ => "",
+    }
 }
 
 impl Found {
@@ -328,10 +337,24 @@ impl Answerer {
 
     fn fail(&mut self, refusal: &Refusal) {
         if let Some(notify) = self.notify.take() {
-            let reason = refusal.to_string();
-            let _ = notify.send(Notice::StoreFailed { reason }); // nobody waits: it is ending
+            tell_failed(&notify, refusal.to_string());
         }
     }
+}
+
+impl Drop for Answerer {
+    fn drop(&mut self) {
+        if let Some(notify) = self.notify.take().filter(|_| thread::panicking()) {
+            tell_failed(
+                &notify,
+                "the thread that writes to the store panicked".to_owned(),
+            );
+        }
+    }
+}
+
+fn tell_failed(notify: &Sender<Notice>, reason: String) {
+    let _ = notify.send(Notice::StoreFailed { reason }); // if nobody waits, it is ending
 }
 
 /// The thread that reads and trims.
@@ -346,6 +369,15 @@ struct Keeper {
     notify: Sender<Notice>,
 }
 
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let reason = "the thread that reads the store panicked";
+            tell_failed(&self.notify, reason.to_owned());
+        }
+    }
+}
+
 impl Keeper {
     fn run(mut self) {
         while let Ok(job) = self.waiting.recv() {
@@ -358,8 +390,7 @@ impl Keeper {
                 Job::End => return,
             };
             if let Err(error) = done {
-                let reason = error.to_string();
-                let _ = self.notify.send(Notice::StoreFailed { reason }); // as above
+                tell_failed(&self.notify, error.to_string());
                 return;
             }
         }

@@ -549,10 +549,12 @@ mod tests {
     }
 
     fn config() -> Config {
-        Config {
+        let mut config = Config {
             listeners: vec![listener(0, true)],
             ..Config::default()
-        }
+        };
+        config.storage.in_memory = true;
+        config
     }
 
     #[test]

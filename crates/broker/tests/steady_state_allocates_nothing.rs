@@ -93,6 +93,7 @@ fn allocations_in_the_steady_state(shards: u8, qos: u8) -> u64 {
     let mut config = Config::default();
     config.broker.shards = Some(shards);
     config.broker.sys_interval = None; // its figures are messages that need memory of their own
+    config.storage.in_memory = true;
     config.listeners = vec![Listener {
         bind: Ipv4Addr::LOCALHOST.into(),
         port: 0,

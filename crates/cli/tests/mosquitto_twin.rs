@@ -29,7 +29,7 @@ impl Broker {
             "[[listeners]]\nport = 0\n[[listeners]]\nport = 0\npassword_file = \"users\"\n";
         std::fs::write(path("broker.toml"), config).unwrap();
         let mut child = Command::new(env!("CARGO_BIN_EXE_unbroken"))
-            .args(["serve", "-c", &path("broker.toml")])
+            .args(["serve", "--in-memory", "-c", &path("broker.toml")])
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()

@@ -93,7 +93,7 @@ async fn listen(
     port: u16,
 ) -> Result<(Child, SocketAddr), ProcessError> {
     let mut command = command(program, directory);
-    command.args(["serve", "-p", &port.to_string()]);
+    command.args(["serve", "--in-memory", "-p", &port.to_string()]);
     // Embedded defaults, whatever the user's own broker is told.
     for (name, _) in std::env::vars_os() {
         if name

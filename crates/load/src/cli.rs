@@ -63,6 +63,10 @@ pub struct Args {
     /// Quality of service, for publishing and subscribing
     #[arg(short = 'q', long, global = true, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=2))]
     qos: u8,
+    /// Let the sessions of subscribers outlive their connections, so that a broker that keeps what
+    /// waits for them on disk has to
+    #[arg(long, global = true)]
+    stay: bool,
     /// Bytes of payload, 16 or more
     #[arg(long, global = true, default_value_t = 16, value_name = "BYTES")]
     payload: usize,
@@ -215,6 +219,7 @@ impl Args {
                 password: self.pw.clone(),
             },
             payload: self.payload,
+            stay: self.stay,
             qos: self.qos,
             window: self.window,
             batch: self.batch,

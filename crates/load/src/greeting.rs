@@ -1,8 +1,8 @@
 //! The packets before the first message: CONNECT, SUBSCRIBE and their answers.
 
 use unbroken_mqtt_proto::{
-    Connect, Packet, PacketId, Properties, QoS, Subscribe, SubscriptionOptions, Subscriptions,
-    Version, next_frame,
+    Connect, Packet, PacketId, Properties, Property, PropertyBuf, QoS, Subscribe,
+    SubscriptionOptions, Subscriptions, Version, next_frame,
 };
 
 /// How all clients of a run present themselves.
@@ -62,18 +62,29 @@ impl Identity {
         self.version.has_properties()
     }
 
-    /// Appends a CONNECT with a clean session. Keep alive is off: runs are short, and idle
-    /// connections must be idle.
-    pub(crate) fn connect(&self, client_id: &str, out: &mut Vec<u8>) -> Result<(), GreetingError> {
+    /// Appends a CONNECT, with a clean session unless it is to stay. Keep alive is off: runs are
+    /// short, and idle connections must be idle.
+    pub(crate) fn connect(
+        &self,
+        client_id: &str,
+        stays: bool,
+        out: &mut Vec<u8>,
+    ) -> Result<(), GreetingError> {
+        let mut properties = PropertyBuf::new();
+        if stays && self.has_properties() {
+            properties
+                .push(Property::SessionExpiryInterval(u32::MAX))
+                .map_err(|error| GreetingError::Unencodable(error.to_string()))?;
+        }
         let packet = Connect {
             version: self.version,
-            clean_start: true,
+            clean_start: !stays,
             keep_alive: 0,
             client_id,
             will: None,
             user_name: self.user_name.as_deref(),
             password: self.password.as_ref().map(String::as_bytes),
-            properties: Properties::EMPTY,
+            properties: properties.as_properties(),
             bridge: false,
         };
         self.encode(Packet::Connect(packet), out)

@@ -29,6 +29,8 @@ pub struct Usage {
     pub resident: u64,
     /// The most that it ever was.
     pub peak_resident: u64,
+    /// Bytes it has handed to disks, if this process may know.
+    pub written: Option<u64>,
 }
 
 impl Process {
@@ -88,6 +90,9 @@ mod system {
             switches: switches(&root)?,
             resident: kibibytes(&status, "VmRSS:")?,
             peak_resident: kibibytes(&status, "VmHWM:")?,
+            written: read_to_string(format!("{root}/io"))
+                .ok()
+                .and_then(|io| field(&io, "write_bytes:").ok()),
         })
     }
 

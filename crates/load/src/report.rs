@@ -88,6 +88,8 @@ pub struct Figures {
     pub delivered_per_second: f64,
     /// From the time a message was to be sent to its delivery; in `ping`, to the reply.
     pub latency: Latency,
+    /// From the time a message was to be sent to its PUBACK or PUBCOMP; at QoS 0 there is none.
+    pub acknowledged: Option<Latency>,
     /// If its process was known.
     pub broker: Option<Broker>,
     /// CPU time of this program per delivery, in microseconds.
@@ -129,6 +131,8 @@ pub struct Broker {
     pub resident: u64,
     /// The most it ever was.
     pub peak_resident: u64,
+    /// Bytes handed to the disk per delivery, where the kernel tells.
+    pub written: Option<f64>,
 }
 
 impl Report {
@@ -174,7 +178,12 @@ impl Report {
 }
 
 impl Figures {
-    pub(crate) fn new(tally: Tally, elapsed: Duration, latency: &Histogram<u64>) -> Self {
+    pub(crate) fn new(
+        tally: Tally,
+        elapsed: Duration,
+        latency: &Histogram<u64>,
+        acknowledged: &Histogram<u64>,
+    ) -> Self {
         let seconds = elapsed.as_secs_f64();
         let per_second = |count| {
             if seconds > 0.0 {
@@ -189,6 +198,7 @@ impl Figures {
             published_per_second: per_second(tally.published),
             delivered_per_second: per_second(tally.delivered),
             latency: Latency::new(latency),
+            acknowledged: (!acknowledged.is_empty()).then(|| Latency::new(acknowledged)),
             broker: None,
             generator_cpu_us: None,
             generator_cpu_share: None,
@@ -245,6 +255,10 @@ impl Broker {
             switches: per_delivery(number(to.switches.saturating_sub(from.switches))),
             resident: to.resident,
             peak_resident: to.peak_resident,
+            written: to
+                .written
+                .zip(from.written)
+                .map(|(to, from)| per_delivery(number(to.saturating_sub(from)))),
         }
     }
 }
@@ -372,6 +386,17 @@ impl Figures {
                 ),
             ),
         ];
+        if let Some(acknowledged) = &self.acknowledged {
+            lines.push((
+                "acknowledged",
+                format!(
+                    "p50 {}, p99 {}, max {}",
+                    micros(acknowledged.p50),
+                    micros(acknowledged.p99),
+                    micros(acknowledged.max),
+                ),
+            ));
+        }
         if let Some(broker) = &self.broker {
             lines.push(("broker", format!(
                 "{:.2} µs CPU a delivery ({:.2} in the kernel), {:.0} % of a core, {:.3} switches a delivery",
@@ -440,6 +465,7 @@ pub fn grouped(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tally::latencies;
 
     #[test]
     fn numbers_are_grouped_by_thousands() {
@@ -465,7 +491,7 @@ mod tests {
     #[test]
     fn faults_are_named_and_a_clean_run_says_so() {
         let figures =
-            |tally| Figures::new(tally, Duration::from_secs(1), &crate::tally::latencies());
+            |tally| Figures::new(tally, Duration::from_secs(1), &latencies(), &latencies());
         let clean = figures(Tally {
             expected: 5,
             delivered: 5,

@@ -376,13 +376,14 @@ fn idle(from: Sample, to: Sample) -> Idle {
 
 fn figures(outcomes: &[Outcome], before: Sample, after: Sample) -> Figures {
     let mut tally = Tally::default();
-    let mut latency = latencies();
+    let (mut latency, mut acknowledged) = (latencies(), latencies());
     let mut elapsed = Duration::ZERO;
     for outcome in outcomes {
         tally = tally.plus(&outcome.tally);
         elapsed = elapsed.max(outcome.elapsed);
         // Bounds are the same everywhere, so adding cannot fail.
         let _ = latency.add(&outcome.latency);
+        let _ = acknowledged.add(&outcome.acknowledged);
     }
     let wall = after.at - before.at;
     let spent = |from: Option<Usage>, to: Option<Usage>| Some(to?.cpu.saturating_sub(from?.cpu));
@@ -403,7 +404,7 @@ fn figures(outcomes: &[Outcome], before: Sample, after: Sample) -> Figures {
         generator_cpu_us: own.map(|own| own.as_secs_f64() * 1e6 / bytes(tally.delivered).max(1.0)),
         generator_cpu_share: share(own),
         other_load: share(others),
-        ..Figures::new(tally, elapsed, &latency)
+        ..Figures::new(tally, elapsed, &latency, &acknowledged)
     }
 }
 

@@ -14,6 +14,8 @@ pub struct Settings {
     pub scenario: Scenario,
     /// Bytes; the stamp of 16 is the least.
     pub payload: usize,
+    /// Whether the sessions of subscribers outlive their connections.
+    pub stay: bool,
     /// 0, 1 or 2, for publishing and subscribing alike.
     pub qos: u8,
     /// Messages that a publisher may have undelivered. Without meaning in an open loop and in
@@ -58,6 +60,7 @@ impl Settings {
             identity: Identity::default(),
             scenario,
             payload: 16,
+            stay: false,
             qos: 0,
             window: 100,
             batch: 1,

@@ -7,7 +7,7 @@ use unbroken_merkle_log::{
     Algorithm, DropReason, DropRecord, Epoch, Hasher, Key, Lane, LaneId, LaneLimits, Property,
 };
 
-use super::{Bar, Figure};
+use crate::figure::{Bar, Figure};
 
 const SECOND: Duration = Duration::from_secs(1);
 

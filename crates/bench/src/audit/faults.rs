@@ -8,7 +8,7 @@ use unbroken_merkle_log::ledger::{
 };
 use unbroken_merkle_log::{Epoch, Hash, Hasher, Lane, LaneId, LaneLimits};
 
-use super::{Bar, Figure};
+use crate::figure::{Bar, Figure};
 
 pub(super) fn figures(smoke: bool) -> Vec<Figure> {
     let none = |name, title, unit| Figure::new(name, title, unit, Some(Bar::AtMost(0.0)));

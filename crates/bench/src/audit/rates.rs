@@ -9,7 +9,7 @@ use unbroken_merkle_log::{
     Property,
 };
 
-use super::{Bar, Figure};
+use crate::figure::{Bar, Figure};
 
 const PAYLOAD: usize = 200;
 const TOPIC: &[u8] = b"plant/7/press/temperature";

@@ -8,8 +8,8 @@ use std::io;
 use std::path::Path;
 use std::process::Command;
 
-use super::{Bar, Figure};
 use crate::error::BenchError;
+use crate::figure::{Bar, Figure};
 
 /// A line of so many messages with so many wounds.
 struct Trial {

@@ -21,6 +21,7 @@ fn config(shards: u8) -> Config {
     let mut config = Config::default();
     config.broker.shards = Some(shards);
     config.broker.sys_interval = None;
+    config.storage.in_memory = true;
     config.listeners = vec![listener()];
     config
 }

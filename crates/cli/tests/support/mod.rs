@@ -96,7 +96,7 @@ impl Lines {
 }
 
 pub(crate) fn broker() -> (Running, String) {
-    let mut broker = Running::start(&["serve", "-p", "0"]);
+    let mut broker = Running::start(&["serve", "--in-memory", "-p", "0"]);
     let lines = broker.lines();
     loop {
         let line = lines.next();

@@ -146,8 +146,8 @@ fn unbroken(port: u16, directory: &Path) -> Command {
         binary.display()
     );
     let mut command = Command::new(binary);
-    command.args(["serve", "--bind", "127.0.0.1", "--shards", "2", "-p"]);
-    command.arg(port.to_string());
+    command.args(["serve", "--in-memory", "--bind", "127.0.0.1"]);
+    command.args(["--shards", "2", "-p", &port.to_string()]);
     if directory.join(CONFIG).exists() {
         command.args(["-c", CONFIG]);
     }

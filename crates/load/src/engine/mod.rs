@@ -49,6 +49,8 @@ pub(crate) struct Common {
 pub(crate) struct Outcome {
     pub(crate) tally: Tally,
     pub(crate) latency: Histogram<u64>,
+    /// From the time a message was to be sent to its PUBACK or PUBCOMP.
+    pub(crate) acknowledged: Histogram<u64>,
     /// From the first message to the last delivery or acknowledgement.
     pub(crate) elapsed: Duration,
 }

@@ -6,6 +6,7 @@ use crate::{
     stamp::{Payloads, Stamp},
     wire::{Shape, Stencil},
 };
+use std::{collections::VecDeque, iter};
 
 /// The sending side of one client.
 #[derive(Debug)]
@@ -22,6 +23,8 @@ pub(super) struct Publisher {
     /// Messages it may still start in this phase.
     pub(super) remaining: u64,
     pub(super) unacknowledged: u32,
+    /// When each of those was to be sent. They are acknowledged in this order [MQTT-4.6.0-2].
+    pub(super) sent_ns: VecDeque<u64>,
     pub(super) max_unacknowledged: u32,
     last_id: u16,
     stencil: Stencil,
@@ -43,6 +46,7 @@ impl Publisher {
             question_ns: 0,
             remaining: 0,
             unacknowledged: 0,
+            sent_ns: VecDeque::new(),
             max_unacknowledged: 0,
             last_id: 0,
             stencil: Stencil::default(),
@@ -59,6 +63,13 @@ impl Publisher {
     pub(super) fn renew(&mut self, messages: u64) {
         self.credit = self.stake;
         self.remaining = if self.replies { 0 } else { messages };
+    }
+
+    /// So many are sent, and will be acknowledged.
+    pub(super) fn owe(&mut self, messages: u32, time_ns: u64) {
+        self.unacknowledged += messages;
+        self.sent_ns
+            .extend(iter::repeat_n(time_ns, messages as usize));
     }
 
     pub(super) fn spend(&mut self, messages: u64) {

@@ -101,6 +101,7 @@ pub(super) struct Core {
     moved_ns: u64,
     tally: Tally,
     latency: Histogram<u64>,
+    acknowledged: Histogram<u64>,
     classes: [u64; CLASSES],
     live: Arc<Live>,
     shown_ns: u64,
@@ -165,6 +166,7 @@ impl Core {
             moved_ns: 0,
             tally: Tally::default(),
             latency: latencies(),
+            acknowledged: latencies(),
             classes: [0; CLASSES],
             live,
             shown_ns: 0,
@@ -202,10 +204,11 @@ impl Core {
         let connection = opened.map_err(|source| self.cannot_connect(index, source))?;
         self.clients[index].connection = Some(connection);
         self.enter(index, Stage::Opening);
-        let identity = &self.common.settings.identity;
+        let Settings { identity, stay, .. } = &*self.common.settings;
         let client = &mut self.clients[index];
+        let stays = *stay && !client.plan.filters.is_empty();
         let mut packet = Vec::new();
-        let encoded = identity.connect(&client.plan.id, &mut packet);
+        let encoded = identity.connect(&client.plan.id, stays, &mut packet);
         if let Some(connection) = &mut client.connection {
             connection.queue(&packet);
         }
@@ -249,6 +252,7 @@ impl Core {
         self.last_ns = now_ns;
         self.moved_ns = now_ns;
         self.latency.reset();
+        self.acknowledged.reset();
         self.classes = [0; CLASSES];
         self.schedule = settings.rate.map(|rate| {
             // Workers take turns too: each begins a fraction of the common interval later.
@@ -335,6 +339,7 @@ impl Core {
         Outcome {
             tally: self.tally.since(earlier),
             latency: self.latency.clone(),
+            acknowledged: self.acknowledged.clone(),
             elapsed: Duration::from_nanos(self.last_ns.saturating_sub(began_ns)),
         }
     }
@@ -399,6 +404,7 @@ impl Core {
             client.connection = None;
             if let Some(publisher) = &mut client.publisher {
                 self.unacknowledged -= u64::from(std::mem::take(&mut publisher.unacknowledged));
+                publisher.sent_ns.clear();
             }
         }
     }

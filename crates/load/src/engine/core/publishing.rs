@@ -126,7 +126,7 @@ impl Core {
         self.tally.published += u64::from(count);
         self.tally.expected += u64::from(count) * u64::from(flow.receivers);
         if qos > 0 {
-            publisher.unacknowledged += count;
+            publisher.owe(count, time_ns);
             self.unacknowledged += u64::from(count);
         }
         let sent = connection.send(publisher.packets(count));

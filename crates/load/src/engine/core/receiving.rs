@@ -167,6 +167,10 @@ impl Core {
         {
             publisher.unacknowledged -= 1;
             self.unacknowledged -= 1;
+            if let Some(sent_ns) = publisher.sent_ns.pop_front() {
+                self.acknowledged
+                    .saturating_record(now_ns.saturating_sub(sent_ns));
+            }
             self.make_ready(index);
         }
     }

@@ -1,0 +1,179 @@
+//! `unbroken-bench durability`: what it costs to keep what was acknowledged, held against its bars.
+//!
+//! Two rows, in which each broker keeps the messages of 200 publishers for a session that stays: at
+//! full speed, and at half of what ours did then. Then sessions that sleep. The directories are
+//! where temporary files are: set `TMPDIR` to choose the disk.
+
+use std::{
+    io::{self, Write},
+    path::PathBuf,
+    process::ExitCode,
+};
+
+use clap::Args;
+
+use crate::{
+    error::BenchError,
+    figure::{Bar, Figure, Record},
+    machine::Machine,
+    peer::{self, EACH_CHANGE, HALF_HOUR, MEMORY, RELAXED, STRICT},
+    results::{ACKNOWLEDGED_P99, Metric, PUBLISHED, RowResult, WRITTEN},
+    rounds,
+    rows::KEPT,
+};
+
+mod sleepers;
+
+/// How much is run, and where it is recorded.
+#[derive(Debug, Args)]
+pub(crate) struct Durability {
+    /// Rounds; medians of fewer than five say little
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Where the record is written
+    #[arg(long, default_value = "docs/benchmarks")]
+    out: PathBuf,
+    /// One short round of everything, no record; fails if something is lost
+    #[arg(long)]
+    smoke: bool,
+    /// Sessions that sleep while ten messages are published to all of them
+    #[arg(long, default_value_t = 100_000)]
+    sleepers: u32,
+    /// The program to compare
+    #[arg(long, env = "UNBROKEN_BIN")]
+    unbroken: Option<PathBuf>,
+}
+
+const NOTES: &str = "each round one run of every broker in turn. 200 publishers send messages of \
+    100 bytes at QoS 1, each with up to 10 unacknowledged, to one connected subscriber whose session \
+    stays. What is written is counted by the kernel, and compared with payload and topic.";
+
+/// Topic and payload of a message of [`KEPT`].
+const MESSAGE_BYTES: f64 = 100.0 + 8.0;
+
+impl Durability {
+    pub(crate) fn run(self) -> Result<ExitCode, BenchError> {
+        let machine = Machine::here();
+        let rounds = if self.smoke { 1 } else { self.rounds.max(1) };
+        let unbroken = self.unbroken.map_or_else(crate::cli::sibling, Ok)?;
+        let peers = peer::keepers(&unbroken)?;
+        let row = if self.smoke { KEPT.smoke() } else { KEPT };
+        let progress = &mut io::stderr().lock();
+        let at_full_speed = run_row(&row, &peers, rounds, progress)?;
+        let strict = median(&at_full_speed, STRICT, PUBLISHED);
+        let half = row.at((strict / 2.0).max(100.0));
+        let ours: Vec<_> = peers
+            .iter()
+            .filter(|peer| [STRICT, RELAXED, MEMORY].contains(&peer.name))
+            .cloned()
+            .collect();
+        let at_half = run_row(&half, &ours, rounds, progress)?;
+        let mut figures = figures(&at_full_speed, &at_half);
+        let sleepers = if self.smoke { 200 } else { self.sleepers };
+        writeln!(progress, "{sleepers} sessions that sleep")?;
+        figures.extend(sleepers::figures(&peers, sleepers)?);
+        if self.smoke {
+            return Ok(ExitCode::SUCCESS);
+        }
+        let record = Record {
+            title: "What it costs to keep messages",
+            notes: NOTES,
+            below: "",
+            machine,
+            rounds,
+            figures,
+        };
+        record.write(&self.out, "durability")?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn run_row(
+    row: &crate::rows::Row,
+    peers: &[peer::Peer],
+    rounds: usize,
+    progress: &mut dyn Write,
+) -> Result<RowResult, BenchError> {
+    let mut results = rounds::run(&[*row], peers, rounds, progress)?;
+    let result = results.remove(0);
+    match result.cells.iter().find(|cell| !cell.is_clean()) {
+        Some(cell) => Err(BenchError::Faulty {
+            row: row.name,
+            peer: cell.peer,
+        }),
+        None => Ok(result),
+    }
+}
+
+fn median(row: &RowResult, peer: &str, metric: Metric) -> f64 {
+    let cell = row.cells.iter().find(|cell| cell.peer == peer);
+    cell.and_then(|cell| cell.median(metric))
+        .unwrap_or(f64::NAN)
+}
+
+fn figures(at_full_speed: &RowResult, at_half: &RowResult) -> Vec<Figure> {
+    let mut figures = Vec::new();
+    for (name, title) in [
+        (STRICT, "published, kept and synced"),
+        (RELAXED, "published, kept, synced every second"),
+        (MEMORY, "published, in memory only"),
+        (EACH_CHANGE, "Mosquitto, saving within a second"),
+        (HALF_HOUR, "Mosquitto, saving every half hour"),
+    ] {
+        let mut figure = Figure::new(name, title, "/s", None);
+        for value in values(at_full_speed, name, PUBLISHED) {
+            figure.add(value);
+        }
+        figures.push(figure);
+    }
+    for (name, title, to, bar) in [
+        (
+            "to mosquitto-1",
+            "strict to Mosquitto, saving within a second",
+            EACH_CHANGE,
+            5.0,
+        ),
+        (
+            "to mosquitto-1800",
+            "strict to Mosquitto, saving every half hour",
+            HALF_HOUR,
+            1.0,
+        ),
+        ("to in-memory", "strict to our own in memory", MEMORY, 0.7),
+    ] {
+        let mut figure = Figure::new(name, title, "ratio", Some(Bar::AtLeast(bar)));
+        let ours = values(at_full_speed, STRICT, PUBLISHED);
+        for (ours, theirs) in ours.iter().zip(values(at_full_speed, to, PUBLISHED)) {
+            figure.add(ours / theirs);
+        }
+        figures.push(figure);
+    }
+    let mut written = Figure::new(
+        "written",
+        "bytes written to bytes of payload and topic, strict",
+        "ratio",
+        Some(Bar::AtMost(2.5)),
+    );
+    for value in values(at_full_speed, STRICT, WRITTEN) {
+        written.add(value / MESSAGE_BYTES);
+    }
+    figures.push(written);
+    let mut puback = Figure::new(
+        "PUBACK p99",
+        "of PUBACK at half of that rate, strict",
+        "ms",
+        Some(Bar::AtMost(20.0)),
+    );
+    for value in values(at_half, STRICT, ACKNOWLEDGED_P99) {
+        puback.add(value / 1e3);
+    }
+    figures.push(puback);
+    figures
+}
+
+/// Of each round.
+fn values(row: &RowResult, peer: &str, metric: Metric) -> Vec<f64> {
+    let cell = row.cells.iter().find(|cell| cell.peer == peer);
+    let runs = cell.into_iter().flat_map(|cell| &cell.runs);
+    runs.filter_map(metric).collect()
+}

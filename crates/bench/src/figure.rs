@@ -1,0 +1,200 @@
+//! Figures with the bars that they have to reach, and the record of a run of them.
+
+use std::{
+    borrow::Cow,
+    fmt, fs,
+    io::{self, Write as _},
+    path::Path,
+};
+
+use serde::Serialize;
+
+use crate::{error::BenchError, machine::Machine};
+
+/// What was measured, round by round, and what it has to reach.
+#[derive(Debug, Serialize)]
+pub(crate) struct Figure {
+    name: &'static str,
+    title: Cow<'static, str>,
+    unit: &'static str,
+    values: Vec<f64>,
+    bar: Option<Bar>,
+}
+
+/// What a figure has to reach.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) enum Bar {
+    AtLeast(f64),
+    AtMost(f64),
+}
+
+/// All figures of a run, for people and for machines.
+#[derive(Debug, Serialize)]
+pub(crate) struct Record {
+    #[serde(skip)]
+    pub(crate) title: &'static str,
+    /// What follows "medians of N rounds, least and most in brackets".
+    #[serde(skip)]
+    pub(crate) notes: &'static str,
+    /// What stands below the table.
+    #[serde(skip)]
+    pub(crate) below: &'static str,
+    pub(crate) machine: Machine,
+    pub(crate) rounds: usize,
+    pub(crate) figures: Vec<Figure>,
+}
+
+impl Figure {
+    pub(crate) const fn new(
+        name: &'static str,
+        title: &'static str,
+        unit: &'static str,
+        bar: Option<Bar>,
+    ) -> Self {
+        Self {
+            name,
+            title: Cow::Borrowed(title),
+            unit,
+            values: Vec::new(),
+            bar,
+        }
+    }
+
+    pub(crate) fn with(mut self, value: f64) -> Self {
+        self.values.push(value);
+        self
+    }
+
+    /// As it is said with what was found.
+    pub(crate) fn titled(mut self, title: String) -> Self {
+        self.title = Cow::Owned(title);
+        self
+    }
+
+    /// Adds the value of a round.
+    pub(crate) fn add(&mut self, value: f64) {
+        self.values.push(value);
+    }
+
+    fn is_timed(&self) -> bool {
+        ["ratio", "M/s", "/s", "s", "ms"].contains(&self.unit)
+    }
+
+    pub(crate) fn median(&self) -> f64 {
+        let mut sorted = self.values.clone();
+        sorted.sort_unstable_by(f64::total_cmp);
+        sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
+    }
+
+    fn spread(&self) -> (f64, f64) {
+        let least = self.values.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = self
+            .values
+            .iter()
+            .copied()
+            .fold(f64::NEG_INFINITY, f64::max);
+        (least, most)
+    }
+
+    fn passed(&self) -> bool {
+        match self.bar {
+            None => true,
+            Some(Bar::AtLeast(bar)) => self.median() >= bar,
+            Some(Bar::AtMost(bar)) => self.median() <= bar,
+        }
+    }
+}
+
+impl Record {
+    /// Fails if a size or a count misses its bar; rates of a short round say nothing.
+    pub(crate) fn refuse_missed(&self) -> Result<(), BenchError> {
+        let exact = |figure: &&Figure| figure.values.len() == 1 && !figure.is_timed();
+        let mut missed = self.figures.iter().filter(exact);
+        match missed.find(|figure| !figure.passed()) {
+            Some(figure) => Err(BenchError::Missed {
+                figure: figure.name,
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes `name.md` and `name.json` into a directory, and the table to standard output.
+    pub(crate) fn write(&self, directory: &Path, name: &str) -> Result<(), BenchError> {
+        let write = |ending: &str, text: String| {
+            let path = directory.join(format!("{name}.{ending}"));
+            fs::write(&path, text).map_err(|source| BenchError::Write { path, source })
+        };
+        write("md", format!("{self}"))?;
+        let json = serde_json::to_string_pretty(self).map_err(io::Error::other)?;
+        write("json", json + "\n")?;
+        let shown = directory.display();
+        write!(io::stdout().lock(), "{self}\nWritten to {shown}\n")?;
+        Ok(())
+    }
+}
+
+impl fmt::Display for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let machine = &self.machine;
+        writeln!(f, "# {}\n", self.title)?;
+        writeln!(
+            f,
+            "{}, {} cores, {:.0} GiB, {}, kernel {}. {}, commit {}, load average before: {}.\n",
+            machine.processor,
+            machine.cores,
+            machine.memory_gib,
+            machine.system,
+            machine.kernel,
+            machine.date,
+            machine.commit,
+            machine.load_before,
+        )?;
+        writeln!(f, "Repeat it with `{}`.\n", machine.command)?;
+        writeln!(
+            f,
+            "Rates are medians of {} rounds, least and most in brackets, {}\n",
+            self.rounds, self.notes
+        )?;
+        writeln!(f, "| figure | what | | bar | |\n|---|---|--:|--:|---|")?;
+        for figure in &self.figures {
+            let value = figure.median();
+            let (least, most) = figure.spread();
+            let spread = if figure.values.len() > 1 {
+                format!(" ({least:.2}..{most:.2})")
+            } else {
+                String::new()
+            };
+            let (bar, verdict) = match figure.bar {
+                None => (String::new(), ""),
+                Some(bar) => (
+                    match bar {
+                        Bar::AtLeast(bar) => format!("≥ {bar}"),
+                        Bar::AtMost(bar) => format!("≤ {bar}"),
+                    },
+                    if figure.passed() {
+                        "passed"
+                    } else {
+                        "**missed**"
+                    },
+                ),
+            };
+            writeln!(
+                f,
+                "| {} | {} | {} {}{spread} | {bar} | {verdict} |",
+                figure.name,
+                figure.title,
+                number(value),
+                figure.unit,
+            )?;
+        }
+        write!(f, "\n{}", self.below)
+    }
+}
+
+fn number(value: f64) -> String {
+    if value.fract().abs() < 1e-9 {
+        crate::grouped(value)
+    } else {
+        format!("{value:.3}")
+    }
+}
