@@ -7,6 +7,7 @@ use unbroken_mqtt_proto::ReasonCode;
 
 use crate::backlog::ReadAnswer;
 use crate::farewell::LastWords;
+use crate::forget::Forget;
 use crate::ids::{ConnectionId, ShardId};
 use crate::mail::Mail;
 use crate::output::StoreId;
@@ -70,6 +71,8 @@ pub enum Input<'a> {
     },
     /// The time that [`crate::Shard::next_timeout`] asked for has come.
     Timeout,
+    /// An operator removes this.
+    Forget(Forget),
     /// New limits, after the configuration was read again.
     Reconfigured(Box<crate::Limits>),
     /// The broker is stopping: say so to every client and close.

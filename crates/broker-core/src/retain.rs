@@ -115,7 +115,7 @@ impl Shard {
         self.retained.set(topic, Arc::clone(message));
     }
 
-    fn store_unretained(&mut self, message: &Arc<Message>) -> StoreId {
+    pub(crate) fn store_unretained(&mut self, message: &Arc<Message>) -> StoreId {
         self.store_retained(message, |message| Record::Unretained {
             topic: message.topic().into(),
         })
@@ -179,7 +179,7 @@ impl Shard {
         true
     }
 
-    fn uncount_retained(&mut self, message: &Message) {
+    pub(crate) fn uncount_retained(&mut self, message: &Message) {
         let cost = message.publication().cost();
         self.clients.stats.retained_messages -= 1;
         self.clients.stats.retained_bytes -= cost;

@@ -173,6 +173,7 @@ impl Shard {
             Input::StoreSize { bytes, needed } => self.handle_store_size(now, bytes, &needed),
             Input::Mail { from, mail } => self.handle_mail(now, from, mail),
             Input::Timeout => self.handle_timeout(now),
+            Input::Forget(what) => self.forget(now, &what),
             Input::Reconfigured(limits) => {
                 self.clients.limits = Limits::clone(&limits);
                 self.options.limits = *limits;

@@ -22,13 +22,13 @@
 use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
 use unbroken_broker_core::{
-    Frontier, Position, ReadRequest, RestoreError, Shard, ShardId, StoreId, StoreRequest,
+    Forget, Frontier, Position, ReadRequest, RestoreError, Shard, ShardId, StoreId, StoreRequest,
 };
 use unbroken_durable::{Restored, Times, batch_of, log_of, read, restore};
 use unbroken_store::quarantine::{self, Quarantined};
@@ -61,6 +61,35 @@ pub(crate) struct Disk {
     times: Times,
 }
 
+/// Removes what somebody asks for through the control socket.
+#[derive(Debug)]
+struct Operator {
+    shards: Mutex<Vec<Outside>>,
+}
+
+impl control::Operator for Operator {
+    fn forget(&self, what: Forget) -> Result<(), String> {
+        let (done, told) = mpsc::channel();
+        let mut shards = self.shards.lock().unwrap_or_else(PoisonError::into_inner);
+        for shard in shards.iter_mut() {
+            let (what, done) = (what.clone(), done.clone());
+            shard.send(Parcel::Forget { what, done });
+        }
+        let count = shards.len();
+        drop((shards, done));
+        for _ in 0..count {
+            match told.recv_timeout(FORGET_WAIT) {
+                Ok(()) => {}
+                Err(RecvTimeoutError::Disconnected) => return Err("the broker is ending".into()),
+                Err(RecvTimeoutError::Timeout) => {
+                    return Err("it is asked for, and not on disk yet; look again".into());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
 /// One shard's way to the disk.
 #[derive(Debug)]
 pub(crate) struct Desk {
@@ -81,6 +110,8 @@ enum Token {
     Read(ShardId, ReadRequest),
     /// What a shard needed before; what it has told since is stored.
     Needed(ShardId, Frontier),
+    /// Somebody waits until everything before it is stored.
+    Told(Sender<()>),
 }
 
 /// Work for the keeper.
@@ -164,6 +195,7 @@ impl Found {
         storage: &Storage,
         stored: Vec<Outside>,
         found: Vec<Outside>,
+        forget: Vec<Outside>,
         notify: Sender<Notice>,
     ) -> io::Result<Disk> {
         let (jobs, waiting) = mpsc::channel();
@@ -185,7 +217,11 @@ impl Found {
             jobs: jobs.clone(),
             notify: Some(notify),
         };
-        let control = control::start(Arc::clone(&self.store), &self.directory);
+        let operator = Operator {
+            shards: Mutex::new(forget),
+        };
+        let store = Arc::clone(&self.store);
+        let control = control::start(store, &self.directory, Box::new(operator));
         let control = control.inspect_err(|error| {
             tracing::warn!(
                 %error,
@@ -262,6 +298,11 @@ impl Desk {
         self.submit(Batch::new(), Token::Read(self.shard, request));
     }
 
+    /// Tells when everything is stored that the shard has asked for so far.
+    pub(crate) fn tell_when_stored(&mut self, done: Sender<()>) {
+        self.submit(Batch::new(), Token::Told(done));
+    }
+
     /// Whether something waits here that is not in the queue.
     pub(crate) fn is_behind(&self) -> bool {
         !self.unsubmitted.is_empty()
@@ -326,6 +367,8 @@ impl Answerer {
                 // The keeper is there as long as this is, unless it has failed and told so.
                 Token::Read(shard, request) => drop(self.jobs.send(Job::Read(shard, request))),
                 Token::Needed(shard, needed) => drop(self.jobs.send(Job::Needed(shard, needed))),
+                // Who waited may have gone.
+                Token::Told(done) => drop(done.send(())),
             }
         }
         for (shard, latest) in self.shards.iter_mut().zip(&mut self.latest) {
@@ -435,6 +478,8 @@ fn lowest(needed: &[Option<Frontier>]) -> Option<Frontier> {
     Some(lowest.collect())
 }
 
+/// How long somebody waits until what was removed is on disk.
+const FORGET_WAIT: Duration = Duration::from_secs(30);
 /// How often shards say what they need. The disk has been told within half a second.
 const ASK_NEEDED_EVERY: Duration = Duration::from_secs(5);
 /// The committer has no room: its next commit ends about then.

@@ -2,7 +2,7 @@
 //!
 //! [`Server`] is a running broker, [`serve()`] what the command line makes of it. Reading order:
 //! `server` (which threads there are), `shard_thread` (the loop everything happens in), `sockets`,
-//! `mailbox`, `coalesce`.
+//! `mailbox`, `coalesce`; then `disk` and `control`, for what is kept.
 //!
 //! Invariants:
 //! - What clients are told is decided in `unbroken-broker-core`; here are bytes, time, threads and

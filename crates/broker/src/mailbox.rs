@@ -15,12 +15,15 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
 use std::task::{Wake, Waker};
 use std::time::Instant;
 
 use mio::{Registry, Token};
 use session_channels::stream::{self, TrySendError, stream};
-use unbroken_broker_core::{Admission, ConnectionId, Frontier, Mail, Peer, ReadAnswer, StoreId};
+use unbroken_broker_core::{
+    Admission, ConnectionId, Forget, Frontier, Mail, Peer, ReadAnswer, StoreId,
+};
 
 use crate::authenticator::Doors;
 use crate::bounds::{FEED_BYTES, FEED_OTHERS};
@@ -45,6 +48,8 @@ pub(crate) enum Parcel {
     Read(Box<ReadAnswer>),
     /// How large the store is, and what of the logs nobody needs.
     StoreSize { bytes: u64, needed: Frontier },
+    /// An operator removes this. It is told when it is done, and stored.
+    Forget { what: Forget, done: Sender<()> },
     /// The configuration was read again.
     Reconfigured {
         limits: Box<unbroken_broker_core::Limits>,
@@ -65,6 +70,7 @@ impl Parcel {
             | Self::Stored(_)
             | Self::Read(_)
             | Self::StoreSize { .. }
+            | Self::Forget { .. }
             | Self::Reconfigured { .. }
             | Self::Drain { .. } => 0,
         }

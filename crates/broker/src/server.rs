@@ -214,8 +214,9 @@ impl Server {
         if let Some(mut found) = found.take() {
             found.restore(&mut shards)?;
             let (stored, read) = (wiring.outside_feeds(), wiring.outside_feeds());
+            let forget = wiring.outside_feeds();
             let notify = server.notify.clone();
-            let disk = found.start(&server.config.storage, stored, read, notify)?;
+            let disk = found.start(&server.config.storage, stored, read, forget, notify)?;
             server.disk = Some(disk);
         }
         let mut threads = Vec::new();

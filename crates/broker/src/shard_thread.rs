@@ -422,6 +422,12 @@ fn use_parcel(
         Parcel::StoreSize { bytes, needed } => {
             input(shard, driver, now, Input::StoreSize { bytes, needed });
         }
+        Parcel::Forget { what, done } => {
+            input(shard, driver, now, Input::Forget(what));
+            if let Some(desk) = &mut driver.desk {
+                desk.tell_when_stored(done);
+            }
+        }
         Parcel::Reconfigured { limits, doors } => {
             driver.doors = doors;
             input(shard, driver, now, Input::Reconfigured(limits));

@@ -9,10 +9,10 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use unbroken_broker::control::{self, Control, Remote};
+use unbroken_broker::control::{self, Control, Forget, Operator, Remote};
 use unbroken_mqtt_proto::{Properties, QoS, TopicFilter};
 use unbroken_store::{
-    Batch, Durability, Embedded, Log, LogId, MessageBytes, MessageRecord, Options, Selection,
+    Batch, Durability, Embedded, Kv, Log, LogId, MessageBytes, MessageRecord, Options, Selection,
     Sequence, Space, Store, StoreError, backup,
 };
 
@@ -32,7 +32,7 @@ impl Beside {
         options.generation_bytes = 5_000;
         let store = Embedded::open(&temp.path().join("data"), options).unwrap();
         let store = Arc::new(store);
-        let control = control::start(Arc::clone(&store), &temp.path().join("data")).unwrap();
+        let control = start(&store, &temp.path().join("data"));
         let beside = Self {
             temp,
             store,
@@ -67,6 +67,29 @@ impl Beside {
     fn ask(&self, line: &[u8]) -> String {
         let stream = UnixStream::connect(self.path().join("control")).unwrap();
         ask(&stream, line)
+    }
+}
+
+fn start(store: &Arc<Embedded>, directory: &Path) -> Control {
+    let operator = Deletes(Arc::clone(store));
+    control::start(Arc::clone(store), directory, Box::new(operator)).unwrap()
+}
+
+/// In place of the shards.
+#[derive(Debug)]
+struct Deletes(Arc<Embedded>);
+
+impl Operator for Deletes {
+    fn forget(&self, what: Forget) -> Result<(), String> {
+        let mut batch = Batch::new();
+        match what {
+            Forget::Session { client_id } => return Err(format!("{client_id} is busy")),
+            Forget::Retained { topic } => {
+                batch.delete(Space::Retained, topic.as_bytes().to_vec());
+            }
+        }
+        assert!(self.0.commit(&[batch]).unwrap()[0].is_ok());
+        Ok(())
     }
 }
 
@@ -129,6 +152,21 @@ fn what_is_read_through_it_is_what_the_store_had_at_one_moment() {
 }
 
 #[test]
+fn what_is_removed_goes_to_the_operator_and_is_gone_for_what_is_asked_next() {
+    let beside = Beside::new();
+    let mut batch = Batch::new();
+    batch.put(Space::Retained, b"mode".to_vec(), b"auto".to_vec());
+    assert!(beside.store.commit(&[batch]).unwrap()[0].is_ok());
+    let remote = beside.connect();
+    let found = |remote: &Remote| remote.get(Space::Retained, b"mode").unwrap();
+    assert!(found(&remote).is_some());
+    remote.remove_retained("mode").unwrap();
+    assert!(found(&remote).is_none());
+    let told = remote.remove_session("phone").unwrap_err().to_string();
+    assert!(told.contains("phone is busy"), "{told}");
+}
+
+#[test]
 fn it_is_for_the_brokers_user_alone_and_gone_with_the_broker() {
     let beside = Beside::new();
     let socket = beside.path().join("control");
@@ -156,7 +194,7 @@ fn one_that_a_killed_broker_left_is_nobody_and_is_replaced() {
     drop(UnixListener::bind(other.join("control")).unwrap());
     assert!(other.join("control").exists());
     assert!(Remote::connect(&other).unwrap().is_none());
-    let control = control::start(Arc::clone(&beside.store), &other).unwrap();
+    let control = start(&beside.store, &other);
     Remote::connect(&other).unwrap().unwrap().who().unwrap();
     drop(control);
 }
@@ -168,7 +206,7 @@ fn a_directory_whose_name_is_too_long_for_an_address_has_one_too() {
         .iter()
         .collect();
     fs::create_dir(&long).unwrap();
-    let control = control::start(Arc::clone(&beside.store), &long).unwrap();
+    let control = start(&beside.store, &long);
     Remote::connect(&long).unwrap().unwrap().who().unwrap();
     drop(control);
     assert!(!long.join("control").exists());

@@ -19,6 +19,8 @@ pub(crate) const INTERNAL: u8 = 70;
 pub(crate) const CANNOT_CREATE: u8 = 73;
 /// Reading or writing failed.
 pub(crate) const IO: u8 = 74;
+/// Somebody else may, and this user may not.
+pub(crate) const NO_PERMISSION: u8 = 77;
 /// The configuration is wrong.
 pub(crate) const CONFIG: u8 = 78;
 

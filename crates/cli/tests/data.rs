@@ -5,12 +5,13 @@
 use std::fs;
 use std::io::Write;
 use std::num::NonZeroU32;
+use std::os::unix::fs::chown;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Value, json};
-use unbroken_broker::control;
+use unbroken_broker::control::{self, Forget, Operator};
 use unbroken_mqtt_proto::{PacketId, Properties, Property, PropertyBuf, QoS};
 use unbroken_mqtt_proto::{RetainHandling, SubscriptionOptions};
 use unbroken_store::session::{
@@ -401,6 +402,12 @@ fn a_directory_without_a_store_or_in_use_is_refused_and_left_alone() {
     let by = format!("is in use by process {}", std::process::id());
     store.run(&["sessions", "ls"]).badly(69, &by);
     drop(held);
+    // Only root can give a directory to somebody else.
+    if chown(store.path(), Some(12_345), None).is_ok() {
+        let refused = store.run(&["doctor"]);
+        refused.badly(77, "belongs to user 12345, and this is user 0");
+        chown(store.path(), Some(0), None).unwrap();
+    }
     fs::write(store.path().join("format"), "unbroken-store 2\n").unwrap();
     store
         .run(&["sessions", "ls"])
@@ -561,6 +568,16 @@ fn files(directory: &Path) -> Vec<std::path::PathBuf> {
     files
 }
 
+/// Says what it was asked.
+#[derive(Debug)]
+struct Refuses;
+
+impl Operator for Refuses {
+    fn forget(&self, what: Forget) -> Result<(), String> {
+        Err(format!("{what:?}"))
+    }
+}
+
 #[test]
 fn commands_look_into_the_directory_of_a_running_broker() {
     let store = Filled::new();
@@ -568,7 +585,7 @@ fn commands_look_into_the_directory_of_a_running_broker() {
     let offline = store.run(&["db", "export"]).well().text;
     let sessions = store.run(&["sessions", "ls", "--json"]).well().text;
     let opened = Arc::new(open(&store.path(), options()));
-    let control = control::start(Arc::clone(&opened), &store.path()).unwrap();
+    let control = control::start(Arc::clone(&opened), &store.path(), Box::new(Refuses)).unwrap();
     assert_eq!(store.run(&["db", "export"]).well().text, offline);
     assert_eq!(
         store.run(&["sessions", "ls", "--json"]).well().text,
@@ -585,11 +602,11 @@ fn commands_look_into_the_directory_of_a_running_broker() {
     store
         .run(&["retained", "rm", "--dry-run", "plant/mode"])
         .well();
-    for words in [["sessions", "rm", "desk"], ["retained", "rm", "plant/mode"]] {
-        store
-            .run(&words)
-            .badly(69, "is running, and has in memory what is to be removed");
-    }
+    // What is removed goes to the broker, and its answer to whoever asked.
+    let asked = store.run(&["sessions", "rm", "desk"]);
+    asked.badly(74, "Session { client_id: \"desk\" }");
+    let asked = store.run(&["retained", "rm", "plant/mode"]);
+    asked.badly(74, "Retained { topic: \"plant/mode\" }");
     drop(control);
     drop(opened);
     assert_eq!(store.run(&["db", "export"]).well().text, offline);

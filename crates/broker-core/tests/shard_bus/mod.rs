@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use unbroken_broker_core::{
-    Admission, CloseCause, ConnectionId, Event, Frontier, Input, LaneAtRest, Limits, LogId, Mail,
-    Message, Output, Peer, ReadAnswer, ReadRequest, Record, Settings, Shard, ShardId, ShardOptions,
-    StoreId, Totals,
+    Admission, CloseCause, ConnectionId, Event, Forget, Frontier, Input, LaneAtRest, Limits, LogId,
+    Mail, Message, Output, Peer, ReadAnswer, ReadRequest, Record, Settings, Shard, ShardId,
+    ShardOptions, StoreId, Totals,
 };
 use unbroken_mqtt_proto::{
     Connect, Packet, PacketId, Properties, Property, PropertyBuf, Publish, QoS, RetainHandling,
@@ -209,6 +209,13 @@ impl Broker {
         for shard in 0..self.shards.len() {
             let needed = needed.clone();
             self.input(shard, Input::StoreSize { bytes, needed });
+        }
+    }
+
+    /// Tells every shard what is to be removed.
+    pub(crate) fn forget(&mut self, what: &Forget) {
+        for shard in 0..self.shards.len() {
+            self.input(shard, Input::Forget(what.clone()));
         }
     }
 

@@ -9,14 +9,14 @@
 //! - It is made when the directory is locked, so one that is found there is stale, and replaced.
 //! - Connections, the length of a question, and how long one may be silent are bounded
 //!   ([`crate::bounds`]); no shard waits for any of this.
-//!
-//! Deliberately absent: changes. The shards have in memory what is on disk, so what is removed
-//! behind their back would come again.
+//! - Nothing is changed behind the shards' back, who have in memory what is on disk: what is to be
+//!   removed goes to them ([`Operator`]).
 
 mod protocol;
 mod remote;
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::fs::{self, File, Permissions};
 use std::io::{self, BufRead, BufReader, Read};
 use std::net::Shutdown;
@@ -29,6 +29,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
+pub use unbroken_broker_core::Forget;
 use unbroken_store::{Embedded, LogId, Store, StoreError, View};
 
 use self::protocol::{Answer, Request};
@@ -48,13 +49,24 @@ pub struct Control {
 struct Shared {
     directory: PathBuf,
     listener: UnixListener,
+    operator: Box<dyn Operator>,
     ending: AtomicBool,
     /// Those that are open, by number.
     connections: Mutex<BTreeMap<u64, UnixStream>>,
 }
 
+/// Who removes what a command asks for.
+pub trait Operator: Send + Sync + Debug {
+    /// Returns when it is gone, on disk as well. An error says why that is not known.
+    fn forget(&self, what: Forget) -> Result<(), String>;
+}
+
 /// Answers questions about a store, whose directory this process has, until it is dropped.
-pub fn start(store: Arc<Embedded>, directory: &Path) -> io::Result<Control> {
+pub fn start(
+    store: Arc<Embedded>,
+    directory: &Path,
+    operator: Box<dyn Operator>,
+) -> io::Result<Control> {
     let path = directory.join(NAME);
     match fs::remove_file(&path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -63,6 +75,7 @@ pub fn start(store: Arc<Embedded>, directory: &Path) -> io::Result<Control> {
     let shared = Arc::new(Shared {
         listener: listen(directory)?,
         directory: directory.to_owned(),
+        operator,
         ending: AtomicBool::new(false),
         connections: Mutex::default(),
     });
@@ -108,7 +121,7 @@ impl Shared {
                     Ok(Some(stream)) => {
                         scope.spawn(move || {
                             // A connection that fails concerns whoever asked.
-                            let _ = answer(&stream, store);
+                            let _ = answer(&stream, store, &*self.operator);
                             self.connections().remove(&number);
                         });
                     }
@@ -146,7 +159,7 @@ impl Shared {
 }
 
 /// Answers until the other end is gone, silent for too long, or asks what cannot be read.
-fn answer(stream: &UnixStream, store: &Embedded) -> io::Result<()> {
+fn answer(stream: &UnixStream, store: &Embedded, operator: &dyn Operator) -> io::Result<()> {
     let mut reader = BufReader::new(stream);
     let mut writer = stream;
     let mut view: Option<Box<dyn View + '_>> = None;
@@ -169,21 +182,32 @@ fn answer(stream: &UnixStream, store: &Embedded) -> io::Result<()> {
                 continue;
             }
         };
-        let answered = match &view {
-            Some(view) => Ok(&**view),
-            None => store.snapshot().map(|new| &**view.insert(new)),
-        };
-        let answer = answered.and_then(|view| reply(request, store, view));
+        let answer = reply(request, store, operator, &mut view);
         answer.unwrap_or_else(Answer::from).write(&mut writer)?;
     }
 }
 
-fn reply(request: Request, store: &Embedded, view: &dyn View) -> Result<Answer, StoreError> {
+fn reply<'s>(
+    request: Request,
+    store: &'s Embedded,
+    operator: &dyn Operator,
+    seen: &mut Option<Box<dyn View + 's>>,
+) -> Result<Answer, StoreError> {
+    let view = match seen {
+        Some(view) => view,
+        None => seen.insert(store.snapshot()?),
+    };
     Ok(match request {
         Request::Who => Answer::Who {
             process: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
         },
+        Request::Forget { what } => {
+            // What is asked next is of a moment after it.
+            *seen = None;
+            let done = operator.forget(what.into());
+            done.map_or_else(Answer::Failed, |()| Answer::Done)
+        }
         Request::Size => Answer::Size(store.size_bytes()?),
         Request::Logs => Answer::logs(view.logs()?),
         Request::Bounds { log } => view.bounds(LogId(log))?.into(),

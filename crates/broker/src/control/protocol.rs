@@ -9,6 +9,7 @@ use std::ops::{Deref, Range};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use unbroken_broker_core::Forget;
 use unbroken_mqtt_proto::TopicFilter;
 use unbroken_store::{Bounds, Chunk, LogId, Page, Selection, Sequence, Space, StoreError, Value};
 
@@ -35,6 +36,17 @@ pub(super) enum Request {
         after: Option<Bytes>,
         bytes_max: usize,
     },
+    Forget {
+        what: Forgotten,
+    },
+}
+
+/// What is to be removed.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Forgotten {
+    Session(String),
+    Retained(String),
 }
 
 /// Part of a log: all messages, or those whose topic matches one of the filters.
@@ -70,6 +82,8 @@ pub(super) enum Answer {
         pairs: Vec<Keyed>,
         more: bool,
     },
+    /// It is removed, on disk as well.
+    Done,
     /// What is on disk is not what was written.
     Damaged {
         place: String,
@@ -207,6 +221,19 @@ impl From<StoreError> for Answer {
         match error {
             StoreError::Damaged { place, what } => Self::Damaged { place, what },
             other => Self::Failed(other.to_string()),
+        }
+    }
+}
+
+impl From<Forgotten> for Forget {
+    fn from(what: Forgotten) -> Self {
+        match what {
+            Forgotten::Session(client_id) => Self::Session {
+                client_id: client_id.into(),
+            },
+            Forgotten::Retained(topic) => Self::Retained {
+                topic: topic.into(),
+            },
         }
     }
 }

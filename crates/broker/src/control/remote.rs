@@ -11,9 +11,10 @@ use unbroken_store::{
     Selection, Sequence, Space, StoreError, Value,
 };
 
-use super::protocol::{Answer, Bytes, Read, Request};
+use super::protocol::{Answer, Bytes, Forgotten, Read, Request};
 
-/// A connection to the broker that has a data directory. What it reads is of one moment.
+/// A connection to the broker that has a data directory. What it reads is of one moment: that of
+/// the first question, or of the first after something was removed.
 #[derive(Debug)]
 pub struct Remote {
     directory: PathBuf,
@@ -62,19 +63,34 @@ impl Remote {
         }
     }
 
+    /// Ends a session, with all that waits for it.
+    pub fn remove_session(&self, client_id: &str) -> Result<(), StoreError> {
+        self.forget(Forgotten::Session(client_id.to_owned()))
+    }
+
+    /// Removes the retained message of a topic.
+    pub fn remove_retained(&self, topic: &str) -> Result<(), StoreError> {
+        self.forget(Forgotten::Retained(topic.to_owned()))
+    }
+
+    fn forget(&self, what: Forgotten) -> Result<(), StoreError> {
+        match self.ask(&Request::Forget { what })? {
+            Answer::Done => Ok(()),
+            other => Err(self.unasked(other)),
+        }
+    }
+
     fn ask(&self, request: &Request) -> Result<Answer, StoreError> {
         let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
         let mut line = Vec::new();
-        request
-            .write(stream.get_mut())
-            .and_then(|()| {
-                let mut bounded = (&mut *stream).take(ANSWER_BYTES_MAX);
-                bounded.read_until(b'\n', &mut line)
-            })
-            .map_err(|error| self.failed(error))?;
+        let written = request.write(stream.get_mut());
+        // Read even if it was not written: who refuses says why first, and then closes.
+        let mut bounded = (&mut *stream).take(ANSWER_BYTES_MAX);
+        let read = bounded.read_until(b'\n', &mut line);
         if line.last() != Some(&b'\n') {
             let ended = "it closed the connection; is it ending, or was it not asked for too long?";
-            return Err(self.failed(io::Error::other(ended)));
+            let error = written.and(read).err();
+            return Err(self.failed(error.unwrap_or_else(|| io::Error::other(ended))));
         }
         match serde_json::from_slice(&line) {
             Ok(answer) => Ok(answer),

@@ -14,9 +14,12 @@ pub(crate) mod retained;
 mod session;
 pub(crate) mod sessions;
 
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use nix::unistd::Uid;
 use unbroken_broker::config::Storage;
 use unbroken_broker::control::Remote;
 use unbroken_store::session::prefix;
@@ -51,20 +54,6 @@ impl DataArgs {
         self.try_open()?.map_err(|error| failure(&error))
     }
 
-    /// As [`open`](Self::open), to change something, if it is not only to be said what. A running
-    /// broker is refused: it has in memory what would be removed behind its back.
-    pub(crate) fn open_to_change(&self, dry_run: bool) -> Result<Data, Failure> {
-        let data = self.open()?;
-        if let (false, Some((process, _))) = (dry_run, data.broker()?) {
-            let what = format_args!(
-                "the broker with process {process} is running, and has in memory what is to be \
-                 removed; stop it first. --dry-run works meanwhile"
-            );
-            return Err(Failure::new(exit::UNAVAILABLE, what));
-        }
-        Ok(data)
-    }
-
     /// As [`open`](Self::open); why a store that is there could not be opened is for the caller.
     pub(crate) fn try_open(&self) -> Result<Result<Data, StoreError>, Failure> {
         let path = self.path();
@@ -76,6 +65,7 @@ impl DataArgs {
         if let Some(remote) = remote.map_err(|error| Failure::new(exit::UNAVAILABLE, error))? {
             return Ok(Ok(Data::Broker(remote)));
         }
+        own(&path)?;
         Ok(Embedded::open(&path, Options::default()).map(Data::Own))
     }
 
@@ -117,28 +107,49 @@ impl Data {
 
     /// Removes a session with everything that is kept of it.
     pub(crate) fn remove_session(&self, client_id: &str) -> Result<(), StoreError> {
-        let mut batch = Batch::new();
-        batch.delete_all(Space::Sessions, prefix(client_id));
-        self.commit(batch)
+        match self {
+            Self::Own(store) => commit(store, |batch| {
+                batch.delete_all(Space::Sessions, prefix(client_id));
+            }),
+            Self::Broker(remote) => remote.remove_session(client_id),
+        }
     }
 
     /// Removes the retained message of a topic.
     pub(crate) fn remove_retained(&self, topic: &str) -> Result<(), StoreError> {
-        let mut batch = Batch::new();
-        batch.delete(Space::Retained, topic.as_bytes().to_vec());
-        self.commit(batch)
-    }
-
-    fn commit(&self, batch: Batch) -> Result<(), StoreError> {
-        let Self::Own(store) = self else {
-            return Ok(()); // see `open_to_change`
-        };
-        for result in store.commit(&[batch])? {
-            // Nothing was expected to be there, so nothing can be otherwise.
-            result.map_err(|conflict| StoreError::damaged("the store", conflict))?;
+        match self {
+            Self::Own(store) => commit(store, |batch| {
+                batch.delete(Space::Retained, topic.as_bytes().to_vec());
+            }),
+            Self::Broker(remote) => remote.remove_retained(topic),
         }
-        Ok(())
     }
+}
+
+fn commit(store: &Embedded, fill: impl FnOnce(&mut Batch)) -> Result<(), StoreError> {
+    let mut batch = Batch::new();
+    fill(&mut batch);
+    for result in store.commit(&[batch])? {
+        // Nothing was expected to be there, so nothing can be otherwise.
+        result.map_err(|conflict| StoreError::damaged("the store", conflict))?;
+    }
+    Ok(())
+}
+
+/// Refuses what belongs to somebody else: the broker could not open the files that are made there.
+fn own(path: &Path) -> Result<(), Failure> {
+    let metadata = fs::metadata(path);
+    let metadata = metadata.map_err(|error| StoreError::io("looking at", path.display(), error))?;
+    let (owner, user) = (metadata.uid(), Uid::effective().as_raw());
+    if owner == user {
+        return Ok(());
+    }
+    let what = format_args!(
+        "{} belongs to user {owner}, and this is user {user}, whose files the broker could not \
+         open; run it as that user: sudo -u '#{owner}' unbroken …",
+        path.display()
+    );
+    Err(Failure::new(exit::NO_PERMISSION, what))
 }
 
 /// Whether there is a store, of whatever version.

@@ -138,7 +138,7 @@ fn get(args: &Get) -> Result<(), Failure> {
 }
 
 fn remove(args: &Rm) -> Result<(), Failure> {
-    let data = args.data.open_to_change(args.dry_run)?;
+    let data = args.data.open()?;
     let view = data.view()?;
     let filters: Vec<&str> = args.filters.iter().map(String::as_str).collect();
     let mut out = io::stdout().lock();

@@ -55,7 +55,8 @@ Examples:
   unbroken sessions rm --data /var/lib/unbroken old-phone older-phone
 
 Their subscriptions and what waits for them are gone; their clients, when they come again, are new.
-A will is not published.
+A running broker disconnects them (0x98), publishes their wills, and names what they lose.
+Without one, a will is not published.
 
 Exit codes: 0 all are removed; 1 one of them is not there, and nothing is changed; otherwise as `ls`.")]
 struct Rm {
@@ -113,7 +114,7 @@ fn list(args: &Ls) -> Result<(), Failure> {
 }
 
 fn remove(args: &Rm) -> Result<(), Failure> {
-    let data = args.data.open_to_change(args.dry_run)?;
+    let data = args.data.open()?;
     let view = data.view()?;
     let missing = |client: &&String| match view.get(Space::Sessions, &key(client, Part::Head)) {
         Ok(found) => found.is_none(),

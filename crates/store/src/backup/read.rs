@@ -1,143 +1,17 @@
-//! A store as one file, to be kept elsewhere and read into any store.
-//!
-//! ```text
-//! unbroken-backup 1\n
-//! block*      length of the body (4 BE) | seal (32) | body
-//! ```
-//!
-//! The seal of a block is the BLAKE3 hash of the seal before it and its body; before the first is
-//! the hash of the line. So what is changed, left out or put in at any place is noticed there. The
-//! bodies one behind the other are rows, none of which is in two blocks:
-//!
-//! ```text
-//! 1 | log | first | next            a log, and its bounds
-//! 2 | number | length, message      a message of the log that was named last
-//! 3 | length, space | length, key | length, value
-//! 0 | messages | values             how many there were; the last row
-//! ```
-//!
-//! Numbers are varints, as in the records. Logs come in ascending order, then values by space and
-//! key; messages keep their numbers, since sessions speak of them.
-//!
-//! Invariants:
-//! - It is written and read in pieces: memory does not grow with it.
-//! - A store is restored whole or not at all.
-//!
-//! Deliberately absent: compression and encryption, which other tools do to a stream, and
-//! revisions, which a store gives itself.
+//! A file into a store: blocks are checked, rows become batches.
 
-use std::fs;
-use std::io::{self, Read, Write};
-use std::path::Path;
+use std::io::{self, Read};
 
+use super::{
+    BackupError, Contents, END, LINE_BYTES_MAX, LOG, MESSAGE, NAME, PIECE_BYTES, Seal, VALUE,
+    VERSION, seal,
+};
 use crate::batch::{Batch, Space};
-use crate::codec::{Reader, RecordError, put_number, put_string};
-use crate::embedded::{Durability, Embedded, Options};
+use crate::codec::{Reader, RecordError};
 use crate::error::{Conflict, StoreError};
-use crate::places::{beside, clear, rename};
 use crate::position::{LogId, Sequence};
 use crate::record::MessageBytes;
-use crate::store::{Bounds, Store, View};
-
-/// What is in a backup.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Contents {
-    /// Messages of all logs.
-    pub messages: u64,
-    /// Values of all spaces.
-    pub values: u64,
-    /// Bytes of the file.
-    pub bytes: u64,
-}
-
-/// Why a backup could not be written or restored.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum BackupError {
-    /// The store failed.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The file could not be written or read.
-    #[error("{doing} the backup: {source}")]
-    Io {
-        /// "writing" or "reading".
-        doing: &'static str,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// The file is none.
-    #[error("this is no backup: it does not begin with `{NAME} {VERSION}`")]
-    NoBackup,
-    /// The file was written by a version that this one does not know.
-    #[error(
-        "the backup has format {found}, and this version reads up to {VERSION}; \
-         use the version that wrote it, or a newer one"
-    )]
-    Format {
-        /// The format found.
-        found: u64,
-    },
-    /// The file is not as it was written.
-    #[error("the backup is damaged at byte {at}: {what}")]
-    Damaged {
-        /// Where the block begins that is wrong.
-        at: u64,
-        /// What is wrong with it.
-        what: String,
-    },
-    /// There is something already.
-    #[error(
-        "{place} is not empty; a backup is restored into a directory that is empty or not there"
-    )]
-    NotEmpty {
-        /// The directory.
-        place: String,
-    },
-}
-
-/// Writes all that is to be seen.
-pub fn write(view: &dyn View, out: &mut dyn Write) -> Result<Contents, BackupError> {
-    let mut writer = Writer::begin(out)?;
-    for log in view.logs()? {
-        let Bounds { first, next } = view.bounds(log)?;
-        writer.row(LOG, |row| {
-            put_number(row, log.0.into());
-            put_number(row, first.0);
-            put_number(row, next.0);
-        })?;
-        let mut from = first;
-        while from < next {
-            let chunk = view.read(log, from..next, PIECE_BYTES)?;
-            for entry in &chunk.entries {
-                writer.contents.messages += 1;
-                writer.row(MESSAGE, |row| {
-                    put_number(row, entry.sequence.0);
-                    put_string(row, entry.message.as_bytes());
-                })?;
-            }
-            from = chunk.next;
-        }
-    }
-    for space in Space::ALL {
-        let mut after: Option<Vec<u8>> = None;
-        loop {
-            let page = view.scan(space, &[], after.as_deref(), PIECE_BYTES)?;
-            for pair in &page.pairs {
-                writer.contents.values += 1;
-                writer.row(VALUE, |row| {
-                    put_string(row, space.name().as_bytes());
-                    put_string(row, &pair.key);
-                    put_string(row, &pair.value.bytes);
-                })?;
-            }
-            after = page.pairs.into_iter().next_back().map(|pair| pair.key);
-            if !page.more || after.is_none() {
-                break;
-            }
-        }
-    }
-    writer.finish()
-}
+use crate::store::Store;
 
 /// Reads a backup into an empty store. If it fails, the store has part of it.
 pub fn read(from: &mut dyn Read, into: &dyn Store) -> Result<Contents, BackupError> {
@@ -150,126 +24,6 @@ pub fn read(from: &mut dyn Read, into: &dyn Store) -> Result<Contents, BackupErr
     let mut contents = filling.finish(reader.at)?;
     contents.bytes = reader.at;
     Ok(contents)
-}
-
-/// Makes a store in a directory that is empty or not there. It is filled beside it and takes its
-/// place when it is whole and safe, so whatever interrupts this leaves the directory as it was.
-pub fn restore(
-    from: &mut dyn Read,
-    path: &Path,
-    mut options: Options,
-) -> Result<Contents, BackupError> {
-    empty(path)?;
-    let filled = beside(path, ".restoring");
-    // Somebody who is restoring there has its lock; what was left of another attempt has not.
-    if filled.is_dir() {
-        drop(Embedded::lock(&filled)?);
-    }
-    clear(&filled)?;
-    // It is synced once, when it is whole.
-    options.durability = Durability::Off;
-    let store = Embedded::open(&filled, options)?;
-    let restored = read(from, &store).and_then(|contents| {
-        store.sync()?;
-        Ok(contents)
-    });
-    drop(store);
-    match restored {
-        Ok(contents) => {
-            rename(&filled, path)?;
-            Ok(contents)
-        }
-        Err(error) => {
-            clear(&filled)?;
-            Err(error)
-        }
-    }
-}
-
-fn empty(path: &Path) -> Result<(), BackupError> {
-    let not_empty = || BackupError::NotEmpty {
-        place: path.display().to_string(),
-    };
-    match fs::read_dir(path) {
-        Ok(mut entries) => match entries.next() {
-            None => Ok(()),
-            Some(_) => Err(not_empty()),
-        },
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::NotADirectory => Err(not_empty()),
-        Err(error) => Err(StoreError::io("reading", path.display(), error).into()),
-    }
-}
-
-type Seal = [u8; blake3::OUT_LEN];
-
-fn seal(before: &Seal, body: &[u8]) -> Seal {
-    let mut hasher = blake3::Hasher::new();
-    hasher.update(before).update(body);
-    hasher.finalize().into()
-}
-
-/// Rows into blocks.
-struct Writer<'w> {
-    out: &'w mut dyn Write,
-    body: Vec<u8>,
-    seal: Seal,
-    contents: Contents,
-}
-
-impl<'w> Writer<'w> {
-    fn begin(out: &'w mut dyn Write) -> Result<Self, BackupError> {
-        let line = format!("{NAME} {VERSION}\n");
-        let mut writer = Self {
-            out,
-            body: Vec::new(),
-            seal: blake3::hash(line.as_bytes()).into(),
-            contents: Contents::default(),
-        };
-        writer.put(line.as_bytes())?;
-        Ok(writer)
-    }
-
-    fn row(&mut self, kind: u8, fill: impl FnOnce(&mut Vec<u8>)) -> Result<(), BackupError> {
-        self.body.push(kind);
-        fill(&mut self.body);
-        if self.body.len() >= PIECE_BYTES {
-            self.end_block()?;
-        }
-        Ok(())
-    }
-
-    fn end_block(&mut self) -> Result<(), BackupError> {
-        let body = std::mem::take(&mut self.body);
-        self.seal = seal(&self.seal, &body);
-        // A row is a record and a key, each of them far below 4 GiB.
-        let length = u32::try_from(body.len()).map_err(io::Error::other);
-        let length = length.map_err(writing)?;
-        let seal = self.seal;
-        self.put(&length.to_be_bytes())?;
-        self.put(&seal)?;
-        self.put(&body)
-    }
-
-    fn put(&mut self, bytes: &[u8]) -> Result<(), BackupError> {
-        self.contents.bytes += bytes.len() as u64;
-        self.out.write_all(bytes).map_err(writing)
-    }
-
-    fn finish(mut self) -> Result<Contents, BackupError> {
-        let Contents {
-            messages, values, ..
-        } = self.contents;
-        self.row(END, |row| {
-            put_number(row, messages);
-            put_number(row, values);
-        })?;
-        if !self.body.is_empty() {
-            self.end_block()?;
-        }
-        self.out.flush().map_err(writing)?;
-        Ok(self.contents)
-    }
 }
 
 /// Blocks, each checked before it is looked at.
@@ -510,23 +264,7 @@ impl From<Conflict> for RowError {
     }
 }
 
-fn writing(source: io::Error) -> BackupError {
-    let doing = "writing";
-    BackupError::Io { doing, source }
-}
-
 fn reading(source: io::Error) -> BackupError {
     let doing = "reading";
     BackupError::Io { doing, source }
 }
-
-const NAME: &str = "unbroken-backup";
-const VERSION: u64 = 1;
-/// More than the first line of any version.
-const LINE_BYTES_MAX: u64 = 64;
-/// About so much is read from a store, written to one, or in a block, at a time: one row more.
-const PIECE_BYTES: usize = 1024 * 1024;
-const END: u8 = 0;
-const LOG: u8 = 1;
-const MESSAGE: u8 = 2;
-const VALUE: u8 = 3;

@@ -1,0 +1,72 @@
+//! What an operator removes: a session that nobody will come for, a retained message that nobody
+//! will replace.
+//!
+//! It is as if the client had done it: the session ends as by a Clean Start, with its will and with
+//! a name for all that waited; the retained message as by one that is empty, but nobody is sent
+//! that.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use unbroken_mqtt_proto::{ReasonCode, TopicName};
+
+use crate::output::DropReason;
+use crate::shard::{Fault, Shard};
+
+/// What is to be removed. A shard that does not have it does nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Forget {
+    /// The session of this client, which is disconnected if it is here.
+    Session {
+        /// Its id.
+        client_id: Arc<str>,
+    },
+    /// The retained message of a topic.
+    Retained {
+        /// The topic.
+        topic: Arc<str>,
+    },
+}
+
+impl Shard {
+    pub(crate) fn forget(&mut self, now: Instant, what: &Forget) {
+        match what {
+            Forget::Session { client_id } => self.forget_session(now, client_id),
+            Forget::Retained { topic } => {
+                // The broker's own are made anew; they are not the operator's to remove.
+                let removed = TopicName::parse(topic)
+                    .ok()
+                    .filter(|topic| {
+                        let kept = self.retained.get(*topic);
+                        kept.is_some_and(|kept| kept.publisher().is_some())
+                    })
+                    .and_then(|topic| self.retained.remove(topic));
+                if let Some(removed) = removed {
+                    self.uncount_retained(&removed);
+                    self.store_unretained(&removed);
+                }
+            }
+        }
+    }
+
+    fn forget_session(&mut self, now: Instant, client_id: &Arc<str>) {
+        let session = |shard: &Self| shard.clients.by_client_id.get(client_id).copied();
+        let connection = session(self)
+            .and_then(|id| self.clients.sessions.get(id.index()))
+            .and_then(|session| session.connection)
+            .and_then(|index| self.clients.connection(index))
+            .map(|connection| connection.id);
+        if let Some(id) = connection {
+            let detail = "its session was removed";
+            self.disconnect(
+                now,
+                id,
+                Fault::new(ReasonCode::AdministrativeAction, detail),
+            );
+        }
+        // Without its connection it may have ended.
+        if let Some(id) = session(self) {
+            self.end_session(now, id, DropReason::SessionEnded);
+        }
+    }
+}
