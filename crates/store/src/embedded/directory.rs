@@ -52,11 +52,28 @@ impl Directory {
             .truncate(false)
             .open(&place)
             .map_err(|error| StoreError::io("opening", place.display(), error))?;
-        Ok(Self {
+        let directory = Self {
             path: path.to_owned(),
             acknowledged,
             _lock: lock,
-        })
+        };
+        directory.begin_witness()?;
+        Ok(directory)
+    }
+
+    /// A power cut may leave zeros where a file has just grown. So the witness has its length
+    /// before it is needed; later each change of it is of one sector, which is there or not.
+    fn begin_witness(&self) -> Result<(), StoreError> {
+        let failed = |error| StoreError::io("writing", self.witness().display(), error);
+        let length = self.acknowledged.metadata().map_err(failed)?.len();
+        if length > 0 {
+            return Ok(());
+        }
+        self.acknowledge(Revision(0))?;
+        let synced = self.acknowledged.sync_all();
+        synced
+            .and_then(|()| File::open(&self.path)?.sync_all())
+            .map_err(failed)
     }
 
     /// Where the engine's files are.
@@ -214,6 +231,7 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let directory = Directory::open(temp.path()).unwrap();
         assert_eq!(directory.acknowledged().unwrap(), Revision(0));
+        assert_eq!(fs::metadata(directory.witness()).unwrap().len(), 16);
         for revision in [1, 7, u64::MAX] {
             directory.acknowledge(Revision(revision)).unwrap();
         }
