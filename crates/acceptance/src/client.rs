@@ -121,6 +121,35 @@ impl Client {
         reason
     }
 
+    /// Publishes messages of quality 1 or 2 in order, several at a time, and completes their
+    /// exchanges.
+    #[track_caller]
+    pub fn publish_all(&mut self, messages: impl IntoIterator<Item = Publish>) {
+        const AT_ONCE: u16 = 64;
+        let mut free: VecDeque<u16> = (1..=AT_ONCE).collect();
+        let mut messages = messages.into_iter();
+        let mut next = messages.next();
+        while next.is_some() || free.len() < usize::from(AT_ONCE) {
+            if let Some(id) = free.pop_front_if(|_| next.is_some()) {
+                let message = next.take().expect("there is one");
+                self.send_publish(&message.packet_id(id));
+                next = messages.next();
+                continue;
+            }
+            match self.receive() {
+                Packet::Ack(ack) if ack.kind == AckKind::PubRec => {
+                    assert!(ack.reason < 0x80, "{ack:?}");
+                    self.send_ack(AckKind::PubRel, ack.packet_id);
+                }
+                Packet::Ack(ack) => {
+                    assert!(ack.reason < 0x80, "{ack:?}");
+                    free.push_back(ack.packet_id);
+                }
+                other => panic!("expected an acknowledgement, got {other:?}"),
+            }
+        }
+    }
+
     /// Subscribes and gives the codes of the answer.
     #[track_caller]
     pub fn subscribe(&mut self, subscribe: &Subscribe) -> Vec<u8> {

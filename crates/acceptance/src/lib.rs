@@ -8,6 +8,7 @@
 //! Deliberately absent: sleeps and fixed ports. A test waits for a condition until a deadline.
 
 pub mod client;
+pub mod disk;
 pub mod fake_broker;
 pub mod process;
 pub mod raw;

@@ -1,7 +1,8 @@
 //! The broker as another process.
 //!
 //! Each one runs in its own directory on a port it chose itself, is ended by its process id, and
-//! its log is printed when the test that owns it fails.
+//! its log is printed when the test that owns it fails. One that is [durable](Launch::durable) can
+//! be killed and started again where it was.
 //!
 //! `UNBROKEN_BIN` names another binary. When that is a `mosquitto`, it is started as one: a test
 //! can then be tried against a second opinion. No result depends on that.
@@ -20,7 +21,12 @@ use tempfile::TempDir;
 
 use crate::DEADLINE;
 use crate::client::Client;
+use crate::disk::Disk;
 use crate::raw::{Connect, Version};
+
+/// The data directory of a durable broker, in its own.
+pub const DATA: &str = "data";
+const CONFIG: &str = "unbroken.toml";
 
 /// How to start a broker.
 #[derive(Clone, Debug, Default)]
@@ -31,6 +37,9 @@ pub struct Launch {
     environment: Vec<(String, String)>,
     files: Vec<(String, String)>,
     shards: Option<u32>,
+    is_durable: bool,
+    /// Its data directory lies on a disk that can fail.
+    may_fail: bool,
 }
 
 impl Launch {
@@ -78,37 +87,79 @@ impl Launch {
         self
     }
 
+    /// With a data directory, [`DATA`] in its own: it can be started again where it was.
+    #[must_use]
+    pub fn durable(mut self) -> Self {
+        self.is_durable = true;
+        self
+    }
+
+    /// The same, on a [disk](Broker::disk) that can fail.
+    #[must_use]
+    pub fn on_a_disk_that_may_fail(mut self) -> Self {
+        self.may_fail = true;
+        self.durable()
+    }
+
     /// Starts it and waits until it listens.
     #[track_caller]
     pub fn start(self) -> Broker {
-        let mut running = self.spawn();
+        let directory = self.prepare();
+        let disk = self.may_fail.then(|| {
+            let data = directory.path().join(DATA);
+            fs::create_dir(&data)
+                .and_then(|()| Disk::under(&data, directory.path()))
+                .expect("a disk can be made")
+        });
+        let mut running = self.spawn(directory.path(), disk.as_ref());
         let address = running.wait_for_address();
-        Broker { running, address }
+        Broker {
+            running,
+            address,
+            launch: self,
+            disk,
+            directory,
+        }
     }
 
     /// Starts it and waits until it has ended by itself, as it must when it refuses to serve.
     #[track_caller]
     pub fn run_to_end(self) -> (ExitStatus, String) {
-        let mut running = self.spawn();
+        let directory = self.prepare();
+        self.run_to_end_in(directory.path())
+    }
+
+    /// The same in a directory that is there.
+    #[track_caller]
+    fn run_to_end_in(&self, directory: &Path) -> (ExitStatus, String) {
+        let mut running = self.spawn(directory, None);
         let status = running.wait();
         (status, running.log.whole())
     }
 
-    fn spawn(self) -> Running {
+    fn prepare(&self) -> TempDir {
         let directory = tempfile::tempdir().expect("a temporary directory can be made");
         for (name, content) in &self.files {
             fs::write(directory.path().join(name), content).expect("its directory is writable");
         }
+        if let Some(config) = &self.config {
+            fs::write(directory.path().join(CONFIG), config).expect("its directory is writable");
+        }
+        directory
+    }
+
+    fn spawn(&self, directory: &Path, disk: Option<&Disk>) -> Running {
         let binary = binary();
         let mut command = if is_mosquitto(&binary) {
-            mosquitto(&binary, directory.path())
+            mosquitto(&binary, directory)
         } else {
-            self.unbroken(&binary, directory.path())
+            self.unbroken(&binary)
         };
         command
             .args(&self.arguments)
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
-            .current_dir(directory.path())
+            .envs(disk.into_iter().flat_map(Disk::environment))
+            .current_dir(directory)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
@@ -122,23 +173,22 @@ impl Launch {
         let log = Log::default();
         log.follow(child.stdout.take().expect("stdout is piped"));
         log.follow(child.stderr.take().expect("stderr is piped"));
-        Running {
-            child,
-            directory,
-            log,
-        }
+        Running { child, log }
     }
 
-    fn unbroken(&self, binary: &Path, directory: &Path) -> Command {
+    fn unbroken(&self, binary: &Path) -> Command {
         let mut command = Command::new(binary);
         command.arg("serve");
         if !self.own_listeners {
             command.args(["-p", "0", "--bind", "127.0.0.1"]);
         }
-        if let Some(config) = &self.config {
-            let path = directory.join("unbroken.toml");
-            fs::write(&path, config).expect("its directory is writable");
-            command.arg("-c").arg(path);
+        if self.config.is_some() {
+            command.args(["-c", CONFIG]);
+        }
+        if self.is_durable {
+            command.args(["--data", DATA]);
+        } else {
+            command.arg("--in-memory");
         }
         let shards = match self.shards {
             Some(count) => count.to_string(),
@@ -154,6 +204,9 @@ impl Launch {
 pub struct Broker {
     running: Running,
     address: SocketAddr,
+    launch: Launch,
+    disk: Option<Disk>,
+    directory: TempDir,
 }
 
 impl Broker {
@@ -176,7 +229,7 @@ impl Broker {
 
     /// The directory it runs in.
     pub fn directory(&self) -> &Path {
-        self.running.directory.path()
+        self.directory.path()
     }
 
     /// Its process id.
@@ -245,7 +298,7 @@ impl Broker {
 
     /// Replaces the configuration file it was started with.
     pub fn rewrite_config(&self, text: &str) {
-        fs::write(self.directory().join("unbroken.toml"), text).expect("its directory is writable");
+        fs::write(self.directory().join(CONFIG), text).expect("its directory is writable");
     }
 
     /// Asks it to end, without waiting.
@@ -257,6 +310,41 @@ impl Broker {
     #[track_caller]
     pub fn wait(&mut self) -> ExitStatus {
         self.running.wait()
+    }
+
+    /// Ends it without a word, by SIGKILL.
+    pub fn kill(&mut self) {
+        self.running.kill();
+    }
+
+    /// Starts it again where it was, now that it has ended; on another port, and on a disk that
+    /// works.
+    #[track_caller]
+    pub fn start_again(&mut self) {
+        self.running.kill();
+        if let Some(disk) = &self.disk {
+            disk.repair().expect("its directory is writable");
+        }
+        self.running = self.launch.spawn(self.directory.path(), self.disk.as_ref());
+        self.address = self.running.wait_for_address();
+    }
+
+    /// Starts another one in the same place, which ends by itself, and gives what it said.
+    #[track_caller]
+    pub fn start_another(&self) -> (ExitStatus, String) {
+        self.launch.run_to_end_in(self.directory.path())
+    }
+
+    /// Its data directory.
+    pub fn data(&self) -> PathBuf {
+        self.directory().join(DATA)
+    }
+
+    /// The disk under its data directory.
+    #[track_caller]
+    pub fn disk(&self) -> &Disk {
+        let disk = self.disk.as_ref();
+        disk.expect("it was started on a disk that may fail")
     }
 }
 
@@ -336,7 +424,6 @@ impl Log {
 #[derive(Debug)]
 struct Running {
     child: Child,
-    directory: TempDir,
     log: Log,
 }
 
@@ -383,10 +470,17 @@ impl Running {
     }
 }
 
-impl Drop for Running {
-    fn drop(&mut self) {
+impl Running {
+    fn kill(&mut self) {
+        // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.kill();
         if thread::panicking() {
             let _ = writeln!(
                 io::stderr(),

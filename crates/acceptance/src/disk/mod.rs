@@ -1,0 +1,201 @@
+//! The disk under the broker, which can be told to fail, and to lose what no sync has made safe.
+//!
+//! The work is done by `disk.c` inside the broker's process, built here with the C compiler that
+//! Rust needs for linking anyway. What a power cut takes back is in `undo.rs`.
+//!
+//! Behind a power cut each file is as it was at some moment since its last sync, each at a moment
+//! of its own, and the change after that may be there in part, by whole sectors, or as zeros where
+//! the file had grown already. Deliberately absent: names. A file that was made, renamed or removed
+//! stays so.
+
+mod undo;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+/// What the disk does from some moment on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Every write fails: no space.
+    Full,
+    /// Every write fails: input/output error.
+    Write,
+    /// One sync fails, and nothing that it was to make safe ever is.
+    Sync,
+    /// Writes of more than a sector take half of it, which is no error.
+    Short,
+}
+
+/// The disk under one directory.
+#[derive(Debug)]
+pub struct Disk {
+    library: PathBuf,
+    directory: PathBuf,
+    undo: PathBuf,
+    fault: PathBuf,
+}
+
+impl Disk {
+    /// Under `directory`, which exists; with files of its own in `beside`.
+    pub fn under(directory: &Path, beside: &Path) -> io::Result<Self> {
+        let disk = Self {
+            library: beside.join("disk.so"),
+            directory: directory.canonicalize()?,
+            undo: beside.join("undo"),
+            fault: beside.join("fault"),
+        };
+        let source = beside.join("disk.c");
+        fs::write(&source, include_str!("disk.c"))?;
+        let compiler = env::var("CC").unwrap_or_else(|_| "cc".to_owned());
+        let built = Command::new(&compiler)
+            .args(["-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-o"])
+            .arg(&disk.library)
+            .arg(&source)
+            .output()
+            .map_err(|error| {
+                let advice = "install a C compiler, or name one in CC";
+                io::Error::other(format!("cannot run {compiler}: {error}; {advice}"))
+            })?;
+        if built.status.success() {
+            Ok(disk)
+        } else {
+            let said = String::from_utf8_lossy(&built.stderr);
+            Err(io::Error::other(format!(
+                "{compiler} refuses disk.c:\n{said}"
+            )))
+        }
+    }
+
+    /// What a process needs in its environment to stand on this disk.
+    pub fn environment(&self) -> [(&'static str, &Path); 4] {
+        [
+            ("LD_PRELOAD", &self.library),
+            ("DISK_DIRECTORY", &self.directory),
+            ("DISK_UNDO", &self.undo),
+            ("DISK_FAULT", &self.fault),
+        ]
+    }
+
+    /// The fault begins after so many more calls of its kind.
+    pub fn fail(&self, fault: Fault, after: u64) -> io::Result<()> {
+        let (call, error) = match fault {
+            Fault::Full => ("write", "ENOSPC"),
+            Fault::Write => ("write", "EIO"),
+            Fault::Sync => ("sync", "EIO"),
+            Fault::Short => ("write", "short"),
+        };
+        // Whole at once, since it is looked for all the time.
+        let new = self.fault.with_extension("new");
+        fs::write(&new, format!("{call} {error} {after}\n"))?;
+        fs::rename(&new, &self.fault)
+    }
+
+    /// It works again, for whoever is started next.
+    pub fn repair(&self) -> io::Result<()> {
+        match fs::remove_file(&self.fault) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes the files what they are after a power cut, now that the process is gone. `below` gives
+    /// a number below another, and so decides what is lost. Gives how many changes were.
+    pub fn cut_power(&self, below: &mut dyn FnMut(u64) -> u64) -> io::Result<u64> {
+        undo::take_back(&self.undo, &self.directory, Some(below))
+    }
+
+    /// The same, and everything is lost that no sync has made safe.
+    pub fn lose_all(&self) -> io::Result<u64> {
+        undo::take_back(&self.undo, &self.directory, None)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+
+    /// A directory on such a disk, and what `dd` makes of it.
+    struct Room {
+        temp: tempfile::TempDir,
+        disk: Disk,
+    }
+
+    impl Room {
+        fn new() -> Self {
+            let temp = tempfile::tempdir().unwrap();
+            let data = temp.path().join("data");
+            fs::create_dir(&data).unwrap();
+            let disk = Disk::under(&data, temp.path()).unwrap();
+            Self { temp, disk }
+        }
+
+        /// Writes over the beginning of a file; whether that went well.
+        fn write(&self, text: &str, conversion: &str) -> bool {
+            let input = self.temp.path().join("input");
+            fs::write(&input, text).unwrap();
+            let status = Command::new("dd")
+                .args([
+                    if text.len() > 512 { "bs=2048" } else { "bs=4" },
+                    "status=none",
+                ])
+                .arg(format!("conv=notrunc{conversion}"))
+                .arg(format!("if={}", input.display()))
+                .arg(format!("of={}", self.file().display()))
+                .envs(self.disk.environment())
+                .status();
+            status.unwrap().success()
+        }
+
+        fn file(&self) -> PathBuf {
+            self.disk.directory.join("file")
+        }
+
+        fn text(&self) -> String {
+            fs::read_to_string(self.file()).unwrap()
+        }
+    }
+
+    #[test]
+    fn a_power_cut_takes_back_what_was_not_synced() {
+        let room = Room::new();
+        assert!(room.write("one two three", ",fsync"));
+        room.disk.lose_all().unwrap();
+        assert_eq!(room.text(), "one two three");
+        assert!(room.write("ONE TWO THREE FOUR", ""));
+        assert_eq!(room.text(), "ONE TWO THREE FOUR");
+        room.disk.lose_all().unwrap();
+        assert_eq!(room.text(), "one two three");
+    }
+
+    #[test]
+    fn what_a_failed_sync_was_to_make_safe_never_is() {
+        let room = Room::new();
+        room.disk.fail(Fault::Sync, 0).unwrap();
+        assert!(!room.write("one", ",fsync"));
+        assert_eq!(room.text(), "one");
+        room.disk.lose_all().unwrap();
+        assert_eq!(room.text(), "");
+    }
+
+    #[test]
+    fn a_full_disk_refuses_after_as_many_writes_as_it_was_told() {
+        let room = Room::new();
+        room.disk.fail(Fault::Full, 2).unwrap();
+        assert!(!room.write("one two three", ""));
+        assert_eq!(room.text(), "one two ");
+        room.disk.repair().unwrap();
+        assert!(room.write("one two three", ""));
+    }
+
+    #[test]
+    fn short_writes_are_no_error() {
+        let room = Room::new();
+        room.disk.fail(Fault::Short, 0).unwrap();
+        let text = "one two three ".repeat(200);
+        assert!(room.write(&text, ""));
+        assert_eq!(room.text(), text);
+    }
+}

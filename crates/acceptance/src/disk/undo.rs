@@ -1,0 +1,173 @@
+//! What a power cut takes back: changes of files that no sync has made safe.
+//!
+//! `disk.c` writes down how each change is undone, in the order in which they were made.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// What chance decides: a number below another one.
+type Below<'a> = dyn FnMut(u64) -> u64 + 'a;
+
+/// Takes back some of what is not safe, or all of it without chance. Gives how many changes.
+pub(super) fn take_back(
+    undo: &Path,
+    directory: &Path,
+    mut below: Option<&mut Below<'_>>,
+) -> io::Result<u64> {
+    let log = fs::read(undo)?;
+    let mut files: BTreeMap<u64, Changes<'_>> = BTreeMap::new();
+    let mut records = Records { log: &log, at: 0 };
+    while let Some((at, record)) = records.next() {
+        let changes = files.entry(record.file).or_default();
+        match record.kind {
+            CHANGE => changes.list.push((at, record)),
+            SYNCED if changes.is_spoilt => {}
+            SYNCED => changes.list.retain(|(at, _)| *at >= record.offset),
+            REMOVED => *changes = Changes::default(),
+            _ => changes.is_spoilt = true,
+        }
+    }
+    let mut paths = BTreeMap::new();
+    find(directory, &mut paths)?;
+    let mut count = 0;
+    for (file, changes) in files {
+        if let Some(path) = paths.get(&file) {
+            count += changes.take_back(path, below.as_deref_mut())?;
+        }
+    }
+    Ok(count)
+}
+
+/// The changes of one file that are not safe.
+#[derive(Default)]
+struct Changes<'a> {
+    /// With their places in the log.
+    list: Vec<(u64, Record<'a>)>,
+    /// A sync has failed, and the system has dropped what it was to make safe.
+    is_spoilt: bool,
+}
+
+impl Changes<'_> {
+    fn take_back(self, path: &Path, below: Option<&mut Below<'_>>) -> io::Result<u64> {
+        let count = self.list.len();
+        // What chance says: changes that stay, bytes of the next, whether the rest is zeros.
+        let (kept, part, is_long) = match below {
+            _ if count == 0 => return Ok(0),
+            Some(below) if !self.is_spoilt => {
+                let kept = usize::try_from(below(count as u64 + 1)).unwrap_or(count);
+                let next = self.list.get(kept);
+                let part = next.map_or(0, |(_, change)| change.whole_sectors(below));
+                (kept, part, below(4) == 0)
+            }
+            _ => (0, 0, false),
+        };
+        let Some(((_, boundary), later)) = self.list[kept..].split_first() else {
+            return Ok(0);
+        };
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        let grown = file.metadata()?.len();
+        for (_, change) in later.iter().rev() {
+            change.undo_from(&file, 0)?;
+        }
+        boundary.undo_from(&file, part)?;
+        if is_long && file.metadata()?.len() < grown {
+            file.set_len(grown)?;
+        }
+        Ok((count - kept) as u64)
+    }
+}
+
+struct Record<'a> {
+    kind: u32,
+    file: u64,
+    offset: u64,
+    written: u64,
+    length: u64,
+    /// What was there before, up to zeros.
+    before: &'a [u8],
+}
+
+impl Record<'_> {
+    /// How many of its bytes a disk may have written: sectors are written whole or not at all.
+    fn whole_sectors(&self, below: &mut Below<'_>) -> u64 {
+        let end = self.offset + below(self.written + 1);
+        (end / SECTOR * SECTOR).saturating_sub(self.offset)
+    }
+
+    /// Undoes a change but for its first bytes.
+    fn undo_from(&self, file: &File, kept: u64) -> io::Result<()> {
+        let end = self.offset + self.written;
+        if self.written == 0 {
+            // The file was cut, or made longer.
+            file.set_len(self.offset.min(self.length))?;
+            file.write_all_at(self.before, self.offset)?;
+            return file.set_len(self.length);
+        }
+        let old_end = end.min(self.length);
+        let from = (self.offset + kept).min(old_end);
+        if let (Ok(skipped), Ok(length)) = (
+            usize::try_from(from.saturating_sub(self.offset)),
+            usize::try_from(old_end.saturating_sub(from)),
+        ) {
+            let mut before = self.before.get(skipped..).unwrap_or(&[]).to_vec();
+            before.resize(length, 0);
+            file.write_all_at(&before, from)?;
+        }
+        if end > self.length {
+            file.set_len(self.length.max(self.offset + kept))?;
+        }
+        Ok(())
+    }
+}
+
+/// Bytes that a disk writes at once.
+const SECTOR: u64 = 512;
+const CHANGE: u32 = 1;
+const SYNCED: u32 = 2;
+const REMOVED: u32 = 4;
+
+/// The records of `disk.c`, as this machine writes its numbers. The last may be cut off.
+struct Records<'a> {
+    log: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Records<'a> {
+    /// With its place.
+    fn next(&mut self) -> Option<(u64, Record<'a>)> {
+        const HEAD: usize = 40;
+        let head = self.log.get(self.at..)?.get(..HEAD)?;
+        let small = |at: usize| Some(u32::from_ne_bytes(*head.get(at..)?.first_chunk()?));
+        let large = |at: usize| Some(u64::from_ne_bytes(*head.get(at..)?.first_chunk()?));
+        let bytes = usize::try_from(small(4)?).ok()?;
+        let before = self.log.get(self.at + HEAD..)?.get(..bytes)?;
+        let record = Record {
+            kind: small(0)?,
+            file: large(8)?,
+            offset: large(16)?,
+            written: large(24)?,
+            length: large(32)?,
+            before,
+        };
+        let place = self.at as u64;
+        self.at += HEAD + bytes;
+        Some((place, record))
+    }
+}
+
+/// All files below a directory, by what the system calls them by.
+fn find(directory: &Path, paths: &mut BTreeMap<u64, PathBuf>) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
+            find(&entry.path(), paths)?;
+        } else if kind.is_file() {
+            paths.insert(entry.metadata()?.ino(), entry.path());
+        }
+    }
+    Ok(())
+}
