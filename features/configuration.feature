@@ -24,6 +24,17 @@ Feature: Configuration
     And its errors mention "bad.toml:2"
     And its errors mention "connections_max"
 
+  # A limit of nothing that was meant as no limit, and took every message.
+  Scenario: A queue with room for nothing is refused
+    Given a file "bad.toml":
+      """
+      [limits]
+      queue_messages_max = 0
+      """
+    When I run `unbroken check -c bad.toml`
+    Then it ends with code 1
+    And its errors mention "queue_messages_max"
+
   Scenario: A broker does not start with a file it does not understand
     Given a file "bad.toml":
       """

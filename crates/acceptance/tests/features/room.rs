@@ -72,6 +72,13 @@ impl Room {
         self.broker.as_mut().expect("the scenario has a broker")
     }
 
+    /// The broker has ended, and with it every connection.
+    pub(crate) fn forget_clients(&mut self) {
+        self.peers.clear();
+        self.crowd.clear();
+        self.last_actor = None;
+    }
+
     /// The directory commands run in.
     pub(crate) fn directory(&self) -> &Path {
         self.files.path()

@@ -108,6 +108,17 @@ async fn is_cut_off(scene: &mut Scene, name: String) {
         .await;
 }
 
+#[then(regex = r"^(\w+) is cut off without an acknowledgement$")]
+async fn is_cut_off_without_acknowledgement(scene: &mut Scene, name: String) {
+    scene
+        .act(move |room| {
+            while let Some(packet) = room.client(&name).receive_or_close() {
+                assert!(!matches!(packet, Packet::Ack(_)), "{packet:?}");
+            }
+        })
+        .await;
+}
+
 /// 5.0 clients are told why; for 3.x it is enough that the connection ends.
 #[then(regex = r"^(\w+) is cut off because (.+)$")]
 async fn is_cut_off_because(scene: &mut Scene, name: String, why: String) {

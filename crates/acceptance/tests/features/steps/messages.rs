@@ -91,6 +91,56 @@ async fn publishes_many(scene: &mut Scene, name: String, count: u32, topic: Stri
         .await;
 }
 
+/// As fast as the broker takes them.
+#[given(regex = r#"^(\w+) publishes messages (\d+) to (\d+) to "([^"]*)" at QoS ([12])$"#)]
+#[when(regex = r#"^(\w+) publishes messages (\d+) to (\d+) to "([^"]*)" at QoS ([12])$"#)]
+async fn publishes_from_to(
+    scene: &mut Scene,
+    name: String,
+    first: u32,
+    last: u32,
+    topic: String,
+    qos: String,
+) {
+    scene
+        .act(move |room| {
+            let messages =
+                (first..=last).map(|number| words::message(&topic, &number.to_string(), &qos, ""));
+            room.client(&name).publish_all(messages);
+            room.last_actor = Some(name);
+        })
+        .await;
+}
+
+#[given(regex = r#"^(\w+) publishes a retained message to each of (\d+) topics under "([^"]*)"$"#)]
+async fn publishes_retained(scene: &mut Scene, name: String, count: u32, root: String) {
+    scene
+        .act(move |room| {
+            let messages = (1..=count).map(|number| {
+                let topic = format!("{root}/{number}");
+                words::message(&topic, &number.to_string(), "1", "retained")
+            });
+            room.client(&name).publish_all(messages);
+            room.last_actor = Some(name);
+        })
+        .await;
+}
+
+#[then(regex = r"^(\w+) receives (\d+) retained messages$")]
+async fn receives_retained(scene: &mut Scene, name: String, count: usize) {
+    scene
+        .act(move |room| {
+            let mut topics = HashSet::new();
+            for _ in 0..count {
+                let message = room.peer(&name).receive();
+                assert!(message.retain, "{message:?}");
+                topics.insert(message.topic);
+            }
+            assert_eq!(topics.len(), count, "each once");
+        })
+        .await;
+}
+
 #[then(
     regex = r#"^(\w+) learns that (.+) when it publishes "([^"]*)" to "([^"]*)"(?: at QoS (\d))?$"#
 )]

@@ -4,3 +4,4 @@ mod brokers;
 mod clients;
 mod commands;
 mod messages;
+mod restarts;

@@ -1,0 +1,145 @@
+//! A broker that is killed and started again where it was, and the disk under it.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use cucumber::gherkin::Step;
+use cucumber::{given, then, when};
+use unbroken_acceptance::Launch;
+use unbroken_acceptance::disk::Fault;
+
+use crate::room::Room;
+use crate::scene::Scene;
+use crate::steps::brokers::text_of;
+
+#[given("a durable broker")]
+async fn a_durable_broker(scene: &mut Scene) {
+    start(scene, Launch::default().durable()).await;
+}
+
+#[given("a durable broker with the configuration:")]
+async fn a_durable_broker_with_configuration(scene: &mut Scene, step: &Step) {
+    start(scene, Launch::config(&text_of(step)).durable()).await;
+}
+
+#[given("a durable broker on a disk that may fail")]
+async fn a_durable_broker_on_a_disk(scene: &mut Scene) {
+    start(scene, Launch::default().on_a_disk_that_may_fail()).await;
+}
+
+async fn start(scene: &mut Scene, launch: Launch) {
+    scene
+        .act(move |room| {
+            room.launch = launch;
+            room.start();
+        })
+        .await;
+}
+
+#[when("the broker is killed")]
+async fn is_killed(scene: &mut Scene) {
+    scene.act(kill).await;
+}
+
+#[when("the broker is started again")]
+async fn is_started_again(scene: &mut Scene) {
+    scene.act(start_again).await;
+}
+
+#[when("the broker is killed and started again")]
+async fn is_killed_and_started_again(scene: &mut Scene) {
+    scene
+        .act(|room| {
+            kill(room);
+            start_again(room);
+        })
+        .await;
+}
+
+fn kill(room: &mut Room) {
+    room.broker_mut().kill();
+    room.forget_clients();
+}
+
+fn start_again(room: &mut Room) {
+    room.broker_mut().start_again();
+    room.forget_clients();
+}
+
+#[when("the ten seconds pass that a broker gives clients to come back")]
+async fn ten_seconds_pass(scene: &mut Scene) {
+    scene
+        .act(|room| {
+            let begin = Instant::now();
+            while begin.elapsed() < Duration::from_secs(11) {
+                room.broker().let_a_second_pass();
+            }
+        })
+        .await;
+}
+
+#[when("its journal is overwritten with null bytes")]
+async fn journal_is_overwritten(scene: &mut Scene) {
+    scene
+        .act(|room| {
+            let engine = room.broker().data().join("engine");
+            let files = fs::read_dir(engine).expect("the store has an engine");
+            let mut paths = files.map(|file| file.expect("it can be listed").path());
+            let journal = paths.find(|path| path.extension().is_some_and(|it| it == "jnl"));
+            let journal = journal.expect("the engine has a journal");
+            let length = fs::metadata(&journal).expect("it is there").len();
+            let length = usize::try_from(length).expect("it fits into memory");
+            fs::write(journal, vec![0; length]).expect("it can be written");
+        })
+        .await;
+}
+
+#[then("its damaged data lies beside the new")]
+async fn damaged_data_lies_beside(scene: &mut Scene) {
+    scene
+        .act(|room| {
+            let files = fs::read_dir(room.broker().directory()).expect("it can be listed");
+            let mut paths = files.map(|file| file.expect("it can be listed").path());
+            let is_report = paths.any(|path| path.join("damage.txt").is_file());
+            assert!(is_report, "nothing was set aside");
+        })
+        .await;
+}
+
+#[then(
+    regex = r#"^(?:it does not start again|another broker on its data does not start) and says "([^"]*)"$"#
+)]
+async fn does_not_start(scene: &mut Scene, part: String) {
+    scene
+        .act(move |room| {
+            let (status, log) = room.broker().start_another();
+            assert!(!status.success(), "it ended with {status}");
+            assert!(log.contains(&part), "{part:?} is not in the log:\n{log}");
+        })
+        .await;
+}
+
+#[when(regex = r"^the disk (is full|does not write any more|does not sync once)$")]
+async fn the_disk_fails(scene: &mut Scene, how: String) {
+    let fault = match how.as_str() {
+        "is full" => Fault::Full,
+        "does not write any more" => Fault::Write,
+        _ => Fault::Sync,
+    };
+    scene
+        .act(move |room| {
+            let disk = room.broker().disk();
+            disk.fail(fault, 0).expect("it can be told");
+        })
+        .await;
+}
+
+#[when("the broker loses what is not safe on its disk")]
+async fn loses_what_is_not_safe(scene: &mut Scene) {
+    scene
+        .act(|room| {
+            let lost = room.broker().disk().lose_all();
+            lost.expect("its files can be written");
+        })
+        .await;
+}

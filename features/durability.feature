@@ -1,0 +1,317 @@
+Feature: Durability
+  What the broker has acknowledged it still has after it was killed, and after the disk has failed.
+
+  # Messages of quality 2 that are silently missing.
+  Scenario: A row of messages goes on where a killed broker left it
+    Given a durable broker
+    And phone connects with a persistent session
+    And phone subscribes to "log" at QoS 2
+    And phone disconnects
+    And machine connects with a persistent session
+    When machine publishes messages 1 to 49 to "log" at QoS 2
+    And the broker is killed and started again
+    And machine reconnects
+    And machine publishes messages 50 to 99 to "log" at QoS 2
+    And phone reconnects
+    Then phone receives the 99 messages on "log" in order
+    And phone receives nothing else
+
+  # Messages that are missing after the subscriber comes back.
+  Scenario: Thousands of messages wait through a crash
+    Given a durable broker
+    And phone connects with a persistent session
+    And phone subscribes to "log" at QoS 2
+    And phone loses its connection
+    And machine connects
+    When machine publishes messages 1 to 3500 to "log" at QoS 2
+    And the broker is killed and started again
+    And phone reconnects
+    Then phone receives the 3500 messages on "log" in order
+    And phone receives nothing else
+
+  # Other topics starve after one acknowledgement is missing.
+  Scenario: A message that is never acknowledged holds up no other
+    Given a durable broker
+    And phone connects with a persistent session
+    And phone subscribes to "door" at QoS 1
+    And phone subscribes to "log" at QoS 1
+    And machine connects
+    And machine publishes "open" to "door" at QoS 1
+    When phone sees "open" on "door" and does not acknowledge it
+    And machine publishes messages 1 to 500 to "log" at QoS 1
+    Then phone receives the 500 messages on "log" in order
+    When a second passes
+    And the broker is killed and started again
+    And phone reconnects
+    Then phone receives "open" on "door", sent again
+    And phone receives nothing else
+
+  # Retained messages and waiting messages that a limit of queues takes away.
+  Scenario: As many retained messages as there are come to a new subscriber
+    Given a durable broker with the configuration:
+      """
+      [limits]
+      queue_messages_max = 10
+      """
+    And machine connects
+    And machine publishes a retained message to each of 300 topics under "house"
+    When the broker is killed and started again
+    And phone connects with a persistent session
+    And phone subscribes to "house/+" at QoS 1
+    Then phone receives 300 retained messages
+
+  # Messages that are lost when a session is taken over from a connection that is half dead.
+  Scenario: Who takes over from a half-open connection gets what that one did not acknowledge
+    Given a durable broker
+    And phone connects with a persistent session
+    And phone subscribes to "door" at QoS 1
+    And sensor connects
+    And sensor publishes "open" to "door" at QoS 1
+    When phone says nothing any more
+    And sensor publishes "shut" to "door" at QoS 1
+    And copy connects as phone with a persistent session
+    Then copy receives "open" on "door" at QoS 1, sent again
+    And copy receives "shut" on "door" at QoS 1, sent again
+    And copy receives nothing else
+
+  # Messages that are skipped after number 65,535.
+  Scenario: More messages wait than there are packet identifiers
+    Given a durable broker
+    And phone connects with a persistent session
+    And phone subscribes to "log" at QoS 1
+    And phone disconnects
+    And machine connects
+    When machine publishes messages 1 to 66000 to "log" at QoS 1
+    And the broker is killed and started again
+    And phone reconnects
+    Then phone receives the 66000 messages on "log" in order
+    And phone receives nothing else
+
+  # What expired and was taken for lost.
+  Scenario: A message that expires while it waits is named as expired
+    Given a durable broker with the configuration:
+      """
+      [broker]
+      sys_interval = "1s"
+      """
+    And phone connects with a persistent session
+    And phone subscribes to "offer" at QoS 1
+    And phone disconnects
+    And sensor connects
+    And sensor publishes "today only" to "offer" at QoS 1, expiring after 1 second
+    And sensor publishes "this month" to "offer" at QoS 1, expiring after 1000 seconds
+    When the broker is killed and started again
+    And a second passes
+    And phone reconnects
+    Then phone receives "this month" on "offer", expiring within 999 seconds
+    And phone receives nothing else
+    When auditor connects
+    And auditor subscribes to "$SYS/audit/dropped/expired"
+    Then auditor sooner or later receives "1" on "$SYS/audit/dropped/expired"
+
+  # A database of null bytes.
+  Scenario: A journal of null bytes is set aside, and the broker goes on
+    Given a durable broker
+    And sensor connects
+    And sensor publishes "open" to "door" at QoS 1, retained
+    When the broker is killed
+    And its journal is overwritten with null bytes
+    And the broker is started again
+    Then the broker's log mentions "the store was damaged: it is set aside"
+    And its damaged data lies beside the new
+    When sensor reconnects
+    And sensor publishes "shut" to "door" at QoS 1, retained
+    And the broker is killed and started again
+    And phone connects
+    And phone subscribes to "door"
+    Then phone receives "shut" on "door", as a retained message
+
+  # A broker that refuses to start, or does not, against the wish of its owner.
+  Scenario: A damaged store is refused where its owner wants that
+    Given a durable broker with the configuration:
+      """
+      [storage]
+      on_corruption = "refuse"
+      """
+    And sensor connects
+    And sensor publishes "open" to "door" at QoS 1, retained
+    When the broker is killed
+    And its journal is overwritten with null bytes
+    Then it does not start again and says "is damaged"
+
+  # Retained messages that were never on disk.
+  Scenario Outline: Retained messages outlive the broker
+    Given a durable broker
+    And clients speak MQTT <version>
+    And sensor connects
+    And sensor publishes "21" to "kitchen" at QoS <qos>, retained
+    And sensor publishes "18" to "cellar" at QoS 1, retained
+    And sensor publishes "" to "cellar" at QoS 1, retained
+    And sensor publishes "ready" to "sensor" at QoS 1
+    When the broker is killed and started again
+    And phone connects
+    And phone subscribes to "#" at QoS 2
+    Then phone receives "21" on "kitchen" at QoS <qos>, as a retained message
+    And phone receives nothing else
+
+    Examples:
+      | version | qos |
+      | 3.1.1   | 0   |
+      | 3.1.1   | 1   |
+      | 5.0     | 2   |
+
+  # A session that nobody comes back for.
+  Scenario: A forgotten session ends in its time, although the broker was killed meanwhile
+    Given a durable broker
+    And phone connects with a session kept for 1 second
+    And phone subscribes to "door" at QoS 1
+    And phone disconnects
+    And tablet connects with a session kept for 1000 seconds
+    And tablet disconnects
+    When the broker is killed and started again
+    And the ten seconds pass that a broker gives clients to come back
+    And phone reconnects
+    And tablet reconnects
+    Then phone starts without a session
+    And tablet still has its session
+
+  # [MQTT-3.1.2-23] [MQTT-4.1.0-1]
+  Scenario Outline: A session outlives the broker
+    Given a durable broker
+    And clients speak MQTT <version>
+    And phone connects with a persistent session
+    And phone subscribes to "door" at QoS 2
+    And phone subscribes to "log" at QoS 1
+    And phone unsubscribes from "log"
+    When the broker is killed and started again
+    And phone reconnects
+    And sensor connects
+    And sensor publishes "open" to "door" at QoS 2
+    And sensor publishes "1" to "log" at QoS 1
+    Then phone still has its session
+    And phone receives "open" on "door" at QoS 2, for the first time
+    And phone receives nothing else
+
+    Examples:
+      | version |
+      | 3.1.1   |
+      | 5.0     |
+
+  @tool:paho-python
+  Scenario: A session of somebody else's client outlives the broker
+    Given a durable broker
+    And phone connects with a persistent session, paho-python
+    And phone subscribes to "door" at QoS 1
+    And phone disconnects
+    And sensor connects
+    And sensor publishes "open" to "door" at QoS 1
+    When the broker is killed and started again
+    And phone connects with a persistent session, paho-python
+    Then phone still has its session
+    And phone receives "open" on "door" at QoS 1
+
+  Scenario: Subscriptions keep their options
+    Given a durable broker
+    And phone connects with a persistent session
+    And phone subscribes to "chat" at QoS 1 without its own messages, under number 7
+    And phone subscribes to "news" at QoS 1 keeping the retain flag
+    When the broker is killed and started again
+    And phone reconnects
+    And phone publishes "me" to "chat" at QoS 1
+    And sensor connects
+    And sensor publishes "you" to "chat" at QoS 1
+    And sensor publishes "today" to "news" at QoS 1, retained
+    Then phone receives "you" on "chat", under number 7
+    And phone receives "today" on "news", as a retained message
+    And phone receives nothing else
+
+  # [MQTT-4.4.0-1] [MQTT-3.3.1-1] [MQTT-4.6.0-1]
+  Scenario Outline: What was under way is sent again, in order
+    Given a durable broker
+    And phone connects with a persistent session
+    And phone subscribes to "door" at QoS <qos>
+    And sensor connects
+    And sensor publishes "open" to "door" at QoS <qos>
+    And sensor publishes "shut" to "door" at QoS <qos>
+    When phone sees "open" on "door" and does not acknowledge it
+    And phone sees "shut" on "door" and does not acknowledge it
+    And a second passes
+    And the broker is killed and started again
+    And phone reconnects
+    Then phone receives "open" on "door", sent again
+    And phone receives "shut" on "door", sent again
+    And phone receives nothing else
+
+    Examples:
+      | qos |
+      | 1   |
+      | 2   |
+
+  # [MQTT-4.3.3-8]
+  Scenario: A message that was half handed over is taken once
+    Given a durable broker
+    And phone connects
+    And phone subscribes to "account" at QoS 2
+    And bank connects with a persistent session
+    When bank sends half of the exact-once exchange of "pay" to "account" 2 times
+    And the broker is killed and started again
+    And phone reconnects
+    And phone subscribes to "account" at QoS 2
+    And bank reconnects
+    And bank sends half of the exact-once exchange of "pay" to "account" 2 times
+    And bank completes the exchange
+    Then bank still has its session
+    And phone receives nothing
+
+  Scenario: Waiting messages keep what they carry
+    Given a durable broker
+    And phone connects with a persistent session
+    And phone subscribes to "orders" at QoS 2
+    And phone disconnects
+    And shop connects
+    And shop publishes "tea" to "orders" at QoS 2, as text, with content type "text/plain", asking for a reply on "answers", with correlation "42", with "table=7", expiring after 1000 seconds
+    When the broker is killed and started again
+    And phone reconnects
+    Then phone receives "tea" on "orders" at QoS 2, as text, with content type "text/plain", asking for a reply on "answers", with correlation "42", with "table=7", expiring within 1000 seconds
+
+  Scenario: A broker that is told to stop keeps the same
+    Given a durable broker
+    And phone connects with a persistent session
+    And phone subscribes to "door" at QoS 1
+    And phone disconnects
+    And sensor connects
+    And sensor publishes "open" to "door" at QoS 1
+    When the broker is told to stop
+    Then the broker ends with code 0
+    When the broker is started again
+    And phone reconnects
+    Then phone receives "open" on "door", for the first time
+
+  Scenario: A second broker on the same data says who has it
+    Given a durable broker
+    Then another broker on its data does not start and says "in use by process"
+
+  # Whether an acknowledgement is worth something when the disk is full.
+  Scenario Outline: On a disk that fails nothing more is acknowledged
+    Given a durable broker on a disk that may fail
+    And phone connects with a persistent session
+    And phone subscribes to "log" at QoS 1
+    And phone disconnects
+    And machine connects
+    And machine publishes messages 1 to 100 to "log" at QoS 1
+    When the disk <fails>
+    And machine dares to publish "101" to "log" at QoS 1
+    Then machine is cut off without an acknowledgement
+    And the broker ends with code 74
+    And the broker's log mentions "<words>"
+    When the broker loses what is not safe on its disk
+    And the broker is started again
+    And phone reconnects
+    Then phone receives the 100 messages on "log" in order
+    And phone receives nothing else
+
+    Examples:
+      | fails                   | words                   |
+      | is full                 | No space left on device |
+      | does not write any more | Input/output error      |
+      | does not sync once      | Input/output error      |
