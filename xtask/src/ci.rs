@@ -97,6 +97,10 @@ impl Ci {
             let name = format!("acceptance, shards: {shards}");
             self.tests(&name, self.acceptance(shards))?;
         }
+        for shards in ["1", "3"] {
+            let name = format!("crashes, shards: {shards}");
+            self.check(&name, self.crashes(shards))?;
+        }
         let seeds = if self.full { "500000" } else { "20000" };
         let mut simulator = cargo(&["run", "--locked", "--release"]);
         simulator.args(["-p", "unbroken-simulator", "--", "--seeds", seeds]);
@@ -130,6 +134,22 @@ impl Ci {
         if tools::must_have_all() {
             command.env("UNBROKEN_REQUIRE_TOOLS", "1");
         }
+        command
+    }
+
+    /// The broker ended at random moments by SIGKILL, power cuts and faults of the disk: 200 kills
+    /// in both runs together, and 2,000 in the longer one.
+    fn crashes(&self, shards: &str) -> Command {
+        let [kills, cuts, faults] = if self.full {
+            ["1000", "200", "100"]
+        } else {
+            ["100", "20", "12"]
+        };
+        let mut command = cargo(&["run", "--locked", "--release", "-p", "unbroken-crash", "--"]);
+        command
+            .args(["--kills", kills, "--cuts", cuts, "--faults", faults])
+            .args(["--shards", shards])
+            .env("UNBROKEN_BIN", binary());
         command
     }
 

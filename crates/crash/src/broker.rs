@@ -1,0 +1,222 @@
+//! The broker as another process, which is ended again and again and comes back where it was.
+
+use std::collections::VecDeque;
+use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+use std::{env, fs, io};
+
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use unbroken_acceptance::disk::Disk;
+
+/// What the broker says when clients may come.
+const LISTENING: &str = "listening on 127.0.0.1:";
+/// How long anything may take that must happen.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+/// Lines of the log that are remembered.
+const LINES_MAX: usize = 200;
+
+/// A broker and where it lives.
+#[derive(Debug)]
+pub(crate) struct Broker {
+    binary: PathBuf,
+    /// Its configuration, and its data directory `data`.
+    home: PathBuf,
+    shards: u32,
+    port: u16,
+    running: Option<Running>,
+}
+
+#[derive(Debug)]
+struct Running {
+    child: Child,
+    log: watch::Receiver<Log>,
+}
+
+/// The last lines that it has said.
+type Log = VecDeque<String>;
+
+/// The broker does not do what a broker must.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BrokerError {
+    #[error(
+        "{0} does not start: {1}; build it with `cargo build --release -p unbroken`, or name another with UNBROKEN_BIN"
+    )]
+    Start(PathBuf, io::Error),
+    #[error("the broker does not listen:\n{0}")]
+    Deaf(String),
+    #[error("the broker goes on although its disk has failed:\n{0}")]
+    GoesOn(String),
+    #[error("the disk failed, and the broker ended with {0} instead of an error:\n{1}")]
+    Ended(ExitStatus, String),
+    #[error("the disk failed, and the broker does not say so:\n{0}")]
+    Silent(String),
+    #[error("cannot handle the broker: {0}")]
+    Io(#[from] io::Error),
+}
+
+impl Broker {
+    /// One that is not started yet, in a directory that exists.
+    pub(crate) fn new(home: &Path, shards: u32, durability: &str) -> io::Result<Self> {
+        fs::create_dir(home.join("data"))?;
+        // A damaged store is to be seen here, not set aside.
+        let config =
+            format!("[storage]\non_corruption = \"refuse\"\ndurability = \"{durability}\"\n");
+        fs::write(home.join("unbroken.toml"), config)?;
+        // It must come back where its clients look for it, so the port cannot be left to it.
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?
+            .local_addr()?
+            .port();
+        Ok(Self {
+            binary: binary()?,
+            home: home.to_owned(),
+            shards,
+            port,
+            running: None,
+        })
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+
+    pub(crate) fn data(&self) -> PathBuf {
+        self.home.join("data")
+    }
+
+    /// Starts it, on a disk that may fail if there is one.
+    pub(crate) fn spawn(&mut self, disk: Option<&Disk>) -> Result<(), BrokerError> {
+        let mut command = Command::new(&self.binary);
+        command
+            .args(["serve", "--bind", "127.0.0.1", "-c", "unbroken.toml"])
+            .args(["--data", "data", "-p", &self.port.to_string()])
+            .args(["--shards", &self.shards.to_string()])
+            .current_dir(&self.home)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
+        if let Some(disk) = disk {
+            command.envs(disk.environment());
+        }
+        let mut child = command
+            .spawn()
+            .map_err(|error| BrokerError::Start(self.binary.clone(), error))?;
+        let (log, _) = watch::channel(Log::new());
+        follow(child.stdout.take(), log.clone());
+        follow(child.stderr.take(), log.clone());
+        let log = log.subscribe();
+        self.running = Some(Running { child, log });
+        Ok(())
+    }
+
+    /// Waits until clients may come.
+    pub(crate) async fn listens(&mut self) -> Result<(), BrokerError> {
+        let Some(running) = &mut self.running else {
+            return Err(BrokerError::Deaf("it is not started".to_owned()));
+        };
+        match timeout(PATIENCE, running.has_said(&[LISTENING])).await {
+            Ok(true) => Ok(()),
+            _ => Err(BrokerError::Deaf(running.text())),
+        }
+    }
+
+    /// Ends it by SIGKILL.
+    pub(crate) async fn kill(&mut self) -> Result<(), BrokerError> {
+        if let Some(mut running) = self.running.take() {
+            running.child.kill().await?;
+            self.keep_log(&running)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until it has ended by itself, as it must when its disk has failed.
+    pub(crate) async fn fail(&mut self) -> Result<(), BrokerError> {
+        let Some(mut running) = self.running.take() else {
+            return Ok(());
+        };
+        let Ok(status) = timeout(PATIENCE, running.child.wait()).await else {
+            return Err(BrokerError::GoesOn(running.text()));
+        };
+        let status = status?;
+        // Its streams end with it.
+        let told = running.has_said(&DISK_WORDS).await;
+        self.keep_log(&running)?;
+        if status.code().is_none_or(|code| code == 0) {
+            return Err(BrokerError::Ended(status, running.text()));
+        }
+        if told {
+            Ok(())
+        } else {
+            Err(BrokerError::Silent(running.text()))
+        }
+    }
+
+    /// For who looks into a fault: what each round has said.
+    fn keep_log(&self, running: &Running) -> io::Result<()> {
+        let mut file = fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.home.join("broker.log"))?;
+        writeln!(file, "{}\n--- ended", running.text())
+    }
+
+    /// The end of its log.
+    pub(crate) fn log(&self) -> String {
+        self.running
+            .as_ref()
+            .map_or_else(String::new, Running::text)
+    }
+}
+
+impl Running {
+    /// Waits until its log has one of these words; false when it has ended and has not.
+    async fn has_said(&mut self, words: &[&str]) -> bool {
+        let fits = |log: &Log| {
+            let mut lines = log.iter();
+            lines.any(|line| words.iter().any(|word| line.contains(word)))
+        };
+        self.log.wait_for(fits).await.is_ok() || fits(&self.log.borrow())
+    }
+
+    fn text(&self) -> String {
+        let log = self.log.borrow();
+        let lines: Vec<&str> = log.iter().map(String::as_str).collect();
+        lines.join("\n")
+    }
+}
+
+fn follow(
+    stream: Option<impl tokio::io::AsyncRead + Unpin + Send + 'static>,
+    log: watch::Sender<Log>,
+) {
+    let Some(stream) = stream else { return };
+    tokio::spawn(async move {
+        let mut reader = BufReader::new(stream).lines();
+        while let Ok(Some(line)) = reader.next_line().await {
+            log.send_modify(|log| {
+                if log.len() == LINES_MAX {
+                    log.pop_front();
+                }
+                log.push_back(line);
+            });
+        }
+    });
+}
+
+/// The one that was named, or the one beside this program.
+fn binary() -> io::Result<PathBuf> {
+    if let Some(named) = env::var_os("UNBROKEN_BIN") {
+        return Ok(named.into());
+    }
+    Ok(env::current_exe()?.with_file_name("unbroken"))
+}
+
+/// What the system calls the two errors.
+const DISK_WORDS: [&str; 2] = ["No space left on device", "Input/output error"];

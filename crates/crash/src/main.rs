@@ -1,0 +1,140 @@
+//! Ends the broker again and again, in every way that a process, a disk or a machine may end, and
+//! asks the audit what was lost.
+//!
+//! ```text
+//! cargo build --release -p unbroken
+//! cargo run --release -p unbroken-crash -- --kills 200 --cuts 40 --faults 24 --shards 3 [--seed N]
+//! ```
+//!
+//! Publishers number what they send and remember it in a spool; subscribers have sessions that the
+//! broker keeps. At the end everything must have come, in order, and at QoS 2 once. What ends when,
+//! and what a power cut takes back, is decided by the seed, which is printed; the moments between
+//! two messages are the machine's.
+//!
+//! Deliberately absent: repair. Nobody asks for a message again, so what the broker loses stays
+//! lost. With `--durability off` and power cuts it loses much, which shows that this would be seen.
+
+#![allow(clippy::print_stdout, reason = "a program's output")]
+
+mod broker;
+mod line;
+mod random;
+mod run;
+mod subscriber;
+mod witness;
+
+use std::process::ExitCode;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use crate::run::Plan;
+
+fn main() -> ExitCode {
+    let plan = match plan(std::env::args().skip(1)) {
+        Ok(plan) => plan,
+        Err(problem) => {
+            println!("{problem}\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    println!("seed {}", plan.seed);
+    match carry_out(&plan) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(problem) => {
+            println!("{problem}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether there is no fault.
+fn carry_out(plan: &Plan) -> Result<bool, Box<dyn std::error::Error>> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
+    let home = tempfile::tempdir()?;
+    let begin = Instant::now();
+    let rounds = plan.kills + plan.cuts + plan.faults;
+    let mut ends = Vec::new();
+    let run = run::run(plan, home.path(), |round, end| {
+        ends.push(end);
+        if round % TELL_EVERY == 0 {
+            let seconds = begin.elapsed().as_secs_f64();
+            println!("round {round} of {rounds}, {seconds:.1} s");
+        }
+    });
+    let seconds = |begin: Instant| begin.elapsed().as_secs_f64();
+    let outcome = runtime.block_on(run);
+    let leave = |home: tempfile::TempDir| {
+        println!("seed {}, how the rounds ended: {ends:?}", plan.seed);
+        println!("what is on disk is left in {}", home.keep().display());
+    };
+    let verdict = match outcome {
+        Ok(verdict) => verdict,
+        Err(error) => {
+            leave(home);
+            return Err(error.into());
+        }
+    };
+    for fault in &verdict.faults {
+        println!("{fault}");
+    }
+    println!(
+        "{} kills, {} power cuts, {} faults of the disk: {} messages received, {} of them again, \
+         {} changes of files taken back; {} faults; {:.1} s",
+        plan.kills,
+        plan.cuts,
+        plan.faults,
+        verdict.messages,
+        verdict.repeated,
+        verdict.taken_back,
+        verdict.faults.len(),
+        seconds(begin),
+    );
+    if verdict.faults.is_empty() {
+        return Ok(true);
+    }
+    leave(home);
+    Ok(false)
+}
+
+fn plan(arguments: impl Iterator<Item = String>) -> Result<Plan, String> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let mut plan = Plan {
+        kills: 200,
+        cuts: 0,
+        faults: 0,
+        shards: 1,
+        durability: "strict".to_owned(),
+        seed: now.map_or(0, |now| u64::from(now.subsec_nanos())),
+    };
+    let mut arguments = arguments;
+    while let Some(name) = arguments.next() {
+        let value = arguments.next().unwrap_or_default();
+        if name == "--durability" {
+            plan.durability = value;
+            continue;
+        }
+        let number = value
+            .parse()
+            .map_err(|_| format!("{name} needs a number, and {value:?} is none"))?;
+        match name.as_str() {
+            "--kills" => plan.kills = number,
+            "--cuts" => plan.cuts = number,
+            "--faults" => plan.faults = number,
+            "--seed" => plan.seed = number,
+            "--shards" => {
+                plan.shards = number
+                    .try_into()
+                    .map_err(|_| format!("{number} shards are too many"))?;
+            }
+            _ => return Err(format!("{name} is no option")),
+        }
+    }
+    Ok(plan)
+}
+
+const USAGE: &str = "unbroken-crash [--kills N] [--cuts N] [--faults N] [--shards N] \
+                     [--durability strict|relaxed|off] [--seed N]";
+/// Rounds between two lines of progress.
+const TELL_EVERY: u64 = 25;

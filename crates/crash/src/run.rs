@@ -1,0 +1,300 @@
+//! A run: lines of messages over a broker that is ended again and again, and the verdict.
+//!
+//! A round begins when the broker listens and ends at a moment that chance chooses, in one of the
+//! ways of [`End`]. The clients know nothing of it.
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use unbroken_acceptance::disk::{Disk, Fault};
+use unbroken_client::QoS;
+use unbroken_merkle_log::LaneId;
+
+use crate::broker::{Broker, BrokerError, PATIENCE};
+use crate::line::{LineError, Progress, Publisher};
+use crate::random::Random;
+use crate::subscriber::Subscriber;
+use crate::witness::Witness;
+
+/// How often the broker ends in which way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// SIGKILL.
+    pub(crate) kills: u64,
+    /// SIGKILL, and what no sync had made safe is gone.
+    pub(crate) cuts: u64,
+    /// The disk fails, and the broker must end by itself; then as a power cut.
+    pub(crate) faults: u64,
+    pub(crate) shards: u32,
+    /// The broker's: `strict` is what power cuts and faults are for.
+    pub(crate) durability: String,
+    /// The same number gives the same ends, at moments that differ as machines do.
+    pub(crate) seed: u64,
+}
+
+/// A way in which a round ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// SIGKILL before it listens, while it finds out what was.
+    Early,
+    /// SIGKILL.
+    Kill,
+    /// SIGKILL, and what no sync had made safe is gone.
+    Cut,
+    /// The disk fails. What no sync had made safe is gone then, too.
+    Fault(Fault),
+}
+
+/// What came out.
+#[derive(Debug, Default)]
+pub(crate) struct Verdict {
+    /// Received by all subscribers together, each once.
+    pub(crate) messages: u64,
+    /// Received again.
+    pub(crate) repeated: u64,
+    /// Changes of files that power cuts took back.
+    pub(crate) taken_back: u64,
+    /// What must not be, a sentence each.
+    pub(crate) faults: Vec<String>,
+}
+
+/// The run could not be carried through, which is a fault of somebody's.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RunError {
+    #[error(transparent)]
+    Broker(#[from] BrokerError),
+    #[error(transparent)]
+    Line(#[from] LineError),
+    #[error("a line has ended before it should")]
+    Ended,
+    #[error("nothing moves any more, for {PATIENCE:?}; the broker said last:\n{0}")]
+    Stuck(String),
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// Carries the plan out in a directory of its own; `tell` hears about each round.
+pub(crate) async fn run(
+    plan: &Plan,
+    home: &Path,
+    mut tell: impl FnMut(u64, End),
+) -> Result<Verdict, RunError> {
+    let mut random = Random::new(plan.seed);
+    let mut broker = Broker::new(home, plan.shards, &plan.durability)?;
+    let disk = Disk::under(&broker.data(), home)?;
+    let ends = plan.ends(&mut random);
+    let mut taken_back = 0;
+    broker.spawn(disk_for(ends.first(), &disk))?;
+    broker.listens().await?;
+    let mut lines = Lines::begin(&broker, home, plan.seed).await?;
+    // Each lane has something to prove.
+    lines.go_on(STEPS_MAX, &broker).await?;
+    for (round, end) in (1..).zip(&ends) {
+        lines.progress.change(|point| point.round = round);
+        tell(round, *end);
+        if *end == End::Early {
+            pause(&mut random, EARLY_US_MAX).await;
+            broker.kill().await?;
+        } else {
+            broker.listens().await?;
+            lines.go_on(random.below(STEPS_MAX), &broker).await?;
+            // Not only just behind an acknowledgement.
+            pause(&mut random, PAUSE_US_MAX).await;
+        }
+        match end {
+            End::Early => {}
+            End::Kill | End::Cut => broker.kill().await?,
+            End::Fault(fault) => {
+                disk.fail(*fault, random.below(FAULT_AFTER_MAX))?;
+                if *fault == Fault::Short {
+                    lines.go_on(STEPS_MAX, &broker).await?;
+                    broker.kill().await?;
+                } else {
+                    broker.fail().await?;
+                }
+                disk.repair()?;
+            }
+        }
+        if disk_for(Some(end), &disk).is_some() {
+            taken_back += disk.cut_power(&mut |bound| random.below(bound))?;
+        }
+        let next = usize::try_from(round)
+            .ok()
+            .and_then(|round| ends.get(round));
+        broker.spawn(disk_for(next, &disk))?;
+    }
+    broker.listens().await?;
+    let mut verdict = lines.end(&broker).await?;
+    verdict.taken_back = taken_back;
+    broker.kill().await?;
+    Ok(verdict)
+}
+
+/// Only where it is needed: it makes every write slower.
+fn disk_for<'a>(end: Option<&End>, disk: &'a Disk) -> Option<&'a Disk> {
+    match end? {
+        End::Early | End::Kill => None,
+        End::Cut | End::Fault(_) => Some(disk),
+    }
+}
+
+async fn pause(random: &mut Random, longest_us: u64) {
+    sleep(Duration::from_micros(random.below(longest_us))).await;
+}
+
+impl Plan {
+    fn ends(&self, random: &mut Random) -> Vec<End> {
+        let mut ends = Vec::new();
+        for _ in 0..self.kills {
+            ends.push(if random.one_in(8) {
+                End::Early
+            } else {
+                End::Kill
+            });
+        }
+        ends.extend((0..self.cuts).map(|_| End::Cut));
+        let faults = [Fault::Full, Fault::Write, Fault::Sync, Fault::Short];
+        ends.extend(
+            (0..self.faults)
+                .zip(faults.into_iter().cycle())
+                .map(|(_, fault)| End::Fault(fault)),
+        );
+        random.shuffle(&mut ends);
+        ends
+    }
+}
+
+/// The clients.
+struct Lines {
+    progress: Progress,
+    publishers: JoinSet<Result<(), LineError>>,
+    subscribers: JoinSet<Result<(), LineError>>,
+    witnesses: Vec<watch::Receiver<Witness>>,
+}
+
+impl Lines {
+    /// Two publishers and two subscribers at each quality.
+    async fn begin(broker: &Broker, home: &Path, seed: u64) -> Result<Self, RunError> {
+        let mut lines = Self {
+            progress: Progress::new(),
+            publishers: JoinSet::new(),
+            subscribers: JoinSet::new(),
+            witnesses: Vec::new(),
+        };
+        let to = broker.address();
+        let subscribers = [
+            ("resident-one", QoS::AtLeastOnce, false),
+            ("visitor-one", QoS::AtLeastOnce, true),
+            ("resident-two", QoS::ExactlyOnce, false),
+            ("visitor-two", QoS::ExactlyOnce, true),
+        ];
+        for (name, qos, comes_and_goes) in subscribers {
+            // A client that begins anew does not know what it had half received.
+            let may_repeat = qos == QoS::AtLeastOnce || comes_and_goes;
+            let (witness, findings) = watch::channel(Witness::new(name, may_repeat));
+            lines.witnesses.push(findings);
+            let subscriber = Subscriber {
+                name,
+                qos,
+                to,
+                progress: lines.progress.clone(),
+                witness,
+            };
+            if comes_and_goes {
+                let listens = subscriber.come_and_go(seed).await?;
+                lines.subscribers.spawn(listens);
+            } else {
+                lines.subscribers.spawn(subscriber.stay().await?);
+            }
+        }
+        let qualities = [QoS::AtLeastOnce, QoS::ExactlyOnce].into_iter().cycle();
+        for (number, qos) in (1..=LANES).zip(qualities) {
+            let publisher = Publisher {
+                lane: LaneId::new(number).expect("not 0"),
+                qos,
+                spools: home.join("spools"),
+                seed: seed ^ number,
+            };
+            lines
+                .publishers
+                .spawn(publisher.run(to, lines.progress.clone()));
+        }
+        Ok(lines)
+    }
+
+    /// Waits for so many more steps.
+    async fn go_on(&mut self, steps: u64, broker: &Broker) -> Result<(), RunError> {
+        let until = self.progress.now().steps + steps;
+        tokio::select! {
+            () = self.progress.until(|point| point.steps >= until) => Ok(()),
+            Some(ended) = self.publishers.join_next() => Err(why(ended)),
+            Some(ended) = self.subscribers.join_next() => Err(why(ended)),
+            () = sleep(PATIENCE) => Err(RunError::Stuck(broker.log())),
+        }
+    }
+
+    /// Lets the publishers end and the subscribers hear everything.
+    async fn end(mut self, broker: &Broker) -> Result<Verdict, RunError> {
+        self.progress.change(|point| point.is_over = true);
+        let published = async {
+            while let Some(ended) = self.publishers.join_next().await {
+                if !matches!(ended, Ok(Ok(()))) {
+                    return Err(why(ended));
+                }
+            }
+            Ok(())
+        };
+        let Ok(published) = timeout(PATIENCE, published).await else {
+            return Err(RunError::Stuck(broker.log()));
+        };
+        published?;
+        let per_quality = usize::try_from(LANES / 2).unwrap_or_default();
+        let heard = async {
+            for witness in &mut self.witnesses {
+                // One that has ended has its findings nevertheless.
+                let _ = witness
+                    .wait_for(|witness| witness.has_all(per_quality))
+                    .await;
+            }
+        };
+        // What is missing then is in the findings.
+        let _ = timeout(PATIENCE, heard).await;
+        let mut verdict = Verdict::default();
+        for witness in &self.witnesses {
+            let witness = witness.borrow();
+            verdict.messages += witness.messages;
+            verdict.repeated += witness.repeated;
+            verdict.faults.extend(witness.faults());
+        }
+        Ok(verdict)
+    }
+}
+
+/// A visitor cannot be aborted, only told.
+impl Drop for Lines {
+    fn drop(&mut self) {
+        self.progress.change(|point| point.is_done = true);
+    }
+}
+
+fn why(ended: Result<Result<(), LineError>, tokio::task::JoinError>) -> RunError {
+    match ended {
+        Ok(Err(error)) => error.into(),
+        _ => RunError::Ended,
+    }
+}
+
+/// Publishers; as many at each quality.
+const LANES: u64 = 4;
+/// Messages acknowledged and received in a round.
+const STEPS_MAX: u64 = 1_000;
+/// Between the last of them and the end.
+const PAUSE_US_MAX: u64 = 3_000;
+/// Between the start and an early end.
+const EARLY_US_MAX: u64 = 30_000;
+/// Calls that the disk still serves before it fails.
+const FAULT_AFTER_MAX: u64 = 100;

@@ -1,0 +1,159 @@
+//! What one subscriber has seen, judged by the audit.
+//!
+//! Of every lane it must have each message, in order; at QoS 2 each once. At QoS 1 a message may
+//! come again after a crash. Nobody is asked to send anything again, so nothing is repaired.
+
+use std::collections::BTreeMap;
+
+use unbroken_client::audit::{AuditedMessage, Delivery};
+use unbroken_merkle_log::LaneId;
+use unbroken_merkle_log::ledger::{Event, State, Verdict};
+
+/// Faults that are told; more are only counted.
+const TOLD_MAX: usize = 20;
+
+/// The findings of one subscriber.
+#[derive(Debug)]
+pub(crate) struct Witness {
+    name: &'static str,
+    /// Whether a message may come twice.
+    may_repeat: bool,
+    lanes: BTreeMap<LaneId, Lane>,
+    /// Messages, each once.
+    pub(crate) messages: u64,
+    /// Messages that came again.
+    pub(crate) repeated: u64,
+    faults: Vec<String>,
+    unnamed_faults: u64,
+}
+
+#[derive(Debug, Default)]
+struct Lane {
+    /// The number that is due.
+    next: u64,
+    /// By the first number: messages issued, and whether they are proven to have come.
+    windows: BTreeMap<u64, (u64, bool)>,
+    /// The length of the lane, once its producer has ended it.
+    closed: Option<u64>,
+}
+
+impl Witness {
+    pub(crate) fn new(name: &'static str, may_repeat: bool) -> Self {
+        Self {
+            name,
+            may_repeat,
+            lanes: BTreeMap::new(),
+            messages: 0,
+            repeated: 0,
+            faults: Vec::new(),
+            unnamed_faults: 0,
+        }
+    }
+
+    /// Judges what came; `round` is when. Gives whether it is a message that is new.
+    pub(crate) fn take(&mut self, delivery: Delivery, round: u64) -> bool {
+        let before = self.messages;
+        let fault = match delivery {
+            Delivery::Message(message) => self.message(&message),
+            Delivery::Event { lane, event, .. } => self.event(lane, &event),
+            Delivery::Checkpoint { checkpoint, .. } => {
+                if checkpoint.is_last {
+                    let lane = self.lanes.entry(checkpoint.lane).or_default();
+                    lane.closed = Some(checkpoint.size);
+                }
+                None
+            }
+            other => Some(format!("{other:?}")),
+        };
+        if let Some(fault) = fault {
+            if self.faults.len() < TOLD_MAX {
+                let name = self.name;
+                self.faults.push(format!("{name}, round {round}: {fault}"));
+            } else {
+                self.unnamed_faults += 1;
+            }
+        }
+        self.messages > before
+    }
+
+    /// Whether each of so many lanes has ended and is proven whole.
+    pub(crate) fn has_all(&self, lanes: usize) -> bool {
+        self.lanes.len() == lanes && self.lanes.values().all(Lane::is_whole)
+    }
+
+    /// What is wrong, a sentence each.
+    pub(crate) fn faults(&self) -> Vec<String> {
+        let mut faults = self.faults.clone();
+        if self.unnamed_faults > 0 {
+            faults.push(format!("{}: and {} more", self.name, self.unnamed_faults));
+        }
+        for (lane, seen) in self.lanes.iter().filter(|(_, lane)| !lane.is_whole()) {
+            faults.push(format!(
+                "{}: of lane {lane} {} messages have come, {} are proven and {} were issued",
+                self.name,
+                seen.next,
+                seen.proven(),
+                seen.closed
+                    .map_or_else(|| "?".to_owned(), |size| size.to_string())
+            ));
+        }
+        faults
+    }
+
+    fn message(&mut self, message: &AuditedMessage) -> Option<String> {
+        let Some(property) = message.property() else {
+            return Some(format!("a message on {} is not stamped", message.topic()));
+        };
+        let (number, verdict) = (property.sequence, message.verdict());
+        let lane = self.lanes.entry(property.lane).or_default();
+        match verdict {
+            // What was sent again after a lost connection says so, and may be the first to come.
+            Some(Verdict::InOrder | Verdict::Repaired) if number == lane.next => {
+                lane.next += 1;
+                self.messages += 1;
+                return None;
+            }
+            Some(Verdict::Duplicate | Verdict::Replayed) => {
+                self.repeated += 1;
+                if self.may_repeat {
+                    return None;
+                }
+            }
+            _ => {}
+        }
+        Some(format!(
+            "message {number} of lane {} is {verdict:?}, and {} was next",
+            property.lane, lane.next
+        ))
+    }
+
+    fn event(&mut self, lane: LaneId, event: &Event) -> Option<String> {
+        match event {
+            Event::Window {
+                numbers,
+                state,
+                account,
+            } => {
+                let window = (account.issued, *state == State::Proven);
+                let lane = self.lanes.entry(lane).or_default();
+                lane.windows.insert(numbers.start, window);
+                None
+            }
+            // A checkpoint may come before the messages that it tells of, and silence is what a
+            // broker that is dead has.
+            Event::Suspected(_) | Event::Silent => None,
+            fault => Some(format!("lane {lane}: {fault:?}")),
+        }
+    }
+}
+
+impl Lane {
+    fn proven(&self) -> u64 {
+        let proven = self.windows.values().filter(|(_, is_proven)| *is_proven);
+        proven.map(|(issued, _)| issued).sum()
+    }
+
+    fn is_whole(&self) -> bool {
+        self.closed == Some(self.proven())
+    }
+}
