@@ -192,6 +192,8 @@ impl World {
             last_accept: 0,
             accepted_at: None,
             acknowledged: None,
+            found: None,
+            erased: false,
         });
         self.oracle.messages.len() - 1
     }
@@ -359,6 +361,8 @@ impl World {
             last_accept: 0,
             accepted_at: None,
             acknowledged: None,
+            found: None,
+            erased: false,
         });
         let message = self.oracle.messages.len() - 1;
         let sent = self.clients[number].publish(&mut self.oracle, message);

@@ -11,7 +11,7 @@ use unbroken_mqtt_proto::{
 
 use crate::message::MessageId;
 use crate::options::Options;
-use crate::oracle::{Oracle, Received, Terms};
+use crate::oracle::{Heard, Oracle, Received, Terms};
 use crate::rng::Rng;
 
 /// One client, connected or not.
@@ -110,6 +110,14 @@ impl Client {
         self.to_send_messages.clear();
         self.aliases_in = alias::Inbound::new(0);
         self.aliases_out = alias::Outbound::new(0);
+    }
+
+    /// What it knows of its session.
+    pub(crate) fn heard(&self) -> Heard {
+        Heard {
+            serial: self.session,
+            connected: self.connected,
+        }
     }
 
     /// An id for SUBSCRIBE or UNSUBSCRIBE; messages use the low ones.

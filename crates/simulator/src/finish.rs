@@ -14,6 +14,7 @@ impl World {
     /// was not named as dropped.
     pub(crate) fn come_to_rest(&mut self) {
         self.note(|| "coming to rest".to_owned());
+        self.die_if_dying();
         self.settle();
         for client in 0..self.clients.len() {
             if self.clients[client].link.is_none() && self.oracle.sessions[client].exists {
@@ -30,20 +31,15 @@ impl World {
         self.check_asked();
         let stats = self.stats();
         let received: u64 = stats.iter().map(|stats| stats.audit.received).sum();
+        let received = received + self.past.received;
         let accepts = self.oracle.messages.iter().map(|message| message.accepts);
         let accepted: u64 = accepts.map(u64::from).sum();
         assert_eq!(received, accepted, "messages numbered");
-        check_reasons(&self.options, &stats);
+        check_reasons(&self.options, |reason| self.dropped(reason));
         // What broke with a connection was not promised to anybody.
         let named = |reason: &DropReason| *reason != DropReason::ConnectionLost;
         let reasons = DropReason::ALL.into_iter().filter(named);
-        let dropped: u64 = reasons
-            .flat_map(|reason| {
-                stats
-                    .iter()
-                    .map(move |stats| stats.dropped[reason as usize])
-            })
-            .sum();
+        let dropped: u64 = reasons.map(|reason| self.dropped(reason)).sum();
         let (missing, of_groups) = self.oracle.missing();
         let retained = self.oracle.missing_retained();
         let plain: usize = missing.iter().map(Vec::len).sum();
@@ -175,17 +171,14 @@ impl World {
         );
         assert_eq!(totals, none, "the totals of an empty broker");
         self.check_told();
+        self.check_disk();
     }
 
     /// What was counted as dropped was also told, and to whom it was not delivered.
     fn check_told(&self) {
         for reason in DropReason::ALL {
-            let counted: u64 = self
-                .stats()
-                .iter()
-                .map(|stats| stats.dropped[reason as usize])
-                .sum();
-            let told = self.oracle.told_for(reason);
+            let counted = self.dropped(reason);
+            let told = self.oracle.told_for(reason) + self.past.untold[reason as usize];
             assert!(
                 told <= counted,
                 "{}: {told} told, {counted} counted",
@@ -206,7 +199,7 @@ impl World {
             );
         }
         for (client, missing) in self.missing.iter().enumerate() {
-            let told = self.oracle.told_by(client);
+            let told = self.oracle.told_by(client) + self.past.untold.iter().sum::<u64>();
             assert!(
                 missing.len() as u64 <= told,
                 "client {client} misses {missing:?}, and {told} were named as dropped for it"

@@ -80,6 +80,21 @@ impl Groups {
             .retain(|expected| expected.text != text || !lost(expected.message));
     }
 
+    /// The broker was killed: what groups owe is what it knows to have been given to somebody and
+    /// not done with, once for each time it is named here.
+    pub(crate) fn restarted(&mut self, given: &[MessageId]) {
+        let mut owed: BTreeMap<MessageId, u32> = BTreeMap::new();
+        let received = &self.received;
+        self.expected.retain(|expected| {
+            let id = expected.message;
+            let got = received.get(&id).copied().unwrap_or(0);
+            let more = given.iter().filter(|other| **other == id).count();
+            let owed = owed.entry(id).or_insert(0);
+            *owed += 1;
+            more > 0 && *owed as usize <= got as usize + more
+        });
+    }
+
     /// Messages that too few groups have got.
     pub(crate) fn missing(&self) -> Vec<MessageId> {
         let mut missing = Vec::new();

@@ -4,6 +4,9 @@
 //! in which order bytes, mail, answers and time reach the shards. The code under test is
 //! `unbroken-broker-core` as it is; only the driver around it is replaced.
 //!
+//! Where the broker has a disk, that is a store in memory. In a share of the runs all of the broker
+//! vanishes now and then, or its disk fails, and another one begins with what is on disk.
+//!
 //! What must hold is in `oracle`; it is looked at after every step. At the end of a run everything
 //! comes to rest, all totals are compared, the retained messages are read on several shards, every
 //! session ends, and nothing may be left.
@@ -39,6 +42,8 @@ pub struct Report {
     pub sent: u64,
     /// Messages that were dropped and named.
     pub dropped: u64,
+    /// How often the broker was killed.
+    pub kills: u64,
     /// Everything the broker counted; equal for equal seeds.
     pub digest: String,
 }
@@ -61,17 +66,23 @@ impl fmt::Display for Failure {
         for line in &self.trace {
             writeln!(f, "  {line}")?;
         }
-        write!(
-            f,
-            "repeat it with: cargo run -p unbroken-simulator -- --trace {}",
-            self.options.seed
-        )
+        let Options { seed, kills, .. } = self.options;
+        let repeat = "repeat it with: cargo run --release -p unbroken-simulator --";
+        write!(f, "{repeat} --trace {seed}")?;
+        if kills == Options::from_seed(seed).kills {
+            return Ok(());
+        }
+        write!(f, " --kills {kills}")
     }
 }
 
 /// Runs one seed. With `traced`, a failure tells what happened before it.
 pub fn run(seed: u64, traced: bool) -> Result<Report, Box<Failure>> {
-    let options = Options::from_seed(seed);
+    run_with(Options::from_seed(seed), traced)
+}
+
+/// Runs a seed with options that may be others than its own.
+pub fn run_with(options: Options, traced: bool) -> Result<Report, Box<Failure>> {
     let mut world = World::new(options.clone(), traced);
     match catch_unwind(AssertUnwindSafe(|| play(&mut world))) {
         Ok(report) => Ok(report),
@@ -100,6 +111,9 @@ fn play(world: &mut World) -> Report {
         messages: world.oracle.messages.len() as u64,
         ..Report::default()
     };
+    report.sent = world.past.sent;
+    report.dropped = world.past.dropped.iter().sum();
+    report.kills = world.past.kills;
     for stats in world.stats() {
         report.sent += stats.publishes_sent;
         report.dropped += stats.dropped_total();

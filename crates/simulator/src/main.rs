@@ -4,13 +4,15 @@
 //! cargo run --release -p unbroken-simulator -- --seeds 100000 [--from 1]
 //! cargo run --release -p unbroken-simulator -- --trace SEED
 //! ```
+//!
+//! `--kills N` gives the broker a disk in every run, and kills it about so often.
 
 #![allow(clippy::print_stdout, reason = "a program's output")]
 
 use std::process::ExitCode;
 use std::time::Instant;
 
-use unbroken_simulator::{Options, Report, run};
+use unbroken_simulator::{Options, Report, run_with};
 
 fn main() -> ExitCode {
     let wanted = match Wanted::from_arguments(std::env::args().skip(1)) {
@@ -21,8 +23,9 @@ fn main() -> ExitCode {
         }
     };
     if let Some(seed) = wanted.trace {
-        println!("{:?}", Options::from_seed(seed));
-        return match run(seed, true) {
+        let options = wanted.options(seed);
+        println!("{options:?}");
+        return match run_with(options, true) {
             Ok(report) => {
                 println!("seed {seed} finds nothing: {report:?}");
                 ExitCode::SUCCESS
@@ -39,11 +42,12 @@ fn main() -> ExitCode {
     let mut total = Report::default();
     let mut failed = 0u64;
     for done in 0..wanted.seeds {
-        match run(wanted.from.wrapping_add(done), false) {
+        match run_with(wanted.options(wanted.from.wrapping_add(done)), false) {
             Ok(report) => {
                 total.messages += report.messages;
                 total.sent += report.sent;
                 total.dropped += report.dropped;
+                total.kills += report.kills;
             }
             Err(failure) => {
                 failed += 1;
@@ -62,12 +66,14 @@ fn main() -> ExitCode {
         }
     }
     println!(
-        "{} seeds from {}: {failed} failed; {} messages, {} copies sent, {} dropped and named; {:.1} s",
+        "{} seeds from {}: {failed} failed; {} messages, {} copies sent, {} dropped and named; \
+         {} kills; {:.1} s",
         wanted.seeds,
         wanted.from,
         total.messages,
         total.sent,
         total.dropped,
+        total.kills,
         begin.elapsed().as_secs_f64()
     );
     if failed == 0 {
@@ -83,6 +89,7 @@ struct Wanted {
     /// How many findings end the run.
     failures: u64,
     trace: Option<u64>,
+    kills: Option<u32>,
 }
 
 impl Wanted {
@@ -92,6 +99,7 @@ impl Wanted {
             seeds: 1_000,
             failures: 10,
             trace: None,
+            kills: None,
         };
         while let Some(flag) = arguments.next() {
             let value = arguments
@@ -105,13 +113,22 @@ impl Wanted {
                 "--seeds" => wanted.seeds = number,
                 "--failures" => wanted.failures = number,
                 "--trace" => wanted.trace = Some(number),
+                "--kills" => wanted.kills = Some(u32::try_from(number).unwrap_or(u32::MAX)),
                 _ => return Err(format!("{flag} is not known")),
             }
         }
         Ok(wanted)
     }
+
+    fn options(&self, seed: u64) -> Options {
+        let options = Options::from_seed(seed);
+        match self.kills {
+            Some(kills) => options.with_kills(kills),
+            None => options,
+        }
+    }
 }
 
 const USAGE: &str =
-    "usage: unbroken-simulator [--seeds N] [--from S] [--failures N] | --trace SEED";
+    "usage: unbroken-simulator [--seeds N] [--from S] [--failures N] | --trace SEED  [--kills N]";
 const PROGRESS_EVERY: u64 = 10_000;

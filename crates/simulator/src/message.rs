@@ -26,9 +26,21 @@ pub(crate) struct Message {
     pub(crate) accepted_at: Option<Instant>,
     /// The step in which the publisher saw PUBACK or PUBREC.
     pub(crate) acknowledged: Option<u64>,
+    /// Since this step it is certainly on disk as the retained message of its topic.
+    pub(crate) found: Option<u64>,
+    /// The broker was killed, and it is not the retained message of its topic any more.
+    pub(crate) erased: bool,
 }
 
 impl Message {
+    /// The step before which it certainly was the retained message, if it is one.
+    pub(crate) fn in_force(&self) -> Option<u64> {
+        match (self.acknowledged, self.found) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        }
+    }
+
     pub(crate) fn payload(&self, id: MessageId) -> Vec<u8> {
         if self.clear {
             return Vec::new();

@@ -43,6 +43,10 @@ pub struct Options {
     /// Now and then a long time passes.
     pub(crate) leaps: bool,
     pub(crate) durable: bool,
+    /// How often the broker is killed, about, and begins again with what it has on disk.
+    pub(crate) kills: u32,
+    /// Some of it because the disk fails.
+    pub(crate) disk_fails: bool,
     pub(crate) late_admission: bool,
     /// Clients send behind CONNECT without waiting for CONNACK.
     pub(crate) eager: bool,
@@ -67,7 +71,7 @@ impl Options {
     pub fn from_seed(seed: u64) -> Self {
         let mut rng = Rng::new(seed ^ 0x0070_7469_6f6e_7300);
         let r = &mut rng;
-        Self {
+        let mut options = Self {
             seed,
             shards: r.pick(&[1, 2, 2, 3, 3, 8]),
             clients: r.between(2, 9),
@@ -91,6 +95,8 @@ impl Options {
             session_expiry: r.percent(40),
             leaps: r.percent(40),
             durable: r.percent(40),
+            kills: 0,
+            disk_fails: Rng::new(seed ^ 0x6469_736b).percent(40),
             late_admission: r.percent(40),
             eager: r.percent(30),
             lazy_acks: r.percent(50),
@@ -105,7 +111,22 @@ impl Options {
             queue_messages: r.pick(&[3, 20, 100_000, 100_000, 100_000]),
             output_bytes: r.pick(&[150, 1_000, 1_000_000, 1_000_000, 1_000_000]),
             retained_messages: r.pick(&[2, 1_000, 1_000, 1_000]),
+        };
+        let mut fate = Rng::new(seed ^ 0x6b69_6c6c_732a);
+        // What becomes of a will when the broker is killed is not known here.
+        if options.durable && !options.wills && fate.percent(60) {
+            options.kills = fate.pick(&[1, 3, 10]);
         }
+        options
+    }
+
+    /// The same, but the broker has a disk and is killed about so often.
+    #[must_use]
+    pub fn with_kills(mut self, kills: u32) -> Self {
+        self.kills = kills;
+        self.durable = true;
+        self.wills = false;
+        self
     }
 
     /// The limits of the broker in this run.

@@ -1,11 +1,11 @@
 //! Some seeds, and every seed that ever found something.
 
-use unbroken_simulator::run;
+use unbroken_simulator::{Options, run, run_with};
 
 /// How many seeds are tried here; `UNBROKEN_SEEDS` asks for another number.
 const SEEDS: u64 = 400;
 
-/// Each line is a seed and what it found.
+/// Each line is a seed, maybe with a number of kills, and what it found.
 const FOUND_SOMETHING: &str = include_str!("../seeds.txt");
 
 #[test]
@@ -25,8 +25,14 @@ fn what_was_found_once_is_not_found_again() {
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        let (seed, _) = line.split_once(' ').expect("a seed and what it found");
-        try_seed(seed.parse().expect("a seed is a number"));
+        let (run, _) = line.split_once(' ').expect("a seed and what it found");
+        let (seed, kills) = run.split_once('/').unzip();
+        let seed = seed.unwrap_or(run).parse().expect("a seed is a number");
+        let options = Options::from_seed(seed);
+        try_options(match kills {
+            Some(kills) => options.with_kills(kills.parse().expect("kills are a number")),
+            None => options,
+        });
     }
 }
 
@@ -42,9 +48,13 @@ fn a_seed_decides_everything() {
 }
 
 fn try_seed(seed: u64) {
-    if run(seed, false).is_err() {
+    try_options(Options::from_seed(seed));
+}
+
+fn try_options(options: Options) {
+    if run_with(options.clone(), false).is_err() {
         // Once more, with what happened before it.
-        let failure = run(seed, true).expect_err("a seed decides everything");
+        let failure = run_with(options, true).expect_err("a seed decides everything");
         panic!("{failure}");
     }
 }

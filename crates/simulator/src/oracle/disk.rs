@@ -18,6 +18,11 @@ pub(crate) struct Disk {
     found: BTreeSet<Fact>,
     /// Messages that were asked for at some time.
     messages: BTreeSet<MessageId>,
+    /// How many sessions were asked for, and the last one of each client.
+    begun: u64,
+    last_begun: BTreeMap<usize, u64>,
+    /// By client: the session that a restart would find.
+    sessions: BTreeMap<usize, u64>,
 }
 
 /// What a record is about.
@@ -36,52 +41,83 @@ enum Fact {
 
 /// A record on its way to the disk.
 #[derive(Debug)]
-pub(crate) struct Request(Vec<(Fact, Effect)>);
+pub(crate) struct Request {
+    facts: Vec<(Fact, Effect)>,
+    /// Of which session it says what has come to its end.
+    landed: Option<(usize, u64, Vec<MessageId>)>,
+}
 
 /// What it does there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Effect {
     Begins,
-    /// It begins, and what was found of an older session is void.
-    Renews,
+    /// A session with this number begins, and what was found of an older one is void.
+    Renews(u64),
     Ends,
 }
 
 impl Disk {
-    /// The broker asks for a record.
-    pub(crate) fn ask(&mut self, record: &Record) -> Request {
-        let facts = facts_of(record);
-        for (fact, _) in &facts {
-            *self.unstored.entry(fact.clone()).or_insert(0) += 1;
-            if let Fact::Message(id) = fact {
-                self.messages.insert(*id);
-            }
-        }
-        Request(facts)
+    /// The number of the last session that this client began.
+    pub(super) fn last_begun(&self, client: usize) -> u64 {
+        self.last_begun.get(&client).copied().unwrap_or(0)
     }
 
-    pub(crate) fn stored(&mut self, request: Request) {
-        for (fact, effect) in request.0 {
-            if let Some(count) = self.unstored.get_mut(&fact) {
-                *count -= 1;
-                if *count == 0 {
-                    self.unstored.remove(&fact);
+    /// The number of the session of this client that a restart finds.
+    pub(super) fn session(&self, client: usize) -> Option<u64> {
+        self.sessions.get(&client).copied()
+    }
+
+    pub(super) fn has(&self, message: MessageId) -> bool {
+        self.found.contains(&Fact::Message(message))
+    }
+
+    /// The broker has forgotten what it has asked for.
+    pub(super) fn restarted(&mut self) {
+        self.unstored.clear();
+        let found = &self.found;
+        self.messages
+            .retain(|id| found.contains(&Fact::Message(*id)));
+    }
+
+    fn ask(&mut self, record: &Record) -> Vec<(Fact, Effect)> {
+        let mut facts = facts_of(record);
+        for (fact, effect) in &mut facts {
+            *self.unstored.entry(fact.clone()).or_insert(0) += 1;
+            match (fact, effect) {
+                (Fact::Message(id), _) => {
+                    self.messages.insert(*id);
                 }
-            }
-            match fact {
-                Fact::Session(client) if effect != Effect::Begins => self.forget(client),
-                Fact::Sent(client, id) => {
-                    self.found.remove(&Fact::Received(client, id));
-                }
-                Fact::Received(client, id) => {
-                    self.found.remove(&Fact::Sent(client, id));
+                (Fact::Session(client), Effect::Renews(number)) => {
+                    self.begun += 1;
+                    *number = self.begun;
+                    self.last_begun.insert(*client, self.begun);
                 }
                 _ => {}
             }
-            if effect == Effect::Ends {
-                self.found.remove(&fact);
+        }
+        facts
+    }
+
+    fn commit(&mut self, facts: &[(Fact, Effect)]) {
+        for (fact, effect) in facts {
+            match (fact, effect) {
+                (Fact::Session(client), Effect::Renews(number)) => {
+                    self.forget(*client);
+                    self.sessions.insert(*client, *number);
+                }
+                (Fact::Session(client), Effect::Ends) => self.forget(*client),
+                (Fact::Sent(client, id), _) => {
+                    self.found.remove(&Fact::Received(*client, *id));
+                }
+                (Fact::Received(client, id), _) => {
+                    self.found.remove(&Fact::Sent(*client, *id));
+                }
+                _ => {}
+            }
+            if *effect == Effect::Ends {
+                self.found.remove(fact);
             } else {
-                self.found.insert(fact);
+                self.found.insert(fact.clone());
             }
         }
     }
@@ -96,6 +132,7 @@ impl Disk {
 
     /// Nothing of this client's session would be found.
     fn forget(&mut self, client: usize) {
+        self.sessions.remove(&client);
         self.found.retain(|fact| match fact {
             Fact::Message(_) => true,
             Fact::Session(of)
@@ -121,6 +158,41 @@ impl Disk {
 }
 
 impl Oracle {
+    /// The broker asks for a record.
+    pub(crate) fn ask(&mut self, record: &Record) -> Request {
+        let facts = self.disk.ask(record);
+        let mut landed = None;
+        if let Record::Progress { client_id, .. } = record {
+            let client = number_of(client_id);
+            let session = &mut self.sessions[client];
+            let ended = std::mem::take(&mut session.repeats.ended);
+            landed = Some((client, session.serial, ended));
+        }
+        Request { facts, landed }
+    }
+
+    /// It is on disk.
+    pub(crate) fn committed(&mut self, request: &Request) {
+        self.disk.commit(&request.facts);
+        if let Some((client, serial, landed)) = &request.landed
+            && self.sessions[*client].serial == *serial
+        {
+            self.sessions[*client].note_landed(landed);
+        }
+    }
+
+    /// The shard that asked is told that it is on disk.
+    pub(crate) fn answered(&mut self, request: &Request) {
+        for (fact, _) in &request.facts {
+            if let Some(count) = self.disk.unstored.get_mut(fact) {
+                *count -= 1;
+                if *count == 0 {
+                    self.disk.unstored.remove(fact);
+                }
+            }
+        }
+    }
+
     /// The broker lets this packet out to a client, whose question is `pending`, if it has one; an
     /// acknowledgement is of `message`.
     pub(crate) fn check_leaving(
@@ -199,8 +271,16 @@ fn facts_of(record: &Record) -> Vec<(Fact, Effect)> {
         | Record::LanesAwake { .. }
         | Record::WillOver { .. }
         | Record::Progress { .. } => Vec::new(),
-        Record::SessionOpened { client_id, new, .. } => {
-            let effect = if *new { Effect::Renews } else { Effect::Begins };
+        Record::SessionOpened {
+            client_id,
+            new,
+            expiry_s,
+        } => {
+            let effect = match (*expiry_s, *new) {
+                (0, _) => Effect::Ends,
+                (_, true) => Effect::Renews(0),
+                (_, false) => Effect::Begins,
+            };
             vec![(Fact::Session(number_of(client_id)), effect)]
         }
         Record::SessionEnded { client_id } => {

@@ -9,19 +9,21 @@
 //! Time is counted in ticks: one for each thing noted, so that everything has an order.
 
 mod disk;
+mod restart;
 mod retained;
 mod session;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use unbroken_broker_core::{DropReason, Stats};
+use unbroken_broker_core::DropReason;
 use unbroken_mqtt_proto::{
     PacketId, QoS, RetainHandling, SubscriptionFilter, SubscriptionOptions, TopicName,
 };
 
 use self::disk::Disk;
 pub(crate) use self::disk::Request;
+pub(crate) use self::restart::Heard;
 use self::retained::superseded;
 use self::session::{Filter, Session};
 use crate::groups::Groups;
@@ -44,6 +46,14 @@ pub(crate) struct Oracle {
     queues_fit: bool,
     pub(crate) disk: Disk,
     must_be_stored: BTreeSet<MessageId>,
+    /// When the broker was last killed; 0 if it was not.
+    killed_at: u64,
+    /// It may be.
+    can_be_killed: bool,
+    /// It has a disk.
+    durable: bool,
+    /// By client: earlier sessions, whose end need not be on disk.
+    past_sessions: Vec<Vec<Session>>,
     /// Named in events, by client and reason.
     told: BTreeMap<(usize, DropReason), u64>,
 }
@@ -90,6 +100,10 @@ impl Oracle {
             queues_fit: options.queue_messages >= 100_000 && !options.small_packets,
             disk: Disk::default(),
             must_be_stored: BTreeSet::new(),
+            killed_at: 0,
+            can_be_killed: options.kills > 0,
+            durable: options.durable,
+            past_sessions: (0..clients).map(|_| Vec::new()).collect(),
             told: BTreeMap::new(),
         }
     }
@@ -111,6 +125,8 @@ impl Oracle {
             message.accepted_at = Some(now);
         }
         message.last_accept = tick;
+        message.erased = false;
+        message.found = None;
         if message.clear {
             return;
         }
@@ -142,6 +158,13 @@ impl Oracle {
                 self.must_be_stored.insert(id);
             }
             session.outstanding.entry(id).or_insert(expected);
+        }
+    }
+
+    /// The broker has taken PUBACK from this client.
+    pub(crate) fn ended(&mut self, client: usize, packet_id: PacketId) {
+        if self.can_be_killed {
+            self.sessions[client].note_ended(packet_id);
         }
     }
 
@@ -204,6 +227,9 @@ impl Oracle {
             received.qos <= message.qos,
             "message {id} came at a higher QoS than it was sent"
         );
+        if self.can_be_killed {
+            session.note_repeatable(id, received);
+        }
         if let Some(packet_id) = received.packet_id {
             let first = session.seen_with_id.insert((packet_id, id));
             if received.dup && !first {
@@ -229,7 +255,7 @@ impl Oracle {
                 .iter()
                 .filter(|text| matches(text, message.topic))
                 .count();
-            let handed_over = self.members_leave && repeatable;
+            let handed_over = (self.members_leave || self.killed_at > 0) && repeatable;
             assert!(
                 handed_over || copies <= message.accepts * texts,
                 "client {client} received message {id} {copies} times by {texts} groups"
@@ -244,22 +270,36 @@ impl Oracle {
             } else {
                 0
             };
+            let repeated = session.repeats.allowed.get(&id).copied().unwrap_or(0);
             assert!(
-                copies <= message.accepts + retained,
+                copies <= message.accepts + retained + repeated,
                 "client {client} received message {id} {copies} times, but it was published {} times",
                 message.accepts
             );
+            let again = received.qos == QoS::ExactlyOnce && !session.repeats.exactly.insert(id);
+            assert!(
+                message.retain || !again,
+                "client {client} received message {id} of QoS 2 twice"
+            );
         }
+        // That something was dropped shortly before a kill is not on disk: it may come after it.
+        // While a subscription changes, what comes by it may overtake what waits on disk.
+        let expected = session.outstanding.get(&id);
+        let settled = expected.is_some_and(|expected| expected.identifiers.is_some());
         let in_order = copies == 1
             && message.accepts == 1
+            && (self.queues_fit || message.first_accept > self.killed_at)
+            && (!self.durable || settled)
             && !(message.retain && received.retain)
             && !(shared && (self.members_leave || texts > 1));
         if in_order {
-            let lane = (
-                message.publisher,
-                message.topic,
-                received.qos > QoS::AtMostOnce,
-            );
+            // What was under way when the broker was killed comes by QoS. [MQTT-4.6.0-6]
+            let class = if self.killed_at > 0 {
+                received.qos
+            } else {
+                received.qos.min(QoS::AtLeastOnce)
+            };
+            let lane = (message.publisher, message.topic, class);
             let newest = session.order.entry(lane).or_insert(0);
             assert!(
                 *newest < message.first_accept,
@@ -436,17 +476,28 @@ impl Oracle {
         );
         assert!(!(clean && present), "client {client} wanted a new session");
         if !present {
-            *session = Session {
+            let begun = if expiry_s > 0 {
+                self.disk.last_begun(client)
+            } else {
+                0
+            };
+            let new = Session {
                 serial: self.serials,
                 exists: true,
+                begun,
                 ..Session::default()
             };
+            let old = std::mem::replace(session, new);
+            if self.can_be_killed && old.begun > 0 {
+                self.past_sessions[client].push(old);
+            }
         }
         session.link = Some(link);
         session.present = present;
         session.shard = shard;
         session.expiry_s = expiry_s;
         session.ends_at = None;
+        session.ends_by = None;
         session.will = will;
         session.will_due = None;
     }
@@ -461,6 +512,7 @@ impl Oracle {
         let expiry_s = session.expiry_s;
         session.ends_at =
             (expiry_s != u32::MAX).then(|| now + Duration::from_secs(expiry_s.into()));
+        session.ends_by = session.ends_at;
         if goodbye {
             session.will = None;
         }
@@ -493,11 +545,15 @@ impl Oracle {
             "the session of client {client} ended early"
         );
         self.will_published(client, now);
+        self.end(client);
+    }
+
+    /// Nothing is owed to this session any more.
+    fn end(&mut self, client: usize) {
         let session = &mut self.sessions[client];
         session.exists = false;
         session.outstanding.clear();
         session.retained.clear();
-        session.unreleased.clear();
         for filter in &session.filters {
             self.groups.left(filter.text, (client, session.serial));
         }
@@ -510,7 +566,7 @@ impl Oracle {
             if session.shard != shard {
                 continue;
             }
-            let overdue = session.exists && session.ends_at.is_some_and(|at| at <= now);
+            let overdue = session.exists && session.ends_by.is_some_and(|by| by <= now);
             assert!(
                 !overdue,
                 "the session of client {client} has outlived its time"
@@ -585,12 +641,9 @@ impl Oracle {
 }
 
 /// Nothing may be dropped for a reason that this run does not give.
-pub(crate) fn check_reasons(options: &Options, stats: &[&Stats]) {
+pub(crate) fn check_reasons(options: &Options, dropped: impl Fn(DropReason) -> u64) {
     for reason in DropReason::ALL {
-        let count: u64 = stats
-            .iter()
-            .map(|stats| stats.dropped[reason as usize])
-            .sum();
+        let count = dropped(reason);
         let possible = match reason {
             DropReason::QueueFull => options.queue_messages < 100_000,
             DropReason::SlowReceiver => options.output_bytes < 1_000_000,

@@ -19,6 +19,10 @@ impl Oracle {
         qos: QoS,
         since: u64,
     ) {
+        // What was still to be sent by it when the broker was killed is not.
+        if since < self.killed_at {
+            return;
+        }
         for topic in TOPICS {
             if !matches(text, topic) {
                 continue;
@@ -30,7 +34,7 @@ impl Oracle {
             };
             let known = candidates
                 .iter()
-                .any(|id| self.messages[*id].acknowledged.is_some_and(|at| at < since));
+                .any(|id| self.messages[*id].in_force().is_some_and(|at| at < since));
             // What was published meanwhile may have come before SUBACK.
             let session = &self.sessions[client];
             let newer = session.retained_at.get(topic).is_some_and(|at| *at > since);
@@ -93,7 +97,8 @@ impl Oracle {
                     // One that is on its way while a subscription is being answered may pass it by.
                     let last = &self.messages[last];
                     let found = last.acknowledged.is_some_and(|at| at < f.asked_at);
-                    let beyond_doubt = found || last.first_accept > f.answered_at;
+                    let since_kill = f.asked_at.max(last.last_accept) > self.killed_at;
+                    let beyond_doubt = since_kill && (found || last.first_accept > f.answered_at);
                     let settled = f.certain && f.terms.len() == 1;
                     settled && wanted && beyond_doubt && matches(f.text, topic)
                 };
@@ -128,23 +133,24 @@ impl Oracle {
 pub(super) fn superseded(messages: &[Message], id: MessageId, by: Option<u64>) -> bool {
     let this = &messages[id];
     messages.iter().enumerate().any(|(other, m)| {
-        let in_force = match by {
-            Some(by) => m.acknowledged.is_some_and(|at| at < by),
-            None => true,
-        };
+        if other == id || !m.retain || m.accepts == 0 || m.erased || m.topic != this.topic {
+            return false;
+        }
+        let in_force = by.is_none_or(|by| m.in_force().is_some_and(|at| at < by));
         let behind = if m.publisher == this.publisher {
             m.last_accept > this.last_accept
         } else {
-            this.acknowledged.is_some_and(|at| at < m.first_accept)
+            this.in_force().is_some_and(|at| at < m.first_accept)
                 && m.first_accept > this.last_accept
         };
-        other != id && m.retain && m.accepts > 0 && m.topic == this.topic && in_force && behind
+        in_force && behind
     })
 }
 
 /// The messages that may be the retained one of a topic.
 pub(super) fn current(messages: &[Message], topic: &str, by: Option<u64>) -> Vec<MessageId> {
-    let taken = |(_, m): &(usize, &Message)| m.retain && m.accepts > 0 && m.topic == topic;
+    let taken =
+        |(_, m): &(usize, &Message)| m.retain && m.accepts > 0 && !m.erased && m.topic == topic;
     let taken = messages.iter().enumerate().filter(taken).map(|(id, _)| id);
     taken.filter(|id| !superseded(messages, *id, by)).collect()
 }

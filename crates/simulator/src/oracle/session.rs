@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use unbroken_mqtt_proto::{PacketId, QoS};
 
-use super::{Terms, Will, matches};
+use super::{Received, Terms, Will, matches};
 use crate::message::{Message, MessageId};
 
 /// What is known of a client's session.
@@ -19,7 +19,11 @@ pub(crate) struct Session {
     pub(crate) present: bool,
     pub(crate) shard: usize,
     pub(crate) expiry_s: u32,
+    /// Its number among those that the disk was told of; 0 if it was not.
+    pub(super) begun: u64,
+    /// It must not end before the first, and must have ended at the second.
     pub(super) ends_at: Option<Instant>,
+    pub(super) ends_by: Option<Instant>,
     pub(super) will: Option<Will>,
     pub(super) will_due: Option<Instant>,
     pub(super) filters: Vec<Filter>,
@@ -27,8 +31,8 @@ pub(crate) struct Session {
     pub(super) version: u64,
     pub(super) outstanding: BTreeMap<MessageId, Expected>,
     pub(super) copies: BTreeMap<MessageId, u32>,
-    /// The newest message seen, by publisher, topic and "above QoS 0".
-    pub(super) order: BTreeMap<(usize, &'static str, bool), u64>,
+    /// The newest message seen, by publisher, topic and QoS.
+    pub(super) order: BTreeMap<(usize, &'static str, QoS), u64>,
     pub(super) seen_with_id: BTreeSet<(PacketId, MessageId)>,
     pub(super) retained: Vec<RetainedExpected>,
     /// When a message that is retained was last received, by topic.
@@ -37,6 +41,23 @@ pub(crate) struct Session {
     pub(super) newest_retained: BTreeMap<&'static str, MessageId>,
     /// QoS 2 messages under way from this client.
     pub(crate) unreleased: BTreeMap<PacketId, MessageId>,
+    pub(super) repeats: Repeats,
+}
+
+/// What a restart may repeat of the messages that a session got at QoS 1: those whose
+/// acknowledgement is not known to be on disk.
+#[derive(Debug, Default)]
+pub(super) struct Repeats {
+    /// The message that came last under an id.
+    pub(super) under: BTreeMap<PacketId, MessageId>,
+    /// Copies that came, and whose end is not on disk.
+    pub(super) open: BTreeMap<MessageId, u32>,
+    /// What the broker has taken an acknowledgement of, and not yet told the disk.
+    pub(super) ended: Vec<MessageId>,
+    /// Further copies that may come, because the broker was killed.
+    pub(super) allowed: BTreeMap<MessageId, u32>,
+    /// Messages that came at QoS 2.
+    pub(super) exactly: BTreeSet<MessageId>,
 }
 
 #[derive(Debug)]
@@ -77,6 +98,39 @@ pub(super) struct RetainedExpected {
 }
 
 impl Session {
+    /// A copy came.
+    pub(super) fn note_repeatable(&mut self, id: MessageId, received: &Received<'_>) {
+        let Some(packet_id) = received.packet_id else {
+            return;
+        };
+        self.repeats.under.insert(packet_id, id);
+        if received.qos == QoS::AtLeastOnce {
+            *self.repeats.open.entry(id).or_insert(0) += 1;
+            // It was on its way when the broker was killed, and comes again.
+            if self.link.is_none() {
+                *self.repeats.allowed.entry(id).or_insert(0) += 1;
+            }
+        }
+    }
+
+    /// The broker has taken the answer to what was sent under this id.
+    pub(super) fn note_ended(&mut self, packet_id: PacketId) {
+        let ended = self.repeats.under.get(&packet_id);
+        self.repeats.ended.extend(ended);
+    }
+
+    /// That these have come to their end is on disk.
+    pub(super) fn note_landed(&mut self, landed: &[MessageId]) {
+        for id in landed {
+            if let Some(count) = self.repeats.open.get_mut(id) {
+                *count -= 1;
+                if *count == 0 {
+                    self.repeats.open.remove(id);
+                }
+            }
+        }
+    }
+
     pub(super) fn live_mut(&mut self, text: &str) -> Option<&mut Filter> {
         self.filters
             .iter_mut()

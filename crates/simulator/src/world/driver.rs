@@ -2,12 +2,11 @@
 //! their way, events to the oracle.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::time::Instant;
 
 use unbroken_broker_core::{
-    CloseCause, ConnectionId, Disconnection, DropReason, Event, Input, LastWords, Message, Output,
-    Peer, Record, Shard,
+    CloseCause, ConnectionId, Disconnection, DropReason, Event, Input, LastWords, Output, Peer,
+    Shard,
 };
 use unbroken_mqtt_proto::{Packet, QoS, ReasonCode, next_frame};
 
@@ -88,15 +87,11 @@ impl World {
                 Output::Store(request) => {
                     self.note(|| format!("shard {shard} asks to store {:?}", request.record));
                     assert!(self.options.durable, "nothing is durable in this run");
-                    if let Record::Message { message, .. } = &request.record {
-                        self.append(message);
-                    }
-                    let stored = self.oracle.disk.ask(&request.record);
-                    self.stores[shard].push_back((request.id, stored));
+                    self.storage.ask(shard, now, &request, &mut self.oracle);
                 }
                 Output::Read(request) => {
                     self.note(|| format!("shard {shard} asks to read {request:?}"));
-                    self.reads[shard].push_back(request);
+                    self.storage.ask_to_read(shard, request);
                 }
                 Output::Event(event) => self.take_event(shard, now, event),
             }
@@ -108,16 +103,6 @@ impl World {
                 self.dirty.insert(*link);
             }
         }
-    }
-
-    /// A message is the next one of its log.
-    fn append(&mut self, message: &Arc<Message>) {
-        let Some(position) = message.position() else {
-            panic!("a message is to be stored nowhere");
-        };
-        let log = self.logs.entry(position.log).or_default();
-        log.push(Arc::clone(message));
-        assert_eq!(log.len() as u64, position.number, "a log has no holes");
     }
 
     /// Nobody takes these last words: what is lost with them is dropped, and no longer sent.
@@ -227,6 +212,7 @@ impl World {
                         self.oracle.accepted(client, message, now);
                     }
                 }
+                Packet::PubAck(ack) => self.oracle.ended(client, ack.packet_id),
                 Packet::PubRel(ack) => {
                     self.oracle.sessions[client]
                         .unreleased

@@ -6,6 +6,8 @@
 //! to the broker.
 
 mod driver;
+mod kill;
+mod storage;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write as _;
@@ -13,15 +15,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use unbroken_broker_core::{
-    Admission, ConnectionId, Input, Limits, LogId, Mail, Message, ReadAnswer, ReadRequest, Shard,
-    ShardId, ShardOptions, Stats, StoreId, Totals,
+    Admission, ConnectionId, Input, Limits, Mail, ReadRequest, Shard, ShardId, ShardOptions, Stats,
+    Totals,
 };
-use unbroken_mqtt_proto::{TopicFilter, TopicName, Version};
+use unbroken_mqtt_proto::Version;
 
+use self::kill::Past;
+use self::storage::Storage;
 use crate::client::{Client, Hearing};
 use crate::message::MessageId;
 use crate::options::Options;
-use crate::oracle::{Oracle, Request, Will};
+use crate::oracle::{Oracle, Will};
 use crate::rng::Rng;
 
 pub(crate) struct World {
@@ -38,12 +42,10 @@ pub(crate) struct World {
     moves: VecDeque<(usize, usize, Vec<u8>)>,
     /// Links whose CONNECT the driver has to decide about.
     admissions: VecDeque<usize>,
-    /// By shard: requests without an answer.
-    stores: Vec<VecDeque<(StoreId, Request)>>,
-    /// What was asked to be stored, by log.
-    logs: BTreeMap<LogId, Vec<Arc<Message>>>,
-    /// By shard: what it wants to read.
-    reads: Vec<VecDeque<ReadRequest>>,
+    storage: Storage,
+    /// The disk fails: how much longer the broker lives.
+    dying: Option<u32>,
+    pub(crate) past: Past,
     pub(crate) links: Vec<Link>,
     /// Links that are not over yet.
     live: Vec<usize>,
@@ -120,20 +122,7 @@ enum Choice {
 impl World {
     pub(crate) fn new(options: Options, traced: bool) -> Self {
         let start = Instant::now();
-        let totals = Arc::new(Totals::default());
-        let shards: Vec<_> = (0..options.shards)
-            .map(|id| {
-                Shard::new(ShardOptions {
-                    id: ShardId(id),
-                    shards: options.shards,
-                    limits: options.limits(),
-                    settings: options.settings(),
-                    totals: Arc::clone(&totals),
-                    seed: options.seed,
-                    start,
-                })
-            })
-            .collect();
+        let (shards, totals) = new_shards(&options, start);
         let count = shards.len();
         let mut rng = Rng::new(options.seed);
         let probes = PROBES;
@@ -154,9 +143,9 @@ impl World {
             mail: BTreeMap::new(),
             moves: VecDeque::new(),
             admissions: VecDeque::new(),
-            stores: (0..count).map(|_| VecDeque::new()).collect(),
-            logs: BTreeMap::new(),
-            reads: (0..count).map(|_| VecDeque::new()).collect(),
+            storage: Storage::new(count, start),
+            dying: None,
+            past: Past::default(),
             links: Vec::new(),
             live: Vec::new(),
             tables: vec![Vec::new(); count],
@@ -186,6 +175,7 @@ impl World {
 
     /// Lets one thing happen.
     pub(crate) fn step(&mut self) {
+        self.live_on();
         let o = &self.options;
         let weights = [
             (Choice::Action, o.action_weight),
@@ -493,58 +483,41 @@ impl World {
     }
 
     fn answer_store(&mut self) -> bool {
-        let shards: Vec<_> = (0..self.stores.len())
-            .filter(|shard| !self.stores[*shard].is_empty())
-            .collect();
+        let shards = self.storage.shards_waiting();
         if shards.is_empty() {
             return false;
         }
         let shard = self.rng.pick(&shards);
-        let count = self.rng.part(self.stores[shard].len());
-        let mut last = None;
-        for (id, request) in self.stores[shard].drain(..count) {
-            last = Some(id);
-            self.oracle.disk.stored(request);
-        }
-        if let Some(id) = last {
-            self.input(shard, Input::Stored(id));
-        }
+        let count = self.rng.part(self.storage.unanswered(shard));
+        let Some(last) = self.storage.answer(shard, count, &mut self.oracle) else {
+            return false;
+        };
+        self.input(shard, Input::Stored(last));
         true
     }
 
     /// Part of what is there.
     fn answer_read(&mut self) -> bool {
-        let shards: Vec<_> = (0..self.reads.len())
-            .filter(|shard| !self.reads[*shard].is_empty())
-            .collect();
+        let shards = self.storage.shards_reading();
         if shards.is_empty() {
             return false;
         }
         let shard = self.rng.pick(&shards);
-        let Some(request) = self.reads[shard].pop_front() else {
+        let Some(request) = self.storage.next_read(shard, &mut self.oracle) else {
             return false;
         };
-        let log = self.logs.get(&request.log).map_or(&[][..], Vec::as_slice);
-        let after = usize::try_from(request.after).expect("what was read fits in memory");
-        let last = usize::try_from(request.last).expect("what was read fits in memory");
-        let unread = &log[after..last];
-        let count = self.rng.part(unread.len());
-        let wanted = |message: &&Arc<Message>| {
-            let topic = TopicName::parse(message.topic());
-            topic.is_ok_and(|topic| {
-                let filters = request.filters.iter();
-                let mut filters = filters.filter_map(|filter| TopicFilter::parse(filter).ok());
-                filters.any(|filter| filter.matches(topic))
-            })
+        let unread = usize::try_from(request.last - request.after).expect("it fits in memory");
+        let count = self.rng.part(unread);
+        let part = ReadRequest {
+            last: request.after + count as u64,
+            bytes_max: if self.options.kills > 0 {
+                self.rng.pick(&[1, 300, usize::MAX])
+            } else {
+                usize::MAX
+            },
+            ..request
         };
-        let messages = unread[..count].iter().filter(wanted).cloned().collect();
-        let answer = ReadAnswer {
-            session: request.session,
-            token: request.token,
-            log: request.log,
-            messages,
-            through: request.after + count as u64,
-        };
+        let answer = self.storage.read(&part);
         self.note(|| format!("shard {shard} reads {answer:?}"));
         self.input(shard, Input::Read(answer));
         true
@@ -639,6 +612,22 @@ impl World {
             assert_eq!(imbalance, 0, "accounts of shard {number}: {audit:?}");
         }
     }
+}
+
+fn new_shards(options: &Options, start: Instant) -> (Vec<Shard>, Arc<Totals>) {
+    let totals = Arc::new(Totals::default());
+    let shards = (0..options.shards).map(|id| {
+        Shard::new(ShardOptions {
+            id: ShardId(id),
+            shards: options.shards,
+            limits: options.limits(),
+            settings: options.settings(),
+            totals: Arc::clone(&totals),
+            seed: options.seed,
+            start,
+        })
+    });
+    (shards.collect(), totals)
 }
 
 /// A line with payloads as text and without the bookkeeping of messages.

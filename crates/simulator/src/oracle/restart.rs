@@ -1,0 +1,252 @@
+//! A broker that was killed and has begun again: what it must still know, and what it may not.
+//!
+//! What the disk had is known by the records whose commit was begun, and what clients were told by
+//! what they have seen. The broker must go on with the first, and the second must be part of it.
+//!
+//! What may be lost: sessions that end with their connection; QoS 0; messages that nobody has
+//! acknowledged; retained messages that a subscription was still to be sent; and what a group has
+//! given to a session without a record of that on disk. What may come again: copies at QoS 1 whose
+//! acknowledgement was not on disk.
+
+use std::num::NonZeroU32;
+use std::time::{Duration, Instant};
+
+use unbroken_broker_core::{Holding, Message, RestoredEntry, RestoredSession};
+use unbroken_durable::Restored;
+use unbroken_mqtt_proto::QoS;
+
+use super::retained::{current, superseded};
+use super::session::{Filter, Session};
+use super::{Oracle, Terms};
+use crate::message::{MessageId, TOPICS, identify};
+
+/// What a client knows of its session.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Heard {
+    /// The serial number of the session that it last heard of.
+    pub(crate) serial: u64,
+    /// It has seen the CONNACK of its present connection.
+    pub(crate) connected: bool,
+}
+
+impl Oracle {
+    /// The broker begins again with this. `heard`: by client.
+    pub(crate) fn restarted(&mut self, now: Instant, restored: &Restored, heard: &[Heard]) {
+        self.killed_at = self.tick();
+        assert!(restored.lost.is_empty(), "{:?}", restored.lost);
+        for (client, heard) in heard.iter().enumerate() {
+            let id = format!("c{client}");
+            let mut sessions = restored.sessions.iter();
+            let found = sessions.find(|session| *session.client_id == *id);
+            self.session_restarted(now, client, found, *heard);
+        }
+        self.retained_restarted(&restored.retained);
+        let given: Vec<_> = (0..heard.len())
+            .flat_map(|client| self.given_by_groups(client, restored))
+            .collect();
+        self.groups.restarted(&given);
+        self.disk.restarted();
+        let disk = &self.disk;
+        self.must_be_stored.retain(|id| disk.has_asked_for(*id));
+    }
+
+    /// What groups have given to a client, and it has not got.
+    fn given_by_groups(&self, client: usize, restored: &Restored) -> Vec<MessageId> {
+        let id = format!("c{client}");
+        let mut sessions = restored.sessions.iter();
+        let found = sessions.find(|session| *session.client_id == *id);
+        let entries = found.into_iter().flat_map(|session| &session.entries);
+        let given = entries.filter_map(given_by_group);
+        let copies = &self.sessions[client].copies;
+        given.filter(|id| !copies.contains_key(id)).collect()
+    }
+
+    fn session_restarted(
+        &mut self,
+        now: Instant,
+        client: usize,
+        found: Option<&RestoredSession>,
+        heard: Heard,
+    ) {
+        let on_disk = self.disk.session(client);
+        assert_eq!(
+            on_disk.is_some(),
+            found.is_some(),
+            "whether the session of client {client} is on disk, and is found"
+        );
+        let session = &self.sessions[client];
+        let told = session.exists && heard.serial == session.serial;
+        let Some((found, number)) = found.zip(on_disk) else {
+            assert!(
+                !told || session.expiry_s == 0,
+                "the session of client {client} is lost, and it was told of it"
+            );
+            self.sessions[client].link = None;
+            if self.sessions[client].exists {
+                self.end(client);
+            }
+            self.past_sessions[client].clear();
+            return;
+        };
+        assert!(
+            !(told && heard.connected && session.expiry_s == 0),
+            "the session of client {client} is back, which was to end with its connection"
+        );
+        if session.begun != number {
+            assert!(
+                !told,
+                "an older session of client {client} is back, which was told of a newer one"
+            );
+            let past = &mut self.past_sessions[client];
+            let at = past.iter().position(|past| past.begun == number);
+            let at = at.unwrap_or_else(|| panic!("nobody began session {number}"));
+            self.sessions[client] = past.swap_remove(at);
+        }
+        self.past_sessions[client].clear();
+        let was_here = self.sessions[client].link.is_some();
+        if told && heard.connected && was_here {
+            assert_eq!(
+                found.expiry_s, self.sessions[client].expiry_s,
+                "how long the session of client {client} is to stay"
+            );
+        }
+        self.check_owed(client);
+        let session = &mut self.sessions[client];
+        session.check_subscriptions(client, found);
+        session.restart(now, found, heard.connected);
+        for (id, count) in std::mem::take(&mut session.repeats.open) {
+            *session.repeats.allowed.entry(id).or_insert(0) += count;
+        }
+        session.repeats.ended.clear();
+        let disk = &self.disk;
+        session
+            .outstanding
+            .retain(|id, expected| expected.low > QoS::AtMostOnce && disk.has(*id));
+    }
+
+    /// What was acknowledged and is owed to this session is on disk.
+    fn check_owed(&self, client: usize) {
+        let session = &self.sessions[client];
+        for (id, expected) in &session.outstanding {
+            let acknowledged = self.messages[*id].acknowledged.is_some();
+            let owed = expected.low > QoS::AtMostOnce && session.expiry_s > 0 && self.queues_fit;
+            assert!(
+                !(owed && acknowledged) || self.disk.has(*id),
+                "message {id} was acknowledged, client {client} waits for it, and it is lost"
+            );
+        }
+    }
+
+    fn retained_restarted(&mut self, retained: &[Message]) {
+        let now = self.killed_at;
+        for topic in TOPICS {
+            let kept = retained.iter().find(|message| message.topic() == topic);
+            let kept = kept.and_then(|message| identify(message.payload()));
+            let possible = current(&self.messages, topic, Some(now));
+            let known = |id: &MessageId| self.messages[*id].in_force().is_some();
+            let absent =
+                |id: &MessageId| self.messages[*id].clear || self.messages[*id].expiry_s.is_some();
+            match kept {
+                Some(id) => assert!(
+                    self.messages[id].accepts > 0 && !superseded(&self.messages, id, Some(now)),
+                    "message {id} is retained on {topic} again; it can only be one of {possible:?}"
+                ),
+                None => assert!(
+                    possible.iter().any(absent)
+                        || !possible.iter().any(known)
+                        || !self.retained_fits,
+                    "nothing is retained on {topic} any more; it must be one of {possible:?}"
+                ),
+            }
+            let messages = self.messages.iter_mut().enumerate();
+            for (id, message) in messages.filter(|(_, m)| m.retain && m.topic == topic) {
+                message.erased = Some(id) != kept;
+                if Some(id) == kept {
+                    message.found.get_or_insert(now);
+                }
+            }
+        }
+    }
+}
+
+impl Session {
+    /// The subscriptions that are found are those that the client was told of, or may have.
+    fn check_subscriptions(&mut self, client: usize, found: &RestoredSession) {
+        let live: Vec<_> = found
+            .holdings
+            .iter()
+            .filter(|held| held.until.is_none())
+            .collect();
+        if self.expiry_s == 0 {
+            // It was to end with its connection, and what changed since is not on disk.
+            for filter in &mut self.filters {
+                filter.certain = false;
+                if live.iter().any(|held| *held.filter == *filter.text) {
+                    filter.until = None;
+                }
+            }
+            return;
+        }
+        let ours: Vec<_> = self.filters.iter().filter(|f| f.until.is_none()).collect();
+        let agree = |filter: &Filter, held: &Holding| {
+            let terms = filter.terms.iter();
+            *held.filter == *filter.text && terms.into_iter().any(|terms| is_by(held, terms))
+        };
+        for filter in ours.iter().filter(|filter| filter.certain) {
+            assert!(
+                live.iter().any(|held| agree(filter, held)),
+                "client {client} was told of {filter:?}; found are {live:?}"
+            );
+        }
+        for held in live {
+            assert!(
+                ours.iter().any(|filter| agree(filter, held)),
+                "client {client} has the subscription {held:?} again; it may have {ours:?}"
+            );
+        }
+    }
+
+    /// Its client is not here, and knows of it. `told`: it had been let in as far as it knew.
+    fn restart(&mut self, now: Instant, found: &RestoredSession, told: bool) {
+        let was_here = self.link.take().is_some();
+        self.exists = true;
+        self.expiry_s = found.expiry_s;
+        self.will = None;
+        self.will_due = None;
+        self.retained.clear();
+        self.unreleased.retain(|id, _| found.markers.contains(id));
+        let stays =
+            (found.expiry_s != u32::MAX).then(|| Duration::from_secs(found.expiry_s.into()));
+        let from_now = stays.map(|stays| now + stays);
+        let promised = match self.ends_at {
+            Some(at) if !was_here => Some(at),
+            _ if told => from_now,
+            _ => Some(now),
+        };
+        self.ends_at = from_now
+            .and(promised)
+            .and_then(|at| at.checked_sub(ROUNDED));
+        self.ends_by = stays.map(|stays| now + stays.max(GRACE) + ROUNDED);
+    }
+}
+
+fn is_by(held: &Holding, terms: &Terms) -> bool {
+    let (has, said) = (held.options, terms.options);
+    has.qos == said.qos
+        && has.no_local == said.no_local
+        && has.retain_as_published == said.retain_as_published
+        && held.identifier.map(NonZeroU32::get) == terms.identifier
+}
+
+/// The message that a group has given to a session, which has not done with it.
+fn given_by_group(entry: &RestoredEntry) -> Option<MessageId> {
+    match entry {
+        RestoredEntry::Given(entry) if entry.by_group => identify(entry.message.payload()),
+        _ => None,
+    }
+}
+
+/// Times are on disk in milliseconds.
+const ROUNDED: Duration = Duration::from_millis(2);
+/// A session that is restored may stay for so long, since its client could not come before.
+const GRACE: Duration = Duration::from_secs(10);

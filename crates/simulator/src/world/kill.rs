@@ -1,0 +1,162 @@
+//! The end of a broker that nobody has asked to end, and another one on what it has left on disk.
+//!
+//! All shards and what is on its way between them vanish, with what they have asked for and the
+//! disk has not committed. Connections end; what the broker had written may still reach its
+//! clients, or some of it.
+
+use std::io;
+
+use unbroken_broker_core::{DropReason, Input, Shard};
+use unbroken_durable::Restored;
+use unbroken_store::On;
+
+use super::{At, World, new_shards};
+use crate::client::Client;
+
+/// What earlier brokers of this run have counted.
+#[derive(Debug, Default)]
+pub(crate) struct Past {
+    pub(crate) kills: u64,
+    pub(crate) received: u64,
+    pub(crate) sent: u64,
+    pub(crate) dropped: [u64; DropReason::ALL.len()],
+    /// Of the dropped: what they had not told yet.
+    pub(crate) untold: [u64; DropReason::ALL.len()],
+}
+
+impl World {
+    /// Maybe not for long.
+    pub(super) fn live_on(&mut self) {
+        match &mut self.dying {
+            Some(0) => return self.kill(),
+            Some(left) => {
+                *left -= 1;
+                return;
+            }
+            None => {}
+        }
+        let kills = u64::from(self.options.kills);
+        if kills == 0 || self.rng.next() % u64::from(self.options.steps) >= kills {
+            return;
+        }
+        if self.options.disk_fails && self.rng.percent(50) {
+            let part = self.rng.below(4);
+            let on = self.rng.pick(&[On::Commit(part), On::Sync]);
+            let kind = self
+                .rng
+                .pick(&[io::ErrorKind::StorageFull, io::ErrorKind::Other]);
+            self.note(|| format!("the disk fails: {on:?} {kind}"));
+            self.storage.fail(on, kind);
+            self.dying = Some(self.rng.number(1, 60));
+        } else {
+            self.kill();
+        }
+    }
+
+    /// What is not going to last does not.
+    pub(crate) fn die_if_dying(&mut self) {
+        if self.dying.is_some() {
+            self.kill();
+        }
+    }
+
+    fn kill(&mut self) {
+        let uncommitted = self.storage.uncommitted();
+        let commits = self.rng.below(uncommitted + 1);
+        self.note(|| format!("the broker is killed; of {uncommitted} records {commits} are kept"));
+        self.dying = None;
+        self.storage.crash(self.now, commits, &mut self.oracle);
+        self.break_links();
+        self.remember();
+        self.mail.clear();
+        self.moves.clear();
+        self.admissions.clear();
+        self.dirty.clear();
+        self.tables.iter_mut().for_each(Vec::clear);
+        self.admitting = None;
+        self.used = 0;
+        (self.shards, self.totals) = new_shards(&self.options, self.start);
+        let restored = self.storage.restore(self.now);
+        self.note(|| format!("it begins again with {restored:?}"));
+        let heard: Vec<_> = self.clients.iter().map(Client::heard).collect();
+        self.oracle.restarted(self.now, &restored, &heard);
+        self.begin_with(restored);
+    }
+
+    fn break_links(&mut self) {
+        for link in &self.live {
+            let link = &mut self.links[*link];
+            if link.at == At::Gone {
+                continue;
+            }
+            link.at = At::Gone;
+            link.up.clear();
+            link.partial.clear();
+            link.packets.clear();
+            link.published.clear();
+            if self.rng.percent(50) {
+                let arrives = self.rng.below(link.down.len() + 1);
+                link.down.truncate(arrives);
+            }
+        }
+    }
+
+    /// Nothing comes in before the shards know what the others want.
+    fn begin_with(&mut self, restored: Restored) {
+        let now = self.now;
+        for shard in &mut self.shards {
+            shard.restore_tails(restored.tails.clone());
+            for session in &restored.sessions {
+                if shard.is_home_of(&session.client_id) {
+                    let done = shard.restore_session(now, session.clone());
+                    done.unwrap_or_else(|error| panic!("{error}"));
+                }
+            }
+        }
+        for message in restored.retained {
+            let mut shards = self.shards.iter_mut();
+            let keeper = shards.find(|shard| shard.keeps_retained(message.topic()));
+            keeper
+                .expect("each topic has one")
+                .restore_retained(now, message);
+        }
+        for shard in 0..self.shards.len() {
+            self.input(shard, Input::Timeout);
+        }
+        while self.carry_mail() {}
+    }
+
+    fn remember(&mut self) {
+        for stats in self.shards.iter().map(Shard::stats) {
+            self.past.received += stats.audit.received;
+            self.past.sent += stats.publishes_sent;
+            for (sum, dropped) in self.past.dropped.iter_mut().zip(stats.dropped) {
+                *sum += dropped;
+            }
+        }
+        for reason in DropReason::ALL {
+            let at = reason as usize;
+            self.past.untold[at] = self.past.dropped[at] - self.oracle.told_for(reason);
+        }
+        self.past.kills += 1;
+    }
+
+    /// How much was dropped for this reason, in all.
+    pub(crate) fn dropped(&self, reason: DropReason) -> u64 {
+        let at = reason as usize;
+        let now: u64 = self
+            .shards
+            .iter()
+            .map(|shard| shard.stats().dropped[at])
+            .sum();
+        self.past.dropped[at] + now
+    }
+
+    /// Sessions and retained messages that have ended are not on disk either.
+    pub(crate) fn check_disk(&self) {
+        if self.options.kills > 0 {
+            let keys = self.storage.keys();
+            assert!(keys.is_empty(), "left on disk: {keys:?}");
+        }
+    }
+}
