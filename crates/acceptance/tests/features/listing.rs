@@ -26,10 +26,15 @@ pub(crate) fn start(room: &mut Room, line: &str) -> Running {
     running
 }
 
-/// Fills in the port of the broker.
+/// Fills in the port of the broker, and its data directory.
 pub(crate) fn with_port(room: &Room, line: &str) -> String {
-    if !line.contains("PORT") {
-        return line.to_owned();
+    let mut line = line.to_owned();
+    if line.contains("PORT") {
+        line = line.replace("PORT", &room.broker().address().port().to_string());
     }
-    line.replace("PORT", &room.broker().address().port().to_string())
+    if line.contains("DATA") {
+        let data = room.broker().directory().join("data");
+        line = line.replace("DATA", &data.display().to_string());
+    }
+    line
 }
