@@ -121,7 +121,13 @@ impl Ci {
         if self.full {
             audit.arg("--trial");
         }
-        self.check("what the proof costs", audit)
+        self.check("what the proof costs", audit)?;
+        let mut keeping = cargo(&["xtask", "bench", "durability", "--smoke"]);
+        if tools::must_have_all() {
+            keeping.env("UNBROKEN_REQUIRE_TOOLS", "1");
+        }
+        keeping.env("UNBROKEN_BIN", binary());
+        self.check("what keeping costs", keeping)
     }
 
     fn acceptance(&self, shards: &str) -> Command {

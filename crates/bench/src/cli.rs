@@ -136,8 +136,8 @@ impl Brokers {
 }
 
 /// Without a peer the others can still be tried; without our own program there is nothing to try.
-fn skip_missing(peers: &mut Vec<Peer>) -> io::Result<()> {
-    let missing = peers.extract_if(.., |peer| peer.name != peer::OURS && peer.is_missing());
+pub(crate) fn skip_missing(peers: &mut Vec<Peer>) -> io::Result<()> {
+    let missing = peers.extract_if(.., |peer| !peer.is_ours() && peer.is_missing());
     for peer in missing {
         writeln!(
             io::stderr(),

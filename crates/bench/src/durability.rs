@@ -13,6 +13,7 @@ use std::{
 use clap::Args;
 
 use crate::{
+    cli,
     error::BenchError,
     figure::{Bar, Figure, Record},
     machine::Machine,
@@ -42,6 +43,9 @@ pub(crate) struct Durability {
     /// The program to compare
     #[arg(long, env = "UNBROKEN_BIN")]
     unbroken: Option<PathBuf>,
+    /// In the short round, a peer whose program is missing is a failure instead of being skipped
+    #[arg(long, env = "UNBROKEN_REQUIRE_TOOLS", value_parser = clap::builder::FalseyValueParser::new())]
+    require_tools: bool,
 }
 
 const NOTES: &str = "each round one run of every broker in turn. 200 publishers send messages of \
@@ -55,8 +59,11 @@ impl Durability {
     pub(crate) fn run(self) -> Result<ExitCode, BenchError> {
         let machine = Machine::here();
         let rounds = if self.smoke { 1 } else { self.rounds.max(1) };
-        let unbroken = self.unbroken.map_or_else(crate::cli::sibling, Ok)?;
-        let peers = peer::keepers(&unbroken)?;
+        let unbroken = self.unbroken.map_or_else(cli::sibling, Ok)?;
+        let mut peers = peer::keepers(&unbroken)?;
+        if self.smoke && !self.require_tools {
+            cli::skip_missing(&mut peers)?;
+        }
         let row = if self.smoke { KEPT.smoke() } else { KEPT };
         let progress = &mut io::stderr().lock();
         let at_full_speed = run_row(&row, &peers, rounds, progress)?;

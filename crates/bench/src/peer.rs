@@ -237,6 +237,11 @@ pub(crate) fn choose(unbroken: &Path, names: &[String]) -> Result<Vec<Peer>, Ben
 }
 
 impl Peer {
+    /// One of our own programs, in whatever setup.
+    pub(crate) fn is_ours(&self) -> bool {
+        [OURS, STRICT, RELAXED, MEMORY].contains(&self.name)
+    }
+
     pub(crate) fn can(&self, row: &Row) -> bool {
         row.has_floor || !self.only_floor_rows
     }

@@ -267,6 +267,9 @@ impl Kept {
             return None;
         }
         let ended = self.unsubscribe(filter, tails);
+        if self.holdings.is_empty() {
+            self.holdings.reserve_exact(1); // most sleep with one, and sleepers are many
+        }
         let eras = self.holdings.iter().filter(|held| *held.filter == *filter);
         self.holdings.push(Holding {
             filter: filter.into(),

@@ -25,6 +25,7 @@ mod audit;
 mod backlog;
 mod barrier;
 mod buffers;
+mod by_filter;
 mod clients;
 mod connection;
 mod drops;

@@ -92,7 +92,7 @@ pub enum StoreFull {
 
 /// Messages, and bytes of them, that wait in memory for a session that stays; those beyond are left
 /// on disk and read when its client has taken these.
-pub(crate) const LIVE_MESSAGES_MAX: usize = 1_024;
+pub(crate) const LIVE_MESSAGES_MAX: usize = 4_096;
 pub(crate) const LIVE_BYTES_MAX: u64 = 1024 * 1024;
 
 impl Default for Limits {

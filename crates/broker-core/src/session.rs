@@ -10,6 +10,7 @@ use unbroken_mqtt_proto::session::{Inbound, Outbound};
 use unbroken_mqtt_proto::{PacketId, QoS};
 
 use crate::audit::{Account, IngressLane};
+use crate::by_filter::ByFilter;
 use crate::drops::DropTallies;
 use crate::held::{Answer, Held, Until};
 use crate::ids::ShardId;
@@ -41,7 +42,7 @@ pub(crate) struct Session {
     /// next, nor for one of the next session with this number.
     pub(crate) absence: u64,
     /// By filter as the client wrote it, `$share/…` included.
-    pub(crate) subscriptions: BTreeMap<Box<str>, Grant>,
+    pub(crate) subscriptions: ByFilter<Grant>,
     /// Of those, the shared ones: the serial number that the group knows this session by.
     pub(crate) memberships: BTreeMap<Box<str>, u64>,
     /// The same serial numbers, in order: a message for a member asks whether it still is one.
@@ -166,7 +167,7 @@ impl Session {
             kept: None,
             away_since: None,
             absence: 0,
-            subscriptions: BTreeMap::new(),
+            subscriptions: ByFilter::new(),
             memberships: BTreeMap::new(),
             member_serials: Vec::new(),
             inbound: Inbound::new(),
