@@ -148,7 +148,7 @@ pub struct Storage {
 impl Default for Storage {
     fn default() -> Self {
         Self {
-            in_memory: true,
+            in_memory: false,
             directory: None,
             durability: Durability::Strict,
             on_corruption: OnCorruption::Quarantine,
