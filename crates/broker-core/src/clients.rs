@@ -208,7 +208,11 @@ impl Clients {
                 Ok(packet_id) => {
                     patch(connection, start, packet_id);
                     session.inflight_bytes += item.publication.cost();
-                    if durable {
+                    if durable && terms.group.is_some() {
+                        // No subscription of the session finds it in the log.
+                        let kept = self.ask_to_send(session_id, packet_id, qos);
+                        item.wait_for(kept);
+                    } else if durable {
                         self.touch_sent(session_id, packet_id);
                     }
                     self.account(session_id, number, Fate::Sent);

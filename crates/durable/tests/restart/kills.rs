@@ -120,6 +120,23 @@ fn what_a_group_gave_and_was_acknowledged_at_once_does_not_come_again() {
 }
 
 #[test]
+fn what_a_group_gave_to_a_client_that_is_here_is_on_disk_when_its_publisher_hears() {
+    let mut world = World::new(1);
+    world.resident("s", &[("$share/g/t", QOS1)]);
+    world.settle();
+    let publisher = join(&mut world.broker, "p");
+    world.broker.take(publisher);
+    world.broker.send(publisher, publish("t", "x", QOS1, 1));
+    world.broker.stored();
+    let heard = world.broker.take(publisher);
+    assert!(heard[0].starts_with("PUBACK"), "{heard:?}");
+    // Before the disk is told how far the session is.
+    world.restart();
+    let (_, received) = world.back("s");
+    assert_eq!(received[1..], ["PUBLISH t \"x\" q1 #1 dup"]);
+}
+
+#[test]
 fn what_is_under_way_comes_again_in_the_order_in_which_it_was_sent() {
     let mut world = World::new(1);
     let client = world.resident("s", &[("$share/g/t", QOS1), ("u", QOS1)]);
