@@ -302,14 +302,19 @@ impl Clients {
         }
         let begun = self.hold_publish(id, session_id, qos, delivery);
         self.stats.messages_waiting += 1;
-        if let Err(waiting) = begun
-            && let Some(session) = self.sessions.get_mut(session_id.index())
-        {
-            // Not reached while `window_open` tells the truth; the message is kept either way.
-            let cost = item.publication.cost();
-            session.queue_bytes += cost;
-            session.queue.push_back(waiting);
-            self.stats.messages_waiting_bytes += cost;
+        match begun {
+            Ok(given) if terms.group.is_some() => item.wait_for(given),
+            Ok(_) => {}
+            Err(waiting) => {
+                let Some(session) = self.sessions.get_mut(session_id.index()) else {
+                    return;
+                };
+                // Not reached while `window_open` tells the truth; the message is kept either way.
+                let cost = item.publication.cost();
+                session.queue_bytes += cost;
+                session.queue.push_back(waiting);
+                self.stats.messages_waiting_bytes += cost;
+            }
         }
     }
 

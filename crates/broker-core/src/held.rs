@@ -312,30 +312,33 @@ impl Clients {
     }
 
     /// Gives a message the packet id that it will be sent with. It leaves when that is stored; one
-    /// of QoS 1 stands behind those of QoS 2. The message comes back if the window is closed.
+    /// of QoS 1 stands behind those of QoS 2. The message comes back if the window is closed;
+    /// otherwise says what its being given is stored with, if that is asked for by itself.
     pub(crate) fn hold_publish(
         &mut self,
         id: ConnectionId,
         session_id: SessionId,
         qos: QoS,
         delivery: Delivery,
-    ) -> Result<(), (QoS, Delivery)> {
+    ) -> Result<StoreId, (QoS, Delivery)> {
         let Some(session) = self.sessions.get_mut(session_id.index()) else {
             return Err((qos, delivery));
         };
         let message = Arc::clone(&delivery.message);
+        // No subscription of the session finds it in the log.
+        let is_shared = delivery.group.is_some() && delivery.entry == 0;
         let begun = session.outbound.begin_unsent(qos, delivery);
         let packet_id = begun.map_err(|delivery| (qos, delivery))?;
         session.unsent += 1;
         session.inflight_bytes += message.publication().cost();
         let mut until = Until::NOW;
-        if qos == QoS::ExactlyOnce {
+        if qos == QoS::ExactlyOnce || is_shared {
             until.stored = self.ask_to_send(session_id, packet_id, qos);
         } else {
             self.touch_sent(session_id, packet_id);
         }
         self.hold(id, until, Leaving::Publish(qos, packet_id));
-        Ok(())
+        Ok(until.stored)
     }
 
     /// What the answer to a QoS 2 message that came over an earlier connection still waits for.

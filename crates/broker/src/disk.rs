@@ -10,6 +10,7 @@
 //! queue, so that it finds everything that was asked for before it.
 //!
 //! Invariants:
+//! - What a shard asks for in answer to one input is stored together or not at all.
 //! - A request is answered once everything before it is as safe as the configuration says, or
 //!   never: after an error of the store nothing is answered, and the broker is told
 //!   ([`Notice::StoreFailed`]).
@@ -96,6 +97,8 @@ pub(crate) struct Desk {
     shard: ShardId,
     committer: Arc<Committer<Token>>,
     times: Times,
+    /// What the shard has asked for in answer to one input, and its last request.
+    gathered: Option<(Batch, StoreId)>,
     /// What the committer had no room for.
     unsubmitted: VecDeque<(Batch, Token)>,
     /// What the shard needed when it was last asked, and when to ask again.
@@ -269,6 +272,7 @@ impl Disk {
             shard,
             committer: Arc::clone(self.committer.as_ref()?),
             times: self.times,
+            gathered: None,
             unsubmitted: VecDeque::new(),
             needed: None,
             ask_at: Instant::now() + ASK_NEEDED_EVERY,
@@ -276,11 +280,19 @@ impl Disk {
     }
 }
 
+impl Disk {
+    /// Writes what is in the queue, and says what became of the last of it. The shards have ended.
+    pub(crate) fn end(&mut self) -> Result<(), String> {
+        drop(self.control.take());
+        // Nobody else has it any more.
+        let committer = self.committer.take().and_then(Arc::into_inner);
+        committer.map_or(Ok(()), Committer::end)
+    }
+}
+
 impl Drop for Disk {
     fn drop(&mut self) {
-        drop(self.control.take());
-        // The shards have ended, so this is the last: it ends with the queue.
-        drop(self.committer.take());
+        let _ = self.end(); // whoever wants to know has asked
         let _ = self.jobs.send(Job::End); // the keeper may have failed
         if let Some(keeper) = self.keeper.take() {
             let _ = keeper.join(); // a panic has been told by its hook
@@ -289,17 +301,33 @@ impl Drop for Disk {
 }
 
 impl Desk {
+    /// Gathers it. What one input has led to is stored together or not at all.
     pub(crate) fn store(&mut self, now: Instant, request: &StoreRequest) {
         let batch = batch_of(&request.record, now, &self.times);
-        self.submit(batch, Token::Stored(self.shard, request.id));
+        match &mut self.gathered {
+            Some((gathered, last)) => {
+                gathered.extend(batch);
+                *last = request.id;
+            }
+            None => self.gathered = Some((batch, request.id)),
+        }
+    }
+
+    /// The input is over.
+    pub(crate) fn submit_gathered(&mut self) {
+        if let Some((batch, last)) = self.gathered.take() {
+            self.submit(batch, Token::Stored(self.shard, last));
+        }
     }
 
     pub(crate) fn read(&mut self, request: ReadRequest) {
+        self.submit_gathered();
         self.submit(Batch::new(), Token::Read(self.shard, request));
     }
 
     /// Tells when everything is stored that the shard has asked for so far.
     pub(crate) fn tell_when_stored(&mut self, done: Sender<()>) {
+        self.submit_gathered();
         self.submit(Batch::new(), Token::Told(done));
     }
 

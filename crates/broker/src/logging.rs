@@ -122,9 +122,10 @@ const LAST_LINES: Duration = Duration::from_secs(1);
 
 fn filter(config: &Log) -> Result<EnvFilter, LogError> {
     let mut text = config.level.as_str().to_owned();
-    if matches!(config.level, LogLevel::Debug | LogLevel::Trace) {
-        // Of ours alone: who asks for more does not mean every poll of the library underneath.
-        text = format!("{},unbroken={text}", LogLevel::Info.as_str());
+    if !matches!(config.level, LogLevel::Error | LogLevel::Warn) {
+        // Of ours alone: nobody means every poll of the library underneath, or every file that the
+        // store's engine opens.
+        text = format!("{},unbroken={text}", LogLevel::Warn.as_str());
     }
     if let Some(directives) = &config.filter {
         text = format!("{text},{directives}");

@@ -303,7 +303,20 @@ impl Server {
                 Some(Notice::ShardEnded | Notice::Signal(Signal::Reload)) => {}
             }
         }
-        Ok(())
+        self.end().map_err(|reason| ServerError::Store { reason })
+    }
+
+    /// Lets every thread come to its end, and says whether all that was to be stored is.
+    fn end(&mut self) -> Result<(), String> {
+        self.begin_drain(Duration::ZERO);
+        // Until each shard has ended, in whatever way.
+        let mut ended: Vec<_> = self.ended.iter().collect();
+        settle(&mut ended);
+        drop(ended);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join(); // a panic has been told as a notice
+        }
+        self.disk.take().map_or(Ok(()), |mut disk| disk.end())
     }
 
     /// Waits for what happens next; `None` if nothing can.
@@ -362,14 +375,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.begin_drain(Duration::ZERO);
-        // Until each shard has ended, in whatever way.
-        let mut ended: Vec<_> = self.ended.iter().collect();
-        settle(&mut ended);
-        drop(ended);
-        for thread in self.threads.drain(..) {
-            let _ = thread.join(); // a panic has been told as a notice
-        }
+        let _ = self.end(); // whoever wants to know has drained it
     }
 }
 

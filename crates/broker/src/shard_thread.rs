@@ -325,8 +325,11 @@ impl ShardThread {
         for feed in from_shards.chain(&mut self.from_others) {
             coming |= feed.arm(waker) && !feed.is_empty();
         }
-        for feed in self.driver.to_shards.iter_mut().flatten() {
-            coming |= feed.arm(waker);
+        // While the disk is behind, nothing is handed over, whatever room there is.
+        if !self.driver.desk.as_ref().is_some_and(Desk::is_behind) {
+            for feed in self.driver.to_shards.iter_mut().flatten() {
+                coming |= feed.arm(waker);
+            }
         }
         coming
     }
@@ -382,10 +385,11 @@ fn exchange(shards: &mut [ShardThread], now: Instant) {
 pub(crate) fn settle(shards: &mut [ShardThread]) {
     let now = Instant::now();
     exchange(shards, now);
-    for thread in shards {
+    for thread in &mut *shards {
         // Once more, for what was counted since it was last told.
         input(&mut thread.shard, &mut thread.driver, now, Input::Drain);
     }
+    exchange(shards, now);
 }
 
 fn use_parcel(
@@ -441,9 +445,7 @@ fn use_parcel(
 
 /// Gives the shard one input and does what it asks for, until it asks for nothing more.
 fn input(shard: &mut Shard, driver: &mut Driver, now: Instant, input: Input<'_>) {
-    for output in shard.handle(now, input) {
-        driver.carry_out(now, output);
-    }
+    carry_out(shard, driver, now, input);
     while let Some(answer) = driver.answers.pop_front() {
         let input = match answer {
             Answer::Admission {
@@ -458,9 +460,16 @@ fn input(shard: &mut Shard, driver: &mut Driver, now: Instant, input: Input<'_>)
             }
             Answer::Stored(id) => Input::Stored(id),
         };
-        for output in shard.handle(now, input) {
-            driver.carry_out(now, output);
-        }
+        carry_out(shard, driver, now, input);
+    }
+}
+
+fn carry_out(shard: &mut Shard, driver: &mut Driver, now: Instant, input: Input<'_>) {
+    for output in shard.handle(now, input) {
+        driver.carry_out(now, output);
+    }
+    if let Some(desk) = &mut driver.desk {
+        desk.submit_gathered();
     }
 }
 

@@ -118,6 +118,9 @@ struct Source {
     /// Topics to listen to; may be repeated
     #[arg(short, long = "topic", value_name = "FILTER", default_value = "#")]
     topics: Vec<String>,
+    /// These are some of the topics that the lanes go to: name no loss among the others
+    #[arg(long)]
+    part: bool,
     #[command(flatten)]
     broker: BrokerArgs,
 }
@@ -218,6 +221,7 @@ fn hear(
         broker: &source.broker,
         hasher: source.broker.hasher()?,
         topics: &source.topics,
+        part: source.part,
         total: seconds.map(Duration::from_secs),
         receipts,
     };

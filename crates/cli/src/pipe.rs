@@ -57,6 +57,10 @@ pub(crate) struct Args {
     /// Its producers begin after it: miss everything from their number 0 on
     #[arg(long, requires = "from")]
     from_start: bool,
+    /// It takes some of its producers' topics only: miss nothing, and prove nothing. Members of a
+    /// shared group ($share/…) do so by themselves
+    #[arg(long, requires = "from", conflicts_with = "from_start")]
+    part: bool,
     /// With --spool or --state: seconds for which the broker keeps what comes for an absent stage
     #[arg(long, value_name = "SECONDS", default_value_t = 7 * 24 * 60 * 60)]
     keep: u32,
@@ -78,6 +82,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         from: args.from.clone(),
         to: args.to.clone(),
         from_start: args.from_start,
+        part: args.part,
         lane: lane_of(args)?,
         spool: args.spool.clone(),
         state: args.state.clone(),

@@ -35,6 +35,11 @@ impl Filter {
         self
     }
 
+    /// Whether it shares what comes with other members of a group.
+    pub fn is_shared(&self) -> bool {
+        self.text.starts_with("$share/")
+    }
+
     /// Without what this client publishes itself (5.0).
     #[must_use]
     pub fn no_local(mut self) -> Self {

@@ -367,7 +367,8 @@ async fn members_of_a_group_claim_nothing_alone_and_prove_all_together() {
         let mut members = Vec::new();
         for id in ["m1", "m2", "m3"] {
             let client = connect(options(broker.address(), id)).await;
-            let line = subscriber("$share/g/data").scope(Scope::Part);
+            // It is a part all the same.
+            let line = subscriber("$share/g/data").scope(Scope::FromBeginning);
             members.push(line.open(&client).await.unwrap());
         }
         let sender = connect(options(broker.address(), "a")).await;

@@ -51,6 +51,8 @@ pub struct Stage {
     pub to: Option<String>,
     /// It is there before its producers, and wants everything from number 0 on.
     pub from_start: bool,
+    /// It takes only some of its producers' topics: what it does not see is not missing.
+    pub part: bool,
     /// The lane of what it sends.
     pub lane: LaneId,
     /// Where it remembers what it sends.
@@ -176,7 +178,9 @@ impl Stage {
             .prefix(&*self.prefix)
             .hasher(self.hasher.clone())
             .acknowledged_by_hand();
-        if self.from_start {
+        if self.part {
+            options = options.scope(Scope::Part);
+        } else if self.from_start {
             options = options.scope(Scope::FromBeginning);
         }
         if let Some(saved) = saved {

@@ -152,7 +152,11 @@ pub async fn run(
     };
     tokio::select! {
         shown = shown => shown,
-        () = interrupted => Ok(Outcome::Green),
+        // Whoever looks at it ends it so; who runs it for its result has none.
+        () = interrupted => {
+            let has_no_result = settings.is_plain || settings.trial.is_some();
+            Ok(if has_no_result { Outcome::Red } else { Outcome::Green })
+        }
     }
 }
 
@@ -251,14 +255,22 @@ impl Demo {
             }
         }
         lines.end(&self.board)?;
-        Ok(self.outcome())
+        if keys.is_empty() && self.has_given_all() {
+            Ok(self.outcome())
+        } else {
+            Ok(Outcome::Red)
+        }
+    }
+
+    /// No wound waits for a message.
+    fn has_given_all(&self) -> bool {
+        self.line.before_b.pending() + self.line.behind_b.pending() == 0
     }
 
     /// A part is broken only when all is well, so that it is clear what it costs. At the end
     /// everything must be.
     fn is_ready_for(&self, key: Option<Key>) -> bool {
-        let is_quiet = self.board.is_green()
-            && self.line.before_b.pending() + self.line.behind_b.pending() == 0;
+        let is_quiet = self.board.is_green() && self.has_given_all();
         match key {
             Some(Key::Wound { .. }) => true,
             _ => is_quiet,

@@ -144,6 +144,13 @@ impl Batch {
         self
     }
 
+    /// Adds all changes of another.
+    pub fn extend(&mut self, other: Self) -> &mut Self {
+        self.bytes += other.bytes;
+        self.operations.extend(other.operations);
+        self
+    }
+
     /// The changes, in the order in which they were added.
     pub fn operations(&self) -> &[Operation] {
         &self.operations

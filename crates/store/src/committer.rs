@@ -41,7 +41,8 @@ pub const COMMIT_BYTES_MAX: usize = 1024 * 1024;
 #[derive(Debug)]
 pub struct Committer<T: Send + 'static> {
     shared: Arc<Shared<T>>,
-    thread: Option<JoinHandle<()>>,
+    /// Ends with the error that ended writing.
+    thread: Option<JoinHandle<Option<Arc<str>>>>,
 }
 
 /// What became of one batch.
@@ -146,6 +147,22 @@ impl<T: Send + 'static> Committer<T> {
         Ok(())
     }
 
+    /// Waits until everything in the queue is written, and synced as far as commits do not do that
+    /// themselves. The error is the one that ended writing, perhaps long ago.
+    pub fn end(mut self) -> Result<(), String> {
+        match self.close() {
+            Some(Ok(None)) | None => Ok(()),
+            Some(Ok(Some(cause))) => Err(cause.to_string()),
+            Some(Err(_)) => Err("the thread that writes to the store panicked".to_owned()),
+        }
+    }
+
+    fn close(&mut self) -> Option<std::thread::Result<Option<Arc<str>>>> {
+        self.shared.lock().closed = true;
+        self.shared.changed.notify_one();
+        self.thread.take().map(JoinHandle::join)
+    }
+
     /// An error of the store has ended writing.
     pub fn is_dead(&self) -> bool {
         self.shared.dead.load(Ordering::Acquire)
@@ -159,12 +176,7 @@ impl<T: Send + 'static> Committer<T> {
 
 impl<T: Send + 'static> Drop for Committer<T> {
     fn drop(&mut self) {
-        self.shared.lock().closed = true;
-        self.shared.changed.notify_one();
-        if let Some(thread) = self.thread.take() {
-            // A panic there has been reported by its hook.
-            drop(thread.join());
-        }
+        drop(self.close()); // a panic there has been reported by its hook
     }
 }
 
@@ -187,7 +199,7 @@ struct Writer<T, S, A> {
 }
 
 impl<T, S: Store, A: FnMut(&mut Vec<Answer<T>>)> Writer<T, S, A> {
-    fn run(mut self) {
+    fn run(mut self) -> Option<Arc<str>> {
         let mut batches = Vec::new();
         let mut tokens = Vec::new();
         loop {
@@ -197,7 +209,7 @@ impl<T, S: Store, A: FnMut(&mut Vec<Answer<T>>)> Writer<T, S, A> {
             }
             self.sync_if_due(!open);
             if !open {
-                return;
+                return self.dead.take();
             }
         }
     }

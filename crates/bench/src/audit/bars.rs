@@ -4,7 +4,7 @@
 pub(super) const BARS: &str = "\
 ## What holds each bar
 
-Figures are those above, and of `cargo xtask bench audit --trial` where a line is named. Tests are functions in `tests` of their crate.
+Figures are those above, and of `cargo xtask bench audit --trial` where a line is named. Tests are functions of their crate.
 
 | bar | figures | tests |
 |---|---|---|

@@ -391,7 +391,7 @@ pub(super) const SECTIONS: &[Section] = &[
                 Kind::Choice(&["error", "warn", "info", "debug", "trace"]),
                 Live,
                 [
-                    "The least serious level that is written; debug and trace are of the broker's",
+                    "The least serious level that is written; info, debug and trace are of the broker's",
                     "own records, not of the libraries in it."
                 ],
                 log.level

@@ -1,6 +1,6 @@
 //! What a running broker tells of its data directory: a unix socket in it, for the command line.
 //!
-//! A connection asks one line at a time and gets a line for each ([`protocol`]). What it reads is
+//! A connection asks one line at a time and gets a line for each (`protocol`). What it reads is
 //! of one moment, that of its first question, so that a backup is consistent while the broker goes
 //! on; [`Remote`] is the other end, and reads like a store.
 //!
@@ -8,7 +8,7 @@
 //! - Only the broker's user and root can connect: the socket has mode 0600 from its first moment.
 //! - It is made when the directory is locked, so one that is found there is stale, and replaced.
 //! - Connections, the length of a question, and how long one may be silent are bounded
-//!   ([`crate::bounds`]); no shard waits for any of this.
+//!   (`bounds`); no shard waits for any of this.
 //! - Nothing is changed behind the shards' back, who have in memory what is on disk: what is to be
 //!   removed goes to them ([`Operator`]).
 

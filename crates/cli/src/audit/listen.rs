@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use tokio::time::sleep_until;
-use unbroken_client::audit::{OpenError, SubscriberOptions};
+use unbroken_client::audit::{OpenError, Scope, SubscriberOptions};
 use unbroken_client::{
     Acknowledging, Client, ConnectError, Filter, QoS, Received, Session, SubscribeError,
     Subscription,
@@ -22,6 +22,8 @@ pub(super) struct Listening<'a> {
     pub(super) broker: &'a BrokerArgs,
     pub(super) hasher: Hasher,
     pub(super) topics: &'a [String],
+    /// They are not all that the lanes go to.
+    pub(super) part: bool,
     /// Until interrupted, if there is none.
     pub(super) total: Option<Duration>,
     /// The broker is asked for a receipt of each message.
@@ -73,9 +75,11 @@ impl Listening<'_> {
             .prefix(self.broker.prefix())
             .hasher(self.hasher.clone())
             .one_way()
-            .without_origins()
-            .open(&client)
-            .await?;
+            .without_origins();
+        if self.part {
+            lanes = lanes.scope(Scope::Part);
+        }
+        let mut lanes = lanes.open(&client).await?;
         let mut observer = Observer::new(self.hasher);
         let begin = Instant::now();
         // A day that never comes, where nobody says when to end.

@@ -38,7 +38,8 @@ pub enum Scope {
     #[default]
     FromNow,
     /// A part: a member of a shared group, or a subscriber to some of a lane's topics. Nothing is
-    /// said to be missing; everything stays unproven unless the members' ledgers are merged.
+    /// said to be missing; everything stays unproven unless the members' ledgers are merged. With a
+    /// filter that begins with `$share/` it is this, whatever was asked for.
     Part,
 }
 
@@ -235,11 +236,17 @@ impl SubscriberOptions {
         let names = Names::new(&self.prefix);
         let token = token(client.client_id(), &self.filters);
         let kinds = ["checkpoint", "drop", "directory"].map(|kind| names.filter(kind));
+        // A member of a group that expected all would call lost what others have.
+        let scope = if self.filters.iter().any(Filter::is_shared) {
+            Scope::Part
+        } else {
+            self.scope
+        };
         let mut filters = self.filters;
         for text in kinds.into_iter().chain([names.answer(&token)]) {
             filters.push(heard(text)?);
         }
-        let join = match self.scope {
+        let join = match scope {
             Scope::FromBeginning => Join::Beginning,
             Scope::FromNow => Join::Late,
             Scope::Part => Join::Member,
