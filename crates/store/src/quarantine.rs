@@ -85,12 +85,13 @@ pub fn open(
         cause,
         salvaged: what,
     };
+    // Before it is set aside: from then on nobody looks for what is missing.
+    let report = path.join("damage.txt");
+    fs::write(&report, quarantined.to_string())
+        .map_err(|error| StoreError::io("writing", report.display(), error))?;
     rename(path, &quarantined.set_aside)?;
     rename(&salvaged, path)?;
     drop(lock);
-    let report = quarantined.set_aside.join("damage.txt");
-    fs::write(&report, quarantined.to_string())
-        .map_err(|error| StoreError::io("writing", report.display(), error))?;
     let store = Embedded::open(path, options)?;
     Ok((store, Some(quarantined)))
 }
