@@ -599,7 +599,8 @@ impl Shard {
                 }
                 Timer::KeepAlive(id) => self.check_keep_alive(now, id),
                 // Both are on disk; after the restart they go on.
-                Timer::Will { .. } | Timer::SessionExpiry { .. } if self.clients.stopping => {}
+                Timer::Will { .. } | Timer::SessionExpiry { .. } if self.is_stopping_to_go_on() => {
+                }
                 Timer::Will { session, absence } => self.publish_due_will(now, session, absence),
                 Timer::SessionExpiry { session, absence } => {
                     self.expire_session(now, session, absence);
@@ -617,6 +618,11 @@ impl Shard {
                 Timer::Ask => {}
             }
         }
+    }
+
+    /// The broker stops, and what it has is there when it begins again.
+    fn is_stopping_to_go_on(&self) -> bool {
+        self.clients.stopping && self.options.settings.durable
     }
 
     fn check_keep_alive(&mut self, now: Instant, id: ConnectionId) {
