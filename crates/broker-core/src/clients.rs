@@ -17,15 +17,12 @@
 //!   QoS 0 or acknowledgements [MQTT-3.3.4-10].
 
 use std::collections::{HashMap, VecDeque};
-use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Instant;
 
 use foldhash::fast::FixedState;
 use slab::Slab;
 use unbroken_merkle_log::Epoch;
-use unbroken_mqtt_proto::connection::alias;
-use unbroken_mqtt_proto::packet::publish;
 use unbroken_mqtt_proto::session::{Drained, Resend};
 use unbroken_mqtt_proto::{Ack, Packet, PacketId, QoS};
 
@@ -36,8 +33,9 @@ use crate::audit::watch::Home;
 use crate::audit::{IngressLane, Mark};
 use crate::buffers::BufferPool;
 use crate::connection::Connection;
+use crate::copy::{ReceiverCopy, patch, write_publish};
 use crate::drops::DropTallies;
-use crate::frames::{Frames, Layout, OwnProperties};
+use crate::frames::Frames;
 use crate::held::Promises;
 use crate::ids::{ConnectionId, SessionId};
 use crate::item::{Item, Terms};
@@ -703,91 +701,6 @@ impl std::fmt::Debug for Clients {
             .field("sessions", &self.sessions.len())
             .finish_non_exhaustive()
     }
-}
-
-/// One receiver's copy.
-#[derive(Clone, Copy)]
-struct ReceiverCopy<'a> {
-    publication: &'a Publication<'a>,
-    qos: QoS,
-    retain: bool,
-    identifiers: &'a [NonZeroU32],
-}
-
-/// Appends the PUBLISH, with a placeholder for the packet id; answers where it begins.
-fn write_publish(
-    frames: &mut Frames,
-    buffers: &mut BufferPool,
-    connection: &mut Connection,
-    copy: ReceiverCopy<'_>,
-    now: Instant,
-) -> Result<usize, DropReason> {
-    let ReceiverCopy {
-        publication,
-        qos,
-        retain,
-        identifiers,
-    } = copy;
-    buffers.provide(&mut connection.output);
-    let layout = Layout {
-        version: connection.version,
-        qos,
-        retain,
-    };
-    let packet_id = (qos > QoS::AtMostOnce).then_some(PacketId::FIRST);
-    let start = connection.output.len();
-    let limit = connection.packet_bytes_max as usize;
-    let identifiers = if layout.version.has_properties() {
-        identifiers
-    } else {
-        &[]
-    };
-    if identifiers.is_empty() && connection.aliases_out.is_none() {
-        let length = frames.encoded_len(publication, layout, now);
-        if length == 0 || length > limit {
-            return Err(DropReason::TooLargeForReceiver); // [MQTT-3.1.2-24]
-        }
-        frames.append(publication, layout, packet_id, now, &mut connection.output);
-        return Ok(start);
-    }
-    // An alias is used only where the packet fits even with the whole topic: a packet that is not
-    // sent must not have set one.
-    let roomy = publication.cost() + 32 + 5 * identifiers.len() as u64 <= limit as u64;
-    let choice = match connection.aliases_out.as_deref_mut() {
-        Some(aliases) if roomy => aliases.assign(publication.topic),
-        _ => alias::Naming::Full,
-    };
-    let (topic, alias) = match choice {
-        alias::Naming::First(alias) => (publication.topic, Some(alias)),
-        alias::Naming::Known(alias) => ("", Some(alias)),
-        alias::Naming::Full => (publication.topic, None),
-    };
-    let own = OwnProperties { alias, identifiers };
-    frames.append_own(
-        publication,
-        layout,
-        false,
-        packet_id,
-        topic,
-        own,
-        now,
-        &mut connection.output,
-    );
-    let length = connection.output.len() - start;
-    if length == 0 || length > limit {
-        connection.output.truncate(start);
-        return Err(DropReason::TooLargeForReceiver); // [MQTT-3.1.2-24]
-    }
-    Ok(start)
-}
-
-/// Writes the packet id over the placeholder of the PUBLISH that begins at `start` and ends the
-/// output.
-fn patch(connection: &mut Connection, start: usize, packet_id: PacketId) {
-    let frame = &mut connection.output[start..];
-    let patched = publish::packet_id_offset(frame)
-        .is_some_and(|at| publish::patch_packet_id(frame, at, packet_id));
-    debug_assert!(patched, "a PUBLISH with QoS 1 or 2 has a packet id");
 }
 
 #[cold]

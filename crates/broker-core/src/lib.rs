@@ -28,6 +28,7 @@ mod buffers;
 mod by_filter;
 mod clients;
 mod connection;
+mod copy;
 mod drops;
 mod farewell;
 mod forget;
