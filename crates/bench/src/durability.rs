@@ -66,7 +66,7 @@ impl Durability {
         }
         let row = if self.smoke { KEPT.smoke() } else { KEPT };
         let progress = &mut io::stderr().lock();
-        let at_full_speed = run_row(&row, &peers, rounds, progress)?;
+        let at_full_speed = rounds::run_one(&row, &peers, rounds, progress)?;
         let strict = median(&at_full_speed, STRICT, PUBLISHED);
         let half = row.at((strict / 2.0).max(100.0));
         let ours: Vec<_> = peers
@@ -74,7 +74,7 @@ impl Durability {
             .filter(|peer| [STRICT, RELAXED, MEMORY].contains(&peer.name))
             .cloned()
             .collect();
-        let at_half = run_row(&half, &ours, rounds, progress)?;
+        let at_half = rounds::run_one(&half, &ours, rounds, progress)?;
         let mut figures = figures(&at_full_speed, &at_half);
         let sleepers = if self.smoke { 200 } else { self.sleepers };
         writeln!(progress, "{sleepers} sessions that sleep")?;
@@ -90,25 +90,7 @@ impl Durability {
             rounds,
             figures,
         };
-        record.write(&self.out, "durability")?;
-        Ok(ExitCode::SUCCESS)
-    }
-}
-
-fn run_row(
-    row: &crate::rows::Row,
-    peers: &[peer::Peer],
-    rounds: usize,
-    progress: &mut dyn Write,
-) -> Result<RowResult, BenchError> {
-    let mut results = rounds::run(&[*row], peers, rounds, progress)?;
-    let result = results.remove(0);
-    match result.cells.iter().find(|cell| !cell.is_clean()) {
-        Some(cell) => Err(BenchError::Faulty {
-            row: row.name,
-            peer: cell.peer,
-        }),
-        None => Ok(result),
+        record.write(&self.out, "durability")
     }
 }
 
@@ -128,7 +110,7 @@ fn figures(at_full_speed: &RowResult, at_half: &RowResult) -> Vec<Figure> {
         (HALF_HOUR, "Mosquitto, saving every half hour"),
     ] {
         let mut figure = Figure::new(name, title, "/s", None);
-        for value in values(at_full_speed, name, PUBLISHED) {
+        for value in at_full_speed.values(name, PUBLISHED) {
             figure.add(value);
         }
         figures.push(figure);
@@ -149,8 +131,8 @@ fn figures(at_full_speed: &RowResult, at_half: &RowResult) -> Vec<Figure> {
         ("to in-memory", "strict to our own in memory", MEMORY, 0.7),
     ] {
         let mut figure = Figure::new(name, title, "ratio", Some(Bar::AtLeast(bar)));
-        let ours = values(at_full_speed, STRICT, PUBLISHED);
-        for (ours, theirs) in ours.iter().zip(values(at_full_speed, to, PUBLISHED)) {
+        let ours = at_full_speed.values(STRICT, PUBLISHED);
+        for (ours, theirs) in ours.iter().zip(at_full_speed.values(to, PUBLISHED)) {
             figure.add(ours / theirs);
         }
         figures.push(figure);
@@ -161,7 +143,7 @@ fn figures(at_full_speed: &RowResult, at_half: &RowResult) -> Vec<Figure> {
         "ratio",
         Some(Bar::AtMost(2.5)),
     );
-    for value in values(at_full_speed, STRICT, WRITTEN) {
+    for value in at_full_speed.values(STRICT, WRITTEN) {
         written.add(value / MESSAGE_BYTES);
     }
     figures.push(written);
@@ -171,16 +153,9 @@ fn figures(at_full_speed: &RowResult, at_half: &RowResult) -> Vec<Figure> {
         "ms",
         Some(Bar::AtMost(20.0)),
     );
-    for value in values(at_half, STRICT, ACKNOWLEDGED_P99) {
+    for value in at_half.values(STRICT, ACKNOWLEDGED_P99) {
         puback.add(value / 1e3);
     }
     figures.push(puback);
     figures
-}
-
-/// Of each round.
-fn values(row: &RowResult, peer: &str, metric: Metric) -> Vec<f64> {
-    let cell = row.cells.iter().find(|cell| cell.peer == peer);
-    let runs = cell.into_iter().flat_map(|cell| &cell.runs);
-    runs.filter_map(metric).collect()
 }

@@ -5,6 +5,7 @@ use std::{
     fmt, fs,
     io::{self, Write as _},
     path::Path,
+    process::ExitCode,
 };
 
 use serde::Serialize;
@@ -119,7 +120,8 @@ impl Record {
     }
 
     /// Writes `name.md` and `name.json` into a directory, and the table to standard output.
-    pub(crate) fn write(&self, directory: &Path, name: &str) -> Result<(), BenchError> {
+    /// A bar that was missed is a failure of the whole, when everything is written.
+    pub(crate) fn write(&self, directory: &Path, name: &str) -> Result<ExitCode, BenchError> {
         let write = |ending: &str, text: String| {
             let path = directory.join(format!("{name}.{ending}"));
             fs::write(&path, text).map_err(|source| BenchError::Write { path, source })
@@ -129,7 +131,13 @@ impl Record {
         write("json", json + "\n")?;
         let shown = directory.display();
         write!(io::stdout().lock(), "{self}\nWritten to {shown}\n")?;
-        Ok(())
+        let missed = self.figures.iter().filter(|figure| !figure.passed());
+        let missed: Vec<_> = missed.map(|figure| figure.name).collect();
+        if missed.is_empty() {
+            return Ok(ExitCode::SUCCESS);
+        }
+        writeln!(io::stderr(), "bars missed: {}", missed.join(", "))?;
+        Ok(ExitCode::FAILURE)
     }
 }
 

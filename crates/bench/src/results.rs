@@ -92,6 +92,13 @@ impl RowResult {
         }
     }
 
+    /// A peer's figure in each round.
+    pub(crate) fn values(&self, peer: &str, metric: Metric) -> Vec<f64> {
+        let cell = self.cells.iter().find(|cell| cell.peer == peer);
+        let runs = cell.into_iter().flat_map(|cell| &cell.runs);
+        runs.filter_map(metric).collect()
+    }
+
     /// The figure that the row is about: CPU time of a delivery, or of a connection.
     pub(crate) fn headline(&self) -> Metric {
         if self.kind == Kind::Idle {

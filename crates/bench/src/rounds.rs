@@ -44,6 +44,23 @@ pub(crate) fn run(
     Ok(results)
 }
 
+/// One row, in which every run of every peer has to end with everything delivered.
+pub(crate) fn run_one(
+    row: &Row,
+    peers: &[Peer],
+    rounds: usize,
+    progress: &mut dyn Write,
+) -> Result<RowResult, BenchError> {
+    let result = run(&[*row], peers, rounds, progress)?.remove(0);
+    match result.cells.iter().find(|cell| !cell.is_clean()) {
+        Some(cell) => Err(BenchError::Faulty {
+            row: row.name,
+            peer: cell.peer,
+        }),
+        None => Ok(result),
+    }
+}
+
 /// One row on one freshly started peer.
 fn measure(row: &Row, peer: &Peer, cell: &mut Cell) -> String {
     let outcome = peer.start().and_then(|running| {

@@ -82,12 +82,26 @@ pub enum HeritageError {
 impl<'a> HeritageTree<'a> {
     /// Writes the tree of these leaves.
     pub fn encode(leaves: &[impl AsRef<[u8]>]) -> Result<Vec<u8>, HeritageError> {
+        let mut out = Vec::new();
+        Self::encode_into(leaves, &mut out)?;
+        Ok(out)
+    }
+
+    /// Writes the tree of these leaves in place of what `out` holds, into the memory that it has.
+    ///
+    /// A tree of a million leaves lies in 14,000 pages, and getting them from the system takes as
+    /// long as the writing: who writes many trees does it once.
+    pub fn encode_into(
+        leaves: &[impl AsRef<[u8]>],
+        out: &mut Vec<u8>,
+    ) -> Result<(), HeritageError> {
         let size = u32::try_from(leaves.len())
             .ok()
             .filter(|size| is_size(*size));
         let size = size.ok_or(HeritageError::Leaves(leaves.len()))?;
         let lengths = level_lengths(leaves)?;
-        let mut out = vec![0; HEADER + lengths.iter().sum::<usize>()];
+        // What was there is overwritten, so it need not be made zero first.
+        out.resize(HEADER + lengths.iter().sum::<usize>(), 0);
         let (header, above) = out.split_at_mut(HEADER);
         header[..4].copy_from_slice(&MAGIC.to_be_bytes());
         header[4..].copy_from_slice(&node_count(size).to_be_bytes());
@@ -102,7 +116,7 @@ impl<'a> HeritageTree<'a> {
             nodes.ascend();
             above = rest;
         }
-        Ok(out)
+        Ok(())
     }
 
     /// Reads what [`HeritageTree::encode`] and the heritage itself write, and nothing else.

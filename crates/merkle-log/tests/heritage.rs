@@ -47,6 +47,21 @@ fn leaves(vector: &Vector) -> Vec<String> {
 }
 
 #[test]
+fn memory_that_held_something_else_holds_the_same_tree() {
+    let mut out = vec![0xff; 100_000];
+    for vector in &vectors().good {
+        let leaves = leaves(vector);
+        HeritageTree::encode_into(&leaves, &mut out).expect("there are two leaves or more");
+        assert_eq!(
+            HeritageTree::encode(&leaves),
+            Ok(out.clone()),
+            "{}",
+            vector.name
+        );
+    }
+}
+
+#[test]
 fn what_is_written_is_what_the_heritage_writes() {
     let vectors = vectors().good;
     assert_eq!(vectors.len(), 25);

@@ -14,7 +14,7 @@ Figures are those above, and of `cargo xtask bench audit --trial` where a line i
 | 3: a loss is suspected at the next message and confirmed in 2 s, silence is found in two heartbeats | line-loss | merkle-log: `a_loss_is_suspected_at_the_next_message_and_confirmed_within_two_seconds`, `the_loss_of_the_last_messages_is_confirmed_within_two_seconds`, `silence_is_found_in_two_heartbeats` |
 | 4: bytes, and a repair that sends again what is missing and nothing else | standing, loss, forged, dropped | client: `each_wound_is_named_and_repaired`, in which anything sent again besides would be a fault |
 | 5: the ledger to only hashing | xxh3, sha-256, blake3 | |
-| 5: a broker that stamps to one that does not | `cargo xtask bench brokers --rows stamping,stamping200 --peers unbroken,unstamped` | |
+| 5: a broker that stamps to one that does not | stamping, stamping200 | |
 | 6: memory of a lane in order, and duplicates of any age | lane | merkle-log: `a_lane_in_order_takes_at_most_2_kib_at_every_point_of_a_window`, `it_agrees_with_a_plain_set` |
 | 7: the format, to the byte | heritage | merkle-log: `every_example_of_the_document_is_what_is_written_by_us`, and all of `rfc9162.rs` (with `ct-merkle` as the oracle), `heritage.rs` and `thex.rs`; fuzz targets `audit`, `heritage` and `ledger` |
 ";
