@@ -22,7 +22,7 @@ struct Tool {
     install: fn(&Tools) -> Outcome,
 }
 
-const ALL: [Tool; 5] = [
+const ALL: [Tool; 6] = [
     Tool {
         name: "mosquitto (broker, mosquitto_pub, mosquitto_sub)",
         is_ready: |_| on_path("mosquitto_pub") && on_path("mosquitto_sub") && mosquitto(),
@@ -50,6 +50,13 @@ const ALL: [Tool; 5] = [
         install: build_paho_go,
     },
     Tool {
+        name: "nats-server",
+        is_ready: |tools| {
+            tools.go_programs().join("nats-server").is_file() || on_path("nats-server")
+        },
+        install: install_nats_server,
+    },
+    Tool {
         name: "cargo-fuzz",
         is_ready: |tools| tools.cargo_fuzz().is_file(),
         install: install_cargo_fuzz,
@@ -59,6 +66,7 @@ const ALL: [Tool; 5] = [
 // Fixed, so that a run next year tests what this one does.
 const PAHO_PYTHON: &str = "paho-mqtt==2.1.0";
 const MQTT_JS: &str = "mqtt@5.14.1";
+const NATS_SERVER: &str = "github.com/nats-io/nats-server/v2@v2.15.2";
 const CARGO_FUZZ: &str = "0.13.1";
 
 /// Where the tools lie.
@@ -74,6 +82,11 @@ impl Tools {
             None => tree::target_directory().join("tools"),
         };
         Self { directory }
+    }
+
+    /// The directory of what Go builds.
+    pub(crate) fn go_programs(&self) -> PathBuf {
+        self.directory.join("go")
     }
 
     /// The directory that holds cargo's added commands.
@@ -211,9 +224,18 @@ fn build_paho_go(tools: &Tools) -> Outcome {
     }
     let mut go = Command::new("go");
     go.args([OsStr::new("build"), OsStr::new("-o")])
-        .args([tools.directory.join("go/paho-client"), PathBuf::from(".")])
+        .args([tools.go_programs().join("paho-client"), PathBuf::from(".")])
         .current_dir(sources);
     process::quiet(&mut go).map(|_| ())
+}
+
+/// Only the benchmarks need it. Debian's Go may be too old for it; then its own package serves,
+/// and the record says which version it was.
+fn install_nats_server(tools: &Tools) -> Outcome {
+    let mut go = Command::new("go");
+    go.args(["install", NATS_SERVER])
+        .env("GOBIN", tools.go_programs());
+    process::quiet(&mut go).map_or_else(|_| apt(&["nats-server"]), |_| Ok(()))
 }
 
 fn install_cargo_fuzz(tools: &Tools) -> Outcome {

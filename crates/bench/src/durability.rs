@@ -17,7 +17,7 @@ use crate::{
     error::BenchError,
     figure::{Bar, Figure, Record},
     machine::Machine,
-    peer::{self, EACH_CHANGE, HALF_HOUR, MEMORY, RELAXED, STRICT},
+    peer::{self, EACH_CHANGE, HALF_HOUR, MEMORY, NATS, RELAXED, STRICT},
     results::{ACKNOWLEDGED_P99, Metric, PUBLISHED, RowResult, WRITTEN},
     rounds,
     rows::KEPT,
@@ -108,6 +108,7 @@ fn figures(at_full_speed: &RowResult, at_half: &RowResult) -> Vec<Figure> {
         (MEMORY, "published, in memory only"),
         (EACH_CHANGE, "Mosquitto, saving within a second"),
         (HALF_HOUR, "Mosquitto, saving every half hour"),
+        (NATS, "NATS, synced every two minutes"),
     ] {
         let mut figure = Figure::new(name, title, "/s", None);
         for value in at_full_speed.values(name, PUBLISHED) {
@@ -120,17 +121,28 @@ fn figures(at_full_speed: &RowResult, at_half: &RowResult) -> Vec<Figure> {
             "to mosquitto-1",
             "strict to Mosquitto, saving within a second",
             EACH_CHANGE,
-            5.0,
+            Some(5.0),
         ),
         (
             "to mosquitto-1800",
             "strict to Mosquitto, saving every half hour",
             HALF_HOUR,
-            1.0,
+            Some(1.0),
         ),
-        ("to in-memory", "strict to our own in memory", MEMORY, 0.7),
+        (
+            "to nats",
+            "strict to NATS, synced every two minutes",
+            NATS,
+            None,
+        ),
+        (
+            "to in-memory",
+            "strict to our own in memory",
+            MEMORY,
+            Some(0.7),
+        ),
     ] {
-        let mut figure = Figure::new(name, title, "ratio", Some(Bar::AtLeast(bar)));
+        let mut figure = Figure::new(name, title, "ratio", bar.map(Bar::AtLeast));
         let ours = at_full_speed.values(STRICT, PUBLISHED);
         for (ours, theirs) in ours.iter().zip(at_full_speed.values(to, PUBLISHED)) {
             figure.add(ours / theirs);
