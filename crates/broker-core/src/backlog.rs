@@ -21,11 +21,10 @@
 //!
 //! Deliberately absent: reading. The driver does it, and answers what is on disk.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-use foldhash::fast::FixedState;
 use unbroken_mqtt_proto::{QoS, TopicName};
 
 use crate::audit::fault::FaultKind;
@@ -58,7 +57,7 @@ pub(crate) struct Backlog {
     counted: u64,
     found: u64,
     /// What was under way when the broker stopped: it lies beyond what is read, and is an entry.
-    under_way: HashSet<Position, FixedState>,
+    under_way: BTreeSet<Position>,
     /// Names the read that is under way.
     reading: Option<u64>,
     /// What to read, until a subscription changes.
@@ -66,7 +65,7 @@ pub(crate) struct Backlog {
     /// When the oldest message that waits came; not later.
     pub(crate) oldest: Option<Instant>,
     /// What may not wait any longer is being dropped.
-    pub(crate) advance: Option<Advance>,
+    pub(crate) advance: Option<Box<Advance>>,
 }
 
 /// How far it is known, of each log, what may stay.
@@ -125,7 +124,7 @@ impl Backlog {
             uncounted: false,
             counted: 0,
             found: 0,
-            under_way: HashSet::with_hasher(FixedState::with_seed(0)),
+            under_way: BTreeSet::new(),
             reading: None,
             filters: None,
             oldest: None,
@@ -216,9 +215,10 @@ impl Backlog {
 
     /// What is left in all logs may stay.
     pub(crate) fn end_advance(&mut self) {
-        let Some(Advance { settled, oldest }) = self.advance.take() else {
+        let Some(advance) = self.advance.take() else {
             return;
         };
+        let Advance { settled, oldest } = *advance;
         self.oldest = oldest;
         self.first = (!settled.is_empty()).then(|| self.read.clone());
         self.uncounted &= !settled.is_empty();

@@ -52,11 +52,8 @@ pub(crate) struct Kept {
     untold: BTreeMap<PacketId, (u64, bool)>,
     /// Entries on disk that have come to their end.
     landed: Vec<u64>,
-    /// Entries of an earlier run of the broker, and of which message each is: those may lie above
-    /// *through*, where the log is still to be read.
-    earlier: BTreeMap<u64, Position>,
-    /// Of those: over, and to be known on disk until the log is read.
-    done: Vec<(u64, Position)>,
+    /// Entries of an earlier run of the broker, if there are any.
+    earlier: Option<Box<Earlier>>,
     /// Entries ever.
     entries: u64,
     /// The disk is to be told of progress.
@@ -65,6 +62,16 @@ pub(crate) struct Kept {
     presence: bool,
     /// As the disk knows it.
     pub(crate) through: Frontier,
+}
+
+/// Entries of an earlier run of the broker: they may lie above *through*, where the log is still to
+/// be read.
+#[derive(Debug, Default)]
+struct Earlier {
+    /// Of which message each is.
+    entries: BTreeMap<u64, Position>,
+    /// Those that are over, and are to be known on disk until the log is read.
+    done: Vec<(u64, Position)>,
 }
 
 /// A subscription, and for which part of each log it holds.
@@ -187,8 +194,10 @@ impl Kept {
         position: Option<Position>,
     ) {
         self.entries = self.entries.max(number);
-        self.earlier
-            .extend(position.map(|position| (number, position)));
+        if let Some(position) = position {
+            let earlier = self.earlier.get_or_insert_default();
+            earlier.entries.insert(number, position);
+        }
         if let Some(id) = packet_id {
             self.recorded.insert(id, number);
         }
@@ -197,24 +206,32 @@ impl Kept {
     /// The disk has an entry that is over.
     pub(crate) fn restore_done(&mut self, number: u64, position: Position) {
         self.entries = self.entries.max(number);
-        self.done.push((number, position));
+        let earlier = self.earlier.get_or_insert_default();
+        earlier.done.push((number, position));
     }
 
     /// Takes out the entries that have come to their end: what can be forgotten, and what must be
     /// known until the log is read up to `through` and beyond it.
     fn take_landed(&mut self, through: &Frontier) -> (Vec<u64>, Vec<(u64, Position)>) {
         let mut over = std::mem::take(&mut self.landed);
-        let read = |(_, position): &mut (u64, Position)| through.covers(*position);
-        over.extend(self.done.extract_if(.., read).map(|(number, _)| number));
         let mut done = Vec::new();
-        over.retain(|number| match self.earlier.remove(number) {
+        let Some(earlier) = &mut self.earlier else {
+            return (over, done);
+        };
+        let read = |(_, position): &mut (u64, Position)| through.covers(*position);
+        let read = earlier.done.extract_if(.., read);
+        over.extend(read.map(|(number, _)| number));
+        over.retain(|number| match earlier.entries.remove(number) {
             Some(position) if !through.covers(position) => {
                 done.push((*number, position));
                 false
             }
             _ => true,
         });
-        self.done.extend(&done);
+        earlier.done.extend(&done);
+        if earlier.entries.is_empty() && earlier.done.is_empty() {
+            self.earlier = None;
+        }
         (over, done)
     }
 

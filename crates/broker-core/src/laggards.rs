@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 use unbroken_mqtt_proto::session::Entry as InFlight;
 
 use crate::audit::account::Fate;
-use crate::backlog::{Advance, ReadAnswer};
+use crate::backlog::ReadAnswer;
 use crate::clients::Clients;
 use crate::ids::SessionId;
 use crate::item::Item;
@@ -256,7 +256,7 @@ impl Shard {
     fn begin_advance(&mut self, id: SessionId) {
         let backlog = self.clients.backlog_of(id);
         if let Some(backlog) = backlog.filter(|backlog| backlog.is_idle()) {
-            backlog.advance = Some(Advance::default());
+            backlog.advance = Some(Box::default());
             self.advance_on(id);
         }
     }

@@ -403,6 +403,11 @@ impl Shard {
         {
             if scan.shard == scan.last {
                 session.retained.pop_front();
+                if session.retained.is_empty() {
+                    // Most sessions subscribe when they begin and never again, and room for four
+                    // scans is as much as the rest of a session.
+                    session.retained = VecDeque::new();
+                }
             } else {
                 scan.shard = ShardId(scan.shard.0 + 1);
                 scan.more = true;
