@@ -242,6 +242,7 @@ impl Shard {
             } else if self.options.settings.durable
                 && (!session.is_durable() || terms.expiry_s != expiry_before)
             {
+                session.stays = true;
                 session
                     .kept
                     .get_or_insert_with(|| Box::new(Kept::new(tails)));

@@ -57,8 +57,8 @@ enum Leaving {
 pub(crate) struct Until {
     /// This request and all before it are on disk.
     pub(crate) stored: StoreId,
-    /// The shard that keeps the topic's retained message has it.
-    pub(crate) retained: Option<u64>,
+    /// The letters that were sent to other shards with this token are answered.
+    pub(crate) settled: Option<u64>,
 }
 
 /// A packet that answers one of the client's.
@@ -82,21 +82,31 @@ pub(crate) struct Promises {
     pub(crate) awake: StoreId,
     /// Who waits for the store, in the order of the requests.
     unstored: VecDeque<(StoreId, Waiter)>,
-    /// Who waits for another shard to keep a retained message, by token.
-    unretained: HashMap<u64, Retaining, FixedState>,
+    /// What was asked of other shards, by token.
+    unsettled: HashMap<u64, Unsettled, FixedState>,
     /// What this shard takes in.
     log: LogId,
     /// The last message of each log that this shard has routed, or has in hand.
     pub(crate) tails: Frontier,
 }
 
-/// Whose message another shard is to keep.
+/// Letters about one message, to shards that retain it or give it to members of groups.
+#[derive(Debug, Default)]
+struct Unsettled {
+    /// So many are not answered.
+    letters: u32,
+    who: Option<Asker>,
+}
+
+/// Who waits until all of it is carried out.
 #[derive(Debug)]
-enum Retaining {
-    /// A packet in its queue waits for that.
+enum Asker {
+    /// A packet in its queue.
     Connection(ConnectionId),
     /// It is the will of this client, and on disk until then.
     Will(Arc<str>),
+    /// A shard that asked this one under a token of its own. This request is to be stored too.
+    Shard(ShardId, u64, StoreId),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -105,7 +115,7 @@ enum Waiter {
     Connection(ConnectionId),
     /// Its CONNACK, and whatever was written behind it.
     Gate(ConnectionId),
-    /// A shard whose client published what is retained here; it has its own number for it.
+    /// A shard that sent a letter with this token, or this one, whose letter came back.
     Shard(ShardId, u64),
 }
 
@@ -113,13 +123,13 @@ impl Until {
     /// Nothing of its own; it may stand behind others.
     pub(crate) const NOW: Self = Self {
         stored: StoreId::NOTHING,
-        retained: None,
+        settled: None,
     };
 
     pub(crate) const fn stored(stored: StoreId) -> Self {
         Self {
             stored,
-            retained: None,
+            settled: None,
         }
     }
 }
@@ -151,7 +161,7 @@ impl Promises {
             ended: StoreId::NOTHING,
             awake: StoreId::NOTHING,
             unstored: VecDeque::new(),
-            unretained: HashMap::with_hasher(FixedState::with_seed(0)),
+            unsettled: HashMap::with_hasher(FixedState::with_seed(0)),
             log: LogId(shard.0.into()),
             tails: Frontier::new(),
         }
@@ -187,8 +197,13 @@ impl Promises {
     fn true_now(&self, until: Until) -> bool {
         until.stored <= self.stored
             && until
-                .retained
-                .is_none_or(|token| !self.unretained.contains_key(&token))
+                .settled
+                .is_none_or(|token| !self.unsettled.contains_key(&token))
+    }
+
+    /// A letter with this token is about to be sent, and will be answered.
+    pub(crate) fn expect_settled(&mut self, token: u64) {
+        self.unsettled.entry(token).or_default().letters += 1;
     }
 
     fn wait(&mut self, request: StoreId, who: Waiter) {
@@ -288,16 +303,20 @@ impl Clients {
         if until.stored > StoreId::NOTHING {
             self.promises.wait(until.stored, Waiter::Connection(id));
         }
-        if let Some(token) = until.retained {
-            let waiter = Retaining::Connection(id);
-            self.promises.unretained.insert(token, waiter);
+        if let Some(token) = until.settled {
+            self.await_settled(token, Asker::Connection(id));
         }
     }
 
-    /// The will of this client is over when another shard keeps it.
-    pub(crate) fn end_will_when_retained(&mut self, token: u64, client_id: Arc<str>) {
-        let waiter = Retaining::Will(client_id);
-        self.promises.unretained.insert(token, waiter);
+    fn await_settled(&mut self, token: u64, who: Asker) {
+        if let Some(unsettled) = self.promises.unsettled.get_mut(&token) {
+            unsettled.who = Some(who);
+        }
+    }
+
+    /// The will of this client is over when the letters with this token are answered.
+    pub(crate) fn end_will_when_settled(&mut self, token: u64, client_id: Arc<str>) {
+        self.await_settled(token, Asker::Will(client_id));
     }
 
     /// The will of this client was published, or will not be. On disk it may be another by now.
@@ -355,17 +374,24 @@ impl Clients {
             until.stored = StoreId::NOTHING;
         }
         until
-            .retained
-            .take_if(|token| !self.promises.unretained.contains_key(token));
+            .settled
+            .take_if(|token| !self.promises.unsettled.contains_key(token));
         until
     }
 
-    /// Has another shard told when this request is on disk.
-    pub(crate) fn tell_when_stored(&mut self, request: StoreId, shard: ShardId, token: u64) {
+    /// Answers a letter of this shard when what it led to is true.
+    pub(crate) fn settle_when(&mut self, now: Instant, until: Until, shard: ShardId, token: u64) {
+        match until.settled {
+            Some(own) => self.await_settled(own, Asker::Shard(shard, token, until.stored)),
+            None => self.settle_when_stored(now, until.stored, shard, token),
+        }
+    }
+
+    fn settle_when_stored(&mut self, now: Instant, request: StoreId, shard: ShardId, token: u64) {
         if request > self.promises.stored {
             self.promises.wait(request, Waiter::Shard(shard, token));
         } else {
-            self.tell_retained(shard, token);
+            self.settle(now, shard, token);
         }
     }
 
@@ -380,16 +406,27 @@ impl Clients {
             match who {
                 Waiter::Connection(id) => self.release(now, id),
                 Waiter::Gate(id) => self.relieve(now, id),
-                Waiter::Shard(shard, token) => self.tell_retained(shard, token),
+                Waiter::Shard(shard, token) => self.settle(now, shard, token),
             }
         }
     }
 
-    /// The topic's shard has the message.
-    pub(crate) fn handle_retained(&mut self, now: Instant, token: u64) {
-        match self.promises.unretained.remove(&token) {
-            Some(Retaining::Connection(id)) => self.release(now, id),
-            Some(Retaining::Will(client_id)) => self.ask_will_over(&client_id),
+    /// A letter with this token is answered.
+    pub(crate) fn handle_settled(&mut self, now: Instant, token: u64) {
+        let Some(unsettled) = self.promises.unsettled.get_mut(&token) else {
+            return;
+        };
+        unsettled.letters -= 1;
+        if unsettled.letters > 0 {
+            return;
+        }
+        let unsettled = self.promises.unsettled.remove(&token);
+        match unsettled.and_then(|unsettled| unsettled.who) {
+            Some(Asker::Connection(id)) => self.release(now, id),
+            Some(Asker::Will(client_id)) => self.ask_will_over(&client_id),
+            Some(Asker::Shard(shard, token, stored)) => {
+                self.settle_when_stored(now, stored, shard, token);
+            }
             None => {}
         }
     }
@@ -458,8 +495,13 @@ impl Clients {
         }
     }
 
-    fn tell_retained(&mut self, to: ShardId, token: u64) {
-        self.mail(to, Letter::Retained { token });
+    /// What a letter of this shard asked for is done and stored.
+    pub(crate) fn settle(&mut self, now: Instant, shard: ShardId, token: u64) {
+        if shard == self.home.shard {
+            self.handle_settled(now, token);
+        } else {
+            self.mail(shard, Letter::Settled { token });
+        }
     }
 
     fn send_answer(&mut self, index: u32, answer: &Answer) {

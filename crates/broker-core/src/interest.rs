@@ -1,14 +1,29 @@
-//! What this shard wants from the others: each filter that somebody here has, once, however many
-//! have it.
+//! What this shard wants from the others: each filter that somebody here has, once for each
+//! [`Want`], however many have it.
 
 use std::collections::HashMap;
 
 use foldhash::fast::FixedState;
 
+/// For whom a shard wants what matches a filter.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) enum Want {
+    /// Somebody who ends with a connection.
+    Passing,
+    /// A session that stays.
+    Staying,
+    /// A shared group with a member that stays: who is given it is for the group to say, and it
+    /// answers when that is on disk.
+    Sharing,
+}
+
 #[derive(Debug)]
 pub(crate) struct Interest {
-    filters: HashMap<Box<str>, u32, FixedState>,
+    filters: HashMap<Box<str>, Counts, FixedState>,
 }
+
+/// How many there are, by [`Want`].
+type Counts = [u32; 3];
 
 impl Interest {
     /// `seed` keeps clients from choosing filters that meet in the table.
@@ -19,23 +34,27 @@ impl Interest {
     }
 
     /// Another one here wants it. Answers whether that is news for the other shards.
-    pub(crate) fn add(&mut self, filter: &str) -> bool {
-        if let Some(count) = self.filters.get_mut(filter) {
+    pub(crate) fn add(&mut self, filter: &str, want: Want) -> bool {
+        if let Some(counts) = self.filters.get_mut(filter) {
+            let count = &mut counts[want as usize];
             *count += 1;
-            return false;
+            return *count == 1;
         }
-        self.filters.insert(filter.into(), 1);
+        let mut counts = Counts::default();
+        counts[want as usize] = 1;
+        self.filters.insert(filter.into(), counts);
         true
     }
 
     /// One fewer wants it. Answers whether that was the last.
-    pub(crate) fn remove(&mut self, filter: &str) -> bool {
-        let Some(count) = self.filters.get_mut(filter) else {
+    pub(crate) fn remove(&mut self, filter: &str, want: Want) -> bool {
+        let Some(counts) = self.filters.get_mut(filter) else {
             return false;
         };
-        *count -= 1;
-        let last = *count == 0;
-        if last {
+        let count = &mut counts[want as usize];
+        let last = *count == 1;
+        *count = count.saturating_sub(1);
+        if counts.iter().all(|count| *count == 0) {
             self.filters.remove(filter);
         }
         last
@@ -47,12 +66,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_first_and_the_last_are_news() {
+    fn only_the_first_and_the_last_of_a_kind_are_news() {
         let mut interest = Interest::new(7);
-        assert!(interest.add("a/#"));
-        assert!(!interest.add("a/#"));
-        assert!(!interest.remove("a/#"));
-        assert!(interest.remove("a/#"));
-        assert!(!interest.remove("a/#"));
+        for want in [Want::Passing, Want::Staying, Want::Sharing] {
+            assert!(interest.add("a/#", want));
+            assert!(!interest.add("a/#", want));
+        }
+        for want in [Want::Staying, Want::Passing, Want::Sharing] {
+            assert!(!interest.remove("a/#", want));
+            assert!(interest.remove("a/#", want));
+            assert!(!interest.remove("a/#", want));
+        }
+        assert!(interest.filters.is_empty());
     }
 }

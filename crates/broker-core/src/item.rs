@@ -13,7 +13,7 @@ use std::sync::Arc;
 use unbroken_mqtt_proto::{PacketId, QoS};
 
 use crate::clients::Clients;
-use crate::held::Promises;
+use crate::held::{Promises, Until};
 use crate::message::{Message, MessagePool, Publication};
 use crate::output::{Output, StoreId};
 use crate::position::Position;
@@ -33,6 +33,10 @@ pub(crate) struct Item<'a> {
     /// Another shard has the copy too, and lets go of it when it has delivered it.
     lent: bool,
     pub(crate) storing: Storing,
+    /// Somebody waits for what it leads to, or may.
+    pub(crate) is_awaited: bool,
+    /// What its acknowledgement waits for.
+    pub(crate) until: Until,
 }
 
 /// Whether a message in delivery is put on disk. Where it came in, and once.
@@ -45,7 +49,7 @@ pub(crate) enum Storing {
     /// The same for a will that is on disk.
     WillIfWanted,
     /// It was asked for.
-    Asked(StoreId),
+    Asked,
 }
 
 impl<'a> Item<'a> {
@@ -58,6 +62,8 @@ impl<'a> Item<'a> {
             made: None,
             lent: false,
             storing: Storing::No,
+            is_awaited: false,
+            until: Until::NOW,
         }
     }
 
@@ -70,6 +76,8 @@ impl<'a> Item<'a> {
             made: None,
             lent: false,
             storing: Storing::No,
+            is_awaited: false,
+            until: Until::NOW,
         }
     }
 
@@ -109,7 +117,7 @@ impl<'a> Item<'a> {
         let (marker, will_over) = match self.storing {
             Storing::IfWanted(marker) => (marker, false),
             Storing::WillIfWanted => (None, true),
-            Storing::No | Storing::Asked(_) => return,
+            Storing::No | Storing::Asked => return,
         };
         let message = self.message(pool);
         message.set_position(promises.append());
@@ -118,7 +126,8 @@ impl<'a> Item<'a> {
             marker,
             will_over,
         };
-        self.storing = Storing::Asked(promises.ask(outputs, record));
+        self.storing = Storing::Asked;
+        self.wait_for(promises.ask(outputs, record));
     }
 
     /// Where it is stored, if it is.
@@ -127,11 +136,9 @@ impl<'a> Item<'a> {
         message.and_then(|message| message.position())
     }
 
-    /// Its acknowledgement waits for this request too, which was asked for behind it.
+    /// Its acknowledgement waits for this request too.
     pub(crate) fn wait_for(&mut self, request: StoreId) {
-        if let Storing::Asked(stored) = &mut self.storing {
-            *stored = request.max(*stored);
-        }
+        self.until.stored = request.max(self.until.stored);
     }
 
     /// One receiver's part of it.

@@ -6,6 +6,7 @@ use unbroken_merkle_log::Epoch;
 
 use crate::audit::receipt::News;
 use crate::ids::SessionId;
+use crate::interest::Want;
 use crate::message::Message;
 use crate::shared::{GroupRef, Member};
 use crate::stats::Stats;
@@ -26,12 +27,12 @@ impl Mail {
         let bytes = |message: &Arc<Message>| message.publication().cost();
         let text = |text: &str| text.len() as u64;
         match &self.letter {
-            Letter::Publish(message)
+            Letter::Publish { message, .. }
             | Letter::ShareDelivery { message, .. }
             | Letter::ShareReturn { message, .. }
             | Letter::Retain { message, .. } => bytes(message),
             Letter::RetainedAnswer { messages, .. } => messages.iter().map(bytes).sum(),
-            Letter::InterestAdded { filter, .. } | Letter::InterestRemoved { filter } => {
+            Letter::InterestAdded { filter, .. } | Letter::InterestRemoved { filter, .. } => {
                 text(filter)
             }
             Letter::ShareJoin { group, filter, .. }
@@ -44,7 +45,7 @@ impl Mail {
             | Letter::BarrierReached { .. }
             | Letter::Tail(_)
             | Letter::ShareJoined { .. }
-            | Letter::Retained { .. }
+            | Letter::Settled { .. }
             | Letter::News { .. }
             | Letter::Stats(_) => 0,
         }
@@ -53,12 +54,20 @@ impl Mail {
 
 #[derive(Debug)]
 pub(crate) enum Letter {
-    /// A message that matches something you told me you want.
-    Publish(Arc<Message>),
+    /// A message that matches something you told me you want; with a token, answer `Settled` when
+    /// what your groups have given to sessions that stay is stored.
+    Publish {
+        message: Arc<Message>,
+        token: Option<u64>,
+    },
     /// From now on send me what matches this filter; answer `BarrierReached` with the number.
-    InterestAdded { filter: Box<str>, barrier: u64 },
-    /// Stop sending me what matches this filter.
-    InterestRemoved { filter: Box<str> },
+    InterestAdded {
+        filter: Box<str>,
+        want: Want,
+        barrier: u64,
+    },
+    /// Stop sending me what matches this filter, as far as I wanted it so.
+    InterestRemoved { filter: Box<str>, want: Want },
     /// Answer `BarrierReached` with this number, and nothing more.
     BarrierAsked { barrier: u64 },
     /// Every interest you announced up to this number is in force here, from behind this message of
@@ -66,11 +75,13 @@ pub(crate) enum Letter {
     BarrierReached { barrier: u64, tail: u64 },
     /// What you wanted of my log has come up to this message.
     Tail(u64),
-    /// My session joins this group of yours; answer `ShareJoined` when everybody knows.
+    /// My session, one that stays or not, joins this group of yours; answer `ShareJoined` when
+    /// everybody knows.
     ShareJoin {
         group: Box<str>,
         filter: Box<str>,
         member: Member,
+        stays: bool,
         grant: Grant,
         token: u64,
     },
@@ -89,27 +100,30 @@ pub(crate) enum Letter {
         member: Member,
         ready: bool,
     },
-    /// Your session was chosen to get this one.
+    /// Your session was chosen to get this one; with a token, answer `Settled` when that is
+    /// stored.
     ShareDelivery {
         member: Member,
         group: GroupRef,
         grant: Grant,
         message: Arc<Message>,
+        token: Option<u64>,
     },
     /// My session was given this, but left the group or ended before it had it: give it to another
-    /// member.
+    /// member. With the token that you sent it with, if I did not answer that.
     ShareReturn {
         group: GroupRef,
         message: Arc<Message>,
+        token: Option<u64>,
     },
     /// Keep this as the retained message of its topic, which is yours (empty payload: forget it);
-    /// with a token, answer `Retained`.
+    /// with a token, answer `Settled` when that is stored.
     Retain {
         message: Arc<Message>,
         token: Option<u64>,
     },
-    /// The message sent with this token is kept.
-    Retained { token: u64 },
+    /// A letter that you sent with this token is carried out, and what it asked for is stored.
+    Settled { token: u64 },
     /// Send my session your retained messages that match, from after this topic on.
     RetainedQuery {
         token: u64,
@@ -145,10 +159,17 @@ mod tests {
         let filter = || Box::from("a".repeat(1_000));
         let added = Letter::InterestAdded {
             filter: filter(),
+            want: Want::Passing,
             barrier: 1,
         };
         assert_eq!(cost(added), 1_000);
-        assert_eq!(cost(Letter::InterestRemoved { filter: filter() }), 1_000);
+        assert_eq!(
+            cost(Letter::InterestRemoved {
+                filter: filter(),
+                want: Want::Passing
+            }),
+            1_000
+        );
         let query = Letter::RetainedQuery {
             token: 1,
             session: SessionId(0),

@@ -18,19 +18,29 @@ impl Shard {
     pub(crate) fn handle_mail(&mut self, now: Instant, from: ShardId, mail: Mail) {
         self.clients.note_letter(from, mail.number);
         match mail.letter {
-            Letter::Publish(message) => {
+            Letter::Publish { message, token } => {
                 self.clients.check_unaltered(&message);
                 if let Some(position) = message.position() {
                     self.clients.promises.tails.raise(position);
                 }
                 let mut item = Item::kept(&message);
+                item.is_awaited = token.is_some();
                 let owed = self.route_here(now, &mut item, None).owed;
                 self.clients.news_of(&item, News::Owed(owed));
+                if let Some(token) = token {
+                    self.clients.settle_when(now, item.until, from, token);
+                }
             }
-            Letter::InterestAdded { filter, barrier } => {
-                self.handle_interest_added(from, &filter, barrier);
+            Letter::InterestAdded {
+                filter,
+                want,
+                barrier,
+            } => {
+                self.handle_interest_added(from, &filter, want, barrier);
             }
-            Letter::InterestRemoved { filter } => self.handle_interest_removed(from, &filter),
+            Letter::InterestRemoved { filter, want } => {
+                self.handle_interest_removed(from, &filter, want);
+            }
             Letter::BarrierAsked { barrier } => self.answer_barrier(from, barrier),
             Letter::BarrierReached { barrier, tail } => {
                 self.barriers.handle_reached(from, barrier);
@@ -44,11 +54,12 @@ impl Shard {
                 group,
                 filter,
                 member,
+                stays,
                 grant,
                 token,
             } => {
                 if let Ok(filter) = TopicFilter::parse(&filter) {
-                    self.take_member(&group, filter, member, grant);
+                    self.take_member(&group, filter, (member, stays), grant);
                 }
                 let barrier = self.barriers.latest();
                 self.barriers.joins.push_back((barrier, from, token));
@@ -82,14 +93,19 @@ impl Shard {
                 group,
                 grant,
                 message,
+                token,
             } => {
                 let mut item = Item::kept(&message);
                 self.clients.begin_item();
-                self.deliver_as_member(now, member, grant, group, &mut item);
+                self.deliver_as_member(now, member, grant, group, &mut item, token);
             }
-            Letter::ShareReturn { group, message } => self.redistribute(now, group, &message),
+            Letter::ShareReturn {
+                group,
+                message,
+                token,
+            } => self.redistribute(now, group, &message, token),
             Letter::Retain { message, token } => self.handle_retain(now, from, message, token),
-            Letter::Retained { token } => self.clients.handle_retained(now, token),
+            Letter::Settled { token } => self.clients.handle_settled(now, token),
             Letter::RetainedQuery {
                 token,
                 session,

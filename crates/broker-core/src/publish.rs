@@ -30,7 +30,7 @@ use crate::item::{Item, Storing, Terms};
 use crate::limits::StoreFull;
 use crate::mail::Letter;
 use crate::message::{self, Publication};
-use crate::output::{DropReason, StoreId};
+use crate::output::DropReason;
 use crate::record::Record;
 use crate::session::Session;
 use crate::shard::{Fault, Shard};
@@ -42,6 +42,8 @@ pub(crate) struct Routed {
     pub(crate) wanted: bool,
     /// Other shards that want it: bit `n` is shard `n`.
     shards: u64,
+    /// Of those, the ones with a group that somebody who stays is in.
+    sharing: u64,
     /// Deliveries owed here: sessions and groups.
     pub(crate) owed: u32,
 }
@@ -155,6 +157,7 @@ impl Shard {
         let mut item = Item::borrowed(publication, Some(&publisher));
         if self.options.settings.durable && publish.qos > QoS::AtMostOnce {
             item.storing = Storing::IfWanted(marker);
+            item.is_awaited = true;
         }
         let outcome = if self.is_refused(&item) {
             self.refuse_publish(now, id, session_id, &item, publish.packet_id)
@@ -254,23 +257,19 @@ impl Shard {
         self.put_mark(now, session_id, &mut publication, &mut stamped);
         item.publication.mark = publication.mark;
         item.publication.properties = publication.properties;
-        let mut until = Until::NOW;
         // [MQTT-3.3.1-8, MQTT311-3.3.1-12]
         if publication.retain {
-            until = self.retain(now, &mut item, publication.qos);
+            self.retain(now, &mut item, publication.qos);
         }
         let wanted = self.route(now, &mut item, Some(session_id));
-        let stored = match item.storing {
-            Storing::Asked(stored) => stored,
-            Storing::IfWanted(Some(packet_id)) => {
-                self.clients.ask_of(session_id, |client_id| Record::Marker {
-                    client_id,
-                    packet_id,
-                })
-            }
-            Storing::IfWanted(None) | Storing::WillIfWanted | Storing::No => StoreId::NOTHING,
-        };
-        until.stored = stored.max(until.stored);
+        if let Storing::IfWanted(Some(packet_id)) = item.storing {
+            let marker = |client_id| Record::Marker {
+                client_id,
+                packet_id,
+            };
+            item.wait_for(self.clients.ask_of(session_id, marker));
+        }
+        let until = item.until;
         item.finish(&mut self.clients.pool);
         self.stamped = stamped;
         let reason = if wanted {
@@ -302,6 +301,7 @@ impl Shard {
         let Routed {
             mut wanted,
             mut shards,
+            sharing,
             owed,
         } = self.route_here(now, item, from);
         if shards != 0 {
@@ -310,11 +310,14 @@ impl Shard {
         }
         let others = shards.count_ones();
         while shards != 0 {
-            let shard = ShardId(u8::try_from(shards.trailing_zeros()).expect("a u64 has 64 bits"));
-            shards &= shards - 1;
+            let bit = shards & shards.wrapping_neg();
+            let shard = ShardId(u8::try_from(bit.trailing_zeros()).expect("a u64 has 64 bits"));
+            shards &= !bit;
             wanted = true;
             let message = item.message_to_mail(&mut self.clients.pool);
-            self.mail(shard, Letter::Publish(message));
+            let is_awaited = item.is_awaited && sharing & bit != 0;
+            let token = is_awaited.then(|| self.expect_settled(item));
+            self.mail(shard, Letter::Publish { message, token });
         }
         if !wanted {
             self.clients.stats.publishes_unrouted += 1;
@@ -347,7 +350,7 @@ impl Shard {
         // Everybody whose filter matches, and nobody else. [MQTT-3.3.2-3, MQTT311-3.3.2-3]
         let route = routes.route(index, topic);
         groups.extend_from_slice(&route.groups);
-        routed.shards = route.shards;
+        (routed.shards, routed.sharing) = (route.shards, route.sharing);
         let published_retain = item.publication.retain;
         let mut own = None;
         for receiver in &route.receivers {
@@ -375,7 +378,7 @@ impl Shard {
             routed.owed += 1;
             // If its member ends it goes to another, and that one may stay.
             item.store(&mut self.clients);
-            self.deliver_to_group(now, group, item);
+            self.deliver_to_group(now, group, item, None);
         }
         self.groups_scratch = groups;
         routed

@@ -150,6 +150,7 @@ impl Shard {
         };
         let away = restored.away.unwrap_or_default();
         session.expiry_s = restored.expiry_s;
+        session.stays = true;
         session.absence = absence;
         session.will_on_disk = restored.will.is_some();
         session.will = restored.will.map(Box::new);

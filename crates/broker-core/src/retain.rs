@@ -34,20 +34,24 @@ use crate::subscriptions::Grant;
 use crate::timers::Timer;
 
 impl Shard {
-    /// Keeps (empty payload: forgets) the message of its topic. Answers what its acknowledgement
-    /// has to wait for.
-    pub(crate) fn retain(&mut self, now: Instant, item: &mut Item<'_>, qos: QoS) -> Until {
+    /// Keeps (empty payload: forgets) the message of its topic. At QoS 1 and 2 its acknowledgement
+    /// waits for that.
+    pub(crate) fn retain(&mut self, now: Instant, item: &mut Item<'_>, qos: QoS) {
         let owner = placement::of_topic(item.publication.topic, self.options.shards);
         let message = item.message(&mut self.clients.pool);
         if owner == self.options.id {
-            return Until::stored(self.set_retained(now, message));
+            return item.wait_for(self.set_retained(now, message));
         }
-        let token = (qos > QoS::AtMostOnce).then(|| self.token());
+        let token = (qos > QoS::AtMostOnce).then(|| self.expect_settled(item));
         self.mail(owner, Letter::Retain { message, token });
-        Until {
-            retained: token,
-            ..Until::NOW
-        }
+    }
+
+    /// A token for a letter about this message, whose answer its acknowledgement waits for.
+    pub(crate) fn expect_settled(&mut self, item: &mut Item<'_>) -> u64 {
+        let token = item.until.settled.unwrap_or_else(|| self.token());
+        item.until.settled = Some(token);
+        self.clients.promises.expect_settled(token);
+        token
     }
 
     pub(crate) fn handle_retain(
@@ -59,7 +63,8 @@ impl Shard {
     ) {
         let stored = self.set_retained(now, message);
         if let Some(token) = token {
-            self.clients.tell_when_stored(stored, from, token);
+            let until = Until::stored(stored);
+            self.clients.settle_when(now, until, from, token);
         }
     }
 

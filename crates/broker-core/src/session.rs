@@ -34,6 +34,9 @@ pub(crate) struct Session {
     pub(crate) expiry_s: u32,
     /// The last record that was asked for it.
     pub(crate) asked: StoreId,
+    /// It began as one that stays, with a disk to stay on. None becomes one later: before it
+    /// could, it has ended with its connection.
+    pub(crate) stays: bool,
     /// What is kept of it on disk, if it stays.
     pub(crate) kept: Option<Box<Kept>>,
     /// When its last connection ended, while it has none.
@@ -164,6 +167,7 @@ impl Session {
             connection: None,
             expiry_s: 0,
             asked: StoreId::NOTHING,
+            stays: false,
             kept: None,
             away_since: None,
             absence: 0,

@@ -10,10 +10,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use unbroken_mqtt_proto::{SubscriptionFilter, TopicFilter};
+use unbroken_mqtt_proto::{SubscriptionFilter, TopicFilter, TopicName};
 
 use crate::audit::receipt::News;
+use crate::held::Until;
 use crate::ids::{GroupId, SessionId};
+use crate::interest::Want;
 use crate::item::{Item, Terms};
 use crate::mail::Letter;
 use crate::message::Message;
@@ -43,8 +45,9 @@ impl Shard {
             state.member_serials.push(serial); // the greatest yet
         }
         let member = self.member(session, serial);
+        let stays = self.want_of(session) == Want::Staying;
         if owner == self.options.id {
-            self.take_member(group, filter, member, grant);
+            self.take_member(group, filter, (member, stays), grant);
             return None;
         }
         let token = self.token();
@@ -55,6 +58,7 @@ impl Shard {
                 group,
                 filter,
                 member,
+                stays,
                 grant,
                 token,
             },
@@ -140,14 +144,19 @@ impl Shard {
         &mut self,
         group: &str,
         filter: TopicFilter<'_>,
-        member: Member,
+        member: (Member, bool),
         grant: Grant,
     ) {
+        let group_id = self.groups.find(group, filter);
+        let stayed = group_id.is_some_and(|id| self.groups.stays(id));
         let (id, new) = self.groups.join(group, filter, member, grant);
         if new {
             self.index.insert(filter, Subscriber::Group(id), grant);
             self.note_filter(filter.as_str(), true);
-            self.announce(filter.as_str());
+            self.announce(filter.as_str(), Want::Passing);
+        }
+        if self.groups.stays(id) && !stayed {
+            self.announce(filter.as_str(), Want::Sharing);
         }
     }
 
@@ -155,10 +164,15 @@ impl Shard {
         let Some(id) = self.groups.find(group, filter) else {
             return;
         };
-        if self.groups.leave(id, member) {
+        let stayed = self.groups.stays(id);
+        let was_last = self.groups.leave(id, member);
+        if stayed && !self.groups.stays(id) {
+            self.withdraw(filter.as_str(), Want::Sharing);
+        }
+        if was_last {
             self.index.remove(filter, Subscriber::Group(id));
             self.note_filter(filter.as_str(), false);
-            self.withdraw(filter.as_str());
+            self.withdraw(filter.as_str(), Want::Passing);
         }
     }
 
@@ -174,13 +188,19 @@ impl Shard {
         }
     }
 
-    /// Gives a message to the member whose turn it is.
-    pub(crate) fn deliver_to_group(&mut self, now: Instant, id: GroupId, item: &mut Item<'_>) {
-        let Some((member, grant)) = self.groups.choose(id) else {
-            return self.drop_of_group(now, item, DropReason::SessionEnded);
-        };
-        let Some(serial) = self.groups.serial(id) else {
-            return;
+    /// Gives a message to the member whose turn it is. With a token, that of a letter that came
+    /// back: it is answered when the member has it on disk.
+    pub(crate) fn deliver_to_group(
+        &mut self,
+        now: Instant,
+        id: GroupId,
+        item: &mut Item<'_>,
+        token: Option<u64>,
+    ) {
+        let chosen = self.groups.choose(id).zip(self.groups.serial(id));
+        let Some(((member, grant), serial)) = chosen else {
+            self.drop_of_group(now, item, DropReason::SessionEnded);
+            return self.settle_own(now, token);
         };
         let group = GroupRef {
             shard: self.options.id,
@@ -188,9 +208,13 @@ impl Shard {
             serial,
         };
         if member.shard == self.options.id {
-            self.deliver_as_member(now, member, grant, group, item);
+            self.deliver_as_member(now, member, grant, group, item, token);
         } else {
             let message = item.message_to_mail(&mut self.clients.pool);
+            let token = match token {
+                None if item.is_awaited => Some(self.expect_settled(item)),
+                again => again,
+            };
             self.mail(
                 member.shard,
                 Letter::ShareDelivery {
@@ -198,12 +222,24 @@ impl Shard {
                     group,
                     grant,
                     message,
+                    token,
                 },
             );
         }
     }
 
-    /// The session was chosen; if it has left the group meanwhile, that gets the message back.
+    /// Whether a group that somebody who stays is in gets this message.
+    pub(crate) fn is_shared(&mut self, topic: &str) -> bool {
+        let Ok(topic) = TopicName::parse(topic) else {
+            return false;
+        };
+        let route = self.routes.route(&self.index, topic);
+        let groups = &self.groups;
+        route.sharing != 0 || route.groups.iter().any(|group| groups.stays(*group))
+    }
+
+    /// The session was chosen; if it has left the group meanwhile, that gets the message back. The
+    /// token is the group's.
     pub(crate) fn deliver_as_member(
         &mut self,
         now: Instant,
@@ -211,6 +247,7 @@ impl Shard {
         grant: Grant,
         group: GroupRef,
         item: &mut Item<'_>,
+        token: Option<u64>,
     ) {
         let stays =
             |session: &mut Session| session.member_serials.binary_search(&member.serial).is_ok();
@@ -224,7 +261,7 @@ impl Shard {
                 tracked: false,
                 entry: 0,
             };
-            return self.return_to_group(now, group, delivery.message);
+            return self.return_to_group(now, group, delivery.message, token);
         }
         // [MQTT-3.3.4-5]
         let identifiers: Identifiers = grant.identifier.into_iter().collect();
@@ -235,33 +272,63 @@ impl Shard {
             group: Some(group),
         };
         self.clients.deliver(now, member.session, terms, item);
+        if let Some(token) = token {
+            let until = Until::stored(item.until.stored);
+            self.clients.settle_when(now, until, group.shard, token);
+        }
+    }
+
+    /// Nobody is to have a message whose letter came back.
+    fn settle_own(&mut self, now: Instant, token: Option<u64>) {
+        if let Some(token) = token {
+            self.clients.settle(now, self.options.id, token);
+        }
     }
 
     /// A member's session has ended with a message it had not acknowledged.
     pub(crate) fn hand_over(&mut self, now: Instant, group: GroupRef, delivery: Delivery) {
         self.clients.stats.messages_waiting = self.clients.stats.messages_waiting.saturating_sub(1);
-        self.return_to_group(now, group, delivery.message);
+        self.return_to_group(now, group, delivery.message, None);
     }
 
-    fn return_to_group(&mut self, now: Instant, group: GroupRef, message: Arc<Message>) {
+    fn return_to_group(
+        &mut self,
+        now: Instant,
+        group: GroupRef,
+        message: Arc<Message>,
+        token: Option<u64>,
+    ) {
         if group.shard == self.options.id {
-            self.redistribute(now, group, &message);
+            self.redistribute(now, group, &message, token);
         } else {
-            self.mail(group.shard, Letter::ShareReturn { group, message });
+            let letter = Letter::ShareReturn {
+                group,
+                message,
+                token,
+            };
+            self.mail(group.shard, letter);
         }
     }
 
     /// Gives a message to somebody else. Whoever gave it back has left before, and
     /// mail is in order.
-    pub(crate) fn redistribute(&mut self, now: Instant, group: GroupRef, message: &Arc<Message>) {
+    pub(crate) fn redistribute(
+        &mut self,
+        now: Instant,
+        group: GroupRef,
+        message: &Arc<Message>,
+        token: Option<u64>,
+    ) {
         let mut item = Item::kept(message);
         self.clients.begin_item();
         if item.publication.expired(now) {
             self.drop_of_group(now, &item, DropReason::Expired); // [MQTT-3.3.2-5]
+            self.settle_own(now, token);
         } else if self.groups.serial(group.group) == Some(group.serial) {
-            self.deliver_to_group(now, group.group, &mut item);
+            self.deliver_to_group(now, group.group, &mut item, token);
         } else {
             self.drop_of_group(now, &item, DropReason::SessionEnded);
+            self.settle_own(now, token);
         }
         item.finish(&mut self.clients.pool);
     }

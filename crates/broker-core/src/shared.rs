@@ -64,6 +64,8 @@ struct Group {
     serial: u64,
     ready: Ring,
     waiting: Ring,
+    /// Members whose sessions stay.
+    staying: u32,
 }
 
 /// Seats in a circle. Empty or begun at whose turn it is.
@@ -75,6 +77,8 @@ struct Ring {
 #[derive(Debug)]
 struct Seat {
     member: Member,
+    /// Its session outlives its connection.
+    stays: bool,
     grant: Grant,
     ready: bool,
     before: SeatId,
@@ -85,14 +89,14 @@ struct Seat {
 struct SeatId(usize);
 
 impl SharedGroups {
-    /// Adds a member, ready, to the group of this name and filter, which is made if need be; the
-    /// answer's second part tells whether it was. Somebody who is in it already gets the new grant
-    /// and keeps its turn.
+    /// Adds a member, ready, whose session stays or not, to the group of this name and filter,
+    /// which is made if need be; the answer's second part tells whether it was. Somebody who is in
+    /// it already gets the new grant and keeps its turn.
     pub(crate) fn join(
         &mut self,
         group: &str,
         filter: TopicFilter<'_>,
-        member: Member,
+        (member, stays): (Member, bool),
         grant: Grant,
     ) -> (GroupId, bool) {
         let found = self.find(group, filter);
@@ -103,6 +107,7 @@ impl SharedGroups {
             let seat = SeatId(self.seats.vacant_key());
             self.seats.insert(Seat {
                 member,
+                stays,
                 grant,
                 ready: true,
                 before: seat,
@@ -110,6 +115,9 @@ impl SharedGroups {
             });
             self.by_member.insert((id, member), seat);
             self.sit_down(id, seat);
+            if let Some(group) = self.groups.get_mut(id.key()) {
+                group.staying += u32::from(stays);
+            }
         }
         (id, found.is_none())
     }
@@ -121,10 +129,11 @@ impl SharedGroups {
             return false;
         };
         self.stand_up(id, seat);
-        self.seats.remove(seat.0);
-        let Some(group) = self.groups.get(id.key()) else {
+        let seat = self.seats.remove(seat.0);
+        let Some(group) = self.groups.get_mut(id.key()) else {
             return false;
         };
+        group.staying -= u32::from(seat.stays);
         if group.ready.head.or(group.waiting.head).is_some() {
             return false;
         }
@@ -141,6 +150,12 @@ impl SharedGroups {
     /// What tells a group from the next one of its number; `None` if there is no such group.
     pub(crate) fn serial(&self, id: GroupId) -> Option<u64> {
         Some(self.groups.get(id.key())?.serial)
+    }
+
+    /// Whether a session that stays is in it.
+    pub(crate) fn stays(&self, id: GroupId) -> bool {
+        let group = self.groups.get(id.key());
+        group.is_some_and(|group| group.staying > 0)
     }
 
     /// Whether a member is connected and able to take messages. It goes to the end of the line.
@@ -177,6 +192,7 @@ impl SharedGroups {
             serial: self.opened,
             ready: Ring::default(),
             waiting: Ring::default(),
+            staying: 0,
         });
         let id = GroupId(u32::try_from(number).expect("2^32 groups do not fit in memory"));
         self.by_key.insert(key, id);
@@ -270,7 +286,7 @@ mod tests {
     fn group_of(members: std::ops::Range<u32>) -> (SharedGroups, GroupId) {
         let mut groups = SharedGroups::default();
         for session in members {
-            groups.join("g", filter("a/+"), member(session), GRANT);
+            groups.join("g", filter("a/+"), (member(session), false), GRANT);
         }
         let id = groups.find("g", filter("a/+")).unwrap();
         (groups, id)
@@ -318,7 +334,7 @@ mod tests {
             ..GRANT
         };
         assert_eq!(
-            groups.join("g", filter("a/+"), member(0), better),
+            groups.join("g", filter("a/+"), (member(0), false), better),
             (id, false)
         );
         assert_eq!(groups.seats.len(), 2);
@@ -328,11 +344,11 @@ mod tests {
     #[test]
     fn a_group_is_its_name_and_its_filter() {
         let mut groups = SharedGroups::default();
-        let (first, new) = groups.join("g", filter("a"), member(0), GRANT);
+        let (first, new) = groups.join("g", filter("a"), (member(0), true), GRANT);
         assert!(new);
-        let (other_filter, new) = groups.join("g", filter("b/a"), member(0), GRANT);
+        let (other_filter, new) = groups.join("g", filter("b/a"), (member(0), false), GRANT);
         assert!(new);
-        let (other_name, new) = groups.join("h", filter("a"), member(0), GRANT);
+        let (other_name, new) = groups.join("h", filter("a"), (member(0), false), GRANT);
         assert!(new);
         assert_eq!(groups.groups.len(), 3);
         assert_eq!(groups.find("g", filter("b/a")), Some(other_filter));
@@ -372,7 +388,8 @@ mod tests {
                 match below(4) {
                     0 => {
                         let empty = lines.iter().all(VecDeque::is_empty);
-                        let (joined, new) = groups.join("g", filter("f"), member(session), GRANT);
+                        let member = (member(session), session % 2 == 0);
+                        let (joined, new) = groups.join("g", filter("f"), member, GRANT);
                         assert_eq!(new, empty, "seed {seed}");
                         id = joined;
                         if !known {
@@ -406,10 +423,9 @@ mod tests {
                         assert_eq!(chosen, expected, "seed {seed}");
                     }
                 }
-                assert_eq!(
-                    groups.seats.len(),
-                    lines.iter().map(VecDeque::len).sum::<usize>()
-                );
+                let members = || lines.iter().flatten();
+                assert_eq!(groups.seats.len(), members().count());
+                assert_eq!(groups.stays(id), members().any(|session| session % 2 == 0));
             }
         }
     }

@@ -25,6 +25,7 @@ use crate::clients::Clients;
 use crate::connection::PendingSubAck;
 use crate::held::{Answer, Until};
 use crate::ids::{ConnectionId, SessionId, ShardId};
+use crate::interest::Want;
 use crate::kept::Holding;
 use crate::mail::Letter;
 use crate::output::{Event, StoreId};
@@ -198,7 +199,8 @@ impl Shard {
                     .insert(filter, Subscriber::Session(session_id), grant);
                 if new {
                     self.note_filter(filter.as_str(), true);
-                    self.announce(filter.as_str());
+                    let want = self.want_of(session_id);
+                    self.announce(filter.as_str(), want);
                 }
             }
             SubscriptionFilter::Shared { group, filter } => {
@@ -241,7 +243,8 @@ impl Shard {
                 self.index
                     .insert(filter, Subscriber::Session(session_id), grant);
                 self.note_filter(filter.as_str(), true);
-                self.announce(filter.as_str());
+                let want = self.want_of(session_id);
+                self.announce(filter.as_str(), want);
             }
             SubscriptionFilter::Shared { group, filter } => {
                 self.clients.stats.shared_subscriptions += 1;
@@ -388,7 +391,8 @@ impl Shard {
                         .retained
                         .retain(|scan| *scan.filter != *filter.as_str());
                 }
-                self.withdraw(filter.as_str());
+                let want = self.want_of(session_id);
+                self.withdraw(filter.as_str(), want);
             }
             SubscriptionFilter::Shared { group, filter } => {
                 self.clients.stats.shared_subscriptions -= 1;
@@ -409,15 +413,24 @@ impl Shard {
         }
     }
 
+    /// What a session's subscriptions are announced as.
+    pub(crate) fn want_of(&self, session: SessionId) -> Want {
+        match self.clients.sessions.get(session.index()) {
+            Some(session) if session.stays => Want::Staying,
+            _ => Want::Passing,
+        }
+    }
+
     /// Somebody here wants this filter: the other shards are told if that is news.
-    pub(crate) fn announce(&mut self, filter: &str) {
-        if self.options.shards > 1 && self.interest.add(filter) {
+    pub(crate) fn announce(&mut self, filter: &str, want: Want) {
+        if self.options.shards > 1 && self.interest.add(filter, want) {
             let barrier = self.barriers.issue();
             for shard in self.others() {
                 self.mail(
                     shard,
                     Letter::InterestAdded {
                         filter: filter.into(),
+                        want,
                         barrier,
                     },
                 );
@@ -426,20 +439,27 @@ impl Shard {
     }
 
     /// Somebody here no longer wants this filter.
-    pub(crate) fn withdraw(&mut self, filter: &str) {
-        if self.options.shards > 1 && self.interest.remove(filter) {
+    pub(crate) fn withdraw(&mut self, filter: &str, want: Want) {
+        if self.options.shards > 1 && self.interest.remove(filter, want) {
             for shard in self.others() {
                 self.mail(
                     shard,
                     Letter::InterestRemoved {
                         filter: filter.into(),
+                        want,
                     },
                 );
             }
         }
     }
 
-    pub(crate) fn handle_interest_added(&mut self, from: ShardId, filter: &str, barrier: u64) {
+    pub(crate) fn handle_interest_added(
+        &mut self,
+        from: ShardId,
+        filter: &str,
+        want: Want,
+        barrier: u64,
+    ) {
         if let Ok(filter) = TopicFilter::parse(filter) {
             // Another shard matches once more, so nothing of the grant but its presence counts.
             let grant = Grant {
@@ -448,7 +468,8 @@ impl Shard {
                 retain_as_published: true,
                 identifier: None,
             };
-            self.index.insert(filter, Subscriber::Shard(from), grant);
+            let subscriber = Subscriber::Shard(from, want);
+            self.index.insert(filter, subscriber, grant);
             self.note_filter(filter.as_str(), true);
         }
         self.answer_barrier(from, barrier);
@@ -460,9 +481,9 @@ impl Shard {
         self.mail(from, Letter::BarrierReached { barrier, tail });
     }
 
-    pub(crate) fn handle_interest_removed(&mut self, from: ShardId, filter: &str) {
+    pub(crate) fn handle_interest_removed(&mut self, from: ShardId, filter: &str, want: Want) {
         if let Ok(filter) = TopicFilter::parse(filter) {
-            self.index.remove(filter, Subscriber::Shard(from));
+            self.index.remove(filter, Subscriber::Shard(from, want));
             self.note_filter(filter.as_str(), false);
         }
     }

@@ -104,7 +104,7 @@ impl Shard {
                 mark: None,
             };
             let mut item = Item::borrowed(publication, None);
-            let _ = self.retain(now, &mut item, QoS::AtMostOnce);
+            self.retain(now, &mut item, QoS::AtMostOnce);
             let unrouted = self.clients.stats.publishes_unrouted;
             self.route(now, &mut item, None);
             // The broker's own word is not a client's message that nobody wanted.

@@ -6,7 +6,8 @@
 //! A will that somebody can get after a restart of the broker is on disk from CONNACK until it was
 //! published or DISCONNECT has removed it, also that of a session which ends with its connection.
 //! It is removed with the message that it became, as far as that is this shard's; where another
-//! shard has to retain it, when that has. A crash in between publishes it again.
+//! shard has to retain it, or a group gives it to somebody, when that is stored. A crash in between
+//! publishes it again.
 //!
 //! A broker that is killed ends all connections. At the restart their wills are due as if they had
 //! ended then; what was waiting for its delay goes on waiting.
@@ -148,7 +149,6 @@ impl Shard {
         let mut stamped = std::mem::take(&mut self.stamped);
         self.put_mark(now, id, &mut publication, &mut stamped);
         let mut item = Item::borrowed(publication, will.message.publisher());
-        let mut retained_elsewhere = None;
         // [MQTT-3.1.2-14, MQTT311-3.1.2-16]
         if publication.retain {
             // [MQTT-3.1.2-15, MQTT311-3.1.2-17]; nobody but the disk waits for an acknowledgement.
@@ -157,20 +157,23 @@ impl Shard {
             } else {
                 QoS::AtMostOnce
             };
-            retained_elsewhere = self.retain(now, &mut item, qos).retained;
+            self.retain(now, &mut item, qos);
         }
+        let mut over_with_message = false;
         if self.options.settings.durable && publication.qos > QoS::AtMostOnce {
-            item.storing = if on_disk && retained_elsewhere.is_none() {
+            item.is_awaited = on_disk;
+            over_with_message =
+                on_disk && item.until.settled.is_none() && !self.is_shared(publication.topic);
+            item.storing = if over_with_message {
                 Storing::WillIfWanted
             } else {
                 Storing::IfWanted(None)
             };
         }
         self.route(now, &mut item, Some(id));
-        let over_with_message =
-            retained_elsewhere.is_none() && matches!(item.storing, Storing::Asked(_));
-        if let Some(token) = retained_elsewhere {
-            self.clients.end_will_when_retained(token, client_id);
+        over_with_message &= matches!(item.storing, Storing::Asked);
+        if let Some(token) = item.until.settled.filter(|_| on_disk) {
+            self.clients.end_will_when_settled(token, client_id);
         } else if on_disk && !over_with_message {
             self.clients.ask_will_over(&client_id);
         }

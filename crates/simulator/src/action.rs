@@ -236,6 +236,9 @@ impl World {
                     QoS::ExactlyOnce,
                     QoS::ExactlyOnce,
                 ]));
+                if self.options.loyal && text.starts_with("$share/") {
+                    options.qos = options.qos.max(QoS::AtLeastOnce);
+                }
                 if v5 {
                     options.no_local = !text.starts_with("$share/") && self.rng.percent(15);
                     options.retain_as_published = self.rng.percent(30);

@@ -35,6 +35,8 @@ pub struct Options {
     pub(crate) pipe: usize,
     pub(crate) unsubscribes: bool,
     pub(crate) shared: bool,
+    /// Groups whose members stay, and want every message for certain.
+    pub(crate) loyal: bool,
     pub(crate) retained: bool,
     pub(crate) clears: bool,
     pub(crate) wills: bool,
@@ -88,6 +90,7 @@ impl Options {
             pipe: r.pick(&[60, 500, usize::MAX, usize::MAX]),
             unsubscribes: r.percent(50),
             shared: r.percent(40),
+            loyal: Rng::new(seed ^ 0x0067_726f_7570).percent(12),
             retained: r.percent(50),
             clears: r.percent(40),
             wills: r.percent(35),
@@ -116,6 +119,13 @@ impl Options {
         // What becomes of a will when the broker is killed is not known here.
         if options.durable && !options.wills && fate.percent(60) {
             options.kills = fate.pick(&[1, 3, 10]);
+        }
+        if options.loyal {
+            (options.staying, options.clean_starts) = (100, 0);
+            (options.unsubscribes, options.session_expiry) = (false, false);
+            (options.refusals, options.small_packets) = (false, false);
+            options.queue_messages = 100_000;
+            options.shared = true;
         }
         options
     }

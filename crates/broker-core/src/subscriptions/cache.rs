@@ -20,6 +20,7 @@ use unbroken_mqtt_proto::{QoS, TopicName};
 
 use super::{Grant, Subscriber, SubscriptionIndex};
 use crate::ids::{GroupId, SessionId, ShardId};
+use crate::interest::Want;
 
 /// Everybody a message on one topic goes to.
 #[derive(Clone, Debug, Default)]
@@ -28,6 +29,11 @@ pub(crate) struct Route {
     pub(crate) receivers: Vec<Receiver>,
     /// Other shards that want it: bit `n` is shard `n`.
     pub(crate) shards: u64,
+    /// Of those, the ones where somebody who stays does, or a shared group that somebody who stays
+    /// is in.
+    pub(crate) staying: u64,
+    /// Of those, the ones with such a group.
+    pub(crate) sharing: u64,
     /// Shared groups of this shard that want it.
     pub(crate) groups: SmallVec<[GroupId; 2]>,
 }
@@ -193,14 +199,15 @@ impl Place {
 impl Route {
     fn clear(&mut self) {
         self.receivers.clear();
-        self.shards = 0;
+        (self.shards, self.staying, self.sharing) = (0, 0, 0);
         self.groups.clear();
     }
 
     /// `clone`, into the memory that is there.
     fn copy_from(&mut self, other: &Self) {
         self.receivers.clone_from(&other.receivers);
-        self.shards = other.shards;
+        (self.shards, self.staying) = (other.shards, other.staying);
+        self.sharing = other.sharing;
         self.groups.clone_from(&other.groups);
     }
 }
@@ -246,12 +253,15 @@ impl Merger {
         route.clear();
         index.for_each_match(topic, |subscriber, grant| match subscriber {
             Subscriber::Session(session) => self.add(session, *grant, &mut route.receivers),
-            Subscriber::Shard(ShardId(shard)) => {
+            Subscriber::Shard(ShardId(shard), want) => {
                 debug_assert!(
                     u32::from(shard) < u64::BITS,
                     "the limits keep shards below 64"
                 );
-                route.shards |= 1_u64.wrapping_shl(u32::from(shard));
+                let bit = 1_u64.wrapping_shl(u32::from(shard));
+                route.shards |= bit;
+                route.staying |= if want == Want::Passing { 0 } else { bit };
+                route.sharing |= if want == Want::Sharing { bit } else { 0 };
             }
             Subscriber::Group(group) => route.groups.push(group),
         });

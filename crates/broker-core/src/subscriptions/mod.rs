@@ -24,6 +24,7 @@ use std::num::NonZeroU32;
 use unbroken_mqtt_proto::QoS;
 
 use crate::ids::{GroupId, SessionId, ShardId};
+use crate::interest::Want;
 
 pub(crate) use cache::RouteCache;
 pub(crate) use tree::SubscriptionIndex;
@@ -33,8 +34,8 @@ pub(crate) use tree::SubscriptionIndex;
 pub(crate) enum Subscriber {
     /// A session of this shard.
     Session(SessionId),
-    /// Another shard, on behalf of anything that lives there.
-    Shard(ShardId),
+    /// Another shard, on behalf of anything that lives there; once for each kind.
+    Shard(ShardId, Want),
     /// A shared group that lives on this shard: one of its members gets the message.
     Group(GroupId),
 }

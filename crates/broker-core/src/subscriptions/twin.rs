@@ -11,6 +11,7 @@ use unbroken_mqtt_proto::{QoS, TopicFilter, TopicName};
 use super::cache::Route;
 use super::{Grant, RouteCache, Subscriber, SubscriptionIndex};
 use crate::ids::{GroupId, SessionId, ShardId};
+use crate::interest::Want;
 
 /// Small, fast, and the same everywhere (xorshift64).
 struct Dice(u64);
@@ -61,7 +62,11 @@ impl Dice {
 
     fn subscriber(&mut self) -> Subscriber {
         match self.below(10) {
-            0 => Subscriber::Shard(ShardId(u8::try_from(self.below(64)).unwrap())),
+            0 => {
+                let shard = ShardId(u8::try_from(self.below(64)).unwrap());
+                let wants = [Want::Passing, Want::Staying, Want::Sharing];
+                Subscriber::Shard(shard, wants[self.below(3) as usize])
+            }
             1 => Subscriber::Group(GroupId(self.below(20))),
             _ => Subscriber::Session(SessionId(self.below(12))),
         }
@@ -132,16 +137,22 @@ fn sorted(mut matches: Vec<(Subscriber, Grant)>) -> Vec<(Subscriber, Grant)> {
 /// Merges as a route does, with a hash map. `identifiers` are the sum of all, to compare sets with.
 fn check_route(route: &Route, matches: &[(Subscriber, Grant)], context: &str) {
     let mut sessions: HashMap<SessionId, Vec<Grant>> = HashMap::new();
-    let mut shards = 0;
+    let (mut shards, mut staying, mut sharing) = (0, 0, 0);
     let mut groups = Vec::new();
     for (subscriber, grant) in matches {
         match *subscriber {
             Subscriber::Session(session) => sessions.entry(session).or_default().push(*grant),
-            Subscriber::Shard(shard) => shards |= 1_u64 << shard.0,
+            Subscriber::Shard(shard, want) => {
+                shards |= 1_u64 << shard.0;
+                staying |= u64::from(want != Want::Passing) << shard.0;
+                sharing |= u64::from(want == Want::Sharing) << shard.0;
+            }
             Subscriber::Group(group) => groups.push(group),
         }
     }
     assert_eq!(route.shards, shards, "{context}");
+    assert_eq!(route.staying, staying, "{context}");
+    assert_eq!(route.sharing, sharing, "{context}");
     let mut route_groups = route.groups.to_vec();
     route_groups.sort_unstable();
     groups.sort_unstable();
@@ -396,7 +407,11 @@ fn a_fan_out_of_a_hundred_thousand_is_merged_and_kept_on_the_bench() {
             index.insert(filter("news/#"), Subscriber::Session(SessionId(n)), PLAIN);
         }
     }
-    index.insert(filter("other"), Subscriber::Shard(ShardId(63)), PLAIN);
+    index.insert(
+        filter("other"),
+        Subscriber::Shard(ShardId(63), Want::Passing),
+        PLAIN,
+    );
     let mut cache = RouteCache::default();
     assert_eq!(
         cache.route(&index, topic("news/1")).receivers.len(),

@@ -137,6 +137,43 @@ fn what_a_group_gave_to_a_client_that_is_here_is_on_disk_when_its_publisher_hear
 }
 
 #[test]
+fn what_a_group_gave_to_a_session_of_any_shard_is_on_disk_when_its_publisher_hears() {
+    for (group, publisher) in ["g", "h", "i", "j"].into_iter().zip(["p", "q", "r", "o"]) {
+        for (is_here, qos) in [(true, QOS1), (true, QOS2), (false, QOS1), (false, QOS2)] {
+            let mut world = World::new(3);
+            let client = world.resident("s", &[(&format!("$share/{group}/t"), qos)]);
+            if !is_here {
+                world.broker.cut(client);
+            }
+            world.settle();
+            let from = stay(&mut world.broker, publisher, true);
+            world.settle();
+            world.broker.take(from);
+            world.broker.hold_mail = true;
+            world.broker.send(from, publish("t", "x", qos, 1));
+            let mut heard = Vec::new();
+            while heard.is_empty() {
+                world.broker.stored_at_most(1);
+                heard = world.broker.take(from);
+                if heard.is_empty() {
+                    world.broker.deliver_mail();
+                }
+            }
+            world.restart();
+            let (_, received) = world.back("s");
+            let publishes = received
+                .iter()
+                .filter(|packet| packet.starts_with("PUBLISH"));
+            assert_eq!(
+                publishes.count(),
+                1,
+                "{group} {publisher} {qos:?}: {received:?}"
+            );
+        }
+    }
+}
+
+#[test]
 fn what_is_under_way_comes_again_in_the_order_in_which_it_was_sent() {
     let mut world = World::new(1);
     let client = world.resident("s", &[("$share/g/t", QOS1), ("u", QOS1)]);

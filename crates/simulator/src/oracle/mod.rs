@@ -38,12 +38,16 @@ pub(crate) struct Oracle {
     groups: Groups,
     /// Every shared subscription that anybody ever asked for.
     shared_texts: BTreeSet<&'static str>,
+    /// Of those, the ones that somebody asked for at QoS 0.
+    lossy_groups: BTreeSet<&'static str>,
     tick: u64,
     serials: u64,
     members_leave: bool,
     retained_fits: bool,
     /// Whoever wants a message keeps it: it is not dropped where it comes in.
     queues_fit: bool,
+    /// Whoever a group has chosen stays, and takes what it is given.
+    members_keep: bool,
     pub(crate) disk: Disk,
     must_be_stored: BTreeSet<MessageId>,
     /// When the broker was last killed; 0 if it was not.
@@ -93,11 +97,13 @@ impl Oracle {
             sessions: (0..clients).map(|_| Session::default()).collect(),
             groups: Groups::default(),
             shared_texts: BTreeSet::new(),
+            lossy_groups: BTreeSet::new(),
             tick: 0,
             serials: 0,
             members_leave: options.members_leave(),
             retained_fits: options.retained_messages >= 1_000,
             queues_fit: options.queue_messages >= 100_000 && !options.small_packets,
+            members_keep: !options.members_leave() && !options.refusals,
             disk: Disk::default(),
             must_be_stored: BTreeSet::new(),
             killed_at: 0,
@@ -360,6 +366,9 @@ impl Oracle {
             }
             if text.starts_with("$share/") {
                 self.shared_texts.insert(text);
+                if terms.options.qos == QoS::AtMostOnce {
+                    self.lossy_groups.insert(text);
+                }
             }
             match session.live_mut(text) {
                 Some(filter) => {

@@ -5,8 +5,8 @@
 //!
 //! What may be lost: sessions that end with their connection; QoS 0; messages that nobody has
 //! acknowledged; retained messages that a subscription was still to be sent; and what a group has
-//! given to a session without a record of that on disk. What may come again: copies at QoS 1 whose
-//! acknowledgement was not on disk.
+//! given to a session that has ended. What may come again: copies at QoS 1 whose acknowledgement
+//! was not on disk.
 
 use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use unbroken_mqtt_proto::QoS;
 
 use super::retained::{current, superseded};
 use super::session::{Filter, Session};
-use super::{Oracle, Terms};
+use super::{Oracle, Terms, matches};
 use crate::message::{MessageId, TOPICS, identify};
 
 /// What a client knows of its session.
@@ -44,10 +44,34 @@ impl Oracle {
         let given: Vec<_> = (0..heard.len())
             .flat_map(|client| self.given_by_groups(client, restored))
             .collect();
+        self.check_given(restored);
         self.groups.restarted(&given);
         self.disk.restarted();
         let disk = &self.disk;
         self.must_be_stored.retain(|id| disk.has_asked_for(*id));
+    }
+
+    /// What was acknowledged and a group owes was given to somebody, on disk.
+    fn check_given(&self, restored: &Restored) {
+        if !self.members_keep || !self.queues_fit {
+            return;
+        }
+        let entries = restored.sessions.iter().flat_map(|found| &found.entries);
+        let given: Vec<_> = entries.filter_map(given_by_group).collect();
+        let missing = self.groups.missing();
+        for id in &missing {
+            let message = &self.messages[*id];
+            let mut lossy = self.lossy_groups.iter();
+            let is_lossy = lossy.any(|text| matches(text, message.topic));
+            let sure = message.acknowledged.is_some() && message.expiry_s.is_none();
+            let owed = missing.iter().filter(|other| *other == id).count();
+            let found = given.iter().filter(|other| *other == id).count();
+            assert!(
+                !sure || is_lossy || found >= owed,
+                "message {id} was acknowledged, {owed} groups owe it to somebody, and {found} have \
+                 given it on disk"
+            );
+        }
     }
 
     /// What groups have given to a client, and it has not got.
