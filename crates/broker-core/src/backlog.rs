@@ -22,6 +22,7 @@
 //! Deliberately absent: reading. The driver does it, and answers what is on disk.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -59,7 +60,7 @@ pub(crate) struct Backlog {
     /// What was under way when the broker stopped: it lies beyond what is read, and is an entry.
     under_way: BTreeSet<Position>,
     /// Names the read that is under way.
-    reading: Option<u64>,
+    reading: Option<NonZeroU64>,
     /// What to read, until a subscription changes.
     filters: Option<Arc<[Box<str>]>>,
     /// When the oldest message that waits came; not later.
@@ -348,7 +349,7 @@ impl Shard {
         });
         let filters = Arc::clone(filters);
         self.tokens += 1;
-        backlog.reading = Some(self.tokens);
+        backlog.reading = NonZeroU64::new(self.tokens);
         Some(ReadRequest {
             session: id,
             token: self.tokens,
@@ -386,7 +387,11 @@ impl Shard {
     pub(crate) fn handle_read(&mut self, now: Instant, answer: &ReadAnswer) {
         let id = answer.session;
         let backlog = self.clients.backlog_of(id);
-        if let Some(backlog) = backlog.filter(|other| other.reading == Some(answer.token)) {
+        if let Some(backlog) = backlog.filter(|other| {
+            other
+                .reading
+                .is_some_and(|token| token.get() == answer.token)
+        }) {
             backlog.reading = None;
             if backlog.advance.is_some() {
                 self.handle_advance(now, answer);

@@ -42,6 +42,7 @@ mod kept;
 mod laggards;
 mod limits;
 mod mail;
+mod memberships;
 mod message;
 pub mod output;
 mod placement;

@@ -1,6 +1,6 @@
 //! What the broker knows of a client between CONNECT and the end of its session.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,6 +16,7 @@ use crate::held::{Answer, Held, Until};
 use crate::ids::ShardId;
 use crate::kept::Kept;
 use crate::limits::Limits;
+use crate::memberships::Memberships;
 use crate::message::Message;
 use crate::output::StoreId;
 use crate::shared::GroupRef;
@@ -46,10 +47,8 @@ pub(crate) struct Session {
     pub(crate) absence: u64,
     /// By filter as the client wrote it, `$share/…` included.
     pub(crate) subscriptions: ByFilter<Grant>,
-    /// Of those, the shared ones: the serial number that the group knows this session by.
-    pub(crate) memberships: BTreeMap<Box<str>, u64>,
-    /// The same serial numbers, in order: a message for a member asks whether it still is one.
-    pub(crate) member_serials: Vec<u64>,
+    /// Of those, the shared ones.
+    pub(crate) memberships: Memberships,
     pub(crate) inbound: Inbound,
     /// QoS 2 messages that are here, and whose PUBREC had to wait until after the connection: when
     /// they come again it still waits for what it promises.
@@ -172,8 +171,7 @@ impl Session {
             away_since: None,
             absence: 0,
             subscriptions: ByFilter::new(),
-            memberships: BTreeMap::new(),
-            member_serials: Vec::new(),
+            memberships: Memberships::default(),
             inbound: Inbound::new(),
             unanswered: Vec::new(),
             outbound: Outbound::new(),

@@ -38,12 +38,7 @@ impl Shard {
         let owner = placement::of_group(group, filter.as_str(), self.options.shards);
         let fresh = self.token();
         let state = self.clients.session_mut(session)?;
-        // Who is in the group already stays the one it was.
-        let text = share_text(group, filter);
-        let serial = *state.memberships.entry(text).or_insert(fresh);
-        if serial == fresh {
-            state.member_serials.push(serial); // the greatest yet
-        }
+        let serial = state.memberships.join(share_text(group, filter), fresh);
         let member = self.member(session, serial);
         let stays = self.want_of(session) == Want::Staying;
         if owner == self.options.id {
@@ -68,13 +63,9 @@ impl Shard {
 
     pub(crate) fn leave_group(&mut self, session: SessionId, group: &str, filter: TopicFilter<'_>) {
         let owner = placement::of_group(group, filter.as_str(), self.options.shards);
-        let Some(serial) = self.clients.session_mut(session).and_then(|session| {
-            let serial = session.memberships.remove(&share_text(group, filter))?;
-            if let Ok(at) = session.member_serials.binary_search(&serial) {
-                session.member_serials.remove(at);
-            }
-            Some(serial)
-        }) else {
+        let state = self.clients.session_mut(session);
+        let text = share_text(group, filter);
+        let Some(serial) = state.and_then(|state| state.memberships.leave(&text)) else {
             return;
         };
         let member = self.member(session, serial);
@@ -98,10 +89,7 @@ impl Shard {
         let Some(session) = self.clients.session_mut(session_id) else {
             return;
         };
-        if session.memberships.is_empty() {
-            return;
-        }
-        for (text, serial) in session.memberships.clone() {
+        for (text, serial) in session.memberships.all() {
             let Ok(SubscriptionFilter::Shared { group, filter }) = SubscriptionFilter::parse(&text)
             else {
                 continue;
@@ -249,8 +237,7 @@ impl Shard {
         item: &mut Item<'_>,
         token: Option<u64>,
     ) {
-        let stays =
-            |session: &mut Session| session.member_serials.binary_search(&member.serial).is_ok();
+        let stays = |session: &mut Session| session.memberships.has(member.serial);
         if !self.clients.session_mut(member.session).is_some_and(stays) {
             let delivery = Delivery {
                 message: item.message(&mut self.clients.pool),
