@@ -58,9 +58,10 @@ pub struct LaneMark {
     pub leaf: [u8; 16],
 }
 
-/// A [`MessageRecord`] in bytes. One that exists has been checked.
+/// A [`MessageRecord`] in bytes. One that exists has been checked. It may have room to spare: it
+/// lives until it is committed, and giving the room back costs as much as getting it.
 #[derive(Clone, PartialEq, Eq)]
-pub struct MessageBytes(Box<[u8]>);
+pub struct MessageBytes(Vec<u8>);
 
 impl<'a> MessageRecord<'a> {
     /// The record in bytes. An `expires_ms` before the stamp is taken as the stamp.
@@ -92,7 +93,7 @@ impl<'a> MessageRecord<'a> {
         }
         put_string(&mut out, self.properties.as_bytes());
         out.extend_from_slice(self.payload);
-        MessageBytes(out.into_boxed_slice())
+        MessageBytes(out)
     }
 
     /// Reads a record, and refuses whatever would not have been written.
@@ -162,7 +163,7 @@ impl MessageBytes {
     /// Checks bytes that were kept.
     pub fn parse(bytes: Vec<u8>) -> Result<Self, RecordError> {
         MessageRecord::decode(&bytes)?;
-        Ok(Self(bytes.into_boxed_slice()))
+        Ok(Self(bytes))
     }
 
     /// The record.
@@ -183,7 +184,7 @@ impl MessageBytes {
 
     /// The bytes, given up.
     pub fn into_bytes(self) -> Vec<u8> {
-        self.0.into_vec()
+        self.0
     }
 }
 
