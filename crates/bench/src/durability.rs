@@ -23,7 +23,9 @@ use crate::{
     rows::KEPT,
 };
 
+mod client;
 mod sleepers;
+mod waiting;
 
 /// How much is run, and where it is recorded.
 #[derive(Debug, Args)]
@@ -40,6 +42,9 @@ pub(crate) struct Durability {
     /// Sessions that sleep while ten messages are published to all of them
     #[arg(long, default_value_t = 100_000)]
     sleepers: u32,
+    /// Messages that wait while the broker is killed
+    #[arg(long, default_value_t = 10_000_000)]
+    waiting: u32,
     /// The program to compare
     #[arg(long, env = "UNBROKEN_BIN")]
     unbroken: Option<PathBuf>,
@@ -79,6 +84,9 @@ impl Durability {
         let sleepers = if self.smoke { 200 } else { self.sleepers };
         writeln!(progress, "{sleepers} sessions that sleep")?;
         figures.extend(sleepers::figures(&peers, sleepers)?);
+        let waiting = if self.smoke { 20_000 } else { self.waiting };
+        writeln!(progress, "{waiting} messages that wait")?;
+        figures.extend(waiting::figures(&unbroken, waiting)?);
         if self.smoke {
             return Ok(ExitCode::SUCCESS);
         }

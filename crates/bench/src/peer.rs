@@ -221,6 +221,22 @@ fn serve_nats(command: &mut Command, port: u16, dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Our own, with room for as many messages as one session may wait for in the benchmark.
+pub(crate) fn roomy(unbroken: &Path) -> io::Result<Peer> {
+    let mut peers = peers(unbroken)?;
+    let ours = peers.swap_remove(0);
+    Ok(Peer {
+        setup: "`unbroken serve -p PORT --data DIR`, with queues of any length",
+        serve: |command, port, dir| {
+            command.env("UNBROKEN__LIMITS__QUEUE_MESSAGES_MAX", "100000000");
+            command.env("UNBROKEN__LIMITS__QUEUE_BYTES_MAX", "64GiB");
+            serve_unbroken(command, port, dir, &[]);
+            Ok(())
+        },
+        ..ours
+    })
+}
+
 /// Names of [`keepers`].
 pub(crate) const STRICT: &str = "strict";
 pub(crate) const RELAXED: &str = "relaxed";
@@ -292,28 +308,39 @@ impl Peer {
     /// Starts it on a free port in a new directory and waits until it accepts connections.
     pub(crate) fn start(&self) -> Result<Running, BenchError> {
         let dir = TempDir::with_prefix("unbroken-bench-")?;
-        let port = free_port()?;
-        let log = File::create(dir.path().join("output"))?;
-        let mut command = Command::new(&self.program);
-        (self.serve)(&mut command, port, dir.path())?;
-        command.current_dir(dir.path()).stdin(Stdio::null());
-        command.stdout(log.try_clone()?).stderr(log);
-        let child = command
-            .spawn()
-            .map_err(|source| self.cannot_start(source))?;
-        let target = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let target = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
+        let child = self.spawn(target, dir.path())?;
         let mut running = Running { child, dir, target };
+        self.wait_until_ready(&mut running)?;
+        Ok(running)
+    }
+
+    /// Kills it at once, and starts it again where it was.
+    pub(crate) fn restart(&self, running: &mut Running) -> Result<(), BenchError> {
+        running.child.kill()?;
+        running.child.wait()?;
+        running.child = self.spawn(running.target, running.dir.path())?;
+        self.wait_until_ready(running)
+    }
+
+    fn spawn(&self, target: SocketAddr, dir: &Path) -> Result<Child, BenchError> {
+        let log = File::create(dir.join("output"))?;
+        let mut command = Command::new(&self.program);
+        (self.serve)(&mut command, target.port(), dir)?;
+        command.current_dir(dir).stdin(Stdio::null());
+        command.stdout(log.try_clone()?).stderr(log);
+        command.spawn().map_err(|source| self.cannot_start(source))
+    }
+
+    fn wait_until_ready(&self, running: &mut Running) -> Result<(), BenchError> {
         match running.wait_until_ready() {
-            None => Ok(running),
-            Some(why) => {
-                let said = running.last_words();
-                Err(BenchError::NotReady {
-                    peer: self.name,
-                    port,
-                    why,
-                    said,
-                })
-            }
+            None => Ok(()),
+            Some(why) => Err(BenchError::NotReady {
+                peer: self.name,
+                port: running.target.port(),
+                why,
+                said: running.last_words(),
+            }),
         }
     }
 
