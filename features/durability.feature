@@ -315,3 +315,70 @@ Feature: Durability
       | is full                 | No space left on device |
       | does not write any more | Input/output error      |
       | does not sync once      | Input/output error      |
+
+  # A broker that stops for everybody because of what a few need.
+  Scenario Outline: On a disk that fails a broker may go on for those who need nothing kept
+    Given a durable broker with one shard on a disk that may fail, with the configuration:
+      """
+      [storage]
+      on_error = "read_only"
+      """
+    And phone connects with a persistent session
+    And phone subscribes to "log" at QoS 1
+    And phone disconnects
+    And machine connects
+    And machine publishes messages 1 to 100 to "log" at QoS 1
+    And machine publishes "21" to "kitchen" at QoS 1, retained
+    And tablet connects with a persistent session
+    And lamp connects
+    And lamp subscribes to "hall" at QoS 2
+    When the disk <fails>
+    And machine dares to publish "101" to "log" at QoS 1
+    Then machine is cut off without an acknowledgement
+    And the broker's log mentions "<words>"
+    And tablet is told that the store has failed
+    When sensor connects
+    And sensor publishes "on" to "hall" at QoS 2
+    Then lamp receives "on" on "hall" at QoS 2
+    And sensor learns that the store has failed when it publishes "102" to "log" at QoS 1
+    When lamp subscribes to "kitchen"
+    Then lamp receives "21" on "kitchen", as a retained message
+    When phone tries to connect with a persistent session
+    Then phone is refused because the broker is unavailable
+    When auditor connects
+    And auditor subscribes to "$SYS/broker/unbroken/store"
+    Then auditor receives something like "<words>" on "$SYS/broker/unbroken/store"
+    When I run `unbroken doctor --data DATA`
+    Then it ends with code 1
+    And its output mentions "the store has failed: "
+    When I run `unbroken sessions ls --data DATA`
+    Then its errors mention "the broker's store has failed"
+    When I run `unbroken sessions rm --data DATA phone`
+    Then it ends with code 74
+    And its errors mention "nothing can be removed"
+    When the broker is told to stop
+    Then the broker ends with code 74
+    When the broker loses what is not safe on its disk
+    And the broker is started again
+    And phone reconnects
+    Then phone receives the 100 messages on "log" in order
+    And phone receives nothing else
+
+    Examples:
+      | fails                   | words                   |
+      | is full                 | No space left on device |
+      | does not write any more | Input/output error      |
+      | does not sync once      | Input/output error      |
+
+  Scenario: Whoever looks after the broker learns what its store died of
+    Given a durable broker on a disk that may fail
+    And auditor connects
+    And auditor subscribes to "$SYS/broker/unbroken/store"
+    And machine connects
+    When the disk does not sync once
+    And machine dares to publish "21" to "kitchen" at QoS 1, retained
+    Then auditor sooner or later receives something like "failed: " on "$SYS/broker/unbroken/store"
+    And the broker ends with code 74
+    When I run `unbroken doctor --data DATA`
+    Then it ends with code 1
+    And its output mentions "the store failed in the last run: "

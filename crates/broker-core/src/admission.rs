@@ -33,6 +33,7 @@ use crate::limits::Limits;
 use crate::output::{Credentials, Disconnection, DropReason, Event, Output};
 use crate::placement;
 use crate::publish::add;
+use crate::read_only;
 use crate::record::Record;
 use crate::session::Session;
 use crate::shard::{Fault, Shard};
@@ -182,6 +183,10 @@ impl Shard {
             );
             return self.refuse(id, Some(client_id), fault);
         };
+        if self.store_is_needed(&client_id, connect, terms.expiry_s) {
+            let fault = Fault::new(ReasonCode::ServerUnavailable, read_only::DETAIL);
+            return self.refuse(id, Some(client_id), fault);
+        }
         // The id is all that a session is found by. [MQTT-3.1.3-2, MQTT311-3.1.3-2]
         // From here on one that was assigned is like any other. [MQTT-3.1.3-7]
         let existing = self.clients.by_client_id.get(&client_id).copied();

@@ -76,8 +76,9 @@ pub(crate) enum Answer {
 pub(crate) struct Promises {
     asked: StoreId,
     stored: StoreId,
-    /// The last session that ended on disk: who is told that it has none waits for this.
-    ended: StoreId,
+    /// Sessions that have ended, and on disk may not have yet: who is told that it has none waits
+    /// for the last. In the order of the requests.
+    pub(crate) ended: VecDeque<(StoreId, Arc<str>)>,
     /// What an earlier run has left is void: nobody is let in before.
     pub(crate) awake: StoreId,
     /// Who waits for the store, in the order of the requests.
@@ -88,6 +89,8 @@ pub(crate) struct Promises {
     log: LogId,
     /// The last message of each log that this shard has routed, or has in hand.
     pub(crate) tails: Frontier,
+    /// Why the store takes nothing any more: then requests are numbered and go nowhere.
+    pub(crate) failed: Option<Arc<str>>,
 }
 
 /// Letters about one message, to shards that retain it or give it to members of groups.
@@ -135,6 +138,10 @@ impl Until {
 }
 
 impl Held {
+    pub(crate) fn until(&self) -> Until {
+        self.until
+    }
+
     /// What it counts towards `output_bytes_max` while it waits.
     fn cost(&self) -> usize {
         let codes = match &self.what {
@@ -158,12 +165,13 @@ impl Promises {
         Self {
             asked: StoreId::NOTHING,
             stored: StoreId::NOTHING,
-            ended: StoreId::NOTHING,
+            ended: VecDeque::new(),
             awake: StoreId::NOTHING,
             unstored: VecDeque::new(),
             unsettled: HashMap::with_hasher(FixedState::with_seed(0)),
             log: LogId(shard.0.into()),
             tails: Frontier::new(),
+            failed: None,
         }
     }
 
@@ -190,11 +198,13 @@ impl Promises {
     pub(crate) fn ask(&mut self, outputs: &mut VecDeque<Output>, record: Record) -> StoreId {
         self.asked.0 += 1;
         let id = self.asked;
-        outputs.push_back(Output::Store(StoreRequest { id, record }));
+        if self.failed.is_none() {
+            outputs.push_back(Output::Store(StoreRequest { id, record }));
+        }
         id
     }
 
-    fn true_now(&self, until: Until) -> bool {
+    pub(crate) fn true_now(&self, until: Until) -> bool {
         until.stored <= self.stored
             && until
                 .settled
@@ -240,13 +250,12 @@ impl Clients {
     /// The session ends, or will end with its connection: on disk it does so now.
     pub(crate) fn ask_to_forget(&mut self, session_id: SessionId) {
         let asked = self.ask_of(session_id, |client_id| Record::SessionEnded { client_id });
-        if asked > StoreId::NOTHING {
-            self.promises.ended = asked;
-        }
         if let Some(session) = self.sessions.get_mut(session_id.index())
             && session.kept.take().is_some()
         {
             session.will_on_disk = false;
+            let client_id = Arc::clone(&session.client_id);
+            self.promises.ended.push_back((asked, client_id));
         }
     }
 
@@ -257,11 +266,10 @@ impl Clients {
         let Some(session) = self.sessions.get(session.index()) else {
             return;
         };
-        let ended = if present {
-            StoreId::NOTHING
-        } else {
-            self.promises.ended
-        };
+        let ended = self.promises.ended.back();
+        // Where the store has failed nobody is let in of whom this is true.
+        let ended = ended.filter(|_| !present && !self.store_failed());
+        let ended = ended.map_or(StoreId::NOTHING, |(asked, _)| *asked);
         let gate = session.asked.max(ended).max(self.promises.awake);
         if gate > self.promises.stored
             && let Some(connection) = self.named(id)
@@ -399,6 +407,15 @@ impl Clients {
     pub(crate) fn handle_stored(&mut self, now: Instant, stored: StoreId) {
         debug_assert!(stored <= self.promises.asked, "nobody asked for {stored:?}");
         self.promises.stored = stored.max(self.promises.stored);
+        let stored = self.promises.stored;
+        while self
+            .promises
+            .ended
+            .front()
+            .is_some_and(|(asked, _)| *asked <= stored)
+        {
+            self.promises.ended.pop_front();
+        }
         while let Some((request, who)) = self.promises.unstored.front().copied()
             && request <= self.promises.stored
         {

@@ -62,6 +62,13 @@ pub enum Input<'a> {
         /// [said](crate::Shard::needed).
         needed: Frontier,
     },
+    /// The store takes nothing any more, until the broker is started again. Told to every shard;
+    /// no [`Input::Stored`] need follow. From now on nothing is asked of it, and who needs it is
+    /// refused: see `read_only`.
+    StoreFailed {
+        /// What happened, for people.
+        cause: Arc<str>,
+    },
     /// Mail from another shard, in the order it was sent.
     Mail {
         /// The sender.

@@ -49,6 +49,7 @@ mod placement;
 mod position;
 mod post;
 mod publish;
+mod read_only;
 mod record;
 mod restore;
 mod retain;

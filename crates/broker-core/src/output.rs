@@ -255,11 +255,13 @@ pub enum DropReason {
     /// The store is at `store_bytes_max`: it was refused to its publisher, not retained, or let go
     /// because it was among the oldest that waited.
     StoreFull = 11,
+    /// The store takes nothing any more: it was refused to its publisher, or not retained.
+    StoreFailed = 12,
 }
 
 impl DropReason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::QueueFull,
         Self::SlowReceiver,
         Self::Expired,
@@ -272,6 +274,7 @@ impl DropReason {
         Self::ConnectionLost,
         Self::TooOld,
         Self::StoreFull,
+        Self::StoreFailed,
     ];
 
     /// The reason as a word for `$SYS` topics and logs.
@@ -289,6 +292,7 @@ impl DropReason {
             Self::ConnectionLost => "connection-lost",
             Self::TooOld => "too-old",
             Self::StoreFull => "store-full",
+            Self::StoreFailed => "store-failed",
         }
     }
 }

@@ -31,6 +31,7 @@ use crate::limits::StoreFull;
 use crate::mail::Letter;
 use crate::message::{self, Publication};
 use crate::output::DropReason;
+use crate::read_only;
 use crate::record::Record;
 use crate::session::Session;
 use crate::shard::{Fault, Shard};
@@ -159,10 +160,9 @@ impl Shard {
             item.storing = Storing::IfWanted(marker);
             item.is_awaited = true;
         }
-        let outcome = if self.is_refused(&item) {
-            self.refuse_publish(now, id, session_id, &item, publish.packet_id)
-        } else {
-            Ok(self.accept(now, id, session_id, publish.dup, item))
+        let outcome = match self.refusal(&item) {
+            Some(why) => self.refuse_publish(now, id, session_id, &item, publish.packet_id, why),
+            None => Ok(self.accept(now, id, session_id, publish.dup, item)),
         };
         self.scratch = scratch;
         let outcome = outcome?;
@@ -178,14 +178,24 @@ impl Shard {
         Ok(())
     }
 
-    /// Whether there is no room on disk for what has to be there.
-    fn is_refused(&mut self, item: &Item<'_>) -> bool {
-        self.store_refuses() && !matches!(item.storing, Storing::No) && self.needs_disk(item)
+    /// Why a message that has to be on disk is not taken in, if so.
+    fn refusal(&mut self, item: &Item<'_>) -> Option<DropReason> {
+        let why = self.store_refuses()?;
+        let is_concerned = !matches!(item.storing, Storing::No) && self.needs_disk(item);
+        is_concerned.then_some(why)
     }
 
-    /// The store is full, and the limits say that publishers are told.
-    pub(crate) fn store_refuses(&self) -> bool {
-        self.clients.laggards.store_is_full && self.clients.limits.store_full == StoreFull::Refuse
+    /// Why nothing can be put on disk, if so: the store has failed, or is full and the limits say
+    /// that publishers are told.
+    pub(crate) fn store_refuses(&self) -> Option<DropReason> {
+        let is_full = self.clients.laggards.store_is_full;
+        if self.clients.store_failed() {
+            Some(DropReason::StoreFailed)
+        } else if is_full && self.clients.limits.store_full == StoreFull::Refuse {
+            Some(DropReason::StoreFull)
+        } else {
+            None
+        }
     }
 
     /// Whether somebody who stays wants this message of QoS 1 or 2, or may.
@@ -199,7 +209,8 @@ impl Shard {
         let stays = |id: SessionId| sessions.get(id.index()).is_some_and(Session::is_durable);
         let route = self.routes.route(&self.index, topic);
         let mut receivers = route.receivers.iter();
-        publication.retain && !publication.payload.is_empty()
+        // Forgetting a retained message makes room, where there is anything to write to.
+        publication.retain && (!publication.payload.is_empty() || self.clients.store_failed())
             || route.shards != 0
             || !route.groups.is_empty()
             || receivers.any(|to| to.qos > QoS::AtMostOnce && stays(to.session))
@@ -215,10 +226,17 @@ impl Shard {
         session_id: SessionId,
         item: &Item<'_>,
         packet_id: Option<PacketId>,
+        why: DropReason,
     ) -> Result<Outcome, Fault> {
-        let (clients, publication) = (&mut self.clients, &item.publication);
-        clients.drop_message(now, session_id, publication, DropReason::StoreFull);
-        let reason = ReasonCode::QuotaExceeded;
+        self.clients
+            .drop_message(now, session_id, &item.publication, why);
+        let (reason, detail) = match why {
+            DropReason::StoreFailed => (read_only::REFUSED, read_only::DETAIL),
+            _ => (
+                ReasonCode::QuotaExceeded,
+                "limits.store_bytes_max is reached",
+            ),
+        };
         if self.expressible(id, reason) == reason {
             let until = Until::NOW;
             return Ok(Outcome { reason, until });
@@ -228,7 +246,7 @@ impl Shard {
         {
             session.inbound.acknowledged(packet_id);
         }
-        Err(Fault::new(reason, "limits.store_bytes_max is reached"))
+        Err(Fault::new(reason, detail))
     }
 
     fn accept(

@@ -73,6 +73,12 @@ impl Shard {
         let Ok(topic) = TopicName::parse(message.topic()) else {
             return StoreId::NOTHING;
         };
+        let refuses = message.publisher().and_then(|_| self.store_refuses());
+        if refuses == Some(DropReason::StoreFailed) {
+            // What is on disk stays, so that is what is shown. Whoever waits is never answered.
+            self.drop_of_publisher(now, &Item::kept(&message), DropReason::StoreFailed);
+            return self.store_retained(&message, |message| Record::Retained { message });
+        }
         if message.payload().is_empty() {
             if let Some(old) = self.retained.remove(topic) {
                 self.uncount_retained(&old); // [MQTT-3.3.1-6, MQTT311-3.3.1-10]
@@ -84,11 +90,8 @@ impl Shard {
         if let Some(old) = self.retained.remove(topic) {
             self.uncount_retained(&old);
         }
-        let refused = if message.publisher().is_some() && self.store_refuses() {
-            Some(DropReason::StoreFull)
-        } else {
-            (!self.count_retained(&message)).then_some(DropReason::RetainedFull)
-        };
+        let refused = refuses
+            .or_else(|| (!self.count_retained(&message)).then_some(DropReason::RetainedFull));
         if let Some(why) = refused {
             let item = Item::kept(&message);
             self.drop_of_publisher(now, &item, why);

@@ -171,6 +171,7 @@ impl Shard {
             }
             Input::Read(answer) => self.handle_read(now, &answer),
             Input::StoreSize { bytes, needed } => self.handle_store_size(now, bytes, &needed),
+            Input::StoreFailed { cause } => self.handle_store_failed(now, cause),
             Input::Mail { from, mail } => self.handle_mail(now, from, mail),
             Input::Timeout => self.handle_timeout(now),
             Input::Forget(what) => self.forget(now, &what),

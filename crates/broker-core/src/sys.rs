@@ -90,28 +90,50 @@ impl Shard {
         self.sys.note(ShardId(0), mine);
         let sum = self.sys.sum();
         for (topic, value) in self.sys_values(now, interval, &sum) {
-            if self.sys.published.get(&topic) == Some(&value) {
-                continue;
-            }
-            let publication = Publication {
-                topic: &topic,
-                properties: Properties::EMPTY,
-                payload: value.as_bytes(),
-                qos: QoS::AtMostOnce,
-                retain: true,
-                expires: None,
-                stamp: now,
-                mark: None,
-            };
-            let mut item = Item::borrowed(publication, None);
-            self.retain(now, &mut item, QoS::AtMostOnce);
-            let unrouted = self.clients.stats.publishes_unrouted;
-            self.route(now, &mut item, None);
-            // The broker's own word is not a client's message that nobody wanted.
-            self.clients.stats.publishes_unrouted = unrouted;
-            item.finish(&mut self.clients.pool);
-            self.sys.published.insert(topic, value);
+            self.publish_sys_value(now, topic, value);
         }
+    }
+
+    /// Publishes it if it is news.
+    fn publish_sys_value(&mut self, now: Instant, topic: String, value: String) {
+        if self.sys.published.get(&topic) == Some(&value) {
+            return;
+        }
+        let publication = Publication {
+            topic: &topic,
+            properties: Properties::EMPTY,
+            payload: value.as_bytes(),
+            qos: QoS::AtMostOnce,
+            retain: true,
+            expires: None,
+            stamp: now,
+            mark: None,
+        };
+        let mut item = Item::borrowed(publication, None);
+        self.retain(now, &mut item, QoS::AtMostOnce);
+        let unrouted = self.clients.stats.publishes_unrouted;
+        self.route(now, &mut item, None);
+        // The broker's own word is not a client's message that nobody wanted.
+        self.clients.stats.publishes_unrouted = unrouted;
+        item.finish(&mut self.clients.pool);
+        self.sys.published.insert(topic, value);
+    }
+
+    /// Says at once what has become of the store.
+    pub(crate) fn publish_store_state(&mut self, now: Instant) {
+        if self.options.settings.sys_interval.is_some() && self.options.id == ShardId(0) {
+            let (topic, state) = self.store_state();
+            self.publish_sys_value(now, topic, state);
+        }
+    }
+
+    fn store_state(&self) -> (String, String) {
+        let state = match &self.clients.promises.failed {
+            Some(cause) => format!("failed: {cause}"),
+            None if self.options.settings.durable => "working".to_owned(),
+            None => "in memory".to_owned(),
+        };
+        ("$SYS/broker/unbroken/store".to_owned(), state)
     }
 
     fn sys_values(
@@ -127,6 +149,7 @@ impl Shard {
                 self.options.settings.version.clone(),
             ),
             ("$SYS/broker/uptime".into(), format!("{uptime} seconds")),
+            self.store_state(),
         ];
         let dropped = sum.dropped_total();
         let counts: [(&str, u64); 32] = [

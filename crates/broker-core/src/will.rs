@@ -41,7 +41,7 @@ impl Will {
     /// Whether anybody can get it after a restart of the broker, of a session that outlives its
     /// connection by `expiry_s`. Right after it nobody is there but sessions that stay, which get
     /// QoS 1 and 2; those who come later get what is retained, and what has waited for its delay.
-    fn outlives_broker(&self, expiry_s: u32) -> bool {
+    pub(crate) fn outlives_broker(&self, expiry_s: u32) -> bool {
         let publication = self.message.publication();
         publication.retain || publication.qos > QoS::AtMostOnce || self.delay_s > 0 && expiry_s > 0
     }
@@ -127,6 +127,9 @@ impl Shard {
     }
 
     pub(crate) fn publish_will(&mut self, now: Instant, id: SessionId) {
+        if self.stays_on_disk(id) {
+            return; // it would come again at the restart
+        }
         // Taken out: it is published once. [MQTT-3.1.2-10, MQTT311-3.1.2-10]
         let Some(session) = self.clients.session_mut(id) else {
             return;

@@ -39,6 +39,7 @@ use unbroken_store::{
 
 use crate::config::Storage;
 use crate::control::{self, Control};
+use crate::failure::{self, Failure};
 use crate::mailbox::{Outside, Parcel};
 use crate::server::Notice;
 
@@ -60,16 +61,23 @@ pub(crate) struct Disk {
     keeper: Option<JoinHandle<()>>,
     jobs: Sender<Job>,
     times: Times,
+    failure: Failure,
 }
 
 /// Removes what somebody asks for through the control socket.
 #[derive(Debug)]
 struct Operator {
     shards: Mutex<Vec<Outside>>,
+    failure: Failure,
 }
 
 impl control::Operator for Operator {
     fn forget(&self, what: Forget) -> Result<(), String> {
+        if let Some(cause) = self.failure.cause() {
+            return Err(format!(
+                "nothing can be removed: the store has failed: {cause}"
+            ));
+        }
         let (done, told) = mpsc::channel();
         let mut shards = self.shards.lock().unwrap_or_else(PoisonError::into_inner);
         for shard in shards.iter_mut() {
@@ -81,13 +89,19 @@ impl control::Operator for Operator {
         for _ in 0..count {
             match told.recv_timeout(FORGET_WAIT) {
                 Ok(()) => {}
-                Err(RecvTimeoutError::Disconnected) => return Err("the broker is ending".into()),
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err("the broker is ending, or its store has failed".into());
+                }
                 Err(RecvTimeoutError::Timeout) => {
                     return Err("it is asked for, and not on disk yet; look again".into());
                 }
             }
         }
         Ok(())
+    }
+
+    fn failure(&self) -> Option<&str> {
+        self.failure.cause()
     }
 }
 
@@ -166,6 +180,13 @@ impl Found {
         for what in &restored.lost {
             tracing::error!("{what}");
         }
+        if let Some(cause) = failure::of_last_run(directory) {
+            tracing::warn!(
+                cause,
+                "the store failed in the last run; what was acknowledged is there"
+            );
+            failure::forget(directory);
+        }
         tracing::info!(
             directory = %directory.display(),
             sessions = restored.sessions.len(),
@@ -220,8 +241,10 @@ impl Found {
             jobs: jobs.clone(),
             notify: Some(notify),
         };
+        let failure = Failure::new(&self.directory);
         let operator = Operator {
             shards: Mutex::new(forget),
+            failure: failure.clone(),
         };
         let store = Arc::clone(&self.store);
         let control = control::start(store, &self.directory, Box::new(operator));
@@ -243,6 +266,7 @@ impl Found {
             keeper: Some(keeper),
             jobs,
             times: self.times,
+            failure,
         })
     }
 }
@@ -281,6 +305,10 @@ impl Disk {
 }
 
 impl Disk {
+    pub(crate) fn failure(&self) -> &Failure {
+        &self.failure
+    }
+
     /// Writes what is in the queue, and says what became of the last of it. The shards have ended.
     pub(crate) fn end(&mut self) -> Result<(), String> {
         drop(self.control.take());

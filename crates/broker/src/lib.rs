@@ -18,6 +18,7 @@ mod coalesce;
 pub mod config;
 pub mod control;
 mod disk;
+pub mod failure;
 mod listener;
 mod log;
 mod logging;

@@ -48,6 +48,8 @@ pub(crate) enum Parcel {
     Read(Box<ReadAnswer>),
     /// How large the store is, and what of the logs nobody needs.
     StoreSize { bytes: u64, needed: Frontier },
+    /// The store takes nothing any more.
+    StoreFailed { cause: Arc<str> },
     /// An operator removes this. It is told when it is done, and stored.
     Forget { what: Forget, done: Sender<()> },
     /// The configuration was read again.
@@ -70,6 +72,7 @@ impl Parcel {
             | Self::Stored(_)
             | Self::Read(_)
             | Self::StoreSize { .. }
+            | Self::StoreFailed { .. }
             | Self::Forget { .. }
             | Self::Reconfigured { .. }
             | Self::Drain { .. } => 0,

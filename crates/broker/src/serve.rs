@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use crate::config::{Applies, ConfigError, Sources};
+use crate::config::{Applies, ConfigError, OnError, Sources};
 use crate::logging::{LogError, Logging};
 use crate::server::{Notice, Server, ServerError, StartError};
 use crate::signals::{self, Signal};
@@ -55,10 +55,21 @@ pub fn serve(sources: &Sources, out: &mut dyn Write) -> Result<(), ServeError> {
                 tracing::error!(thread, reason, "a thread has failed: the broker ends");
                 return Err(ServerError::Thread { thread, reason }.into());
             }
-            Some(Notice::StoreFailed { reason }) => {
-                tracing::error!(reason, "the store has failed: the broker ends");
-                return Err(ServerError::Store { reason }.into());
-            }
+            Some(Notice::StoreFailed { reason }) => match server.config().storage.on_error {
+                OnError::Exit => {
+                    tracing::error!(reason, "the store has failed: the broker ends");
+                    server.store_failed(reason.clone());
+                    return Err(ServerError::Store { reason }.into());
+                }
+                OnError::ReadOnly => {
+                    tracing::error!(
+                        reason,
+                        "the store has failed: nothing is stored any more; clients that need it \
+                         are refused until the broker is started again"
+                    );
+                    server.store_failed(reason);
+                }
+            },
             Some(Notice::ShardEnded) => {
                 let (thread, reason) = ("shard".to_owned(), "it ended unasked".to_owned());
                 return Err(ServerError::Thread { thread, reason }.into());

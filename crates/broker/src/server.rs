@@ -56,6 +56,8 @@ pub struct Server {
     ended: Receiver<ShardThread>,
     /// `None`: everything is in memory. Ends behind the shards.
     disk: Option<Disk>,
+    /// Why nothing can be stored any more, if so.
+    store_failure: Option<String>,
 }
 
 /// A listener that is open.
@@ -193,6 +195,7 @@ impl Server {
             shards_running: 0,
             ended: left,
             disk: None,
+            store_failure: None,
             config,
         };
         // Behind the server, so that it is gone when a server that did not start is dropped.
@@ -288,6 +291,23 @@ impl Server {
         Ok(changed)
     }
 
+    /// Nothing can be stored any more: tells every shard, whoever looks into the directory, and the
+    /// next start.
+    pub(crate) fn store_failed(&mut self, reason: String) {
+        if self.store_failure.is_some() {
+            return; // the first error is the one that counts
+        }
+        let cause: Arc<str> = reason.as_str().into();
+        for shard in &mut self.shards {
+            let cause = Arc::clone(&cause);
+            shard.send(Parcel::StoreFailed { cause });
+        }
+        if let Some(disk) = &self.disk {
+            disk.failure().note(&reason);
+        }
+        self.store_failure = Some(reason);
+    }
+
     /// Stops accepting, says goodbye to every client, and waits until all have taken what was sent
     /// to them, or the time is over.
     pub fn drain(mut self, deadline: Duration) -> Result<(), ServerError> {
@@ -297,7 +317,7 @@ impl Server {
                 Some(Notice::Failed { thread, reason }) => {
                     return Err(ServerError::Thread { thread, reason });
                 }
-                Some(Notice::StoreFailed { reason }) => return Err(ServerError::Store { reason }),
+                Some(Notice::StoreFailed { reason }) => self.store_failed(reason),
                 // Asked a second time: not a moment longer.
                 Some(Notice::Signal(Signal::Terminate)) | None => break,
                 Some(Notice::ShardEnded | Notice::Signal(Signal::Reload)) => {}
@@ -316,7 +336,8 @@ impl Server {
         for thread in self.threads.drain(..) {
             let _ = thread.join(); // a panic has been told as a notice
         }
-        self.disk.take().map_or(Ok(()), |mut disk| disk.end())
+        let ended = self.disk.take().map_or(Ok(()), |mut disk| disk.end());
+        self.store_failure.take().map_or(ended, Err)
     }
 
     /// Waits for what happens next; `None` if nothing can.

@@ -426,6 +426,9 @@ fn use_parcel(
         Parcel::StoreSize { bytes, needed } => {
             input(shard, driver, now, Input::StoreSize { bytes, needed });
         }
+        Parcel::StoreFailed { cause } => {
+            input(shard, driver, now, Input::StoreFailed { cause });
+        }
         Parcel::Forget { what, done } => {
             input(shard, driver, now, Input::Forget(what));
             if let Some(desk) = &mut driver.desk {

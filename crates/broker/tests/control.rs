@@ -91,6 +91,10 @@ impl Operator for Deletes {
         assert!(self.0.commit(&[batch]).unwrap()[0].is_ok());
         Ok(())
     }
+
+    fn failure(&self) -> Option<&str> {
+        None
+    }
 }
 
 fn ask(mut stream: &UnixStream, line: &[u8]) -> String {
@@ -143,10 +147,10 @@ fn what_is_read_through_it_is_what_the_store_had_at_one_moment() {
     }
     // Another sees the store as it is now.
     assert_eq!(written(&&beside.connect()), written(&*beside.store));
-    let (process, version) = remote.who().unwrap();
+    let who = remote.who().unwrap();
     assert_eq!(
-        (process, &*version),
-        (std::process::id(), env!("CARGO_PKG_VERSION"))
+        (who.process, &*who.version, who.failure),
+        (std::process::id(), env!("CARGO_PKG_VERSION"), None)
     );
     assert!(remote.size_bytes().unwrap() > 0);
 }

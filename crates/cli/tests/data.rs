@@ -576,6 +576,10 @@ impl Operator for Refuses {
     fn forget(&self, what: Forget) -> Result<(), String> {
         Err(format!("{what:?}"))
     }
+
+    fn failure(&self) -> Option<&str> {
+        None
+    }
 }
 
 #[test]

@@ -150,10 +150,12 @@ pub mod reason {
     pub const UNSPECIFIED: u8 = 0x80;
     pub const MALFORMED_PACKET: u8 = 0x81;
     pub const PROTOCOL_ERROR: u8 = 0x82;
+    pub const IMPLEMENTATION_SPECIFIC_ERROR: u8 = 0x83;
     pub const UNSUPPORTED_PROTOCOL_VERSION: u8 = 0x84;
     pub const CLIENT_IDENTIFIER_NOT_VALID: u8 = 0x85;
     pub const BAD_USER_NAME_OR_PASSWORD: u8 = 0x86;
     pub const NOT_AUTHORIZED: u8 = 0x87;
+    pub const SERVER_UNAVAILABLE: u8 = 0x88;
     pub const SERVER_SHUTTING_DOWN: u8 = 0x8b;
     pub const BAD_AUTHENTICATION_METHOD: u8 = 0x8c;
     pub const KEEP_ALIVE_TIMEOUT: u8 = 0x8d;

@@ -25,6 +25,8 @@ pub(crate) fn reason_code(words: &str) -> u8 {
         "the topic alias is not valid" => reason::TOPIC_ALIAS_INVALID,
         "a packet was too large" => reason::PACKET_TOO_LARGE,
         "a quota is exceeded" => reason::QUOTA_EXCEEDED,
+        "the store has failed" => reason::IMPLEMENTATION_SPECIFIC_ERROR,
+        "the broker is unavailable" => reason::SERVER_UNAVAILABLE,
         other => panic!("no reason is called {other:?}"),
     }
 }
@@ -34,7 +36,7 @@ pub(crate) fn return_code(words: &str) -> u8 {
     match words {
         "the version is not supported" => 1,
         "the client id is not valid" => 2,
-        "a quota is exceeded" | "the broker is shutting down" => 3,
+        "a quota is exceeded" | "the broker is shutting down" | "the broker is unavailable" => 3,
         "the user name or password is wrong" => 4,
         "it is not authorized" => 5,
         other => panic!("3.x has no code for {other:?}"),

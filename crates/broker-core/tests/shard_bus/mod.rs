@@ -212,6 +212,16 @@ impl Broker {
         }
     }
 
+    /// Tells every shard that nothing is stored any more: nothing that was asked for is.
+    pub(crate) fn store_failed(&mut self, cause: &str) {
+        self.stores.clear();
+        self.reads.clear();
+        for shard in 0..self.shards.len() {
+            let cause = Arc::from(cause);
+            self.input(shard, Input::StoreFailed { cause });
+        }
+    }
+
     /// Tells every shard what is to be removed.
     pub(crate) fn forget(&mut self, what: &Forget) {
         for shard in 0..self.shards.len() {

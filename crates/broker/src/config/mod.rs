@@ -143,6 +143,18 @@ pub struct Storage {
     pub durability: Durability,
     /// What is done at a start with a damaged store.
     pub on_corruption: OnCorruption,
+    /// What is done when nothing can be stored any more.
+    pub on_error: OnError,
+}
+
+/// What is done when nothing can be stored any more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnError {
+    /// The broker ends.
+    #[default]
+    Exit,
+    /// It goes on for clients that need nothing stored.
+    ReadOnly,
 }
 
 impl Default for Storage {
@@ -152,6 +164,7 @@ impl Default for Storage {
             directory: None,
             durability: Durability::Strict,
             on_corruption: OnCorruption::Quarantine,
+            on_error: OnError::Exit,
         }
     }
 }

@@ -10,7 +10,7 @@ use unbroken_store::Durability;
 use unbroken_store::quarantine::OnCorruption;
 
 use super::value::Value;
-use super::{LogFormat, LogLevel};
+use super::{LogFormat, LogLevel, OnError};
 
 /// A field's own type, to and from [`Value`]. `from_value` gets only what the key's kind let
 /// through.
@@ -127,6 +127,20 @@ impl Setting for OnCorruption {
     }
     fn from_value(value: Value) -> Option<Self> {
         [Self::Quarantine, Self::Refuse]
+            .into_iter()
+            .find(|answer| answer.to_value() == value)
+    }
+}
+
+impl Setting for OnError {
+    fn to_value(&self) -> Value {
+        Value::Text(match self {
+            Self::Exit => "exit".to_owned(),
+            Self::ReadOnly => "read_only".to_owned(),
+        })
+    }
+    fn from_value(value: Value) -> Option<Self> {
+        [Self::Exit, Self::ReadOnly]
             .into_iter()
             .find(|answer| answer.to_value() == value)
     }

@@ -347,6 +347,17 @@ pub(super) const SECTIONS: &[Section] = &[
                 ],
                 storage.on_corruption
             ),
+            key!(
+                "on_error",
+                Kind::Choice(&["exit", "read_only"]),
+                Live,
+                [
+                    "What is done when nothing can be stored any more. exit: the broker ends. read_only:",
+                    "it goes on for clients that need nothing stored; others are disconnected, and refused",
+                    "until it is started again."
+                ],
+                storage.on_error
+            ),
         ],
     },
     Section {

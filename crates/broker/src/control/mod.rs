@@ -33,7 +33,7 @@ pub use unbroken_broker_core::Forget;
 use unbroken_store::{Embedded, LogId, Store, StoreError, View};
 
 use self::protocol::{Answer, Request};
-pub use self::remote::{Remote, RemoteError};
+pub use self::remote::{Remote, RemoteError, Who};
 use crate::bounds::{
     ACCEPT_PAUSE, CONTROL_CONNECTIONS, CONTROL_PIECE_BYTES, CONTROL_REQUEST_BYTES, CONTROL_SILENCE,
 };
@@ -59,6 +59,9 @@ struct Shared {
 pub trait Operator: Send + Sync + Debug {
     /// Returns when it is gone, on disk as well. An error says why that is not known.
     fn forget(&self, what: Forget) -> Result<(), String>;
+
+    /// Why the store takes nothing any more, if so.
+    fn failure(&self) -> Option<&str>;
 }
 
 /// Answers questions about a store, whose directory this process has, until it is dropped.
@@ -201,6 +204,7 @@ fn reply<'s>(
         Request::Who => Answer::Who {
             process: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            failure: operator.failure().map(str::to_owned),
         },
         Request::Forget { what } => {
             // What is asked next is of a moment after it.

@@ -66,6 +66,9 @@ pub(super) enum Answer {
     Who {
         process: u32,
         version: String,
+        /// Why its store takes nothing any more, if so.
+        #[serde(default)]
+        failure: Option<String>,
     },
     Size(u64),
     Logs(Vec<u16>),

@@ -21,6 +21,17 @@ pub struct Remote {
     stream: Mutex<BufReader<UnixStream>>,
 }
 
+/// The broker that has a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Who {
+    /// Its process.
+    pub process: u32,
+    /// Its version.
+    pub version: String,
+    /// Why its store takes nothing any more, if so.
+    pub failure: Option<String>,
+}
+
 /// Why a broker that has a directory cannot be asked.
 #[derive(Debug, thiserror::Error)]
 #[error("asking the broker that has {}: {source}", directory.display())]
@@ -47,10 +58,18 @@ impl Remote {
         }
     }
 
-    /// The broker's process and version.
-    pub fn who(&self) -> Result<(u32, String), StoreError> {
+    /// Which broker it is, and how it is.
+    pub fn who(&self) -> Result<Who, StoreError> {
         match self.ask(&Request::Who)? {
-            Answer::Who { process, version } => Ok((process, version)),
+            Answer::Who {
+                process,
+                version,
+                failure,
+            } => Ok(Who {
+                process,
+                version,
+                failure,
+            }),
             other => Err(self.unasked(other)),
         }
     }

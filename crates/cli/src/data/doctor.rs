@@ -7,6 +7,8 @@ use std::process::ExitCode;
 
 use nix::sys::statvfs::statvfs;
 use serde_json::{Value, json};
+use unbroken_broker::control::Who;
+use unbroken_broker::failure as failure_file;
 use unbroken_store::{Embedded, StoreError};
 
 use super::examine::{Examined, examine};
@@ -22,7 +24,8 @@ Examples:
 
 All of it is read, so it takes as long as that. Wrong is what cannot be read, what contradicts
 itself, a session that has held a message for more than a week, a damaged store that was set aside
-and lies beside this one, and less than 1 GiB of free disk.
+and lies beside this one, a store that takes nothing any more or did not in the last run, and less
+than 1 GiB of free disk.
 
 Exit codes: 0 nothing is wrong; 1 something is; 2 wrong usage; 66 there is no store; 69 another
 process has it; 74 reading or writing failed.")]
@@ -54,8 +57,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 
 struct Report {
     directory: String,
-    /// The process and version of the one that has it.
-    broker: Option<(u32, String)>,
+    broker: Option<Who>,
     /// Bytes on disk; none if it could not be opened.
     disk_bytes: Option<u64>,
     free_bytes: Option<u64>,
@@ -81,6 +83,11 @@ fn look(args: &Args) -> Result<Report, Failure> {
             wrong.push(error.to_string());
         }
         Err(error) => return Err(failure(&error)),
+    }
+    let of_last_run = || Some((failure_file::of_last_run(&path)?, "failed in the last run"));
+    let of_this = |who: &Who| Some((who.failure.clone()?, "has failed"));
+    if let Some((cause, when)) = broker.as_ref().map_or_else(of_last_run, of_this) {
+        wrong.push(format!("the store {when}: {cause}"));
     }
     wrong.append(&mut examined.wrong);
     wrong.extend(held_long(&examined, now_ms));
@@ -163,9 +170,9 @@ impl Report {
         let ago = |ms: u64| format!("{} ago", person::span(self.now_ms.saturating_sub(ms)));
         writeln!(out, "directory  {}", self.directory)?;
         match &self.broker {
-            Some((process, version)) => {
-                writeln!(out, "broker     process {process}, version {version}")?;
-            }
+            Some(Who {
+                process, version, ..
+            }) => writeln!(out, "broker     process {process}, version {version}")?,
             None => writeln!(out, "broker     none is running")?,
         }
         let size = self.disk_bytes.map_or_else(unknown, person::size);
@@ -266,8 +273,8 @@ impl Report {
         });
         json!({
             "directory": self.directory,
-            "broker": self.broker.as_ref().map(|(process, version)| {
-                json!({ "process": process, "version": version })
+            "broker": self.broker.as_ref().map(|who| {
+                json!({ "process": who.process, "version": who.version, "failure": who.failure })
             }),
             "disk_bytes": self.disk_bytes,
             "free_bytes": self.free_bytes,

@@ -21,7 +21,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use nix::unistd::Uid;
 use unbroken_broker::config::Storage;
-use unbroken_broker::control::Remote;
+use unbroken_broker::control::{Remote, Who};
 use unbroken_store::session::prefix;
 use unbroken_store::{Batch, Embedded, Options, Pair, Space, Store, StoreError, View};
 
@@ -97,8 +97,8 @@ impl Data {
         }
     }
 
-    /// The process and version of the broker that has it.
-    pub(crate) fn broker(&self) -> Result<Option<(u32, String)>, StoreError> {
+    /// The broker that has it.
+    pub(crate) fn broker(&self) -> Result<Option<Who>, StoreError> {
         match self {
             Self::Own(_) => Ok(None),
             Self::Broker(remote) => remote.who().map(Some),

@@ -79,6 +79,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 
 fn list(args: &Ls) -> Result<(), Failure> {
     let data = args.data.open()?;
+    if let Some(cause) = data.broker()?.and_then(|who| who.failure) {
+        let warning = format_args!(
+            "Warning: the broker's store has failed ({cause}): these sessions are as they are on \
+             disk, and their clients are refused until the broker is started again"
+        );
+        let _ = writeln!(io::stderr(), "{warning}"); // nobody is left to be told
+    }
     let view = data.view()?;
     let bounds = bounds(&*view)?;
     let mut out = io::BufWriter::new(io::stdout().lock());

@@ -27,6 +27,13 @@ async fn a_durable_broker_on_a_disk(scene: &mut Scene) {
     start(scene, Launch::default().on_a_disk_that_may_fail()).await;
 }
 
+/// With one shard: what goes from one to another needs the disk at QoS 1 and 2.
+#[given("a durable broker with one shard on a disk that may fail, with the configuration:")]
+async fn a_durable_broker_on_a_disk_with_configuration(scene: &mut Scene, step: &Step) {
+    let launch = Launch::config(&text_of(step)).shards(1);
+    start(scene, launch.on_a_disk_that_may_fail()).await;
+}
+
 async fn start(scene: &mut Scene, launch: Launch) {
     scene
         .act(move |room| {

@@ -1,0 +1,103 @@
+//! The store has failed, and the broker goes on without it.
+//!
+//! ```text
+//! Input::StoreFailed ---> who needs the disk is disconnected ---> who would need it is refused
+//! ```
+//!
+//! For what is on disk it is as if the broker had been killed at that moment: sessions that stay,
+//! retained messages and wills are there again, as they were, when the broker is started again.
+//! Until then it serves who needs none of that: sessions that end with their connections, QoS 0,
+//! and QoS 1 and 2 between them.
+//!
+//! Invariants:
+//! - Nothing that waited for the store is ever answered: whose client waits for it is disconnected.
+//! - Nothing that is on disk changes in memory where a client would see it: it cannot be kept.
+//!
+//! Deliberately absent: a way back. What is on disk after an error is known at the next start only.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use unbroken_mqtt_proto::{Connect, ReasonCode};
+
+use crate::clients::Clients;
+use crate::connection::Connection;
+use crate::ids::SessionId;
+use crate::session::Session;
+use crate::shard::{Fault, Shard};
+use crate::will::will_of;
+
+/// What a publisher of MQTT 5.0 is answered, and a client that is disconnected is told.
+pub(crate) const REFUSED: ReasonCode = ReasonCode::ImplementationSpecificError;
+/// The reason in words.
+pub(crate) const DETAIL: &str = "the broker's store has failed, and takes nothing any more";
+
+impl Clients {
+    pub(crate) fn store_failed(&self) -> bool {
+        self.promises.failed.is_some()
+    }
+
+    /// Whether this client waits for the store, or will.
+    fn needs_store(&self, connection: &Connection) -> bool {
+        let session = connection.session;
+        let session = session.and_then(|session| self.sessions.get(session.index()));
+        !self.gate_open(connection)
+            || session.is_some_and(|session| session.is_durable() || session.will_on_disk)
+            || connection
+                .held
+                .iter()
+                .any(|held| !self.promises.true_now(held.until()))
+    }
+}
+
+impl Shard {
+    pub(crate) fn handle_store_failed(&mut self, now: Instant, cause: Arc<str>) {
+        if self.clients.store_failed() {
+            return; // the first error is the one that counts
+        }
+        self.clients.promises.failed = Some(cause);
+        let connections = self.clients.connections.iter().flatten();
+        let concerned = connections.filter(|connection| self.clients.needs_store(connection));
+        let concerned: Vec<_> = concerned
+            .map(|connection| (connection.id, self.clients.gate_open(connection)))
+            .collect();
+        for (id, is_in) in concerned {
+            let reason = if is_in {
+                REFUSED
+            } else {
+                ReasonCode::ServerUnavailable
+            };
+            self.fail(now, id, Fault::new(reason, DETAIL));
+        }
+        self.publish_store_state(now);
+    }
+
+    /// Whether a client cannot be let in because the store has failed: it would have something
+    /// there, or has.
+    pub(crate) fn store_is_needed(
+        &self,
+        client_id: &Arc<str>,
+        connect: &Connect<'_>,
+        expiry_s: u32,
+    ) -> bool {
+        let (clients, promises) = (&self.clients, &self.clients.promises);
+        if !clients.store_failed() {
+            return false;
+        }
+        let existing = clients.by_client_id.get(client_id);
+        let existing = existing.and_then(|id| clients.sessions.get(id.index()));
+        let will = will_of(clients.home.now, connect, client_id);
+        expiry_s > 0
+            || existing.is_some_and(|session| session.is_durable() || session.will_on_disk)
+            || will.is_some_and(|will| will.outlives_broker(expiry_s))
+            || promises.awake > promises.stored()
+            || promises.ended.iter().any(|(_, ended)| ended == client_id)
+    }
+
+    /// The store has failed, and has the will of this session: that is where it stays.
+    pub(crate) fn stays_on_disk(&self, id: SessionId) -> bool {
+        let session = self.clients.sessions.get(id.index());
+        let on_disk = |session: &Session| session.will_on_disk;
+        self.clients.store_failed() && session.is_some_and(on_disk)
+    }
+}
