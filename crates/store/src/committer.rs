@@ -12,7 +12,9 @@
 //! - Batches are written and answered in the order in which they were submitted, each once.
 //! - After an error of the store nothing is written, and every batch is answered [`Refusal::Dead`].
 //!   An error is never tried again as success.
-//! - Nothing waits to submit: a full queue gives the batch back.
+//! - Nothing waits to submit: a full queue gives the batch back, and one whose thread has panicked
+//!   takes it and forgets it.
+//! - At an orderly end everything is synced, whatever the store's durability.
 //!
 //! Deliberately absent: who waits for an answer, and what becomes of the broker when the store is
 //! dead. Both are the caller's.
@@ -88,6 +90,8 @@ struct Queue<T> {
     waiting: VecDeque<(Batch, T)>,
     bytes: usize,
     closed: bool,
+    /// The thread has gone: what is submitted is forgotten, and never answered.
+    abandoned: bool,
 }
 
 impl<T: Send + 'static> Committer<T> {
@@ -106,6 +110,7 @@ impl<T: Send + 'static> Committer<T> {
                 waiting: VecDeque::new(),
                 bytes: 0,
                 closed: false,
+                abandoned: false,
             }),
             changed: Condvar::new(),
             stats: Arc::default(),
@@ -129,9 +134,13 @@ impl<T: Send + 'static> Committer<T> {
         })
     }
 
-    /// Asks for a batch to be written. The answer comes with `token`. A full queue gives both back.
+    /// Asks for a batch to be written. The answer comes with `token`, or never if the thread has
+    /// panicked. A full queue gives both back.
     pub fn submit(&self, batch: Batch, token: T) -> Result<(), Full<T>> {
         let mut queue = self.shared.lock();
+        if queue.abandoned {
+            return Ok(());
+        }
         let full = queue.waiting.len() >= QUEUE_BATCHES_MAX
             || (queue.bytes + batch.bytes() > QUEUE_BYTES_MAX && !queue.waiting.is_empty());
         if full {
@@ -187,6 +196,21 @@ impl<T> Shared<T> {
     }
 }
 
+/// Who waits for room must not wait for a thread that has gone, whatever ended it.
+impl<T> Drop for Abandon<T> {
+    fn drop(&mut self) {
+        let mut queue = self.0.lock();
+        queue.abandoned = true;
+        let forgotten = std::mem::take(&mut queue.waiting);
+        queue.bytes = 0;
+        drop(queue);
+        drop(forgotten);
+    }
+}
+
+/// Held by the thread as long as it is there.
+struct Abandon<T>(Arc<Shared<T>>);
+
 /// The thread's own.
 struct Writer<T, S, A> {
     shared: Arc<Shared<T>>,
@@ -200,6 +224,7 @@ struct Writer<T, S, A> {
 
 impl<T, S: Store, A: FnMut(&mut Vec<Answer<T>>)> Writer<T, S, A> {
     fn run(mut self) -> Option<Arc<str>> {
+        let _abandon = Abandon(Arc::clone(&self.shared));
         let mut batches = Vec::new();
         let mut tokens = Vec::new();
         loop {
@@ -284,8 +309,13 @@ impl<T, S: Store, A: FnMut(&mut Vec<Answer<T>>)> Writer<T, S, A> {
     }
 
     fn sync_if_due(&mut self, at_the_end: bool) {
-        let Some(due) = self.sync_due() else { return };
-        if self.dead.is_some() || !(at_the_end || due <= Instant::now()) {
+        let is_due = if at_the_end {
+            // Also where nobody asks for it in between.
+            self.unsynced_since.is_some()
+        } else {
+            self.sync_due().is_some_and(|due| due <= Instant::now())
+        };
+        if self.dead.is_some() || !is_due {
             return;
         }
         self.unsynced_since = None;
@@ -436,6 +466,34 @@ mod tests {
         }
         committer.submit(large(), 99).unwrap();
         assert_eq!(answers.recv().unwrap()[0].0, 99);
+    }
+
+    #[test]
+    fn a_queue_whose_thread_panicked_takes_everything_and_ends() {
+        let store = Arc::new(Memory::new());
+        let panics = |_: &mut Vec<Answer<()>>| panic!("the store is haunted");
+        let committer = Committer::start(store, None, panics).unwrap();
+        committer.submit(put(b"a"), ()).unwrap();
+        while !committer.thread.as_ref().unwrap().is_finished() {
+            std::thread::yield_now();
+        }
+        for _ in 0..=QUEUE_BATCHES_MAX {
+            committer.submit(put(b"b"), ()).unwrap();
+        }
+        assert!(committer.end().unwrap_err().contains("panicked"));
+    }
+
+    #[test]
+    fn everything_is_synced_at_an_orderly_end_though_nobody_asked_for_it_before() {
+        let store = Arc::new(Faulty::new(Memory::new()));
+        store.inject(Fault {
+            on: On::Sync,
+            after: 0,
+            kind: io::ErrorKind::Other,
+        });
+        let committer = Committer::start(Arc::clone(&store), None, Vec::clear).unwrap();
+        committer.submit(put(b"a"), ()).unwrap();
+        assert!(committer.end().is_err(), "it was not synced");
     }
 
     #[test]
