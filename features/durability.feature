@@ -139,6 +139,31 @@ Feature: Durability
     And its journal is overwritten with null bytes
     Then it does not start again and says "is damaged"
 
+  # Damage that shows only when somebody comes for what waits.
+  Scenario: Damage to what was written long ago ends the broker once, and is set aside
+    Given a durable broker with the configuration:
+      """
+      [limits]
+      queue_bytes_max = "1 GiB"
+      """
+    And phone connects with a persistent session
+    And phone subscribes to "log" at QoS 1
+    And phone disconnects
+    And machine connects
+    And machine publishes 90 messages of 1000000 bytes to "log" at QoS 1
+    When the broker is killed
+    And what was written first is damaged on its disk
+    And the broker is started again
+    And phone reconnects
+    Then the broker ends with code 74
+    And the broker's log mentions "the store is damaged: the broker ends"
+    When I run `unbroken doctor --data DATA`
+    Then it ends with code 1
+    And its output mentions "it was found while it was in use"
+    When the broker is started again
+    Then the broker's log mentions "the store was damaged: it is set aside"
+    And its damaged data lies beside the new
+
   # Retained messages that were never on disk.
   Scenario Outline: Retained messages outlive the broker
     Given a durable broker
@@ -286,6 +311,33 @@ Feature: Durability
     When the broker is started again
     And phone reconnects
     Then phone receives "open" on "door", for the first time
+
+  # A number that is given twice.
+  Scenario: The broker's numbers go on after a stop, and begin again behind a crash
+    Given a durable broker with the configuration:
+      """
+      [[audit.rule]]
+      client = "machine"
+      forward_stamp = true
+      """
+    And phone connects with a persistent session
+    And phone subscribes to "log" at QoS 1
+    And machine connects with a persistent session
+    When machine publishes "one" to "log" at QoS 1
+    Then phone receives "one" on "log" as number 0 of its lane
+    When the broker is told to stop
+    Then the broker ends with code 0
+    When the broker is started again
+    And phone reconnects
+    And machine reconnects
+    And machine publishes "two" to "log" at QoS 1
+    Then phone receives "two" on "log" as number 1 of the same epoch
+    When a second passes
+    And the broker is killed and started again
+    And phone reconnects
+    And machine reconnects
+    And machine publishes "three" to "log" at QoS 1
+    Then phone receives "three" on "log" as number 0 of a later epoch
 
   Scenario: A second broker on the same data says who has it
     Given a durable broker

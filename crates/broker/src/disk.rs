@@ -21,6 +21,7 @@
 //! Deliberately absent: what a record says in bytes, which is `unbroken-durable`'s.
 
 use std::collections::VecDeque;
+use std::fmt::Write;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -32,7 +33,7 @@ use unbroken_broker_core::{
     Forget, Frontier, Position, ReadRequest, RestoreError, Shard, ShardId, StoreId, StoreRequest,
 };
 use unbroken_durable::{Restored, Times, batch_of, log_of, read, restore};
-use unbroken_store::quarantine::{self, Quarantined};
+use unbroken_store::quarantine::{self, OnCorruption, Quarantined};
 use unbroken_store::{
     Batch, Committer, Embedded, Full, Options, Refusal, Sequence, Store, StoreError,
 };
@@ -170,13 +171,25 @@ impl Found {
     pub(crate) fn open(storage: &Storage, directory: &Path) -> Result<Self, DiskError> {
         let mut options = Options::default();
         options.durability = storage.durability;
-        let (store, quarantined) = quarantine::open(directory, options, storage.on_corruption)?;
+        let (mut store, mut quarantined) =
+            quarantine::open(directory, options, storage.on_corruption)?;
+        let now = Instant::now();
+        let times = Times::new(now, SystemTime::now());
+        let restored = match restore(&store, now, &times) {
+            // Deeper than opening it looks. Of what was copied everything reads.
+            Err(cause @ StoreError::Damaged { .. })
+                if storage.on_corruption == OnCorruption::Quarantine && quarantined.is_none() =>
+            {
+                drop(store);
+                let (copied, what) = quarantine::set_aside(directory, options, &cause.to_string())?;
+                (store, quarantined) = (copied, Some(what));
+                restore(&store, now, &times)?
+            }
+            restored => restored?,
+        };
         if let Some(quarantined) = quarantined {
             tell_quarantined(&quarantined);
         }
-        let now = Instant::now();
-        let times = Times::new(now, SystemTime::now());
-        let restored = restore(&store, now, &times)?;
         for what in &restored.lost {
             tracing::error!("{what}");
         }
@@ -225,6 +238,7 @@ impl Found {
         let (jobs, waiting) = mpsc::channel();
         let keeper = Keeper {
             store: Arc::clone(&self.store),
+            directory: self.directory.clone(),
             times: self.times,
             needed: vec![None; found.len()],
             trimmed: Frontier::new(),
@@ -459,6 +473,7 @@ fn tell_failed(notify: &Sender<Notice>, reason: String) {
 /// The thread that reads and trims.
 struct Keeper {
     store: Arc<Embedded>,
+    directory: PathBuf,
     times: Times,
     shards: Vec<Outside>,
     /// Of each shard, once it has said it since logs were trimmed.
@@ -489,10 +504,23 @@ impl Keeper {
                 Job::End => return,
             };
             if let Err(error) = done {
-                tell_failed(&self.notify, error.to_string());
+                self.tell(&error);
                 return;
             }
         }
+    }
+
+    /// Damage is left to the next start, which sets the store aside or refuses it.
+    fn tell(&self, error: &StoreError) {
+        let mut reason = error.to_string();
+        if !matches!(error, StoreError::Damaged { .. }) {
+            return tell_failed(&self.notify, reason);
+        }
+        if let Err(unmarked) = quarantine::mark(&self.directory, error) {
+            write!(reason, "; and the next start is not told: {unmarked}")
+                .expect("a string takes everything");
+        }
+        let _ = self.notify.send(Notice::StoreDamaged { reason }); // if nobody waits, it is ending
     }
 
     fn read(&mut self, shard: ShardId, request: &ReadRequest) -> Result<(), StoreError> {
@@ -540,3 +568,57 @@ const FORGET_WAIT: Duration = Duration::from_secs(30);
 const ASK_NEEDED_EVERY: Duration = Duration::from_secs(5);
 /// The committer has no room: its next commit ends about then.
 const TRY_AGAIN: Duration = Duration::from_millis(1);
+
+#[cfg(test)]
+mod tests {
+    use unbroken_store::Space;
+
+    use super::*;
+
+    fn found(directory: &Path, on_corruption: OnCorruption) -> Result<Found, DiskError> {
+        let storage = Storage {
+            on_corruption,
+            ..Storage::default()
+        };
+        Found::open(&storage, directory)
+    }
+
+    /// A store with a value that the store reads and no broker begins with.
+    fn damaged(directory: &Path) {
+        let store = Embedded::open(directory, Options::default()).unwrap();
+        let mut batch = Batch::new();
+        batch.put(Space::Retained, b"kitchen".to_vec(), vec![0]);
+        batch.put(Space::Control, b"whole".to_vec(), vec![1]);
+        assert!(store.commit(&[batch]).unwrap()[0].is_ok());
+    }
+
+    #[test]
+    fn damage_that_is_met_at_the_start_is_set_aside_and_the_broker_begins() {
+        let temp = tempfile::tempdir().unwrap();
+        let directory = temp.path().join("data");
+        damaged(&directory);
+        let begun = found(&directory, OnCorruption::Quarantine).unwrap();
+        assert_eq!(begun.restored.retained.len(), 0);
+        let mut whole = None;
+        for entry in std::fs::read_dir(temp.path()).unwrap() {
+            let report = entry.unwrap().path().join("damage.txt");
+            whole = std::fs::read_to_string(report).ok().or(whole);
+        }
+        let report = whole.unwrap();
+        assert!(
+            report.contains("Not copied: retained: the value of key kitchen"),
+            "{report}"
+        );
+        assert!(report.contains("1 values"), "{report}");
+        drop(begun);
+        found(&directory, OnCorruption::Refuse).unwrap();
+    }
+
+    #[test]
+    fn damage_that_is_met_at_the_start_is_refused_where_its_owner_wants_that() {
+        let temp = tempfile::tempdir().unwrap();
+        damaged(temp.path());
+        let refused = found(temp.path(), OnCorruption::Refuse).unwrap_err();
+        assert!(refused.to_string().contains("kitchen"), "{refused}");
+    }
+}

@@ -70,6 +70,12 @@ pub fn serve(sources: &Sources, out: &mut dyn Write) -> Result<(), ServeError> {
                     server.store_failed(reason);
                 }
             },
+            // Whatever is done with an error: the next start knows what to do with damage.
+            Some(Notice::StoreDamaged { reason }) => {
+                tracing::error!(reason, "the store is damaged: the broker ends");
+                server.store_failed(reason.clone());
+                return Err(ServerError::Store { reason }.into());
+            }
             Some(Notice::ShardEnded) => {
                 let (thread, reason) = ("shard".to_owned(), "it ended unasked".to_owned());
                 return Err(ServerError::Thread { thread, reason }.into());

@@ -141,6 +141,7 @@ pub(crate) enum Notice {
     ShardEnded,
     Failed { thread: String, reason: String },
     StoreFailed { reason: String },
+    StoreDamaged { reason: String },
     Signal(Signal),
 }
 
@@ -317,7 +318,9 @@ impl Server {
                 Some(Notice::Failed { thread, reason }) => {
                     return Err(ServerError::Thread { thread, reason });
                 }
-                Some(Notice::StoreFailed { reason }) => self.store_failed(reason),
+                Some(Notice::StoreFailed { reason } | Notice::StoreDamaged { reason }) => {
+                    self.store_failed(reason);
+                }
                 // Asked a second time: not a moment longer.
                 Some(Notice::Signal(Signal::Terminate)) | None => break,
                 Some(Notice::ShardEnded | Notice::Signal(Signal::Reload)) => {}

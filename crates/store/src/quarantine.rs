@@ -14,7 +14,8 @@
 //!   or the new one whole.
 //! - Numbers of messages that were given before are not given again: every log goes on far above.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use crate::embedded::{Embedded, Options, salvage};
@@ -53,8 +54,9 @@ pub struct Salvaged {
     pub lost: Vec<String>,
 }
 
-/// Opens a store; a damaged one as [`OnCorruption`] says. Of damage that lies where a start does
-/// not read, readers hear later, as [`StoreError::Damaged`].
+/// Opens a store; a damaged one as [`OnCorruption`] says. Of damage that lies where this does not
+/// read, readers hear later, as [`StoreError::Damaged`]: they [`set_aside`] the store, or
+/// [`mark`] it for the next start.
 pub fn open(
     path: &Path,
     options: Options,
@@ -70,19 +72,35 @@ pub fn open(
             rename(&salvaged, path)?;
         }
     }
-    let cause = match Embedded::open(path, options) {
-        Err(cause @ StoreError::Damaged { .. }) if on_corruption == OnCorruption::Quarantine => {
-            cause.to_string()
-        }
-        opened => return opened.map(|store| (store, None)),
+    let opened = match marked(path)? {
+        Some(what) => Err(StoreError::damaged(path.display(), what)),
+        None => Embedded::open(path, options),
     };
+    match opened {
+        Err(cause @ StoreError::Damaged { .. }) if on_corruption == OnCorruption::Quarantine => {
+            let (store, quarantined) = set_aside(path, options, &cause.to_string())?;
+            Ok((store, Some(quarantined)))
+        }
+        opened => opened.map(|store| (store, None)),
+    }
+}
+
+/// Sets a damaged store aside that nobody has open, and opens the new one.
+pub fn set_aside(
+    path: &Path,
+    options: Options,
+    cause: &str,
+) -> Result<(Embedded, Quarantined), StoreError> {
+    let salvaging = beside(path, ".salvaging");
+    let salvaged = beside(path, ".salvaged");
+    clear(&salvaging)?;
     let lock = Embedded::lock(path)?;
     let what = salvage::salvage(&path.join("engine"), &salvaging, options)?;
     rename(&salvaging, &salvaged)?;
     let set_aside = free_name(path)?;
     let quarantined = Quarantined {
         set_aside,
-        cause,
+        cause: cause.to_owned(),
         salvaged: what,
     };
     // Before it is set aside: from then on nobody looks for what is missing.
@@ -93,7 +111,40 @@ pub fn open(
     rename(&salvaged, path)?;
     drop(lock);
     let store = Embedded::open(path, options)?;
-    Ok((store, Some(quarantined)))
+    Ok((store, quarantined))
+}
+
+/// Leaves word that damage was found where a start does not look: the next one takes the store for
+/// damaged.
+///
+/// ```text
+/// unbroken-damaged 1
+/// log 3, block of message 17 is damaged: its checksum is another
+/// ```
+pub fn mark(path: &Path, damage: &StoreError) -> Result<(), StoreError> {
+    let place = path.join(MARK);
+    let write = || {
+        let mut file = File::create(&place)?;
+        writeln!(file, "{MARK_FORMAT}\n{damage}")?;
+        file.sync_all()?;
+        File::open(path)?.sync_all()
+    };
+    write().map_err(|error| StoreError::io("writing", place.display(), error))
+}
+
+/// What damage was found where a start does not look.
+pub fn marked(path: &Path) -> Result<Option<String>, StoreError> {
+    let place = path.join(MARK);
+    match fs::read(&place) {
+        Ok(bytes) => {
+            let text = String::from_utf8_lossy(&bytes);
+            // However little of it was written, there was something to write.
+            let what = text.strip_prefix(MARK_FORMAT).unwrap_or_default().trim();
+            Ok(Some(format!("it was found while it was in use: {what}")))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(StoreError::io("reading", place.display(), error)),
+    }
 }
 
 impl std::fmt::Display for Quarantined {
@@ -112,6 +163,9 @@ impl std::fmt::Display for Quarantined {
         Ok(())
     }
 }
+
+const MARK: &str = "damaged";
+const MARK_FORMAT: &str = "unbroken-damaged 1";
 
 fn free_name(path: &Path) -> Result<PathBuf, StoreError> {
     let now = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ");

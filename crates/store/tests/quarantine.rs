@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use unbroken_mqtt_proto::{Properties, QoS};
-use unbroken_store::quarantine::{OnCorruption, Quarantined, open};
+use unbroken_store::quarantine::{OnCorruption, Quarantined, mark, marked, open};
 use unbroken_store::{
     Batch, Embedded, Kv, Log, LogId, MessageBytes, MessageRecord, Options, Sequence, Space, Store,
     StoreError,
@@ -30,8 +30,8 @@ impl Damaged {
             let mut batch = Batch::new();
             batch
                 .append(LOG, Sequence(number), message(number))
-                .put(Space::Sessions, key(number), value(number))
-                .put(Space::Retained, vec![b't'], value(number));
+                .put(Space::Control, key(number), value(number))
+                .put(Space::Wills, vec![b't'], value(number));
             assert!(store.commit(&[batch]).unwrap()[0].is_ok());
         }
         drop(store);
@@ -103,7 +103,7 @@ fn contents(store: &Embedded) -> Result<(Vec<u64>, Vec<u64>), StoreError> {
         from = chunk.next;
     }
     let mut keys = Vec::new();
-    for pair in store.scan(Space::Sessions, &[], None, usize::MAX)?.pairs {
+    for pair in store.scan(Space::Control, &[], None, usize::MAX)?.pairs {
         let number = u64::from_be_bytes(pair.key.try_into().unwrap());
         assert_eq!(pair.value.bytes, value(number));
         keys.push(number);
@@ -200,6 +200,36 @@ fn a_bit_in_the_journal_costs_what_follows_and_the_damaged_one_is_kept_as_it_was
     assert_eq!(quarantined, None);
     let numbers = contents(&opened).unwrap().0;
     assert_eq!(numbers.last(), Some(&next.0));
+}
+
+#[test]
+fn damage_that_was_met_late_is_set_aside_or_refused_at_the_next_start() {
+    let store = Damaged::new();
+    let damage = StoreError::damaged("log 1, message 7", "its checksum is another");
+    mark(&store.path(), &damage).unwrap();
+    assert!(
+        marked(&store.path())
+            .unwrap()
+            .unwrap()
+            .contains("message 7")
+    );
+    let refused = open(&store.path(), options(), OnCorruption::Refuse).unwrap_err();
+    assert!(matches!(refused, StoreError::Damaged { .. }), "{refused}");
+    assert!(
+        refused.to_string().contains("log 1, message 7"),
+        "{refused}"
+    );
+    let (opened, quarantined) = store.open();
+    let quarantined = quarantined.unwrap();
+    assert!(quarantined.cause.contains("log 1, message 7"));
+    let all: Vec<_> = (1..=COUNT).collect();
+    let (messages, _) = contents(&opened).unwrap();
+    assert_eq!(messages, all, "what reads is kept");
+    drop(opened);
+    assert_eq!(store.open().1, None, "once");
+    // A mark of which nothing was written says as much.
+    fs::write(store.path().join("damaged"), "").unwrap();
+    assert!(store.open().1.is_some());
 }
 
 #[test]

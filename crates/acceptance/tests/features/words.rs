@@ -213,6 +213,45 @@ pub(crate) fn check(message: &Publish, qos: &str, list: &str) {
     }
 }
 
+/// What the broker says of a message in its user property `audit`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stamp {
+    pub(crate) epoch: u32,
+    pub(crate) number: u64,
+}
+
+/// The stamp of a message, from `docs/audit.md`.
+pub(crate) fn stamp(message: &Publish) -> Stamp {
+    let user = message.properties.user();
+    let (_, text) = user
+        .iter()
+        .find(|(name, _)| *name == "audit")
+        .unwrap_or_else(|| panic!("it is not stamped: {message:?}"));
+    let bytes = from_base64url(text);
+    Stamp {
+        epoch: u32::from_be_bytes(bytes[4..8].try_into().expect("4 bytes")),
+        number: u64::from_be_bytes(bytes[16..24].try_into().expect("8 bytes")),
+    }
+}
+
+/// Without padding.
+fn from_base64url(text: &str) -> Vec<u8> {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    let mut bytes = Vec::new();
+    let (mut bits, mut count) = (0_u32, 0);
+    for letter in text.bytes() {
+        let value = LETTERS.iter().position(|other| *other == letter);
+        let value = value.expect("it is base64url");
+        bits = (bits << 6) | u32::try_from(value).expect("below 64");
+        count += 6;
+        if count >= 8 {
+            count -= 8;
+            bytes.push(((bits >> count) & 0xFF) as u8);
+        }
+    }
+    bytes
+}
+
 fn quality(text: &str) -> u8 {
     if text.is_empty() {
         0

@@ -9,7 +9,7 @@ use nix::sys::statvfs::statvfs;
 use serde_json::{Value, json};
 use unbroken_broker::control::Who;
 use unbroken_broker::failure as failure_file;
-use unbroken_store::{Embedded, StoreError};
+use unbroken_store::{Embedded, StoreError, quarantine};
 
 use super::examine::{Examined, examine};
 use super::{Data, DataArgs, failure, now_ms, person};
@@ -88,6 +88,9 @@ fn look(args: &Args) -> Result<Report, Failure> {
     let of_this = |who: &Who| Some((who.failure.clone()?, "has failed"));
     if let Some((cause, when)) = broker.as_ref().map_or_else(of_last_run, of_this) {
         wrong.push(format!("the store {when}: {cause}"));
+    }
+    if let Some(what) = quarantine::marked(&path)? {
+        wrong.push(format!("{}: {what}", path.display()));
     }
     wrong.append(&mut examined.wrong);
     wrong.extend(held_long(&examined, now_ms));

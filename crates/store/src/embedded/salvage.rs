@@ -15,11 +15,15 @@ use super::block::Block;
 use super::generation::{Generation, blocks, parse_block_key};
 use super::{Durability, Embedded, Options, engine, parse_value};
 use crate::batch::{Batch, Space};
+use crate::codec::RecordError;
 use crate::error::StoreError;
-use crate::lane;
+use crate::lane::{self, FLOOR_KEY, Floor, Lane};
 use crate::position::{LogId, Sequence};
 use crate::quarantine::Salvaged;
-use crate::session::{Carried, Cursor, Outbound, PartView, parse_key};
+use crate::record::MessageBytes;
+use crate::session::{
+    Carried, Cursor, Head, Inbound, Outbound, PartView, Subscription, Will, parse_key,
+};
 use crate::store::Store;
 
 /// Makes a store at `new`, with what can be read in `damaged`.
@@ -181,6 +185,13 @@ impl Work {
                     self.lost(format!("{space}: a value without its revision"));
                     continue;
                 };
+                if let Err(error) = check(space, &key, &value.bytes) {
+                    self.lost(format!(
+                        "{space}: the value of key {}: {error}",
+                        key.escape_ascii()
+                    ));
+                    continue;
+                }
                 if space == Space::Lanes && lane::is_at_rest(&key) {
                     continue; // what made it void may be what was lost
                 }
@@ -229,7 +240,7 @@ impl Work {
         &mut self,
         log: LogId,
         sequence: Sequence,
-        message: crate::MessageBytes,
+        message: MessageBytes,
     ) -> Result<(), StoreError> {
         let waiting = self.batch.operations().len() as u64;
         let next = crate::Log::bounds(&self.store, log)?.next;
@@ -345,6 +356,24 @@ impl Work {
         }
         all.extend(behind.into_iter().rev());
         all
+    }
+}
+
+/// Whether the value is one that a broker can begin with.
+fn check(space: Space, key: &[u8], value: &[u8]) -> Result<(), RecordError> {
+    match space {
+        Space::Sessions => match parse_key(key)?.part {
+            PartView::Head => Head::decode(value).map(drop),
+            PartView::Subscription { .. } => Subscription::decode(value).map(drop),
+            PartView::Cursor(_) => Cursor::decode(value).map(drop),
+            PartView::Outbound(_) => Outbound::decode(value).map(drop),
+            PartView::Inbound(_) => Inbound::decode(value).map(drop),
+            PartView::Will => Will::decode(value).map(drop),
+        },
+        Space::Retained => MessageBytes::parse(value.to_vec()).map(drop),
+        Space::Lanes if key == FLOOR_KEY => Floor::decode(value).map(drop),
+        Space::Lanes => Lane::decode(value).map(drop),
+        Space::Wills | Space::Control => Ok(()),
     }
 }
 

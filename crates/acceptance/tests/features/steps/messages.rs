@@ -1,11 +1,13 @@
 //! Subscribing, publishing and receiving.
 
 use std::collections::HashSet;
+use std::time::{Duration, Instant};
 
 use cucumber::{given, then, when};
 use unbroken_acceptance::Client;
 use unbroken_acceptance::raw::{AckKind, Packet, Publish, id};
 
+use crate::room::Room;
 use crate::scene::Scene;
 use crate::words;
 
@@ -92,6 +94,26 @@ async fn publishes_many(scene: &mut Scene, name: String, count: u32, topic: Stri
 }
 
 /// As fast as the broker takes them.
+#[given(regex = r#"^(\w+) publishes (\d+) messages of (\d+) bytes to "([^"]*)" at QoS 1$"#)]
+#[when(regex = r#"^(\w+) publishes (\d+) messages of (\d+) bytes to "([^"]*)" at QoS 1$"#)]
+async fn publishes_large(
+    scene: &mut Scene,
+    name: String,
+    count: u32,
+    length: usize,
+    topic: String,
+) {
+    scene
+        .act(move |room| {
+            for _ in 0..count {
+                let message = words::message(&topic, &"x".repeat(length), "1", "");
+                room.peer(&name).publish(message);
+            }
+            room.last_actor = Some(name);
+        })
+        .await;
+}
+
 #[given(regex = r#"^(\w+) publishes messages (\d+) to (\d+) to "([^"]*)" at QoS ([12])$"#)]
 #[when(regex = r#"^(\w+) publishes messages (\d+) to (\d+) to "([^"]*)" at QoS ([12])$"#)]
 async fn publishes_from_to(
@@ -156,6 +178,65 @@ async fn learns(
         .act(move |room| {
             let message = words::message(&topic, &payload, &qos, "");
             assert_eq!(room.peer(&name).publish(message), words::reason_code(&what));
+        })
+        .await;
+}
+
+/// Publishes again until the answer is this, where it depends on what the broker finds by itself.
+#[then(
+    regex = r#"^(\w+) sooner or later learns that (.+) when it publishes "([^"]*)" to "([^"]*)" at QoS 1$"#
+)]
+async fn sooner_or_later_learns(
+    scene: &mut Scene,
+    name: String,
+    what: String,
+    payload: String,
+    topic: String,
+) {
+    scene
+        .act(move |room| {
+            let wanted = words::reason_code(&what);
+            let begin = Instant::now();
+            let publish = |room: &mut Room| {
+                let message = words::message(&topic, &payload, "1", "");
+                room.peer(&name).publish(message)
+            };
+            while publish(room) != wanted {
+                assert!(begin.elapsed() < PATIENCE, "{what:?} was never said");
+                room.broker().let_a_second_pass();
+            }
+        })
+        .await;
+}
+
+/// Of a message whose stamp the broker forwards: the epoch is compared with that of the one before.
+#[then(
+    regex = r#"^(\w+) receives "([^"]*)" on "([^"]*)" as number (\d+) of (its lane|the same epoch|a later epoch)$"#
+)]
+async fn receives_as_number(
+    scene: &mut Scene,
+    name: String,
+    payload: String,
+    topic: String,
+    number: u64,
+    epoch: String,
+) {
+    scene
+        .act(move |room| {
+            let message = room.peer(&name).receive();
+            assert_eq!((message.text(), &message.topic), (payload, &topic));
+            let stamp = words::stamp(&message);
+            assert_eq!(stamp.number, number, "{stamp:?}");
+            let before = room.received.insert(name, message);
+            let before = before.map(|before| words::stamp(&before).epoch);
+            assert!(
+                match epoch.as_str() {
+                    "its lane" => before.is_none(),
+                    "the same epoch" => before == Some(stamp.epoch),
+                    _ => before < Some(stamp.epoch),
+                },
+                "{stamp:?} is not of {epoch}: {before:?}"
+            );
         })
         .await;
 }
@@ -363,7 +444,7 @@ async fn share(scene: &mut Scene, names: String, count: usize) {
             let mut shares = vec![0; names.len()];
             while shares.iter().sum::<usize>() < count {
                 for (name, share) in names.iter().zip(&mut shares) {
-                    let patience = std::time::Duration::from_millis(20);
+                    let patience = Duration::from_millis(20);
                     let message = room.client(name).poll_message(patience);
                     *share += usize::from(message.is_some());
                     all.extend(message.map(|message| message.text()));
@@ -523,3 +604,6 @@ async fn each_received(scene: &mut Scene) {
         .act(|room| room.crowd.iter_mut().for_each(Client::expect_pong))
         .await;
 }
+
+/// How long anything may take that the broker finds by itself.
+const PATIENCE: Duration = Duration::from_mins(1);

@@ -28,6 +28,12 @@ async fn a_durable_broker_on_a_disk(scene: &mut Scene) {
 }
 
 /// With one shard: what goes from one to another needs the disk at QoS 1 and 2.
+#[given("a durable broker with one shard and the configuration:")]
+async fn a_durable_broker_with_one_shard(scene: &mut Scene, step: &Step) {
+    start(scene, Launch::config(&text_of(step)).shards(1).durable()).await;
+}
+
+/// The same, and its disk may fail.
 #[given("a durable broker with one shard on a disk that may fail, with the configuration:")]
 async fn a_durable_broker_on_a_disk_with_configuration(scene: &mut Scene, step: &Step) {
     let launch = Launch::config(&text_of(step)).shards(1);
@@ -97,6 +103,31 @@ async fn journal_is_overwritten(scene: &mut Scene) {
             let length = fs::metadata(&journal).expect("it is there").len();
             let length = usize::try_from(length).expect("it fits into memory");
             fs::write(journal, vec![0; length]).expect("it can be written");
+        })
+        .await;
+}
+
+/// The last of the engine's trees is that of the newest messages, which a start reads.
+#[when("what was written first is damaged on its disk")]
+async fn what_was_written_first_is_damaged(scene: &mut Scene) {
+    scene
+        .act(|room| {
+            let trees = room.broker().data().join("engine/keyspaces");
+            let names = fs::read_dir(&trees).expect("the engine has trees");
+            let names = names.map(|name| name.expect("it can be listed").file_name());
+            let mut numbers: Vec<u32> = names
+                .filter_map(|name| name.to_str()?.parse().ok())
+                .collect();
+            numbers.sort_unstable();
+            let older = numbers[numbers.len() - 2].to_string();
+            let tables = trees.join(older).join("tables");
+            for table in fs::read_dir(tables).expect("the tree has tables") {
+                let table = table.expect("it can be listed").path();
+                let mut bytes = fs::read(&table).expect("it can be read");
+                let part = bytes.len() / 4;
+                bytes[part..2 * part].fill(0);
+                fs::write(table, bytes).expect("it can be written");
+            }
         })
         .await;
 }
