@@ -1,0 +1,86 @@
+Feature: Limits of what is kept
+  One device that does not come back costs others nothing, and what goes is named.
+
+  # A forgotten client whose messages fill memory and disk.
+  Scenario: What has waited for too long goes, by name
+    Given a durable broker with the configuration:
+      """
+      [broker]
+      sys_interval = "1s"
+
+      [limits]
+      queue_age_max = "1s"
+      """
+    And phone connects with a persistent session
+    And phone subscribes to "log" at QoS 1
+    And phone disconnects
+    And machine connects
+    And machine publishes messages 1 to 10 to "log" at QoS 1
+    When auditor connects
+    And auditor subscribes to "$SYS/broker/unbroken/dropped/too-old"
+    Then auditor sooner or later receives "10" on "$SYS/broker/unbroken/dropped/too-old"
+    And the broker's log mentions "too-old"
+    When phone reconnects
+    Then phone receives nothing
+
+  Scenario: A full store lets go of the oldest, by name
+    Given a durable broker with the configuration:
+      """
+      [broker]
+      sys_interval = "1s"
+
+      [limits]
+      store_bytes_max = "1 KiB"
+      """
+    And phone connects with a persistent session
+    And phone subscribes to "log" at QoS 1
+    And phone disconnects
+    And machine connects
+    And machine publishes messages 1 to 16 to "log" at QoS 1
+    When auditor connects
+    And auditor subscribes to "$SYS/broker/unbroken/dropped/store-full"
+    Then auditor sooner or later receives "2" on "$SYS/broker/unbroken/dropped/store-full"
+    And the broker's log mentions "store-full"
+
+  Scenario: A full store refuses publishers if its owner wants that, and nobody else
+    Given a durable broker with one shard and the configuration:
+      """
+      [broker]
+      sys_interval = "1s"
+
+      [limits]
+      store_bytes_max = "1 KiB"
+      store_full = "refuse"
+      """
+    And phone connects with a persistent session
+    And phone subscribes to "log" at QoS 1
+    And lamp connects
+    And lamp subscribes to "hall" at QoS 1
+    And machine connects
+    Then machine sooner or later learns that a quota is exceeded when it publishes "x" to "log" at QoS 1
+    And machine learns that all is well when it publishes "on" to "hall" at QoS 1
+    And lamp receives "on" on "hall" at QoS 1
+    When older connects by MQTT 3.1.1
+    And older dares to publish "y" to "log" at QoS 1
+    Then older is cut off without an acknowledgement
+    When auditor connects
+    And auditor subscribes to "$SYS/broker/unbroken/dropped/store-full"
+    Then auditor sooner or later receives "2" on "$SYS/broker/unbroken/dropped/store-full"
+
+  # Zombies: sessions that nobody knows of, and what they hold.
+  Scenario: Sessions whose clients are away are counted, with what they hold
+    Given a durable broker with the configuration:
+      """
+      [broker]
+      sys_interval = "1s"
+      """
+    And phone connects with a persistent session
+    And phone subscribes to "log" at QoS 1
+    And phone disconnects
+    And machine connects
+    And machine publishes messages 1 to 7 to "log" at QoS 1
+    When auditor connects
+    And auditor subscribes to "$SYS/broker/sessions/sleeping/messages"
+    Then auditor sooner or later receives "7" on "$SYS/broker/sessions/sleeping/messages"
+    When I run `unbroken sessions ls --data DATA --json`
+    Then its output mentions "phone"
