@@ -1,10 +1,10 @@
 //! Writes one of each record as seeds for the fuzz target `store`, one file each, into the folder
-//! given or `fuzz/corpus/store`.
+//! given or `fuzz/corpus/store`; and a backup for `backup`, into the folder beside it.
 
 #![allow(clippy::print_stdout, reason = "a tool that says what it did")]
 
 use std::num::NonZeroU32;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
 use unbroken_mqtt_proto::{
@@ -13,7 +13,10 @@ use unbroken_mqtt_proto::{
 use unbroken_store::session::{
     Carried, Cursor, Head, Holding, Inbound, Outbound, Part, Subscription, Will, key,
 };
-use unbroken_store::{LaneMark, LogId, MessageRecord, Position, Sequence};
+use unbroken_store::{
+    Batch, LaneMark, LogId, Memory, MessageBytes, MessageRecord, Position, Sequence, Space, Store,
+    backup,
+};
 
 fn main() -> io::Result<()> {
     let usual = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/store");
@@ -27,8 +30,32 @@ fn main() -> io::Result<()> {
         fs::write(folder.join(format!("{form}-{number}")), seed)?;
     }
     println!("{} seeds in {}", seeds.len(), folder.display());
-    Ok(())
+    write_backups(&folder.with_file_name("backup"))
 }
+
+/// A backup, and what lies behind its seals, for the fuzz target of that name.
+fn write_backups(folder: &Path) -> io::Result<()> {
+    let store = Memory::new();
+    let mut batch = Batch::new();
+    batch.put(Space::Retained, b"a/b".to_vec(), vec![1; 8]);
+    batch.put(Space::Control, b"key".to_vec(), Vec::new());
+    if let Some((_, bytes)) = seeds().into_iter().next()
+        && let Ok(message) = MessageBytes::parse(bytes)
+    {
+        batch.append(LogId(1), Sequence::FIRST, message);
+    }
+    let _ = store.commit(&[batch]); // in memory nothing fails
+    let mut file = Vec::new();
+    backup::write(&store, &mut file).map_err(io::Error::other)?;
+    let line = file.iter().position(|byte| *byte == b'\n').unwrap_or(0) + 1;
+    let body = file.get(line + HEAD_BYTES..).unwrap_or_default();
+    fs::create_dir_all(folder)?;
+    fs::write(folder.join("file"), [&[0], &*file].concat())?;
+    fs::write(folder.join("body"), [&[1], body].concat())
+}
+
+/// The length and the seal of a block.
+const HEAD_BYTES: usize = 36;
 
 /// Each with the form that the target reads it as.
 fn seeds() -> Vec<(u8, Vec<u8>)> {

@@ -171,6 +171,33 @@ fn blocks_that_are_each_whole_are_refused_in_another_order() {
 }
 
 #[test]
+fn rows_that_are_not_in_their_place_are_refused() {
+    let log = |log: u8| vec![1, log, 1, 1];
+    let value = |key: u8| [&[3, 8], &b"retained"[..], &[1, key, 0]].concat();
+    let end = |values: u8| vec![0, 0, values];
+    let read = |rows: &[Vec<u8>]| {
+        let mut file = b"unbroken-backup 1\n".to_vec();
+        let body = rows.concat();
+        let seal = blake3::hash(&[blake3::hash(&file).as_bytes(), &*body].concat());
+        file.extend_from_slice(&u32::try_from(body.len()).unwrap().to_be_bytes());
+        file.extend_from_slice(seal.as_bytes());
+        file.extend_from_slice(&body);
+        backup::read(&mut Cursor::new(&file), &Memory::new())
+    };
+    read(&[log(1), log(2), value(1), value(2), end(2)]).unwrap();
+    for rows in [
+        [log(2), log(1), end(0)],
+        [log(1), log(1), end(0)],
+        [value(1), log(1), end(1)],
+        [value(2), value(1), end(2)],
+        [value(1), value(1), end(2)],
+    ] {
+        let refused = read(&rows).unwrap_err().to_string();
+        assert!(refused.contains("is not in its place"), "{refused}");
+    }
+}
+
+#[test]
 fn what_is_no_backup_or_a_newer_one_is_refused_by_name() {
     let refused = |bytes: &[u8]| {
         let refused = backup::read(&mut Cursor::new(bytes), &Memory::new());

@@ -105,6 +105,9 @@ struct Filling<'s> {
     batch: Batch,
     contents: Contents,
     log: Option<OpenLog>,
+    /// The log that was named last, and the value that came last: what follows is behind both.
+    last_log: Option<LogId>,
+    last_value: Option<(Space, Vec<u8>)>,
     /// The last row said so many messages and values.
     ended: Option<(u64, u64)>,
 }
@@ -131,6 +134,8 @@ impl<'s> Filling<'s> {
             batch: Batch::new(),
             contents: Contents::default(),
             log: None,
+            last_log: None,
+            last_value: None,
             ended: None,
         }
     }
@@ -149,6 +154,10 @@ impl<'s> Filling<'s> {
                     if first == Sequence::BEFORE_ALL || end < first {
                         return Err(RowError::Wrong(format!("log {id} has no such bounds")));
                     }
+                    if self.last_log >= Some(id) || self.last_value.is_some() {
+                        return Err(RowError::Wrong(format!("log {id} is not in its place")));
+                    }
+                    self.last_log = Some(id);
                     self.end_log()?;
                     self.store.go_on_at(id, first)?;
                     let next = first;
@@ -166,6 +175,12 @@ impl<'s> Filling<'s> {
                     let space = space.ok_or_else(unknown)?;
                     let key = reader.string("key")?.to_vec();
                     let value = reader.string("value")?.to_vec();
+                    let place = Some((space, key.clone()));
+                    if self.last_value >= place {
+                        let what = format!("a value of {space} is not in its place");
+                        return Err(RowError::Wrong(what));
+                    }
+                    self.last_value = place;
                     self.end_log()?;
                     self.contents.values += 1;
                     self.batch.put(space, key, value);

@@ -1,0 +1,105 @@
+//! Stores and backups as earlier versions have written them, and what they are now.
+//!
+//! `testdata/format-N.store` and `.backup` were written by
+//! `cargo run -p unbroken-store --example record-format`, when N was the format. They are never
+//! written again.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[allow(dead_code, reason = "what records uses the rest")]
+mod files;
+mod sample;
+
+use std::path::Path;
+
+use unbroken_store::session::{Head, Part, key};
+use unbroken_store::{Embedded, Log, Memory, Selection, Sequence, Space, View, backup};
+
+const STORE: &[u8] = include_bytes!("../../testdata/format-1.store");
+const BACKUP: &[u8] = include_bytes!("../../testdata/format-1.backup");
+
+fn backup_of(view: &dyn View) -> Vec<u8> {
+    let mut file = Vec::new();
+    backup::write(view, &mut file).unwrap();
+    file
+}
+
+/// What it holds, as a reader finds it.
+fn is_the_sample(store: &dyn View) {
+    let bounds = store.bounds(sample::LOG).unwrap();
+    assert_eq!(bounds.next, Sequence((1 << 32) + 1));
+    let chunk = store
+        .read(sample::LOG, Sequence(20)..Sequence::END, usize::MAX)
+        .unwrap();
+    let numbers = chunk.entries.iter().map(|entry| {
+        assert_eq!(entry.message, sample::message(entry.sequence.0));
+        entry.sequence.0
+    });
+    let expected: Vec<_> = (20..=sample::MESSAGES).chain([1 << 32]).collect();
+    assert_eq!(numbers.collect::<Vec<_>>(), expected);
+    let rare = Selection::new([unbroken_mqtt_proto::TopicFilter::parse("rare").unwrap()]);
+    let range = Sequence(20)..Sequence::END;
+    let found = store
+        .read_matching(sample::LOG, range, &rare, usize::MAX)
+        .unwrap();
+    let numbers: Vec<_> = found.entries.iter().map(|entry| entry.sequence.0).collect();
+    let expected: Vec<_> = expected
+        .into_iter()
+        .filter(|n| n.is_multiple_of(7))
+        .collect();
+    assert_eq!(numbers, expected);
+    let head = store
+        .get(Space::Sessions, &key("phone", Part::Head))
+        .unwrap();
+    assert_eq!(
+        Head::decode(&head.unwrap().bytes).unwrap().client_id,
+        "phone"
+    );
+}
+
+fn unpacked(path: &Path) -> Embedded {
+    files::unpack(STORE, path);
+    Embedded::open(path, sample::options()).unwrap()
+}
+
+#[test]
+fn a_store_of_format_1_is_read_as_it_was_written() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = unpacked(temp.path());
+    is_the_sample(&store);
+    assert_eq!(backup_of(&store), BACKUP);
+}
+
+#[test]
+fn a_store_of_format_1_goes_on_and_is_there_again() {
+    let temp = tempfile::tempdir().unwrap();
+    for number in 1..4 {
+        let store = if number == 1 {
+            unpacked(temp.path())
+        } else {
+            Embedded::open(temp.path(), sample::options()).unwrap()
+        };
+        let next = store.bounds(sample::LOG).unwrap().next;
+        assert_eq!(next, Sequence((1 << 32) + number));
+        let mut batch = unbroken_store::Batch::new();
+        batch.append(sample::LOG, next, sample::message(next.0));
+        let done = unbroken_store::Store::commit(&store, &[batch]).unwrap();
+        assert!(done[0].is_ok());
+    }
+}
+
+#[test]
+fn a_backup_of_format_1_is_read_as_it_was_written() {
+    let memory = Memory::new();
+    backup::read(&mut &*BACKUP, &memory).unwrap();
+    is_the_sample(&memory);
+    assert_eq!(backup_of(&memory), BACKUP);
+}
+
+/// So that what records the next format does what this says.
+#[test]
+fn the_sample_is_what_was_recorded() {
+    let memory = Memory::new();
+    sample::fill(&memory);
+    is_the_sample(&memory);
+}
