@@ -427,7 +427,7 @@ impl Shard {
         let Some(terms) = kept.owed(&session.client_id, message) else {
             return;
         };
-        if self.drop_read(now, id, message) {
+        if self.drop_read(now, id, terms.terms(), message) {
             return;
         }
         let mut item = Item::kept(message);
@@ -440,13 +440,7 @@ impl Shard {
         let Some(session) = self.clients.sessions.get_mut(id.index()) else {
             return;
         };
-        let terms = Terms {
-            qos: terms.qos,
-            retain: terms.retain,
-            identifiers: &terms.identifiers,
-            group: None,
-        };
-        let mut delivery = item.delivery(terms, &mut self.clients.pool);
+        let mut delivery = item.delivery(terms.terms(), &mut self.clients.pool);
         delivery.tracked = self.clients.home.watching > 0;
         delivery.number = session.account.accept(&mut self.clients.stats.audit);
         session.queue_bytes += bytes;
@@ -459,6 +453,17 @@ pub(crate) struct TermsThen {
     qos: QoS,
     retain: bool,
     identifiers: Identifiers,
+}
+
+impl TermsThen {
+    pub(crate) fn terms(&self) -> Terms<'_> {
+        Terms {
+            qos: self.qos,
+            retain: self.retain,
+            identifiers: &self.identifiers,
+            group: None,
+        }
+    }
 }
 
 impl Kept {

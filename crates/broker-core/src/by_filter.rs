@@ -23,6 +23,11 @@ impl<T> ByFilter<T> {
         self.find(filter).is_ok()
     }
 
+    pub(crate) fn get(&self, filter: &str) -> Option<&T> {
+        let at = self.find(filter).ok()?;
+        Some(&self.0[at].1)
+    }
+
     /// Puts it in the place of what was there.
     pub(crate) fn insert(&mut self, filter: Box<str>, value: T) -> Option<T> {
         match self.find(&filter) {
@@ -86,6 +91,10 @@ mod tests {
             assert_eq!(map.len(), twin.len());
         }
         assert!(twin.keys().all(|filter| map.contains_key(filter)));
+        assert!(
+            twin.iter()
+                .all(|(filter, step)| map.get(filter) == Some(step))
+        );
         assert!(!map.contains_key("b"));
         let rest = map.into_iter().map(|(filter, step)| (filter.into(), step));
         assert!(rest.eq(twin));

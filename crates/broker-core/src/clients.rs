@@ -62,6 +62,8 @@ pub(crate) struct Clients {
     pub(crate) drops: DropTallies,
     /// Sessions that may have drops to tell; some may have ended since.
     pub(crate) untold: Vec<SessionId>,
+    /// Sessions that the present input has made miss something.
+    pub(crate) missing: Vec<SessionId>,
     /// The broker is stopping: nothing that has to wait will be delivered.
     pub(crate) stopping: bool,
     /// What must be true before something leaves.
@@ -94,6 +96,7 @@ impl Clients {
             pool: MessagePool::default(),
             drops: DropTallies::default(),
             untold: Vec::new(),
+            missing: Vec::new(),
             stopping: false,
             promises: Promises::new(options.id),
             laggards: Laggards::default(),
@@ -160,7 +163,7 @@ impl Clients {
                     self.sent(session_id, &item.publication);
                     self.news_of(item, News::Sent);
                 }
-                Err(reason) => self.refuse_entry(now, session_id, item, reason),
+                Err(reason) => self.refuse_entry(now, session_id, terms, item, reason),
             }
             return;
         }
@@ -191,7 +194,7 @@ impl Clients {
             ) {
                 Ok(start) => start,
                 Err(reason) => {
-                    return self.refuse_entry(now, session_id, item, reason);
+                    return self.refuse_entry(now, session_id, terms, item, reason);
                 }
             };
             let durable = session.is_durable();
@@ -244,7 +247,7 @@ impl Clients {
             return;
         };
         if self.stopping {
-            return self.refuse_entry(now, session_id, item, DropReason::SessionEnded);
+            return self.refuse_entry(now, session_id, terms, item, DropReason::SessionEnded);
         }
         let cost = item.publication.cost();
         let crowded = session.queue.len() >= LIVE_MESSAGES_MAX
@@ -262,7 +265,7 @@ impl Clients {
             || session.queue_bytes + cost > self.limits.queue_bytes_max
                 && !session.queue.is_empty();
         if full {
-            return self.refuse_entry(now, session_id, item, DropReason::QueueFull);
+            return self.refuse_entry(now, session_id, terms, item, DropReason::QueueFull);
         }
         let durable = session.is_durable();
         if durable {
@@ -454,6 +457,13 @@ impl Clients {
             if session.outbound.resending() || !session.window_open(&self.limits) {
                 return false;
             }
+            if session.missed.is_some()
+                && let Some(next) = self.laggards.next_to_leave(&self.limits, now, session)
+                && session.misses_before(next)
+            {
+                self.tell_missed(now, session_id, next);
+                continue;
+            }
             let Some((qos, delivery)) = session.queue.pop_front() else {
                 return true;
             };
@@ -468,11 +478,7 @@ impl Clients {
                 self.account(session_id, number, Fate::Dropped);
                 continue;
             }
-            let waiting = Waiting {
-                message: &delivery.message,
-                retain: delivery.retain,
-                durable: session.is_durable(),
-            };
+            let waiting = Waiting::of(&delivery, session.is_durable());
             if let Some(why) = self.laggards.outstayed(&self.limits, now, waiting) {
                 self.drop_waiting(now, session_id, delivery, why);
                 self.account(session_id, number, Fate::Dropped);

@@ -17,7 +17,7 @@ use crate::clients::Clients;
 use crate::connection::anonymous;
 use crate::farewell::LastWords;
 use crate::ids::SessionId;
-use crate::item::Item;
+use crate::item::{Item, Terms};
 use crate::message::Publication;
 use crate::output::{DropReason, Event, Output};
 use crate::session::Delivery;
@@ -121,13 +121,18 @@ impl Clients {
         &mut self,
         now: Instant,
         session_id: SessionId,
+        terms: Terms<'_>,
         item: &Item<'_>,
         reason: DropReason,
     ) {
         if let Some(session) = self.sessions.get_mut(session_id.index()) {
             session.account.refused_entry(&mut self.stats.audit);
+            let before = session.account.next();
             if session.account.window_is_full() {
                 self.end_window(session_id);
+            }
+            if !terms.retain {
+                self.note_missed(session_id, &item.publication, reason, before);
             }
         }
         self.news_of(item, News::Dropped(reason));
@@ -142,7 +147,11 @@ impl Clients {
         delivery: Delivery,
         reason: DropReason,
     ) {
-        self.drop_message(now, session_id, &delivery.message.publication(), reason);
+        let publication = delivery.message.publication();
+        self.drop_message(now, session_id, &publication, reason);
+        if !delivery.retain {
+            self.note_missed(session_id, &publication, reason, delivery.number);
+        }
         self.news_of_delivery(&delivery, News::Dropped(reason));
         self.land_waiting(session_id, &delivery);
         self.touch(session_id);

@@ -31,7 +31,7 @@ use crate::audit::account::Fate;
 use crate::backlog::ReadAnswer;
 use crate::clients::Clients;
 use crate::ids::SessionId;
-use crate::item::Item;
+use crate::item::{Item, Terms};
 use crate::limits::{Limits, StoreFull};
 use crate::message::Message;
 use crate::output::{DropReason, Output};
@@ -64,7 +64,34 @@ pub(crate) struct Waiting<'a> {
     pub(crate) durable: bool,
 }
 
+impl<'a> Waiting<'a> {
+    pub(crate) fn of(delivery: &'a Delivery, durable: bool) -> Self {
+        Self {
+            message: &delivery.message,
+            retain: delivery.retain,
+            durable,
+        }
+    }
+}
+
 impl Laggards {
+    /// The number of the delivery that is about to leave this session, beyond all if none waits.
+    /// `None`: the next one will not leave.
+    #[cold]
+    pub(crate) fn next_to_leave(
+        &self,
+        limits: &Limits,
+        now: Instant,
+        session: &Session,
+    ) -> Option<u64> {
+        let Some((_, next)) = session.queue.front() else {
+            return Some(u64::MAX);
+        };
+        let waiting = Waiting::of(next, session.is_durable());
+        let stays = self.outstayed(limits, now, waiting).is_none();
+        (stays && !next.message.publication().expired(now)).then_some(next.number)
+    }
+
     /// Why this may not wait any longer, if so.
     pub(crate) fn outstayed(
         &self,
@@ -95,11 +122,7 @@ impl Clients {
         session: &Session,
         delivery: &Delivery,
     ) -> Option<DropReason> {
-        let waiting = Waiting {
-            message: &delivery.message,
-            retain: delivery.retain,
-            durable: session.is_durable(),
-        };
+        let waiting = Waiting::of(delivery, session.is_durable());
         self.laggards.outstayed(&self.limits, now, waiting)
     }
 
@@ -310,7 +333,10 @@ impl Shard {
         let Some(kept) = session.kept.as_deref_mut() else {
             return true;
         };
-        if kept.owed(&session.client_id, message).is_none() || self.drop_read(now, id, message) {
+        let Some(terms) = kept.owed(&session.client_id, message) else {
+            return true;
+        };
+        if self.drop_read(now, id, terms.terms(), message) {
             return true;
         }
         let backlog = self.clients.backlog_of(id);
@@ -328,6 +354,7 @@ impl Shard {
         &mut self,
         now: Instant,
         id: SessionId,
+        terms: Terms<'_>,
         message: &Arc<Message>,
     ) -> bool {
         let item = Item::kept(message);
@@ -346,7 +373,7 @@ impl Shard {
         };
         if backlog.skip() {
             self.clients
-                .refuse_entry(now, id, &item, DropReason::QueueFull);
+                .refuse_entry(now, id, terms, &item, DropReason::QueueFull);
             return true;
         }
         let Some(why) = why else { return false };
@@ -354,7 +381,7 @@ impl Shard {
         if backlog.take(bytes) {
             self.clients.uncount(1, bytes);
         }
-        self.clients.refuse_entry(now, id, &item, why);
+        self.clients.refuse_entry(now, id, terms, &item, why);
         true
     }
 

@@ -234,6 +234,10 @@ pub(crate) const DEPARTED_LANES_MAX: usize = 1_024;
 /// 200 KiB while windows are open and disordered. Beyond it messages of more lanes are delivered
 /// and counted as unaudited.
 pub(crate) const VERIFIED_LANES_MAX: usize = 4_096;
+/// What a session that hears of drops has missed of stamped messages and has not been told, in
+/// bytes: 16 a message among neighbours, 80 more for each run of them. Beyond it a message is not
+/// named to its receiver, who calls it lost.
+pub(crate) const MISSED_BYTES_MAX: usize = 1024 * 1024;
 
 const _: () = assert!(
     SHARDS_MAX <= u64::BITS as usize,

@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use unbroken_merkle_log::DropReason as Declared;
 use unbroken_mqtt_proto::{ReasonCode, Version};
 
 use crate::audit::fault::{FaultKind, FaultPlace};
@@ -277,22 +278,45 @@ impl DropReason {
         Self::StoreFailed,
     ];
 
+    /// The same reason as drop records and receivers' reports have it. This is the one place where
+    /// the two meet.
+    pub const fn declared(self) -> Declared {
+        match self {
+            Self::QueueFull => Declared::QUEUE_FULL,
+            Self::SlowReceiver => Declared::SLOW_RECEIVER,
+            Self::Expired => Declared::EXPIRED,
+            Self::TooLargeForReceiver => Declared::TOO_LARGE,
+            Self::SessionEnded => Declared::SESSION_ENDED,
+            Self::NotConnected => Declared::NOT_CONNECTED,
+            Self::RetainedFull => Declared::RETAINED_FULL,
+            Self::NotAuthorized => Declared::DENIED,
+            Self::RefusedByReceiver => Declared::REFUSED_BY_RECEIVER,
+            Self::ConnectionLost => Declared::CONNECTION_LOST,
+            Self::TooOld => Declared::TOO_OLD,
+            Self::StoreFull => Declared::STORE_FULL,
+            Self::StoreFailed => Declared::STORE_FAILED,
+        }
+    }
+
     /// The reason as a word for `$SYS` topics and logs.
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::QueueFull => "queue-full",
-            Self::SlowReceiver => "slow-receiver",
-            Self::Expired => "expired",
-            Self::TooLargeForReceiver => "too-large-for-receiver",
-            Self::SessionEnded => "session-ended",
-            Self::NotConnected => "not-connected",
-            Self::RetainedFull => "retained-full",
-            Self::NotAuthorized => "not-authorized",
-            Self::RefusedByReceiver => "refused-by-receiver",
-            Self::ConnectionLost => "connection-lost",
-            Self::TooOld => "too-old",
-            Self::StoreFull => "store-full",
-            Self::StoreFailed => "store-failed",
-        }
+        self.declared()
+            .name()
+            .expect("the format names each reason that the broker has")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn each_reason_has_a_number_and_a_name_of_its_own() {
+        let numbers: BTreeSet<u8> = DropReason::ALL.map(|reason| reason.declared().0).into();
+        let names: BTreeSet<&str> = DropReason::ALL.map(DropReason::name).into();
+        let all = DropReason::ALL.len();
+        assert_eq!((numbers.len(), names.len()), (all, all));
     }
 }

@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 use unbroken_mqtt_proto::session::{Inbound, Outbound};
 use unbroken_mqtt_proto::{PacketId, QoS};
 
+use crate::audit::missed::Missed;
 use crate::audit::{Account, IngressLane};
 use crate::by_filter::ByFilter;
 use crate::drops::DropTallies;
@@ -69,6 +70,8 @@ pub(crate) struct Session {
     pub(crate) drops: DropTallies,
     /// What it is owed, and had.
     pub(crate) account: Account,
+    /// What its client is to be told that it missed.
+    pub(crate) missed: Option<Box<Missed>>,
     /// The numbers of the audit's rules that may concern what it publishes.
     pub(crate) rules: Box<[u16]>,
     /// What it publishes, once it has.
@@ -184,6 +187,7 @@ impl Session {
             retained: VecDeque::new(),
             drops: DropTallies::default(),
             account: Account::default(),
+            missed: None,
             rules: Box::default(),
             lane: None,
         }

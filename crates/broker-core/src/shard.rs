@@ -181,6 +181,7 @@ impl Shard {
             }
             Input::Drain => self.drain(now),
         }
+        self.tell_missed(now);
         self.tell_audit(now);
         self.schedule_telling(now);
         self.schedule_progress(now);
@@ -222,6 +223,7 @@ impl Shard {
             self.clients.home.now = now;
             self.pump(now, session);
             self.consume_unread(now, connection);
+            self.tell_missed(now);
             self.tell_audit(now);
             self.schedule_telling(now);
             self.schedule_progress(now);

@@ -109,6 +109,18 @@ impl DropReason {
     pub const COMPACTED: Self = Self(10);
     /// A processor could not make sense of it.
     pub const FAILED: Self = Self(11);
+    /// It waited for longer than messages may.
+    pub const TOO_OLD: Self = Self(12);
+    /// There was no room on the broker's disk.
+    pub const STORE_FULL: Self = Self(13);
+    /// It needed no acknowledgement, and its receiver was away.
+    pub const NOT_CONNECTED: Self = Self(14);
+    /// There was no room for another retained message.
+    pub const RETAINED_FULL: Self = Self(15);
+    /// Its receiver answered that it does not take it.
+    pub const REFUSED_BY_RECEIVER: Self = Self(16);
+    /// The broker's disk had failed.
+    pub const STORE_FAILED: Self = Self(17);
 
     /// Its name as reports write it; `None` for a number that has none.
     pub const fn name(self) -> Option<&'static str> {
@@ -124,6 +136,12 @@ impl DropReason {
             Self::CONNECTION_LOST => "connection-lost",
             Self::COMPACTED => "compacted",
             Self::FAILED => "failed",
+            Self::TOO_OLD => "too-old",
+            Self::STORE_FULL => "store-full",
+            Self::NOT_CONNECTED => "not-connected",
+            Self::RETAINED_FULL => "retained-full",
+            Self::REFUSED_BY_RECEIVER => "refused-by-receiver",
+            Self::STORE_FAILED => "store-failed",
             _ => return None,
         })
     }

@@ -110,6 +110,11 @@ impl Account {
         number
     }
 
+    /// The number of the next delivery that is accepted.
+    pub(crate) fn next(&self) -> u64 {
+        self.accepted
+    }
+
     /// Whether a window is full, and the law is to be looked at.
     pub(crate) fn window_is_full(&self) -> bool {
         self.in_window >= WINDOW

@@ -11,6 +11,7 @@
 //! - A [`lane`] numbers what one client publishes, and hashes it; a [`beacon`] tells its
 //!   checkpoints to those who get its stamps.
 //! - An [`account`] keeps what one session is owed and what it had, and knows the law.
+//! - [`missed`] tells a session's client what was not delivered to it, and why.
 //! - [`letters`] numbers what one shard says to another.
 //! - [`receipt`] follows single messages, for whoever [`watch`]es their lane.
 //! - [`rule`] says what is stamped; [`verify`] judges publishers that stamp themselves.
@@ -29,6 +30,7 @@ pub(crate) mod fault;
 pub(crate) mod json;
 pub(crate) mod lane;
 pub(crate) mod letters;
+pub(crate) mod missed;
 pub(crate) mod receipt;
 pub(crate) mod rest;
 pub(crate) mod rule;

@@ -53,6 +53,7 @@ pub(crate) struct Home {
 pub(crate) struct Topics {
     pub(crate) checkpoints: String,
     pub(crate) answers: String,
+    pub(crate) drops: String,
 }
 
 /// A verdict on its way.
@@ -108,6 +109,7 @@ impl Home {
             topics: Topics {
                 checkpoints: format!("{}/checkpoint/", options.settings.audit.prefix),
                 answers: format!("{}/answer/", options.settings.audit.prefix),
+                drops: format!("{}/drop/", options.settings.audit.prefix),
             },
         }
     }

@@ -82,6 +82,14 @@ impl Disk for Logs {
     }
 }
 
+/// A message as a client got it.
+pub(crate) struct Received {
+    pub(crate) topic: String,
+    pub(crate) payload: Vec<u8>,
+    /// Those of the user, name and value.
+    pub(crate) properties: Vec<(String, String)>,
+}
+
 /// A client of a [`Broker`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Client(usize);
@@ -289,17 +297,28 @@ impl Broker {
 
     /// The payloads of the messages that the client has received since it was last asked.
     pub(crate) fn take_payloads(&mut self, client: Client) -> Vec<Vec<u8>> {
+        let received = self.take_publishes(client).into_iter();
+        received.map(|received| received.payload).collect()
+    }
+
+    /// The messages that the client has received since it was last asked.
+    pub(crate) fn take_publishes(&mut self, client: Client) -> Vec<Received> {
         let link = &mut self.links[client.0];
         let bytes = std::mem::take(&mut link.received);
         let mut rest = bytes.as_slice();
-        let mut payloads = Vec::new();
+        let mut messages = Vec::new();
         while let Some(frame) = next_frame(rest, u32::MAX).unwrap() {
             if let Packet::Publish(publish) = Packet::decode(frame, link.version).unwrap() {
-                payloads.push(publish.payload.to_vec());
+                let properties = publish.properties.user_properties();
+                messages.push(Received {
+                    topic: publish.topic.to_owned(),
+                    payload: publish.payload.to_vec(),
+                    properties: properties.map(|(k, v)| (k.into(), v.into())).collect(),
+                });
             }
             rest = &rest[frame.bytes.len()..];
         }
-        payloads
+        messages
     }
 
     /// Lets time pass.

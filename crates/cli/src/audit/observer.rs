@@ -84,6 +84,13 @@ pub(crate) struct Remembered {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum News {
     Fault(LaneKey, Fault),
+    /// They will not come, and that is no fault: why, and by whom.
+    Dropped {
+        lane: LaneKey,
+        numbers: Range<u64>,
+        reason: String,
+        by_broker: bool,
+    },
     /// A late message, while others are missing. What moved is a fault when they have come.
     Overtaken {
         lane: LaneKey,
@@ -130,6 +137,15 @@ impl Observer {
             }
             Delivery::Event { lane, epoch, event } => self.event((*lane, *epoch), event),
             Delivery::Checkpoint { checkpoint, .. } => self.checkpoint(checkpoint),
+            Delivery::Dropped { record, by_broker } => {
+                self.news
+                    .extend(record.runs.iter().map(|run| News::Dropped {
+                        lane: (record.lane, record.epoch),
+                        numbers: run.numbers(),
+                        reason: record.reason.to_string(),
+                        by_broker: *by_broker,
+                    }));
+            }
             Delivery::Refused { .. } => self.not_audited += 1,
             _ => {}
         }
@@ -460,7 +476,7 @@ mod tests {
             .into_iter()
             .filter_map(|news| match news {
                 News::Window { roots, .. } => roots,
-                News::Fault(..) | News::Overtaken { .. } => None,
+                News::Fault(..) | News::Overtaken { .. } | News::Dropped { .. } => None,
             })
             .collect();
         for (number, window) in [(4, 0), (1_023, 0), (1_024, 1), (1_033, 1)] {

@@ -48,6 +48,26 @@ fn news(out: &mut impl Write, news: &News, json: bool) -> io::Result<()> {
             fault.kind,
             fault.reason
         ),
+        News::Dropped {
+            lane: (lane, epoch),
+            numbers: of,
+            reason,
+            by_broker,
+        } => {
+            let by = if *by_broker { "broker" } else { "processor" };
+            if json {
+                let value = json!({
+                    "lane": lane.to_string(), "epoch": epoch.0, "dropped": reason, "by": by,
+                    "first": of.start, "end": of.end,
+                });
+                return writeln!(out, "{value}");
+            }
+            let of = numbers(of);
+            writeln!(
+                out,
+                "lane {lane} epoch {epoch}: {of} not delivered: {reason}, by the {by}"
+            )
+        }
         News::Overtaken {
             lane: (lane, epoch),
             number,
@@ -302,12 +322,35 @@ fn excerpt(payload: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use unbroken_merkle_log::{Epoch, LaneId};
+
     use super::*;
 
     #[test]
     fn a_payload_is_shown_on_one_line_and_not_longer_than_that() {
         assert_eq!(excerpt(b"21.5\n"), "21.5\\n");
         assert_eq!(excerpt(&[b'x'; 61]), format!("{}…", "x".repeat(60)));
+    }
+
+    #[test]
+    fn what_was_not_delivered_has_a_reason_and_somebody_who_says_so() {
+        let dropped = News::Dropped {
+            lane: (LaneId::new(7).unwrap(), Epoch(2)),
+            numbers: 5..8,
+            reason: "queue-full".to_owned(),
+            by_broker: true,
+        };
+        let told = |json| {
+            let mut out = Vec::new();
+            news(&mut out, &dropped, json).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        let words = "numbers 5 to 7 not delivered: queue-full, by the broker\n";
+        assert_eq!(
+            told(false),
+            format!("lane 0000000000000007 epoch 2: {words}")
+        );
+        assert!(told(true).contains(r#""dropped":"queue-full""#));
     }
 
     #[test]

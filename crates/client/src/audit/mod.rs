@@ -16,6 +16,7 @@
 //! A processor passes the checkpoints of its inputs on, behind the outputs of what they cover, and
 //! says so in `audit-through`, which names its own lane. A receiver goes by those and not by the
 //! producer's own, which overtake a processor that is slow: what is still on its way is not lost.
+//! A drop record with `audit-receiver` is the broker's, about what that client alone did not get.
 //! Where several processors share one lane's messages, the first to pass a checkpoint on is
 //! believed, so they should not be further apart than the lateness bound.
 
@@ -57,6 +58,8 @@ pub(crate) const PARENTS: &str = unbroken_merkle_log::Parents::NAME;
 pub(crate) const TOPIC: &str = "audit-topic";
 /// The lane of the processor that passed a checkpoint on, behind all that it covers.
 pub(crate) const THROUGH: &str = "audit-through";
+/// The client that a drop record of the broker's is for, which alone missed what it names.
+pub(crate) const RECEIVER: &str = "audit-receiver";
 /// The lane that an answer is about.
 pub(crate) const ANSWER: &str = "audit-answer";
 

@@ -8,6 +8,8 @@
 //! nothing is asked for before it is lost; a lane of which only checkpoints are heard is not
 //! audited, since this subscriber may not subscribe to its topics.
 
+mod dropped;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
@@ -82,6 +84,8 @@ pub struct AuditedSubscriber {
     at_most_once: BTreeSet<LaneId>,
     asking: Option<Asking>,
     judges_origins: bool,
+    /// What the broker kept from this client of lanes of which nothing has come yet.
+    early: Vec<DropRecord>,
     /// When to look for what is worth asking for, though no event has told of it.
     next_look: Duration,
     next_poll: Duration,
@@ -130,6 +134,14 @@ pub enum Delivery {
         checkpoint: Checkpoint,
         /// As it came.
         bytes: Vec<u8>,
+    },
+    /// These messages will not come, and why: a processor decided so, or a limit of the broker's
+    /// kept them from this client. They are not lost, and nobody is asked for them.
+    Dropped {
+        /// Which, and why.
+        record: DropRecord,
+        /// The broker says it, of this client alone.
+        by_broker: bool,
     },
     /// Messages of a lane come and none of them fits: its producer has another key or another
     /// algorithm than this subscriber, which therefore proves nothing about it. Said once for a
@@ -279,6 +291,7 @@ impl SubscriberOptions {
             at_most_once: BTreeSet::new(),
             asking: self.asks.then(Asking::default),
             judges_origins: self.judges_origins,
+            early: Vec::new(),
             next_look: Duration::ZERO,
             next_poll: Duration::ZERO,
             position,
@@ -403,7 +416,7 @@ impl AuditedSubscriber {
                 let result = match kind {
                     Kind::Checkpoint => self.handle_checkpoint(&mut received),
                     Kind::Directory => self.handle_directory(received.payload()),
-                    Kind::Drop => self.handle_drop(received.payload()),
+                    Kind::Drop => self.handle_drop(&received),
                     Kind::Answer(token) if token != self.token => Ok(()),
                     Kind::Answer(_) => match received.user_property(TOPIC) {
                         Some(topic) => {
@@ -463,6 +476,9 @@ impl AuditedSubscriber {
             property.flags.resent = true;
         }
         let (topic, payload) = (received.topic().as_bytes(), received.payload());
+        if !self.early.is_empty() && property.fits(&self.hasher, topic, payload) {
+            self.take_early(property.lane);
+        }
         let mut verdict = self.ledger.message(&property, topic, payload, now);
         // The ledger says nothing of what is before its scope; its digest does.
         if verdict == Verdict::OutOfScope && !property.fits(&self.hasher, topic, payload) {
@@ -599,17 +615,6 @@ impl AuditedSubscriber {
             Err(_) if may_be_foreign => Ok(()),
             Err(error) => Err(error.to_string()),
         }
-    }
-
-    fn handle_drop(&mut self, payload: &[u8]) -> Result<(), String> {
-        let sealed = DropRecord::parse(payload).map_err(|error| error.to_string())?;
-        // Of other lanes the key may be another.
-        if self.follows(sealed.lane()) {
-            let record = sealed.open(&self.hasher);
-            let record = record.map_err(|error| error.to_string())?;
-            self.ledger.dropped(&record, self.clock.now());
-        }
-        Ok(())
     }
 
     fn handle_answer(&mut self, received: &Received) -> Result<(), String> {

@@ -8,7 +8,7 @@ use unbroken_client::audit::{
 };
 use unbroken_client::{Client, Filter, Message};
 use unbroken_merkle_log::ledger::{Event, LedgerLimits, State, Verdict};
-use unbroken_merkle_log::{Algorithm, Hasher, Key, LaneId, LaneLimits, Property};
+use unbroken_merkle_log::{Algorithm, DropRun, Hasher, Key, LaneId, LaneLimits, Property};
 use unbroken_mqtt_proto::{
     Ack, Packet, PacketId, Property as Carried, PropertyBuf, Publish, QoS, Version, next_frame,
 };
@@ -51,6 +51,8 @@ pub(crate) struct Seen {
     pub(crate) messages: Vec<(u64, Verdict, String)>,
     pub(crate) events: Vec<Event>,
     pub(crate) asked: usize,
+    /// Number, reason, and whether the broker said so.
+    pub(crate) dropped: Vec<(u64, String, bool)>,
     /// Lanes, one for each checkpoint.
     pub(crate) checkpoints: Vec<u64>,
     /// A producer has said that its epoch is over.
@@ -78,6 +80,12 @@ impl Seen {
                     _ => {}
                 }
                 self.events.push(event);
+            }
+            Delivery::Dropped { record, by_broker } => {
+                let reason = record.reason.to_string();
+                for number in record.runs.iter().flat_map(DropRun::numbers) {
+                    self.dropped.push((number, reason.clone(), by_broker));
+                }
             }
             Delivery::Asked { .. } => self.asked += 1,
             Delivery::Checkpoint { checkpoint, .. } => {

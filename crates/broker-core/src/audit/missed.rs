@@ -1,0 +1,390 @@
+//! What a session missed because a limit or a rule of the broker's said so, told to its client.
+//!
+//! ```text
+//! dropped for this session -> stamped, and does the session hear of drops? -> noted here
+//! the next delivery behind it is about to leave, or none waits -> a record, over the connection
+//! ```
+//!
+//! Only the session that missed a message is told: everybody else may have had it, and would take a
+//! wrong word for the truth. So a record is no publication: nothing routes it, keeps it or retains
+//! it. It leaves at QoS 0 and in its place among the deliveries, before the first number that would
+//! show a gap. One that is lost with its connection is not said again: then what it names counts as
+//! lost, as it did before.
+//!
+//! Told are lanes of algorithm 1, of publishers and of the broker (`forward_stamp`) alike: both are
+//! the user property `audit` of the message.
+//!
+//! **Absent:** what came about by accident (a broken connection, a client that was away at QoS 0),
+//! which its receiver calls lost and may ask for; what was refused to its publisher, who knows;
+//! messages whose stamp does not fit them.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use unbroken_merkle_log::{
+    Algorithm, DropReason as Declared, DropRecord, DropRun, Epoch, Hash, LaneId, Property, Xxh3,
+};
+use unbroken_mqtt_proto::{self as mqtt, PropertyBuf, QoS};
+
+use crate::by_filter::ByFilter;
+use crate::clients::Clients;
+use crate::ids::SessionId;
+use crate::item::{Item, Terms};
+use crate::limits::MISSED_BYTES_MAX;
+use crate::message::Publication;
+use crate::output::DropReason;
+use crate::session::{Identifiers, Session};
+use crate::shard::Shard;
+use crate::subscriptions::Grant;
+
+/// What a session missed and has not been told of. About 16 bytes a message.
+#[derive(Debug, Default)]
+pub(crate) struct Missed {
+    runs: Vec<Run>,
+    bytes: usize,
+    /// It is looked at when the present input has been handled.
+    listed: bool,
+}
+
+/// Neighbours that were dropped for one reason.
+#[derive(Debug)]
+struct Run {
+    about: About,
+    /// Told before the delivery of this number leaves.
+    before: u64,
+    first: u64,
+    leaves: Vec<Leaf>,
+}
+
+type Leaf = [u8; 16];
+
+/// What one record is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct About {
+    lane: LaneId,
+    epoch: Epoch,
+    reason: Declared,
+}
+
+impl Missed {
+    fn note(&mut self, about: About, number: u64, leaf: Leaf, before: u64) {
+        if self.bytes >= MISSED_BYTES_MAX {
+            return;
+        }
+        self.bytes += size_of::<Leaf>();
+        let mut latest = self.runs.iter_mut().rev().take(RUNS_LOOKED_AT);
+        let goes_on = latest.find(|run| {
+            run.about == about && run.end() == number && run.leaves.len() < RUN_MESSAGES_MAX
+        });
+        if let Some(run) = goes_on {
+            return run.leaves.push(leaf);
+        }
+        self.bytes += size_of::<Run>();
+        self.runs.push(Run {
+            about,
+            before,
+            first: number,
+            leaves: vec![leaf],
+        });
+    }
+
+    fn is_due(&self, number: u64) -> bool {
+        self.runs.iter().any(|run| run.before <= number)
+    }
+
+    /// A record of what is due.
+    fn take_due(&mut self, number: u64) -> Option<DropRecord> {
+        let about = self.runs.iter().find(|run| run.before <= number)?.about;
+        let mut room = RUN_MESSAGES_MAX;
+        let fits = |run: &mut Run| {
+            let fits = run.about == about && run.before <= number && room > 0;
+            if fits {
+                room = room.saturating_sub(run.leaves.len());
+            }
+            fits
+        };
+        let mut taken: Vec<Run> = self.runs.extract_if(.., fits).collect();
+        taken.sort_unstable_by_key(|run| run.first);
+        let mut runs: Vec<DropRun> = Vec::new();
+        for run in taken {
+            self.bytes -= size_of::<Run>() + size_of_val(&run.leaves[..]);
+            let end = runs.last().map_or(0, |last| last.numbers().end);
+            // A message that its publisher sent again may have been dropped again.
+            let again = usize::try_from(end.saturating_sub(run.first)).unwrap_or(usize::MAX);
+            let leaves = run.leaves.into_iter().skip(again).map(Hash::from);
+            match runs.last_mut() {
+                Some(last) if run.first <= end => last.leaves.extend(leaves),
+                _ => runs.push(DropRun {
+                    first: run.first,
+                    leaves: leaves.collect(),
+                }),
+            }
+        }
+        Some(DropRecord {
+            lane: about.lane,
+            epoch: about.epoch,
+            reason: about.reason,
+            runs,
+        })
+    }
+}
+
+impl Run {
+    fn end(&self) -> u64 {
+        self.first + self.leaves.len() as u64
+    }
+}
+
+impl DropReason {
+    /// Whether a limit or a rule has decided it for this receiver: asking for the message again
+    /// would come to the same.
+    const fn is_decision(self) -> bool {
+        match self {
+            Self::QueueFull
+            | Self::SlowReceiver
+            | Self::Expired
+            | Self::TooLargeForReceiver
+            | Self::TooOld
+            | Self::StoreFull => true,
+            Self::SessionEnded
+            | Self::NotConnected
+            | Self::RetainedFull
+            | Self::NotAuthorized
+            | Self::RefusedByReceiver
+            | Self::ConnectionLost
+            | Self::StoreFailed => false,
+        }
+    }
+}
+
+impl Clients {
+    /// This session does not get this message, which stood before the delivery of that number.
+    #[inline]
+    pub(crate) fn note_missed(
+        &mut self,
+        id: SessionId,
+        publication: &Publication<'_>,
+        reason: DropReason,
+        before: u64,
+    ) {
+        if !publication.properties.is_empty() && reason.is_decision() {
+            self.note_stamped(id, publication, reason.declared(), before);
+        }
+    }
+
+    #[cold]
+    fn note_stamped(
+        &mut self,
+        id: SessionId,
+        publication: &Publication<'_>,
+        reason: Declared,
+        before: u64,
+    ) {
+        let Some(stamp) = stamp_of(publication) else {
+            return;
+        };
+        let Some(session) = self.sessions.get_mut(id.index()) else {
+            return;
+        };
+        let topics = &self.home.topics;
+        let hears = grants(&session.subscriptions, &topics.drops, stamp.lane);
+        let (topic, payload) = (publication.topic.as_bytes(), publication.payload);
+        let Ok(leaf) = stamp.digest.as_bytes().try_into() else {
+            return;
+        };
+        if hears.count() == 0 || !stamp.fits(&Xxh3, topic, payload) {
+            return;
+        }
+        let about = About {
+            lane: stamp.lane,
+            epoch: stamp.epoch,
+            reason,
+        };
+        let missed = session.missed.get_or_insert_default();
+        missed.note(about, stamp.sequence, leaf, before);
+        if !std::mem::replace(&mut missed.listed, true) {
+            self.missing.push(id);
+        }
+    }
+
+    /// Tells the client of a session what it missed before the delivery of this number, as far as
+    /// its connection has room.
+    pub(crate) fn tell_missed(&mut self, now: Instant, id: SessionId, number: u64) {
+        while let Some(session) = self.sessions.get_mut(id.index())
+            && session.unsent == 0
+            && let Some(missed) = session.missed.as_deref_mut()
+            && let Some(connection) = session
+                .connection
+                .and_then(|index| self.connections[index as usize].as_deref())
+            && connection.pending() < self.limits.output_bytes_max as usize
+            && let Some(record) = missed.take_due(number)
+        {
+            if missed.runs.is_empty() {
+                session.missed = None;
+            }
+            self.tell_record(now, id, &record);
+        }
+    }
+
+    fn tell_record(&mut self, now: Instant, id: SessionId, record: &DropRecord) {
+        let Some(session) = self.sessions.get(id.index()) else {
+            return;
+        };
+        let drops = &self.home.topics.drops;
+        let grants: Vec<_> = grants(&session.subscriptions, drops, record.lane).collect();
+        if grants.is_empty() {
+            return; // it has unsubscribed since
+        }
+        let identifiers: Identifiers = grants.iter().filter_map(|held| held.identifier).collect();
+        let mut payload = Vec::new();
+        let written = record.encode(&Xxh3, &mut payload);
+        debug_assert!(written.is_ok(), "{written:?}");
+        let topic = format!("{drops}{}", record.lane);
+        let mut properties = PropertyBuf::new();
+        let receiver = Arc::clone(&session.client_id);
+        let to = mqtt::Property::UserProperty(RECEIVER, &receiver);
+        crate::publish::add(&mut properties, to);
+        let publication = Publication {
+            topic: &topic,
+            properties: properties.as_properties(),
+            payload: &payload,
+            qos: QoS::AtMostOnce,
+            retain: false,
+            expires: None,
+            stamp: now,
+            mark: None,
+        };
+        let terms = Terms {
+            qos: QoS::AtMostOnce,
+            retain: false,
+            identifiers: &identifiers,
+            group: None,
+        };
+        self.begin_item();
+        self.deliver(now, id, terms, &mut Item::borrowed(publication, None));
+        self.begin_item();
+    }
+}
+
+impl Session {
+    /// Whether its client is to be told something before the delivery of this number leaves. What
+    /// is held until something is stored leaves first.
+    pub(crate) fn misses_before(&self, number: u64) -> bool {
+        let missed = self.missed.as_deref();
+        self.unsent == 0 && missed.is_some_and(|missed| missed.is_due(number))
+    }
+}
+
+impl Shard {
+    /// Tells those for whom nothing waits what the present input has made them miss.
+    pub(crate) fn tell_missed(&mut self, now: Instant) {
+        while let Some(id) = self.clients.missing.pop() {
+            let Some(session) = self.clients.session_mut(id) else {
+                continue;
+            };
+            let Some(missed) = session.missed.as_deref_mut() else {
+                continue;
+            };
+            missed.listed = false;
+            if session.queue.is_empty() && !session.outbound.resending() {
+                self.clients.tell_missed(now, id, u64::MAX);
+            }
+        }
+    }
+}
+
+/// The stamp of a message, if it has exactly one, for a whole message, that needs no key.
+fn stamp_of(publication: &Publication<'_>) -> Option<Property> {
+    let properties = publication.properties.user_properties();
+    let mut stamps = properties.filter(|(name, _)| *name == Property::NAME);
+    let (_, text) = stamps.next()?;
+    let stamp = Property::parse_text(text).ok()?;
+    let is_usable = stamp.algorithm == Algorithm::Xxh3 && stamp.part.is_none();
+    (is_usable && stamps.next().is_none()).then_some(stamp)
+}
+
+/// The subscriptions by which a session hears of drops in this lane: those under the topic itself,
+/// so that each costs a look-up and not a walk.
+fn grants<'a>(
+    subscriptions: &'a ByFilter<Grant>,
+    drops: &str,
+    lane: LaneId,
+) -> impl Iterator<Item = &'a Grant> + use<'a> {
+    let filters = [
+        format!("{drops}+"),
+        format!("{drops}#"),
+        format!("{drops}{lane}"),
+        format!("{drops}{lane}/#"),
+        format!("{drops}+/#"),
+    ];
+    let held = filters.map(|filter| subscriptions.get(&filter));
+    held.into_iter().flatten()
+}
+
+/// The user property of a record that names the client whose messages it is about.
+const RECEIVER: &str = "audit-receiver";
+/// Messages of one run, and about as many of one record: a packet of 16 KiB to 32 KiB.
+const RUN_MESSAGES_MAX: usize = 1_024;
+/// So many lanes may take turns without each message beginning a run.
+const RUNS_LOOKED_AT: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ABOUT: About = About {
+        lane: LaneId::new(7).expect("it is not 0"),
+        epoch: Epoch(1),
+        reason: Declared::EXPIRED,
+    };
+    const OTHER: About = About {
+        reason: Declared::TOO_OLD,
+        ..ABOUT
+    };
+
+    fn missed(messages: &[(About, u64, u64)]) -> Missed {
+        let mut missed = Missed::default();
+        for (about, number, before) in messages {
+            missed.note(*about, *number, [0; 16], *before);
+        }
+        missed
+    }
+
+    fn told(missed: &mut Missed, number: u64) -> Vec<String> {
+        let mut told = Vec::new();
+        while let Some(record) = missed.take_due(number) {
+            let runs: Vec<_> = record.runs.iter().map(DropRun::numbers).collect();
+            told.push(format!("{} {runs:?}", record.reason));
+        }
+        told
+    }
+
+    #[test]
+    fn what_is_told_stands_before_the_next_that_leaves() {
+        let mut missed = missed(&[(ABOUT, 0, 3), (ABOUT, 9, 5), (OTHER, 4, 3), (ABOUT, 1, 3)]);
+        assert!(!missed.is_due(2));
+        assert_eq!(told(&mut missed, 4), ["expired [0..2]", "too-old [4..5]"]);
+        assert_eq!(told(&mut missed, u64::MAX), ["expired [9..10]"]);
+        assert_eq!((missed.runs.len(), missed.bytes), (0, 0));
+    }
+
+    #[test]
+    fn a_message_that_was_dropped_twice_is_named_once() {
+        let numbers = [5, 6, 7, 5, 6, 4, 8];
+        let mut missed = missed(&numbers.map(|number| (ABOUT, number, 0)));
+        assert_eq!(told(&mut missed, 0), ["expired [4..9]"]);
+    }
+
+    #[test]
+    fn records_and_what_waits_for_them_have_limits() {
+        let mut missed = Missed::default();
+        for number in 0..100_000 {
+            missed.note(ABOUT, number, [0; 16], 0);
+        }
+        assert!(missed.bytes < MISSED_BYTES_MAX + 200);
+        let records = told(&mut missed, 0);
+        assert_eq!(records[0], "expired [0..1024]");
+        assert_eq!(records[1], "expired [1024..2048]");
+        assert!(records.len() > 60);
+    }
+}

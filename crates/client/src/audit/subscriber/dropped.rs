@@ -1,0 +1,67 @@
+//! Messages that will not come, as processors and the broker say by drop records.
+//!
+//! A processor's record is about everybody behind it. The broker's is about one receiver, which it
+//! names in the user property `audit-receiver`: what it kept from that one others may have had.
+//!
+//! Invariants: a record is taken once its lane is known here, so that one about another
+//! subscription of the same client opens no lane; nothing that was declared is asked for.
+
+use unbroken_merkle_log::{DropRecord, LaneId};
+
+use super::{AuditedSubscriber, Delivery};
+use crate::Received;
+use crate::audit::RECEIVER;
+
+impl AuditedSubscriber {
+    /// Takes a drop record.
+    pub(super) fn handle_drop(&mut self, received: &Received) -> Result<(), String> {
+        let sealed = DropRecord::parse(received.payload()).map_err(|error| error.to_string())?;
+        let receiver = received.user_property(RECEIVER);
+        let by_broker = receiver.is_some();
+        // What somebody else missed may have come here. And what a processor misses itself it still
+        // has to make its outputs of, so it asks for it as for anything lost.
+        if by_broker && (receiver != Some(self.client.client_id()) || self.checkpoints.is_some()) {
+            return Ok(());
+        }
+        let is_followed = self.follows(sealed.lane());
+        // Of other lanes the key may be another.
+        if !is_followed && !by_broker {
+            return Ok(());
+        }
+        match sealed.open(&self.hasher) {
+            Ok(record) if is_followed => self.take_dropped(record, by_broker),
+            Ok(record) => {
+                // Perhaps of another subscription: the first message that comes decides.
+                if self.early.len() >= EARLY_MAX {
+                    self.early.remove(0);
+                }
+                self.early.push(record);
+            }
+            Err(error) if is_followed => return Err(error.to_string()),
+            Err(_) => {}
+        }
+        Ok(())
+    }
+
+    fn take_dropped(&mut self, record: DropRecord, by_broker: bool) {
+        let taken = self.ledger.dropped(&record, self.clock.now());
+        if taken.is_some_and(|messages| messages > 0) {
+            let dropped = Delivery::Dropped { record, by_broker };
+            self.ready.push_back(dropped);
+        }
+    }
+
+    /// The first message of a lane comes: what the broker kept back before it.
+    pub(super) fn take_early(&mut self, lane: LaneId) {
+        let of_lane: Vec<DropRecord> = self
+            .early
+            .extract_if(.., |record| record.lane == lane)
+            .collect();
+        for record in of_lane {
+            self.take_dropped(record, true);
+        }
+    }
+}
+
+/// Drop records kept for lanes of which nothing has come. Beyond it what the oldest names is lost.
+const EARLY_MAX: usize = 64;
