@@ -101,6 +101,10 @@ impl Ci {
             let name = format!("crashes, shards: {shards}");
             self.check(&name, self.crashes(shards))?;
         }
+        for durability in ["relaxed", "off"] {
+            let name = format!("crashes, durability: {durability}");
+            self.check(&name, self.crashes_of_the_broker_alone(durability))?;
+        }
         let seeds = if self.full { "500000" } else { "20000" };
         let mut simulator = cargo(&["run", "--locked", "--release"]);
         simulator.args(["-p", "unbroken-simulator", "--", "--seeds", seeds]);
@@ -146,16 +150,30 @@ impl Ci {
     /// The broker ended at random moments by SIGKILL, power cuts and faults of the disk: 200 kills
     /// in both runs together, and 2,000 in the longer one.
     fn crashes(&self, shards: &str) -> Command {
-        let [kills, cuts, faults] = if self.full {
-            ["1000", "200", "100"]
+        let [kills, stops, cuts, faults] = if self.full {
+            ["1000", "100", "200", "100"]
         } else {
-            ["100", "20", "12"]
+            ["100", "8", "20", "12"]
         };
-        let mut command = cargo(&["run", "--locked", "--release", "-p", "unbroken-crash", "--"]);
+        let mut command = crash();
         command
-            .args(["--kills", kills, "--cuts", cuts, "--faults", faults])
-            .args(["--shards", shards])
-            .env("UNBROKEN_BIN", binary());
+            .args(["--kills", kills, "--stops", stops])
+            .args(["--cuts", cuts, "--faults", faults])
+            .args(["--shards", shards]);
+        command
+    }
+
+    /// Where a crash of the machine may lose something, one of the broker may not.
+    fn crashes_of_the_broker_alone(&self, durability: &str) -> Command {
+        let [kills, stops] = if self.full {
+            ["200", "20"]
+        } else {
+            ["10", "2"]
+        };
+        let mut command = crash();
+        command
+            .args(["--kills", kills, "--stops", stops])
+            .args(["--durability", durability]);
         command
     }
 
@@ -359,6 +377,13 @@ impl Ci {
 fn cargo(arguments: &[&str]) -> Command {
     let mut command = process::cargo(arguments);
     command.env("CARGO_INCREMENTAL", "0");
+    command
+}
+
+/// Ends our broker again and again.
+fn crash() -> Command {
+    let mut command = cargo(&["run", "--locked", "--release", "-p", "unbroken-crash", "--"]);
+    command.env("UNBROKEN_BIN", binary());
     command
 }
 

@@ -51,7 +51,9 @@ pub(crate) enum BrokerError {
     Start(PathBuf, io::Error),
     #[error("the broker does not listen:\n{0}")]
     Deaf(String),
-    #[error("the broker goes on although its disk has failed:\n{0}")]
+    #[error("the broker was told to stop, and ended with {0}:\n{1}")]
+    Stopped(ExitStatus, String),
+    #[error("the broker goes on although its disk has failed, or it was told to stop:\n{0}")]
     GoesOn(String),
     #[error("the disk failed, and the broker ended with {0} instead of an error:\n{1}")]
     Ended(ExitStatus, String),
@@ -134,6 +136,27 @@ impl Broker {
             self.keep_log(&running)?;
         }
         Ok(())
+    }
+
+    /// Tells it to end, and waits until it has, in good order.
+    pub(crate) async fn stop(&mut self) -> Result<(), BrokerError> {
+        let Some(mut running) = self.running.take() else {
+            return Ok(());
+        };
+        if let Some(pid) = running.child.id() {
+            let told = Command::new("kill").arg(pid.to_string()).status().await?;
+            debug_assert!(told.success(), "the process is ours and not waited for");
+        }
+        let Ok(status) = timeout(PATIENCE, running.child.wait()).await else {
+            return Err(BrokerError::GoesOn(running.text()));
+        };
+        let status = status?;
+        self.keep_log(&running)?;
+        if status.success() {
+            Ok(())
+        } else {
+            Err(BrokerError::Stopped(status, running.text()))
+        }
     }
 
     /// Waits until it has ended by itself, as it must when its disk has failed.

@@ -9,8 +9,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 use unbroken_client::audit::{AuditError, OpenError, PublisherOptions, Stamped};
 use unbroken_client::{
-    Client, ConnectError, Message, Options, QoS, RetryDuration, Session, SubscribeError,
-    TotalDuration,
+    Client, ConnectError, Message, Options, PublishError, QoS, RetryDuration, Session,
+    SubscribeError, TotalDuration,
 };
 use unbroken_merkle_log::{LaneId, LaneLimits};
 
@@ -27,8 +27,12 @@ pub(crate) enum LineError {
     Publish(#[from] AuditError),
     #[error("a subscriber hears nothing more: {0}")]
     Subscribe(#[from] SubscribeError),
-    #[error("a visitor cannot begin: {0}")]
+    #[error("a message was not published: {0}")]
+    Send(#[from] PublishError),
+    #[error("a visitor cannot begin, or a mortal not connect: {0}")]
     Runtime(#[from] std::io::Error),
+    #[error("a mortal was refused with {0:#04x}")]
+    Refused(u8),
     #[error("everything is over")]
     Over,
     #[error("a visitor has failed")]

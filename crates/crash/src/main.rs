@@ -3,11 +3,15 @@
 //!
 //! ```text
 //! cargo build --release -p unbroken
-//! cargo run --release -p unbroken-crash -- --kills 200 --cuts 40 --faults 24 --shards 3 [--seed N]
+//! cargo run --release -p unbroken-crash -- \
+//!     --kills 200 --stops 20 --cuts 40 --faults 24 --shards 3 [--seed N]
 //! ```
 //!
 //! Publishers number what they send and remember it in a spool; subscribers have sessions that the
-//! broker keeps. At the end everything must have come, in order, and at QoS 2 once. What ends when,
+//! broker keeps. At the end everything must have come, in order, and at QoS 2 once. Beside them
+//! groups share messages, a retained value grows, and clients die with the broker and leave wills:
+//! a group misses nothing, what is retained is the last that was acknowledged, and each will comes
+//! once. What ends when,
 //! and what a power cut takes back, is decided by the seed, which is printed; the moments between
 //! two messages are the machine's.
 //!
@@ -18,9 +22,11 @@
 
 mod broker;
 mod line;
+mod others;
 mod random;
 mod run;
 mod subscriber;
+mod tally;
 mod witness;
 
 use std::process::ExitCode;
@@ -54,7 +60,7 @@ fn carry_out(plan: &Plan) -> Result<bool, Box<dyn std::error::Error>> {
         .build()?;
     let home = tempfile::tempdir()?;
     let begin = Instant::now();
-    let rounds = plan.kills + plan.cuts + plan.faults;
+    let rounds = plan.kills + plan.stops + plan.cuts + plan.faults;
     let mut ends = Vec::new();
     let run = run::run(plan, home.path(), |round, end| {
         ends.push(end);
@@ -80,13 +86,15 @@ fn carry_out(plan: &Plan) -> Result<bool, Box<dyn std::error::Error>> {
         println!("{fault}");
     }
     println!(
-        "{} kills, {} power cuts, {} faults of the disk: {} messages received, {} of them again, \
-         {} changes of files taken back; {} faults; {:.1} s",
+        "{} kills, {} stops, {} power cuts, {} faults of the disk: {} messages received, {} of \
+         them again, {}; {} changes of files taken back; {} faults; {:.1} s",
         plan.kills,
+        plan.stops,
         plan.cuts,
         plan.faults,
         verdict.messages,
         verdict.repeated,
+        verdict.others,
         verdict.taken_back,
         verdict.faults.len(),
         seconds(begin),
@@ -102,6 +110,7 @@ fn plan(arguments: impl Iterator<Item = String>) -> Result<Plan, String> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let mut plan = Plan {
         kills: 200,
+        stops: 0,
         cuts: 0,
         faults: 0,
         shards: 1,
@@ -120,6 +129,7 @@ fn plan(arguments: impl Iterator<Item = String>) -> Result<Plan, String> {
             .map_err(|_| format!("{name} needs a number, and {value:?} is none"))?;
         match name.as_str() {
             "--kills" => plan.kills = number,
+            "--stops" => plan.stops = number,
             "--cuts" => plan.cuts = number,
             "--faults" => plan.faults = number,
             "--seed" => plan.seed = number,
@@ -134,7 +144,7 @@ fn plan(arguments: impl Iterator<Item = String>) -> Result<Plan, String> {
     Ok(plan)
 }
 
-const USAGE: &str = "unbroken-crash [--kills N] [--cuts N] [--faults N] [--shards N] \
+const USAGE: &str = "unbroken-crash [--kills N] [--stops N] [--cuts N] [--faults N] [--shards N] \
                      [--durability strict|relaxed|off] [--seed N]";
 /// Rounds between two lines of progress.
 const TELL_EVERY: u64 = 25;

@@ -16,6 +16,7 @@ use unbroken_merkle_log::LaneId;
 
 use crate::broker::{Broker, BrokerError, PATIENCE};
 use crate::line::{LineError, Progress, Publisher};
+use crate::others::Others;
 use crate::random::Random;
 use crate::subscriber::Subscriber;
 use crate::witness::Witness;
@@ -25,6 +26,8 @@ use crate::witness::Witness;
 pub(crate) struct Plan {
     /// SIGKILL.
     pub(crate) kills: u64,
+    /// SIGTERM, and it must end in good order.
+    pub(crate) stops: u64,
     /// SIGKILL, and what no sync had made safe is gone.
     pub(crate) cuts: u64,
     /// The disk fails, and the broker must end by itself; then as a power cut.
@@ -43,6 +46,8 @@ pub(crate) enum End {
     Early,
     /// SIGKILL.
     Kill,
+    /// SIGTERM.
+    Stop,
     /// SIGKILL, and what no sync had made safe is gone.
     Cut,
     /// The disk fails. What no sync had made safe is gone then, too.
@@ -56,6 +61,8 @@ pub(crate) struct Verdict {
     pub(crate) messages: u64,
     /// Received again.
     pub(crate) repeated: u64,
+    /// What groups, wills and the retained value came to.
+    pub(crate) others: String,
     /// Changes of files that power cuts took back.
     pub(crate) taken_back: u64,
     /// What must not be, a sentence each.
@@ -90,7 +97,7 @@ pub(crate) async fn run(
     let mut taken_back = 0;
     broker.spawn(disk_for(ends.first(), &disk))?;
     broker.listens().await?;
-    let mut lines = Lines::begin(&broker, home, plan.seed).await?;
+    let mut lines = Lines::begin(&broker, home, plan).await?;
     // Each lane has something to prove.
     lines.go_on(STEPS_MAX, &broker).await?;
     for (round, end) in (1..).zip(&ends) {
@@ -101,6 +108,10 @@ pub(crate) async fn run(
             broker.kill().await?;
         } else {
             broker.listens().await?;
+            match timeout(PATIENCE, lines.others.give_birth(round)).await {
+                Ok(born) => born?,
+                Err(_) => return Err(RunError::Stuck(broker.log())),
+            }
             lines.go_on(random.below(STEPS_MAX), &broker).await?;
             // Not only just behind an acknowledgement.
             pause(&mut random, PAUSE_US_MAX).await;
@@ -108,6 +119,7 @@ pub(crate) async fn run(
         match end {
             End::Early => {}
             End::Kill | End::Cut => broker.kill().await?,
+            End::Stop => broker.stop().await?,
             End::Fault(fault) => {
                 disk.fail(*fault, random.below(FAULT_AFTER_MAX))?;
                 if *fault == Fault::Short {
@@ -119,6 +131,7 @@ pub(crate) async fn run(
                 disk.repair()?;
             }
         }
+        lines.others.bury();
         if disk_for(Some(end), &disk).is_some() {
             taken_back += disk.cut_power(&mut |bound| random.below(bound))?;
         }
@@ -137,7 +150,7 @@ pub(crate) async fn run(
 /// Only where it is needed: it makes every write slower.
 fn disk_for<'a>(end: Option<&End>, disk: &'a Disk) -> Option<&'a Disk> {
     match end? {
-        End::Early | End::Kill => None,
+        End::Early | End::Kill | End::Stop => None,
         End::Cut | End::Fault(_) => Some(disk),
     }
 }
@@ -156,6 +169,7 @@ impl Plan {
                 End::Kill
             });
         }
+        ends.extend((0..self.stops).map(|_| End::Stop));
         ends.extend((0..self.cuts).map(|_| End::Cut));
         let faults = [Fault::Full, Fault::Write, Fault::Sync, Fault::Short];
         ends.extend(
@@ -174,18 +188,24 @@ struct Lines {
     publishers: JoinSet<Result<(), LineError>>,
     subscribers: JoinSet<Result<(), LineError>>,
     witnesses: Vec<watch::Receiver<Witness>>,
+    others: Others,
 }
 
 impl Lines {
     /// Two publishers and two subscribers at each quality.
-    async fn begin(broker: &Broker, home: &Path, seed: u64) -> Result<Self, RunError> {
+    async fn begin(broker: &Broker, home: &Path, plan: &Plan) -> Result<Self, RunError> {
+        let (to, seed) = (broker.address(), plan.seed);
+        let progress = Progress::new();
+        let (mut publishers, mut subscribers) = (JoinSet::new(), JoinSet::new());
+        let shards = plan.shards;
+        let others = Others::begin(to, shards, &progress, &mut publishers, &mut subscribers);
         let mut lines = Self {
-            progress: Progress::new(),
-            publishers: JoinSet::new(),
-            subscribers: JoinSet::new(),
+            others: others.await?,
+            progress,
+            publishers,
+            subscribers,
             witnesses: Vec::new(),
         };
-        let to = broker.address();
         let subscribers = [
             ("resident-one", QoS::AtLeastOnce, false),
             ("visitor-one", QoS::AtLeastOnce, true),
@@ -263,7 +283,12 @@ impl Lines {
         };
         // What is missing then is in the findings.
         let _ = timeout(PATIENCE, heard).await;
-        let mut verdict = Verdict::default();
+        self.others.end().await;
+        let mut verdict = Verdict {
+            faults: self.others.faults(),
+            others: self.others.summary(),
+            ..Verdict::default()
+        };
         for witness in &self.witnesses {
             let witness = witness.borrow();
             verdict.messages += witness.messages;
