@@ -425,6 +425,7 @@ fn the_doctor_says_what_there_is_and_who_holds_it() {
         (&log["messages"], &log["oldest"]),
         (&20.into(), &"2026-09-21T14:13:20Z".into())
     );
+    assert_eq!(log["generations"][0], log["first"], "{log}");
     assert_eq!(
         (&report["sessions"], &report["away"]),
         (&2.into(), &1.into())

@@ -214,6 +214,10 @@ fn reply<'s>(
         }
         Request::Size => Answer::Size(store.size_bytes()?),
         Request::Logs => Answer::logs(view.logs()?),
+        Request::Generations { log } => {
+            let firsts = store.generations(LogId(log)).into_iter();
+            Answer::Generations(firsts.map(|first| first.0).collect())
+        }
         Request::Bounds { log } => view.bounds(LogId(log))?.into(),
         Request::Read(read) => match read.wanted() {
             Err(what) => Answer::Failed(what),

@@ -22,6 +22,9 @@ pub(super) enum Request {
     /// Bytes on disk.
     Size,
     Logs,
+    Generations {
+        log: u16,
+    },
     Bounds {
         log: u16,
     },
@@ -72,6 +75,8 @@ pub(super) enum Answer {
     },
     Size(u64),
     Logs(Vec<u16>),
+    /// The number with which each begins.
+    Generations(Vec<u64>),
     Bounds {
         first: u64,
         next: u64,

@@ -82,6 +82,14 @@ impl Remote {
         }
     }
 
+    /// The number with which each generation of a log begins, oldest first.
+    pub fn generations(&self, log: LogId) -> Result<Vec<Sequence>, StoreError> {
+        match self.ask(&Request::Generations { log: log.0 })? {
+            Answer::Generations(firsts) => Ok(firsts.into_iter().map(Sequence).collect()),
+            other => Err(self.unasked(other)),
+        }
+    }
+
     /// Ends a session, with all that waits for it.
     pub fn remove_session(&self, client_id: &str) -> Result<(), StoreError> {
         self.forget(Forgotten::Session(client_id.to_owned()))

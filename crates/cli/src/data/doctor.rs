@@ -9,7 +9,7 @@ use nix::sys::statvfs::statvfs;
 use serde_json::{Value, json};
 use unbroken_broker::control::Who;
 use unbroken_broker::failure as failure_file;
-use unbroken_store::{Embedded, StoreError, quarantine};
+use unbroken_store::{Embedded, Sequence, StoreError, quarantine};
 
 use super::examine::{Examined, examine};
 use super::{Data, DataArgs, failure, now_ms, person};
@@ -62,6 +62,8 @@ struct Report {
     disk_bytes: Option<u64>,
     free_bytes: Option<u64>,
     examined: Examined,
+    /// Where the generations of each of its logs begin.
+    generations: Vec<Vec<Sequence>>,
     /// All that is wrong, with the directory and in it.
     wrong: Vec<String>,
     now_ms: u64,
@@ -70,13 +72,16 @@ struct Report {
 fn look(args: &Args) -> Result<Report, Failure> {
     let path = args.data.path();
     let now_ms = now_ms();
-    let mut wrong = Vec::new();
+    let (mut wrong, mut generations) = (Vec::new(), Vec::new());
     let (mut examined, mut disk_bytes, mut broker) = (Examined::default(), None, None);
     match args.data.try_open()? {
         Ok(data) => {
             disk_bytes = Some(data.disk_bytes()?);
             broker = data.broker()?;
             examined = look_inside(&data)?;
+            let logs = examined.logs.iter();
+            let found: Result<_, _> = logs.map(|log| data.generations(log.log)).collect();
+            generations = found?;
         }
         // It is what was asked for.
         Err(error @ (StoreError::Damaged { .. } | StoreError::Format { .. })) => {
@@ -109,6 +114,7 @@ fn look(args: &Args) -> Result<Report, Failure> {
         disk_bytes,
         free_bytes,
         examined,
+        generations,
         wrong,
         now_ms,
     })
@@ -188,9 +194,11 @@ impl Report {
         let logs: Vec<_> = examined
             .logs
             .iter()
-            .map(|log| {
+            .zip(&self.generations)
+            .map(|(log, generations)| {
                 [
                     log.log.to_string(),
+                    generations.len().to_string(),
                     log.bounds.first.to_string(),
                     log.bounds.next.to_string(),
                     log.messages.to_string(),
@@ -200,7 +208,15 @@ impl Report {
             })
             .collect();
         writeln!(out)?;
-        let titles = ["LOG", "FIRST", "NEXT", "MESSAGES", "BYTES", "OLDEST"];
+        let titles = [
+            "LOG",
+            "GENERATIONS",
+            "FIRST",
+            "NEXT",
+            "MESSAGES",
+            "BYTES",
+            "OLDEST",
+        ];
         person::table(out, titles, &logs)?;
         let spaces: Vec<_> = examined
             .spaces
@@ -252,9 +268,12 @@ impl Report {
 
     fn json(&self) -> Value {
         let examined = &self.examined;
-        let logs = examined.logs.iter().map(|log| {
+        let logs = examined.logs.iter().zip(&self.generations);
+        let logs = logs.map(|(log, generations)| {
+            let generations: Vec<_> = generations.iter().map(|first| first.0).collect();
             json!({
                 "log": log.log.0,
+                "generations": generations,
                 "first": log.bounds.first.0,
                 "next": log.bounds.next.0,
                 "messages": log.messages,

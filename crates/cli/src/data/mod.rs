@@ -23,7 +23,9 @@ use nix::unistd::Uid;
 use unbroken_broker::config::Storage;
 use unbroken_broker::control::{Remote, Who};
 use unbroken_store::session::prefix;
-use unbroken_store::{Batch, Embedded, Options, Pair, Space, Store, StoreError, View};
+use unbroken_store::{
+    Batch, Embedded, LogId, Options, Pair, Sequence, Space, Store, StoreError, View,
+};
 
 use crate::exit::{self, Failure};
 
@@ -94,6 +96,14 @@ impl Data {
         match self {
             Self::Own(store) => store.size_bytes(),
             Self::Broker(remote) => remote.size_bytes(),
+        }
+    }
+
+    /// The number with which each generation of a log begins, oldest first.
+    pub(crate) fn generations(&self, log: LogId) -> Result<Vec<Sequence>, StoreError> {
+        match self {
+            Self::Own(store) => Ok(store.generations(log)),
+            Self::Broker(remote) => remote.generations(log),
         }
     }
 

@@ -2,9 +2,9 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `lock` | locked while a process has the store; says which, and since when |
+//! | `lock` | locked while a process has the store; `unbroken-lock 1`, which, and since when |
 //! | `format` | `unbroken-store 1` |
-//! | `acknowledged` | the revision up to which was answered, and its complement; 16 bytes |
+//! | `acknowledged` | 24 bytes: `witness1`, the revision up to which was answered, its complement |
 //! | `engine/` | the engine's |
 //!
 //! `acknowledged` is the witness: it is written after each commit that was made safe, without an
@@ -23,6 +23,10 @@ use crate::error::StoreError;
 /// changes it reads the one before as well, and writes the new number when it has changed all.
 const FORMAT: u64 = 1;
 const FORMAT_NAME: &str = "unbroken-store";
+
+/// The first versions wrote neither of these names; both are read without.
+const LOCK_NAME: &str = "unbroken-lock 1";
+const WITNESS_NAME: [u8; 8] = *b"witness1";
 
 /// A directory that this process has.
 #[derive(Debug)]
@@ -45,6 +49,7 @@ impl Directory {
             .map_err(|error| StoreError::io("looking for", engine.display(), error))?;
         check_format(&path.join("format"), made)?;
         let place = path.join("acknowledged");
+        name_witness(&place).map_err(|error| StoreError::io("writing", place.display(), error))?;
         let acknowledged = OpenOptions::new()
             .read(true)
             .write(true)
@@ -83,12 +88,8 @@ impl Directory {
 
     /// Everything up to here was answered, and is safe.
     pub(crate) fn acknowledge(&self, revision: Revision) -> Result<(), StoreError> {
-        let mut bytes = [0; 16];
-        let (number, complement) = bytes.split_at_mut(8);
-        number.copy_from_slice(&revision.0.to_be_bytes());
-        complement.copy_from_slice(&(!revision.0).to_be_bytes());
         self.acknowledged
-            .write_all_at(&bytes, 0)
+            .write_all_at(&witness_of(revision), 0)
             .map_err(|error| StoreError::io("writing", self.witness().display(), error))
     }
 
@@ -102,17 +103,55 @@ impl Directory {
             return Ok(Revision(0));
         }
         let wrong = || StoreError::damaged(self.witness().display(), "it holds no revision");
-        let (number, rest) = bytes.split_first_chunk().ok_or_else(wrong)?;
-        let number = u64::from_be_bytes(*number);
-        if rest == (!number).to_be_bytes() {
-            Ok(Revision(number))
-        } else {
-            Err(wrong())
-        }
+        let named = bytes.strip_prefix(&WITNESS_NAME);
+        named.and_then(parse_revision).ok_or_else(wrong)
     }
 
     fn witness(&self) -> PathBuf {
         self.path.join("acknowledged")
+    }
+}
+
+fn witness_of(revision: Revision) -> [u8; 24] {
+    let (number, complement) = (revision.0.to_be_bytes(), (!revision.0).to_be_bytes());
+    let mut bytes = [0; 24];
+    let parts = WITNESS_NAME.into_iter().chain(number).chain(complement);
+    bytes
+        .iter_mut()
+        .zip(parts)
+        .for_each(|(byte, part)| *byte = part);
+    bytes
+}
+
+/// A number and its complement.
+fn parse_revision(bytes: &[u8]) -> Option<Revision> {
+    let (number, rest) = bytes.split_first_chunk()?;
+    let number = u64::from_be_bytes(*number);
+    (rest == (!number).to_be_bytes()).then_some(Revision(number))
+}
+
+/// Puts its name before a witness that has none, so that there is the old one or the new one.
+fn name_witness(place: &Path) -> io::Result<()> {
+    let bytes = match fs::read(place) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        read => read?,
+    };
+    match parse_revision(&bytes) {
+        Some(revision) => replace(place, &witness_of(revision)),
+        None => Ok(()),
+    }
+}
+
+/// Writes a file so that there is what was there before, or all of it.
+fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let new = path.with_extension("new");
+    let mut file = File::create(&new)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&new, path)?;
+    match path.parent() {
+        Some(parent) => File::open(parent)?.sync_all(),
+        None => Ok(()),
     }
 }
 
@@ -132,7 +171,7 @@ pub(crate) fn lock(path: &Path, directory: &Path) -> Result<File, StoreError> {
             let mut by = String::new();
             file.read_to_string(&mut by)
                 .map_err(|error| failed("reading", error))?;
-            let by = match by.trim() {
+            let by = match by.strip_prefix(LOCK_NAME).unwrap_or(&by).trim() {
                 "" => "another process".to_owned(),
                 known => known.to_owned(),
             };
@@ -141,7 +180,7 @@ pub(crate) fn lock(path: &Path, directory: &Path) -> Result<File, StoreError> {
         }
     }
     let who = format!(
-        "process {} since {:.0}\n",
+        "{LOCK_NAME}\nprocess {} since {:.0}\n",
         std::process::id(),
         jiff::Timestamp::now()
     );
@@ -170,19 +209,8 @@ fn check_format(path: &Path, made: bool) -> Result<(), StoreError> {
             }
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound && !made => {
-            let new = path.with_extension("new");
             let text = format!("{FORMAT_NAME} {FORMAT}\n");
-            let write = || {
-                let mut file = File::create(&new)?;
-                file.write_all(text.as_bytes())?;
-                file.sync_all()?;
-                fs::rename(&new, path)?;
-                match path.parent() {
-                    Some(parent) => File::open(parent)?.sync_all(),
-                    None => Ok(()),
-                }
-            };
-            write().map_err(|error| failed("writing", error))
+            replace(path, text.as_bytes()).map_err(|error| failed("writing", error))
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             Err(StoreError::damaged(path.display(), "it is missing"))
@@ -231,14 +259,37 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let directory = Directory::open(temp.path()).unwrap();
         assert_eq!(directory.acknowledged().unwrap(), Revision(0));
-        assert_eq!(fs::metadata(directory.witness()).unwrap().len(), 16);
+        assert_eq!(fs::metadata(directory.witness()).unwrap().len(), 24);
         for revision in [1, 7, u64::MAX] {
             directory.acknowledge(Revision(revision)).unwrap();
         }
         drop(directory);
         let read = |path: &Path| Directory::open(path).unwrap().acknowledged();
         assert_eq!(read(temp.path()).unwrap(), Revision(u64::MAX));
-        fs::write(temp.path().join("acknowledged"), [0; 16]).unwrap();
-        assert!(matches!(read(temp.path()), Err(StoreError::Damaged { .. })));
+        for length in [1, 16, 24, 25] {
+            fs::write(temp.path().join("acknowledged"), vec![0; length]).unwrap();
+            assert!(matches!(read(temp.path()), Err(StoreError::Damaged { .. })));
+        }
+    }
+
+    #[test]
+    fn a_witness_and_a_lock_of_the_first_versions_are_read() {
+        let temp = tempfile::tempdir().unwrap();
+        drop(Directory::open(temp.path()).unwrap());
+        let old = [7_u64.to_be_bytes(), (!7_u64).to_be_bytes()].concat();
+        fs::write(temp.path().join("acknowledged"), old).unwrap();
+        for _ in 0..2 {
+            let directory = Directory::open(temp.path()).unwrap();
+            assert_eq!(directory.acknowledged().unwrap(), Revision(7));
+            assert_eq!(fs::metadata(directory.witness()).unwrap().len(), 24);
+        }
+        let held = File::open(temp.path().join("lock")).unwrap();
+        held.try_lock().unwrap();
+        fs::write(temp.path().join("lock"), "process 1 since 2026\n").unwrap();
+        let refused = Directory::open(temp.path()).unwrap_err().to_string();
+        assert!(
+            refused.contains("in use by process 1 since 2026"),
+            "{refused}"
+        );
     }
 }

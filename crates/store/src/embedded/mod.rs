@@ -161,6 +161,16 @@ impl Embedded {
         directory::lock(&path.join("lock"), path)
     }
 
+    /// The number with which each generation of a log begins, oldest first; none if there is no
+    /// such log.
+    pub fn generations(&self, log: LogId) -> Vec<Sequence> {
+        let published = self.read_published();
+        let found = published.logs.get(&log).map(|log| &log.generations);
+        let firsts =
+            |all: &Generations| all.sealed.keys().copied().chain([all.live.first]).collect();
+        found.map_or_else(Vec::new, firsts)
+    }
+
     fn read_published(&self) -> RwLockReadGuard<'_, Published> {
         self.published
             .read()
