@@ -43,7 +43,9 @@ pub(crate) struct Routed {
     pub(crate) wanted: bool,
     /// Other shards that want it: bit `n` is shard `n`.
     shards: u64,
-    /// Of those, the ones with a group that somebody who stays is in.
+    /// Of those, the ones where somebody who stays does, and the ones with a group that somebody
+    /// who stays is in.
+    staying: u64,
     sharing: u64,
     /// Deliveries owed here: sessions and groups.
     pub(crate) owed: u32,
@@ -198,7 +200,7 @@ impl Shard {
         }
     }
 
-    /// Whether somebody who stays wants this message of QoS 1 or 2, or may.
+    /// Whether somebody who stays wants this message of QoS 1 or 2.
     #[cold]
     fn needs_disk(&mut self, item: &Item<'_>) -> bool {
         let publication = &item.publication;
@@ -211,8 +213,8 @@ impl Shard {
         let mut receivers = route.receivers.iter();
         // Forgetting a retained message makes room, where there is anything to write to.
         publication.retain && (!publication.payload.is_empty() || self.clients.store_failed())
-            || route.shards != 0
-            || !route.groups.is_empty()
+            || route.staying != 0
+            || route.groups.iter().any(|group| self.groups.stays(*group))
             || receivers.any(|to| to.qos > QoS::AtMostOnce && stays(to.session))
     }
 
@@ -319,11 +321,12 @@ impl Shard {
         let Routed {
             mut wanted,
             mut shards,
+            staying,
             sharing,
             owed,
         } = self.route_here(now, item, from);
-        if shards != 0 {
-            // Who waits for it there is not known here, and it must be stored before they have it.
+        if staying != 0 {
+            // It must be stored before they have it.
             item.store(&mut self.clients);
         }
         let others = shards.count_ones();
@@ -368,7 +371,8 @@ impl Shard {
         // Everybody whose filter matches, and nobody else. [MQTT-3.3.2-3, MQTT311-3.3.2-3]
         let route = routes.route(index, topic);
         groups.extend_from_slice(&route.groups);
-        (routed.shards, routed.sharing) = (route.shards, route.sharing);
+        (routed.shards, routed.staying) = (route.shards, route.staying);
+        routed.sharing = route.sharing;
         let published_retain = item.publication.retain;
         let mut own = None;
         for receiver in &route.receivers {
@@ -394,8 +398,10 @@ impl Shard {
         for &group in &groups {
             routed.wanted = true;
             routed.owed += 1;
-            // If its member ends it goes to another, and that one may stay.
-            item.store(&mut self.clients);
+            if self.groups.stays(group) {
+                // If its member ends it goes to another, and that one may stay.
+                item.store(&mut self.clients);
+            }
             self.deliver_to_group(now, group, item, None);
         }
         self.groups_scratch = groups;

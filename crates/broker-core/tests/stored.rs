@@ -335,6 +335,50 @@ fn puback_of_a_retained_message_waits_for_the_store_of_the_shard_that_keeps_it()
     }
 }
 
+#[test]
+fn what_only_sessions_get_that_end_with_their_connection_is_not_stored() {
+    for shards in [1, 3] {
+        let mut broker = durable(shards);
+        let publisher = join(&mut broker, "p");
+        let mut receivers = Vec::new();
+        for client_id in ["a", "b", "c", "d", "e", "f"] {
+            let client = join(&mut broker, client_id);
+            subscribe(&mut broker, client, "t", QoS::AtLeastOnce);
+            subscribe(&mut broker, client, "$share/g/t", QoS::AtLeastOnce);
+            receivers.push(client);
+        }
+        broker.send(publisher, publish("t", "x", QoS::AtLeastOnce, 1));
+        assert_eq!(broker.take_asked(), Vec::<String>::new());
+        assert_eq!(broker.take(publisher), ["PUBACK #1 00"]);
+        let copies = receivers
+            .iter()
+            .flat_map(|client| broker.take_payloads(*client));
+        assert_eq!(copies.count(), 7, "{shards} shards");
+    }
+}
+
+#[test]
+fn what_a_session_gets_that_stays_among_others_is_stored_from_its_suback_on() {
+    for filter in ["t", "$share/g/t"] {
+        for client_id in ["s", "u", "v", "w"] {
+            let mut broker = durable(3);
+            let publisher = join(&mut broker, "p");
+            for passing in ["a", "b", "c", "d"] {
+                let client = join(&mut broker, passing);
+                subscribe(&mut broker, client, filter, QoS::AtLeastOnce);
+            }
+            resident(&mut broker, client_id, &[(filter, QoS::AtLeastOnce)]);
+            broker.take_asked();
+            broker.send(publisher, publish("t", "x", QoS::AtLeastOnce, 1));
+            let asked = broker.take_asked();
+            assert!(
+                asked.contains(&"message t".to_owned()),
+                "{client_id}: {asked:?}"
+            );
+        }
+    }
+}
+
 // [MQTT-4.3.3-10]
 #[test]
 fn pubrec_waits_for_the_marker_though_nobody_wants_the_message() {
