@@ -10,14 +10,14 @@ use std::collections::VecDeque;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use unbroken_mqtt_proto::{PacketId, QoS};
+use unbroken_mqtt_proto::QoS;
 
 use crate::clients::Clients;
 use crate::held::{Promises, Until};
 use crate::message::{Message, MessagePool, Publication};
 use crate::output::{Output, StoreId};
 use crate::position::Position;
-use crate::record::Record;
+use crate::record::{Marker, Record};
 use crate::session::{Delivery, Identifiers};
 use crate::shared::GroupRef;
 
@@ -45,7 +45,7 @@ pub(crate) enum Storing {
     /// Not here: it came in on another shard, or nothing of it is stored.
     No,
     /// As soon as a session that stays wants it at QoS 1 or 2, with this marker.
-    IfWanted(Option<PacketId>),
+    IfWanted(Option<Marker>),
     /// The same for a will that is on disk.
     WillIfWanted,
     /// It was asked for.

@@ -32,7 +32,7 @@ use crate::mail::Letter;
 use crate::message::{self, Publication};
 use crate::output::DropReason;
 use crate::read_only;
-use crate::record::Record;
+use crate::record::{Marker, Record};
 use crate::session::Session;
 use crate::shard::{Fault, Shard};
 
@@ -154,9 +154,14 @@ impl Shard {
             mark: None,
         };
         // [MQTT-4.3.3-10]: who comes back under this id is recognized after a restart too.
-        let marker = publish
+        let marked = publish
             .packet_id
             .filter(|_| publish.qos == QoS::ExactlyOnce && session.is_durable());
+        let retained_elsewhere = publish.retain && !self.keeps_retained(name);
+        let marker = marked.map(|packet_id| Marker {
+            packet_id,
+            retained: retained_elsewhere.then(|| self.token()),
+        });
         let mut item = Item::borrowed(publication, Some(&publisher));
         if self.options.settings.durable && publish.qos > QoS::AtMostOnce {
             item.storing = Storing::IfWanted(marker);
@@ -280,12 +285,19 @@ impl Shard {
         // [MQTT-3.3.1-8, MQTT311-3.3.1-12]
         if publication.retain {
             self.retain(now, &mut item, publication.qos);
+            if let Storing::IfWanted(Some(marker)) = item.storing {
+                self.clients
+                    .mark_retained_when_settled(item.until, session_id, marker);
+            }
         }
         let wanted = self.route(now, &mut item, Some(session_id));
-        if let Storing::IfWanted(Some(packet_id)) = item.storing {
+        if let Storing::IfWanted(Some(marker)) = item.storing {
+            let message = |number| (number, item.message(&mut self.clients.pool));
+            let retained = marker.retained.map(message);
             let marker = |client_id| Record::Marker {
                 client_id,
-                packet_id,
+                packet_id: marker.packet_id,
+                retained,
             };
             item.wait_for(self.clients.ask_of(session_id, marker));
         }

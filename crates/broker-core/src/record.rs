@@ -36,6 +36,17 @@ use crate::kept::{Entry, Holding, Progress, ReceivedEntry};
 use crate::message::Message;
 use crate::will::Will;
 
+/// What is remembered of a message of QoS 2 from a client whose session stays: who sends it again
+/// is recognized, and nothing is done for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Marker {
+    /// The id it gave the message.
+    pub packet_id: PacketId,
+    /// Another shard is to retain the message, and has not yet said that it is on disk there: a
+    /// restart sees to it, in the order of these numbers.
+    pub retained: Option<u64>,
+}
+
 /// One thing to be put on disk, whole or not at all.
 #[derive(Clone, Debug)]
 pub enum Record {
@@ -46,17 +57,20 @@ pub enum Record {
         message: Arc<Message>,
         /// The packet id under which a publisher whose session stays sent it at QoS 2: from now on
         /// a repetition is recognized [MQTT-4.3.3-10].
-        marker: Option<PacketId>,
+        marker: Option<Marker>,
         /// It is the [`Will`](Self::Will) of its publisher, which is over with it.
         will_over: bool,
     },
     /// A message of QoS 2 came from a client whose session stays, and nobody whose session stays
-    /// waits for it: only its id is remembered [MQTT-4.3.3-10].
+    /// waits for it: only its id is remembered [MQTT-4.3.3-10]. Or the shard that retains it has it
+    /// on disk, and its id is all that is still to be remembered.
     Marker {
         /// The publisher.
         client_id: Arc<str>,
         /// The id it gave the message.
         packet_id: PacketId,
+        /// The message is retained by another shard, as [`Marker::retained`] says.
+        retained: Option<(u64, Arc<Message>)>,
     },
     /// The retained message of its topic, in place of the one before.
     Retained {

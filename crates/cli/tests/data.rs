@@ -87,7 +87,7 @@ impl Filled {
         };
         put("desk", Part::Outbound(6), outbound.encode());
         let id = PacketId::new(9).unwrap();
-        put("phone", Part::Inbound(id), Inbound.encode());
+        put("phone", Part::Inbound(id), Inbound::default().encode());
         for (topic, payload) in [
             ("plant/mode", &b"auto"[..]),
             ("plant/picture", b"\xff\x00"),

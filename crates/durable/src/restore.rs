@@ -10,10 +10,10 @@ use unbroken_broker_core::{
 };
 use unbroken_store::lane::{FLOOR_KEY, Floor, Lane};
 use unbroken_store::session::{
-    Carried, Cursor, Head, Inbound, Outbound, PartView, Subscription, parse_key,
+    Carried, Cursor, Head, Inbound, Outbound, PartView, Subscription, ToRetain, parse_key,
 };
 use unbroken_store::{
-    self as store, Kv, Log, MessageBytes, Page, RecordError, Space, Store, StoreError,
+    self as store, Batch, Kv, Log, MessageBytes, Page, RecordError, Space, Store, StoreError,
 };
 
 use crate::lane::lane_at_rest;
@@ -77,7 +77,8 @@ impl Restored {
 }
 
 /// Reads everything but the logs. Costs memory for sessions, what is under way, and what is
-/// retained; nothing for what waits.
+/// retained; nothing for what waits. Messages that a shard was to retain, and had not said so, are
+/// retained first: their publishers had no answer.
 pub fn restore<S: Store + ?Sized>(
     store: &S,
     now: Instant,
@@ -88,6 +89,7 @@ pub fn restore<S: Store + ?Sized>(
         let last = store.bounds(log)?.next.0.saturating_sub(1);
         restored.tails.set(LogId(log.0), last);
     }
+    retain_what_is_owed(store)?;
     let mut session = Parts::default();
     each(store, Space::Sessions, |key, value| {
         let view = parse_key(key).map_err(|error| damaged(key, &error))?;
@@ -116,6 +118,33 @@ pub fn restore<S: Store + ?Sized>(
         Ok(())
     })?;
     Ok(restored)
+}
+
+/// A message of QoS 2 that is marked is not taken in again, so it is not retained again either.
+fn retain_what_is_owed<S: Store + ?Sized>(store: &S) -> Result<(), StoreError> {
+    let mut owed = Vec::new();
+    each(store, Space::Sessions, |key, value| {
+        let view = parse_key(key).map_err(|error| damaged(key, &error))?;
+        if let PartView::Inbound(_) = view.part {
+            let inbound = Inbound::decode(value).map_err(|error| damaged(key, &error))?;
+            owed.extend(inbound.retained.map(|owed| (key.to_vec(), owed)));
+        }
+        Ok(())
+    })?;
+    owed.sort_by_key(|(_, owed)| owed.number);
+    for (key, ToRetain { message, .. }) in owed {
+        let mut batch = Batch::new();
+        let record = message.record();
+        let topic = record.topic.as_bytes().to_vec();
+        if record.payload.is_empty() {
+            batch.delete(Space::Retained, topic);
+        } else {
+            batch.put(Space::Retained, topic, message.into_bytes());
+        }
+        batch.put(Space::Sessions, key, Inbound::default().encode());
+        store.commit(&[batch])?;
+    }
+    Ok(())
 }
 
 fn each<S: Kv + ?Sized>(

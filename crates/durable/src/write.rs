@@ -2,15 +2,16 @@
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::Instant;
 
 use unbroken_broker_core::{
     Entry, Frontier, Holding, LogId, Message, Position, Presence, Progress, ReceivedEntry, Record,
 };
-use unbroken_mqtt_proto::QoS;
+use unbroken_mqtt_proto::{PacketId, QoS};
 use unbroken_store::lane::{self, Floor};
 use unbroken_store::session::{
-    self, Carried, Cursor, Head, Inbound, Outbound, Part, Subscription, key, prefix,
+    self, Carried, Cursor, Head, Inbound, Outbound, Part, Subscription, ToRetain, key, prefix,
 };
 use unbroken_store::{self as store, Batch, Sequence, Space};
 
@@ -31,8 +32,9 @@ pub fn batch_of(record: &Record, now: Instant, times: &Times) -> Batch {
                 let stored = stored(position);
                 batch.append(stored.log, stored.sequence, bytes_of(message, times));
             }
-            if let (Some(id), Some(publisher)) = (marker, message.publisher()) {
-                put(&mut batch, publisher, Part::Inbound(*id), Inbound.encode());
+            if let (Some(marker), Some(publisher)) = (marker, message.publisher()) {
+                let retained = marker.retained.map(|number| (number, message));
+                put_marker(&mut batch, publisher, marker.packet_id, retained, times);
             }
             if let (true, Some(publisher)) = (will_over, message.publisher()) {
                 delete(&mut batch, publisher, Part::Will);
@@ -41,9 +43,12 @@ pub fn batch_of(record: &Record, now: Instant, times: &Times) -> Batch {
         Record::Marker {
             client_id,
             packet_id,
+            retained,
         } => {
-            let part = Part::Inbound(*packet_id);
-            put(&mut batch, client_id, part, Inbound.encode());
+            let retained = retained
+                .as_ref()
+                .map(|(number, message)| (*number, message));
+            put_marker(&mut batch, client_id, *packet_id, retained, times);
         }
         Record::Released {
             client_id,
@@ -133,6 +138,21 @@ fn put(batch: &mut Batch, client_id: &str, part: Part<'_>, value: Vec<u8>) {
 
 fn delete(batch: &mut Batch, client_id: &str, part: Part<'_>) {
     batch.delete(Space::Sessions, key(client_id, part));
+}
+
+fn put_marker(
+    batch: &mut Batch,
+    client_id: &str,
+    packet_id: PacketId,
+    retained: Option<(u64, &Arc<Message>)>,
+    times: &Times,
+) {
+    let retained = retained.map(|(number, message)| ToRetain {
+        number,
+        message: bytes_of(message, times),
+    });
+    let value = Inbound { retained }.encode();
+    put(batch, client_id, Part::Inbound(packet_id), value);
 }
 
 fn put_head(batch: &mut Batch, client_id: &str, presence: Presence, now: Instant, times: &Times) {

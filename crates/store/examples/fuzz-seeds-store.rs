@@ -140,7 +140,7 @@ fn seeds() -> Vec<(u8, Vec<u8>)> {
         (3, cursor.encode()),
         (4, outbound(Carried::Log(position)).encode()),
         (4, outbound(Carried::Own(least.encode())).encode()),
-        (5, Inbound.encode()),
+        (5, Inbound::default().encode()),
         (6, will.encode()),
         (7, key("client", Part::Subscription { filter, era })),
         (7, key(&"long".repeat(100), Part::Head)),

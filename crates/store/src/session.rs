@@ -177,8 +177,8 @@ pub struct Cursor {
 pub struct Outbound {
     /// Which message.
     pub what: Carried,
-    /// The id it was sent with; none while it waits, given to the client by a group, and none if it
-    /// is received and over: then only its place counts.
+    /// The id it was sent with; none while it waits, given to the client by a group, and none if
+    /// it is received and over: then only its place counts.
     pub packet_id: Option<PacketId>,
     /// As it is sent: 1 or 2.
     pub qos: QoS,
@@ -201,9 +201,21 @@ pub enum Carried {
     Own(MessageBytes),
 }
 
-/// A message of QoS 2 that came from a client and is not released. Nothing is to be said about it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Inbound;
+/// A message of QoS 2 that came from a client and is not released.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Inbound {
+    /// It is to be retained, and may not be yet.
+    pub retained: Option<ToRetain>,
+}
+
+/// A message that is to be retained at a restart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToRetain {
+    /// Grows with each that one shard takes in: of one topic, the last one stays.
+    pub number: u64,
+    /// The message; with an empty payload, nothing is to be retained on its topic any more.
+    pub message: MessageBytes,
+}
 
 /// The will of a session, published when its time comes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -394,14 +406,25 @@ impl Outbound {
 
 impl Inbound {
     /// The value in bytes.
-    pub fn encode(self) -> Vec<u8> {
-        vec![VERSION]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![VERSION];
+        if let Some(ToRetain { number, message }) = &self.retained {
+            put_number(&mut out, *number);
+            out.extend_from_slice(message.as_bytes());
+        }
+        out
     }
 
     /// Reads a value.
     pub fn decode(bytes: &[u8]) -> Result<Self, RecordError> {
-        Reader::versioned(bytes)?.end()?;
-        Ok(Self)
+        let mut reader = Reader::versioned(bytes)?;
+        if reader.len() == 0 {
+            return Ok(Self::default());
+        }
+        let number = reader.number("number")?;
+        let message = MessageBytes::parse(reader.rest().to_vec())?;
+        let retained = Some(ToRetain { number, message });
+        Ok(Self { retained })
     }
 }
 
@@ -632,7 +655,14 @@ mod tests {
             };
             check(outbound, Outbound::encode, Outbound::decode);
         }
-        check(Inbound, |_| Inbound.encode(), Inbound::decode);
+        check(Inbound::default(), Inbound::encode, Inbound::decode);
+        let inbound = Inbound {
+            retained: Some(ToRetain {
+                number: 300,
+                message: message.encode(),
+            }),
+        };
+        check(inbound, Inbound::encode, Inbound::decode);
         let will = Will {
             delay_s: 30,
             message: message.encode(),

@@ -559,13 +559,14 @@ fn show_record(record: &Record) -> String {
             marker,
             will_over,
         } => match marker {
-            Some(id) => format!("message {} #{}", message.topic(), id.get()),
+            Some(marker) => format!("message {} #{}", message.topic(), marker.packet_id.get()),
             None if *will_over => format!("will {}", message.topic()),
             None => format!("message {}", message.topic()),
         },
         Record::Marker {
             client_id,
             packet_id,
+            ..
         } => format!("marker {client_id} #{}", packet_id.get()),
         Record::Retained { message } => format!("retained {}", message.topic()),
         Record::Unretained { topic } => format!("unretained {topic}"),

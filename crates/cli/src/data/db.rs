@@ -131,8 +131,12 @@ impl Client {
                 ("outbound", object)
             }
             PartView::Inbound(id) => {
-                Inbound::decode(value)?;
-                ("inbound", fields([("packet_id", json!(id.get()))]))
+                let mut object = fields([("packet_id", json!(id.get()))]);
+                if let Some(owed) = Inbound::decode(value)?.retained {
+                    let message = Value::Object(record::message(&owed.message.record()));
+                    object.insert("retained".to_owned(), message);
+                }
+                ("inbound", object)
             }
             PartView::Will => {
                 let will = Will::decode(value)?;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use unbroken_mqtt_proto::{Packet, Property, PropertyBuf, Version};
+use unbroken_mqtt_proto::{Packet, Property, PropertyBuf, Publish, Version};
 use unbroken_store::{Kv, Space};
 
 use crate::shard_bus::{connect, join, publish, retained, stay, subscribe};
@@ -192,6 +192,53 @@ fn what_is_under_way_comes_again_in_the_order_in_which_it_was_sent() {
     let (_, received) = world.back("s");
     let expected = ["PUBLISH u \"x\" q1 #1 dup", "PUBLISH t \"x\" q1 #2 dup"];
     assert_eq!(received[1..], expected);
+}
+
+fn again(packet: Packet<'_>) -> Packet<'_> {
+    match packet {
+        Packet::Publish(publish) => Packet::Publish(Publish {
+            dup: true,
+            ..publish
+        }),
+        other => other,
+    }
+}
+
+#[test]
+fn a_message_of_qos_2_that_is_recognized_after_a_kill_is_retained_whoever_keeps_it() {
+    for topic in ["a", "b", "c", "d"] {
+        for (letters, stored) in [(0, 1), (0, 9), (1, 0), (1, 1), (1, 2), (1, 3), (1, 9)] {
+            for payloads in [&["x"][..], &["x", "y"], &["x", ""]] {
+                let mut world = World::new(3);
+                let publisher = world.resident("p", &[]);
+                world.broker.hold_mail = true;
+                let packets = || payloads.iter().zip(1..);
+                for (payload, id) in packets() {
+                    world
+                        .broker
+                        .send(publisher, retained(topic, payload, QOS2, id));
+                }
+                for _ in 0..letters {
+                    world.broker.deliver_mail();
+                }
+                world.broker.stored_at_most(stored);
+                world.restart();
+                let (publisher, _) = world.back("p");
+                for (payload, id) in packets() {
+                    let packet = again(retained(topic, payload, QOS2, id));
+                    world.broker.send(publisher, packet);
+                }
+                world.settle();
+                assert_eq!(world.broker.take(publisher).len(), payloads.len());
+                let reader = join(&mut world.broker, "r");
+                subscribe(&mut world.broker, reader, topic, QOS2);
+                let found = world.broker.take_payloads(reader);
+                let mut expected = vec![payloads[payloads.len() - 1].as_bytes().to_vec()];
+                expected.retain(|payload| !payload.is_empty());
+                assert_eq!(found, expected, "{topic} {letters} {stored} {payloads:?}");
+            }
+        }
+    }
 }
 
 #[test]

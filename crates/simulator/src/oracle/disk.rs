@@ -251,13 +251,15 @@ fn facts_of(record: &Record) -> Vec<(Fact, Effect)> {
         } => {
             let message_id = identify(message.payload()).map(Fact::Message);
             let marker = message.publisher().zip(*marker);
-            let marker = marker.map(|(client_id, id)| Fact::Marker(number_of(client_id), id));
+            let marker = marker
+                .map(|(client_id, marker)| Fact::Marker(number_of(client_id), marker.packet_id));
             let facts = message_id.into_iter().chain(marker);
             facts.map(|fact| (fact, Effect::Begins)).collect()
         }
         Record::Marker {
             client_id,
             packet_id,
+            ..
         } => vec![(
             Fact::Marker(number_of(client_id), *packet_id),
             Effect::Begins,

@@ -32,6 +32,7 @@ pub(crate) struct Heard {
 impl Oracle {
     /// The broker begins again with this. `heard`: by client.
     pub(crate) fn restarted(&mut self, now: Instant, restored: &Restored, heard: &[Heard]) {
+        self.tick(); // for what is found
         self.killed_at = self.tick();
         assert!(restored.lost.is_empty(), "{:?}", restored.lost);
         for (client, heard) in heard.iter().enumerate() {
@@ -40,6 +41,7 @@ impl Oracle {
             let found = sessions.find(|session| *session.client_id == *id);
             self.session_restarted(now, client, found, *heard);
         }
+        self.markers_restarted();
         self.retained_restarted(&restored.retained);
         let given: Vec<_> = (0..heard.len())
             .flat_map(|client| self.given_by_groups(client, restored))
@@ -161,6 +163,20 @@ impl Oracle {
         }
     }
 
+    /// Who sends a message of QoS 2 again is recognized, so it is retained if it was to be: it, or
+    /// one that took its place.
+    fn markers_restarted(&mut self) {
+        let before = self.killed_at - 1;
+        let found = self.sessions.iter().filter(|session| session.exists);
+        let unreleased = found.flat_map(|session| session.unreleased.values());
+        for id in unreleased {
+            let message = &mut self.messages[*id];
+            if message.retain && message.accepts > 0 {
+                message.found.get_or_insert(before);
+            }
+        }
+    }
+
     fn retained_restarted(&mut self, retained: &[Message]) {
         let now = self.killed_at;
         for topic in TOPICS {
@@ -242,8 +258,12 @@ impl Session {
         let stays =
             (found.expiry_s != u32::MAX).then(|| Duration::from_secs(found.expiry_s.into()));
         let from_now = stays.map(|stays| now + stays);
-        let promised = match self.ends_at {
-            Some(at) if !was_here => Some(at),
+        let promised = match (self.ends_at, found.away) {
+            (Some(at), _) if !was_here => Some(at),
+            // That it had come back was not on disk yet.
+            (_, Some(away)) if told => {
+                stays.map(|stays| now + stays.saturating_sub(away).max(GRACE))
+            }
             _ if told => from_now,
             _ => Some(now),
         };

@@ -116,7 +116,7 @@ pub(crate) fn fill(store: &dyn Store) {
         .put(
             Space::Sessions,
             phone(Part::Inbound(PacketId::FIRST)),
-            Inbound.encode(),
+            Inbound::default().encode(),
         )
         .put(Space::Sessions, phone(Part::Will), will.encode())
         .put(
