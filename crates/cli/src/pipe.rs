@@ -217,6 +217,7 @@ impl Teller {
                 "Warning: number {} came behind {by} with higher numbers (lane {})",
                 place.number, place.lane
             ),
+            News::Doubt { lane, doubt, .. } => writeln!(err, "Note: {doubt} (lane {lane})"),
             News::Repaired(place) => writeln!(
                 err,
                 "repaired: number {} (lane {})",

@@ -141,7 +141,7 @@ impl Witness {
             }
             // A checkpoint may come before the messages that it tells of, and silence is what a
             // broker that is dead has.
-            Event::Suspected(_) | Event::Silent => None,
+            Event::Suspected(_) | Event::Settled | Event::Silent(_) | Event::Heard(_) => None,
             fault => Some(format!("lane {lane}: {fault:?}")),
         }
     }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use unbroken_merkle_log::ledger::State;
 
+use crate::doubt::{Doubt, Doubts};
 use crate::fault::{Fault, Kind, Place};
 use crate::limits::{FAULTS_SHOWN, RATES_SHOWN, TOLD_WITHIN, WINDOWS_SHOWN};
 use crate::wound::Wounded;
@@ -32,6 +33,8 @@ pub struct Board {
     pub unexplained: VecDeque<Fault>,
     /// Faults that are no wound's own name, though one explains them.
     pub secondary: VecDeque<Fault>,
+    /// What is in doubt on the ways where something is or was, by their names.
+    pub doubts: BTreeMap<&'static str, Doubts>,
     /// Messages delivered in each stretch of time between two looks.
     pub rates: VecDeque<u64>,
     standing: BTreeMap<Place, Kind>,
@@ -138,6 +141,17 @@ impl Board {
         if !self.explains(&fault, now) {
             self.unexplain(fault);
         }
+    }
+
+    /// The receiver at the end of the way with this name is in doubt, or is no longer.
+    pub fn doubt(&mut self, way: &'static str, doubt: &Doubt, now: Duration) {
+        self.doubts.entry(way).or_default().take(doubt, now);
+    }
+
+    /// What is in doubt now, a sentence for each way.
+    pub fn in_doubt(&self, now: Duration) -> impl Iterator<Item = (&'static str, String)> {
+        let doubts = self.doubts.iter();
+        doubts.filter_map(move |(way, doubts)| Some((*way, doubts.sentence(now)?)))
     }
 
     /// A good copy of a message has come.

@@ -16,6 +16,7 @@
 //! named; nothing that the demonstration starts outlives it.
 
 mod board;
+mod doubt;
 mod fault;
 mod limits;
 mod line;
@@ -34,6 +35,7 @@ mod wound;
 
 pub use self::{
     board::{Board, Hurt, Part, Sentence, Strip, What},
+    doubt::{Doubt, Doubts},
     fault::{Fault, Kind, Place},
     line::{LineError, random_lane},
     news::News,

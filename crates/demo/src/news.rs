@@ -6,6 +6,7 @@ use unbroken_client::audit::{AuditedMessage, AuditedSubscriber, Delivery};
 use unbroken_merkle_log::LaneId;
 use unbroken_merkle_log::ledger::{Event, State, Verdict};
 
+use crate::doubt::Doubt;
 use crate::fault::{Fault, Kind, Place};
 
 /// What became known.
@@ -27,6 +28,15 @@ pub enum News {
         place: Place,
         /// How many with higher numbers have come before it.
         by: u64,
+        /// As of a fault.
+        own: bool,
+    },
+    /// Something of a lane is in doubt, or is no longer.
+    Doubt {
+        /// Of which lane.
+        lane: LaneId,
+        /// What.
+        doubt: Doubt,
         /// As of a fault.
         own: bool,
     },
@@ -84,8 +94,13 @@ impl News {
                         numbers: numbers.clone(),
                         state: *state,
                     }],
-                    // Suspicions settle, and what happens to checkpoints shows in the windows.
-                    _ => Vec::new(),
+                    // What happens to single checkpoints shows in the windows.
+                    other => {
+                        let lane = *lane;
+                        let doubt = Doubt::of(other).into_iter();
+                        let news = doubt.map(|doubt| Self::Doubt { lane, doubt, own });
+                        news.collect()
+                    }
                 }
             }
             Delivery::Refused { topic, why } => vec![Self::LeftAlone {

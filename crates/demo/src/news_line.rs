@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use unbroken_merkle_log::ledger::State;
 use unbroken_merkle_log::{Epoch, LaneId};
 
+use crate::doubt::Doubt;
 use crate::fault::{Fault, Kind, Place};
 use crate::news::News;
 
@@ -22,6 +23,12 @@ impl News {
                 "overtaken_by": by, "own": own, "lane": place.lane.to_string(),
                 "epoch": place.epoch.0, "number": place.number,
             }),
+            Self::Doubt { lane, doubt, own } => {
+                let mut members = doubt.to_json();
+                members.insert("own".to_owned(), json!(own));
+                members.insert("lane".to_owned(), json!(lane.to_string()));
+                Value::Object(members)
+            }
             Self::Repaired(place) => json!({
                 "repaired": true, "lane": place.lane.to_string(), "epoch": place.epoch.0,
                 "number": place.number,
@@ -53,6 +60,10 @@ impl News {
         }
         let lane = u64::from_str_radix(value["lane"].as_str()?, 16).ok()?;
         let lane = LaneId::new(lane)?;
+        if let Some(doubt) = Doubt::parse_json(&value) {
+            let own = value["own"].as_bool()?;
+            return Some(Self::Doubt { lane, doubt, own });
+        }
         if let Some(state) = value["window"].as_str() {
             let states = [State::Proven, State::Faulty, State::Unproven];
             let numbers: Range<u64> = value["first"].as_u64()?..value["end"].as_u64()?;
@@ -125,7 +136,13 @@ mod tests {
             by: 3,
             own: true,
         };
+        let doubt = News::Doubt {
+            lane,
+            doubt: Doubt::Suspected(17..19),
+            own: true,
+        };
         let others = [
+            doubt,
             News::Listening,
             News::Repaired(place),
             overtaken,

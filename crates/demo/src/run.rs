@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tokio::time::{MissedTickBehavior, interval};
+use unbroken_merkle_log::LaneId;
 
 use crate::board::{Board, Strip, What, grouped};
 use crate::line::{Line, LineError};
@@ -212,7 +213,7 @@ impl Demo {
                 self.hurt(key).await?;
             }
             self.look()?;
-            screen.show(&self.board);
+            screen.show(&self.board, self.begin.elapsed());
             keys = Screen::keys();
         }
     }
@@ -239,8 +240,8 @@ impl Demo {
         while self.begin.elapsed() < PLAIN_ENDS {
             ticks.tick().await;
             self.look()?;
-            lines.tell(&self.board)?;
             let now = self.begin.elapsed();
+            lines.tell(&self.board, now)?;
             if now < next || !self.is_ready_for(keys.front().copied()) {
                 continue;
             }
@@ -369,20 +370,31 @@ impl Demo {
                 own: true,
             } => self.board.overtaken(place, by, now),
             News::Repaired(place) => self.board.repaired(place, now),
+            News::Doubt {
+                lane,
+                doubt,
+                own: true,
+            } => self.board.doubt(self.way(lane, by_b), &doubt, now),
             News::Window {
                 lane,
                 numbers,
                 state,
-            } => {
-                let way = match lane {
-                    _ if by_b => A_TO_B,
-                    lane if lane == self.line.lane_of_a => A_TO_C,
-                    _ => B_TO_C,
-                };
-                self.board.window(way, &numbers, state);
-            }
-            // What was overtaken elsewhere is told there; and others may publish on our topics.
-            News::Overtaken { own: false, .. } | News::Listening | News::LeftAlone { .. } => {}
+            } => self.board.window(self.way(lane, by_b), &numbers, state),
+            // What was overtaken or is in doubt elsewhere is told there; and others may publish on
+            // our topics.
+            News::Overtaken { own: false, .. }
+            | News::Doubt { own: false, .. }
+            | News::Listening
+            | News::LeftAlone { .. } => {}
+        }
+    }
+
+    /// The way that a lane takes to B or to C.
+    fn way(&self, lane: LaneId, to_b: bool) -> &'static str {
+        match lane {
+            _ if to_b => A_TO_B,
+            lane if lane == self.line.lane_of_a => A_TO_C,
+            _ => B_TO_C,
         }
     }
 

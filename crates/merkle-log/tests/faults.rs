@@ -356,6 +356,7 @@ impl Said {
                 self.windows.push((numbers.start, state, account));
             }
             Event::Suspected(_)
+            | Event::Settled
             | Event::RootDiffers(_)
             | Event::CheckpointsMissed(_)
             | Event::Overtaken { .. } => {}

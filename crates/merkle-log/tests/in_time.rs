@@ -126,11 +126,61 @@ fn silence_is_found_in_two_heartbeats() {
         let mut line = Line::new();
         line.send(false);
         line.pass(Duration::from_secs(seconds), true);
-        assert_eq!(line.first(|event| *event == Event::Silent), None);
+        assert_eq!(line.first(is_silence), None);
         line.pass(heartbeat * 3, false);
-        let found = line.first(|event| *event == Event::Silent).unwrap();
+        let found = line.first(is_silence).unwrap();
         let since = Duration::from_secs(seconds);
         assert!(found <= since + heartbeat * 2, "{found:?}");
         assert!(found > since + heartbeat / 2, "{found:?}");
     }
+}
+
+fn is_silence(event: &Event) -> bool {
+    matches!(event, Event::Silent(_))
+}
+
+#[test]
+fn silence_ends_with_the_next_checkpoint_and_both_say_how_long_it_was() {
+    let heartbeat = LedgerLimits::default().heartbeat;
+    let mut line = Line::new();
+    line.send(false);
+    line.pass(Duration::from_secs(1), true);
+    line.pass(heartbeat * 5, false);
+    line.send(false);
+    line.pass(Duration::from_secs(1), true);
+    let silences = line.events.iter().filter_map(|(_, event)| match event {
+        Event::Silent(since) => Some(("silent", *since)),
+        Event::Heard(since) => Some(("heard", *since)),
+        _ => None,
+    });
+    let silences: Vec<_> = silences.collect();
+    let [("silent", first), ("heard", whole)] = silences[..] else {
+        panic!("{silences:?}");
+    };
+    assert!(first >= heartbeat * 2 && first < heartbeat * 3, "{first:?}");
+    assert!(whole >= heartbeat * 5 && whole < heartbeat * 8, "{whole:?}");
+}
+
+#[test]
+fn what_is_suspected_is_settled_once_when_all_of_it_is_lost() {
+    let mut line = Line::new();
+    for number in 0..10 {
+        line.send(number == 3 || number == 5);
+        line.pass(Duration::from_millis(10), true);
+    }
+    line.pass(Duration::from_secs(3), true);
+    let kinds = line.events.iter().filter_map(|(_, event)| match event {
+        Event::Suspected(numbers) => Some(("suspected", numbers.start)),
+        Event::Lost { numbers, .. } => Some(("lost", numbers.start)),
+        Event::Settled => Some(("settled", 0)),
+        _ => None,
+    });
+    let expect = [
+        ("suspected", 3),
+        ("suspected", 5),
+        ("lost", 3),
+        ("lost", 5),
+        ("settled", 0),
+    ];
+    assert_eq!(kinds.collect::<Vec<_>>(), expect);
 }

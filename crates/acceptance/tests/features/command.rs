@@ -1,9 +1,10 @@
 //! Commands that a scenario runs: ours and Mosquitto's.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use unbroken_acceptance::{DEADLINE, process};
@@ -27,7 +28,14 @@ pub(crate) struct Running {
     line: String,
     child: Child,
     lines: Receiver<String>,
-    errors: Option<JoinHandle<String>>,
+    errors: Errors,
+}
+
+/// What a command has said on standard error so far, and the thread that reads it.
+#[derive(Debug)]
+struct Errors {
+    said: Arc<(Mutex<String>, Condvar)>,
+    reader: Option<JoinHandle<()>>,
 }
 
 impl Running {
@@ -75,17 +83,12 @@ impl Running {
                 bytes.clear();
             }
         });
-        let mut stderr = child.stderr.take().expect("stderr is piped");
-        let errors = thread::spawn(move || {
-            let mut text = Vec::new();
-            let _ = stderr.read_to_end(&mut text);
-            String::from_utf8_lossy(&text).into_owned()
-        });
+        let errors = Errors::read(child.stderr.take().expect("stderr is piped"));
         Self {
             line: line.to_owned(),
             child,
             lines,
-            errors: Some(errors),
+            errors,
         }
     }
 
@@ -103,6 +106,25 @@ impl Running {
         line.trim_end_matches('\n').to_owned()
     }
 
+    /// Skips what it prints up to a line with this part; gives that line.
+    pub(crate) fn line_with(&mut self, part: &str) -> String {
+        loop {
+            let line = self.next_line();
+            if line.contains(part) {
+                return line;
+            }
+        }
+    }
+
+    /// Waits until it has said this on standard error.
+    pub(crate) fn warns(&self, part: &str) {
+        let (said, more) = &*self.errors.said;
+        let said = said.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = more.wait_timeout_while(said, DEADLINE, |said| !said.contains(part));
+        let (said, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        assert!(said.contains(part), "`{}` says only: {said}", self.line);
+    }
+
     /// Waits until it has ended. As long as it goes on printing it is given time.
     pub(crate) fn finish(mut self) -> Finished {
         let mut output = String::new();
@@ -118,16 +140,11 @@ impl Running {
         }
         // Its output has ended, so it is about to end itself.
         let status: ExitStatus = self.child.wait().expect("a child can be waited for");
-        let errors = self
-            .errors
-            .take()
-            .map(JoinHandle::join)
-            .and_then(Result::ok);
         Finished {
             line: self.line.clone(),
             code: status.code(),
             output,
-            errors: errors.unwrap_or_default(),
+            errors: self.errors.to_the_end(),
         }
     }
 
@@ -135,11 +152,42 @@ impl Running {
     fn give_up(&mut self) -> String {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        self.errors
-            .take()
-            .map(JoinHandle::join)
-            .and_then(Result::ok)
-            .unwrap_or_default()
+        self.errors.to_the_end()
+    }
+}
+
+impl Errors {
+    fn read(stderr: ChildStderr) -> Self {
+        let said = Arc::new((Mutex::new(String::new()), Condvar::new()));
+        let heard = Arc::clone(&said);
+        let reader = thread::spawn(move || {
+            let mut reader = BufReader::new(stderr);
+            let mut bytes = Vec::new();
+            while reader
+                .read_until(b'\n', &mut bytes)
+                .is_ok_and(|length| length > 0)
+            {
+                let (said, more) = &*heard;
+                let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
+                said.push_str(&String::from_utf8_lossy(&bytes));
+                more.notify_all();
+                bytes.clear();
+            }
+        });
+        Self {
+            said,
+            reader: Some(reader),
+        }
+    }
+
+    /// All of it, once the command has ended.
+    fn to_the_end(&mut self) -> String {
+        if let Some(reader) = self.reader.take() {
+            // It reads and does nothing that panics.
+            let _ = reader.join();
+        }
+        let said = self.said.0.lock();
+        said.unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 

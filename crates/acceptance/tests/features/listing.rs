@@ -3,7 +3,10 @@
 //! A retained message is there before the command starts, and the command subscribes to its topic
 //! too. When it prints that one, its subscriptions stand, because all of them were one request.
 
-use unbroken_acceptance::raw::Publish;
+use std::time::Instant;
+
+use unbroken_acceptance::DEADLINE;
+use unbroken_acceptance::raw::{Publish, reason};
 
 use crate::command::Running;
 use crate::room::Room;
@@ -26,7 +29,7 @@ pub(crate) fn start(room: &mut Room, line: &str) -> Running {
     running
 }
 
-/// Fills in the port of the broker, and its data directory.
+/// Fills in the port of the broker, its data directory, and the root that was kept.
 pub(crate) fn with_port(room: &Room, line: &str) -> String {
     let mut line = line.to_owned();
     if line.contains("PORT") {
@@ -36,5 +39,20 @@ pub(crate) fn with_port(room: &Room, line: &str) -> String {
         let data = room.broker().directory().join("data");
         line = line.replace("DATA", &data.display().to_string());
     }
+    if line.contains("ROOT") {
+        line = line.replace("ROOT", room.root.as_ref().expect("a root was kept"));
+    }
     line
+}
+
+/// Waits until the broker has somebody for a topic. The question bears no stamp, so an audit leaves
+/// it alone.
+pub(crate) fn until_heard(room: &Room, topic: &str) {
+    let mut asker = room.broker().connect("asker");
+    let begin = Instant::now();
+    while asker.publish(Publish::new(topic, "").qos(1)) == reason::NO_MATCHING_SUBSCRIBERS {
+        let waited = begin.elapsed();
+        assert!(waited < DEADLINE, "nobody has subscribed to {topic}");
+    }
+    asker.disconnect();
 }

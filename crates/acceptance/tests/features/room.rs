@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use tempfile::TempDir;
@@ -34,6 +35,10 @@ pub(crate) struct Room {
     pub(crate) finished: Option<Finished>,
     /// Commands that are still running.
     pub(crate) running: HashMap<String, Running>,
+    /// Stamped messages as they were published, with the checkpoints behind them.
+    pub(crate) recording: Vec<Publish>,
+    /// The root of a lane, as somebody showed it.
+    pub(crate) root: Option<String>,
     /// Where commands run and find files.
     files: TempDir,
 }
@@ -51,6 +56,8 @@ impl Default for Room {
             received: HashMap::new(),
             finished: None,
             running: HashMap::new(),
+            recording: Vec::new(),
+            root: None,
             files: tempfile::tempdir().expect("a temporary directory can be made"),
         }
     }
@@ -87,6 +94,17 @@ impl Room {
     /// Writes a file where commands find it.
     pub(crate) fn write_file(&self, name: &str, content: &str) {
         fs::write(self.directory().join(name), content).expect("the directory is writable");
+    }
+
+    /// What a file in that directory holds.
+    pub(crate) fn read_file(&self, name: &str) -> String {
+        fs::read_to_string(self.directory().join(name)).expect("it is there, and text")
+    }
+
+    /// Lets nobody but its owner read a file.
+    pub(crate) fn hide_file(&self, name: &str) {
+        let mode = fs::Permissions::from_mode(0o600);
+        fs::set_permissions(self.directory().join(name), mode).expect("it is there, and ours");
     }
 
     /// A connected client.

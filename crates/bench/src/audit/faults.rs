@@ -192,7 +192,7 @@ fn note(ledger: &mut LaneLedger, named: &mut BTreeMap<u64, Wound>, wrong: &mut u
                 named.extend(numbers.map(|number| (number, Wound::Forge)));
             }
             Event::Window { account, .. } => *wrong += u32::from(!account.is_lawful()),
-            Event::Injected { .. } | Event::CheckpointContradicts(_) | Event::Silent => {
+            Event::Injected { .. } | Event::CheckpointContradicts(_) | Event::Silent(_) => {
                 *wrong += 1;
             }
             _ => {}

@@ -100,6 +100,7 @@ impl Listening<'_> {
                 break;
             }
         }
+        observer.pass(begin.elapsed());
         client.disconnect().await;
         Ok(observer)
     }

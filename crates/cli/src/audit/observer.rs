@@ -13,6 +13,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use unbroken_client::audit::Delivery;
+use unbroken_demo::{Doubt, Doubts};
 use unbroken_merkle_log::ledger::{Event, Moved, State, Verdict};
 use unbroken_merkle_log::{Checkpoint, Digest as _, Epoch, Hash, Hasher, LaneId, Property};
 
@@ -41,6 +42,8 @@ pub(crate) struct Observer {
     news: Vec<News>,
     /// Messages without a stamp, or with one that cannot be judged here.
     pub(crate) not_audited: u64,
+    /// The time since the beginning, as far as it was told.
+    now: Duration,
 }
 
 /// One epoch of a lane, as far as it was watched.
@@ -56,6 +59,8 @@ pub(crate) struct Watched {
     pub(crate) faults: Vec<Fault>,
     /// How many faults there were.
     pub(crate) faults_named: u64,
+    /// What may be wrong, and settles by itself.
+    pub(crate) doubts: Doubts,
     pub(crate) recent: BTreeMap<u64, Remembered>,
     recent_bytes: usize,
     checkpoints: BTreeMap<u64, Checkpoint>,
@@ -97,6 +102,9 @@ pub(crate) enum News {
         number: u64,
         by: u64,
     },
+    /// Something is in doubt, or is no longer. No fault: messages may be late, and a producer that
+    /// is gone without a word may come back.
+    Doubt(LaneKey, Doubt),
     Window {
         lane: LaneKey,
         numbers: Range<u64>,
@@ -115,11 +123,13 @@ impl Observer {
             lanes: BTreeMap::new(),
             news: Vec::new(),
             not_audited: 0,
+            now: Duration::ZERO,
         }
     }
 
     /// Takes whatever was delivered.
     pub(crate) fn take(&mut self, delivery: &Delivery, now: Duration) {
+        self.pass(now);
         match delivery {
             Delivery::Message(message) => {
                 let algorithm = self.hasher.algorithm();
@@ -149,6 +159,21 @@ impl Observer {
             Delivery::Refused { .. } => self.not_audited += 1,
             _ => {}
         }
+    }
+
+    /// Takes it that so much time has passed since the beginning.
+    pub(crate) fn pass(&mut self, now: Duration) {
+        self.now = now;
+    }
+
+    /// How long a lane has been silent.
+    pub(crate) fn silent_for(&self, watched: &Watched) -> Option<Duration> {
+        watched.doubts.silent_for(self.now)
+    }
+
+    /// What is in doubt of a lane, in words.
+    pub(crate) fn in_doubt(&self, watched: &Watched) -> Option<String> {
+        watched.doubts.sentence(self.now)
     }
 
     /// What became known since the last call.
@@ -254,9 +279,19 @@ impl Observer {
                 self.fault(lane, numbers.clone(), "root differs", reason.to_owned());
             }
             Event::Window { numbers, state, .. } => self.window(lane, numbers.clone(), *state),
-            // Suspicions settle, and what happens to checkpoints shows in the windows.
-            _ => {}
+            // What happens to single checkpoints shows in the windows.
+            other => {
+                if let Some(doubt) = Doubt::of(other) {
+                    self.doubt(lane, doubt);
+                }
+            }
         }
+    }
+
+    fn doubt(&mut self, lane: LaneKey, doubt: Doubt) {
+        let watched = self.lanes.entry(lane).or_default();
+        watched.doubts.take(&doubt, self.now);
+        self.news.push(News::Doubt(lane, doubt));
     }
 
     fn window(&mut self, lane: LaneKey, numbers: Range<u64>, state: State) {
@@ -458,6 +493,39 @@ mod tests {
     }
 
     #[test]
+    fn what_may_be_missing_and_who_is_silent_is_told_with_its_end_and_is_no_fault() {
+        let mut scene = Scene::new();
+        let key = scene.key();
+        let tell = |scene: &mut Scene, events: &[Event]| {
+            for event in events {
+                scene.observer.event(key, event);
+            }
+            scene.observer.take_news()
+        };
+        scene.observer.pass(SECOND * 3);
+        let begun = [Event::Suspected(17..18), Event::Silent(SECOND * 2)];
+        let expect = [Doubt::Suspected(17..18), Doubt::Silent(SECOND * 2)];
+        assert_eq!(
+            tell(&mut scene, &begun),
+            expect.map(|doubt| News::Doubt(key, doubt))
+        );
+        scene.observer.pass(SECOND * 5);
+        let in_doubt = |scene: &Scene| scene.observer.in_doubt(scene.watched());
+        assert_eq!(
+            in_doubt(&scene).as_deref(),
+            Some("number 17 may be missing; no checkpoint for 4 s, its producer may be gone")
+        );
+        let ended = [Event::Settled, Event::Heard(SECOND * 4)];
+        let expect = [Doubt::Settled, Doubt::Heard(SECOND * 4)];
+        assert_eq!(
+            tell(&mut scene, &ended),
+            expect.map(|doubt| News::Doubt(key, doubt))
+        );
+        assert_eq!(in_doubt(&scene), None);
+        assert!(!scene.observer.found_faults());
+    }
+
+    #[test]
     fn a_message_is_proven_to_the_root_of_its_lane_which_is_in_the_news() {
         let mut scene = Scene::new();
         for number in 0..1_024 + 10_u32 {
@@ -476,7 +544,7 @@ mod tests {
             .into_iter()
             .filter_map(|news| match news {
                 News::Window { roots, .. } => roots,
-                News::Fault(..) | News::Overtaken { .. } | News::Dropped { .. } => None,
+                _ => None,
             })
             .collect();
         for (number, window) in [(4, 0), (1_023, 0), (1_024, 1), (1_033, 1)] {

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::ops::Range;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use unbroken_merkle_log::ledger::State;
 
 use super::broker_side::Said;
@@ -85,6 +85,15 @@ fn news(out: &mut impl Write, news: &News, json: bool) -> io::Result<()> {
                  which of them moved is told when nothing before them is missing"
             )
         }
+        News::Doubt((lane, epoch), doubt) => {
+            if json {
+                let mut members = doubt.to_json();
+                members.insert("lane".to_owned(), json!(lane.to_string()));
+                members.insert("epoch".to_owned(), json!(epoch.0));
+                return writeln!(out, "{}", Value::Object(members));
+            }
+            writeln!(out, "lane {lane} epoch {epoch}: {doubt}")
+        }
         News::Window {
             lane: (lane, epoch),
             numbers: of,
@@ -132,6 +141,8 @@ pub(super) fn status(out: &mut impl Write, observer: &Observer, json: bool) -> i
             let value = json!({
                 "lane": lane.to_string(), "epoch": epoch.0, "arrived": arrived, "proven": proven,
                 "faulty": faulty, "unproven": unproven, "faults": faults, "state": state(watched),
+                "suspected": watched.doubts.suspected(),
+                "silent_s": observer.silent_for(watched).map(|since| since.as_secs()),
                 "broker": said.map(Said::to_json),
             });
             writeln!(out, "{value}")?;
@@ -260,6 +271,11 @@ fn remarks(out: &mut impl Write, observer: &Observer, json: bool) -> io::Result<
             out,
             "{count} messages without a stamp that can be read here were left alone"
         )?;
+    }
+    for ((lane, epoch), watched) in observer.lanes() {
+        if let Some(doubts) = observer.in_doubt(watched) {
+            writeln!(out, "in doubt in lane {lane} epoch {epoch}: {doubts}")?;
+        }
     }
     match verdict {
         Some(verdict) => writeln!(out, "the broker says: {verdict}"),

@@ -1,6 +1,7 @@
-//! Plain lines, for pipes and tests: a hurt has one line when it is named and one when all is well.
+//! Plain lines, for pipes and tests: a hurt has one line when it is named and one when all is well,
+//! and so has a doubt that lasts from one look at the board to the next.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::time::Duration;
 
@@ -12,6 +13,8 @@ pub(crate) struct Lines<W> {
     out: W,
     /// How far each hurt was told, by its id.
     told: BTreeMap<u64, Told>,
+    /// The ways on which something is in doubt, as was told.
+    in_doubt: BTreeSet<&'static str>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -25,6 +28,7 @@ impl<W: Write> Lines<W> {
         Self {
             out,
             told: BTreeMap::new(),
+            in_doubt: BTreeSet::new(),
         }
     }
 
@@ -35,7 +39,8 @@ impl<W: Write> Lines<W> {
     }
 
     /// What was named or repaired since the last call.
-    pub(crate) fn tell(&mut self, board: &Board) -> io::Result<()> {
+    pub(crate) fn tell(&mut self, board: &Board, now: Duration) -> io::Result<()> {
+        self.tell_doubts(board, now)?;
         for hurt in &board.hurts {
             let told = self.told.entry(hurt.id).or_default();
             if let Some((at, how)) = &hurt.named
@@ -58,6 +63,22 @@ impl<W: Write> Lines<W> {
             }
         }
         self.out.flush()
+    }
+
+    fn tell_doubts(&mut self, board: &Board, now: Duration) -> io::Result<()> {
+        let present: BTreeMap<_, _> = board.in_doubt(now).collect();
+        for (way, sentence) in &present {
+            if self.in_doubt.insert(way) {
+                writeln!(self.out, "{way}: {sentence}")?;
+            }
+        }
+        let ended = self
+            .in_doubt
+            .extract_if(.., |way| !present.contains_key(way));
+        for way in ended {
+            writeln!(self.out, "{way}: nothing is in doubt any more")?;
+        }
+        Ok(())
     }
 
     /// The sentence, and what stayed open.
@@ -87,6 +108,7 @@ pub(super) fn after(hurt: &Hurt, at: Duration) -> String {
 mod tests {
     use super::*;
     use crate::board::What;
+    use crate::doubt::Doubt;
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -96,16 +118,34 @@ mod tests {
         let mut out = Vec::new();
         let mut lines = Lines::new(&mut out);
         board.hurt(What::Part("network cut".to_owned()), SECOND);
-        lines.tell(&board).unwrap();
+        lines.tell(&board, SECOND).unwrap();
         board.part_named("C lost its connection", SECOND * 2);
-        lines.tell(&board).unwrap();
-        lines.tell(&board).unwrap();
+        lines.tell(&board, SECOND * 2).unwrap();
+        lines.tell(&board, SECOND * 2).unwrap();
         board.part_repaired(SECOND * 5 / 2);
-        lines.tell(&board).unwrap();
+        lines.tell(&board, SECOND * 3).unwrap();
         lines.end(&board).unwrap();
         let expect = "network cut: named after 1.00 s: C lost its connection\n\
                       network cut: repaired after 1.50 s\n\
                       0 sent, 0 delivered, 0 lost, 0 duplicated, 0 reordered\n";
+        assert_eq!(String::from_utf8(out).unwrap(), expect);
+    }
+
+    #[test]
+    fn a_doubt_has_a_line_at_its_beginning_and_one_at_its_end() {
+        let mut board = Board::default();
+        let mut out = Vec::new();
+        let mut lines = Lines::new(&mut out);
+        board.doubt("A to B", &Doubt::Suspected(17..18), SECOND);
+        lines.tell(&board, SECOND).unwrap();
+        board.doubt("A to B", &Doubt::Silent(SECOND * 2), SECOND * 2);
+        lines.tell(&board, SECOND * 2).unwrap();
+        board.doubt("A to B", &Doubt::Settled, SECOND * 3);
+        lines.tell(&board, SECOND * 3).unwrap();
+        board.doubt("A to B", &Doubt::Heard(SECOND * 4), SECOND * 4);
+        lines.tell(&board, SECOND * 4).unwrap();
+        let expect = "A to B: number 17 may be missing\n\
+                      A to B: nothing is in doubt any more\n";
         assert_eq!(String::from_utf8(out).unwrap(), expect);
     }
 

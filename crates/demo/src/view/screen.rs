@@ -34,13 +34,13 @@ impl Screen {
     }
 
     /// Draws the board, if it is time to.
-    pub(crate) fn show(&mut self, board: &Board) {
+    pub(crate) fn show(&mut self, board: &Board, now: Duration) {
         if self.drawn.is_some_and(|at| at.elapsed() < REDRAW_EVERY) {
             return;
         }
         self.drawn = Some(Instant::now());
         // A terminal that cannot be drawn on is no reason to end the line.
-        drop(self.terminal.draw(|frame| draw(board, frame)));
+        drop(self.terminal.draw(|frame| draw(board, now, frame)));
     }
 
     /// The keys pressed since the last call that mean something.
@@ -75,10 +75,10 @@ fn key(code: KeyCode, control: bool) -> Option<Key> {
     }
 }
 
-fn draw(board: &Board, frame: &mut Frame<'_>) {
+fn draw(board: &Board, now: Duration, frame: &mut Frame<'_>) {
     let strips = u16::try_from(board.strips.len()).unwrap_or(2);
     let rows = [
-        Constraint::Length(4),
+        Constraint::Length(5),
         Constraint::Length(3),
         Constraint::Length(strips + 2),
         Constraint::Length(6),
@@ -86,7 +86,7 @@ fn draw(board: &Board, frame: &mut Frame<'_>) {
         Constraint::Length(2),
     ];
     let [sentence, parts, windows, rates, hurts, keys] = Layout::vertical(rows).areas(frame.area());
-    frame.render_widget(self::sentence(board), sentence);
+    frame.render_widget(self::sentence(board, now), sentence);
     frame.render_widget(self::parts(board), parts);
     frame.render_widget(self::windows(board, windows.width), windows);
     frame.render_widget(self::rates(board, rates.width), rates);
@@ -94,7 +94,7 @@ fn draw(board: &Board, frame: &mut Frame<'_>) {
     frame.render_widget(self::keys(), keys);
 }
 
-fn sentence(board: &Board) -> Paragraph<'_> {
+fn sentence(board: &Board, now: Duration) -> Paragraph<'_> {
     let color = if board.is_green() {
         Color::Green
     } else {
@@ -112,6 +112,7 @@ fn sentence(board: &Board) -> Paragraph<'_> {
     Paragraph::new(vec![
         Line::styled(board.sentence().to_string(), Style::new().fg(color).bold()),
         Line::from(so_far).dim(),
+        in_doubt(board, now),
     ])
     .alignment(Alignment::Center)
     .block(
@@ -119,6 +120,17 @@ fn sentence(board: &Board) -> Paragraph<'_> {
             .border_style(Style::new().fg(color))
             .title(" unbroken demo "),
     )
+}
+
+fn in_doubt(board: &Board, now: Duration) -> Line<'static> {
+    let doubts = board.in_doubt(now);
+    let doubts: Vec<String> = doubts
+        .map(|(way, sentence)| format!("{way}: {sentence}"))
+        .collect();
+    match doubts.len() {
+        0 => Line::from("nothing is in doubt").dim(),
+        _ => Line::from(doubts.join("; ")).yellow(),
+    }
 }
 
 fn parts(board: &Board) -> Paragraph<'_> {
@@ -223,11 +235,14 @@ fn keys() -> Paragraph<'static> {
 mod tests {
     use super::*;
     use crate::board::What;
+    use crate::doubt::Doubt;
     use ratatui::{Terminal, backend::TestBackend, buffer::Buffer};
+
+    const NOW: Duration = Duration::from_secs(9);
 
     fn drawn(board: &Board) -> (String, Buffer) {
         let mut terminal = Terminal::new(TestBackend::new(100, 30)).unwrap();
-        terminal.draw(|frame| draw(board, frame)).unwrap();
+        terminal.draw(|frame| draw(board, NOW, frame)).unwrap();
         let backend = terminal.backend();
         (backend.to_string(), backend.buffer().clone())
     }
@@ -256,6 +271,22 @@ mod tests {
         ] {
             assert!(text.contains(expected), "{expected} in\n{text}");
         }
+    }
+
+    #[test]
+    fn what_is_in_doubt_is_below_the_sentence_until_it_is_not() {
+        let mut board = board();
+        assert!(drawn(&board).0.contains("nothing is in doubt"));
+        let since = Duration::from_secs(4);
+        board.doubt("A to B", &Doubt::Silent(since), NOW);
+        board.doubt("B to C", &Doubt::Suspected(17..18), NOW);
+        let told = "A to B: no checkpoint for 4 s, its producer may be gone; \
+                    B to C: number 17 may be missing";
+        let (text, _) = drawn(&board);
+        assert!(text.contains(told), "{text}");
+        board.doubt("A to B", &Doubt::Heard(since), NOW);
+        board.doubt("B to C", &Doubt::Settled, NOW);
+        assert!(drawn(&board).0.contains("nothing is in doubt"));
     }
 
     #[test]

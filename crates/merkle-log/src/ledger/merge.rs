@@ -83,9 +83,8 @@ impl LaneLedger {
         self.tails.retain(|(size, _)| *size > next);
         self.tell_tail(member.covered, now);
         if is_news {
-            self.heard = now;
+            self.hear(now);
             self.idle = member.covered == self.covered;
-            self.silent = false;
         }
         self.covered = self.covered.max(member.covered);
         if let Some(size) = self.closed {

@@ -66,6 +66,8 @@ pub struct LaneLedger {
     pub(super) heard: Duration,
     pub(super) idle: bool,
     pub(super) silent: bool,
+    /// Something is suspected.
+    pub(super) doubted: bool,
     /// No directory lists it any more.
     pub(super) over: bool,
     pub(super) altered: BTreeMap<u64, u32>,
@@ -111,6 +113,7 @@ impl LaneLedger {
             heard: Duration::ZERO,
             idle: false,
             silent: false,
+            doubted: false,
             over: false,
             altered: BTreeMap::new(),
             parts: BTreeMap::new(),
@@ -196,8 +199,7 @@ impl LaneLedger {
         }
         self.checkpoints = self.checkpoints.max(claim.number + 1);
         self.idle = claim.size == self.covered;
-        self.heard = now;
-        self.silent = false;
+        self.hear(now);
         self.tell_tail(claim.size, now);
         self.covered = self.covered.max(claim.size);
         if claim.closed {
@@ -250,7 +252,8 @@ impl LaneLedger {
         if self.closed.is_none() && !self.over && !self.silent && now >= self.heard + heartbeat * 2
         {
             self.silent = true;
-            self.events.push(Event::Silent);
+            self.events
+                .push(Event::Silent(now.saturating_sub(self.heard)));
         }
         let Some(noticed_by) = now.checked_sub(limits.lateness) else {
             return;
@@ -394,6 +397,15 @@ impl LaneLedger {
         let is_good = arrival.fits && !arrival.resent && arrival.part.is_none();
         let is_calm = self.gaps.waiting() == 0 && self.order.is_calm();
         is_due && is_good && is_calm && self.tails.is_empty() && self.altered.is_empty()
+    }
+
+    /// Notes that a checkpoint came, by which the producer is there.
+    pub(super) fn hear(&mut self, now: Duration) {
+        if std::mem::take(&mut self.silent) {
+            let since = now.saturating_sub(self.heard);
+            self.events.push(Event::Heard(since));
+        }
+        self.heard = now;
     }
 
     /// Notes that messages up to this size were issued, if that is news.
@@ -568,8 +580,10 @@ impl LaneLedger {
         if self.join == Join::Member {
             return;
         }
-        let suspected = without(numbers, &self.altered);
-        self.events.extend(suspected.map(Event::Suspected));
+        for suspected in without(numbers, &self.altered) {
+            self.events.push(Event::Suspected(suspected));
+            self.doubted = true;
+        }
         self.bound(limits);
     }
 
@@ -580,8 +594,13 @@ impl LaneLedger {
     }
 
     pub(super) fn cut_if_whole(&mut self) {
-        if self.gaps.waiting() == 0 && !self.order.is_calm() {
-            self.cut();
+        if self.gaps.waiting() == 0 {
+            if !self.order.is_calm() {
+                self.cut();
+            }
+            if std::mem::take(&mut self.doubted) {
+                self.events.push(Event::Settled);
+            }
         }
     }
 

@@ -40,7 +40,11 @@ impl LaneLedger {
         write.u64(self.covered);
         write.u32(self.checkpoints);
         write.time(self.heard);
-        write.u8(u8::from(self.idle) | u8::from(self.silent) << 1 | u8::from(self.over) << 2);
+        let flags = [self.idle, self.silent, self.over, self.doubted];
+        write.u8((0..)
+            .zip(flags)
+            .map(|(at, flag)| u8::from(flag) << at)
+            .sum());
         write.list(self.tails.iter(), |write, (size, noticed)| {
             write.u64(*size);
             write.time(*noticed);
@@ -140,6 +144,7 @@ impl LaneLedger {
             idle: flags & 1 != 0,
             silent: flags & 2 != 0,
             over: flags & 4 != 0,
+            doubted: flags & 8 != 0,
             altered: BTreeMap::from_iter(altered),
             parts: BTreeMap::from_iter(parts),
             windows,

@@ -1,6 +1,7 @@
 //! What the ledger says: a verdict for each message at once, events for what is known later.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use super::limits::EVENTS_MAX;
 use super::order::Moved;
@@ -88,6 +89,8 @@ impl Account {
 pub enum Event {
     /// Missing, as a later number or a checkpoint shows. They may only be late.
     Suspected(Range<u64>),
+    /// What was suspected has come, was declared dropped, or is lost: nothing is any more.
+    Settled,
     /// Missing, covered by a checkpoint, and later than the lateness bound.
     Lost {
         /// Which.
@@ -140,8 +143,10 @@ pub enum Event {
     /// A checkpoint with this number counts in windows of another size than this ledger, so it
     /// is not used.
     OtherWindows(u32),
-    /// Two heartbeats without a checkpoint.
-    Silent,
+    /// Two heartbeats without a checkpoint: so long ago was the last one, on the lane's clock.
+    Silent(Duration),
+    /// A checkpoint came to a lane that was silent: so long after the one before it.
+    Heard(Duration),
     /// Lost long ago and no longer remembered: a copy that still comes will be called a duplicate.
     Forgotten(Range<u64>),
     /// The producer's directory no longer lists it, so nothing more will come.

@@ -19,6 +19,28 @@ async fn a_file(scene: &mut Scene, step: &Step, name: String) {
         .await;
 }
 
+#[given(regex = r#"^a file "([^"]*)" that only its owner can read:$"#)]
+async fn a_hidden_file(scene: &mut Scene, step: &Step, name: String) {
+    let content = text_of(step);
+    scene
+        .act(move |room| {
+            room.write_file(&name, &content);
+            room.hide_file(&name);
+        })
+        .await;
+}
+
+#[when(regex = r#"^in the file "([^"]*)" `([^`]*)` becomes `([^`]*)`$"#)]
+async fn in_the_file(scene: &mut Scene, name: String, old: String, new: String) {
+    scene
+        .act(move |room| {
+            let content = room.read_file(&name);
+            assert!(content.contains(&old), "{old} is not in {content}");
+            room.write_file(&name, &content.replace(&old, &new));
+        })
+        .await;
+}
+
 #[given(regex = r"^I run `([^`]+)`$")]
 #[when(regex = r"^I run `([^`]+)`$")]
 async fn i_run(scene: &mut Scene, line: String) {
@@ -48,6 +70,37 @@ async fn listens_by(scene: &mut Scene, name: String, line: String) {
         .await;
 }
 
+/// A command that subscribes and prints nothing of a message without a stamp.
+#[given(regex = r#"^(\w+) runs `([^`]+)` and listens to "([^"]*)"$"#)]
+#[when(regex = r#"^(\w+) runs `([^`]+)` and listens to "([^"]*)"$"#)]
+async fn runs_and_listens(scene: &mut Scene, name: String, line: String, topic: String) {
+    scene
+        .act(move |room| {
+            let line = listing::with_port(room, &line);
+            let running = Running::start(&line, room.directory(), None);
+            room.running.insert(name, running);
+            listing::until_heard(room, &topic);
+        })
+        .await;
+}
+
+#[then(regex = r#"^(\w+) prints a line with "([^"]*)"$"#)]
+async fn prints_a_line_with(scene: &mut Scene, name: String, part: String) {
+    scene
+        .act(move |room| {
+            let running = room.running.get_mut(&name).expect("it is running");
+            running.line_with(&part);
+        })
+        .await;
+}
+
+#[then(regex = r#"^(\w+) warns "([^"]*)"$"#)]
+async fn warns(scene: &mut Scene, name: String, part: String) {
+    scene
+        .act(move |room| room.running[&name].warns(&part))
+        .await;
+}
+
 #[when(regex = r"^(\w+) is stopped$")]
 async fn is_stopped(scene: &mut Scene, name: String) {
     scene
@@ -63,6 +116,7 @@ async fn is_killed(scene: &mut Scene, name: String) {
 }
 
 #[given(regex = r#"^its output is kept as "([^"]*)"$"#)]
+#[when(regex = r#"^its output is kept as "([^"]*)"$"#)]
 async fn its_output_is_kept(scene: &mut Scene, name: String) {
     scene
         .act(move |room| {

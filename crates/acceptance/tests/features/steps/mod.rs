@@ -4,4 +4,5 @@ mod brokers;
 mod clients;
 mod commands;
 mod messages;
+mod recordings;
 mod restarts;
