@@ -15,7 +15,117 @@ Feature: Stages and audits from the shell
     And reader prints "21.5"
     And reader prints "21.7"
 
-  Scenario: A proof is checked without a broker
+  Scenario: A command transforms each message
+    Given reader listens by `unbroken sub -p PORT -V 5 -t plant/loud`
+    And mill runs `unbroken pipe -p PORT --from plant/raw --to plant/loud -- stdbuf -oL tr a-z A-Z` and listens to "plant/raw"
+    When I run `unbroken pipe -p PORT --to plant/raw` with the input:
+      """
+      hot
+      cold
+      """
+    Then reader prints "HOT"
+    And reader prints "COLD"
+
+  Scenario: A command that fails is named, and what it was given is kept for another try
+    Given reader listens by `unbroken sub -p PORT -V 5 -t plant/loud`
+    And mill runs `unbroken pipe -p PORT --from plant/raw --to plant/loud --spool s -- false` and listens to "plant/raw"
+    When I run `unbroken pipe -p PORT --to plant/raw` with the input:
+      """
+      hot
+      cold
+      """
+    Then mill ends with code 74
+    And its errors mention "the command `false` has ended: exit status: 1"
+    And its errors mention "is kept for another try"
+    When mill runs `unbroken pipe -p PORT --from plant/raw --to plant/loud --spool s -- stdbuf -oL tr a-z A-Z` and listens to "plant/raw"
+    Then reader prints "HOT"
+    And reader prints "COLD"
+
+  Scenario: A command that does not exist is named
+    When I run `unbroken pipe -p PORT --from plant/raw --to plant/loud -- no-such-command`
+    Then it ends with code 74
+    And its errors mention "cannot start the command `no-such-command`"
+
+  Scenario: Each fault is shown while somebody watches
+    Given a recording of these lines on "plant/raw":
+      """
+      20.0
+      20.1
+      20.2
+      20.3
+      20.4
+      20.5
+      """
+    And watcher runs `unbroken audit watch -p PORT -t plant/raw` and listens to "plant/raw"
+    When the recording is played with number 1 twice, without number 3, with number 4 altered
+    Then watcher prints a line with "number 1 duplicated: it had come before, the same in every byte"
+    And watcher prints a line with "number 4 altered: topic or payload does not fit its stamp"
+    And watcher prints a line with "number 3 may be missing"
+    And watcher prints a line with "number 3 lost: it was issued and did not come, and no drop record names it"
+    And watcher prints a line with "what may have been missing has come, or is named"
+    And watcher prints a line with "numbers 0 to 5 faulty"
+
+  Scenario: Each fault is explained with its neighbours
+    Given a recording of these lines on "plant/raw":
+      """
+      20.0
+      20.1
+      20.2
+      20.3
+      """
+    And explainer runs `unbroken audit explain -p PORT -t plant/raw -W 5` and listens to "plant/raw"
+    When the recording is played without number 2
+    Then explainer ends with code 1
+    And its output mentions "first window that is not proven: numbers 0 to 3, faulty"
+    And its output mentions "number 2 lost: it was issued and did not come"
+    And its output mentions "before it: number 1, after"
+    And its output mentions "on plant/raw: 20.1"
+    And its output mentions "after  it: number 3, after"
+    And its output mentions "on plant/raw: 20.3"
+
+  Scenario: What may be missing and who is silent is shown, and is no fault
+    Given a recording of these lines on "plant/raw":
+      """
+      20.0
+      20.1
+      20.2
+      """
+    And watcher runs `unbroken audit watch -p PORT -t plant/raw` and listens to "plant/raw"
+    And status runs `unbroken audit status -p PORT -t plant/raw -W 5` and listens to "plant/raw"
+    When the recording is played without number 1, without its checkpoints
+    Then watcher prints a line with "number 1 may be missing"
+    And watcher prints a line with "no checkpoint for 2."
+    And status ends with code 0
+    And its output mentions "number 1 may be missing; no checkpoint for"
+    When the checkpoints of the recording are played
+    Then watcher prints a line with "a checkpoint again, after"
+    And watcher prints a line with "number 1 lost"
+
+  Scenario: A proof is checked without a broker, against a root that was saved
+    Given a recording of these lines on "plant/raw":
+      """
+      21.5
+      21.7
+      """
+    And watcher runs `unbroken audit watch -p PORT -t plant/raw` and listens to "plant/raw"
+    And exporter runs `unbroken audit export -p PORT -t plant/raw --number 0` and listens to "plant/raw"
+    When the recording is played
+    Then watcher shows the root of the lane, which is kept as ROOT
+    And exporter ends with code 0
+    When its output is kept as "proof.json"
+    And the broker is told to stop
+    And I run `unbroken audit verify proof.json --root ROOT`
+    Then it ends with code 0
+    And its output mentions "the root of the lane is the one that you saved"
+    When I run `unbroken audit verify proof.json --root 00000000000000000000000000000000`
+    Then it ends with code 1
+    And its errors mention "the saved root"
+    When in the file "proof.json" `MjEuNQ==` becomes `MjEuNw==`
+    And I run `unbroken audit verify proof.json --root ROOT`
+    Then it ends with code 1
+    And its errors mention "topic or payload is not what the producer stamped"
+
+  Scenario: A file that is no proof is refused
     Given a file "no-proof.json":
       """
       { "unbroken_proof": 1 }
@@ -35,3 +145,57 @@ Feature: Stages and audits from the shell
     When I run `unbroken pipe -p PORT --from plant/bad# --to plant/raw`
     Then it ends with code 2
     And its errors mention "plant/bad#"
+
+  Scenario: A line with a key is read with the same key
+    Given a file "key" that only its owner can read:
+      """
+      000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f
+      """
+    And watcher runs `unbroken audit watch -p PORT -t plant/raw --key-file key` and listens to "plant/raw"
+    When I run `unbroken pipe -p PORT --to plant/raw --key-file key` with the input:
+      """
+      21.5
+      """
+    Then it ends with code 0
+    And watcher prints a line with "number 0 proven"
+
+  Scenario: Another key is named as what it is
+    Given a file "key" that only its owner can read:
+      """
+      000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f
+      """
+    And a file "other" that only its owner can read:
+      """
+      ff0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f
+      """
+    And reader runs `unbroken pipe -p PORT --from plant/raw --key-file other` and listens to "plant/raw"
+    And watcher runs `unbroken audit watch -p PORT -t plant/raw --key-file other` and listens to "plant/raw"
+    When I run `unbroken pipe -p PORT --to plant/raw --key-file key` with the input:
+      """
+      21.5
+      """
+    Then reader warns "give this subscriber the algorithm and the key of its producer"
+    And watcher prints a line with "give this subscriber the algorithm and the key of its producer"
+
+  Scenario: A key that is not there is named
+    When I run `unbroken pipe -p PORT --to plant/raw --key-file absent`
+    Then it ends with code 66
+    And its errors mention "cannot read the key absent"
+
+  Scenario: A key that everybody can read is refused
+    Given a file "key" that everybody can read:
+      """
+      000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f
+      """
+    When I run `unbroken pipe -p PORT --to plant/raw --key-file key`
+    Then it ends with code 66
+    And its errors mention "everybody on this machine can read it: chmod 600 key"
+
+  Scenario: A key that is none is refused
+    Given a file "key" that only its owner can read:
+      """
+      0001
+      """
+    When I run `unbroken audit status -p PORT --key-file key`
+    Then it ends with code 66
+    And its errors mention "it is neither 64 hexadecimal digits nor 32 bytes"

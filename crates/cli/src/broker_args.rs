@@ -2,7 +2,10 @@
 
 use std::fmt::Display;
 use std::fs;
-use std::path::PathBuf;
+use std::io;
+#[cfg(unix)]
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use unbroken_client::{ConnectTo, Options, TotalDuration};
@@ -43,7 +46,8 @@ pub(crate) struct BrokerArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct KeyArgs {
-    /// The line's key: a file with 64 hexadecimal digits, or 32 bytes [default: none]
+    /// The line's key: a file with 64 hexadecimal digits, or 32 bytes, that not everybody may read
+    /// [default: none]
     #[arg(long, value_name = "FILE", env = "UNBROKEN_KEY_FILE")]
     key_file: Option<PathBuf>,
 }
@@ -82,12 +86,31 @@ impl KeyArgs {
             let text = format!("cannot read the key {}: {why}", path.display());
             Failure::new(exit::NO_INPUT, text)
         };
+        if is_open_to_all(path).map_err(|error| refused(&error))? {
+            let path = path.display();
+            return Err(refused(&format!(
+                "everybody on this machine can read it: chmod 600 {path}"
+            )));
+        }
         let content = fs::read(path).map_err(|error| refused(&error))?;
         let key = key(&content).ok_or_else(|| {
             refused(&"it is neither 64 hexadecimal digits nor 32 bytes; `openssl rand -hex 32` makes one")
         })?;
         Ok(Hasher::blake3(&key))
     }
+}
+
+/// Whether users that are neither the owner nor of its group may read or write a file. What is no
+/// file, such as a pipe from another command, is its maker's concern.
+#[cfg(unix)]
+fn is_open_to_all(path: &Path) -> io::Result<bool> {
+    let about = fs::metadata(path)?;
+    Ok(about.is_file() && about.mode() & 0o006 != 0)
+}
+
+#[cfg(not(unix))]
+fn is_open_to_all(_: &Path) -> io::Result<bool> {
+    Ok(false)
 }
 
 /// 32 bytes as they are, or written as hexadecimal digits with or without the end of a line.

@@ -4,9 +4,11 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::{ExitCode, Stdio};
+use std::time::Duration;
 
 use serde_json::json;
-use tokio::process::Command;
+use tokio::process::{Child, Command};
+use tokio::time::timeout;
 use unbroken_client::SubscribeError;
 use unbroken_client::audit::{AuditError, OpenError, spooled_lanes};
 use unbroken_demo::News;
@@ -28,8 +30,10 @@ Examples:
 
 The command is started once. It is given each message as a line and answers each with one line; an
 empty line drops the message, which is said in a drop record, so that nobody takes it for lost. A
-message of several lines cannot go through a command and is dropped as failed. What is lost, altered
-or duplicated is named on standard error, and asked for again where it is missing.
+message of several lines cannot go through a command and is dropped as failed. The command must
+write each line at once: `sed -u`, `grep --line-buffered`, `stdbuf -oL tr a-z A-Z`. When it ends, so
+does the stage; with --spool, the messages that it has not answered come again at the next start.
+What is lost, altered or duplicated is named on standard error, and asked for again where it is missing.
 
 With --spool a stage that was interrupted, or killed, goes on where it was: it sends again what the
 broker had not acknowledged, and its numbers continue. With --state a consumer does. The broker
@@ -101,14 +105,53 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let mut teller = Teller::new(args.json);
     let ran = runtime::block_on(async {
         // It ends with this: the command is killed when its handle is dropped.
-        let (ends, _transform) = ends(args)?;
+        let (ends, mut transform) = ends(args)?;
         let tell = |news: &News| teller.tell(news);
-        unbroken_demo::pipe::run(stage, ends, tell, runtime::interrupted()).await
+        let ran = unbroken_demo::pipe::run(stage, ends, tell, runtime::interrupted()).await;
+        match (ran, &mut transform) {
+            (Ok(()), _) => Ok(()),
+            (Err(error), Some(transform)) if is_end_of_command(&error) => {
+                Err(ended(args, transform).await)
+            }
+            (Err(error), _) => Err(failure(args, &error)),
+        }
     });
-    ran.unwrap_or_else(|error| Err(StageError::Transform(error)))
-        .map(|()| ExitCode::SUCCESS)
-        .map_err(|error| failure(args, &error))
+    let ran = ran.map_err(|error| failure(args, &StageError::Transform(error)))?;
+    ran.map(|()| ExitCode::SUCCESS)
 }
+
+/// Whether a stage with a command ended because the command did.
+fn is_end_of_command(error: &StageError) -> bool {
+    match error {
+        StageError::Ended => true,
+        StageError::Transform(io) => io.kind() == io::ErrorKind::BrokenPipe,
+        _ => false,
+    }
+}
+
+/// What is said of a command that has ended with messages still to come. It may have closed its
+/// output only, and is then ended here.
+async fn ended(args: &Args, transform: &mut Child) -> Failure {
+    let command = command_of(args);
+    let how = match timeout(ENDS_WITHIN, transform.wait()).await {
+        Ok(Ok(status)) => format!("the command `{command}` has ended: {status}"),
+        _ => format!("the command `{command}` has closed its output"),
+    };
+    let what_now = if args.spool.is_some() {
+        "what it has not answered is kept for another try, with the same --spool"
+    } else {
+        "without --spool what it has not answered is not kept for another try"
+    };
+    Failure::new(exit::IO, format!("{how}; {what_now}"))
+}
+
+fn command_of(args: &Args) -> String {
+    let words = args.command.iter().map(|word| word.to_string_lossy());
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// How long a command that has closed its output may take to end.
+const ENDS_WITHIN: Duration = Duration::from_secs(1);
 
 /// A spool is of one lane, unless the user says which.
 fn lane_of(args: &Args) -> Result<LaneId, Failure> {
@@ -156,7 +199,7 @@ fn failure(args: &Args, error: &StageError) -> Failure {
 }
 
 /// The stage's ends, and the command between them.
-fn ends(args: &Args) -> Result<(Ends, Option<tokio::process::Child>), StageError> {
+fn ends(args: &Args) -> Result<(Ends, Option<Child>), Failure> {
     let Some((program, arguments)) = args.command.split_first() else {
         let ends = Ends {
             inputs: match args.to {
@@ -175,7 +218,12 @@ fn ends(args: &Args) -> Result<(Ends, Option<tokio::process::Child>), StageError
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .kill_on_drop(true)
-        .spawn()?;
+        .spawn()
+        .map_err(|error| {
+            let program = program.to_string_lossy();
+            let text = format!("cannot start the command `{program}`: {error}");
+            Failure::new(exit::IO, text)
+        })?;
     let (inputs, outputs) = (child.stdin.take(), child.stdout.take());
     let ends = Ends {
         inputs: inputs.map(|inputs| Box::new(inputs) as _),

@@ -101,9 +101,9 @@ impl Room {
         fs::read_to_string(self.directory().join(name)).expect("it is there, and text")
     }
 
-    /// Lets nobody but its owner read a file.
-    pub(crate) fn hide_file(&self, name: &str) {
-        let mode = fs::Permissions::from_mode(0o600);
+    /// Says who may read a file.
+    pub(crate) fn allow_file(&self, name: &str, mode: u32) {
+        let mode = fs::Permissions::from_mode(mode);
         fs::set_permissions(self.directory().join(name), mode).expect("it is there, and ours");
     }
 

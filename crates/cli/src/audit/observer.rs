@@ -4,7 +4,7 @@
 //! It asks nobody for anything, so a message that is lost here is named and not repaired. It joins
 //! each lane where it happens to be, and claims nothing of what came before the next window.
 //!
-//! **Absent:** lanes of another algorithm or key than the observer's, which are counted and left
+//! **Absent:** lanes of another algorithm or key than the observer's, which are named and left
 //! alone; the stamps of the messages that a processor made its output from, which the processor's
 //! consumer checks.
 
@@ -42,6 +42,8 @@ pub(crate) struct Observer {
     news: Vec<News>,
     /// Messages without a stamp, or with one that cannot be judged here.
     pub(crate) not_audited: u64,
+    /// Lanes whose producers have another key or algorithm, in words.
+    pub(crate) other_keys: Vec<String>,
     /// The time since the beginning, as far as it was told.
     now: Duration,
 }
@@ -105,6 +107,8 @@ pub(crate) enum News {
     /// Something is in doubt, or is no longer. No fault: messages may be late, and a producer that
     /// is gone without a word may come back.
     Doubt(LaneKey, Doubt),
+    /// Nothing can be said of a lane, and why.
+    OtherKey(String),
     Window {
         lane: LaneKey,
         numbers: Range<u64>,
@@ -123,6 +127,7 @@ impl Observer {
             lanes: BTreeMap::new(),
             news: Vec::new(),
             not_audited: 0,
+            other_keys: Vec::new(),
             now: Duration::ZERO,
         }
     }
@@ -157,6 +162,11 @@ impl Observer {
                     }));
             }
             Delivery::Refused { .. } => self.not_audited += 1,
+            // Said once for a lane, of as many lanes as the subscriber remembers.
+            Delivery::OtherKey { why, .. } => {
+                self.other_keys.push(why.clone());
+                self.news.push(News::OtherKey(why.clone()));
+            }
             _ => {}
         }
     }

@@ -94,6 +94,8 @@ fn news(out: &mut impl Write, news: &News, json: bool) -> io::Result<()> {
             }
             writeln!(out, "lane {lane} epoch {epoch}: {doubt}")
         }
+        News::OtherKey(why) if json => writeln!(out, "{}", json!({ "other_key": why })),
+        News::OtherKey(why) => writeln!(out, "{why}"),
         News::Window {
             lane: (lane, epoch),
             numbers: of,
@@ -257,10 +259,15 @@ fn remarks(out: &mut impl Write, observer: &Observer, json: bool) -> io::Result<
     let count = observer.not_audited;
     let verdict = observer.broker.verdict();
     if json {
-        let value = json!({ "not_audited": count, "broker": verdict });
+        let value = json!({
+            "not_audited": count, "other_keys": observer.other_keys, "broker": verdict,
+        });
         return writeln!(out, "{value}");
     }
-    if observer.lanes().next().is_none() {
+    for why in &observer.other_keys {
+        writeln!(out, "{why}")?;
+    }
+    if observer.lanes().next().is_none() && observer.other_keys.is_empty() {
         writeln!(
             out,
             "no stamped message was heard: is anybody publishing on these topics with a stamp?"

@@ -19,13 +19,14 @@ async fn a_file(scene: &mut Scene, step: &Step, name: String) {
         .await;
 }
 
-#[given(regex = r#"^a file "([^"]*)" that only its owner can read:$"#)]
-async fn a_hidden_file(scene: &mut Scene, step: &Step, name: String) {
+#[given(regex = r#"^a file "([^"]*)" that (only its owner|everybody) can read:$"#)]
+async fn a_file_for(scene: &mut Scene, step: &Step, name: String, who: String) {
     let content = text_of(step);
+    let mode = if who == "everybody" { 0o644 } else { 0o600 };
     scene
         .act(move |room| {
             room.write_file(&name, &content);
-            room.hide_file(&name);
+            room.allow_file(&name, mode);
         })
         .await;
 }

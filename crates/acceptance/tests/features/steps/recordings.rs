@@ -1,0 +1,128 @@
+//! Stamped messages that were recorded, and are played with faults in them.
+//!
+//! The stamps are a producer's own, so what a fault does to a message is all that is wrong with it.
+
+use cucumber::gherkin::Step;
+use cucumber::{given, then, when};
+use unbroken_acceptance::raw::{Publish, Subscribe};
+
+use crate::command::Running;
+use crate::listing;
+use crate::room::Room;
+use crate::scene::Scene;
+use crate::steps::brokers::text_of;
+
+const CHECKPOINTS: &str = "audit/checkpoint/";
+
+/// Each line is a message, numbered from 0.
+#[given(regex = r#"^a recording of these lines on "([^"]*)":$"#)]
+async fn a_recording(scene: &mut Scene, step: &Step, topic: String) {
+    let lines = text_of(step);
+    scene.act(move |room| record(room, &topic, &lines)).await;
+}
+
+fn record(room: &mut Room, topic: &str, lines: &str) {
+    let mut recorder = room.broker().connect("recorder");
+    let checkpoints = format!("{CHECKPOINTS}#");
+    recorder.subscribe(&Subscribe::to(topic, 1).and(&checkpoints, 1));
+    let line = listing::with_port(room, &format!("unbroken pipe -p PORT --to {topic}"));
+    let ended = Running::start(&line, room.directory(), Some(lines)).finish();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    loop {
+        let message = recorder.expect_publish();
+        recorder.complete(&message);
+        // The last checkpoint closes the lane.
+        let is_last = is_checkpoint(&message) && message.payload[7] & 0x80 != 0;
+        room.recording.push(message);
+        if is_last {
+            break;
+        }
+    }
+    recorder.disconnect();
+}
+
+fn is_checkpoint(message: &Publish) -> bool {
+    message.topic.starts_with(CHECKPOINTS)
+}
+
+#[when("the recording is played")]
+async fn is_played(scene: &mut Scene) {
+    scene.act(|room| play(room, "")).await;
+}
+
+/// As in "without number 3, with number 5 twice, with number 7 altered, without its checkpoints".
+#[when(regex = r"^the recording is played (with.*)$")]
+async fn is_played_with(scene: &mut Scene, faults: String) {
+    scene.act(move |room| play(room, &faults)).await;
+}
+
+fn play(room: &mut Room, faults: &str) {
+    let recording = room.recording.clone();
+    let (mut checkpoints, messages): (Vec<_>, Vec<_>) =
+        recording.into_iter().partition(is_checkpoint);
+    let mut played: Vec<(usize, Publish)> = messages.into_iter().enumerate().collect();
+    for fault in faults.split(", ").filter(|fault| !fault.is_empty()) {
+        match fault {
+            "without its checkpoints" => checkpoints.clear(),
+            _ => hurt(&mut played, fault),
+        }
+    }
+    let played = played.into_iter().map(|(_, message)| message);
+    publish(room, played.chain(checkpoints));
+}
+
+#[when("the checkpoints of the recording are played")]
+async fn checkpoints_are_played(scene: &mut Scene) {
+    scene
+        .act(|room| {
+            let recording = room.recording.clone().into_iter();
+            publish(room, recording.filter(is_checkpoint));
+        })
+        .await;
+}
+
+fn publish(room: &Room, messages: impl Iterator<Item = Publish>) {
+    let mut player = room.broker().connect("player");
+    player.publish_all(messages.map(|message| Publish {
+        dup: false,
+        retain: false,
+        ..message
+    }));
+    player.disconnect();
+}
+
+fn hurt(played: &mut Vec<(usize, Publish)>, fault: &str) {
+    let place = |played: &[(usize, Publish)], number: &str| {
+        let number: usize = number.parse().expect("a number");
+        let mut messages = played.iter();
+        let place = messages.position(|(its, _)| *its == number);
+        place.unwrap_or_else(|| panic!("no number {number}"))
+    };
+    match fault.split(' ').collect::<Vec<_>>()[..] {
+        ["without", "number", number] => {
+            let at = place(played, number);
+            played.remove(at);
+        }
+        ["with", "number", number, "twice"] => {
+            let at = place(played, number);
+            played.insert(at, played[at].clone());
+        }
+        ["with", "number", number, "altered"] => {
+            let at = place(played, number);
+            played[at].1.payload.push(b'0');
+        }
+        _ => panic!("no fault is called {fault:?}"),
+    }
+}
+
+#[then(regex = r"^(\w+) shows the root of the lane, which is kept as ROOT$")]
+async fn shows_the_root(scene: &mut Scene, name: String) {
+    scene
+        .act(move |room| {
+            let running = room.running.get_mut(&name).expect("it is running");
+            let line = running.line_with(", lane root ");
+            let (_, root) = line.rsplit_once(' ').expect("it was found behind a space");
+            room.root = Some(root.to_owned());
+        })
+        .await;
+}
