@@ -4,15 +4,32 @@ Feature: The demonstration
   Scenario: Every wound is named and repaired
     When I run `unbroken demo --plain`
     Then it ends with code 0
-    And its output mentions "lost: number"
-    And its output mentions "duplicated: number"
-    And its output mentions "swapped: number"
-    And its output mentions "altered: number"
-    And its output mentions "forged: number"
-    And its output mentions "injected: number"
-    And its output mentions "network cut between the broker and C: repaired"
-    And its output mentions "broker killed"
+    And its output has the time at which each of these was named and repaired:
+      """
+      lost: number
+      duplicated: number
+      swapped: number
+      altered: number
+      forged: number
+      injected: number
+      held: number
+      network cut between the broker and C
+      broker killed
+      """
+    And its output mentions "slowest named after"
     And its output mentions "0 lost, 0 duplicated, 0 reordered"
+
+  Scenario: A broker that is killed has lost nothing
+    When I run `unbroken demo --plain --hurt kkk`
+    Then it ends with code 0
+    And its output mentions "broker killed"
+    And its output mentions "named: nothing"
+
+  Scenario: It ends in time and says what is left
+    When I run `unbroken demo --plain --within 10 --hurt llllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllll`
+    Then it ends with code 1
+    And its output mentions "ended, because 10 s are the limit"
+    And its output mentions "wounds not given"
 
   Scenario: What is named is exactly what was hurt, also when checkpoints are lost
     When I run `unbroken demo --messages 10000 --wounds 100 --rate 2000`

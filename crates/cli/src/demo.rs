@@ -4,6 +4,7 @@ use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use unbroken_demo::{Outcome, RunError, Settings, Trial};
 
@@ -23,12 +24,12 @@ Examples:
                                          wounds at random: is each named, and nothing else?
 
 Producer A, the broker, processor B and consumer C run on this machine, the broker and B in
-processes of their own, on free ports of localhost. Nothing is kept.
+processes of their own, on free ports of localhost. What they keep on the disk ends with them.
 Keys: l lose, d duplicate, s swap, a alter, f forge, i inject, h hold a message behind B (capitals:
 in front of B); k kill the broker; n cut the network between the broker and C.
 
-Exit codes: 0 every wound was named and repaired; 1 one was not, or something else was named;
-2 wrong usage; 66 the input cannot be read; 70 a part of the line ended by itself or did not start.")]
+Exit codes: 0 every wound was named and repaired; 1 one was not, or something else was named, or
+the time of --within was over; 2 wrong usage; 66 the input cannot be read; 70 a part of the line ended by itself or did not start.")]
 pub(crate) struct Args {
     /// Plain lines: every wound once, then an end
     #[arg(long)]
@@ -43,6 +44,10 @@ pub(crate) struct Args {
     /// Wounds to give, each by its key
     #[arg(long, value_name = "KEYS", default_value = "")]
     hurt: String,
+    /// With --plain: end within so many seconds, whatever has happened
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    #[arg(value_parser = clap::value_parser!(u64).range(3..=600))]
+    within: u64,
     /// A broker that runs already [default: one of its own]
     #[arg(long, value_name = "ADDRESS")]
     broker: Option<SocketAddr>,
@@ -74,6 +79,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         input: args.input.clone(),
         rate: args.rate,
         is_plain: args.plain || !std::io::stdout().is_terminal(),
+        within: Duration::from_secs(args.within),
         keys: args.hurt.clone(),
         broker: args.broker,
         trial: args
@@ -99,6 +105,6 @@ fn code(error: &RunError) -> u8 {
         RunError::Readings(_) => exit::NO_INPUT,
         RunError::Key(_) | RunError::TooManyWounds { .. } => exit::USAGE,
         RunError::Show(_) => exit::IO,
-        RunError::Line(_) | RunError::Ended => exit::INTERNAL,
+        RunError::Line(_) | RunError::Late(_) | RunError::Ended => exit::INTERNAL,
     }
 }

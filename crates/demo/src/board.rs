@@ -236,6 +236,15 @@ impl Board {
         self.named.get(&kind).copied().unwrap_or_default()
     }
 
+    /// The hurt whose name took longest, and how long.
+    pub fn slowest(&self) -> Option<(&Hurt, Duration)> {
+        let named = self.hurts.iter().filter_map(|hurt| {
+            let (at, _) = hurt.named.as_ref()?;
+            Some((hurt, at.saturating_sub(hurt.given)))
+        });
+        named.max_by_key(|(_, time)| *time)
+    }
+
     /// No fault stands, no hurt is open, and nothing was named without a reason.
     pub fn is_green(&self) -> bool {
         self.standing.is_empty()

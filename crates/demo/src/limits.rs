@@ -50,5 +50,8 @@ pub(crate) const SAVE_EVERY: Duration = Duration::from_millis(100);
 /// waits.
 pub(crate) const NEWS_WAITING_MAX: usize = 65_536;
 
+/// How soon a wound is named: the demonstration's promise, which every plain run measures.
+pub(crate) const NAMED_WITHIN: Duration = Duration::from_secs(2);
+
 /// How long after its repair a broken part still explains faults: several ticks of every stage.
 pub(crate) const TOLD_WITHIN: Duration = Duration::from_millis(500);

@@ -24,7 +24,7 @@ use unbroken_merkle_log::{LaneId, Property};
 use crate::limits::{NEWS_WAITING_MAX, STAGE_TICK, UNACKNOWLEDGED_MAX};
 use crate::news::News;
 use crate::pipe::{filter, settled};
-use crate::process::{Broker, ProcessError, Processor};
+use crate::process::{Broker, Keeping, ProcessError, Processor};
 use crate::readings::Readings;
 use crate::relay::{Relay, Towards};
 use crate::sequence::Sequence;
@@ -100,12 +100,13 @@ impl Line {
     pub(crate) async fn start(
         program: &Path,
         at: Option<SocketAddr>,
+        keeping: Keeping,
         readings: Readings,
         rate: u32,
     ) -> Result<Self, LineError> {
         let directory = tempfile::tempdir().map_err(LineError::Directory)?;
         let broker = match at {
-            None => Some(Broker::start(program, directory.path()).await?),
+            None => Some(Broker::start(program, directory.path(), keeping).await?),
             Some(_) => None,
         };
         let own = broker.as_ref().map(|broker| broker.address);

@@ -47,11 +47,21 @@ pub enum ProcessError {
     },
 }
 
+/// What the broker keeps over its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keeping {
+    /// All that it has acknowledged, on the disk.
+    Everything,
+    /// Nothing.
+    Nothing,
+}
+
 /// `unbroken serve`.
 #[derive(Debug)]
 pub(crate) struct Broker {
     program: PathBuf,
     directory: PathBuf,
+    keeping: Keeping,
     child: Child,
     pub(crate) address: SocketAddr,
     pub(crate) pid: u32,
@@ -59,11 +69,16 @@ pub(crate) struct Broker {
 
 impl Broker {
     /// Starts one on a free loopback port, and waits until it listens.
-    pub(crate) async fn start(program: &Path, directory: &Path) -> Result<Self, ProcessError> {
-        let (child, address) = listen(program, directory, 0).await?;
+    pub(crate) async fn start(
+        program: &Path,
+        directory: &Path,
+        keeping: Keeping,
+    ) -> Result<Self, ProcessError> {
+        let (child, address) = listen(program, directory, keeping, 0).await?;
         Ok(Self {
             program: program.to_owned(),
             directory: directory.to_owned(),
+            keeping,
             pid: child.id().unwrap_or_default(),
             child,
             address,
@@ -80,7 +95,7 @@ impl Broker {
     /// Starts it again where it was.
     pub(crate) async fn start_again(&mut self) -> Result<(), ProcessError> {
         let port = self.address.port();
-        let (child, _) = listen(&self.program, &self.directory, port).await?;
+        let (child, _) = listen(&self.program, &self.directory, self.keeping, port).await?;
         self.pid = child.id().unwrap_or_default();
         self.child = child;
         Ok(())
@@ -90,10 +105,15 @@ impl Broker {
 async fn listen(
     program: &Path,
     directory: &Path,
+    keeping: Keeping,
     port: u16,
 ) -> Result<(Child, SocketAddr), ProcessError> {
     let mut command = command(program, directory);
-    command.args(["serve", "--in-memory", "-p", &port.to_string()]);
+    command.args(["serve", "-p", &port.to_string()]);
+    match keeping {
+        Keeping::Everything => command.args(["--data", "broker"]),
+        Keeping::Nothing => command.arg("--in-memory"),
+    };
     // Embedded defaults, whatever the user's own broker is told.
     for (name, _) in std::env::vars_os() {
         if name

@@ -7,12 +7,13 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, timeout_at};
 use unbroken_merkle_log::LaneId;
 
 use crate::board::{Board, Strip, What, grouped};
 use crate::line::{Line, LineError};
 use crate::news::News;
+use crate::process::Keeping;
 use crate::readings::{Readings, ReadingsError};
 use crate::trial::Trial;
 use crate::view::lines::Lines;
@@ -23,8 +24,8 @@ use crate::wound::Wound;
 const TICK: Duration = Duration::from_millis(50);
 /// How long the network stays cut.
 const CUT_FOR: Duration = Duration::from_millis(600);
-/// When a plain run ends, whatever has happened.
-const PLAIN_ENDS: Duration = Duration::from_secs(28);
+/// Before a plain run must have ended its parts are let go, whatever has happened.
+const ENDING_TAKES: Duration = Duration::from_secs(2);
 /// Between two wounds of a plain run, which it does not wait for.
 const PLAIN_PAUSE: Duration = Duration::from_millis(150);
 
@@ -43,6 +44,8 @@ pub struct Settings {
     pub rate: u32,
     /// Lines instead of a live view, every wound once, and an end.
     pub is_plain: bool,
+    /// A plain run ends within this time; more than two seconds.
+    pub within: Duration,
     /// Keys to press at the start.
     pub keys: String,
     /// Somebody else's broker instead of one of its own, which then cannot be killed.
@@ -69,6 +72,9 @@ pub enum RunError {
     /// The line.
     #[error(transparent)]
     Line(#[from] LineError),
+    /// A plain run was over before it began.
+    #[error("the line was not there after {0:?}: give a plain run more time, with --within")]
+    Late(Duration),
     /// A part of it ended by itself.
     #[error("a part of the line has ended by itself")]
     Ended,
@@ -140,15 +146,26 @@ pub async fn run(
     for letter in settings.keys.chars() {
         keys.push(Key::of(letter).ok_or(RunError::Key(letter))?);
     }
-    let line = Line::start(&settings.program, settings.broker, readings, settings.rate).await?;
-    let mut demo = Demo::new(line);
+    let limit = Limit {
+        begin: Instant::now(),
+        within: settings.within,
+    };
+    // A trial is of the audit, and nobody kills its broker.
+    let keeping = match settings.trial {
+        None => Keeping::Everything,
+        Some(_) => Keeping::Nothing,
+    };
+    let (program, broker) = (&settings.program, settings.broker);
+    let starting = Line::start(program, broker, keeping, readings, settings.rate);
     let shown = async {
         if let Some(trial) = &settings.trial {
-            demo.hold(trial).await
+            Demo::new(starting.await?).hold(trial).await
         } else if settings.is_plain {
-            demo.plain(keys).await
+            let started = timeout_at(limit.ends(), starting).await;
+            let line = started.map_err(|_| RunError::Late(settings.within))??;
+            Demo::new(line).plain(keys, &limit).await
         } else {
-            demo.live(keys).await
+            Demo::new(starting.await?).live(keys).await
         }
     };
     tokio::select! {
@@ -168,6 +185,18 @@ pub(crate) struct Demo {
     /// Delivered at the last rate, and when that was.
     counted: (u64, Duration),
     mending: Option<Mending>,
+}
+
+/// How long a plain run may take.
+struct Limit {
+    begin: Instant,
+    within: Duration,
+}
+
+impl Limit {
+    fn ends(&self) -> tokio::time::Instant {
+        (self.begin + self.within.saturating_sub(ENDING_TAKES)).into()
+    }
 }
 
 /// A broken part on its way back.
@@ -219,7 +248,7 @@ impl Demo {
     }
 
     /// Every wound once: those of messages one after the other, then the network, then the broker.
-    async fn plain(&mut self, keys: Vec<Key>) -> Result<Outcome, RunError> {
+    async fn plain(&mut self, keys: Vec<Key>, limit: &Limit) -> Result<Outcome, RunError> {
         let mut lines = Lines::new(io::stdout());
         let (broker, b) = (self.broker(), self.line.b.pid);
         lines.say(&format!(
@@ -235,9 +264,34 @@ impl Demo {
             0 => all(),
             _ => keys.into(),
         };
+        let shown = timeout_at(limit.ends(), self.give(&mut keys, &mut lines)).await;
+        let is_whole = shown.is_ok();
+        shown.unwrap_or(Ok(()))?;
+        lines.end(&self.board)?;
+        if !is_whole {
+            let left = self.left(keys.len());
+            let within = limit.within.as_secs();
+            lines.say(&format!("ended, because {within} s are the limit: {left}"))?;
+        }
+        let took = limit.begin.elapsed().as_secs_f64();
+        lines.say(&format!("ended after {took:.1} s"))?;
+        lines.say(&self.board.sentence().to_string())?;
+        Ok(if is_whole {
+            self.outcome()
+        } else {
+            Outcome::Red
+        })
+    }
+
+    /// Gives the wounds, and ends when all is told and delivered.
+    async fn give<W: io::Write>(
+        &mut self,
+        keys: &mut VecDeque<Key>,
+        lines: &mut Lines<W>,
+    ) -> Result<(), RunError> {
         let mut ticks = ticks();
         let mut next = Duration::from_secs(1);
-        while self.begin.elapsed() < PLAIN_ENDS {
+        loop {
             ticks.tick().await;
             self.look()?;
             let now = self.begin.elapsed();
@@ -252,20 +306,31 @@ impl Demo {
             }
             self.let_send(false);
             if self.board.sent == self.board.delivered {
-                break;
+                return Ok(());
             }
-        }
-        lines.end(&self.board)?;
-        if keys.is_empty() && self.has_given_all() {
-            Ok(self.outcome())
-        } else {
-            Ok(Outcome::Red)
         }
     }
 
-    /// No wound waits for a message.
+    /// What a plain run did not come to.
+    fn left(&self, keys: usize) -> String {
+        let hurts = || self.board.hurts.iter();
+        let given = keys + self.pending();
+        let named = hurts().filter(|hurt| hurt.named.is_none()).count();
+        let repaired = hurts().filter(|hurt| hurt.repaired.is_none()).count();
+        let delivered = self.board.sent.saturating_sub(self.board.delivered);
+        format!(
+            "{given} wounds not given, {named} not named, {repaired} not repaired, {delivered} \
+             messages not delivered"
+        )
+    }
+
+    /// Wounds that wait for a message.
+    fn pending(&self) -> usize {
+        self.line.before_b.pending() + self.line.behind_b.pending()
+    }
+
     fn has_given_all(&self) -> bool {
-        self.line.before_b.pending() + self.line.behind_b.pending() == 0
+        self.pending() == 0
     }
 
     /// A part is broken only when all is well, so that it is clear what it costs. At the end

@@ -144,7 +144,7 @@ impl Running {
             line: self.line.clone(),
             code: status.code(),
             output,
-            errors: self.errors.to_the_end(),
+            errors: self.errors.rest(),
         }
     }
 
@@ -152,7 +152,7 @@ impl Running {
     fn give_up(&mut self) -> String {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        self.errors.to_the_end()
+        self.errors.rest()
     }
 }
 
@@ -180,8 +180,8 @@ impl Errors {
         }
     }
 
-    /// All of it, once the command has ended.
-    fn to_the_end(&mut self) -> String {
+    /// All that it says until it ends.
+    fn rest(&mut self) -> String {
         if let Some(reader) = self.reader.take() {
             // It reads and does nothing that panics.
             let _ = reader.join();

@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use crate::board::{Board, Hurt};
+use crate::limits::NAMED_WITHIN;
 
 /// Writes what is new on a board to any writer.
 #[derive(Debug)]
@@ -81,7 +82,7 @@ impl<W: Write> Lines<W> {
         Ok(())
     }
 
-    /// The sentence, and what stayed open.
+    /// What stayed open, and which name took longest.
     pub(crate) fn end(&mut self, board: &Board) -> io::Result<()> {
         for hurt in &board.hurts {
             match (&hurt.named, hurt.repaired) {
@@ -93,7 +94,20 @@ impl<W: Write> Lines<W> {
         for fault in &board.unexplained {
             writeln!(self.out, "{fault}: named, though nobody hurt it")?;
         }
-        writeln!(self.out, "{}", board.sentence())?;
+        if let Some((hurt, time)) = board.slowest() {
+            let kept = if time <= NAMED_WITHIN {
+                ""
+            } else {
+                ", NOT KEPT"
+            };
+            writeln!(
+                self.out,
+                "slowest named after {:.2} s (promise: {} s{kept}): {}",
+                time.as_secs_f64(),
+                NAMED_WITHIN.as_secs(),
+                hurt.what
+            )?;
+        }
         self.out.flush()
     }
 }
@@ -127,7 +141,7 @@ mod tests {
         lines.end(&board).unwrap();
         let expect = "network cut: named after 1.00 s: C lost its connection\n\
                       network cut: repaired after 1.50 s\n\
-                      0 sent, 0 delivered, 0 lost, 0 duplicated, 0 reordered\n";
+                      slowest named after 1.00 s (promise: 2 s): network cut\n";
         assert_eq!(String::from_utf8(out).unwrap(), expect);
     }
 
@@ -147,6 +161,19 @@ mod tests {
         let expect = "A to B: number 17 may be missing\n\
                       A to B: nothing is in doubt any more\n";
         assert_eq!(String::from_utf8(out).unwrap(), expect);
+    }
+
+    #[test]
+    fn a_name_that_came_later_than_promised_is_said_to() {
+        let mut board = Board::default();
+        board.hurt(What::Part("network cut".to_owned()), SECOND);
+        let late = SECOND * 3 + Duration::from_millis(10);
+        board.part_named("C lost its connection", late);
+        let mut out = Vec::new();
+        Lines::new(&mut out).end(&board).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let expect = "slowest named after 2.01 s (promise: 2 s, NOT KEPT): network cut\n";
+        assert!(text.ends_with(expect), "{text}");
     }
 
     #[test]
