@@ -78,6 +78,9 @@ impl Ci {
 
         let mut tests = cargo(&["test", "--locked", "--no-fail-fast", "--workspace"]);
         tests.args(["--exclude", RUN_APART]);
+        if tools::must_have_all() {
+            tests.env("UNBROKEN_REQUIRE_TOOLS", "1");
+        }
         self.tests("tests", tests)?;
         self.tests("interleavings of the lock-free files", self.interleavings())?;
         self.tests("random schedules of the channels", self.schedules())?;

@@ -1,6 +1,6 @@
 //! Brokers as other processes: ours, and Mosquitto where it is installed.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -18,12 +18,16 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// Those that are installed. Ours must be, and Mosquitto with `UNBROKEN_REQUIRE_TOOLS=1`.
+    /// Without it `cargo xtask ci` counts what is left out as skipped, by the line that says so.
     pub(crate) fn installed() -> Vec<Self> {
         if on_path("mosquitto").is_some() {
             return vec![Self::Unbroken, Self::Mosquitto];
         }
         let is_required = env::var_os("UNBROKEN_REQUIRE_TOOLS").is_some_and(|value| value == "1");
         assert!(!is_required, "mosquitto is required and not installed");
+        // A closed standard output is nobody's who counts.
+        let _ = writeln!(io::stdout(), "\n1 test (1 skipped)");
+        let _ = writeln!(io::stderr(), "skipped: mosquitto is not installed");
         vec![Self::Unbroken]
     }
 }
