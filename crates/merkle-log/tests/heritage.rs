@@ -1,5 +1,6 @@
 //! Heritage trees against output of the heritage itself, both ways.
 
+mod counting;
 mod hex;
 
 use serde::Deserialize;
@@ -104,6 +105,38 @@ fn each_damaged_input_is_refused_with_what_is_wrong() {
         let sha256 = sha2::Sha256::digest(&bytes);
         assert_eq!(sha256.as_slice(), hex::bytes(hex_sha256), "{case}");
         assert_eq!(HeritageTree::parse(&bytes), Err(expect), "{case}");
+    }
+}
+
+#[test]
+fn a_damaged_input_is_refused_without_room_for_what_it_claims() {
+    let vectors = vectors();
+    let base = hex::bytes(&vectors.bad_input_base_hex);
+    let cases = vectors.bad_input.iter();
+    let mut inputs: Vec<(&str, Vec<u8>)> = cases
+        .map(|bad| (&*bad.case, damaged(&bad.case, &base).0))
+        .collect();
+    let claim = |at: usize, value: u32| {
+        let mut input = base.clone();
+        input[at..at + 4].copy_from_slice(&value.to_be_bytes());
+        input
+    };
+    // As many nodes and as long a leaf as there can be, and one more of each.
+    for value in [0x7fff_ffff, 0x8000_0000, u32::MAX] {
+        inputs.push(("nodes", claim(4, value)));
+        inputs.push(("length of the root", claim(9, value)));
+        inputs.push(("length of a leaf", claim(48, value)));
+    }
+    // The nodes of 2^30 leaves and of 2^29, all of which would have to follow.
+    for leaves in [1_u32 << 29, 1 << 28] {
+        inputs.push(("a tree of many leaves", claim(4, leaves * 2 - 1)));
+    }
+    for (case, bytes) in inputs {
+        let before = counting::asked_for();
+        let read = HeritageTree::parse(&bytes);
+        let taken = counting::asked_for() - before;
+        assert!(read.is_err(), "{case}");
+        assert!(taken <= bytes.len(), "{case}: {taken} bytes");
     }
 }
 

@@ -1,45 +1,12 @@
 //! What lanes in order take, counted where memory is asked for: all that a ledger of many lanes
 //! has in use, at every point of a window.
 
-#![expect(unsafe_code, reason = "GlobalAlloc is an unsafe trait")]
+mod counting;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::time::Duration;
 
 use unbroken_merkle_log::ledger::{Join, Ledger, LedgerLimits, Verdict};
 use unbroken_merkle_log::{Algorithm, Checkpoint, Epoch, Hasher, Key, Lane, LaneId, LaneLimits};
-
-/// The system's allocator; what each thread has in use is counted apart.
-struct Counting;
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
-
-thread_local! {
-    static IN_USE: Cell<usize> = const { Cell::new(0) };
-}
-
-fn count(taken: usize, given_back: usize) {
-    // A thread that ends gives back after its counter is gone.
-    let _ = IN_USE
-        .try_with(|bytes| bytes.set(bytes.get().wrapping_add(taken).wrapping_sub(given_back)));
-}
-
-// SAFETY: every call goes to the system's allocator unchanged; counting allocates nothing.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size(), 0);
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        count(0, layout.size());
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.dealloc(block, layout) }
-    }
-}
 
 /// The most that a lane takes, at every message of as many windows and behind every checkpoint,
 /// with all lanes in one ledger.
@@ -60,14 +27,14 @@ fn most(lanes: u64, windows: u64, algorithm: Algorithm) -> usize {
             let property = producer.issue(*b"t", number.to_be_bytes(), &hasher);
             let checkpoints: Vec<Checkpoint> =
                 std::iter::from_fn(|| producer.poll_checkpoint(now, 0, &hasher)).collect();
-            let before = IN_USE.get();
+            let before = counting::in_use();
             assert_eq!(ledger.origin(&property, now), Verdict::InOrder);
-            most = most.max(in_use.wrapping_add(IN_USE.get()).wrapping_sub(before));
+            most = most.max(in_use.wrapping_add(counting::in_use()).wrapping_sub(before));
             for checkpoint in &checkpoints {
                 ledger.checkpoint(checkpoint, now);
                 ledger.take_events().for_each(drop);
             }
-            in_use = in_use.wrapping_add(IN_USE.get()).wrapping_sub(before);
+            in_use = in_use.wrapping_add(counting::in_use()).wrapping_sub(before);
             most = most.max(in_use);
         }
     }
