@@ -19,11 +19,17 @@ Feature: The demonstration
     And its output mentions "slowest named after"
     And its output mentions "0 lost, 0 duplicated, 0 reordered"
 
+  Scenario: A message that is forged in front of the processor is named there
+    When I run `unbroken demo --plain --hurt F`
+    Then it ends with code 0
+    And its output mentions "on plant/raw: named after"
+    And its output mentions "named: 0 lost, 0 duplicated, 0 reordered, 1 forged"
+
   Scenario: A broker that is killed has lost nothing
     When I run `unbroken demo --plain --hurt kkk`
     Then it ends with code 0
     And its output mentions "broker killed"
-    And its output mentions "named: nothing"
+    And its output mentions "named: 0 lost"
 
   Scenario: It ends in time and says what is left
     When I run `unbroken demo --plain --within 10 --hurt llllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllll`

@@ -272,6 +272,7 @@ impl Teller {
                 place.number, place.lane
             ),
             News::Listening | News::Window { .. } => Ok(()),
+            News::OtherKey { why, .. } => writeln!(err, "Warning: {why}"),
             News::LeftAlone { topic, why } => writeln!(
                 err,
                 "Warning: left alone on {topic}: {why}; {} so far",

@@ -245,6 +245,12 @@ impl Board {
         named.max_by_key(|(_, time)| *time)
     }
 
+    /// The faults named so far, as in "3 lost, 0 duplicated, 0 reordered, 1 forged".
+    pub fn all_named(&self) -> String {
+        let named = counts(|kind| self.named(kind));
+        named.collect::<Vec<_>>().join(", ")
+    }
+
     /// No fault stands, no hurt is open, and nothing was named without a reason.
     pub fn is_green(&self) -> bool {
         self.standing.is_empty()
@@ -345,15 +351,18 @@ impl fmt::Display for Sentence<'_> {
         let board = self.0;
         let (sent, delivered) = (grouped(board.sent), grouped(board.delivered));
         write!(f, "{sent} sent, {delivered} delivered")?;
-        for kind in Kind::ALL {
-            let standing = board.standing(kind);
-            let is_usual = matches!(kind, Kind::Lost | Kind::Duplicated | Kind::Reordered);
-            if is_usual || standing > 0 {
-                write!(f, ", {} {}", grouped(standing as u64), kind.participle())?;
-            }
-        }
-        Ok(())
+        counts(|kind| board.standing(kind) as u64).try_for_each(|count| write!(f, ", {count}"))
     }
+}
+
+/// How many there are of each kind, in words: always of the usual ones, of others if there are any.
+fn counts(of: impl Fn(Kind) -> u64) -> impl Iterator<Item = String> {
+    Kind::ALL.into_iter().filter_map(move |kind| {
+        let count = of(kind);
+        let is_usual = matches!(kind, Kind::Lost | Kind::Duplicated | Kind::Reordered);
+        let is_told = is_usual || count > 0;
+        is_told.then(|| format!("{} {}", grouped(count), kind.participle()))
+    })
 }
 
 /// A count with a comma before every three digits.

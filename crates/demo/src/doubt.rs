@@ -1,5 +1,5 @@
-//! What a receiver is not sure of: messages that may be missing, and producers that may be gone. Each
-//! doubt ends by itself, and its end is told like its beginning.
+//! What a receiver is not sure of: messages that may be missing, and producers that may be gone.
+//! Each doubt ends by itself, and its end is told like its beginning.
 //!
 //! **Absent:** which of the suspected messages have come since. A doubt ends when none is suspected
 //! any more.

@@ -58,6 +58,14 @@ pub enum News {
         /// What it lacks.
         why: String,
     },
+    /// Nothing of a lane fits, because its producer has another key or algorithm. Said once for a
+    /// lane.
+    OtherKey {
+        /// Which lane.
+        lane: LaneId,
+        /// What does not fit, and what to do.
+        why: String,
+    },
 }
 
 impl News {
@@ -107,8 +115,8 @@ impl News {
                 topic: topic.clone(),
                 why: why.clone(),
             }],
-            Delivery::OtherKey { lane, why } => vec![Self::LeftAlone {
-                topic: format!("lane {lane}"),
+            Delivery::OtherKey { lane, why } => vec![Self::OtherKey {
+                lane: *lane,
                 why: why.clone(),
             }],
             _ => Vec::new(),

@@ -42,6 +42,9 @@ impl News {
                 "end": numbers.end,
             }),
             Self::LeftAlone { topic, why } => json!({ "left_alone": topic, "why": why }),
+            Self::OtherKey { lane, why } => {
+                json!({ "other_key": true, "lane": lane.to_string(), "why": why })
+            }
         };
         value.to_string()
     }
@@ -60,6 +63,10 @@ impl News {
         }
         let lane = u64::from_str_radix(value["lane"].as_str()?, 16).ok()?;
         let lane = LaneId::new(lane)?;
+        if value["other_key"] == true {
+            let why = value["why"].as_str()?.to_owned();
+            return Some(Self::OtherKey { lane, why });
+        }
         if let Some(doubt) = Doubt::parse_json(&value) {
             let own = value["own"].as_bool()?;
             return Some(Self::Doubt { lane, doubt, own });
@@ -141,8 +148,13 @@ mod tests {
             doubt: Doubt::Suspected(17..19),
             own: true,
         };
+        let other_key = News::OtherKey {
+            lane,
+            why: "another key".to_owned(),
+        };
         let others = [
             doubt,
+            other_key,
             News::Listening,
             News::Repaired(place),
             overtaken,

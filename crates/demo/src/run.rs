@@ -83,7 +83,7 @@ pub enum RunError {
     Show(#[from] io::Error),
     /// A key that means nothing.
     #[error(
-        "--hurt {0:?}: no wound has this letter; there are l d s a f i h, L D S A I H, k and n"
+        "--hurt {0:?}: no wound has this letter; there are l d s a f i h, the same in capitals, k and n"
     )]
     Key(char),
     /// More wounds than places for them.
@@ -127,8 +127,7 @@ impl Key {
             'q' => return Some(Self::Quit),
             _ => return None,
         };
-        // What is forged in front of B, B has passed on before anybody can know.
-        let before_b = letter.is_ascii_uppercase() && wound != Wound::Forge;
+        let before_b = letter.is_ascii_uppercase();
         Some(Self::Wound { wound, before_b })
     }
 }
@@ -256,7 +255,7 @@ impl Demo {
         ))?;
         self.let_send(true);
         let all = || {
-            let keys = "ldsafihLDSAIHnk".chars().filter_map(Key::of);
+            let keys = "ldsafihLDSAFIHnk".chars().filter_map(Key::of);
             let has_own = self.line.broker.is_some();
             keys.filter(|key| has_own || *key != Key::Kill).collect()
         };
@@ -450,7 +449,8 @@ impl Demo {
             News::Overtaken { own: false, .. }
             | News::Doubt { own: false, .. }
             | News::Listening
-            | News::LeftAlone { .. } => {}
+            | News::LeftAlone { .. }
+            | News::OtherKey { .. } => {}
         }
     }
 

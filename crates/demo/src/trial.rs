@@ -40,22 +40,12 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const TELL_EVERY: Duration = Duration::from_secs(2);
 const HOLD: Duration = Duration::from_millis(20);
 
-const BEHIND_B: [Wound; 8] = [
+const KINDS: [Wound; 8] = [
     Wound::Lose,
     Wound::Duplicate,
     Wound::Swap,
     Wound::Alter,
     Wound::Forge,
-    Wound::Inject,
-    Wound::Replay,
-    Wound::Hold(HOLD),
-];
-/// What is forged in front of B, B has passed on before anybody can know.
-const BEFORE_B: [Wound; 7] = [
-    Wound::Lose,
-    Wound::Duplicate,
-    Wound::Swap,
-    Wound::Alter,
     Wound::Inject,
     Wound::Replay,
     Wound::Hold(HOLD),
@@ -102,13 +92,13 @@ impl Demo {
         self.line.counts.limit.store(messages, Ordering::Relaxed);
         let behind = wounds.div_ceil(2);
         let ways = [
-            (&self.line.behind_b, behind, &BEHIND_B[..]),
-            (&self.line.before_b, wounds - behind, &BEFORE_B[..]),
+            (&self.line.behind_b, behind),
+            (&self.line.before_b, wounds - behind),
         ];
         let mut random = Random(seed | 1);
-        for (relay, count, kinds) in ways {
+        for (relay, count) in ways {
             let room = messages / (count + 2);
-            for (at, kind) in (1..=count).zip(kinds.iter().cycle()) {
+            for (at, kind) in (1..=count).zip(KINDS.iter().cycle()) {
                 let place = at * room + random.next() % (room / 2);
                 // A trial has fewer wounds than a relay can keep, or is short by those refused.
                 let _ = relay.script(place, *kind);
@@ -155,7 +145,7 @@ impl Demo {
             let by = wounds.next().map(|hurt| hurt.what.to_string());
             writeln!(out, "{fault}: another name for {}", by.unwrap_or_default())?;
         }
-        let kinds = BEHIND_B.map(|kind| {
+        let kinds = KINDS.map(|kind| {
             let of_kind = board.hurts.iter().filter(|hurt| match &hurt.what {
                 What::Message(wounded) => wounded.wound == kind,
                 What::Part(_) => false,

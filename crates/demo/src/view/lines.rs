@@ -82,7 +82,7 @@ impl<W: Write> Lines<W> {
         Ok(())
     }
 
-    /// What stayed open, and which name took longest.
+    /// What stayed open, how much was named in all, and which name took longest.
     pub(crate) fn end(&mut self, board: &Board) -> io::Result<()> {
         for hurt in &board.hurts {
             match (&hurt.named, hurt.repaired) {
@@ -94,6 +94,7 @@ impl<W: Write> Lines<W> {
         for fault in &board.unexplained {
             writeln!(self.out, "{fault}: named, though nobody hurt it")?;
         }
+        writeln!(self.out, "named: {}", board.all_named())?;
         if let Some((hurt, time)) = board.slowest() {
             let kept = if time <= NAMED_WITHIN {
                 ""
@@ -141,6 +142,7 @@ mod tests {
         lines.end(&board).unwrap();
         let expect = "network cut: named after 1.00 s: C lost its connection\n\
                       network cut: repaired after 1.50 s\n\
+                      named: 0 lost, 0 duplicated, 0 reordered\n\
                       slowest named after 1.00 s (promise: 2 s): network cut\n";
         assert_eq!(String::from_utf8(out).unwrap(), expect);
     }

@@ -100,14 +100,10 @@ fn sentence(board: &Board, now: Duration) -> Paragraph<'_> {
     } else {
         Color::Red
     };
-    let so_far: Vec<String> = Kind::ALL
-        .into_iter()
-        .filter(|kind| board.named(*kind) > 0)
-        .map(|kind| format!("{} {}", grouped(board.named(kind)), kind.participle()))
-        .collect();
-    let so_far = match so_far.len() {
-        0 => "nothing was wrong so far".to_owned(),
-        _ => format!("named so far: {}", so_far.join(", ")),
+    let so_far = if Kind::ALL.iter().all(|kind| board.named(*kind) == 0) {
+        "nothing was wrong so far".to_owned()
+    } else {
+        format!("named so far: {}", board.all_named())
     };
     Paragraph::new(vec![
         Line::styled(board.sentence().to_string(), Style::new().fg(color).bold()),

@@ -71,7 +71,8 @@ async fn listens_by(scene: &mut Scene, name: String, line: String) {
         .await;
 }
 
-/// A command that subscribes and prints nothing of a message without a stamp.
+/// A command that subscribes and prints nothing of a message without a stamp. Nobody else may have
+/// subscribed to that topic before it.
 #[given(regex = r#"^(\w+) runs `([^`]+)` and listens to "([^"]*)"$"#)]
 #[when(regex = r#"^(\w+) runs `([^`]+)` and listens to "([^"]*)"$"#)]
 async fn runs_and_listens(scene: &mut Scene, name: String, line: String, topic: String) {
@@ -222,7 +223,10 @@ async fn its_output_has_the_times(scene: &mut Scene, step: &Step) {
                         .filter(|line| line.starts_with(hurt))
                         .filter_map(|line| line.split_once(what)?.1.split_once(" s"))
                         .map(|(seconds, _)| seconds.parse::<f64>());
-                    assert!(times.any(|time| time.is_ok()), "{hurt}{what}: {finished:#?}");
+                    assert!(
+                        times.any(|time| time.is_ok()),
+                        "{hurt}{what}: {finished:#?}"
+                    );
                 }
             }
         })
