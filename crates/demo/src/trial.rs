@@ -3,8 +3,8 @@
 //!
 //! Half of the wounds are given in front of B and half behind it, of every kind in turn, to
 //! different messages, old ones replayed among them; and one checkpoint in eight is lost on the
-//! way. C is restarted at random moments, with what it had saved. The relays write down what they
-//! did, the receivers what they found; neither knows of the other.
+//! way. C is restarted at random moments while A sends, with what it had saved. The relays write
+//! down what they did, the receivers what they found; neither knows of the other.
 
 use std::io::{self, Write};
 use std::iter::Peekable;
@@ -64,8 +64,10 @@ impl Demo {
         while !self.is_over(trial) && moved.elapsed() < PATIENCE {
             ticks.tick().await;
             self.look()?;
-            let delivered = self.board.delivered;
-            if restarts.next_if(|at| *at <= delivered).is_some() {
+            let (sent, delivered) = (self.board.sent, self.board.delivered);
+            // A wound that a restart undoes is given to one of the messages that are still to come.
+            let some_are_to_come = sent < trial.messages;
+            if some_are_to_come && restarts.next_if(|at| *at <= delivered).is_some() {
                 self.line.counts.restarts_c.store(true, Ordering::Relaxed);
             }
             if told.elapsed() >= TELL_EVERY {
