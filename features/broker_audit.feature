@@ -46,6 +46,28 @@ Feature: Proof that nothing was lost
     When paper publishes 3 messages to "news" at QoS 1
     Then auditor sooner or later receives "2" on "$SYS/audit/dropped/queue-full"
 
+  Scenario: What is on disk for sessions that stay is counted
+    Given a broker with the configuration:
+      """
+      [broker]
+      sys_interval = "1s"
+      """
+    And display connects with a persistent session
+    And display subscribes to "room/+" at QoS 1
+    And sensor connects
+    When sensor publishes 3 messages to "room/kitchen" at QoS 1
+    Then display receives the 3 messages on "room/kitchen" in order
+    When auditor connects
+    And auditor subscribes to "$SYS/audit/stored"
+    Then auditor sooner or later receives "3" on "$SYS/audit/stored"
+
+  Scenario: How far the deliveries to one client have come
+    Given a broker
+    And display connects
+    And auditor connects
+    When auditor subscribes to "$audit/account/display"
+    Then auditor receives something like "acknowledged" on "$audit/account/display"
+
   @tool:mosquitto
   Scenario: A publisher is given a receipt
     Given a broker

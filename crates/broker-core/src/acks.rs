@@ -59,6 +59,9 @@ impl Shard {
             .account(id, delivery.number, Fate::Acknowledged);
         let processed = !properties.is_empty() && says_processed(properties);
         self.clients.stats.audit.processed += u64::from(processed);
+        if processed && let Some(session) = self.clients.session_mut(id) {
+            session.account.note_processed();
+        }
         let news = News::Acknowledged { processed };
         self.clients.news_of_delivery(delivery, news);
     }

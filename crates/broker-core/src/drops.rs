@@ -127,6 +127,7 @@ impl Clients {
     ) {
         if let Some(session) = self.sessions.get_mut(session_id.index()) {
             session.account.refused_entry(&mut self.stats.audit);
+            session.account.note_reason(reason);
             let before = session.account.next();
             if session.account.window_is_full() {
                 self.end_window(session_id);
@@ -147,6 +148,9 @@ impl Clients {
         delivery: Delivery,
         reason: DropReason,
     ) {
+        if let Some(session) = self.sessions.get_mut(session_id.index()) {
+            session.account.note_reason(reason);
+        }
         let publication = delivery.message.publication();
         self.drop_message(now, session_id, &publication, reason);
         if !delivery.retain {

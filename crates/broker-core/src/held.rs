@@ -89,6 +89,11 @@ pub(crate) struct Promises {
     log: LogId,
     /// The last message of each log that this shard has routed, or has in hand.
     pub(crate) tails: Frontier,
+    /// Up to where each log is known to be on disk: its own by the store, others by mail.
+    pub(crate) on_disk: Frontier,
+    /// Of its own log, the request that is waited for and the last one, each with the number of its
+    /// message.
+    appended: [(StoreId, u64); 2],
     /// Why the store takes nothing any more: then requests are numbered and go nowhere.
     pub(crate) failed: Option<Arc<str>>,
 }
@@ -173,6 +178,8 @@ impl Promises {
             unsettled: HashMap::with_hasher(FixedState::with_seed(0)),
             log: LogId(shard.0.into()),
             tails: Frontier::new(),
+            on_disk: Frontier::new(),
+            appended: [(StoreId::NOTHING, 0); 2],
             failed: None,
         }
     }
@@ -180,6 +187,11 @@ impl Promises {
     /// The last message in the log of this shard.
     pub(crate) fn tail(&self) -> u64 {
         self.tails.of(self.log)
+    }
+
+    /// The last message in the log of this shard that is on disk, if nobody was in a hurry to know.
+    pub(crate) fn tail_on_disk(&self) -> u64 {
+        self.on_disk.of(self.log)
     }
 
     /// The next place in the log of this shard.
@@ -204,6 +216,30 @@ impl Promises {
             outputs.push_back(Output::Store(StoreRequest { id, record }));
         }
         id
+    }
+
+    /// The message at this place is asked to be stored.
+    pub(crate) fn appended(&mut self, request: StoreId, position: Position) {
+        self.appended[1] = (request, position.number);
+    }
+
+    /// The store has answered. One message is waited for at a time, so it is known in steps how far
+    /// the log is on disk.
+    fn note_on_disk(&mut self) {
+        let [waited_for, last] = self.appended;
+        if waited_for.0 > self.stored {
+            return;
+        }
+        let known = if last.0 <= self.stored {
+            last
+        } else {
+            waited_for
+        };
+        self.on_disk.raise(Position {
+            log: self.log,
+            number: known.1,
+        });
+        self.appended[0] = last;
     }
 
     pub(crate) fn true_now(&self, until: Until) -> bool {
@@ -443,6 +479,7 @@ impl Clients {
     pub(crate) fn handle_stored(&mut self, now: Instant, stored: StoreId) {
         debug_assert!(stored <= self.promises.asked, "nobody asked for {stored:?}");
         self.promises.stored = stored.max(self.promises.stored);
+        self.promises.note_on_disk();
         let stored = self.promises.stored;
         while self
             .promises

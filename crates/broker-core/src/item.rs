@@ -120,14 +120,17 @@ impl<'a> Item<'a> {
             Storing::No | Storing::Asked => return,
         };
         let message = self.message(pool);
-        message.set_position(promises.append());
+        let position = promises.append();
+        message.set_position(position);
         let record = Record::Message {
             message,
             marker,
             will_over,
         };
+        let request = promises.ask(outputs, record);
+        promises.appended(request, position);
         self.storing = Storing::Asked;
-        self.wait_for(promises.ask(outputs, record));
+        self.wait_for(request);
     }
 
     /// Where it is stored, if it is.

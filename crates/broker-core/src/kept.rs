@@ -595,7 +595,8 @@ impl Shard {
     /// Sees to it that the other shards hear how long the log of this one is: who wants nothing of
     /// it hears of no message, and would hold on to all.
     pub(crate) fn schedule_tail(&mut self, now: Instant) {
-        let news = self.clients.promises.tail() != self.tail_told;
+        let promises = &self.clients.promises;
+        let news = (promises.tail(), promises.tail_on_disk()) != self.tail_told;
         if news && !self.telling_tail && self.options.shards > 1 {
             self.telling_tail = true;
             self.timers.set(now + TELL_TAIL_EVERY, Timer::Tail);
@@ -603,10 +604,11 @@ impl Shard {
     }
 
     pub(crate) fn tell_tail(&mut self) {
-        let tail = self.clients.promises.tail();
-        (self.telling_tail, self.tail_told) = (false, tail);
+        let promises = &self.clients.promises;
+        let (tail, on_disk) = (promises.tail(), promises.tail_on_disk());
+        (self.telling_tail, self.tail_told) = (false, (tail, on_disk));
         for shard in self.others() {
-            self.mail(shard, Letter::Tail(tail));
+            self.mail(shard, Letter::Tail { tail, on_disk });
         }
     }
 

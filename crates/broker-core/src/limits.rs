@@ -234,6 +234,9 @@ pub(crate) const DEPARTED_LANES_MAX: usize = 1_024;
 /// 200 KiB while windows are open and disordered. Beyond it messages of more lanes are delivered
 /// and counted as unaudited.
 pub(crate) const VERIFIED_LANES_MAX: usize = 4_096;
+/// Accounts of single sessions that are watched, of one shard; 500 bytes each. One more is not
+/// told.
+pub(crate) const STATEMENTS_MAX: usize = 4_096;
 /// What a session that hears of drops has missed of stamped messages and has not been told, in
 /// bytes: 16 a message among neighbours, 80 more for each run of them. Beyond it a message is not
 /// named to its receiver, who calls it lost.

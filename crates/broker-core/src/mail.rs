@@ -43,7 +43,7 @@ impl Mail {
             }
             Letter::BarrierAsked { .. }
             | Letter::BarrierReached { .. }
-            | Letter::Tail(_)
+            | Letter::Tail { .. }
             | Letter::ShareJoined { .. }
             | Letter::Settled { .. }
             | Letter::News { .. }
@@ -73,8 +73,9 @@ pub(crate) enum Letter {
     /// Every interest you announced up to this number is in force here, from behind this message of
     /// my log on.
     BarrierReached { barrier: u64, tail: u64 },
-    /// What you wanted of my log has come up to this message.
-    Tail(u64),
+    /// What you wanted of my log has come up to this message, and this one and all before it are on
+    /// disk.
+    Tail { tail: u64, on_disk: u64 },
     /// My session, one that stays or not, joins this group of yours; answer `ShareJoined` when
     /// everybody knows.
     ShareJoin {

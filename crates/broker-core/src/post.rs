@@ -49,7 +49,15 @@ impl Shard {
                 self.take_tail(from, tail);
                 self.release_subacks(now);
             }
-            Letter::Tail(tail) => self.take_tail(from, tail),
+            Letter::Tail { tail, on_disk } => {
+                self.take_tail(from, tail);
+                let log = LogId(from.0.into());
+                let number = on_disk;
+                self.clients
+                    .promises
+                    .on_disk
+                    .raise(Position { log, number });
+            }
             Letter::ShareJoin {
                 group,
                 filter,

@@ -108,6 +108,7 @@ pub(crate) struct Revived {
 impl Shard {
     /// Says what is in each log. The shard goes on behind what is in its own.
     pub fn restore_tails(&mut self, tails: Frontier) {
+        self.clients.promises.on_disk = tails.clone();
         self.clients.promises.tails = tails;
     }
 

@@ -65,8 +65,8 @@ pub struct Shard {
     pub(crate) revived: Revived,
     /// [`Timer::Tail`] is set.
     pub(crate) telling_tail: bool,
-    /// What the others were told of the length of the log.
-    pub(crate) tail_told: u64,
+    /// What the others were told of the length of the log, and of how much of it is on disk.
+    pub(crate) tail_told: (u64, u64),
     /// Numbers what this shard asks of others.
     pub(crate) tokens: u64,
     pub(crate) scratch: PropertyBuf,
@@ -142,7 +142,7 @@ impl Shard {
             telling_progress: false,
             revived: Revived::default(),
             telling_tail: false,
-            tail_told: 0,
+            tail_told: (0, 0),
             tokens: 0,
             scratch: PropertyBuf::new(),
             groups_scratch: Vec::new(),
@@ -254,6 +254,13 @@ impl Shard {
     /// to together: 0 at any time, between two inputs. Costs a look at everything that waits.
     pub fn audit_imbalance(&self) -> u64 {
         self.clients.imbalance()
+    }
+
+    /// Deliveries that are in the queue of their session, or were: on disk where it is one that
+    /// stays. Costs a look at everything that waits for such sessions.
+    pub fn audit_stored(&self) -> u64 {
+        let unstored = self.clients.unstored();
+        self.stats().audit.accepted() - unstored
     }
 
     /// Another number for a question.

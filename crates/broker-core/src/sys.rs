@@ -83,6 +83,7 @@ impl Shard {
         };
         self.timers.set(now + interval, Timer::Sys);
         self.clients.stats.sleeping = self.sleeping_totals(now);
+        self.clients.stats.audit.unstored = self.clients.unstored();
         let mine = self.clients.stats.clone();
         if self.options.id != ShardId(0) {
             return self.mail(ShardId(0), Letter::Stats(Box::new(mine)));

@@ -21,12 +21,15 @@ use std::sync::Arc;
 use unbroken_mqtt_proto::session::Entry;
 
 use super::fault::{FaultKind, FaultPlace};
+use super::json::Object;
 use super::totals::AuditTotals;
 use crate::clients::Clients;
 use crate::ids::SessionId;
-use crate::session::Session;
+use crate::output::DropReason;
+use crate::position::Frontier;
+use crate::session::{Delivery, Session};
 
-/// The account of one session. 128 bytes.
+/// The account of one session. 144 bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Account {
     /// Deliveries owed.
@@ -54,6 +57,18 @@ pub(crate) struct Account {
     /// Numbers above `left` that were dropped or handed on: those may overtake what is held until
     /// it is stored. As many as the queue has room for.
     ahead: BTreeSet<u64>,
+    windows_proven: u32,
+    windows_faulty: u32,
+    /// What most sessions have nothing of.
+    rare: Option<Box<Rare>>,
+}
+
+#[derive(Debug, Default)]
+struct Rare {
+    /// Of those acknowledged.
+    processed: u64,
+    /// Not delivered, by reason.
+    dropped: Vec<(DropReason, u64)>,
 }
 
 /// What leaving revealed.
@@ -82,6 +97,7 @@ impl Account {
         self.in_window += 1;
         totals.expected += 1;
         totals.dropped += 1;
+        totals.refused += 1;
     }
 
     /// So many deliveries are dropped that were to be accepted when they were read from the disk.
@@ -90,6 +106,7 @@ impl Account {
         self.dropped += count;
         totals.expected += count;
         totals.dropped += count;
+        totals.refused += count;
     }
 
     /// A delivery of an earlier run is taken over, which may have been sent; its number.
@@ -113,6 +130,44 @@ impl Account {
     /// The number of the next delivery that is accepted.
     pub(crate) fn next(&self) -> u64 {
         self.accepted
+    }
+
+    /// One of those acknowledged has been processed.
+    pub(crate) fn note_processed(&mut self) {
+        self.rare.get_or_insert_default().processed += 1;
+    }
+
+    /// One is not delivered, for this reason.
+    pub(crate) fn note_reason(&mut self, reason: DropReason) {
+        let dropped = &mut self.rare.get_or_insert_default().dropped;
+        match dropped.iter_mut().find(|(other, _)| *other == reason) {
+            Some((_, count)) => *count += 1,
+            None => dropped.push((reason, 1)),
+        }
+    }
+
+    /// All of it, as people and programs are told. `unstored`: accepted and not on disk.
+    pub(super) fn write(&self, unstored: u64, object: Object) -> Object {
+        let rare = self.rare.as_deref();
+        let mut dropped = Object::new();
+        for (reason, count) in rare.map_or(&[][..], |rare| &rare.dropped) {
+            dropped = dropped.number(reason.name(), *count);
+        }
+        let windows = Object::new()
+            .number("proven", self.windows_proven)
+            .number("faulty", self.windows_faulty);
+        object
+            .number("expected", self.expected)
+            .number("stored", self.accepted.saturating_sub(unstored))
+            .number("sent", self.sent_qos0 + self.sent)
+            .number("acknowledged", self.acknowledged)
+            .number("processed", rare.map_or(0, |rare| rare.processed))
+            .number("waiting", self.waiting())
+            .number("in_flight", self.in_flight().unwrap_or(0))
+            .number("handed_on", self.handed_on)
+            .number("given_up", self.given_up)
+            .raw("dropped", dropped.end())
+            .raw("windows", windows.end())
     }
 
     /// Whether a window is full, and the law is to be looked at.
@@ -195,6 +250,23 @@ impl Account {
 }
 
 impl Session {
+    /// Deliveries accepted for it that are not known to be on disk, if it is one that stays.
+    pub(crate) fn unstored(&self, on_disk: &Frontier) -> u64 {
+        if !self.is_durable() {
+            return 0;
+        }
+        let in_flight = self.outbound.iter().filter_map(|entry| match entry {
+            Entry::Publish { message, .. } => Some(message),
+            Entry::PubRel { .. } => None,
+        });
+        let queued = self.queue.iter().map(|(_, delivery)| delivery);
+        let unstored = |delivery: &&Delivery| {
+            let position = delivery.message.position();
+            position.is_some_and(|position| !on_disk.covers(position))
+        };
+        in_flight.chain(queued).filter(unstored).count() as u64
+    }
+
     /// By how much the law is broken.
     pub(crate) fn imbalance(&self) -> u64 {
         let messages = |entry: &Entry<_>| matches!(entry, Entry::Publish { .. });
@@ -244,11 +316,14 @@ impl Clients {
         let faulty = std::mem::take(&mut session.account.faults) > 0 || imbalance > 0;
         let client_id = Arc::clone(&session.client_id);
         let totals = &mut self.stats.audit;
-        *if faulty {
-            &mut totals.windows_faulty
+        let account = &mut session.account;
+        if faulty {
+            account.windows_faulty += 1;
+            totals.windows_faulty += 1;
         } else {
-            &mut totals.windows_proven
-        } += 1;
+            account.windows_proven += 1;
+            totals.windows_proven += 1;
+        }
         if imbalance > 0 {
             let place = FaultPlace::Session(client_id);
             self.fault(place, FaultKind::Unbalanced, 0, imbalance);
@@ -288,6 +363,14 @@ impl Clients {
         } += 1;
         account.in_window = 0;
         account.faults = 0;
+    }
+
+    /// Deliveries accepted for sessions that stay that are not known to be on disk. Costs a look at
+    /// everything that waits for them.
+    pub(crate) fn unstored(&self) -> u64 {
+        let sessions = self.sessions.iter();
+        let unstored = sessions.map(|(_, session)| session.unstored(&self.promises.on_disk));
+        unstored.sum()
     }
 
     /// By how much accounts do not balance, and totals do not come to them.

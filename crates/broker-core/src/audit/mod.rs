@@ -12,6 +12,7 @@
 //!   checkpoints to those who get its stamps.
 //! - An [`account`] keeps what one session is owed and what it had, and knows the law.
 //! - [`missed`] tells a session's client what was not delivered to it, and why.
+//! - [`statement`] tells the account of one session to whoever asks for it.
 //! - [`letters`] numbers what one shard says to another.
 //! - [`receipt`] follows single messages, for whoever [`watch`]es their lane.
 //! - [`rule`] says what is stamped; [`verify`] judges publishers that stamp themselves.
@@ -34,6 +35,7 @@ pub(crate) mod missed;
 pub(crate) mod receipt;
 pub(crate) mod rest;
 pub(crate) mod rule;
+pub(crate) mod statement;
 pub(crate) mod tell;
 pub(crate) mod totals;
 pub(crate) mod verify;

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `received` | messages accepted from clients and numbered |
 //! | `expected` | deliveries owed: one for each session that is to have a message |
-//! | `sent`, `acknowledged`, `processed` | how far those came |
+//! | `stored`, `sent`, `acknowledged`, `processed` | how far those came |
 //! | `waiting` | accepted and not sent: in the queue, or held until something is stored |
 //! | `dropped`, `dropped/<reason>` | not delivered, by name |
 //! | `unrouted` | messages nobody subscribed to |
@@ -25,6 +25,7 @@ pub(crate) fn sys_values(sum: &Stats) -> impl Iterator<Item = (String, String)> 
         ("received-again/on-one-connection", audit.retransmitted),
         ("received-again/after-a-reconnect", audit.redelivered_in),
         ("expected", audit.expected),
+        ("stored", audit.stored()),
         ("sent", audit.sent.saturating_sub(audit.unsaid)),
         ("acknowledged", audit.acknowledged),
         ("processed", audit.processed),

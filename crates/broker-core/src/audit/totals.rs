@@ -30,6 +30,11 @@ pub struct AuditTotals {
     /// Deliveries that were dropped before they were sent. The reasons are in
     /// [`Stats::dropped`](crate::Stats::dropped).
     pub dropped: u64,
+    /// Of those dropped, the ones that were not accepted into a queue.
+    pub refused: u64,
+    /// Deliveries accepted for sessions that stay, which were not known to be on disk when the
+    /// totals were last told.
+    pub unstored: u64,
     /// Deliveries that were sent and will never be acknowledged: refused, or the session ended.
     pub given_up: u64,
     /// Deliveries of shared groups that went on to another member, who is owed them instead.
@@ -83,6 +88,18 @@ pub struct PublishersTotals {
 }
 
 impl AuditTotals {
+    /// Deliveries of QoS 1 and 2 that were accepted into the queue of a session, on the way through
+    /// which they may have left at once.
+    pub fn accepted(&self) -> u64 {
+        let refused = self.sent_qos0 + self.refused;
+        self.expected.saturating_sub(refused)
+    }
+
+    /// Of those accepted, the ones that are on disk where their session is one that stays.
+    pub fn stored(&self) -> u64 {
+        self.accepted().saturating_sub(self.unstored)
+    }
+
     /// Deliveries accepted that have not been sent, of sessions that have not ended.
     pub fn waiting(&self) -> u64 {
         let ended = self.sent + self.dropped + self.handed_on;
@@ -94,7 +111,7 @@ impl AuditTotals {
         self.lost + self.duplicated + self.reordered + self.altered + self.unbalanced
     }
 
-    fn each_mut(&mut self) -> [&mut u64; 32] {
+    fn each_mut(&mut self) -> [&mut u64; 34] {
         let Self {
             received,
             retransmitted,
@@ -107,6 +124,8 @@ impl AuditTotals {
             unsaid,
             redelivered,
             dropped,
+            refused,
+            unstored,
             given_up,
             handed_on,
             lost,
@@ -131,6 +150,8 @@ impl AuditTotals {
             unsaid,
             redelivered,
             dropped,
+            refused,
+            unstored,
             given_up,
             handed_on,
             lost,

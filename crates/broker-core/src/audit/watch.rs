@@ -6,6 +6,7 @@
 //! | `$audit/<lane>/window` | for each 1,024 numbers |
 //! | `$audit/<lane>/state` | once a second, while something changes |
 //! | `$audit/<lane>/fault` | at once |
+//! | `$audit/account/<client id>` | as it changes: see [`super::statement`] |
 //! | `$audit/client/<client id>` | to whoever subscribes to exactly that: the client's lane |
 //!
 //! A lane is looked up in the index when it publishes and subscriptions have changed since the last
@@ -20,6 +21,7 @@ use unbroken_mqtt_proto::{Properties, QoS, TopicName};
 
 use super::json::Object;
 use super::lane::{IngressLane, lane_of};
+use super::statement::Statements;
 use crate::ids::{SessionId, ShardId};
 use crate::item::Item;
 use crate::message::{Message, Publication};
@@ -44,6 +46,8 @@ pub(crate) struct Home {
     /// [`Timer::Audit`] is set.
     ticking: bool,
     told: Vec<Told>,
+    /// Accounts that are watched.
+    pub(crate) statements: Statements,
     /// Those of the audit that clients publish to.
     pub(crate) topics: Topics,
 }
@@ -88,6 +92,12 @@ impl Told {
         Self { topic, payload }
     }
 
+    pub(crate) fn account(client_id: &str, text: String) -> Self {
+        let topic = format!("{PREFIX}account/{client_id}");
+        let payload = text.into_bytes();
+        Self { topic, payload }
+    }
+
     pub(crate) fn checkpoint(lane: LaneId, home: &Home, payload: Vec<u8>) -> Self {
         let topic = format!("{}{lane}", home.topics.checkpoints);
         Self { topic, payload }
@@ -106,6 +116,7 @@ impl Home {
             followed: Vec::new(),
             ticking: false,
             told: Vec::new(),
+            statements: Statements::default(),
             topics: Topics {
                 checkpoints: format!("{}/checkpoint/", options.settings.audit.prefix),
                 answers: format!("{}/answer/", options.settings.audit.prefix),
@@ -168,15 +179,18 @@ impl Shard {
         if filter.starts_with(PREFIX) {
             let watching = &mut self.clients.home.watching;
             *watching = watching.saturating_add_signed(if came { 1 } else { -1 });
+            self.note_account_filter(filter, came);
         }
     }
 
     /// The lane of this session is followed from now on.
     pub(crate) fn follow(&mut self, now: Instant, session: SessionId) {
-        let home = &mut self.clients.home;
-        home.followed.push(session);
-        if !home.ticking {
-            home.ticking = true;
+        self.clients.home.followed.push(session);
+        self.start_ticking_audit(now);
+    }
+
+    pub(super) fn start_ticking_audit(&mut self, now: Instant) {
+        if !std::mem::replace(&mut self.clients.home.ticking, true) {
             self.timers.set(now + TICK, Timer::Audit);
         }
     }
@@ -203,9 +217,10 @@ impl Shard {
             true
         });
         clients.home.followed = followed;
-        if !clients.home.followed.is_empty() {
-            clients.home.ticking = true;
-            self.timers.set(now + TICK, Timer::Audit);
+        self.tell_accounts();
+        let home = &self.clients.home;
+        if !home.followed.is_empty() || !home.statements.is_empty() {
+            self.start_ticking_audit(now);
         }
     }
 
@@ -259,7 +274,7 @@ fn verdict<'a>(now: Instant, topic: &'a str, payload: &'a [u8]) -> Publication<'
     }
 }
 
-const PREFIX: &str = "$audit/";
+pub(super) const PREFIX: &str = "$audit/";
 /// Between two looks at the lanes that are followed.
 const TICK: Duration = Duration::from_secs(1);
 /// Faults told at once; all of them are logged and counted.
