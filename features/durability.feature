@@ -370,7 +370,7 @@ Feature: Durability
 
   # A broker that stops for everybody because of what a few need.
   Scenario Outline: On a disk that fails a broker may go on for those who need nothing kept
-    Given a durable broker with one shard on a disk that may fail, with the configuration:
+    Given a durable broker on a disk that may fail, with the configuration:
       """
       [storage]
       on_error = "read_only"

@@ -43,7 +43,7 @@ Feature: Limits of what is kept
     And the broker's log mentions "store-full"
 
   Scenario: A full store refuses publishers if its owner wants that, and nobody else
-    Given a durable broker with one shard and the configuration:
+    Given a durable broker with the configuration:
       """
       [broker]
       sys_interval = "1s"

@@ -77,25 +77,33 @@ fn what_waits_for_the_store_is_never_answered_and_its_client_is_disconnected() {
 
 #[test]
 fn sessions_that_end_with_their_connections_go_on() {
-    let mut broker = durable(1);
-    let receiver = join(&mut broker, "r");
-    fail(&mut broker);
-    let publisher = join(&mut broker, "p");
-    subscribe(&mut broker, receiver, "t", QoS::ExactlyOnce);
-    assert_eq!(broker.take(receiver), ["SUBACK #1 [02]"]);
-    for (qos, answer) in [
-        (QoS::AtMostOnce, &[][..]),
-        (QoS::AtLeastOnce, &["PUBACK #1 00"]),
-        (QoS::ExactlyOnce, &["PUBREC #1 00"]),
-    ] {
-        let id = u16::from(qos > QoS::AtMostOnce);
-        broker.send(publisher, publish("t", "x", qos, id));
-        assert_eq!(broker.take(publisher), answer);
-        assert_eq!(broker.take_payloads(receiver), [b"x"]);
+    for shards in [1, 3] {
+        let mut broker = durable(shards);
+        resident(&mut broker, "s", "other");
+        let receiver = join(&mut broker, "r");
+        fail(&mut broker);
+        let publisher = join(&mut broker, "p");
+        subscribe(&mut broker, receiver, "t", QoS::ExactlyOnce);
+        assert_eq!(broker.take(receiver), ["SUBACK #1 [02]"]);
+        for (qos, answer) in [
+            (QoS::AtMostOnce, &[][..]),
+            (QoS::AtLeastOnce, &["PUBACK #1 00"]),
+            (QoS::ExactlyOnce, &["PUBREC #1 00"]),
+        ] {
+            let id = u16::from(qos > QoS::AtMostOnce);
+            broker.send(publisher, publish("t", "x", qos, id));
+            assert_eq!(broker.take(publisher), answer, "{shards}");
+            assert_eq!(broker.take_payloads(receiver), [b"x"]);
+        }
+        broker.cut(receiver);
+        assert_eq!(broker.take_asked(), NOTHING);
+        assert!(
+            broker
+                .shards
+                .iter()
+                .all(|shard| shard.audit_imbalance() == 0)
+        );
     }
-    broker.cut(receiver);
-    assert_eq!(broker.take_asked(), NOTHING);
-    assert_eq!(broker.shards[0].audit_imbalance(), 0);
 }
 
 #[test]

@@ -27,16 +27,9 @@ async fn a_durable_broker_on_a_disk(scene: &mut Scene) {
     start(scene, Launch::default().on_a_disk_that_may_fail()).await;
 }
 
-/// With one shard: what goes from one to another needs the disk at QoS 1 and 2.
-#[given("a durable broker with one shard and the configuration:")]
-async fn a_durable_broker_with_one_shard(scene: &mut Scene, step: &Step) {
-    start(scene, Launch::config(&text_of(step)).shards(1).durable()).await;
-}
-
-/// The same, and its disk may fail.
-#[given("a durable broker with one shard on a disk that may fail, with the configuration:")]
+#[given("a durable broker on a disk that may fail, with the configuration:")]
 async fn a_durable_broker_on_a_disk_with_configuration(scene: &mut Scene, step: &Step) {
-    let launch = Launch::config(&text_of(step)).shards(1);
+    let launch = Launch::config(&text_of(step));
     start(scene, launch.on_a_disk_that_may_fail()).await;
 }
 
