@@ -292,9 +292,10 @@ impl Oracle {
         // While a subscription changes, what comes by it may overtake what waits on disk.
         let expected = session.outstanding.get(&id);
         let settled = expected.is_some_and(|expected| expected.identifiers.is_some());
+        let drops = !self.queues_fit || message.expiry_s.is_some();
         let in_order = copies == 1
             && message.accepts == 1
-            && (self.queues_fit || message.first_accept > self.killed_at)
+            && (!drops || message.first_accept > self.killed_at)
             && (!self.durable || settled)
             && !(message.retain && received.retain)
             && !(shared && (self.members_leave || texts > 1));
