@@ -4,10 +4,10 @@
 
 use cucumber::gherkin::Step;
 use cucumber::{given, then, when};
+use unbroken_acceptance::Launch;
 use unbroken_acceptance::raw::{Publish, Subscribe};
 
 use crate::command::Running;
-use crate::listing;
 use crate::room::Room;
 use crate::scene::Scene;
 use crate::steps::brokers::text_of;
@@ -22,10 +22,13 @@ async fn a_recording(scene: &mut Scene, step: &Step, topic: String) {
 }
 
 fn record(room: &mut Room, topic: &str, lines: &str) {
-    let mut recorder = room.broker().connect("recorder");
+    // Another broker, so that the one of the scenario has heard nothing of it before.
+    let broker = Launch::default().start();
+    let mut recorder = broker.connect("recorder");
     let checkpoints = format!("{CHECKPOINTS}#");
     recorder.subscribe(&Subscribe::to(topic, 1).and(&checkpoints, 1));
-    let line = listing::with_port(room, &format!("unbroken pipe -p PORT --to {topic}"));
+    let port = broker.address().port();
+    let line = format!("unbroken pipe -p {port} --to {topic}");
     let ended = Running::start(&line, room.directory(), Some(lines)).finish();
     assert_eq!(ended.code, Some(0), "{ended:?}");
     loop {
