@@ -162,6 +162,37 @@ async fn a_restart_continues_the_lane_from_its_spool() {
     }
 }
 
+#[tokio::test]
+async fn a_restart_sends_all_that_the_spool_has_though_the_lane_holds_less() {
+    let broker = Broker::start(Kind::Unbroken);
+    let relay = Relay::to(broker.address()).await;
+    let receiver = connect(options(broker.address(), "c")).await;
+    let line = subscriber("data").scope(Scope::FromBeginning);
+    let mut line = line.open(&receiver).await.unwrap();
+    let spool = tempfile::tempdir().unwrap();
+    let mut limits = LaneLimits::default();
+    limits.message_bytes_max = 100;
+    let continued = publisher(1).lane_limits(limits);
+    let sender = connect(options(relay.address(), "a1")).await;
+    let lane = continued.clone().open(&sender, spool.path());
+    let lane = lane.await.unwrap();
+    relay.close();
+    for number in 1_000..1_200 {
+        lane.send(numbered("data", number)).await.unwrap();
+    }
+    support::within("the spool", in_spool(spool.path(), 1_199)).await;
+    sender.disconnect().await;
+    assert!(support::within("the end", lane.leave()).await.is_err());
+    relay.open();
+    let sender = connect(options(relay.address(), "a2")).await;
+    let lane = continued.open(&sender, spool.path()).await.unwrap();
+    let closing = lane.close(TotalDuration(Duration::ZERO));
+    support::within("the end", closing).await.unwrap();
+    let mut seen = Seen::default();
+    until_proven(&mut line, &mut seen, 200).await;
+    assert_eq!((seen.taken().len(), seen.lost()), (200, vec![]));
+}
+
 /// Waits until a number's text is in the spool's file.
 async fn in_spool(directory: &std::path::Path, number: u64) {
     let path = directory.join(format!("{}.spool", lane(1)));

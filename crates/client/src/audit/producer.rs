@@ -222,7 +222,8 @@ impl Producer {
         }
     }
 
-    /// Sends what the last run had not seen acknowledged, flagged re-sent.
+    /// Sends what the last run had not seen acknowledged, flagged re-sent. It comes from the spool:
+    /// the lane holds less.
     async fn send_left(&mut self) -> Result<(), AuditError> {
         self.commit().await?;
         let left = std::mem::take(&mut self.left);
@@ -232,17 +233,14 @@ impl Producer {
             if number < self.acknowledged {
                 continue;
             }
-            if let Some(resend) = self.lane.resend(number, &self.hasher) {
-                let mut property = resend.property;
-                property.flags.derived = is_derived(&message);
-                let message = stamp(message, self.qos, &property)?;
-                self.send(Ready {
-                    message,
-                    about: About::Number(property, None),
-                    releases: Vec::new(),
-                })
-                .await?;
-            }
+            let property = self.stamp_again(number, &message);
+            let message = stamp(message, self.qos, &property)?;
+            self.send(Ready {
+                message,
+                about: About::Number(property, None),
+                releases: Vec::new(),
+            })
+            .await?;
         }
         for record in std::mem::take(&mut self.left_dropped) {
             // It was read, so it is one.
@@ -252,6 +250,16 @@ impl Producer {
             }
         }
         Ok(())
+    }
+
+    /// The property that a message of the last run had, flagged re-sent.
+    fn stamp_again(&self, number: u64, message: &Message) -> Stamp {
+        let (lane, epoch) = (self.lane.id(), self.lane.epoch());
+        let (topic, payload) = (message.topic.as_bytes(), &message.payload);
+        let mut property = Stamp::stamp(&self.hasher, lane, epoch, number, topic, payload);
+        property.flags.resent = true;
+        property.flags.derived = is_derived(message);
+        property
     }
 
     /// Numbers, remembers and sends all that waits, as one frame of the spool.
