@@ -383,3 +383,21 @@ async fn a_full_spool_refuses_by_name_and_an_acknowledged_one_is_trimmed() {
     }
     assert!((1..60).contains(&refused), "{refused}");
 }
+
+#[tokio::test]
+async fn what_is_acknowledged_gives_way_in_a_spool_smaller_than_what_the_lane_holds() {
+    let broker = Broker::start(Kind::Unbroken);
+    let sender = connect(options(broker.address(), "a")).await;
+    let spool = tempfile::tempdir().unwrap();
+    let lane = publisher(1).spool_bytes_max(40_000);
+    let lane = lane.open(&sender, spool.path()).await.unwrap();
+    // Larger than half the spool too.
+    for size in [1_000; 200].into_iter().chain([15_000; 5]) {
+        let message = Message::new("data", vec![7; size]).unwrap();
+        lane.publish(message).await.unwrap();
+    }
+    let size = std::fs::metadata(spool.path().join("0000000000000001.spool"))
+        .unwrap()
+        .len();
+    assert!(size <= 40_000, "{size}");
+}

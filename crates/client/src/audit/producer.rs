@@ -5,6 +5,7 @@
 //! their numbers; what waits has a limit here or in the client.
 
 mod answering;
+mod trimming;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use self::answering::Repair;
 use super::error::{AuditError, SpoolError};
 use super::gathered::{Gathered, LeftOut};
 use super::publisher::Published;
-use super::spool::{Remembered, Rest, Spool};
+use super::spool::{Remembered, Spool};
 use super::taken::SharedTaken;
 use super::{AUDIT, Clock, Names, ORIGIN, PARENTS, THROUGH};
 use crate::client::Receipt;
@@ -75,6 +76,8 @@ pub(super) struct Producer {
     clock: Clock,
     lane: Lane,
     spool: Option<Spool>,
+    /// The first message in the spool.
+    spooled_from: u64,
     /// What is not acknowledged yet, in the order in which it was sent.
     sent: VecDeque<Sent>,
     /// Everything below is acknowledged.
@@ -145,6 +148,7 @@ impl Producer {
         taken: SharedTaken,
     ) -> Self {
         let directory_due = clock.now();
+        let spooled_from = lane.size() - remembered.messages.len() as u64;
         Self {
             client,
             names,
@@ -153,6 +157,7 @@ impl Producer {
             clock,
             lane,
             spool,
+            spooled_from,
             sent: VecDeque::new(),
             acknowledged: remembered.acknowledged,
             acknowledged_noted: remembered.acknowledged,
@@ -304,10 +309,7 @@ impl Producer {
 
     /// Gives messages their numbers and notes both; all of them, or none when there is no room.
     async fn number(&mut self, jobs: Vec<Job>, batch: &mut Vec<Ready>) -> Result<(), AuditError> {
-        if self.room(&jobs).is_err() {
-            self.trim().await?;
-        }
-        if let Err(full) = self.room(&jobs) {
+        if let Err(full) = self.make_room(&jobs).await? {
             for job in jobs {
                 // Nobody need be waiting.
                 let _ = job.reply.send(Err(full.clone().into()));
@@ -472,9 +474,7 @@ impl Producer {
         if self.clock.now() >= self.directory_due {
             self.tell_directory(true).await?;
         }
-        if self.spool.as_ref().is_some_and(Spool::is_worth_trimming) {
-            self.trim().await?;
-        }
+        self.trim_what_is_due().await?;
         Ok(())
     }
 
@@ -518,53 +518,6 @@ impl Producer {
     async fn say(&self, topic: String, payload: Vec<u8>) -> Result<Receipt, AuditError> {
         let message = Message::new(topic, payload).expect("an audit topic is a topic");
         Ok(self.client.send(message.qos(self.qos)).await?)
-    }
-
-    /// Writes the spool anew, without what nobody will ask for.
-    async fn trim(&mut self) -> Result<(), AuditError> {
-        let oldest_held = self.oldest_held();
-        self.properties = self.properties.split_off(&oldest_held);
-        let Some(mut spool) = self.spool.take() else {
-            return Ok(());
-        };
-        let mut saved = Vec::new();
-        let from = self.acknowledged.min(oldest_held);
-        let from = self.lane.save(from, &self.hasher, &mut saved);
-        let mut messages = Vec::new();
-        for number in from..self.lane.size() {
-            let Some(resend) = self.lane.resend(number, &self.hasher) else {
-                // What is not acknowledged is not held: nothing can be trimmed now.
-                self.spool = Some(spool);
-                return Ok(());
-            };
-            let topic = String::from_utf8_lossy(&resend.topic).into_owned();
-            let mut message = Message::new(topic, resend.payload)
-                .expect("it was published to this topic")
-                .qos(self.qos);
-            if let Some(kept) = self.properties.get(&number) {
-                message.properties.extend(kept.properties.as_properties());
-                message.retain = kept.retain;
-            }
-            messages.push((number, message));
-        }
-        let unsaid = self.sent.iter().filter_map(|sent| match &sent.about {
-            About::Dropped(record) => Some(Arc::clone(record)),
-            About::Number(..) | About::Other => None,
-        });
-        let rest = Rest {
-            acknowledged: self.acknowledged,
-            told: self.told,
-            taken: self.taken.lock().save(),
-            dropped: unsaid.collect(),
-        };
-        let trimming = tokio::task::spawn_blocking(move || {
-            let messages = messages.iter().map(|(number, message)| (*number, message));
-            let result = spool.rewrite(&saved, messages, &rest);
-            (spool, result)
-        });
-        let (spool, result) = trimming.await.expect("writing a spool does not panic");
-        self.spool = Some(spool);
-        result.map_err(AuditError::from)
     }
 
     /// Waits until everything is acknowledged; then ends the epoch, if it is to end.
@@ -626,28 +579,12 @@ impl Producer {
         result.map_err(AuditError::from)
     }
 
-    fn room(&self, jobs: &[Job]) -> Result<(), SpoolError> {
-        let spool = self.spool.as_ref();
-        let messages = jobs.iter().map(|job| &job.message);
-        spool.map_or(Ok(()), |spool| spool.has_room(messages))
-    }
-
     /// Messages left out that may be gathered. What is gathered is not acknowledged, so it must not
     /// use up what the broker may send before.
     fn gathered_max(&self) -> usize {
         let limits = self.client.limits();
         let unacknowledged = usize::from(limits.receive_maximum) / 4;
         limits.left_out_max.min(unacknowledged).max(1)
-    }
-
-    /// The lowest number whose message could be sent again.
-    fn oldest_held(&self) -> u64 {
-        let size = self.lane.size();
-        if size == 0 {
-            return 0;
-        }
-        let all = self.lane.repair(std::slice::from_ref(&(0..size)));
-        all.held.first().map_or(size, |held| held.start)
     }
 
     fn remember_properties(&mut self, number: u64, message: &Message) {

@@ -116,7 +116,9 @@ impl PublisherOptions {
     }
 
     /// The largest that the spool may become, in bytes. Beyond it messages are refused until the
-    /// broker has acknowledged.
+    /// broker has acknowledged. Acknowledged ones that are held for repair stay in it as long as
+    /// they leave half of it free, and give way to new ones. At least 64 KiB beside the largest
+    /// message.
     #[must_use]
     pub fn spool_bytes_max(mut self, bytes: u64) -> Self {
         self.spool_bytes_max = bytes;

@@ -22,8 +22,8 @@
 //! **Invariants.** A frame that was cut off at the end of the file was never acted upon, and is cut
 //! away, as is a damaged last one, which looks the same; damage before that is an error, never
 //! skipped. One process has a spool at a time. What is
-//! acknowledged and no longer held for repair is trimmed: the file is written anew beside the old
-//! one and takes its name.
+//! acknowledged is trimmed when it is no longer held for repair, or takes room that others need:
+//! the file is written anew beside the old one and takes its name.
 
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -160,11 +160,8 @@ impl Spool {
         &self,
         messages: impl Iterator<Item = &'a Message>,
     ) -> Result<(), SpoolError> {
-        let entry = |message: &Message| {
-            message.topic.len() + message.payload.len() + message.properties().len() + 32
-        };
-        let entries: usize = messages.map(entry).sum();
-        let bytes = self.bytes + (self.body.len() + HEAD + entries) as u64;
+        let entries: u64 = messages.map(message_bytes).sum();
+        let bytes = self.bytes + (self.body.len() + HEAD) as u64 + entries;
         if bytes > self.bytes_max {
             return Err(SpoolError::Full {
                 path: self.path.clone(),
@@ -237,12 +234,22 @@ impl Spool {
         Ok(())
     }
 
-    /// Whether it has grown enough for trimming to be worth its while.
+    /// The largest that it may become.
+    pub(super) fn bytes_max(&self) -> u64 {
+        self.bytes_max
+    }
+
+    /// Whether anything was written or noted since it was trimmed.
+    pub(super) fn has_grown(&self) -> bool {
+        self.has_notes() || self.bytes > self.trimmed_bytes
+    }
+
+    /// Whether it has grown enough for trimming to be worth its while: to twice what was left, or
+    /// into half of the room that was.
     pub(super) fn is_worth_trimming(&self) -> bool {
-        self.bytes
-            > (self.trimmed_bytes * 2)
-                .max(1 << 20)
-                .min(self.bytes_max / 2 + 1)
+        let twice = (self.trimmed_bytes * 2).max(1 << 20);
+        let into_half = self.trimmed_bytes.midpoint(self.bytes_max);
+        self.bytes > twice.min(into_half)
     }
 
     /// Writes the spool anew, from a saved lane on: `saved` is the lane, `messages` those since,
@@ -304,6 +311,12 @@ pub fn spooled_lanes(directory: &Path) -> Result<Vec<LaneId>, SpoolError> {
     }
     lanes.sort_unstable();
     Ok(lanes)
+}
+
+/// What a message takes in a spool, at most.
+pub(super) fn message_bytes(message: &Message) -> u64 {
+    let parts = message.topic.len() + message.payload.len() + message.properties().len();
+    parts as u64 + 32
 }
 
 /// Reads a spool's content.
