@@ -118,6 +118,26 @@ fn the_loss_of_the_last_messages_is_confirmed_within_two_seconds() {
 }
 
 #[test]
+fn the_loss_of_many_windows_at_the_end_is_confirmed_whole() {
+    let windows = 12;
+    let mut line = Line::new();
+    line.send(false);
+    for _ in 1..windows * 1_024 {
+        line.send(true);
+    }
+    // Their checkpoints are read all at once, and no later one tells anything new.
+    line.pass(Duration::from_secs(10), true);
+    let mut lost = 0;
+    for (at, event) in &line.events {
+        if let Event::Lost { numbers, .. } = event {
+            assert!(*at <= Duration::from_secs(2), "{numbers:?} at {at:?}");
+            lost += numbers.end - numbers.start;
+        }
+    }
+    assert_eq!(lost, windows * 1_024 - 1);
+}
+
+#[test]
 fn silence_is_found_in_two_heartbeats() {
     let limits = LedgerLimits::default();
     // In use, and after a checkpoint that told nothing new.

@@ -411,9 +411,13 @@ impl LaneLedger {
     /// Notes that messages up to this size were issued, if that is news.
     pub(super) fn tell_tail(&mut self, size: u64, now: Duration) {
         let is_news = size > self.covered.max(self.next);
-        if is_news && self.tails.len() < TAILS_MAX && self.join != Join::Member {
-            self.tails.push((size, now));
+        if !is_news || self.join == Join::Member {
+            return;
         }
+        // Nobody tells this size again: one more takes the place of the last, whose messages wait
+        // with it.
+        self.tails.truncate(TAILS_MAX - 1);
+        self.tails.push((size, now));
     }
 
     fn misfit(&mut self, number: u64, limits: &LedgerLimits) -> Verdict {
@@ -664,7 +668,8 @@ impl LaneLedger {
 }
 
 /// Sizes told ahead of their messages; with a heartbeat and a lateness bound of about one second
-/// two are waited for. Beyond it the next checkpoint tells again.
+/// two are waited for, and one more for each window that was lost whole. Beyond it the last ones
+/// are waited for together, as long as for the latest of them.
 const TAILS_MAX: usize = 8;
 
 /// `numbers` without those that came altered: they are named already.
