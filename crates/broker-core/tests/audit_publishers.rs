@@ -9,8 +9,8 @@ use std::time::Duration;
 use shard_bus::{Broker, Client, connect, join, publish, stay, subscribe};
 use unbroken_broker_core::{AuditAction, AuditRule, Event, Limits, PublishersTotals, Settings};
 use unbroken_merkle_log::{
-    Algorithm, Checkpoint, Digest, Epoch, Hasher, Key, Lane, LaneId, LaneLimits, Property as Stamp,
-    Tree, Xxh3,
+    Algorithm, Checkpoint, Detail, Digest, Epoch, Hash, Hasher, Key, Lane, LaneId, LaneLimits,
+    Property as Stamp, Tree, Xxh3,
 };
 use unbroken_mqtt_proto::{
     Connect, Disconnect, Packet, PacketId, Properties, Property, PropertyBuf, Publish, QoS,
@@ -23,7 +23,10 @@ const SECOND: Duration = Duration::from_secs(1);
 struct Producer {
     client: Client,
     lane: Lane,
+    topic: &'static str,
     packet_id: u16,
+    /// Checkpoints so far.
+    later: u32,
 }
 
 impl Producer {
@@ -31,16 +34,26 @@ impl Producer {
         let client = stay(broker, "producer", true);
         let id = LaneId::new(7).unwrap();
         let lane = Lane::new(id, Epoch(1), LaneLimits::default(), Duration::ZERO);
-        let packet_id = 0;
         Self {
             client,
             lane,
-            packet_id,
+            topic: "t",
+            packet_id: 0,
+            later: 0,
         }
     }
 
     fn stamp(&mut self, payload: &str) -> Stamp {
-        self.lane.issue(*b"t", payload.as_bytes(), &Xxh3)
+        self.lane
+            .issue(self.topic.as_bytes(), payload.as_bytes(), &Xxh3)
+    }
+
+    /// Stamps so many messages, and sends them.
+    fn send_many(&mut self, broker: &mut Broker, count: usize) {
+        for _ in 0..count {
+            let stamp = self.stamp("x");
+            self.send(broker, "x", &[&stamp], false);
+        }
     }
 
     fn send(&mut self, broker: &mut Broker, payload: &str, stamps: &[&Stamp], dup: bool) {
@@ -56,7 +69,7 @@ impl Producer {
             dup,
             qos: QoS::AtLeastOnce,
             retain: false,
-            topic: "t",
+            topic: self.topic,
             packet_id: PacketId::new(self.packet_id),
             properties: properties.as_properties(),
             payload: payload.as_bytes(),
@@ -64,8 +77,15 @@ impl Producer {
         broker.send(self.client, Packet::Publish(packet));
     }
 
+    /// A checkpoint of what is stamped so far.
+    fn poll(&mut self) -> Checkpoint {
+        self.later += 1;
+        let now = SECOND * 1_000 * self.later;
+        self.lane.poll_checkpoint(now, 0, &Xxh3).unwrap()
+    }
+
     fn checkpoint(&mut self, broker: &mut Broker) {
-        let checkpoint = self.lane.poll_checkpoint(SECOND * 1_000, 0, &Xxh3).unwrap();
+        let checkpoint = self.poll();
         self.send_checkpoint(broker, &checkpoint, &Xxh3);
     }
 
@@ -75,20 +95,38 @@ impl Producer {
         checkpoint: &Checkpoint,
         digest: &impl Digest,
     ) {
-        let mut payload = Vec::new();
-        checkpoint.encode(digest, &mut payload);
-        self.packet_id += 1;
-        let packet = Publish {
-            dup: false,
-            qos: QoS::AtLeastOnce,
-            retain: false,
-            topic: "audit/checkpoint/0000000000000007",
-            packet_id: PacketId::new(self.packet_id),
-            properties: Properties::EMPTY,
-            payload: &payload,
-        };
-        broker.send(self.client, Packet::Publish(packet));
+        send_checkpoint(broker, self.client, checkpoint, digest, Properties::EMPTY);
     }
+}
+
+fn send_checkpoint(
+    broker: &mut Broker,
+    client: Client,
+    checkpoint: &Checkpoint,
+    digest: &impl Digest,
+    properties: Properties<'_>,
+) {
+    let mut payload = Vec::new();
+    checkpoint.encode(digest, &mut payload);
+    let packet = Publish {
+        dup: false,
+        qos: QoS::AtMostOnce,
+        retain: false,
+        topic: "audit/checkpoint/0000000000000007",
+        packet_id: None,
+        properties,
+        payload: &payload,
+    };
+    broker.send(client, Packet::Publish(packet));
+}
+
+/// Passes a checkpoint on as a processor does.
+fn pass_on(broker: &mut Broker, processor: Client, checkpoint: &Checkpoint) {
+    let mut properties = PropertyBuf::new();
+    let through = Property::UserProperty("audit-through", "0000000000000009");
+    properties.push(through).unwrap();
+    let properties = properties.as_properties();
+    send_checkpoint(broker, processor, checkpoint, &Xxh3, properties);
 }
 
 fn found(broker: &Broker) -> PublishersTotals {
@@ -138,11 +176,14 @@ fn each_fault_on_the_way_to_the_broker_is_named_once() {
         broker.advance(SECOND);
         let mut faults = faults(&mut broker);
         faults.retain(|fault| !fault.contains("reordered"));
-        let expected = ["duplicated 0 1", "altered 2 1", "lost 1 1"];
+        let expected = ["duplicated 0 1", "altered 2 1", "injected 2 1", "lost 1 1"];
         assert_eq!(faults, expected.map(|fault| format!("producer 7 {fault}")));
         let found = found(&broker);
         assert_eq!((found.lost, found.duplicated, found.altered), (1, 1, 1));
-        assert_eq!(found.injected, 1, "the one with two stamps");
+        assert_eq!(
+            found.injected, 2,
+            "the one with two stamps, and the one whose real one came"
+        );
     }
 }
 
@@ -180,8 +221,13 @@ fn nothing_is_lost_while_its_publisher_is_away() {
 }
 
 fn ruled(action: AuditAction, forward_stamp: bool) -> Broker {
+    ruled_on("#", action, forward_stamp)
+}
+
+fn ruled_on(topic: &str, action: AuditAction, forward_stamp: bool) -> Broker {
     let mut rule = AuditRule::any();
     "producer".clone_into(&mut rule.client);
+    topic.clone_into(&mut rule.topic);
     rule.action = action;
     rule.forward_stamp = forward_stamp;
     let mut settings = Settings::default();
@@ -204,6 +250,160 @@ fn a_rule_says_who_is_verified_and_who_is_stamped() {
         let sum: u64 = broker.shards.iter().map(|s| s.stats().audit.received).sum();
         assert_eq!((sum, found(&broker).verified), (received, verified));
     }
+}
+
+#[test]
+fn a_checkpoint_opens_no_lane_on_the_shard_of_who_passes_it_on() {
+    let mut broker = Broker::new(8);
+    let mut producer = Producer::join(&mut broker);
+    let processors: Vec<_> = (0..8)
+        .map(|n| join(&mut broker, &format!("processor-{n}")))
+        .collect();
+    let bridges: Vec<_> = (0..8)
+        .map(|n| join(&mut broker, &format!("bridge-{n}")))
+        .collect();
+    for count in [10, 1_020, 1_024] {
+        producer.send_many(&mut broker, count);
+        let checkpoint = producer.poll();
+        producer.send_checkpoint(&mut broker, &checkpoint, &Xxh3);
+        for (processor, bridge) in processors.iter().zip(&bridges) {
+            pass_on(&mut broker, *processor, &checkpoint);
+            send_checkpoint(&mut broker, *bridge, &checkpoint, &Xxh3, Properties::EMPTY);
+        }
+        for _ in 0..3 {
+            broker.advance(SECOND);
+        }
+    }
+    assert_eq!(faults(&mut broker), [""; 0]);
+    let found = found(&broker);
+    assert_eq!((found.verified, found.lost), (2_054, 0));
+    assert_eq!(found.unaudited, 3 * 8, "what the bridges sent");
+}
+
+#[test]
+fn a_checkpoint_that_is_passed_on_is_not_the_lanes_own() {
+    for shards in [1, 8] {
+        let mut broker = Broker::new(shards);
+        let mut producer = Producer::join(&mut broker);
+        let processor = join(&mut broker, "processor");
+        producer.send_many(&mut broker, 3);
+        let _on_its_way = producer.stamp("x");
+        let checkpoint = producer.poll();
+        pass_on(&mut broker, processor, &checkpoint);
+        send_checkpoint(
+            &mut broker,
+            processor,
+            &checkpoint,
+            &Xxh3,
+            Properties::EMPTY,
+        );
+        for _ in 0..3 {
+            broker.advance(SECOND);
+        }
+        assert_eq!(faults(&mut broker), [""; 0]);
+        producer.send_checkpoint(&mut broker, &checkpoint, &Xxh3);
+        for _ in 0..3 {
+            broker.advance(SECOND);
+        }
+        assert_eq!(faults(&mut broker), ["producer 7 lost 3 1"]);
+    }
+}
+
+#[test]
+fn nothing_is_lost_of_a_lane_that_the_rules_leave_out() {
+    for action in [AuditAction::Stamp, AuditAction::Off] {
+        let mut broker = ruled_on("raw/#", action, false);
+        let mut producer = Producer::join(&mut broker);
+        producer.topic = "raw/1";
+        for count in [10, 1_020, 1_024] {
+            producer.send_many(&mut broker, count);
+            producer.checkpoint(&mut broker);
+            for _ in 0..3 {
+                broker.advance(SECOND);
+            }
+        }
+        assert_eq!(faults(&mut broker), [""; 0]);
+        let found = found(&broker);
+        assert_eq!((found.verified, found.lost), (0, 0));
+        assert_eq!(found.unaudited, 3, "its checkpoints");
+    }
+}
+
+#[test]
+fn of_a_lane_that_the_rules_leave_out_in_part_the_rest_is_judged_and_nothing_is_lost() {
+    for action in [AuditAction::Stamp, AuditAction::Off] {
+        let mut broker = ruled_on("raw/#", action, false);
+        let mut producer = Producer::join(&mut broker);
+        let watcher = join(&mut broker, "watcher");
+        let filter = "$audit/0000000000000007/+";
+        subscribe(&mut broker, watcher, filter, QoS::AtMostOnce);
+        for _ in 0..6 {
+            for topic in ["t", "raw/1"] {
+                producer.topic = topic;
+                producer.send_many(&mut broker, 512);
+                producer.checkpoint(&mut broker);
+                broker.advance(SECOND * 2);
+            }
+        }
+        producer.topic = "t";
+        let stamp = producer.stamp("x");
+        producer.send(&mut broker, "y", &[&stamp], false);
+        assert_eq!(faults(&mut broker), ["producer 7 altered 6144 1"]);
+        let found = found(&broker);
+        assert_eq!((found.lost, found.windows_faulty), (0, 0));
+        let told = broker.take_payloads(watcher).into_iter();
+        let told: Vec<_> = told.map(|told| String::from_utf8(told).unwrap()).collect();
+        let parts = told
+            .iter()
+            .filter(|told| told.contains("\"state\":\"part\""));
+        assert_eq!(parts.count(), 1, "{told:?}");
+    }
+}
+
+#[test]
+fn what_only_the_checkpoints_show_is_named_as_what_it_is() {
+    let mut broker = Broker::new(2);
+    let mut producer = Producer::join(&mut broker);
+    let watcher = join(&mut broker, "watcher");
+    let filter = "$audit/0000000000000007/fault";
+    subscribe(&mut broker, watcher, filter, QoS::AtMostOnce);
+    broker.take(watcher);
+    let mut stamps: Vec<_> = (0..3).map(|n| producer.stamp(&n.to_string())).collect();
+    let lane = LaneId::new(7).unwrap();
+    let forged = Stamp::stamp(&Xxh3, lane, Epoch(1), 1, b"t", b"forged");
+    producer.send(&mut broker, "0", &[&stamps[0]], false);
+    producer.send(&mut broker, "forged", &[&forged], false);
+    producer.send(&mut broker, "2", &[&stamps[2]], false);
+    producer.checkpoint(&mut broker);
+    // The same window has grown, and differs as before: that is no news.
+    stamps.push(producer.stamp("3"));
+    producer.send(&mut broker, "3", &[&stamps[3]], false);
+    let checkpoint = producer.poll();
+    producer.send_checkpoint(&mut broker, &checkpoint, &Xxh3);
+    // Another story about the same messages.
+    let mut another = checkpoint;
+    another.window_root = Hash::new(&[7; 16]).unwrap();
+    producer.send_checkpoint(&mut broker, &another, &Xxh3);
+    // The leaves tell which.
+    stamps.push(producer.stamp("4"));
+    producer.send(&mut broker, "4", &[&stamps[4]], false);
+    let mut detailed = producer.poll();
+    detailed.detail = Detail::Leaves(stamps.iter().map(|stamp| stamp.digest).collect());
+    producer.send_checkpoint(&mut broker, &detailed, &Xxh3);
+    let expected = ["root-differs 0 3", "contradicted 1 1", "forged 1 1"];
+    assert_eq!(
+        faults(&mut broker),
+        expected.map(|fault| format!("producer 7 {fault}"))
+    );
+    let found = found(&broker);
+    assert_eq!((found.roots_differing, found.contradicted), (1, 1));
+    assert_eq!(found.forged, 1);
+    let told = broker.take_payloads(watcher);
+    let told = String::from_utf8(told[0].clone()).unwrap();
+    assert!(
+        told.contains("\"words\":\"window 0: root differs\""),
+        "{told}"
+    );
 }
 
 #[test]

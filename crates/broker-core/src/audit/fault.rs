@@ -22,6 +22,15 @@ pub enum FaultKind {
     /// It bears a stamp that is not its publisher's: of a number that was another message's, or
     /// none that can be read. Said of publishers' own lanes only.
     Injected,
+    /// It fits its stamp, and its publisher gave the number to another: one of these numbers, at
+    /// least. Said of publishers' own lanes only, as are the next two.
+    Forged,
+    /// All of a window has come, and a checkpoint has another root over it: one of these numbers,
+    /// at least, is forged. Which one only its publisher could tell, who is not asked.
+    RootDiffers,
+    /// Two checkpoints cannot both be true; the one that came later is not used. The number is that
+    /// of this checkpoint.
+    Contradicted,
     /// What was owed is not what was sent, waits and was dropped together. The number is by how
     /// much.
     Unbalanced,
@@ -36,6 +45,9 @@ impl FaultKind {
             Self::Reordered => "reordered",
             Self::Altered => "altered",
             Self::Injected => "injected",
+            Self::Forged => "forged",
+            Self::RootDiffers => "root-differs",
+            Self::Contradicted => "contradicted",
             Self::Unbalanced => "unbalanced",
         }
     }
@@ -96,7 +108,11 @@ impl Clients {
                 totals.lost = totals.lost.saturating_sub(count);
             }
             FaultKind::Altered => totals.altered += count,
-            FaultKind::Injected | FaultKind::Unbalanced => totals.unbalanced += 1,
+            FaultKind::Unbalanced
+            | FaultKind::Injected
+            | FaultKind::Forged
+            | FaultKind::RootDiffers
+            | FaultKind::Contradicted => totals.unbalanced += 1,
         }
         if self.home.watching > 0 {
             self.tell_fault(&place, kind, first, count);

@@ -147,15 +147,16 @@ impl Shard {
     ) {
         let says_something =
             !publication.properties.is_empty() || self.is_checkpoint(publication.topic);
-        if !says_something
-            || !self.options.settings.audit.enabled
-            || self.treatment(id, publication.topic).action != AuditAction::Verify
-        {
+        if !says_something || !self.options.settings.audit.enabled {
             return;
         }
-        if let Some(session) = self.clients.sessions.get(id.index()) {
-            let client_id = Arc::clone(&session.client_id);
-            self.verify(now, &client_id, again, publication);
+        let Some(session) = self.clients.sessions.get(id.index()) else {
+            return;
+        };
+        let client_id = Arc::clone(&session.client_id);
+        match self.treatment(id, publication.topic).action {
+            AuditAction::Verify => self.verify(now, &client_id, again, publication),
+            AuditAction::Stamp | AuditAction::Off => self.leave_out(&client_id, publication),
         }
     }
 

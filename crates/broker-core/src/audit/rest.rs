@@ -131,7 +131,7 @@ impl Shard {
                 if let Some(lane) = LaneId::new(lane)
                     && let Ok(ledger) = LaneLedger::restore(&ledger, &Xxh3)
                 {
-                    let restored = verify::Lane::restore(client_id, ledger, connected);
+                    let restored = verify::Lane::new(client_id, ledger, connected);
                     self.publishers.restore((lane, Epoch(epoch)), restored);
                     self.start_ticking(now);
                 }

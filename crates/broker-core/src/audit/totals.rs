@@ -65,7 +65,9 @@ pub struct AuditTotals {
 pub struct PublishersTotals {
     /// Messages that were judged.
     pub verified: u64,
-    /// Messages that bear a stamp and were not: of a lane too many, or with a damaged checkpoint.
+    /// Messages with a stamp that were not, of a lane too many; checkpoints that were not used:
+    /// damaged, of windows of another size, or of a lane of which no message of their client was
+    /// judged here; and faults that were too many at once to be named.
     pub unaudited: u64,
     /// Messages and checkpoints of lanes whose algorithm needs a key: the broker does not have it.
     pub unverifiable: u64,
@@ -79,6 +81,13 @@ pub struct PublishersTotals {
     pub altered: u64,
     /// Messages with a stamp that is not their publisher's.
     pub injected: u64,
+    /// Messages that fit their stamp and are not the ones their publisher stamped. Of several
+    /// among which at least one is, one.
+    pub forged: u64,
+    /// Windows that are whole and have not the root that their checkpoint tells.
+    pub roots_differing: u64,
+    /// Checkpoints that contradict an earlier one.
+    pub contradicted: u64,
     /// Windows that a checkpoint proved.
     pub windows_proven: u64,
     /// Windows in which a fault was named.
@@ -111,7 +120,7 @@ impl AuditTotals {
         self.lost + self.duplicated + self.reordered + self.altered + self.unbalanced
     }
 
-    fn each_mut(&mut self) -> [&mut u64; 34] {
+    fn each_mut(&mut self) -> [&mut u64; 37] {
         let Self {
             received,
             retransmitted,
@@ -170,6 +179,9 @@ impl AuditTotals {
             &mut publishers.reordered,
             &mut publishers.altered,
             &mut publishers.injected,
+            &mut publishers.forged,
+            &mut publishers.roots_differing,
+            &mut publishers.contradicted,
             &mut publishers.windows_proven,
             &mut publishers.windows_faulty,
             &mut publishers.windows_unproven,

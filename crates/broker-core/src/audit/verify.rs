@@ -6,6 +6,13 @@
 //! need a key that the broker does not have, and are *unverifiable*, which is counted and told.
 //!
 //! Invariants:
+//! - A lane is opened by a message that is judged here, and its client is who sent that. What
+//!   others say of it is not its own: checkpoints of theirs, as processors pass them on, are left
+//!   to who receives them.
+//! - A number that may have come is never called lost. Of a lane of which the rules leave out
+//!   messages the others are judged one by one, and a window with holes is unproven.
+//! - Nothing that the ledger finds goes unnamed. What it could find out only by asking is told as
+//!   what it is: of a root that differs, the window.
 //! - Whatever is found, the message is delivered unchanged: its consumers judge for themselves.
 //! - A lane's clock stands while its publisher is not connected, so what it sends again after a
 //!   reconnect is not lost meanwhile.
@@ -19,6 +26,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use unbroken_merkle_log::ledger::limits::WINDOW;
 use unbroken_merkle_log::ledger::{
     Account, Arrival, Event as Found, Join, LaneLedger, LedgerLimits, State, Verdict,
 };
@@ -66,6 +74,10 @@ pub(super) struct Lane {
     ledger: LaneLedger,
     /// Time in which the client was connected.
     clock: Duration,
+    /// The rules have left out messages of it.
+    in_part: bool,
+    /// Where the window begins of which it was told last that its root differs.
+    differs: Option<u64>,
 }
 
 /// A fault of a publisher's lane.
@@ -89,7 +101,7 @@ impl Shard {
             .topic
             .strip_prefix(&*self.clients.home.topics.checkpoints)
         {
-            return self.verify_checkpoint(now, client_id, lane, publication.payload);
+            return self.verify_checkpoint(client_id, lane, publication);
         }
         if publication
             .topic
@@ -97,9 +109,8 @@ impl Shard {
         {
             return; // a message sent again on request, under a topic that its digest does not cover
         }
-        let properties = publication.properties.user_properties();
-        let mut stamps = properties.filter(|(name, _)| *name == Property::NAME);
-        let Some((_, text)) = stamps.next() else {
+        let mut stamps = values(publication, Property::NAME);
+        let Some(text) = stamps.next() else {
             return;
         };
         let totals = &mut self.clients.stats.audit.publishers;
@@ -120,7 +131,8 @@ impl Shard {
             number: property.sequence,
             leaf: property.digest,
             fits: property.part.is_some() || property.fits(&Xxh3, topic, payload),
-            resent: property.flags.resent,
+            // One that comes with DUP is sent again by the rules.
+            resent: property.flags.resent || again,
             part: property.part.map(|part| (part.index(), part.of())),
         };
         let key = (property.lane, property.epoch);
@@ -145,57 +157,76 @@ impl Shard {
         let kind = match verdict {
             Verdict::Altered => Some(FaultKind::Altered),
             Verdict::Injected | Verdict::Conflict => Some(FaultKind::Injected),
-            // One that comes with DUP is sent again by the rules.
-            Verdict::Duplicate if !again => Some(FaultKind::Duplicated),
+            Verdict::Duplicate => Some(FaultKind::Duplicated),
             _ => None,
         };
         if let Some(kind) = kind {
-            let fault = Fault {
-                kind,
-                first: property.sequence,
-                count: 1,
-            };
+            let fault = Fault::new(kind, property.sequence, 1);
             lane.tell(key, &fault, &mut self.clients);
         }
         lane.take_events(key, &mut self.clients);
         self.start_ticking(now);
     }
 
-    fn verify_checkpoint(&mut self, now: Instant, client: &Arc<str>, lane: &str, payload: &[u8]) {
-        let parsed = Checkpoint::parse(payload).ok();
+    /// Notes that the rules leave out this message: of its lane, where that is open, a part is
+    /// judged from now on.
+    #[cold]
+    pub(super) fn leave_out(&mut self, client_id: &Arc<str>, publication: &Publication<'_>) {
+        let topics = &self.clients.home.topics;
+        if self.publishers.lanes.is_empty() || publication.topic.starts_with(&topics.answers) {
+            return;
+        }
+        let stamp = values(publication, Property::NAME).next();
+        let Some(Ok(property)) = stamp.map(Property::parse_text) else {
+            return;
+        };
+        let key = (property.lane, property.epoch);
+        let lane = own(&mut self.publishers.lanes, key, client_id);
+        if let Some(lane) = lane.filter(|lane| !lane.in_part) {
+            lane.in_part = true;
+            let words = "rules leave out some of its messages, so nothing of it is called lost";
+            self.tell_state(client_id, property.lane, "part", words);
+        }
+    }
+
+    fn verify_checkpoint(&mut self, client: &Arc<str>, lane: &str, publication: &Publication<'_>) {
+        if values(publication, THROUGH).next().is_some() {
+            return; // passed on, behind what its processor has made of the lane
+        }
+        let parsed = Checkpoint::parse(publication.payload).ok();
         let named = parsed.filter(|sealed| sealed.lane().to_string() == lane);
         if let Some(sealed) = &named
             && sealed.algorithm() != Algorithm::Xxh3
         {
-            return self.tell_unverifiable(client, sealed.lane());
+            self.clients.stats.audit.publishers.unverifiable += 1;
+            let words = "its algorithm needs a key, which the broker does not have";
+            return self.tell_state(client, sealed.lane(), "unverifiable", words);
         }
-        let Some(checkpoint) = named.and_then(|sealed| sealed.open(&Xxh3).ok()) else {
-            // Damaged, or of another lane than its topic says: nothing is claimed.
+        let checkpoint = named.and_then(|sealed| sealed.open(&Xxh3).ok());
+        let Publishers { lanes, limits, .. } = &mut self.publishers;
+        let own = checkpoint.and_then(|checkpoint| {
+            let key = (checkpoint.lane, checkpoint.epoch);
+            Some((key, own(lanes, key, client)?, checkpoint))
+        });
+        let Some((key, lane, checkpoint)) = own else {
+            // Damaged, of another lane than its topic says, or of one that is not open here:
+            // nothing is claimed.
             self.clients.stats.audit.publishers.unaudited += 1;
             return;
         };
-        let key = (checkpoint.lane, checkpoint.epoch);
-        if let Some(lane) = open(&mut self.publishers.lanes, key, client, Join::Late) {
-            let limits = &self.publishers.limits.0;
-            let lane_now = lane.clock;
-            lane.ledger.checkpoint(&checkpoint, lane_now, limits, &Xxh3);
-            lane.take_events(key, &mut self.clients);
-            self.start_ticking(now);
-        }
+        let lane_now = lane.clock;
+        lane.ledger
+            .checkpoint(&checkpoint, lane_now, &limits.0, &Xxh3);
+        lane.take_events(key, &mut self.clients);
     }
 
-    /// A lane whose algorithm needs a key: the broker does not have it, and says so instead of
-    /// saying nothing.
-    fn tell_unverifiable(&mut self, client: &Arc<str>, lane: LaneId) {
-        self.clients.stats.audit.publishers.unverifiable += 1;
+    /// Says of a lane why it is not judged as others are, instead of saying nothing.
+    fn tell_state(&mut self, client: &Arc<str>, lane: LaneId, state: &str, words: &str) {
         let object = Object::new()
             .text("lane", &lane.to_string())
             .text("client", client)
-            .text("state", "unverifiable")
-            .text(
-                "words",
-                "its algorithm needs a key, which the broker does not have",
-            );
+            .text("state", state)
+            .text("words", words);
         self.clients.home.tell_if_watched(lane, "state", object);
     }
 
@@ -237,6 +268,22 @@ impl Shard {
     }
 }
 
+/// The values of the user properties with this name.
+fn values<'a>(publication: &Publication<'a>, name: &str) -> impl Iterator<Item = &'a str> {
+    let properties = publication.properties.user_properties();
+    properties.filter_map(move |(key, value)| (key == name).then_some(value))
+}
+
+/// A lane that is open here, and is this client's.
+fn own<'a>(
+    lanes: &'a mut BTreeMap<(LaneId, Epoch), Lane>,
+    key: (LaneId, Epoch),
+    client_id: &Arc<str>,
+) -> Option<&'a mut Lane> {
+    let lane = lanes.get_mut(&key);
+    lane.filter(|lane| lane.client_id == *client_id)
+}
+
 /// The ledger of a lane, if there is room for it.
 fn open<'a>(
     lanes: &'a mut BTreeMap<(LaneId, Epoch), Lane>,
@@ -248,23 +295,20 @@ fn open<'a>(
     match lanes.entry(key) {
         Entry::Occupied(lane) => Some(lane.into_mut()),
         Entry::Vacant(place) => (!full).then(|| {
-            place.insert(Lane {
-                client_id: Arc::clone(client_id),
-                ledger: LaneLedger::new(join),
-                clock: Duration::ZERO,
-            })
+            let ledger = LaneLedger::new(join);
+            place.insert(Lane::new(Arc::clone(client_id), ledger, Duration::ZERO))
         }),
     }
 }
 
 impl Publishers {
-    /// The lanes of these clients, as they are.
+    /// The lanes of these clients, as they are. One of which messages were left out begins anew.
     pub(super) fn at_rest(
         &self,
         stays: impl Fn(&Arc<str>) -> bool,
     ) -> impl Iterator<Item = LaneAtRest> {
         let staying = self.lanes.iter();
-        let staying = staying.filter(move |(_, lane)| stays(&lane.client_id));
+        let staying = staying.filter(move |(_, lane)| !lane.in_part && stays(&lane.client_id));
         staying.map(|((id, epoch), lane)| {
             let mut ledger = Vec::new();
             lane.ledger.save(&Xxh3, &mut ledger);
@@ -287,36 +331,65 @@ impl Publishers {
 }
 
 impl Lane {
-    pub(super) fn restore(client_id: Arc<str>, ledger: LaneLedger, clock: Duration) -> Self {
+    pub(super) fn new(client_id: Arc<str>, ledger: LaneLedger, clock: Duration) -> Self {
         Self {
             client_id,
             ledger,
             clock,
+            in_part: false,
+            differs: None,
         }
     }
 
     /// Counts and tells what the ledger has found.
     fn take_events(&mut self, key: (LaneId, Epoch), clients: &mut Clients) {
         for event in self.ledger.take_events() {
-            let fault = |kind, numbers: Range<u64>| Fault {
-                kind,
-                first: numbers.start,
-                count: numbers.end - numbers.start,
-            };
-            match event {
-                Found::Lost { numbers, .. } => {
-                    self.tell(key, &fault(FaultKind::Lost, numbers), clients);
+            let totals = &mut clients.stats.audit.publishers;
+            let fault = match event {
+                Found::Lost { .. } if self.in_part => continue,
+                Found::Lost { numbers, .. } => Fault::of(FaultKind::Lost, &numbers),
+                Found::Moved(moved) => Fault::of(FaultKind::Reordered, &moved.numbers),
+                Found::Injected { number, copies } => {
+                    Fault::new(FaultKind::Injected, number, copies.into())
                 }
-                Found::Moved(moved) => {
-                    self.tell(key, &fault(FaultKind::Reordered, moved.numbers), clients);
+                Found::Forged(numbers) => Fault::of(FaultKind::Forged, &numbers),
+                // Each window once, not with each of its checkpoints.
+                Found::RootDiffers(numbers) if self.differs == Some(numbers.start) => continue,
+                Found::RootDiffers(numbers) => {
+                    self.differs = Some(numbers.start);
+                    Fault::of(FaultKind::RootDiffers, &numbers)
+                }
+                Found::CheckpointContradicts(number) => {
+                    Fault::new(FaultKind::Contradicted, number.into(), 1)
                 }
                 Found::Window {
                     numbers,
                     state,
                     account,
-                } => Self::tell_window(key, &numbers, state, &account, clients),
-                _ => {}
-            }
+                } => {
+                    self.tell_window(key, &numbers, state, account, clients);
+                    continue;
+                }
+                Found::OtherWindows(_) => {
+                    totals.unaudited += 1;
+                    continue;
+                }
+                Found::Unnamed(count) => {
+                    totals.unaudited += count;
+                    continue;
+                }
+                // No fault, not yet one, or named already: of two copies the second as injected.
+                Found::Suspected(_)
+                | Found::Settled
+                | Found::Overtaken { .. }
+                | Found::Decided { .. }
+                | Found::CheckpointsMissed(_)
+                | Found::Silent(_)
+                | Found::Heard(_)
+                | Found::Forgotten(_)
+                | Found::Unlisted => continue,
+            };
+            self.tell(key, &fault, clients);
         }
     }
 
@@ -330,7 +403,8 @@ impl Lane {
             .text("place", "before the broker")
             .text("client", &self.client_id)
             .number("first", first)
-            .number("count", count);
+            .number("count", count)
+            .text("words", &fault.words());
         clients.home.tell_if_watched(lane, "fault", object);
         clients
             .outputs
@@ -344,12 +418,17 @@ impl Lane {
     }
 
     fn tell_window(
+        &self,
         (lane, epoch): (LaneId, Epoch),
         numbers: &Range<u64>,
-        state: State,
-        account: &Account,
+        mut state: State,
+        mut account: Account,
         clients: &mut Clients,
     ) {
+        if self.in_part && account.lost > 0 {
+            state = State::Unproven;
+            account.open += std::mem::take(&mut account.lost);
+        }
         let totals = &mut clients.stats.audit.publishers;
         let (count, word) = match state {
             State::Proven => (&mut totals.windows_proven, "proven"),
@@ -371,6 +450,29 @@ impl Lane {
     }
 }
 
+impl Fault {
+    fn new(kind: FaultKind, first: u64, count: u64) -> Self {
+        Self { kind, first, count }
+    }
+
+    fn of(kind: FaultKind, numbers: &Range<u64>) -> Self {
+        Self::new(kind, numbers.start, numbers.end - numbers.start)
+    }
+
+    fn words(&self) -> String {
+        let Self { kind, first, count } = self;
+        match kind {
+            FaultKind::RootDiffers => format!("window {}: root differs", first / WINDOW),
+            FaultKind::Contradicted => format!("checkpoint {first}: contradicts another"),
+            FaultKind::Forged if *count > 1 => {
+                format!("one of {count} numbers from {first} on, at least: forged")
+            }
+            _ if *count == 1 => format!("number {first}: {}", kind.name()),
+            _ => format!("{count} numbers from {first} on: {}", kind.name()),
+        }
+    }
+}
+
 impl PublishersTotals {
     fn count(&mut self, kind: FaultKind, count: u64) {
         match kind {
@@ -379,9 +481,15 @@ impl PublishersTotals {
             FaultKind::Reordered => self.reordered += count,
             FaultKind::Altered => self.altered += count,
             FaultKind::Injected | FaultKind::Unbalanced => self.injected += count,
+            FaultKind::Forged => self.forged += 1,
+            FaultKind::RootDiffers => self.roots_differing += 1,
+            FaultKind::Contradicted => self.contradicted += 1,
         }
     }
 }
+
+/// The user property of a checkpoint that a processor passes on.
+const THROUGH: &str = "audit-through";
 
 /// Between two looks at what has become late.
 const TICK: Duration = Duration::from_secs(1);
