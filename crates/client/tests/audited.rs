@@ -401,3 +401,43 @@ async fn what_is_acknowledged_gives_way_in_a_spool_smaller_than_what_the_lane_ho
         .len();
     assert!(size <= 40_000, "{size}");
 }
+
+#[tokio::test]
+async fn why_a_spool_failed_reaches_everybody_who_waits_and_who_comes_later() {
+    let broker = Broker::start(Kind::Unbroken);
+    let sender = connect(options(broker.address(), "a")).await;
+    let spool = tempfile::tempdir().unwrap();
+    let lane = publisher(1).spool_bytes_max(40_000);
+    let lane = lane.open(&sender, spool.path()).await.unwrap();
+    // Where the spool is to be written anew when it is full.
+    std::fs::create_dir(spool.path().join("0000000000000001.new")).unwrap();
+    let mut stamped = Vec::new();
+    for _ in 0..60 {
+        let message = Message::new("data", vec![7; 1_000]).unwrap();
+        match lane.send(message).await {
+            Ok(sent) => stamped.push(sent),
+            Err(error) => {
+                assert_failed(&error);
+                break;
+            }
+        }
+    }
+    let mut failed = 0;
+    for stamped in stamped {
+        if let Err(error) = support::within("an answer", stamped.published()).await {
+            assert_failed(&error);
+            failed += 1;
+        }
+    }
+    assert!(failed > 0);
+    assert_failed(&lane.publish(numbered("data", 1)).await.unwrap_err());
+    assert_failed(&lane.try_send(numbered("data", 1)).unwrap_err().1);
+    assert_failed(&lane.leave().await.unwrap_err());
+}
+
+fn assert_failed(error: &AuditError) {
+    assert!(
+        matches!(error, AuditError::Spool(SpoolError::Io { .. })),
+        "{error}"
+    );
+}

@@ -82,10 +82,11 @@ pub enum AuditError {
     /// It has a user property that only the audit may set.
     #[error("the message has a user property {0:?}, which the audit sets: name yours otherwise")]
     Reserved(String),
-    /// The spool could not take it. It was not sent.
+    /// The spool could not take it. It was not sent. If the spool failed, the publisher has ended.
     #[error(transparent)]
     Spool(#[from] SpoolError),
-    /// The broker did not take it. It has its number, and receivers will ask for it.
+    /// The broker did not take it. It has its number, and receivers will ask for it. Or the client
+    /// has ended, and the publisher with it.
     #[error(transparent)]
     Publish(#[from] PublishError),
     /// Its property does not fit a packet.
@@ -94,8 +95,8 @@ pub enum AuditError {
     /// As many messages as may wait for their numbers do.
     #[error("{0} messages wait for their numbers, the most that may: try later or wait with send")]
     Full(usize),
-    /// The publisher has ended: it was closed, its client has ended, or its spool failed.
-    #[error("the publisher has ended: it was closed, its client ended, or its spool failed")]
+    /// The publisher has ended, and no error ended it: it was closed or left.
+    #[error("the publisher has ended: it was closed or left")]
     Ended,
 }
 

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 use unbroken_merkle_log::{
     Checkpoint, Directory, DropRecord, Epoch, Flags, Hasher, Lane, LaneId, OpenLane,
@@ -28,7 +28,7 @@ use super::taken::SharedTaken;
 use super::{AUDIT, Clock, Names, ORIGIN, PARENTS, THROUGH};
 use crate::client::Receipt;
 use crate::inbox::Acknowledgement;
-use crate::{Client, Message, Subscription, TotalDuration};
+use crate::{Client, Message, PublishError, SubscribeError, Subscription, TotalDuration};
 
 /// What the handles wish.
 #[derive(Debug)]
@@ -96,6 +96,8 @@ pub(super) struct Producer {
     /// From the last run.
     left: VecDeque<Message>,
     left_dropped: Vec<Arc<[u8]>>,
+    /// For the handles: set if an error ends it.
+    why_ended: watch::Sender<Option<AuditError>>,
 }
 
 /// A message to be sent once the spool has it.
@@ -146,6 +148,7 @@ impl Producer {
         spool: Option<Spool>,
         remembered: Remembered,
         taken: SharedTaken,
+        why_ended: watch::Sender<Option<AuditError>>,
     ) -> Self {
         let directory_due = clock.now();
         let spooled_from = lane.size() - remembered.messages.len() as u64;
@@ -170,6 +173,7 @@ impl Producer {
             gathered: Gathered::default(),
             left: remembered.messages,
             left_dropped: remembered.dropped,
+            why_ended,
         }
     }
 
@@ -178,15 +182,22 @@ impl Producer {
         mut orders: mpsc::Receiver<Order>,
         mut requests: Subscription,
     ) {
-        // Whoever still waits after an error sees the channel end.
-        if let Ok(Some(Ending { closing, reply })) = self.work(&mut orders, &mut requests).await {
-            let result = self.finish(closing, &mut requests).await;
-            // The spool is free before anybody hears of it.
-            drop(self);
+        let (end, reply) = match self.work(&mut orders, &mut requests).await {
+            Ok(None) => (Ok(()), None),
+            Ok(Some(Ending { closing, reply })) => {
+                (self.finish(closing, &mut requests).await, Some(reply))
+            }
+            Err(error) => (Err(error), None),
+        };
+        if let Err(error) = &end {
+            // Before any channel ends by which it is heard of. Nobody may be left to be told.
+            let _ = self.why_ended.send(Some(error.clone()));
+        }
+        // The spool is free before anybody hears of it.
+        drop(self);
+        if let Some(reply) = reply {
             // Whoever ended it may have stopped waiting.
-            let _ = reply.send(result);
-        } else {
-            drop(self);
+            let _ = reply.send(end);
         }
     }
 
@@ -219,7 +230,7 @@ impl Producer {
                 acknowledged = first_answer(&mut self.sent) => self.handle_answer(acknowledged)?,
                 request = requests.recv() => match request {
                     Ok(request) => self.handle_request(&request).await?,
-                    Err(_) => return Err(AuditError::Ended),
+                    Err(why) => return Err(why_requests_end(why)),
                 },
                 () = std::future::ready(()), if !self.repairs.is_empty() => self.repair().await?,
                 () = sleep_until(due) => self.tell_what_is_due().await?,
@@ -421,7 +432,7 @@ impl Producer {
                 }
                 Ok(acknowledged)
             }
-            Err(crate::PublishError::Ended(_)) => return Err(AuditError::Ended),
+            Err(error @ PublishError::Ended(_)) => return Err(error.into()),
             // It has its number, so receivers will miss it and ask.
             Err(error) => Err(AuditError::Publish(error)),
         };
@@ -602,7 +613,15 @@ impl Producer {
     }
 }
 
-type Answered = Result<crate::Acknowledged, crate::PublishError>;
+/// A subscription that was accepted ends with its client.
+fn why_requests_end(error: SubscribeError) -> AuditError {
+    match error {
+        SubscribeError::Ended(why) => PublishError::Ended(why).into(),
+        _ => AuditError::Ended,
+    }
+}
+
+type Answered = Result<crate::Acknowledged, PublishError>;
 
 /// Waits for the first of those that wait; for ever if there is none. Cancelling it loses nothing.
 async fn first_answer(sent: &mut VecDeque<Sent>) -> Answered {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::path::PathBuf;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use unbroken_merkle_log::{Epoch, Hasher, Lane, LaneId, LaneLimits, Property};
 use unbroken_mqtt_proto::{PropertyBuf, QoS};
 
@@ -48,6 +48,7 @@ pub struct AuditedPublisher<Claim> {
     epoch: Epoch,
     /// Where a spool remembers.
     taken: Option<SharedTaken>,
+    end: End,
     claim: PhantomData<fn() -> Claim>,
 }
 
@@ -65,6 +66,28 @@ pub struct Published {
 #[derive(Debug)]
 pub struct Stamped {
     answer: oneshot::Receiver<Result<Published, AuditError>>,
+    end: End,
+}
+
+/// How a publisher ended, once it has.
+#[derive(Clone, Debug)]
+struct End(watch::Receiver<Option<AuditError>>);
+
+impl End {
+    /// Why it takes nothing more, for a caller whose order it has not answered.
+    async fn why(&mut self) -> AuditError {
+        // What it was working on is given up before it says why; it ends without a word if it was
+        // told to.
+        match self.0.wait_for(Option::is_some).await {
+            Ok(why) => why.clone().unwrap_or(AuditError::Ended),
+            Err(_) => AuditError::Ended,
+        }
+    }
+
+    /// The same, when its channel has ended: it has said why before that.
+    fn why_closed(&self) -> AuditError {
+        self.0.borrow().clone().unwrap_or(AuditError::Ended)
+    }
 }
 
 impl PublisherOptions {
@@ -177,6 +200,7 @@ impl PublisherOptions {
         let epoch = lane.epoch();
         let taken = SharedTaken::new(std::mem::take(&mut remembered.taken));
         let shared = spool.is_some().then(|| taken.clone());
+        let (why_ended, end) = watch::channel(None);
         let producer = Producer::new(
             client.clone(),
             names,
@@ -187,6 +211,7 @@ impl PublisherOptions {
             spool,
             remembered,
             taken,
+            why_ended,
         );
         tokio::spawn(producer.run(wishes, requests));
         Ok(AuditedPublisher {
@@ -194,6 +219,7 @@ impl PublisherOptions {
             lane: self.lane,
             epoch,
             taken: shared,
+            end: End(end),
             claim: PhantomData,
         })
     }
@@ -219,9 +245,8 @@ impl<Claim> AuditedPublisher<Claim> {
     /// As [`publish`](Self::publish), and waits only for its turn.
     pub async fn send(&self, message: Message) -> Result<Stamped, AuditError> {
         check(&message)?;
-        let (job, stamped) = job(message, Made::default());
-        let sent = self.orders.send(Order::Publish(job)).await;
-        sent.map_err(|_| ended())?;
+        let (job, stamped) = self.job(message, Made::default());
+        self.order(Order::Publish(job)).await?;
         Ok(stamped)
     }
 
@@ -231,13 +256,13 @@ impl<Claim> AuditedPublisher<Claim> {
         if let Err(error) = check(&message) {
             return Err(Box::new((message, error)));
         }
-        let (job, stamped) = job(message, Made::default());
+        let (job, stamped) = self.job(message, Made::default());
         match self.orders.try_send(Order::Publish(job)) {
             Ok(()) => Ok(stamped),
             Err(error) => {
                 let why = match &error {
                     mpsc::error::TrySendError::Full(_) => AuditError::Full(ORDERS_MAX),
-                    mpsc::error::TrySendError::Closed(_) => ended(),
+                    mpsc::error::TrySendError::Closed(_) => self.end.why_closed(),
                 };
                 match error.into_inner() {
                     Order::Publish(job) => Err(Box::new((job.message, why))),
@@ -260,14 +285,13 @@ impl<Claim> AuditedPublisher<Claim> {
         self.end(None).await
     }
 
-    async fn end(self, closing: Option<TotalDuration>) -> Result<(), AuditError> {
+    async fn end(mut self, closing: Option<TotalDuration>) -> Result<(), AuditError> {
         let (reply, answer) = oneshot::channel();
-        let sent = self
-            .orders
-            .send(Order::End(Ending { closing, reply }))
-            .await;
-        sent.map_err(|_| ended())?;
-        answer.await.map_err(|_| ended())?
+        self.order(Order::End(Ending { closing, reply })).await?;
+        match answer.await {
+            Ok(result) => result,
+            Err(_) => Err(self.end.why().await),
+        }
     }
 
     /// For a processor: with what they were made of, and what may be acknowledged once they are.
@@ -280,7 +304,7 @@ impl<Claim> AuditedPublisher<Claim> {
         let mut all = Vec::with_capacity(outputs.len());
         for (message, made) in outputs {
             check(&message)?;
-            let (job, stamped) = job(message, made);
+            let (job, stamped) = self.job(message, made);
             jobs.push(job);
             all.push(stamped);
         }
@@ -290,12 +314,31 @@ impl<Claim> AuditedPublisher<Claim> {
 
     /// For a processor: says something about other lanes, in order with the messages.
     pub(super) async fn order(&self, order: Order) -> Result<(), AuditError> {
-        self.orders.send(order).await.map_err(|_| ended())
+        self.orders
+            .send(order)
+            .await
+            .map_err(|_| self.end.why_closed())
     }
 
     /// For a processor: where an order finds room.
     pub(super) async fn place(&self) -> Result<mpsc::Permit<'_, Order>, AuditError> {
-        self.orders.reserve().await.map_err(|_| ended())
+        self.orders
+            .reserve()
+            .await
+            .map_err(|_| self.end.why_closed())
+    }
+
+    fn job(&self, mut message: Message, made: Made) -> (Job, Stamped) {
+        let (reply, answer) = oneshot::channel();
+        message.properties.extend(made.properties.as_properties());
+        let job = Job {
+            message,
+            reply,
+            lanes: made.lanes,
+            releases: made.releases,
+        };
+        let end = self.end.clone();
+        (job, Stamped { answer, end })
     }
 
     /// What the spool remembers of a processor's inputs.
@@ -316,8 +359,11 @@ pub(super) struct Made {
 
 impl Stamped {
     /// Waits for the broker's acknowledgement.
-    pub async fn published(self) -> Result<Published, AuditError> {
-        self.answer.await.unwrap_or_else(|_| Err(ended()))
+    pub async fn published(mut self) -> Result<Published, AuditError> {
+        match self.answer.await {
+            Ok(answer) => answer,
+            Err(_) => Err(self.end.why().await),
+        }
     }
 }
 
@@ -328,6 +374,7 @@ impl<Claim> Clone for AuditedPublisher<Claim> {
             lane: self.lane,
             epoch: self.epoch,
             taken: self.taken.clone(),
+            end: self.end.clone(),
             claim: PhantomData,
         }
     }
@@ -342,18 +389,6 @@ impl<Claim> fmt::Debug for AuditedPublisher<Claim> {
     }
 }
 
-fn job(mut message: Message, made: Made) -> (Job, Stamped) {
-    let (reply, answer) = oneshot::channel();
-    message.properties.extend(made.properties.as_properties());
-    let job = Job {
-        message,
-        reply,
-        lanes: made.lanes,
-        releases: made.releases,
-    };
-    (job, Stamped { answer })
-}
-
 fn check(message: &Message) -> Result<(), AuditError> {
     let taken = [AUDIT, ORIGIN, PARENTS, TOPIC, ANSWER, THROUGH];
     let mut names = message.properties().user_properties();
@@ -361,10 +396,6 @@ fn check(message: &Message) -> Result<(), AuditError> {
         Some((name, _)) => Err(AuditError::Reserved(name.to_owned())),
         None => Ok(()),
     }
-}
-
-fn ended() -> AuditError {
-    AuditError::Ended
 }
 
 /// Messages that wait for their numbers.
