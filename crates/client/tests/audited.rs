@@ -14,9 +14,9 @@ use support::options;
 use support::relay::Relay;
 
 use unbroken_client::audit::{AuditError, Scope, SpoolError};
-use unbroken_client::{Message, QoS, TotalDuration};
-use unbroken_merkle_log::LaneLimits;
+use unbroken_client::{Filter, Message, QoS, TotalDuration};
 use unbroken_merkle_log::ledger::{Event, Verdict};
+use unbroken_merkle_log::{Directory, Hasher, LaneLimits};
 
 #[tokio::test]
 async fn a_line_without_faults_is_proven_whole_and_names_nothing() {
@@ -440,4 +440,25 @@ fn assert_failed(error: &AuditError) {
         matches!(error, AuditError::Spool(SpoolError::Io { .. })),
         "{error}"
     );
+}
+
+#[tokio::test]
+async fn directories_of_a_producer_that_begins_again_are_newer_than_those_before() {
+    let broker = Broker::start(Kind::Unbroken);
+    let receiver = connect(options(broker.address(), "c")).await;
+    let filter = Filter::new("audit/directory/+").unwrap();
+    let mut directories = receiver.subscribe(filter).await.unwrap();
+    let spool = tempfile::tempdir().unwrap();
+    let mut last = None;
+    for start in 0..3 {
+        let sender = connect(options(broker.address(), &format!("a{start}"))).await;
+        let lane = publisher(1).open(&sender, spool.path()).await.unwrap();
+        let told = support::within("a directory", directories.recv()).await;
+        let told = Directory::parse(told.unwrap().payload()).unwrap();
+        let told = told.open(&Hasher::xxh3()).unwrap();
+        let place = Some((told.epoch, told.number));
+        assert!(place > last, "{place:?} after {last:?}");
+        last = place;
+        lane.leave().await.unwrap();
+    }
 }

@@ -8,7 +8,7 @@
 //! | 6 | 1 | 0 |
 //! | 7 | 1 | 3 |
 //! | 8 | 8 | lane 0 |
-//! | 16 | 4 | how often the producer has begun anew |
+//! | 16 | 4 | the producer's start, above all its starts before |
 //! | 24 | 8 | the producer's id |
 //! | 32 | 8 | number of lanes, at most 4,096 |
 //! | 48 | 32 | root of the entries: each is a leaf of its 20 bytes |
@@ -27,9 +27,10 @@ use crate::{
 pub struct Directory {
     /// Whose lanes.
     pub producer: u64,
-    /// How often the producer has begun anew.
+    /// The producer's start, above all its starts before: the seconds since 1970, or more. It is no
+    /// epoch of a lane.
     pub epoch: Epoch,
-    /// Its number in the epoch: 0, 1, 2 …
+    /// Its number since the start: 0, 1, 2 …
     pub number: u32,
     /// When, in µs since 1970, by the producer's clock.
     pub time_us: u64,

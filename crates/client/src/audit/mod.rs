@@ -155,8 +155,8 @@ impl Clock {
         })
     }
 
-    /// An epoch that no earlier start had: wall time in seconds.
-    pub(crate) fn fresh_epoch() -> u32 {
+    /// Wall time in seconds since 1970: what tells one start from those before it.
+    pub(crate) fn seconds() -> u32 {
         u32::try_from(Self::time_us() / 1_000_000).unwrap_or(u32::MAX)
     }
 }

@@ -88,6 +88,9 @@ pub(super) struct Producer {
     /// User properties and the like of messages that may be asked for, where there are any.
     properties: BTreeMap<u64, Kept>,
     repairs: VecDeque<Repair>,
+    /// More than at any start before.
+    start: u32,
+    /// Since the start.
     directories: u32,
     directory_due: Duration,
     /// What a processor has seen to, as the spool has it.
@@ -167,6 +170,7 @@ impl Producer {
             told: remembered.told,
             properties: BTreeMap::new(),
             repairs: VecDeque::new(),
+            start: remembered.start,
             directories: 0,
             directory_due,
             taken,
@@ -510,7 +514,7 @@ impl Producer {
         };
         let directory = Directory {
             producer: self.lane.id().value(),
-            epoch: self.lane.epoch(),
+            epoch: Epoch(self.start),
             number: self.directories,
             time_us: Clock::time_us(),
             lanes: if is_open { vec![open] } else { Vec::new() },

@@ -185,13 +185,17 @@ impl PublisherOptions {
             let after = remembered
                 .closed
                 .map(|Epoch(closed)| closed.saturating_add(1));
-            let epoch = Epoch(after.unwrap_or(0).max(Clock::fresh_epoch()));
+            let epoch = Epoch(after.unwrap_or(0).max(Clock::seconds()));
             let lane = Lane::new(self.lane, epoch, self.lane_limits.clone(), clock.now());
             if let Some(spool) = &mut spool {
                 spool.put_lane(&lane, &self.hasher);
             }
             lane
         });
+        remembered.start = remembered.start.saturating_add(1).max(Clock::seconds());
+        if let Some(spool) = &mut spool {
+            spool.put_start(remembered.start);
+        }
         let filters = vec![heard(names.repair(self.lane))?];
         let requests = client
             .subscribe_all(filters, Acknowledging::Automatic)

@@ -12,7 +12,7 @@
 //! An entry is a kind and its fields: 1, a saved lane; 2, a message with number, QoS, retain flag,
 //! topic, properties and payload; 3, a checkpoint that was told, with its size; 4, the number below
 //! which everything is acknowledged; 5, the end of an epoch. Of a processor: 6, its inputs so far,
-//! as [`Taken`] saves them; 7, a drop record; 8, a lane of inputs.
+//! as [`Taken`] saves them; 7, a drop record; 8, a lane of inputs. 9: a start of the producer.
 //!
 //! **One policy of syncing.** A frame is written and synced (`fdatasync`) before the first message
 //! in it is sent; messages that wait together share a frame. So neither the end of the process nor
@@ -50,6 +50,7 @@ const CLOSED: u8 = 5;
 const TAKEN: u8 = 6;
 const DROPPED: u8 = 7;
 const HEARD: u8 = 8;
+const STARTED: u8 = 9;
 
 /// An open spool. Its methods block on the disk.
 #[derive(Debug)]
@@ -84,6 +85,9 @@ pub(super) struct Remembered {
     pub(super) taken: Taken,
     /// Drop records that may not have been told.
     pub(super) dropped: Vec<Arc<[u8]>>,
+    /// The last start, as directories tell it, and no less than any epoch: earlier versions told
+    /// that in its place.
+    pub(super) start: u32,
 }
 
 /// What a spool that is written anew has besides messages.
@@ -93,6 +97,7 @@ pub(super) struct Rest {
     pub(super) told: Option<(u32, u64)>,
     pub(super) taken: Option<Vec<u8>>,
     pub(super) dropped: Vec<Arc<[u8]>>,
+    pub(super) start: u32,
 }
 
 impl Spool {
@@ -214,6 +219,12 @@ impl Spool {
         self.body.extend_from_slice(&lane.value().to_be_bytes());
     }
 
+    /// Notes a start of the producer.
+    pub(super) fn put_start(&mut self, start: u32) {
+        self.body.push(STARTED);
+        self.body.extend_from_slice(&start.to_be_bytes());
+    }
+
     /// Whether something is noted and not written.
     pub(super) fn has_notes(&self) -> bool {
         !self.body.is_empty()
@@ -262,6 +273,7 @@ impl Spool {
     ) -> Result<(), SpoolError> {
         self.commit()?;
         put_lane(saved, &mut self.body);
+        self.put_start(rest.start);
         if let Some(taken) = &rest.taken {
             self.put_taken(taken);
         }
@@ -401,6 +413,7 @@ impl<'a> Reading<'a> {
                 remembered.acknowledged = lane.size();
                 remembered.messages.clear();
                 remembered.dropped.clear();
+                remembered.start = remembered.start.max(lane.epoch().0);
                 remembered.lane = Some(lane);
             }
             MESSAGE => {
@@ -426,6 +439,7 @@ impl<'a> Reading<'a> {
                 *remembered = Remembered {
                     closed: Some(Epoch(epoch)),
                     taken: std::mem::take(&mut remembered.taken),
+                    start: remembered.start,
                     ..Remembered::default()
                 };
             }
@@ -440,6 +454,10 @@ impl<'a> Reading<'a> {
             }
             HEARD => {
                 remembered.taken.hears(LaneId::new(number(take(body, 8)?))?);
+            }
+            STARTED => {
+                let start = u32::try_from(number(take(body, 4)?)).ok()?;
+                remembered.start = remembered.start.max(start);
             }
             _ => return None,
         }
@@ -696,6 +714,7 @@ mod tests {
             told: Some((4, 7)),
             taken: None,
             dropped: Vec::new(),
+            start: 9,
         };
         spool.rewrite(&saved, messages, &rest).unwrap();
         spool.put_message(8, &message(8));
@@ -704,8 +723,8 @@ mod tests {
         let (_, remembered) = open(&directory).unwrap();
         assert_eq!(remembered.messages, (5..9).map(message).collect::<Vec<_>>());
         assert_eq!(
-            (remembered.acknowledged, remembered.told),
-            (6, Some((4, 7)))
+            (remembered.acknowledged, remembered.told, remembered.start),
+            (6, Some((4, 7)), 9)
         );
         assert_eq!(remembered.lane.map(|lane| lane.size()), Some(9));
     }
@@ -715,11 +734,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         written(&directory, 1);
         let (mut spool, _) = open(&directory).unwrap();
+        spool.put_start(5);
         spool.put_closed(Epoch(3));
         spool.commit().unwrap();
         drop(spool);
         let (_, remembered) = open(&directory).unwrap();
         assert!(remembered.lane.is_none());
-        assert_eq!(remembered.closed, Some(Epoch(3)));
+        assert_eq!((remembered.closed, remembered.start), (Some(Epoch(3)), 5));
     }
 }

@@ -88,6 +88,7 @@ impl Producer {
             told: self.told,
             taken: self.taken.lock().save(),
             dropped: unsaid.collect(),
+            start: self.start,
         };
         let trimming = tokio::task::spawn_blocking(move || {
             let messages = messages.iter().map(|(number, message)| (*number, message));
