@@ -462,3 +462,18 @@ async fn directories_of_a_producer_that_begins_again_are_newer_than_those_before
         lane.leave().await.unwrap();
     }
 }
+
+#[tokio::test]
+async fn starts_without_a_spool_have_different_epochs_though_they_are_in_one_second() {
+    let broker = Broker::start(Kind::Unbroken);
+    let sender = connect(options(broker.address(), "a")).await;
+    let mut epochs = Vec::new();
+    for _ in 0..4 {
+        let lane = publisher(1).open_unspooled(&sender).await.unwrap();
+        epochs.push(lane.epoch());
+        lane.leave().await.unwrap();
+    }
+    epochs.sort_unstable();
+    epochs.dedup();
+    assert_eq!(epochs.len(), 4, "{epochs:?}");
+}

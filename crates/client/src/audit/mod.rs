@@ -34,7 +34,7 @@ mod taken;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use unbroken_merkle_log::LaneId;
+use unbroken_merkle_log::{Epoch, LaneId};
 use unbroken_mqtt_proto::QoS;
 
 use crate::Filter;
@@ -158,5 +158,11 @@ impl Clock {
     /// Wall time in seconds since 1970: what tells one start from those before it.
     pub(crate) fn seconds() -> u32 {
         u32::try_from(Self::time_us() / 1_000_000).unwrap_or(u32::MAX)
+    }
+
+    /// An epoch that no earlier start is likely to have had, whatever its clock said: random. The
+    /// order of epochs says nothing to receivers.
+    pub(crate) fn fresh_epoch() -> Epoch {
+        getrandom::u32().map_or_else(|_| Epoch(Self::seconds()), Epoch)
     }
 }

@@ -23,6 +23,10 @@ pub enum Spooled {}
 
 /// A publisher without a disk. **Its claim is weaker**: each start begins a new epoch, and what the
 /// last one had issued behind its last checkpoint stays unproven at the receivers for ever.
+///
+/// Epochs are random, since there is nothing to go on from: a start has the epoch of an earlier one
+/// with a chance of 1 in 2^32 for each that a receiver remembers. Its messages are then duplicates
+/// and conflicts there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unspooled {}
 
@@ -182,10 +186,13 @@ impl PublisherOptions {
         let names = Names::new(&self.prefix);
         let clock = Clock::start();
         let lane = remembered.lane.take().unwrap_or_else(|| {
-            let after = remembered
-                .closed
-                .map(|Epoch(closed)| closed.saturating_add(1));
-            let epoch = Epoch(after.unwrap_or(0).max(Clock::seconds()));
+            let epoch = match (&spool, remembered.closed) {
+                (None, _) => Clock::fresh_epoch(),
+                (Some(_), None) => Epoch(Clock::seconds()),
+                (Some(_), Some(Epoch(closed))) => {
+                    Epoch(closed.saturating_add(1).max(Clock::seconds()))
+                }
+            };
             let lane = Lane::new(self.lane, epoch, self.lane_limits.clone(), clock.now());
             if let Some(spool) = &mut spool {
                 spool.put_lane(&lane, &self.hasher);
