@@ -31,7 +31,7 @@ pub struct Board {
     pub hurts: Vec<Hurt>,
     /// Faults that no wound explains, oldest first.
     pub unexplained: VecDeque<Fault>,
-    /// Faults that are no wound's own name, though one explains them.
+    /// Faults that are no wound's own name, though they are of a message that one hurt.
     pub secondary: VecDeque<Fault>,
     /// What is in doubt on the ways where something is or was, by their names.
     pub doubts: BTreeMap<&'static str, Doubts>,
@@ -138,7 +138,7 @@ impl Board {
     /// A receiver at the end of the line has named a fault of a message that its own was made from:
     /// counted where it happened, so here it only has to have a reason.
     pub fn echo(&mut self, fault: Fault, now: Duration) {
-        if !self.explains(&fault, now) {
+        if !self.part_explains(&fault, now) && self.wound_of(&fault).is_none() {
             self.unexplain(fault);
         }
     }
@@ -251,6 +251,11 @@ impl Board {
         named.collect::<Vec<_>>().join(", ")
     }
 
+    /// It is green, nothing was named by another name, and all that was sent is delivered.
+    pub fn is_exact(&self) -> bool {
+        self.is_green() && self.secondary.is_empty() && self.sent == self.delivered
+    }
+
     /// No fault stands, no hurt is open, and nothing was named without a reason.
     pub fn is_green(&self) -> bool {
         self.standing.is_empty()
@@ -261,6 +266,14 @@ impl Board {
     /// The whole of it in one sentence.
     pub fn sentence(&self) -> Sentence<'_> {
         Sentence(self)
+    }
+
+    /// The first wound that hurt the message of this fault, by whatever name.
+    pub(crate) fn wound_of(&self, fault: &Fault) -> Option<&Hurt> {
+        self.hurts.iter().find(|hurt| match &hurt.what {
+            What::Message(wounded) => wounded.explains(fault),
+            What::Part(_) => false,
+        })
     }
 
     /// Finds the hurt that a fault is a sign of.
@@ -274,7 +287,11 @@ impl Board {
             }
             return;
         }
-        if self.explains(&fault, now) {
+        // What a broken connection costs is expected, and counted in what was named.
+        if self.part_explains(&fault, now) {
+            return;
+        }
+        if self.wound_of(&fault).is_some() {
             self.secondary.push_back(fault);
             while self.secondary.len() > FAULTS_SHOWN {
                 self.secondary.pop_front();
@@ -302,14 +319,15 @@ impl Board {
         }
     }
 
-    fn explains(&self, fault: &Fault, now: Duration) -> bool {
-        self.hurts.iter().any(|hurt| match &hurt.what {
-            What::Message(wounded) => wounded.explains(fault),
-            // What a broken part loses is not known beforehand, and told a little later.
-            What::Part(_) => {
-                hurt.given <= now && hurt.repaired.is_none_or(|at| now <= at + TOLD_WITHIN)
-            }
-        })
+    /// Whether a part is broken, or was a little earlier, and this is a kind that it can cause. Of
+    /// which messages is not known beforehand.
+    fn part_explains(&self, fault: &Fault, now: Duration) -> bool {
+        fault.kind.comes_of_a_break()
+            && self.hurts.iter().any(|hurt| {
+                matches!(hurt.what, What::Part(_))
+                    && hurt.given <= now
+                    && hurt.repaired.is_none_or(|at| now <= at + TOLD_WITHIN)
+            })
     }
 
     fn open_part(&mut self) -> Option<&mut Hurt> {
@@ -515,6 +533,33 @@ mod tests {
         board.repaired(place(6), SECOND * 3);
         board.part_repaired(SECOND * 3);
         assert!(board.is_green());
+    }
+
+    #[test]
+    fn a_broken_part_explains_no_message_that_was_changed() {
+        for kind in [Kind::Altered, Kind::Forged, Kind::Injected] {
+            let mut board = Board::default();
+            board.hurt(What::Part("broker killed".to_owned()), SECOND);
+            board.fault(fault(kind, 6), SECOND * 2);
+            board.echo(fault(kind, 7), SECOND * 2);
+            assert_eq!(board.unexplained, [fault(kind, 6), fault(kind, 7)]);
+        }
+    }
+
+    #[test]
+    fn another_name_for_a_wound_is_not_exact_and_the_cost_of_a_broken_part_is() {
+        let mut board = Board::default();
+        board.hurt(wounded(Wound::Duplicate, 5), SECOND);
+        board.fault(fault(Kind::Duplicated, 5), SECOND);
+        assert!(board.is_exact());
+        let mut other = board.clone();
+        other.fault(fault(Kind::Injected, 5), SECOND);
+        assert!(other.is_green() && !other.is_exact());
+        board.hurt(What::Part("broker killed".to_owned()), SECOND * 2);
+        board.part_named("A lost its connection", SECOND * 2);
+        board.fault(fault(Kind::Duplicated, 5), SECOND * 3);
+        board.part_repaired(SECOND * 3);
+        assert!(board.is_exact());
     }
 
     #[test]

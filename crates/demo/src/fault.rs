@@ -71,6 +71,12 @@ impl Kind {
     pub const fn needs_repair(self) -> bool {
         matches!(self, Self::Lost | Self::Altered | Self::Forged)
     }
+
+    /// Whether a connection that breaks can be the reason: what was on its way comes again, or
+    /// later than others. No break changes what is in a message.
+    pub const fn comes_of_a_break(self) -> bool {
+        matches!(self, Self::Lost | Self::Duplicated | Self::Reordered)
+    }
 }
 
 impl From<&Property> for Place {

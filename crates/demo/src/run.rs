@@ -343,7 +343,7 @@ impl Demo {
     }
 
     pub(crate) fn outcome(&self) -> Outcome {
-        if self.board.is_green() && self.board.sent == self.board.delivered {
+        if self.board.is_exact() {
             Outcome::Green
         } else {
             Outcome::Red

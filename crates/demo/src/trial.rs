@@ -139,12 +139,7 @@ impl Demo {
             writeln!(out, "{fault}: named, though nobody hurt it")?;
         }
         for fault in &board.secondary {
-            let hurts = board.hurts.iter();
-            let mut wounds = hurts.filter(|hurt| match &hurt.what {
-                What::Message(wounded) => wounded.explains(fault),
-                What::Part(_) => false,
-            });
-            let by = wounds.next().map(|hurt| hurt.what.to_string());
+            let by = board.wound_of(fault).map(|hurt| hurt.what.to_string());
             writeln!(out, "{fault}: another name for {}", by.unwrap_or_default())?;
         }
         let kinds = KINDS.map(|kind| {

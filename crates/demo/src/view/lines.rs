@@ -94,6 +94,11 @@ impl<W: Write> Lines<W> {
         for fault in &board.unexplained {
             writeln!(self.out, "{fault}: named, though nobody hurt it")?;
         }
+        for fault in &board.secondary {
+            let by = board.wound_of(fault).map(|hurt| hurt.what.to_string());
+            let by = by.unwrap_or_default();
+            writeln!(self.out, "{fault}: another name for {by}")?;
+        }
         writeln!(self.out, "named: {}", board.all_named())?;
         if let Some((hurt, time)) = board.slowest() {
             let kept = if time <= NAMED_WITHIN {
