@@ -58,6 +58,13 @@ pub enum News {
         /// What it lacks.
         why: String,
     },
+    /// A line cannot be sent.
+    Dropped {
+        /// The topic it was for.
+        topic: String,
+        /// Why, and what to do.
+        why: String,
+    },
     /// Nothing of a lane fits, because its producer has another key or algorithm. Said once for a
     /// lane.
     OtherKey {

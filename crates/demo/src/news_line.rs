@@ -42,6 +42,7 @@ impl News {
                 "end": numbers.end,
             }),
             Self::LeftAlone { topic, why } => json!({ "left_alone": topic, "why": why }),
+            Self::Dropped { topic, why } => json!({ "dropped": topic, "why": why }),
             Self::OtherKey { lane, why } => {
                 json!({ "other_key": true, "lane": lane.to_string(), "why": why })
             }
@@ -57,6 +58,12 @@ impl News {
         }
         if let Some(topic) = value["left_alone"].as_str() {
             return Some(Self::LeftAlone {
+                topic: topic.to_owned(),
+                why: value["why"].as_str()?.to_owned(),
+            });
+        }
+        if let Some(topic) = value["dropped"].as_str() {
+            return Some(Self::Dropped {
                 topic: topic.to_owned(),
                 why: value["why"].as_str()?.to_owned(),
             });
@@ -138,6 +145,10 @@ mod tests {
             topic: "plant/raw".to_owned(),
             why: "no stamp".to_owned(),
         };
+        let dropped = News::Dropped {
+            topic: "plant/clean".to_owned(),
+            why: "too long".to_owned(),
+        };
         let overtaken = News::Overtaken {
             place,
             by: 3,
@@ -159,6 +170,7 @@ mod tests {
             News::Repaired(place),
             overtaken,
             left_alone,
+            dropped,
         ];
         for news in faults.chain(windows).chain(others) {
             assert_eq!(News::parse_json(&news.to_json()), Some(news));

@@ -26,10 +26,10 @@ use unbroken_client::{
     Client, ConnectError, Filter, Message, Options, QoS, Session, SubscribeError, TopicError,
     TotalDuration,
 };
-use unbroken_merkle_log::{Hasher, LaneId};
+use unbroken_merkle_log::{DropReason, Hasher, LaneId};
 
 use self::state::StateFile;
-use self::transform::{Made, Transform};
+use self::transform::{Line, Made, TooLong, Transform};
 use crate::limits::{FAREWELL, LINGER, SAVE_EVERY, UNACKNOWLEDGED_MAX};
 use crate::news::News;
 
@@ -234,7 +234,7 @@ impl<T: FnMut(&News)> Work<'_, T> {
         Ok(())
     }
 
-    /// Every line is a message.
+    /// Every line is a message, except one that is too long, which is told.
     async fn produce<Claim>(&mut self, output: &AuditedPublisher<Claim>) -> Result<(), StageError> {
         let (sent, waiting) = mpsc::channel(UNACKNOWLEDGED_MAX);
         tokio::try_join!(
@@ -250,6 +250,13 @@ impl<T: FnMut(&News)> Work<'_, T> {
         sent: mpsc::Sender<Stamped>,
     ) -> Result<(), StageError> {
         while let Some(line) = self.transform.read().await? {
+            let line = match line {
+                Line::Whole(line) => line,
+                Line::TooLong(why) => {
+                    self.tell_dropped(&why);
+                    continue;
+                }
+            };
             let stamped = output.send(message(&self.to, line)).await?;
             // The other side ends only with an error, which is then the result.
             let _ = sent.send(stamped).await;
@@ -290,9 +297,21 @@ impl<T: FnMut(&News)> Work<'_, T> {
                     let _ = sent.send(emitted).await;
                 }
                 Made::Nothing(reason) => processor.filter_out(vec![input], reason).await?,
+                Made::TooLong(why) => {
+                    self.tell_dropped(&why);
+                    let reason = DropReason::FAILED;
+                    processor.filter_out(vec![input], reason).await?;
+                }
                 Made::End => return Err(StageError::Ended),
             }
         }
+    }
+
+    fn tell_dropped(&mut self, why: &TooLong) {
+        (self.tell)(&News::Dropped {
+            topic: self.to.clone(),
+            why: why.to_string(),
+        });
     }
 }
 

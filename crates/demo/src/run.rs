@@ -444,12 +444,13 @@ impl Demo {
                 numbers,
                 state,
             } => self.board.window(self.way(lane, by_b), &numbers, state),
-            // What was overtaken or is in doubt elsewhere is told there; and others may publish on
-            // our topics.
+            // What was overtaken or is in doubt elsewhere is told there; others may publish on our
+            // topics; and B has no command whose lines could be too long.
             News::Overtaken { own: false, .. }
             | News::Doubt { own: false, .. }
             | News::Listening
             | News::LeftAlone { .. }
+            | News::Dropped { .. }
             | News::OtherKey { .. } => {}
         }
     }
