@@ -23,6 +23,10 @@ pub struct Board {
     pub sent: u64,
     /// Messages of A that C has handed on: each once, unaltered, in A's order.
     pub delivered: u64,
+    /// Times that C has handed on a message of A again.
+    pub duplicated: u64,
+    /// Messages of A that C has handed on behind later ones.
+    pub reordered: u64,
     /// The parts of the line, and how they are.
     pub parts: Vec<Part>,
     /// The windows that B and C check.
@@ -256,9 +260,12 @@ impl Board {
         self.is_green() && self.secondary.is_empty() && self.sent == self.delivered
     }
 
-    /// No fault stands, no hurt is open, and nothing was named without a reason.
+    /// No fault stands, no hurt is open, nothing was named without a reason, and C has handed on
+    /// nothing again or out of its place.
     pub fn is_green(&self) -> bool {
         self.standing.is_empty()
+            && self.duplicated == 0
+            && self.reordered == 0
             && self.unexplained.is_empty()
             && self.hurts.iter().all(|hurt| hurt.repaired.is_some())
     }
@@ -360,7 +367,9 @@ impl fmt::Display for What {
     }
 }
 
-/// "12,040 sent, 12,040 delivered, 0 lost, 0 duplicated, 0 reordered".
+/// "12,040 sent, 12,040 delivered, 0 lost, 0 duplicated, 0 reordered". What is duplicated or
+/// reordered here is so in what C has handed on; what is lost, altered or forged has not come again
+/// yet.
 #[derive(Clone, Copy, Debug)]
 pub struct Sentence<'a>(&'a Board);
 
@@ -369,7 +378,14 @@ impl fmt::Display for Sentence<'_> {
         let board = self.0;
         let (sent, delivered) = (grouped(board.sent), grouped(board.delivered));
         write!(f, "{sent} sent, {delivered} delivered")?;
-        counts(|kind| board.standing(kind) as u64).try_for_each(|count| write!(f, ", {count}"))
+        let mut counts = counts(|kind| match kind {
+            Kind::Duplicated => board.duplicated,
+            Kind::Reordered => board.reordered,
+            Kind::Lost | Kind::Altered | Kind::Forged | Kind::Injected => {
+                board.standing(kind) as u64
+            }
+        });
+        counts.try_for_each(|count| write!(f, ", {count}"))
     }
 }
 
@@ -468,6 +484,23 @@ mod tests {
         board.hurt(wounded(Wound::Duplicate, 5), SECOND);
         board.fault(fault(Kind::Duplicated, 5), SECOND);
         assert!(board.is_green());
+    }
+
+    #[test]
+    fn the_sentence_says_what_c_handed_on_again_or_out_of_its_place() {
+        let mut board = Board {
+            sent: 9,
+            delivered: 9,
+            ..Board::default()
+        };
+        assert!(board.is_exact());
+        board.duplicated = 2;
+        assert!(!board.is_green());
+        board.reordered = 3;
+        assert_eq!(
+            board.sentence().to_string(),
+            "9 sent, 9 delivered, 0 lost, 2 duplicated, 3 reordered"
+        );
     }
 
     #[test]

@@ -18,6 +18,7 @@
 mod board;
 mod doubt;
 mod fault;
+mod handed_on;
 mod limits;
 mod line;
 mod news;

@@ -27,7 +27,10 @@ pub(crate) const RATES_SHOWN: usize = 400;
 /// Faults without an explanation that are kept, 40 bytes each. One is too many.
 pub(crate) const FAULTS_SHOWN: usize = 1_000;
 
-/// Messages of a lane that wait for one before them, about 200 bytes each.
+/// Numbers that C has passed over and that may still come, about 20 bytes each.
+pub(crate) const PASSED_OVER_MAX: usize = 64 * 1_024;
+
+/// Messages of a lane that wait for one before them, about 30 bytes each.
 pub(crate) const WAITING_MAX: usize = 64 * 1_024;
 
 /// Inputs of a stage whose outputs are not acknowledged: at most as many as a client receives

@@ -21,6 +21,7 @@ use unbroken_client::{
 };
 use unbroken_merkle_log::{LaneId, Property};
 
+use crate::handed_on::{HandedOn, Passed};
 use crate::limits::{NEWS_WAITING_MAX, STAGE_TICK, UNACKNOWLEDGED_MAX};
 use crate::news::News;
 use crate::pipe::{filter, settled};
@@ -58,7 +59,12 @@ pub(crate) struct Line {
 #[derive(Debug)]
 pub(crate) struct Counts {
     pub(crate) sent: AtomicU64,
+    /// Handed on by C, each in its place.
     pub(crate) delivered: AtomicU64,
+    /// Handed on by C again.
+    pub(crate) duplicated: AtomicU64,
+    /// Handed on by C behind a later one.
+    pub(crate) reordered: AtomicU64,
     pub(crate) is_stopped: AtomicBool,
     /// A sends no more than so many.
     pub(crate) limit: AtomicU64,
@@ -116,6 +122,8 @@ impl Line {
         let counts = Arc::new(Counts {
             sent: AtomicU64::new(0),
             delivered: AtomicU64::new(0),
+            duplicated: AtomicU64::new(0),
+            reordered: AtomicU64::new(0),
             is_stopped: AtomicBool::new(true),
             limit: AtomicU64::new(u64::MAX),
             restarts_c: AtomicBool::new(false),
@@ -224,7 +232,9 @@ struct Consumer {
     name: String,
     client: watch::Sender<Client>,
     input: AuditedSubscriber,
-    sequence: Sequence<Vec<u8>>,
+    /// Of A's numbers. What becomes of a message behind it is nobody's business here.
+    sequence: Sequence<u64>,
+    handed_on: HandedOn,
     counts: Arc<Counts>,
     news: mpsc::Sender<News>,
 }
@@ -244,6 +254,7 @@ impl Consumer {
             client: watch::Sender::new(client),
             input,
             sequence: Sequence::new(),
+            handed_on: HandedOn::default(),
             counts,
             news,
         })
@@ -274,11 +285,14 @@ impl Consumer {
         if message.is_new()
             && let Some(first) = first_stamp(&message)
         {
-            let payload = message.payload().to_vec();
-            let handed_on = self.sequence.take(first.sequence, payload).count() as u64;
-            self.counts
-                .delivered
-                .fetch_add(handed_on, Ordering::Relaxed);
+            for number in self.sequence.take(first.sequence, first.sequence) {
+                let count = match self.handed_on.pass(number) {
+                    Passed::InOrder => &self.counts.delivered,
+                    Passed::Reordered => &self.counts.reordered,
+                    Passed::Duplicated => &self.counts.duplicated,
+                };
+                count.fetch_add(1, Ordering::Relaxed);
+            }
         }
         message.acknowledge();
         true

@@ -403,6 +403,8 @@ impl Demo {
         }
         let counts = &self.line.counts;
         self.board.delivered = counts.delivered.load(Ordering::Relaxed);
+        self.board.duplicated = counts.duplicated.load(Ordering::Relaxed);
+        self.board.reordered = counts.reordered.load(Ordering::Relaxed);
         self.board.sent = counts.sent.load(Ordering::Relaxed);
         for relay in [&self.line.before_b, &self.line.behind_b] {
             for healed in relay.take_undone() {
