@@ -83,27 +83,18 @@ impl Demo {
 
     fn prepare(&self, trial: &Trial) -> Result<(), RunError> {
         let Trial {
-            messages,
-            wounds,
-            seed,
+            messages, wounds, ..
         } = *trial;
         let needed = (wounds + 2) * ROOM;
         if messages < needed {
             return Err(RunError::TooManyWounds { wounds, needed });
         }
         self.line.counts.limit.store(messages, Ordering::Relaxed);
-        let behind = wounds.div_ceil(2);
-        let ways = [
-            (&self.line.behind_b, behind),
-            (&self.line.before_b, wounds - behind),
-        ];
-        let mut random = Random(seed | 1);
-        for (relay, count) in ways {
-            let room = messages / (count + 2);
-            for (at, kind) in (1..=count).zip(KINDS.iter().cycle()) {
-                let place = at * room + random.next() % (room / 2);
+        let relays = [&self.line.behind_b, &self.line.before_b];
+        for (relay, script) in relays.into_iter().zip(scripts(trial)) {
+            for (place, kind) in script {
                 // A trial has fewer wounds than a relay can keep, or is short by those refused.
-                let _ = relay.script(place, *kind);
+                let _ = relay.script(place, kind);
             }
             let checkpoints = format!("{PREFIX}/checkpoint/");
             relay.lose_checkpoints(&checkpoints, Some(CHECKPOINTS_LOST));
@@ -183,6 +174,18 @@ impl Demo {
     }
 }
 
+/// Which messages are hurt, and how: behind B and in front of it. The kinds take turns through both,
+/// so that as many wounds as there are kinds are one of each.
+fn scripts(trial: &Trial) -> [Vec<(u64, Wound)>; 2] {
+    let behind = trial.wounds.div_ceil(2);
+    let (mut kinds, mut random) = (KINDS.iter().cycle(), Random(trial.seed | 1));
+    [behind, trial.wounds - behind].map(|count| {
+        let room = trial.messages / (count + 2);
+        let places = (1..=count).map(|at| at * room + random.next() % (room / 2));
+        places.zip(kinds.by_ref().copied()).collect()
+    })
+}
+
 /// How many messages are delivered when C is restarted, ascending: once in each of as many parts
 /// of the trial, at a random place of it.
 fn restarts(trial: &Trial) -> Peekable<impl Iterator<Item = u64> + use<>> {
@@ -200,5 +203,26 @@ impl Random {
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn eight_wounds_are_of_every_kind() {
+        for wounds in 8..=11 {
+            let trial = Trial {
+                messages: 10_000,
+                wounds,
+                seed: 1,
+            };
+            let scripts = scripts(&trial).concat();
+            assert_eq!(scripts.len() as u64, wounds);
+            for kind in KINDS {
+                assert!(scripts.iter().any(|(_, its)| *its == kind), "{kind:?}");
+            }
+        }
     }
 }
