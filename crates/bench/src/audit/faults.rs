@@ -50,8 +50,13 @@ fn swaps(count: u32) -> f64 {
         }
         ledger.take_events();
     }
-    let seen = u32::try_from(ledger.moved()).unwrap_or(0);
-    f64::from(count) - f64::from(seen)
+    let moved = u32::try_from(ledger.moved()).unwrap_or(u32::MAX);
+    apart(count, moved)
+}
+
+/// How far a count is from what it should be: too many is as wrong as too few.
+fn apart(expected: u32, found: u32) -> f64 {
+    f64::from(expected.abs_diff(found))
 }
 
 /// What is done to a message.
@@ -197,5 +202,17 @@ fn note(ledger: &mut LaneLedger, named: &mut BTreeMap<u64, Wound>, wrong: &mut u
             }
             _ => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_many_moves_are_as_wrong_as_too_few() {
+        assert!([8, 12].iter().all(|found| apart(10, *found) > 0.0));
+        assert!(apart(10, 10) <= 0.0);
+        assert!(swaps(100) <= 0.0);
     }
 }
