@@ -298,6 +298,13 @@ impl Board {
         if self.part_explains(&fault, now) {
             return;
         }
+        let is_second_name = self.hurts.iter().any(|hurt| match &hurt.what {
+            What::Message(wounded) => wounded.has_second_name(&fault),
+            What::Part(_) => false,
+        });
+        if is_second_name {
+            return;
+        }
         if self.wound_of(&fault).is_some() {
             self.secondary.push_back(fault);
             while self.secondary.len() > FAULTS_SHOWN {
@@ -524,6 +531,16 @@ mod tests {
         assert!(board.is_green() && board.secondary.is_empty());
         assert_eq!(named(&board), Some(SECOND * 2));
         assert_eq!(board.hurts[0].repaired, Some(SECOND * 3));
+    }
+
+    #[test]
+    fn a_message_held_for_too_long_is_lost_and_then_found_and_that_is_no_other_name() {
+        let mut board = Board::default();
+        board.hurt(wounded(Wound::Hold(SECOND), 5), SECOND);
+        board.fault(fault(Kind::Lost, 5), SECOND * 2);
+        board.repaired(place(5), SECOND * 3);
+        board.fault(fault(Kind::Reordered, 5), SECOND * 3);
+        assert!(board.is_exact());
     }
 
     #[test]

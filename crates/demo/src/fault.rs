@@ -121,6 +121,12 @@ impl Wounded {
         }
     }
 
+    /// Whether this fault is a right name that this wound has besides its first: held for longer
+    /// than the lateness bound a message is lost, and then found out of its place.
+    pub fn has_second_name(&self, fault: &Fault) -> bool {
+        matches!(self.wound, Wound::Hold(_)) && self.is_named_by(fault)
+    }
+
     /// Whether this fault is of a message that this wound hurt, in whatever lane and by whatever
     /// name: a message lost behind a processor is missing in the lanes it was made from, too.
     pub fn explains(&self, fault: &Fault) -> bool {
