@@ -32,9 +32,9 @@ The command is started once. It is given each message as a line and answers each
 empty line drops the message, which is said in a drop record, so that nobody takes it for lost. A
 message of several lines cannot go through a command and is dropped as failed, and so is one whose
 answer is longer than 16,646,144 bytes, which is said. Lines are bytes: only a line feed ends one, a
-carriage return before it is part of it. The command must
-write each line at once: `sed -u`, `grep --line-buffered`, `stdbuf -oL tr a-z A-Z`. When it ends, so
-does the stage; with --spool, the messages that it has not answered come again at the next start.
+carriage return before it is part of it. The command must write each line at once: `sed -u`,
+`grep --line-buffered`, `stdbuf -oL tr a-z A-Z`. When it ends, so does the stage; with
+--spool, the messages that it has not answered come again at the next start.
 What is lost, altered or duplicated is named on standard error, and asked for again where it is missing.
 
 With --spool a stage that was interrupted, or killed, goes on where it was: it sends again what the
