@@ -174,8 +174,8 @@ impl Demo {
     }
 }
 
-/// Which messages are hurt, and how: behind B and in front of it. The kinds take turns through both,
-/// so that as many wounds as there are kinds are one of each.
+/// Which messages are hurt, and how: behind B and in front of it. The kinds take turns through
+/// both, so that as many wounds as there are kinds are one of each.
 fn scripts(trial: &Trial) -> [Vec<(u64, Wound)>; 2] {
     let behind = trial.wounds.div_ceil(2);
     let (mut kinds, mut random) = (KINDS.iter().cycle(), Random(trial.seed | 1));
