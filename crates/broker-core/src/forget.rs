@@ -43,7 +43,7 @@ impl Shard {
                     .and_then(|topic| self.retained.remove(topic));
                 if let Some(removed) = removed {
                     self.uncount_retained(&removed);
-                    self.store_unretained(&removed);
+                    self.store_unretained(&removed, None);
                 }
             }
         }

@@ -35,7 +35,7 @@ use crate::ids::{ConnectionId, SessionId, ShardId};
 use crate::mail::Letter;
 use crate::output::{Output, StoreId, StoreRequest};
 use crate::position::{Frontier, LogId, Position};
-use crate::record::{Marker, Record};
+use crate::record::Record;
 use crate::session::{Delivery, Session};
 
 /// A packet that waits for something.
@@ -103,8 +103,6 @@ pub(crate) struct Promises {
 struct Unsettled {
     /// So many are not answered.
     letters: u32,
-    /// On disk this client's marker is to see to it that the message is retained, until then.
-    marked: Option<(Arc<str>, PacketId)>,
     who: Option<Asker>,
 }
 
@@ -360,40 +358,6 @@ impl Clients {
         }
     }
 
-    /// The marker of this message says that it is to be retained by another shard: not any more
-    /// when that shard has it on disk.
-    pub(crate) fn mark_retained_when_settled(
-        &mut self,
-        until: Until,
-        session: SessionId,
-        marker: Marker,
-    ) {
-        if marker.retained.is_some()
-            && let Some(token) = until.settled
-            && let Some(unsettled) = self.promises.unsettled.get_mut(&token)
-            && let Some(session) = self.sessions.get(session.index())
-        {
-            let client_id = Arc::clone(&session.client_id);
-            unsettled.marked = Some((client_id, marker.packet_id));
-        }
-    }
-
-    /// What was sent under this id is retained, and on disk: only the id is still to be known, if
-    /// it is.
-    fn ask_plain_marker(&mut self, client_id: &Arc<str>, packet_id: PacketId) -> Option<StoreId> {
-        let id = self.by_client_id.get(client_id).copied()?;
-        let session = self.sessions.get(id.index())?;
-        if !session.inbound.contains(packet_id) {
-            return None;
-        }
-        let asked = self.ask_of(id, |client_id| Record::Marker {
-            client_id,
-            packet_id,
-            retained: None,
-        });
-        (asked > StoreId::NOTHING).then_some(asked)
-    }
-
     /// The will of this client is over when the letters with this token are answered.
     pub(crate) fn end_will_when_settled(&mut self, token: u64, client_id: Arc<str>) {
         self.await_settled(token, Asker::Will(client_id));
@@ -509,13 +473,6 @@ impl Clients {
         unsettled.letters -= 1;
         if unsettled.letters > 0 {
             return;
-        }
-        if let Some((client_id, packet_id)) = unsettled.marked.take()
-            && let Some(asked) = self.ask_plain_marker(&client_id, packet_id)
-        {
-            // That is stored too before anybody hears of it.
-            self.promises.expect_settled(token);
-            return self.settle_when_stored(now, asked, self.home.shard, token);
         }
         let unsettled = self.promises.unsettled.remove(&token);
         match unsettled.and_then(|unsettled| unsettled.who) {

@@ -82,7 +82,7 @@ pub use mail::Mail;
 pub use message::{MarkParts, Message, MessageParts};
 pub use output::{Credentials, Disconnection, DropReason, Event, Output, StoreId, StoreRequest};
 pub use position::{Frontier, LogId, Position};
-pub use record::{Marker, Record};
+pub use record::{Errand, Marker, Record};
 pub use restore::{RestoreError, RestoredEntry, RestoredSession};
 pub use settings::{AuditSettings, Settings, ShardOptions, Totals};
 pub use shard::{Outputs, Shard};

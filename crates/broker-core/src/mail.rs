@@ -8,6 +8,7 @@ use crate::audit::receipt::News;
 use crate::ids::SessionId;
 use crate::interest::Want;
 use crate::message::Message;
+use crate::record::Errand;
 use crate::shared::{GroupRef, Member};
 use crate::stats::Stats;
 use crate::subscriptions::Grant;
@@ -118,10 +119,11 @@ pub(crate) enum Letter {
         token: Option<u64>,
     },
     /// Keep this as the retained message of its topic, which is yours (empty payload: forget it);
-    /// with a token, answer `Settled` when that is stored.
+    /// with a token, answer `Settled` when that is stored; with an errand, note it as done.
     Retain {
         message: Arc<Message>,
         token: Option<u64>,
+        errand: Option<Errand>,
     },
     /// A letter that you sent with this token is carried out, and what it asked for is stored.
     Settled { token: u64 },

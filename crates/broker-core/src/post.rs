@@ -112,7 +112,11 @@ impl Shard {
                 message,
                 token,
             } => self.redistribute(now, group, &message, token),
-            Letter::Retain { message, token } => self.handle_retain(now, from, message, token),
+            Letter::Retain {
+                message,
+                token,
+                errand,
+            } => self.handle_retain(now, from, message, token, errand),
             Letter::Settled { token } => self.clients.handle_settled(now, token),
             Letter::RetainedQuery {
                 token,

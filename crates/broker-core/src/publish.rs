@@ -31,8 +31,9 @@ use crate::limits::StoreFull;
 use crate::mail::Letter;
 use crate::message::{self, Publication};
 use crate::output::DropReason;
+use crate::placement;
 use crate::read_only;
-use crate::record::{Marker, Record};
+use crate::record::{Errand, Marker, Record};
 use crate::session::Session;
 use crate::shard::{Fault, Shard};
 
@@ -160,7 +161,11 @@ impl Shard {
         let retained_elsewhere = publish.retain && !self.keeps_retained(name);
         let marker = marked.map(|packet_id| Marker {
             packet_id,
-            retained: retained_elsewhere.then(|| self.token()),
+            retained: retained_elsewhere.then(|| Errand {
+                from: self.options.id,
+                to: placement::of_topic(name, self.options.shards),
+                number: self.token(),
+            }),
         });
         let mut item = Item::borrowed(publication, Some(&publisher));
         if self.options.settings.durable && publish.qos > QoS::AtMostOnce {
@@ -285,14 +290,10 @@ impl Shard {
         // [MQTT-3.3.1-8, MQTT311-3.3.1-12]
         if publication.retain {
             self.retain(now, &mut item, publication.qos);
-            if let Storing::IfWanted(Some(marker)) = item.storing {
-                self.clients
-                    .mark_retained_when_settled(item.until, session_id, marker);
-            }
         }
         let wanted = self.route(now, &mut item, Some(session_id));
         if let Storing::IfWanted(Some(marker)) = item.storing {
-            let message = |number| (number, item.message(&mut self.clients.pool));
+            let message = |errand| (errand, item.message(&mut self.clients.pool));
             let retained = marker.retained.map(message);
             let marker = |client_id| Record::Marker {
                 client_id,

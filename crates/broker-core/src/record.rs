@@ -32,6 +32,7 @@ use std::sync::Arc;
 use unbroken_mqtt_proto::PacketId;
 
 use crate::audit::rest::LaneAtRest;
+use crate::ids::ShardId;
 use crate::kept::{Entry, Holding, Progress, ReceivedEntry};
 use crate::message::Message;
 use crate::will::Will;
@@ -42,9 +43,21 @@ use crate::will::Will;
 pub struct Marker {
     /// The id it gave the message.
     pub packet_id: PacketId,
-    /// Another shard is to retain the message, and has not yet said that it is on disk there: a
-    /// restart sees to it, in the order of these numbers.
-    pub retained: Option<u64>,
+    /// Another shard is to retain the message: a restart sees to it if that shard has not.
+    pub retained: Option<Errand>,
+}
+
+/// A message of QoS 2 that is marked, and that another shard is to retain. That shard notes it as
+/// done in the very record by which it is, so that a restart does not do it again over what came
+/// later.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Errand {
+    /// The shard that took it in.
+    pub from: ShardId,
+    /// The shard that keeps its topic.
+    pub to: ShardId,
+    /// Grows with each that `from` sends in one run: `to` does them in this order.
+    pub number: u64,
 }
 
 /// One thing to be put on disk, whole or not at all.
@@ -62,25 +75,28 @@ pub enum Record {
         will_over: bool,
     },
     /// A message of QoS 2 came from a client whose session stays, and nobody whose session stays
-    /// waits for it: only its id is remembered [MQTT-4.3.3-10]. Or the shard that retains it has it
-    /// on disk, and its id is all that is still to be remembered.
+    /// waits for it: only its id is remembered [MQTT-4.3.3-10].
     Marker {
         /// The publisher.
         client_id: Arc<str>,
         /// The id it gave the message.
         packet_id: PacketId,
         /// The message is retained by another shard, as [`Marker::retained`] says.
-        retained: Option<(u64, Arc<Message>)>,
+        retained: Option<(Errand, Arc<Message>)>,
     },
     /// The retained message of its topic, in place of the one before.
     Retained {
         /// The message; its payload is not empty.
         message: Arc<Message>,
+        /// It came from another shard, and is done with that.
+        errand: Option<Errand>,
     },
     /// The topic has no retained message any more.
     Unretained {
         /// The topic.
         topic: Box<str>,
+        /// Another shard asked for this, or for what was refused, and it is done with that.
+        errand: Option<Errand>,
     },
     /// A session that stays has begun, or another time to stay was agreed on.
     SessionOpened {

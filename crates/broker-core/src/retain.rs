@@ -21,13 +21,13 @@ use unbroken_mqtt_proto::topic::{TopicFilter, TopicName};
 use crate::clients::Clients;
 use crate::held::Until;
 use crate::ids::{SessionId, ShardId};
-use crate::item::{Item, Terms};
+use crate::item::{Item, Storing, Terms};
 use crate::limits::RETAINED_SLICE;
 use crate::mail::Letter;
 use crate::message::Message;
 use crate::output::{DropReason, StoreId};
 use crate::placement;
-use crate::record::Record;
+use crate::record::{Errand, Record};
 use crate::session::{Identifiers, RetainedScan};
 use crate::shard::Shard;
 use crate::subscriptions::Grant;
@@ -40,10 +40,19 @@ impl Shard {
         let owner = placement::of_topic(item.publication.topic, self.options.shards);
         let message = item.message(&mut self.clients.pool);
         if owner == self.options.id {
-            return item.wait_for(self.set_retained(now, message));
+            return item.wait_for(self.set_retained(now, message, None));
         }
         let token = (qos > QoS::AtMostOnce).then(|| self.expect_settled(item));
-        self.mail(owner, Letter::Retain { message, token });
+        let errand = match item.storing {
+            Storing::IfWanted(Some(marker)) => marker.retained,
+            _ => None,
+        };
+        let letter = Letter::Retain {
+            message,
+            token,
+            errand,
+        };
+        self.mail(owner, letter);
     }
 
     /// A token for a letter about this message, whose answer its acknowledgement waits for.
@@ -60,8 +69,9 @@ impl Shard {
         from: ShardId,
         message: Arc<Message>,
         token: Option<u64>,
+        errand: Option<Errand>,
     ) {
-        let stored = self.set_retained(now, message);
+        let stored = self.set_retained(now, message, errand);
         if let Some(token) = token {
             let until = Until::stored(stored);
             self.clients.settle_when(now, until, from, token);
@@ -69,7 +79,12 @@ impl Shard {
     }
 
     /// Answers the request that this shard's part in it is stored with.
-    fn set_retained(&mut self, now: Instant, message: Arc<Message>) -> StoreId {
+    fn set_retained(
+        &mut self,
+        now: Instant,
+        message: Arc<Message>,
+        errand: Option<Errand>,
+    ) -> StoreId {
         let Ok(topic) = TopicName::parse(message.topic()) else {
             return StoreId::NOTHING;
         };
@@ -77,13 +92,13 @@ impl Shard {
         if refuses == Some(DropReason::StoreFailed) {
             // What is on disk stays, so that is what is shown. Whoever waits is never answered.
             self.drop_of_publisher(now, &Item::kept(&message), DropReason::StoreFailed);
-            return self.store_retained(&message, |message| Record::Retained { message });
+            return self.store_retained(&message, |message| Record::Retained { message, errand });
         }
         if message.payload().is_empty() {
             if let Some(old) = self.retained.remove(topic) {
                 self.uncount_retained(&old); // [MQTT-3.3.1-6, MQTT311-3.3.1-10]
             }
-            return self.store_unretained(&message); // [MQTT-3.3.1-7, MQTT311-3.3.1-11]
+            return self.store_unretained(&message, errand); // [MQTT-3.3.1-7, MQTT311-3.3.1-11]
         }
         // The old message makes room for the new one. If that is not enough neither is kept: a full
         // store must not go on showing an old value as the current one.
@@ -95,10 +110,10 @@ impl Shard {
         if let Some(why) = refused {
             let item = Item::kept(&message);
             self.drop_of_publisher(now, &item, why);
-            return self.store_unretained(&message);
+            return self.store_unretained(&message, errand);
         }
         self.set_counted(now, topic, &message);
-        self.store_retained(&message, |message| Record::Retained { message })
+        self.store_retained(&message, |message| Record::Retained { message, errand })
     }
 
     /// Keeps a message that is on disk already, or names it if the limits do not allow it.
@@ -123,9 +138,14 @@ impl Shard {
         self.retained.set(topic, Arc::clone(message));
     }
 
-    pub(crate) fn store_unretained(&mut self, message: &Arc<Message>) -> StoreId {
+    pub(crate) fn store_unretained(
+        &mut self,
+        message: &Arc<Message>,
+        errand: Option<Errand>,
+    ) -> StoreId {
         self.store_retained(message, |message| Record::Unretained {
             topic: message.topic().into(),
+            errand,
         })
     }
 
@@ -158,7 +178,7 @@ impl Shard {
         {
             self.retained.remove(topic);
             self.uncount_retained(&message);
-            self.store_unretained(&message);
+            self.store_unretained(&message, None);
             let item = Item::kept(&message);
             self.drop_of_publisher(now, &item, DropReason::Expired);
         }

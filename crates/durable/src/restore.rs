@@ -8,6 +8,7 @@ use unbroken_broker_core::{
     Entry, Frontier, Holding, LaneAtRest, LogId, Message, ReceivedEntry, RestoreError,
     RestoredEntry, RestoredSession, Shard, Will,
 };
+use unbroken_store::errand::{self, Errand};
 use unbroken_store::lane::{FLOOR_KEY, Floor, Lane};
 use unbroken_store::session::{
     Carried, Cursor, Head, Inbound, Outbound, PartView, Subscription, ToRetain, parse_key,
@@ -121,22 +122,28 @@ pub fn restore<S: Store + ?Sized>(
 }
 
 /// A message of QoS 2 that is marked is not taken in again, so it is not retained again either.
+/// What the shard that keeps its topic has done is not done again: it may be over.
 fn retain_what_is_owed<S: Store + ?Sized>(store: &S) -> Result<(), StoreError> {
     let mut owed = Vec::new();
     each(store, Space::Sessions, |key, value| {
         let view = parse_key(key).map_err(|error| damaged(key, &error))?;
         if let PartView::Inbound(_) = view.part {
             let inbound = Inbound::decode(value).map_err(|error| damaged(key, &error))?;
-            owed.extend(inbound.retained.map(|owed| (key.to_vec(), owed)));
+            if let Some(marked) = inbound.retained {
+                let is_done = is_done(store, marked.errand)?;
+                owed.push((key.to_vec(), marked, is_done));
+            }
         }
         Ok(())
     })?;
-    owed.sort_by_key(|(_, owed)| owed.number);
-    for (key, ToRetain { message, .. }) in owed {
+    owed.sort_by_key(|(_, marked, _)| marked.errand.number);
+    for (key, ToRetain { message, .. }, is_done) in owed {
         let mut batch = Batch::new();
         let record = message.record();
         let topic = record.topic.as_bytes().to_vec();
-        if record.payload.is_empty() {
+        if is_done {
+            // Only its id is still to be known.
+        } else if record.payload.is_empty() {
             batch.delete(Space::Retained, topic);
         } else {
             batch.put(Space::Retained, topic, message.into_bytes());
@@ -144,7 +151,20 @@ fn retain_what_is_owed<S: Store + ?Sized>(store: &S) -> Result<(), StoreError> {
         batch.put(Space::Sessions, key, Inbound::default().encode());
         store.commit(&[batch])?;
     }
+    // Numbers begin anew, and nothing is marked with an old one any more.
+    let mut batch = Batch::new();
+    batch.delete_all(Space::Control, errand::PREFIX.to_vec());
+    store.commit(&[batch])?;
     Ok(())
+}
+
+fn is_done<S: Kv + ?Sized>(store: &S, errand: Errand) -> Result<bool, StoreError> {
+    let key = errand.key();
+    let Some(found) = store.get(Space::Control, &key)? else {
+        return Ok(false);
+    };
+    let last = errand::last_done(&found.bytes).map_err(|error| damaged(&key, &error))?;
+    Ok(errand.number <= last)
 }
 
 fn each<S: Kv + ?Sized>(

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use unbroken_broker_core::{
-    Entry, Frontier, Holding, LogId, Message, Position, Presence, Progress, ReceivedEntry, Record,
+    Entry, Errand, Frontier, Holding, LogId, Message, Position, Presence, Progress, ReceivedEntry,
+    Record,
 };
 use unbroken_mqtt_proto::{PacketId, QoS};
 use unbroken_store::lane::{self, Floor};
@@ -33,7 +34,7 @@ pub fn batch_of(record: &Record, now: Instant, times: &Times) -> Batch {
                 batch.append(stored.log, stored.sequence, bytes_of(message, times));
             }
             if let (Some(marker), Some(publisher)) = (marker, message.publisher()) {
-                let retained = marker.retained.map(|number| (number, message));
+                let retained = marker.retained.map(|errand| (errand, message));
                 put_marker(&mut batch, publisher, marker.packet_id, retained, times);
             }
             if let (true, Some(publisher)) = (will_over, message.publisher()) {
@@ -47,19 +48,21 @@ pub fn batch_of(record: &Record, now: Instant, times: &Times) -> Batch {
         } => {
             let retained = retained
                 .as_ref()
-                .map(|(number, message)| (*number, message));
+                .map(|(errand, message)| (*errand, message));
             put_marker(&mut batch, client_id, *packet_id, retained, times);
         }
         Record::Released {
             client_id,
             packet_id,
         } => delete(&mut batch, client_id, Part::Inbound(*packet_id)),
-        Record::Retained { message } => {
+        Record::Retained { message, errand } => {
             let bytes = bytes_of(message, times).into_bytes();
             batch.put(Space::Retained, message.topic().into(), bytes);
+            put_done(&mut batch, *errand);
         }
-        Record::Unretained { topic } => {
+        Record::Unretained { topic, errand } => {
             batch.delete(Space::Retained, topic.as_bytes().to_vec());
+            put_done(&mut batch, *errand);
         }
         Record::SessionOpened {
             client_id,
@@ -144,15 +147,29 @@ fn put_marker(
     batch: &mut Batch,
     client_id: &str,
     packet_id: PacketId,
-    retained: Option<(u64, &Arc<Message>)>,
+    retained: Option<(Errand, &Arc<Message>)>,
     times: &Times,
 ) {
-    let retained = retained.map(|(number, message)| ToRetain {
-        number,
+    let retained = retained.map(|(errand, message)| ToRetain {
+        errand: stored_errand(errand),
         message: bytes_of(message, times),
     });
     let value = Inbound { retained }.encode();
     put(batch, client_id, Part::Inbound(packet_id), value);
+}
+
+fn put_done(batch: &mut Batch, errand: Option<Errand>) {
+    if let Some(errand) = errand.map(stored_errand) {
+        batch.put(Space::Control, errand.key(), errand.done());
+    }
+}
+
+fn stored_errand(errand: Errand) -> store::errand::Errand {
+    store::errand::Errand {
+        from: errand.from.0,
+        to: errand.to.0,
+        number: errand.number,
+    }
 }
 
 fn put_head(batch: &mut Batch, client_id: &str, presence: Presence, now: Instant, times: &Times) {

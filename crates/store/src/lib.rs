@@ -28,6 +28,7 @@ mod batch;
 mod codec;
 mod committer;
 mod embedded;
+pub mod errand;
 mod error;
 mod faulty;
 pub mod lane;

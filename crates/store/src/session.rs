@@ -21,6 +21,7 @@ use std::num::NonZeroU32;
 use unbroken_mqtt_proto::{PacketId, QoS, RetainHandling, SubscriptionFilter, SubscriptionOptions};
 
 use crate::codec::{Reader, RecordError, VERSION, put_number, put_string};
+use crate::errand::Errand;
 use crate::position::{LogId, Position, Sequence};
 use crate::record::MessageBytes;
 
@@ -204,15 +205,15 @@ pub enum Carried {
 /// A message of QoS 2 that came from a client and is not released.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inbound {
-    /// It is to be retained, and may not be yet.
+    /// It is to be retained by another shard, which may have done so.
     pub retained: Option<ToRetain>,
 }
 
-/// A message that is to be retained at a restart.
+/// A message that is retained at a restart if its errand is not done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToRetain {
-    /// Grows with each that one shard takes in: of one topic, the last one stays.
-    pub number: u64,
+    /// Whose it is to do: of one topic, the last one stays.
+    pub errand: Errand,
     /// The message; with an empty payload, nothing is to be retained on its topic any more.
     pub message: MessageBytes,
 }
@@ -408,8 +409,8 @@ impl Inbound {
     /// The value in bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![VERSION];
-        if let Some(ToRetain { number, message }) = &self.retained {
-            put_number(&mut out, *number);
+        if let Some(ToRetain { errand, message }) = &self.retained {
+            errand.encode_into(&mut out);
             out.extend_from_slice(message.as_bytes());
         }
         out
@@ -421,9 +422,9 @@ impl Inbound {
         if reader.len() == 0 {
             return Ok(Self::default());
         }
-        let number = reader.number("number")?;
+        let errand = Errand::read(&mut reader)?;
         let message = MessageBytes::parse(reader.rest().to_vec())?;
-        let retained = Some(ToRetain { number, message });
+        let retained = Some(ToRetain { errand, message });
         Ok(Self { retained })
     }
 }
@@ -658,7 +659,11 @@ mod tests {
         check(Inbound::default(), Inbound::encode, Inbound::decode);
         let inbound = Inbound {
             retained: Some(ToRetain {
-                number: 300,
+                errand: Errand {
+                    from: 0,
+                    to: 2,
+                    number: 300,
+                },
                 message: message.encode(),
             }),
         };

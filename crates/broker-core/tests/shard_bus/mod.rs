@@ -568,8 +568,8 @@ fn show_record(record: &Record) -> String {
             packet_id,
             ..
         } => format!("marker {client_id} #{}", packet_id.get()),
-        Record::Retained { message } => format!("retained {}", message.topic()),
-        Record::Unretained { topic } => format!("unretained {topic}"),
+        Record::Retained { message, .. } => format!("retained {}", message.topic()),
+        Record::Unretained { topic, .. } => format!("unretained {topic}"),
         Record::SessionOpened {
             client_id,
             expiry_s,

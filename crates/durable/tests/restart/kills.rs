@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use unbroken_broker_core::Limits;
 use unbroken_mqtt_proto::{Packet, Property, PropertyBuf, Publish, Version};
 use unbroken_store::{Kv, Space};
 
@@ -237,6 +238,92 @@ fn a_message_of_qos_2_that_is_recognized_after_a_kill_is_retained_whoever_keeps_
                 expected.retain(|payload| !payload.is_empty());
                 assert_eq!(found, expected, "{topic} {letters} {stored} {payloads:?}");
             }
+        }
+    }
+}
+
+/// What a subscriber to this topic finds when the publisher has sent its message again.
+fn found_after_a_kill(world: &mut World, topic: &str, unanswered: &str) -> Vec<Vec<u8>> {
+    world.restart();
+    let (publisher, _) = world.back("p");
+    let packet = again(retained(topic, unanswered, QOS2, 1));
+    world.broker.send(publisher, packet);
+    world.settle();
+    let reader = join(&mut world.broker, "r");
+    subscribe(&mut world.broker, reader, topic, QOS2);
+    world.broker.take_payloads(reader)
+}
+
+#[test]
+fn what_was_acknowledged_is_not_undone_by_an_older_retained_message_after_a_kill() {
+    for topic in ["a", "b", "c", "d"] {
+        let others = ["k", "l", "m", "n", "o", "q"];
+        for (other, newer) in others.into_iter().flat_map(|id| [(id, "y"), (id, "")]) {
+            let mut world = World::new(3);
+            let publisher = world.resident("p", &[]);
+            let other = join(&mut world.broker, other);
+            world.broker.take(other);
+            world.broker.hold_mail = true;
+            world.broker.send(publisher, retained(topic, "x", QOS2, 1));
+            world.broker.stored();
+            world.broker.deliver_mail();
+            world.broker.stored();
+            // Its publisher's shard has not heard of that.
+            world.broker.send(other, retained(topic, newer, QOS1, 1));
+            world.broker.stored();
+            let mut heard = world.broker.take(other);
+            while heard.is_empty() {
+                world.broker.deliver_mail();
+                world.broker.stored();
+                heard = world.broker.take(other);
+            }
+            let found = found_after_a_kill(&mut world, topic, "x");
+            let mut expected = vec![newer.as_bytes().to_vec()];
+            expected.retain(|payload| !payload.is_empty());
+            assert_eq!(found, expected, "{topic} {newer:?}");
+            // Nor by the next kill.
+            assert_eq!(found_after_a_kill(&mut world, topic, "x"), expected);
+        }
+    }
+}
+
+#[test]
+fn what_its_keeper_has_refused_is_not_retained_after_a_kill() {
+    for topic in ["a", "b", "c", "d"] {
+        let mut world = World::new(3);
+        let publisher = world.resident("p", &[]);
+        let mut limits = Limits::default();
+        limits.retained_messages_max = 0;
+        world.broker.reconfigure(limits);
+        world.broker.hold_mail = true;
+        world.broker.send(publisher, retained(topic, "x", QOS2, 1));
+        world.broker.stored();
+        world.broker.deliver_mail();
+        world.broker.stored();
+        let found = found_after_a_kill(&mut world, topic, "x");
+        assert_eq!(found, Vec::<Vec<u8>>::new(), "{topic}");
+    }
+}
+
+#[test]
+fn what_became_of_an_earlier_message_says_nothing_of_the_next_one_with_its_id() {
+    for topics in [["a", "b"], ["b", "c"], ["c", "d"], ["d", "a"], ["a", "a"]] {
+        for stored in 0..6 {
+            let mut world = World::new(3);
+            let first = world.resident("p", &[]);
+            world.broker.hold_mail = true;
+            world.broker.send(first, retained(topics[0], "x", QOS2, 1));
+            world.broker.stored();
+            world.broker.deliver_mail();
+            world.broker.stored();
+            world.broker.cut(first);
+            let second = stay(&mut world.broker, "p", true);
+            world.broker.stored_at_most(3);
+            world.broker.send(second, retained(topics[1], "y", QOS2, 1));
+            world.broker.deliver_mail();
+            world.broker.stored_at_most(stored);
+            let found = found_after_a_kill(&mut world, topics[1], "y");
+            assert_eq!(found, [b"y"], "{topics:?} {stored}");
         }
     }
 }

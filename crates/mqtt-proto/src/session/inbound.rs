@@ -195,13 +195,6 @@ impl Inbound {
         self.here = 0;
     }
 
-    /// Whether this is a QoS 2 id whose PUBREL has not come.
-    pub fn contains(&self, id: PacketId) -> bool {
-        let at = self.position(id).ok();
-        let entry = at.and_then(|at| self.entries.get(at));
-        entry.is_some_and(|entry| entry.stage != Stage::AtLeastOnce)
-    }
-
     /// The QoS 2 ids whose PUBREL has not come.
     pub fn iter(&self) -> impl Iterator<Item = PacketId> {
         let mut entries = self.entries.iter();

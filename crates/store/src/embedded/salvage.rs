@@ -16,6 +16,7 @@ use super::generation::{Generation, blocks, parse_block_key};
 use super::{Durability, Embedded, Options, engine, parse_value};
 use crate::batch::{Batch, Space};
 use crate::codec::RecordError;
+use crate::errand;
 use crate::error::StoreError;
 use crate::lane::{self, FLOOR_KEY, Floor, Lane};
 use crate::position::{LogId, Sequence};
@@ -373,6 +374,7 @@ fn check(space: Space, key: &[u8], value: &[u8]) -> Result<(), RecordError> {
         Space::Retained => MessageBytes::parse(value.to_vec()).map(drop),
         Space::Lanes if key == FLOOR_KEY => Floor::decode(value).map(drop),
         Space::Lanes => Lane::decode(value).map(drop),
+        Space::Control if key.starts_with(errand::PREFIX) => errand::last_done(value).map(drop),
         Space::Wills | Space::Control => Ok(()),
     }
 }
