@@ -72,7 +72,8 @@ impl StateFile {
         let mut file = File::create(&new).map_err(self.failed("write"))?;
         file.write_all(&content).map_err(self.failed("write"))?;
         file.sync_all().map_err(self.failed("sync"))?;
-        fs::rename(&new, &self.path).map_err(self.failed("rename"))
+        fs::rename(&new, &self.path).map_err(self.failed("rename"))?;
+        sync_directory_of(&self.path).map_err(self.failed("sync the directory of"))
     }
 
     fn failed(&self, doing: &'static str) -> impl FnOnce(io::Error) -> StateFileError + '_ {
@@ -82,6 +83,16 @@ impl StateFile {
             source,
         }
     }
+}
+
+/// So that the new file has the name on the disk too.
+fn sync_directory_of(path: &Path) -> io::Result<()> {
+    // Elsewhere a directory cannot be opened, and renaming is kept by the file system.
+    if !cfg!(unix) {
+        return Ok(());
+    }
+    let parent = path.parent().filter(|parent| *parent != Path::new(""));
+    File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 const MAGIC: &[u8] = b"ubstate1";
@@ -100,6 +111,15 @@ mod tests {
         state.replace(b"late").unwrap();
         let (state, saved) = StateFile::open(&path, "two".to_owned()).unwrap();
         assert_eq!((&*state.client_id, saved), ("one", Some(b"late".to_vec())));
+    }
+
+    #[test]
+    fn the_directory_of_a_file_is_synced_and_one_that_is_not_there_is_an_error() {
+        let directory = tempfile::tempdir().unwrap();
+        sync_directory_of(&directory.path().join("state")).unwrap();
+        sync_directory_of(Path::new("state")).unwrap();
+        let absent = directory.path().join("absent").join("state");
+        assert_eq!(sync_directory_of(&absent).is_err(), cfg!(unix));
     }
 
     #[test]
