@@ -10,7 +10,7 @@ use serde_json::json;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 use unbroken_client::SubscribeError;
-use unbroken_client::audit::{AuditError, OpenError, spooled_lanes};
+use unbroken_client::audit::{AuditError, OpenError, ProcessError, spooled_lanes};
 use unbroken_demo::News;
 use unbroken_demo::pipe::{Ends, Stage, StageError};
 use unbroken_merkle_log::LaneId;
@@ -180,7 +180,7 @@ fn lane_of(args: &Args) -> Result<LaneId, Failure> {
 }
 
 fn failure(args: &Args, error: &StageError) -> Failure {
-    use StageError::{Ended, Open, Publish, State, Subscribe, Topic, Transform};
+    use StageError::{Ended, Open, Process, Publish, State, Subscribe, Topic, Transform};
     let code = match error {
         Transform(io) if io.kind() == io::ErrorKind::BrokenPipe && args.command.is_empty() => {
             return Failure::silent(0);
@@ -189,7 +189,8 @@ fn failure(args: &Args, error: &StageError) -> Failure {
         | Ended
         | State(_)
         | Open(OpenError::Spool(_) | OpenError::State(_))
-        | Publish(AuditError::Spool(_)) => exit::IO,
+        | Publish(AuditError::Spool(_))
+        | Process(ProcessError::Publish(AuditError::Spool(_))) => exit::IO,
         Topic(..)
         | Subscribe(SubscribeError::Filter { .. })
         | Open(OpenError::Topic { .. } | OpenError::Subscribe(SubscribeError::Filter { .. })) => {

@@ -5,6 +5,7 @@
 
 mod support;
 
+use std::io::Write;
 use std::path::Path;
 
 use support::{DEADLINE, Running, broker, client, numbered, producer, until_there};
@@ -167,6 +168,33 @@ async fn a_producer_that_is_killed_goes_on_in_its_lane() {
     assert_eq!(consumer.faults, Vec::<String>::new());
     let expect: Vec<_> = (0..150).map(|number| number.to_string()).collect();
     assert_eq!(consumer.taken, expect);
+}
+
+#[tokio::test]
+async fn a_spool_that_cannot_be_written_ends_a_stage_with_the_reason() {
+    let (_broker, port) = broker();
+    let directory = tempfile::tempdir().unwrap();
+    let spool = directory.path().join("0000000000000001.spool");
+    let mut producer = Running::start(&[
+        "pipe",
+        "-p",
+        &port,
+        "--to",
+        "raw",
+        "--spool",
+        &directory.path().display().to_string(),
+        "--lane",
+        "0000000000000001",
+    ]);
+    // Where the spool is to be written anew.
+    std::fs::create_dir(spool.with_extension("new")).unwrap();
+    let line = "x".repeat(2_000) + "\n";
+    let mut input = producer.0.stdin.take().unwrap();
+    while input.write_all(line.as_bytes()).is_ok() {}
+    let ended = producer.output();
+    let said = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(74), "{said}");
+    assert!(said.contains("cannot write anew the spool"), "{said}");
 }
 
 #[tokio::test]
