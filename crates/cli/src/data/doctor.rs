@@ -127,9 +127,11 @@ fn look_inside(data: &Data) -> Result<Examined, StoreError> {
 fn held_long(examined: &Examined, now_ms: u64) -> impl Iterator<Item = String> {
     let long = |held: &u64| *held > HELD_MS_MAX;
     examined.holders.iter().filter_map(move |holder| {
-        let held = Some(now_ms.saturating_sub(holder.oldest_ms)).filter(long)?;
+        let since_ms = holder.wanted_since_ms?;
+        let held = Some(now_ms.saturating_sub(since_ms)).filter(long)?;
         Some(format!(
-            "client {:?} has kept {} on disk for {}; `unbroken sessions rm` ends its session",
+            "client {:?} may hold {} on disk, and something for {}; \
+             `unbroken sessions rm` ends its session",
             holder.client_id,
             person::size(holder.bytes),
             person::span(held),

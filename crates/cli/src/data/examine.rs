@@ -57,7 +57,11 @@ pub(crate) struct Holder {
     /// From there on, whether it wants them or not.
     pub(crate) messages: u64,
     pub(crate) bytes: u64,
+    /// When the first of them came in that its filters match, or that it was given.
+    pub(crate) wanted_since_ms: Option<u64>,
     places: BTreeMap<LogId, Sequence>,
+    filters: Vec<String>,
+    is_given: bool,
 }
 
 /// Reads all of it. An error is one of reading that says nothing about what is there.
@@ -78,10 +82,13 @@ pub(crate) fn examine(view: &dyn View) -> Result<Examined, StoreError> {
         Ok(())
     });
     examined.pass_over(read)?;
-    for (log, bounds) in bounds {
-        examined.read_log(view, log, bounds, &mut holders)?;
+    for (log, bounds) in &bounds {
+        examined.read_log(view, *log, *bounds, &mut holders)?;
     }
     holders.retain(|holder| holder.messages > 0);
+    for holder in &mut holders {
+        holder.wanted_since_ms = holder.find_wanted(view, &bounds)?;
+    }
     holders.sort_by_key(|holder| holder.oldest_ms);
     examined.holders = holders;
     for space in Space::ALL {
@@ -141,12 +148,55 @@ impl Holder {
         });
         Self {
             places: places.collect(),
+            filters: session
+                .subscriptions
+                .into_iter()
+                .map(|held| held.filter)
+                .collect(),
+            is_given: !session.outbound.is_empty(),
             client_id: session.head.client_id,
             away_since_ms: session.head.away_since_ms,
             oldest_ms: u64::MAX,
             messages: 0,
             bytes: 0,
+            wanted_since_ms: None,
         }
+    }
+
+    /// How far it is on disk is told only when something comes for it, so a session that nothing
+    /// waits for may be far behind. What a group gives it is under way, whatever the filter.
+    fn find_wanted(
+        &self,
+        view: &dyn View,
+        bounds: &BTreeMap<LogId, Bounds>,
+    ) -> Result<Option<u64>, StoreError> {
+        if self.is_given {
+            return Ok(Some(self.oldest_ms));
+        }
+        let filters = self.filters.iter();
+        let wanted = Selection::new(filters.filter_map(|filter| TopicFilter::parse(filter).ok()));
+        let mut oldest: Option<u64> = None;
+        for (log, place) in &self.places {
+            let Some(bounds) = bounds.get(log) else {
+                continue;
+            };
+            let mut from = place.next().max(bounds.first);
+            while from < bounds.next {
+                let chunk = match view.read_matching(*log, from..bounds.next, &wanted, 1) {
+                    Ok(chunk) => chunk,
+                    // It may be what is damaged, which is told elsewhere.
+                    Err(StoreError::Damaged { .. }) => return Ok(Some(self.oldest_ms)),
+                    Err(other) => return Err(other),
+                };
+                if let Some(found) = chunk.entries.first() {
+                    let stamp_ms = found.message.record().stamp_ms;
+                    oldest = Some(oldest.map_or(stamp_ms, |other| other.min(stamp_ms)));
+                    break;
+                }
+                from = chunk.next;
+            }
+        }
+        Ok(oldest)
     }
 }
 
