@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroU32;
 
 use crate::limits::ORDERS_MAX;
+use unbroken_merkle_log::Property as Audit;
+
 use crate::wound::{Wound, Wounded};
 
 /// A relay has as many orders as it can keep.
@@ -21,6 +23,8 @@ pub(super) struct Orders {
     checkpoints: Option<Checkpoints>,
     done: VecDeque<Wounded>,
     undone: VecDeque<Wounded>,
+    /// The latest that were lost: one whose acknowledgement got lost itself is sent again.
+    lost: VecDeque<Wounded>,
 }
 
 /// Which checkpoints are lost.
@@ -92,7 +96,24 @@ impl Orders {
         self.next.push_front(wound);
     }
 
+    /// A message comes flagged as MQTT's own repetition. If it is one that was lost here, its sender
+    /// has not had the relay's acknowledgement, and the wound is undone.
+    pub(super) fn repeated(&mut self, message: &Audit) {
+        let of = |lost: &Wounded| lost.message.audit == *message;
+        if let Some(lost) = self.lost.iter().position(of)
+            && let Some(wounded) = self.lost.remove(lost)
+        {
+            self.undo(wounded);
+        }
+    }
+
     pub(super) fn note(&mut self, wounded: Wounded) {
+        if wounded.wound == Wound::Lose {
+            if self.lost.len() == ORDERS_MAX {
+                self.lost.pop_front();
+            }
+            self.lost.push_back(wounded.clone());
+        }
         if self.done.len() == ORDERS_MAX {
             self.done.pop_front();
         }

@@ -9,7 +9,8 @@
 //! once, and a message at QoS 2 gets none.
 //!
 //! A wound is seen when its message is acknowledged. One that was not seen by the end of the
-//! connection never will be: the sender sends the message again, flagged so, and unhurt.
+//! connection never will be: the sender sends the message again, flagged so, and unhurt. So it does
+//! with a lost one whose acknowledgement has not reached it.
 //!
 //! A message is wounded when it carries exactly one readable audit property and is neither a
 //! repair nor MQTT's own repetition (DUP). One that sets a topic alias is left alone: those behind
@@ -135,8 +136,13 @@ impl Surgeon {
             lose(&publish, version, &mut self.unreleased, back);
             return;
         }
-        let audit = (!sets_alias && !publish.dup).then(|| audit(&publish));
-        let Some(audit) = audit.flatten().filter(|audit| !audit.flags.resent) else {
+        let audit = audit(&publish).filter(|audit| !audit.flags.resent);
+        if publish.dup
+            && let Some(audit) = &audit
+        {
+            orders.repeated(audit);
+        }
+        let Some(audit) = audit.filter(|_| !sets_alias && !publish.dup) else {
             onward.extend_from_slice(frame.bytes);
             return;
         };

@@ -317,6 +317,19 @@ fn what_nobody_had_acknowledged_when_the_connection_ends_is_undone_and_ordered_a
 }
 
 #[test]
+fn a_lost_message_that_its_sender_repeats_was_not_lost() {
+    let mut theatre = Theatre::with(&[Wound::Lose, Wound::Lose]);
+    theatre.pass(&message(1));
+    theatre.pass(&message(2));
+    assert_eq!(theatre.orders.pending(), 0);
+    let mut again = message(2);
+    again[0] |= 0b1000; // DUP
+    assert_eq!(theatre.pass(&again).0, again);
+    assert_eq!(theatre.orders.pending(), 1);
+    assert_eq!(theatre.done(), [(Wound::Lose, 1, None)]);
+}
+
+#[test]
 fn what_was_not_done_when_the_connection_ends_stands_as_an_order() {
     let mut theatre = Theatre::with(&[Wound::Duplicate, Wound::Hold(SECOND)]);
     theatre.pass(&message(4));
