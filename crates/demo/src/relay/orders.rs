@@ -96,8 +96,8 @@ impl Orders {
         self.next.push_front(wound);
     }
 
-    /// A message comes flagged as MQTT's own repetition. If it is one that was lost here, its sender
-    /// has not had the relay's acknowledgement, and the wound is undone.
+    /// A message comes flagged as MQTT's own repetition. If it is one that was lost here, its
+    /// sender has not had the relay's acknowledgement, and the wound is undone.
     pub(super) fn repeated(&mut self, message: &Audit) {
         let of = |lost: &Wounded| lost.message.audit == *message;
         if let Some(lost) = self.lost.iter().position(of)
