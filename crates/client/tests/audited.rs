@@ -385,6 +385,22 @@ async fn a_full_spool_refuses_by_name_and_an_acknowledged_one_is_trimmed() {
 }
 
 #[tokio::test]
+async fn a_spool_is_trimmed_at_the_very_end_of_a_window() {
+    let broker = Broker::start(Kind::Unbroken);
+    let sender = connect(options(broker.address(), "a")).await;
+    let spool = tempfile::tempdir().unwrap();
+    let mut limits = LaneLimits::default();
+    limits.windows_held_max = 1;
+    let lane = publisher(1).lane_limits(limits).spool_bytes_max(400_000);
+    let lane = lane.open(&sender, spool.path()).await.unwrap();
+    publish_all(&lane, "data", 0..2_048).await;
+    // There is room for it when others have gone.
+    let large = Message::new("data", vec![7; 390_000]).unwrap();
+    let published = lane.publish(large).await.unwrap();
+    assert_eq!(published.property.sequence, 2_048);
+}
+
+#[tokio::test]
 async fn what_is_acknowledged_gives_way_in_a_spool_smaller_than_what_the_lane_holds() {
     let broker = Broker::start(Kind::Unbroken);
     let sender = connect(options(broker.address(), "a")).await;

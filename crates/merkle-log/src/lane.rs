@@ -135,17 +135,10 @@ impl Lane {
         self.leaves.push_back(property.digest);
         self.message_bytes += topic.len() + payload.len();
         self.messages.push_back(Message { topic, payload });
-        while self.message_bytes > self.limits.message_bytes_max
-            || self.messages.len() > self.leaves.len()
-        {
-            let Some(oldest) = self.messages.pop_front() else {
-                break;
-            };
-            self.message_bytes -= oldest.topic.len() + oldest.payload.len();
-        }
         if self.next.is_multiple_of(WINDOW) {
             self.end_window(digest);
         }
+        self.let_messages_go();
         property
     }
 
@@ -285,6 +278,19 @@ impl Lane {
         }
     }
 
+    /// Keeps as many messages as there is room for, and none whose leaf is gone: what
+    /// [`Self::repair`] calls held, [`Self::resend`] has.
+    fn let_messages_go(&mut self) {
+        while self.message_bytes > self.limits.message_bytes_max
+            || self.messages.len() > self.leaves.len()
+        {
+            let Some(oldest) = self.messages.pop_front() else {
+                break;
+            };
+            self.message_bytes -= oldest.topic.len() + oldest.payload.len();
+        }
+    }
+
     fn end_window(&mut self, digest: &impl Digest) {
         let full = self.state(digest).map(|full| self.detailed(full));
         self.ready.extend(full);
@@ -393,6 +399,23 @@ mod tests {
     fn a_lane_says_which_it_is_and_in_which_epoch() {
         let lane = lane(LaneLimits::default());
         assert_eq!((lane.id().value(), lane.epoch()), (7, Epoch(0)));
+    }
+
+    #[test]
+    fn what_is_called_held_can_be_sent_again_at_the_end_of_a_window_too() {
+        let hasher = Hasher::xxh3();
+        let limits = LaneLimits {
+            windows_held_max: 1,
+            ..LaneLimits::default()
+        };
+        let mut lane = lane(limits);
+        for _ in 0..WINDOW * 3 {
+            issue(&mut lane);
+            let every = 0..lane.size();
+            let held = lane.repair(std::slice::from_ref(&every)).held;
+            let mut numbers = held.into_iter().flatten();
+            assert!(numbers.all(|number| lane.resend(number, &hasher).is_some()));
+        }
     }
 
     #[test]

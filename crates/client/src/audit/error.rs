@@ -98,6 +98,12 @@ pub enum AuditError {
     /// The publisher has ended, and no error ended it: it was closed or left.
     #[error("the publisher has ended: it was closed or left")]
     Ended,
+    /// The publisher has ended without a word.
+    #[error(
+        "the publisher's task has panicked, which is a defect: standard error has what it said; \
+         with a spool the next start goes on where this one was"
+    )]
+    Panicked,
 }
 
 /// Why a processor could not go on.

@@ -193,10 +193,9 @@ impl Producer {
             }
             Err(error) => (Err(error), None),
         };
-        if let Err(error) = &end {
-            // Before any channel ends by which it is heard of. Nobody may be left to be told.
-            let _ = self.why_ended.send(Some(error.clone()));
-        }
+        let why = end.as_ref().err().cloned().unwrap_or(AuditError::Ended);
+        // Before any channel ends by which it is heard of. Nobody may be left to be told.
+        let _ = self.why_ended.send(Some(why));
         // The spool is free before anybody hears of it.
         drop(self);
         if let Some(reply) = reply {

@@ -80,17 +80,15 @@ struct End(watch::Receiver<Option<AuditError>>);
 impl End {
     /// Why it takes nothing more, for a caller whose order it has not answered.
     async fn why(&mut self) -> AuditError {
-        // What it was working on is given up before it says why; it ends without a word if it was
-        // told to.
-        match self.0.wait_for(Option::is_some).await {
-            Ok(why) => why.clone().unwrap_or(AuditError::Ended),
-            Err(_) => AuditError::Ended,
-        }
+        // What it was working on is given up before it says why.
+        let why = self.0.wait_for(Option::is_some).await;
+        let why = why.ok().and_then(|why| why.clone());
+        why.unwrap_or(AuditError::Panicked)
     }
 
     /// The same, when its channel has ended: it has said why before that.
     fn why_closed(&self) -> AuditError {
-        self.0.borrow().clone().unwrap_or(AuditError::Ended)
+        self.0.borrow().clone().unwrap_or(AuditError::Panicked)
     }
 }
 
