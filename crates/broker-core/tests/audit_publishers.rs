@@ -10,7 +10,7 @@ use shard_bus::{Broker, Client, connect, join, publish, stay, subscribe};
 use unbroken_broker_core::{AuditAction, AuditRule, Event, Limits, PublishersTotals, Settings};
 use unbroken_merkle_log::{
     Algorithm, Checkpoint, Detail, Digest, Epoch, Hash, Hasher, Key, Lane, LaneId, LaneLimits,
-    Property as Stamp, Tree, Xxh3,
+    Part, Property as Stamp, Tree, Xxh3,
 };
 use unbroken_mqtt_proto::{
     Connect, Disconnect, Packet, PacketId, Properties, Property, PropertyBuf, Publish, QoS,
@@ -153,6 +153,22 @@ fn faults(broker: &mut Broker) -> Vec<String> {
         _ => None,
     };
     broker.events.drain(..).filter_map(name).collect()
+}
+
+#[test]
+fn a_stamp_that_says_it_is_of_a_part_does_not_excuse_a_payload_that_does_not_fit() {
+    let mut broker = Broker::new(1);
+    let mut producer = Producer::join(&mut broker);
+    let first = producer.stamp("0");
+    producer.send(&mut broker, "0", &[&first], false);
+    let part = Stamp {
+        part: Part::new(1, 1),
+        ..producer.stamp("1")
+    };
+    producer.send(&mut broker, "altered", &[&part], false);
+    producer.checkpoint(&mut broker);
+    assert_eq!(found(&broker).altered, 1);
+    assert_eq!(faults(&mut broker), ["producer 7 altered 1 1"]);
 }
 
 #[test]

@@ -130,7 +130,7 @@ impl Shard {
         let arrival = Arrival {
             number: property.sequence,
             leaf: property.digest,
-            fits: property.part.is_some() || property.fits(&Xxh3, topic, payload),
+            fits: property.fits(&Xxh3, topic, payload),
             // One that comes with DUP is sent again by the rules.
             resent: property.flags.resent || again,
             part: property.part.map(|part| (part.index(), part.of())),
