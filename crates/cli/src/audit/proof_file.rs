@@ -15,8 +15,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::{Deserialize, Serialize};
 use unbroken_merkle_log::{
-    Checkpoint, CheckpointError, Digest as _, Hash, Hasher, InclusionProof, MissingKey, ProofError,
-    Property, PropertyError, Tree,
+    Algorithm, Checkpoint, CheckpointError, Digest as _, Hash, Hasher, InclusionProof, MissingKey,
+    ProofError, Property, PropertyError, Tree,
 };
 
 /// The version of the format; the first field of a file.
@@ -79,6 +79,11 @@ pub(crate) enum NotProven {
     Path(ProofError),
     #[error(transparent)]
     Key(#[from] MissingKey),
+    #[error(
+        "it is made with {0:?}, for which nobody needs the key that was given: leave the key out \
+         if the lane has none"
+    )]
+    NotKeyed(Algorithm),
     #[error("topic or payload is not what the producer stamped")]
     Altered,
     #[error("the checkpoint is of another lane or epoch than the message, or does not cover it")]
@@ -126,7 +131,8 @@ impl ProofFile {
     }
 
     /// Whether the message was issued in its place: under the file's own checkpoint, and, if one
-    /// was `saved`, under that root of its window or lane. `key` is for algorithms that have one.
+    /// was `saved`, under that root of its window or lane. With a `key` nothing counts that was
+    /// not made with it.
     pub(crate) fn verify(
         &self,
         saved: Option<Hash>,
@@ -138,7 +144,11 @@ impl ProofFile {
         let payload = decode("payload", &self.payload_base64)?;
         let property = Property::parse_text(&self.audit)?;
         let algorithm = property.algorithm;
-        let hasher = match key.filter(|hasher| hasher.algorithm() == algorithm) {
+        let hasher = match key {
+            // Without the key anybody makes a proof that holds.
+            Some(hasher) if hasher.algorithm() != algorithm => {
+                return Err(NotProven::NotKeyed(algorithm));
+            }
             Some(hasher) => hasher.clone(),
             None => Hasher::new(algorithm, None)?,
         };
@@ -303,6 +313,8 @@ mod tests {
         assert_eq!(file.verify(None, Some(&other)), Err(NotProven::Altered));
         let error = file.verify(None, None).unwrap_err().to_string();
         assert!(error.contains("needs the lane's key"), "{error}");
+        let without = proof(5).verify(None, Some(&hasher));
+        assert_eq!(without, Err(NotProven::NotKeyed(Algorithm::Xxh3)));
     }
 
     #[test]
