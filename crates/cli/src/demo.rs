@@ -105,6 +105,6 @@ fn code(error: &RunError) -> u8 {
         RunError::Readings(_) => exit::NO_INPUT,
         RunError::Key(_) | RunError::TooManyWounds { .. } => exit::USAGE,
         RunError::Show(_) => exit::IO,
-        RunError::Line(_) | RunError::Late(_) | RunError::Ended(_) => exit::INTERNAL,
+        RunError::Line(_) | RunError::Late(_) | RunError::Ended { .. } => exit::INTERNAL,
     }
 }

@@ -37,6 +37,9 @@ pub(crate) const WAITING_MAX: usize = 64 * 1_024;
 /// before it must acknowledge one.
 pub(crate) const UNACKNOWLEDGED_MAX: usize = 512;
 
+/// Lines of B kept for when it ends by itself: a panic has fewer.
+pub(crate) const LAST_WORDS_MAX: usize = 10;
+
 /// The longest line that a stage makes a message of: the broker's packet limit, as far as the user
 /// does not change it, less 128 KiB for a topic and properties. Held once while it is read.
 pub(crate) const LINE_BYTES_MAX: u64 = (16 << 20) - (128 << 10);

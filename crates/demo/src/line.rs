@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::oneshot::error::TryRecvError;
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
 use unbroken_client::audit::{
@@ -50,7 +51,7 @@ pub(crate) struct Line {
     pub(crate) lane_of_a: LaneId,
     /// What C finds.
     pub(crate) news: mpsc::Receiver<News>,
-    stages: [JoinHandle<Result<(), LineError>>; 2],
+    stages: [Stage; 2],
     /// Where the broker, B and A keep what they have.
     _directory: TempDir,
 }
@@ -151,7 +152,7 @@ impl Line {
             c,
             lane_of_a,
             news,
-            stages: [tokio::spawn(consuming), tokio::spawn(producing)],
+            stages: [spawn("C", consuming), spawn("A", producing)],
             _directory: directory,
         })
     }
@@ -161,15 +162,49 @@ impl Line {
         [self.a.connection(), self.c.borrow().connection()]
     }
 
-    /// Whether A or C has ended, and why.
-    pub(crate) fn has_ended(&self) -> bool {
-        self.stages.iter().any(JoinHandle::is_finished)
+    /// A, B or C if it has ended, and why.
+    pub(crate) fn ended(&mut self) -> Option<(&'static str, String)> {
+        let b = self.b.ended().map(|why| ("B", why));
+        b.or_else(|| self.stages.iter_mut().find_map(Stage::ended))
     }
 }
 
-impl Drop for Line {
+/// A or C, which are tasks of this process.
+struct Stage {
+    name: &'static str,
+    task: JoinHandle<()>,
+    why: oneshot::Receiver<String>,
+}
+
+fn spawn(
+    name: &'static str,
+    stage: impl Future<Output = Result<(), LineError>> + Send + 'static,
+) -> Stage {
+    let (ended, why) = oneshot::channel();
+    let task = tokio::spawn(async move {
+        let said = match stage.await {
+            Ok(()) => "nobody listens to it any more".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        // Nobody asks when the line is gone as well.
+        let _ = ended.send(said);
+    });
+    Stage { name, task, why }
+}
+
+impl Stage {
+    fn ended(&mut self) -> Option<(&'static str, String)> {
+        match self.why.try_recv() {
+            Ok(why) => Some((self.name, why)),
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Closed) => Some((self.name, "it panicked".to_owned())),
+        }
+    }
+}
+
+impl Drop for Stage {
     fn drop(&mut self) {
-        self.stages.iter().for_each(JoinHandle::abort);
+        self.task.abort();
     }
 }
 

@@ -2,15 +2,16 @@
 //!
 //! Each is ended by its id when its value is dropped, so nothing outlives the demonstration.
 
+use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
-use crate::limits::NEWS_WAITING_MAX;
+use crate::limits::{LAST_WORDS_MAX, NEWS_WAITING_MAX};
 use crate::news::News;
 
 /// How long the broker remembers B when the demonstration has ended.
@@ -166,6 +167,8 @@ pub(crate) struct Processor {
     child: Child,
     pub(crate) pid: u32,
     pub(crate) news: mpsc::Receiver<News>,
+    /// The last lines it said that are no news, such as why it ends.
+    last_words: watch::Receiver<VecDeque<String>>,
 }
 
 impl Processor {
@@ -203,11 +206,17 @@ impl Processor {
             }
         }
         let (sender, news) = mpsc::channel(NEWS_WAITING_MAX);
+        let (saying, last_words) = watch::channel(VecDeque::new());
         tokio::spawn(async move {
             while let Ok(Some(line)) = lines.next_line().await {
-                if let Some(news) = News::parse_json(&line)
-                    && sender.send(news).await.is_err()
-                {
+                let Some(news) = News::parse_json(&line) else {
+                    saying.send_modify(|lines| {
+                        lines.truncate(LAST_WORDS_MAX - 1);
+                        lines.push_front(line);
+                    });
+                    continue;
+                };
+                if sender.send(news).await.is_err() {
                     return;
                 }
             }
@@ -216,13 +225,17 @@ impl Processor {
             pid: child.id().unwrap_or_default(),
             child,
             news,
+            last_words,
         })
     }
 
-    /// How it ended, if it has.
+    /// How it ended and what it said of it, if it has and everything that it said is read.
     pub(crate) fn ended(&mut self) -> Option<String> {
         let status = self.child.try_wait().ok().flatten()?;
-        Some(format!("ended: {status}"))
+        let is_read = self.last_words.has_changed().is_err();
+        let lines = self.last_words.borrow();
+        let said: Vec<&str> = lines.iter().rev().map(String::as_str).collect();
+        is_read.then(|| format!("{status}: {}", said.join("\n")))
     }
 }
 

@@ -76,8 +76,13 @@ pub enum RunError {
     #[error("the line was not there after {0:?}: give a plain run more time, with --within")]
     Late(Duration),
     /// A part of it ended by itself.
-    #[error("a part of the line has ended by itself: {0}")]
-    Ended(String),
+    #[error("{part} has ended by itself: {why}")]
+    Ended {
+        /// A, B or C.
+        part: &'static str,
+        /// What it said of it.
+        why: String,
+    },
     /// The terminal, or standard output.
     #[error("cannot show it: {0}; --plain needs no terminal")]
     Show(#[from] io::Error),
@@ -398,11 +403,8 @@ impl Demo {
     /// Brings the board up to date.
     pub(crate) fn look(&mut self) -> Result<(), RunError> {
         let now = self.begin.elapsed();
-        if let Some(how) = self.line.b.ended() {
-            return Err(RunError::Ended(format!("B {how}")));
-        }
-        if self.line.has_ended() {
-            return Err(RunError::Ended("A or C, in this process".to_owned()));
+        if let Some((part, why)) = self.line.ended() {
+            return Err(RunError::Ended { part, why });
         }
         let counts = &self.line.counts;
         self.board.delivered = counts.delivered.load(Ordering::Relaxed);
