@@ -49,7 +49,8 @@ use crate::{PacketId, QoS};
 /// The unfinished QoS 1 and QoS 2 messages of one session in one direction.
 ///
 /// `M` is the owner's handle of a message, small enough to be moved. The number of entries is
-/// limited by [`set_receive_maximum`](Self::set_receive_maximum), and by 32,767 in any case.
+/// limited by [`set_receive_maximum`](Self::set_receive_maximum), and by 32,767 in any case; only
+/// after [`restore`](Self::restore) there may be more.
 #[derive(Clone, Debug)]
 pub struct Outbound<M> {
     table: Table<State<M>>,

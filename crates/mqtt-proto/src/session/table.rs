@@ -111,8 +111,9 @@ impl<V> Table<V> {
     }
 
     /// Adds the newest entry under an id that was given out in an earlier life. False: id in use.
+    /// They may be more than [`MAX_ENTRIES`]: some had ended, and nobody had noted it.
     pub(super) fn push_with_id(&mut self, id: PacketId, value: V) -> bool {
-        if self.get(id).is_some() || self.len >= MAX_ENTRIES {
+        if self.get(id).is_some() {
             return false;
         }
         self.reserve_one();
@@ -168,9 +169,10 @@ impl<V> Table<V> {
         })
     }
 
-    /// Room for one more entry while half of the slots stay free.
+    /// Room for one more entry while half of the slots stay free, or each id has its own.
     fn reserve_one(&mut self) {
-        if self.slots.is_empty() || self.len >= self.slots.len() / 2 {
+        let is_largest = self.slots.len() == MAX_SLOTS;
+        if self.slots.is_empty() || self.len >= self.slots.len() / 2 && !is_largest {
             self.grow();
         }
     }
@@ -330,6 +332,21 @@ mod tests {
         assert!(!table.push_with_id(PacketId::FIRST, 0));
         assert_eq!(ids(&table), [9, 1, 17, 65_535]);
         assert_eq!(push(&mut table, 0).get(), 2, "1 is in use");
+    }
+
+    #[test]
+    fn entries_of_an_earlier_life_may_have_all_ids_there_are() {
+        let mut table = Table::new();
+        for number in 1..=u16::MAX {
+            assert!(table.push_with_id(PacketId::new(number).unwrap(), number));
+        }
+        assert!(!table.push_with_id(PacketId::FIRST, 0));
+        assert_eq!(table.slots.len(), MAX_SLOTS);
+        for number in 1..=u16::MAX {
+            let many = usize::from(u16::MAX - number) >= MAX_ENTRIES;
+            assert_eq!(table.remove(PacketId::new(number).unwrap()), Some(number));
+            assert_eq!(table.vacant_id().is_none(), many, "{number}");
+        }
     }
 
     proptest! {
