@@ -14,10 +14,12 @@
 //! Invariants:
 //! - An entry's number is given once. A packet id may be another message's before the end of the
 //!   first is on disk; an entry is not.
+//! - Numbers of entries with a packet id are in the order of the packet ids: what a group gave, and
+//!   waited as an entry, gets another number with its id.
 //! - A subscription that has ended is kept as long as something above *through* may be for it.
 
 use std::collections::BTreeMap;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -47,9 +49,8 @@ pub(crate) struct Kept {
     pub(crate) holdings: Vec<Holding>,
     /// Entries on disk, by the packet id that they have.
     recorded: BTreeMap<PacketId, u64>,
-    /// Numbers of entries that the disk is to be told of, by their packet id, and whether it has
-    /// them without one.
-    untold: BTreeMap<PacketId, (u64, bool)>,
+    /// Entries that the disk is to be told of, by their packet id.
+    untold: BTreeMap<PacketId, Untold>,
     /// Entries on disk that have come to their end.
     landed: Vec<u64>,
     /// Entries of an earlier run of the broker, if there are any.
@@ -62,6 +63,14 @@ pub(crate) struct Kept {
     presence: bool,
     /// As the disk knows it.
     pub(crate) through: Frontier,
+}
+
+/// An entry that got its packet id.
+#[derive(Clone, Copy, Debug)]
+struct Untold {
+    number: u64,
+    /// The entry as which it waited: on disk, and over with this one.
+    waited: Option<NonZeroU64>,
 }
 
 /// Entries of an earlier run of the broker: they may lie above *through*, where the log is still to
@@ -94,7 +103,8 @@ pub struct Holding {
 /// A message that a session was given and has not done with.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// Among all that the session was given, ever: from 1, in the order in which they were.
+    /// Among all that the session was given, ever: from 1; those with a packet id in the order in
+    /// which they got it.
     pub number: u64,
     /// Under this id. Without one it waits, and a group has chosen this session for it.
     pub packet_id: Option<PacketId>,
@@ -210,6 +220,12 @@ impl Kept {
         earlier.done.push((number, position));
     }
 
+    /// The disk has an entry whose end was on its way there.
+    pub(crate) fn restore_over(&mut self, number: u64, position: Option<Position>) {
+        self.restore_entry(number, None, position);
+        self.landed.push(number);
+    }
+
     /// Takes out the entries that have come to their end: what can be forgotten, and what must be
     /// known until the log is read up to `through` and beyond it.
     fn take_landed(&mut self, through: &Frontier) -> (Vec<u64>, Vec<(u64, Position)>) {
@@ -249,9 +265,8 @@ impl Kept {
     /// What was sent under this id has come to its end.
     pub(crate) fn land(&mut self, id: PacketId) {
         self.landed.extend(self.recorded.remove(&id));
-        let untold = self.untold.remove(&id);
-        let on_disk = untold.filter(|(_, on_disk)| *on_disk);
-        self.landed.extend(on_disk.map(|(number, _)| number));
+        let waited = self.untold.remove(&id).and_then(|untold| untold.waited);
+        self.landed.extend(waited.map(NonZeroU64::get));
     }
 
     /// The present subscription with this filter.
@@ -421,11 +436,9 @@ impl Clients {
             && let Some(kept) = session.kept.as_deref_mut()
             && let Some(delivery) = session.outbound.message(packet_id)
         {
-            let untold = match delivery.entry {
-                0 => (kept.entry(), false),
-                number => (number, true),
-            };
-            kept.untold.insert(packet_id, untold);
+            let waited = NonZeroU64::new(delivery.entry);
+            let number = kept.entry();
+            kept.untold.insert(packet_id, Untold { number, waited });
             self.touch(id);
         }
     }
@@ -441,13 +454,15 @@ impl Clients {
         let Some(delivery) = session.outbound.message(packet_id) else {
             return StoreId::NOTHING;
         };
-        let number = match delivery.entry {
-            0 => kept.entry(),
-            number => number,
-        };
+        let waited = NonZeroU64::new(delivery.entry);
+        let number = kept.entry();
         kept.recorded.insert(packet_id, number);
         let entry = Entry::new(number, Some(packet_id), qos, delivery);
-        self.ask_of(id, |client_id| Record::Given { client_id, entry })
+        self.ask_of(id, |client_id| Record::Given {
+            client_id,
+            entry,
+            waited,
+        })
     }
 
     /// PUBREC came: asks for that to be on disk.
@@ -489,7 +504,11 @@ impl Clients {
         };
         delivery.entry = kept.entry();
         let entry = Entry::new(delivery.entry, None, qos, delivery);
-        self.ask_of(id, |client_id| Record::Given { client_id, entry })
+        self.ask_of(id, |client_id| Record::Given {
+            client_id,
+            entry,
+            waited: None,
+        })
     }
 
     /// A delivery that never was sent is over: it was dropped, or is another's.
@@ -522,10 +541,11 @@ impl Clients {
             if let InFlight::Publish { id, qos, message } = in_flight
                 && kept.entry_of(id).is_none()
             {
-                let number = match (kept.untold.remove(&id), message.entry) {
-                    (Some((number, _)), _) | (None, number @ 1..) => number,
-                    (None, 0) => kept.entry(),
+                // All that were begun have one.
+                let Some(Untold { number, waited }) = kept.untold.remove(&id) else {
+                    continue;
                 };
+                kept.landed.extend(waited.map(NonZeroU64::get));
                 kept.recorded.insert(id, number);
                 given.push(Entry::new(number, Some(id), qos, message));
             }

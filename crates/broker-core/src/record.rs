@@ -27,6 +27,7 @@
 //! recognizes, is told together: the end of deliveries (PUBACK, PUBCOMP), what expired, and whether
 //! a session is connected.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use unbroken_mqtt_proto::PacketId;
@@ -143,8 +144,10 @@ pub enum Record {
     Given {
         /// The receiver.
         client_id: Arc<str>,
-        /// The message, in place of the entry with the same number.
+        /// The message.
         entry: Entry,
+        /// The number of the entry as which it waited, which is over with this one.
+        waited: Option<NonZeroU64>,
     },
     /// PUBREC came: the message must not be sent again, only PUBREL [MQTT-4.3.3-6].
     Received {

@@ -10,6 +10,7 @@
 //!
 //! Lanes of the audit are in [`crate::audit::rest`].
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -73,6 +74,24 @@ impl RestoredEntry {
     fn waits(&self) -> bool {
         matches!(self, Self::Given(entry) if entry.packet_id.is_none())
     }
+
+    /// Its packet id and its number, if it has both.
+    fn under_id(&self) -> Option<(PacketId, u64)> {
+        match self {
+            Self::Given(entry) => Some((entry.packet_id?, entry.number)),
+            Self::Received(entry) => Some((entry.packet_id, entry.number)),
+            Self::Done { .. } => None,
+        }
+    }
+
+    /// Where its message is, if a subscription could find it there.
+    fn position(&self) -> Option<Position> {
+        match self {
+            Self::Given(entry) => entry.message.position().filter(|_| !entry.by_group),
+            Self::Received(entry) => entry.position.filter(|_| !entry.by_group),
+            Self::Done { position, .. } => Some(*position),
+        }
+    }
 }
 
 /// Why something cannot be restored.
@@ -87,7 +106,7 @@ pub enum RestoreError {
         /// The limit.
         limit: &'static str,
     },
-    /// Two sessions of one client, or two messages under one packet id.
+    /// What cannot be true of one session, such as that it is there twice.
     #[error("session {client_id}: {what}")]
     Contradiction {
         /// Whose session.
@@ -162,14 +181,23 @@ impl Shard {
         // What may have been sent went before what waits.
         let mut entries = restored.entries;
         entries.sort_by_key(RestoredEntry::waits);
+        // Of two with one id the older is over: its end was on its way to the disk.
+        let newest: BTreeMap<PacketId, u64> =
+            entries.iter().filter_map(RestoredEntry::under_id).collect();
         for entry in entries {
+            let position = entry.position();
+            positions.extend(position);
+            if let Some((id, number)) = entry.under_id()
+                && newest.get(&id).is_some_and(|newest| *newest > number)
+            {
+                kept.restore_over(number, position);
+                continue;
+            }
             match entry {
                 RestoredEntry::Given(entry) => {
                     let mut delivery = entry.delivery();
                     let cost = delivery.message.publication().cost();
                     stats.messages_waiting += 1;
-                    let position = entry.message.position().filter(|_| !entry.by_group);
-                    positions.extend(position);
                     kept.restore_entry(entry.number, entry.packet_id, position);
                     if let Some(id) = entry.packet_id {
                         delivery.number = session.account.accept_sent(&mut stats.audit);
@@ -187,15 +215,12 @@ impl Shard {
                     }
                 }
                 RestoredEntry::Received(entry) => {
-                    let position = entry.position.filter(|_| !entry.by_group);
-                    positions.extend(position);
                     kept.restore_entry(entry.number, Some(entry.packet_id), position);
                     in_flight.push(InFlight::PubRel {
                         id: entry.packet_id,
                     });
                 }
                 RestoredEntry::Done { number, position } => {
-                    positions.push(position);
                     kept.restore_done(number, position);
                 }
             }

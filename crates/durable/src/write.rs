@@ -93,7 +93,16 @@ pub fn batch_of(record: &Record, now: Instant, times: &Times) -> Batch {
         Record::Unsubscribed { client_id, holding } => {
             put_subscription(&mut batch, client_id, holding);
         }
-        Record::Given { client_id, entry } => put_entry(&mut batch, client_id, entry, times),
+        Record::Given {
+            client_id,
+            entry,
+            waited,
+        } => {
+            put_entry(&mut batch, client_id, entry, times);
+            if let Some(waited) = waited {
+                delete(&mut batch, client_id, Part::Outbound(waited.get()));
+            }
+        }
         Record::Received {
             client_id,
             received,

@@ -596,7 +596,9 @@ fn show_record(record: &Record) -> String {
             client_id,
             packet_id,
         } => format!("released {client_id} #{}", packet_id.get()),
-        Record::Given { client_id, entry } => match entry.packet_id {
+        Record::Given {
+            client_id, entry, ..
+        } => match entry.packet_id {
             Some(id) => format!("given {client_id} #{}", id.get()),
             None => format!("given {client_id} by a group"),
         },

@@ -12,6 +12,7 @@ mod shard_bus;
 mod kills;
 mod lanes;
 mod limits;
+mod order;
 mod wills;
 
 use std::sync::Arc;

@@ -302,7 +302,9 @@ fn facts_of(record: &Record) -> Vec<(Fact, Effect)> {
             client_id,
             packet_id,
         } => vec![(Fact::Marker(number_of(client_id), *packet_id), Effect::Ends)],
-        Record::Given { client_id, entry } => {
+        Record::Given {
+            client_id, entry, ..
+        } => {
             let sent = entry
                 .packet_id
                 .map(|id| Fact::Sent(number_of(client_id), id));

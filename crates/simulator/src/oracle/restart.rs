@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use unbroken_broker_core::{Holding, Message, RestoredEntry, RestoredSession};
 use unbroken_durable::Restored;
-use unbroken_mqtt_proto::QoS;
+use unbroken_mqtt_proto::{PacketId, QoS};
 
 use super::retained::{current, superseded};
 use super::session::{Filter, Session};
@@ -137,6 +137,7 @@ impl Oracle {
             );
         }
         self.check_owed(client);
+        check_order(client, &found.entries);
         let session = &mut self.sessions[client];
         session.check_subscriptions(client, found);
         session.restart(now, found, heard.connected);
@@ -280,6 +281,20 @@ fn is_by(held: &Holding, terms: &Terms) -> bool {
         && has.no_local == said.no_local
         && has.retain_as_published == said.retain_as_published
         && held.identifier.map(NonZeroU32::get) == terms.identifier
+}
+
+/// What was sent is in the order in which it was: nobody lives so long that ids begin anew.
+fn check_order(client: usize, entries: &[RestoredEntry]) {
+    let ids = entries.iter().filter_map(|entry| match entry {
+        RestoredEntry::Given(entry) => entry.packet_id,
+        RestoredEntry::Received(entry) => Some(entry.packet_id),
+        RestoredEntry::Done { .. } => None,
+    });
+    let ids: Vec<_> = ids.map(PacketId::get).collect();
+    assert!(
+        ids.is_sorted(),
+        "client {client} was sent messages under these ids, and they come again so: {ids:?}"
+    );
 }
 
 /// The message that a group has given to a session, which has not done with it.
