@@ -64,7 +64,7 @@ pub(crate) struct Clients {
     pub(crate) untold: Vec<SessionId>,
     /// Sessions that the present input has made miss something.
     pub(crate) missing: Vec<SessionId>,
-    /// The broker is stopping: nothing that has to wait will be delivered.
+    /// The broker is stopping: nothing that has to wait will be delivered, but what is on disk.
     pub(crate) stopping: bool,
     /// What must be true before something leaves.
     pub(crate) promises: Promises,
@@ -246,7 +246,7 @@ impl Clients {
         let Some(session) = self.sessions.get_mut(session_id.index()) else {
             return;
         };
-        if self.stopping {
+        if self.stopping && !session.is_durable() {
             return self.refuse_entry(now, session_id, terms, item, DropReason::SessionEnded);
         }
         let cost = item.publication.cost();

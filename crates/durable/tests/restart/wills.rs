@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use unbroken_broker_core::Event;
+use unbroken_broker_core::{DropReason, Event};
 
 use unbroken_mqtt_proto::{
     Connect, Disconnect, Packet, Properties, Property, PropertyBuf, QoS, ReasonCode, Version, Will,
@@ -267,4 +267,35 @@ fn a_client_that_comes_before_its_old_will_was_published_finds_no_session() {
     let client = connect_with(&mut world, "a", 0, None);
     assert_eq!(world.broker.take(client), ["CONNACK 0 00"]);
     assert_eq!(published(&world), 1);
+}
+
+#[test]
+fn a_will_that_is_given_to_somebody_while_the_broker_stops_is_there_after_the_restart() {
+    for filter in ["will/#", "$share/g/will/#"] {
+        for client_id in ["a", "b", "c", "d"] {
+            for receiver in ["m", "n", "o", "q"] {
+                let mut world = World::new(2);
+                let away = world.resident(receiver, &[(filter, QOS1)]);
+                world.broker.cut(away);
+                world.settle();
+                connect_with(&mut world, client_id, 0, Some(PLAIN));
+                // Every shard stops before it hears of the others' last messages.
+                world.broker.hold_mail = true;
+                world.broker.drain();
+                for _ in 0..4 {
+                    world.broker.deliver_mail();
+                    world.broker.stored();
+                }
+                let shards = world.broker.shards.iter();
+                let ended = DropReason::SessionEnded as usize;
+                let dropped: u64 = shards.map(|shard| shard.stats().dropped[ended]).sum();
+                assert_eq!(dropped, 0, "{filter}: {client_id} to {receiver}");
+                world.restart();
+                let expected = [format!("PUBLISH will/{client_id} \"gone\" q1 #1")];
+                let sent = sent_to(&mut world, receiver);
+                assert_eq!(sent, expected, "{filter}: {client_id} to {receiver}");
+                assert_eq!(published(&world), 0, "it was before");
+            }
+        }
+    }
 }
