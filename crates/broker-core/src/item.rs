@@ -1,7 +1,8 @@
 //! A message in delivery: what is done once for it however many receive it.
 //!
 //! Invariants:
-//! - It is copied at most once, when the first place needs it after the publisher's bytes are gone.
+//! - It is copied at most once, when the first place needs it after the publisher's bytes are gone;
+//!   once more to be retained, if it may be stored as well.
 //! - It is asked to be stored at most once, where it came in, and before another shard has it.
 //!
 //! Deliberately absent: who receives it, and how its bytes are written; see [`crate::clients`].

@@ -5,6 +5,8 @@
 //! retained copy older than a live message that the session was already given on that topic is left
 //! out.
 //!
+//! Invariant: a retained message has no position in a log, so whoever is given it needs none.
+//!
 //! Invariant: the acknowledgement of a retained QoS 1 or 2 message leaves after the topic's shard
 //! has it, so that whoever learns of the acknowledgement and then subscribes anywhere in the broker
 //! gets it.
@@ -38,7 +40,14 @@ impl Shard {
     /// waits for that.
     pub(crate) fn retain(&mut self, now: Instant, item: &mut Item<'_>, qos: QoS) {
         let owner = placement::of_topic(item.publication.topic, self.options.shards);
-        let message = item.message(&mut self.clients.pool);
+        // It outlives its place in the log, so that with a place has a copy of its own.
+        let may_be_stored = self.options.settings.durable && item.publication.qos > QoS::AtMostOnce;
+        let pool = &mut self.clients.pool;
+        let message = if may_be_stored {
+            pool.message(&item.publication, item.publisher)
+        } else {
+            item.message(pool)
+        };
         if owner == self.options.id {
             return item.wait_for(self.set_retained(now, message, None));
         }

@@ -24,7 +24,7 @@ use unbroken_durable::{Times, batch_of, read, restore};
 use unbroken_mqtt_proto::{
     Ack, Packet, PacketId, Properties, QoS, SubscriptionOptions, TopicFilters, Unsubscribe,
 };
-use unbroken_store::{Memory, Store};
+use unbroken_store::{Log, Memory, Store};
 
 /// What survives a broker.
 #[derive(Clone)]
@@ -367,6 +367,34 @@ fn retained_messages_are_there_after_a_restart_and_forgotten_ones_are_not() {
         let mut received = world.broker.take(client);
         received.retain(|packet| packet.starts_with("PUBLISH"));
         assert_eq!(received, ["PUBLISH a \"new\" q0 retain"], "{shards}");
+    }
+}
+
+#[test]
+fn a_retained_message_that_a_session_was_given_needs_no_log() {
+    for (shards, qos) in [(1, QOS1), (1, QOS2), (3, QOS1), (3, QOS2)] {
+        let mut world = World::new(shards);
+        let logger = world.resident("logger", &[("#", QOS1)]);
+        let publisher = join(&mut world.broker, "p");
+        world.broker.send(publisher, retained("t", "x", qos, 1));
+        world.broker.stored();
+        world.broker.send(logger, Packet::PubAck(ack(1)));
+        world.settle();
+        world.resident("s", &[("t", qos)]);
+        world.settle();
+        for log in world.kept.store.logs().unwrap() {
+            let next = world.kept.store.bounds(log).unwrap().next;
+            for shard in &world.broker.shards {
+                let needed = shard.needed().of(unbroken_broker_core::LogId(log.0));
+                assert_eq!(needed + 1, next.0, "{shards} {qos:?}");
+            }
+            world.kept.store.trim(log, next).unwrap();
+        }
+        world.restart();
+        let (_, received) = world.back("s");
+        let number = u8::from(qos);
+        let expected = format!("PUBLISH t \"x\" q{number} #1 dup retain");
+        assert_eq!(received[1..], [expected], "{shards}");
     }
 }
 
