@@ -480,9 +480,9 @@ impl Shard {
         self.tell_groups(session_id, false);
         self.schedule_will(now, session_id);
         // [MQTT-4.1.0-2] [MQTT-3.1.2-23]
-        if expiry_s == 0 {
+        if expiry_s == 0 && !self.is_left_on_disk(session_id) {
             self.end_session(now, session_id, DropReason::SessionEnded);
-        } else if expiry_s != u32::MAX {
+        } else if expiry_s > 0 && expiry_s != u32::MAX {
             let at = now + std::time::Duration::from_secs(expiry_s.into());
             self.timers.set(
                 at,
@@ -499,7 +499,8 @@ impl Shard {
     pub(crate) fn expire_session(&mut self, now: Instant, id: SessionId, absence: u64) {
         // Never one that is connected. [MQTT-4.1.0-1, MQTT311-4.1.0-1, MQTT311-4.1.0-2]
         let absent = |session: &Session| session.absence == absence && session.connection.is_none();
-        if self.clients.sessions.get(id.index()).is_some_and(absent) {
+        let is_absent = self.clients.sessions.get(id.index()).is_some_and(absent);
+        if is_absent && !self.is_left_on_disk(id) {
             self.clients.stats.sessions_expired += 1;
             self.end_session(now, id, DropReason::SessionEnded);
         }

@@ -129,6 +129,9 @@ impl Clients {
     /// Whether something is to be dropped of what waits for this session. Costs a look at the
     /// oldest of each kind.
     fn lags(&self, now: Instant, session: &Session) -> bool {
+        if self.store_failed() && session.is_durable() {
+            return false; // what it has is on disk, and stays there
+        }
         let outstayed = |delivery| self.outstayed(now, session, delivery).is_some();
         if session
             .queue

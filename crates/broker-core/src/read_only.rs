@@ -94,6 +94,12 @@ impl Shard {
             || promises.ended.iter().any(|(_, ended)| ended == client_id)
     }
 
+    /// The store has failed, and has this session: it ends after the restart, if it has to.
+    pub(crate) fn is_left_on_disk(&self, id: SessionId) -> bool {
+        let session = self.clients.sessions.get(id.index());
+        self.clients.store_failed() && session.is_some_and(Session::is_durable)
+    }
+
     /// The store has failed, and has the will of this session: that is where it stays.
     pub(crate) fn stays_on_disk(&self, id: SessionId) -> bool {
         let session = self.clients.sessions.get(id.index());

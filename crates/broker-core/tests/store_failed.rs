@@ -4,6 +4,8 @@
 
 mod shard_bus;
 
+use std::time::Duration;
+
 use shard_bus::{Broker, Client, connect, join, publish, retained, stay, subscribe};
 use unbroken_broker_core::{DropReason, Event, Limits, Settings};
 use unbroken_mqtt_proto::{Connect, Packet, Properties, QoS, Version, Will};
@@ -201,4 +203,69 @@ fn a_will_on_disk_waits_there_for_the_restart() {
     broker.take(listener);
     broker.cut(light);
     assert_eq!(broker.take_payloads(listener), [b"light"]);
+}
+
+/// A session with a message that a group gave it, whose client is away, and another member.
+fn with_a_message_of_a_group(broker: &mut Broker) -> Client {
+    let away = resident(broker, "s", "$share/g/t");
+    broker.cut(away);
+    let publisher = join(broker, "p");
+    broker.send(publisher, publish("t", "x", QoS::ExactlyOnce, 1));
+    broker.stored();
+    let other = join(broker, "o");
+    subscribe(broker, other, "$share/g/t", QoS::ExactlyOnce);
+    broker.stored();
+    broker.take(other);
+    broker.advance(Duration::from_secs(1));
+    broker.stored();
+    other
+}
+
+fn is_as_on_disk(broker: &mut Broker, other: Client) {
+    broker.advance(Duration::from_secs(200));
+    assert_eq!(broker.take(other), NOTHING, "it is the first one's");
+    let stats = broker.shards[0].stats();
+    let named: Vec<_> = stats.dropped.iter().filter(|count| **count > 0).collect();
+    assert!(named.is_empty(), "{named:?}");
+    assert_eq!(stats.sessions_expired, 0);
+}
+
+#[test]
+fn a_session_that_is_on_disk_does_not_end() {
+    let mut broker = durable(1);
+    let other = with_a_message_of_a_group(&mut broker);
+    fail(&mut broker);
+    is_as_on_disk(&mut broker, other);
+}
+
+#[test]
+fn a_session_that_is_on_disk_as_one_that_stays_does_not_end_with_its_connection() {
+    let mut broker = durable(1);
+    let other = with_a_message_of_a_group(&mut broker);
+    let client = broker.open(Version::V5);
+    let packet = Connect {
+        clean_start: false,
+        ..connect("s")
+    };
+    broker.send(client, Packet::Connect(packet));
+    fail(&mut broker);
+    assert_eq!(broker.take(client), [UNAVAILABLE]);
+    is_as_on_disk(&mut broker, other);
+}
+
+#[test]
+fn what_is_on_disk_does_not_become_too_old() {
+    let mut settings = Settings::default();
+    settings.durable = true;
+    let mut limits = Limits::default();
+    limits.queue_age_max_s = 40;
+    let mut broker = Broker::with(1, limits, settings);
+    let other = with_a_message_of_a_group(&mut broker);
+    let away = resident(&mut broker, "u", "u");
+    broker.cut(away);
+    let publisher = join(&mut broker, "q");
+    broker.send(publisher, publish("u", "x", QoS::AtLeastOnce, 1));
+    broker.stored();
+    fail(&mut broker);
+    is_as_on_disk(&mut broker, other);
 }
