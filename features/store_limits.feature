@@ -84,3 +84,23 @@ Feature: Limits of what is kept
     Then auditor sooner or later receives "7" on "$SYS/broker/sessions/sleeping/messages"
     When I run `unbroken sessions ls --data DATA --json`
     Then its output mentions "phone"
+
+  # A dead device that nobody knows of any more after a restart.
+  Scenario: What a session holds is known after a restart, though nobody comes for it
+    Given a durable broker with the configuration:
+      """
+      [broker]
+      sys_interval = "1s"
+      """
+    And phone connects with a persistent session
+    And phone subscribes to "log" at QoS 1
+    And phone disconnects
+    And machine connects
+    And machine publishes messages 1 to 7 to "log" at QoS 1
+    When the broker is killed and started again
+    And auditor connects
+    And auditor subscribes to "$SYS/broker/sessions/sleeping/messages"
+    Then auditor sooner or later receives "7" on "$SYS/broker/sessions/sleeping/messages"
+    When phone reconnects
+    Then phone receives the 7 messages on "log" in order
+    And phone receives nothing else

@@ -16,6 +16,7 @@
 //!   shard has had of each log. So there is neither a gap nor a repetition.
 //! - No more is owed than `queue_messages_max` and `queue_bytes_max` allow: beyond it the oldest
 //!   are skipped, and named when they are read: by a client that comes, or by [`crate::laggards`].
+//!   What waits from before the broker started is counted by [`crate::census`].
 //! - At most one read of a session is under way, and none of a client's while anything waits in its
 //!   queue.
 //!
@@ -23,6 +24,7 @@
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU64;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -52,8 +54,8 @@ pub(crate) struct Backlog {
     skipped: u64,
     /// Where the first of those is, if all are counted.
     first: Option<Frontier>,
-    /// Something waits from before the broker started, and nobody counted it.
-    uncounted: bool,
+    /// What waits from before the broker started, while not all of it is counted.
+    pub(crate) uncounted: Option<Box<Uncounted>>,
     /// Counted, and found.
     counted: u64,
     found: u64,
@@ -67,6 +69,17 @@ pub(crate) struct Backlog {
     pub(crate) oldest: Option<Instant>,
     /// What may not wait any longer is being dropped.
     pub(crate) advance: Option<Box<Advance>>,
+}
+
+/// What waits from before the broker started, as far as somebody has looked.
+#[derive(Debug)]
+pub(crate) struct Uncounted {
+    /// All up to here is counted, or was read.
+    pub(crate) through: Frontier,
+    /// When the oldest message came of all that are counted.
+    pub(crate) oldest: Option<Instant>,
+    /// It is to be counted by [`crate::census`].
+    pub(crate) is_listed: bool,
 }
 
 /// How far it is known, of each log, what may stay.
@@ -95,6 +108,8 @@ pub struct ReadRequest {
     pub filters: Arc<[Box<str>]>,
     /// About so many bytes of messages, at least one message if there is one.
     pub bytes_max: usize,
+    /// Nobody waits for it: what others want to read comes first.
+    pub in_background: bool,
 }
 
 /// What was read.
@@ -122,7 +137,7 @@ impl Backlog {
             bytes: 0,
             skipped: 0,
             first: None,
-            uncounted: false,
+            uncounted: None,
             counted: 0,
             found: 0,
             under_way: BTreeSet::new(),
@@ -140,7 +155,11 @@ impl Backlog {
         oldest: Instant,
     ) -> Self {
         let mut backlog = Self::from(read);
-        backlog.uncounted = true;
+        backlog.uncounted = Some(Box::new(Uncounted {
+            through: backlog.read.clone(),
+            oldest: None,
+            is_listed: false,
+        }));
         backlog.oldest = Some(oldest);
         backlog.under_way.extend(under_way);
         backlog
@@ -153,7 +172,7 @@ impl Backlog {
     /// Up to where it does not need any log.
     pub(crate) fn needs<'a>(&'a self, tails: &'a Frontier) -> &'a Frontier {
         match &self.first {
-            _ if self.uncounted || self.reading.is_some() => &self.read,
+            _ if self.uncounted.is_some() || self.reading.is_some() => &self.read,
             Some(first) => first,
             None => tails,
         }
@@ -162,13 +181,19 @@ impl Backlog {
     /// A message was routed to the session. If that is one too many the oldest is skipped.
     fn count(
         &mut self,
-        before: impl FnOnce() -> Frontier,
+        position: Position,
+        tails: &Frontier,
         stamp: Instant,
         bytes: u64,
         is_full: bool,
     ) {
-        self.first.get_or_insert_with(before);
-        self.oldest.get_or_insert(stamp);
+        let first = self.first.get_or_insert_with(|| tails.clone());
+        first.lower(position);
+        let oldest = match &mut self.uncounted {
+            Some(uncounted) => &mut uncounted.oldest,
+            None => &mut self.oldest,
+        };
+        *oldest = Some(oldest.map_or(stamp, |other| other.min(stamp)));
         self.counted += 1;
         if is_full {
             self.skipped += 1;
@@ -190,7 +215,35 @@ impl Backlog {
 
     /// All that waits was counted.
     pub(crate) fn is_counted(&self) -> bool {
-        !self.uncounted
+        self.uncounted.is_none()
+    }
+
+    /// All up to here was read.
+    pub(crate) fn read_through(&mut self, log: LogId, number: u64) {
+        let through = Position { log, number };
+        self.read.raise(through);
+        if let Some(first) = &mut self.first {
+            first.raise(through);
+        }
+    }
+
+    /// A message was found that came before the broker started, if it is within `tails`: true if
+    /// it is counted only now.
+    fn count_found(&mut self, position: Position, tails: &Frontier, bytes: u64) -> bool {
+        let uncounted = self.uncounted.as_ref();
+        let is_new = uncounted.is_some_and(|uncounted| !uncounted.through.covers(position))
+            && tails.covers(position);
+        if is_new {
+            self.counted += 1;
+            self.messages += 1;
+            self.bytes += bytes;
+        }
+        is_new
+    }
+
+    /// The next message that is found is one too many.
+    pub(crate) fn skips(&self) -> bool {
+        self.skipped > 0
     }
 
     /// A message was found; true if it is one too many.
@@ -222,7 +275,31 @@ impl Backlog {
         let Advance { settled, oldest } = *advance;
         self.oldest = oldest;
         self.first = (!settled.is_empty()).then(|| self.read.clone());
-        self.uncounted &= !settled.is_empty();
+        if settled.is_empty() {
+            self.uncounted = None;
+        }
+        if let Some(uncounted) = &mut self.uncounted {
+            uncounted.oldest = oldest;
+        }
+    }
+
+    /// All is counted that waits from before the broker started, and came up to `tails`. Answers
+    /// whether that says more than was known of how far the session is.
+    pub(crate) fn end_count(&mut self, tails: &Frontier) -> bool {
+        let Some(uncounted) = self.uncounted.take() else {
+            return false;
+        };
+        self.oldest = uncounted.oldest;
+        let before = self.read.clone();
+        // What is not counted is not for it.
+        let nothing_before = self.first.as_ref().unwrap_or(tails);
+        for (log, number) in nothing_before.iter() {
+            self.read.raise(Position { log, number });
+        }
+        let read = &self.read;
+        self.under_way.retain(|position| !read.covers(*position));
+        self.forget_filters();
+        self.read != before
     }
 }
 
@@ -237,6 +314,7 @@ impl Clients {
         {
             kept.backlog = Some(Box::new(Backlog::from(tails.clone())));
         }
+        self.count_later(id);
     }
 
     /// Counts a message that the session will read from the disk. False if it is not there.
@@ -266,26 +344,28 @@ impl Clients {
     }
 
     /// Counts a message that a session will read from the disk. It is asked to be stored.
-    fn count_behind(&mut self, id: SessionId, position: Position, publication: &Publication<'_>) {
+    pub(crate) fn count_behind(
+        &mut self,
+        id: SessionId,
+        position: Position,
+        publication: &Publication<'_>,
+    ) {
         let bytes = publication.cost();
         let tails = &self.promises.tails;
         if let Some(session) = self.sessions.get_mut(id.index())
             && let Some(kept) = session.kept.as_deref_mut()
         {
-            let before = || {
+            // The session falls behind with this message.
+            let backlog = kept.backlog.get_or_insert_with(|| {
                 let mut before = tails.clone();
                 before.lower(position);
-                before
-            };
-            // The session falls behind with this message.
-            let backlog = kept
-                .backlog
-                .get_or_insert_with(|| Box::new(Backlog::from(before())));
+                Box::new(Backlog::from(before))
+            });
             let messages = session.queue.len() as u64 + backlog.messages;
             let is_full = messages >= self.limits.queue_messages_max.into()
                 || session.queue_bytes + backlog.bytes + bytes > self.limits.queue_bytes_max
                     && messages > 0;
-            backlog.count(before, publication.stamp, bytes, is_full);
+            backlog.count(position, tails, publication.stamp, bytes, is_full);
             if !is_full {
                 self.stats.messages_waiting += 1;
                 self.stats.messages_waiting_bytes += bytes;
@@ -302,6 +382,25 @@ impl Clients {
         let Some(backlog) = backlog else { return 0 };
         self.uncount(backlog.messages, backlog.bytes);
         backlog.messages + backlog.skipped
+    }
+
+    /// A message was found that a session will not find again. If nobody has counted it, that is
+    /// done now.
+    pub(crate) fn count_found(&mut self, id: SessionId, position: Position, bytes: u64) {
+        let Self {
+            sessions,
+            census,
+            stats,
+            ..
+        } = self;
+        if let Some(session) = sessions.get_mut(id.index())
+            && let Some(kept) = session.kept.as_deref_mut()
+            && let Some(backlog) = kept.backlog.as_deref_mut()
+            && backlog.count_found(position, &census.tails, bytes)
+        {
+            stats.messages_waiting += 1;
+            stats.messages_waiting_bytes += bytes;
+        }
     }
 
     pub(crate) fn backlog_of(&mut self, id: SessionId) -> Option<&mut Backlog> {
@@ -341,8 +440,25 @@ impl Shard {
         let advance = backlog.advance.as_ref();
         let settled = |log| advance.is_some_and(|advance| advance.settled.contains(&log));
         let mut tails = self.clients.promises.tails.iter();
-        let (log, last) =
-            tails.find(|(log, number)| backlog.read.of(*log) < *number && !settled(*log))?;
+        let (log, numbers) = tails.find_map(|(log, last)| {
+            let after = backlog.read.of(log);
+            (after < last && !settled(log)).then_some((log, after..last))
+        })?;
+        drop(tails);
+        self.read_request(id, log, numbers, bytes_max)
+    }
+
+    /// Asks for what the session may be owed behind the first of these and up to the last.
+    pub(crate) fn read_request(
+        &mut self,
+        id: SessionId,
+        log: LogId,
+        numbers: Range<u64>,
+        bytes_max: usize,
+    ) -> Option<ReadRequest> {
+        let session = self.clients.sessions.get_mut(id.index())?;
+        let kept = session.kept.as_deref_mut()?;
+        let backlog = kept.backlog.as_deref_mut()?;
         let filters = backlog.filters.get_or_insert_with(|| {
             let plain = kept.holdings.iter().filter(|held| held.plain().is_some());
             plain.map(|held| held.filter.clone()).collect()
@@ -354,10 +470,11 @@ impl Shard {
             session: id,
             token: self.tokens,
             log,
-            after: backlog.read.of(log),
-            last,
+            after: numbers.start,
+            last: numbers.end,
             filters,
             bytes_max,
+            in_background: false,
         })
     }
 
@@ -373,11 +490,10 @@ impl Shard {
         let Some(backlog) = backlog else { return };
         self.clients.uncount(backlog.messages, backlog.bytes);
         let (counted, found) = (backlog.counted, backlog.found);
-        // Nobody counted what waited from before the broker started.
         if found < counted {
             self.clients
                 .fault_of_session(id, FaultKind::Lost, found, counted - found);
-        } else if found > counted && !backlog.uncounted {
+        } else if found > counted {
             self.clients
                 .fault_of_session(id, FaultKind::Duplicated, counted, found - counted);
         }
@@ -395,11 +511,14 @@ impl Shard {
             backlog.reading = None;
             if backlog.advance.is_some() {
                 self.handle_advance(now, answer);
+            } else if self.clients.census.reads(answer.token) {
+                self.handle_count(now, answer);
             } else {
                 self.take_answer(now, answer);
             }
         }
         self.forget_advance(now, answer.token);
+        self.forget_count(answer.token);
     }
 
     fn take_answer(&mut self, now: Instant, answer: &ReadAnswer) {
@@ -408,10 +527,7 @@ impl Shard {
             self.take_read(now, id, message);
         }
         if let Some(backlog) = self.clients.backlog_of(id) {
-            backlog.read.raise(Position {
-                log: answer.log,
-                number: answer.through,
-            });
+            backlog.read_through(answer.log, answer.through);
         }
         self.pump(now, id);
     }
@@ -432,6 +548,9 @@ impl Shard {
         }
         let mut item = Item::kept(message);
         let bytes = item.publication.cost();
+        if let Some(position) = item.position() {
+            self.clients.count_found(id, position, bytes);
+        }
         let backlog = self.clients.backlog_of(id);
         if !backlog.is_some_and(|backlog| backlog.take(bytes)) {
             self.clients.stats.messages_waiting += 1;
@@ -480,6 +599,18 @@ impl Kept {
         let backlog = self.backlog.as_deref_mut()?;
         let was_given = backlog.read.covers(position) || backlog.under_way.remove(&position);
         (!was_given).then_some(terms)
+    }
+
+    /// Whether a message waits for the session that is neither read nor counted.
+    pub(crate) fn is_owed_uncounted(&self, client_id: &str, message: &Message) -> bool {
+        let (Some(position), Some(backlog)) = (message.position(), self.backlog.as_deref()) else {
+            return false;
+        };
+        let uncounted = backlog.uncounted.as_ref();
+        !backlog.read.covers(position)
+            && !backlog.under_way.contains(&position)
+            && uncounted.is_some_and(|uncounted| !uncounted.through.covers(position))
+            && self.terms(client_id, position, message).is_some()
     }
 
     /// By the subscriptions that held when it came: as it was routed then [MQTT-3.3.4-2].

@@ -32,6 +32,7 @@ use crate::audit::receipt::News;
 use crate::audit::watch::Home;
 use crate::audit::{IngressLane, Mark};
 use crate::buffers::BufferPool;
+use crate::census::Census;
 use crate::connection::Connection;
 use crate::copy::{ReceiverCopy, patch, write_publish};
 use crate::drops::DropTallies;
@@ -70,6 +71,8 @@ pub(crate) struct Clients {
     pub(crate) promises: Promises,
     /// Sessions that keep too much of the logs.
     pub(crate) laggards: Laggards,
+    /// Sessions of which nobody knows what they are owed.
+    pub(crate) census: Census,
     /// Sessions of which the disk is to be told how far they are; some may have ended since.
     pub(crate) touched: Vec<SessionId>,
     dirty: Vec<ConnectionId>,
@@ -100,6 +103,7 @@ impl Clients {
             stopping: false,
             promises: Promises::new(options.id),
             laggards: Laggards::default(),
+            census: Census::default(),
             touched: Vec::new(),
             dirty: Vec::new(),
             frames: Frames::default(),

@@ -294,6 +294,7 @@ impl Shard {
             self.clients.outputs.push_back(Output::Read(request));
         } else if let Some(backlog) = self.clients.backlog_of(id) {
             backlog.end_advance();
+            self.clients.count_later(id);
         }
     }
 
@@ -313,10 +314,7 @@ impl Shard {
         let log = answer.log;
         self.clients.touch(id);
         if let Some(backlog) = self.clients.backlog_of(id) {
-            backlog.read.raise(Position {
-                log,
-                number: through,
-            });
+            backlog.read_through(log, through);
             if let Some(advance) = &mut backlog.advance
                 && settled
             {
@@ -371,6 +369,17 @@ impl Shard {
             laggards.outstayed(&clients.limits, now, waiting)
         };
         let why = outstayed(&self.clients);
+        let Some(position) = message.position() else {
+            return false;
+        };
+        let Some(backlog) = self.clients.backlog_of(id) else {
+            return false;
+        };
+        if !backlog.skips() && why.is_none() {
+            return false;
+        }
+        let bytes = item.publication.cost();
+        self.clients.count_found(id, position, bytes);
         let Some(backlog) = self.clients.backlog_of(id) else {
             return false;
         };
@@ -380,7 +389,6 @@ impl Shard {
             return true;
         }
         let Some(why) = why else { return false };
-        let bytes = item.publication.cost();
         if backlog.take(bytes) {
             self.clients.uncount(1, bytes);
         }

@@ -26,6 +26,7 @@ mod backlog;
 mod barrier;
 mod buffers;
 mod by_filter;
+mod census;
 mod clients;
 mod connection;
 mod copy;

@@ -2,7 +2,8 @@
 //!
 //! Before the first input, in this order: [`Shard::restore_tails`], then sessions, lanes,
 //! wills and retained messages. What a session waits for stays on disk until its client comes:
-//! however much that is, it costs nothing to begin with.
+//! however much that is, it costs nothing to begin with. It is counted afterwards
+//! ([`crate::census`]).
 //!
 //! A client that was connected when the broker stopped has lost its connection with it: its will,
 //! its delay and the end of its session count from the restart. Of one that was away before, they
@@ -128,6 +129,7 @@ impl Shard {
     /// Says what is in each log. The shard goes on behind what is in its own.
     pub fn restore_tails(&mut self, tails: Frontier) {
         self.clients.promises.on_disk = tails.clone();
+        self.clients.census.tails = tails.clone();
         self.clients.promises.tails = tails;
     }
 
@@ -163,7 +165,10 @@ impl Shard {
         };
         let absence = self.token();
         let Clients {
-            sessions, stats, ..
+            sessions,
+            stats,
+            census,
+            ..
         } = &mut self.clients;
         let Some(session) = sessions.get_mut(id.index()) else {
             return Ok(());
@@ -230,7 +235,12 @@ impl Shard {
         kept.holdings.clone_from(&restored.holdings);
         let since = now.checked_sub(away).unwrap_or(now);
         session.away_since = Some(since);
-        kept.backlog = Some(Box::new(Backlog::restored(through, positions, since)));
+        let backlog = if through.reaches(&census.tails) {
+            Backlog::from(through)
+        } else {
+            Backlog::restored(through, positions, since)
+        };
+        kept.backlog = Some(Box::new(backlog));
         session.kept = Some(Box::new(kept));
         for holding in restored.holdings {
             if holding.until.is_none() {
@@ -248,6 +258,8 @@ impl Shard {
         self.revive_will(now, id, away);
         self.clients.touch_presence(id);
         self.schedule_progress(now);
+        self.clients.count_later(id);
+        self.schedule_count(now);
         let stats = &mut self.clients.stats;
         stats.clients_disconnected = self.clients.sessions.len() as u64 - stats.clients_connected;
         Ok(())

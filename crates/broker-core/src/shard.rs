@@ -187,6 +187,7 @@ impl Shard {
         self.schedule_progress(now);
         self.schedule_tail(now);
         self.schedule_look(now);
+        self.schedule_count(now);
         if self.timers.has_doubled() {
             self.compact_timers();
         }
@@ -621,6 +622,7 @@ impl Shard {
                 Timer::Progress => self.tell_progress(),
                 Timer::Tail => self.tell_tail(),
                 Timer::Laggards => self.look_for_laggards(now),
+                Timer::Count => self.count_on(),
                 Timer::Sys => self.publish_sys(now),
                 Timer::Audit => self.tick_audit(now),
                 Timer::Publishers => self.tick_publishers(now),

@@ -41,6 +41,8 @@ pub(crate) enum Timer {
     Tail,
     /// Somebody is to look what has waited for too long.
     Laggards,
+    /// What waits from before the broker started is to be counted.
+    Count,
     /// `$SYS` is due.
     Sys,
     /// The lanes that are followed are due.
@@ -128,6 +130,7 @@ impl Shard {
             | Timer::Progress
             | Timer::Tail
             | Timer::Laggards
+            | Timer::Count
             | Timer::Sys
             | Timer::Audit
             | Timer::Publishers

@@ -16,6 +16,8 @@
 //!   ([`Notice::StoreFailed`]).
 //! - A shard that the committer has no room for is behind: it reads no client, and what it writes
 //!   to other shards waits until its requests are in the queue.
+//! - A read in the background waits for all that others want of the store, and makes none of them
+//!   wait for more than one piece of a log.
 //! - A log is trimmed by what shards needed so long ago that what they have told since is stored.
 //!
 //! Deliberately absent: what a record says in bytes, which is `unbroken-durable`'s.
@@ -241,6 +243,7 @@ impl Found {
             directory: self.directory.clone(),
             times: self.times,
             needed: vec![None; found.len()],
+            background: VecDeque::new(),
             trimmed: Frontier::new(),
             shards: found,
             waiting,
@@ -479,6 +482,8 @@ struct Keeper {
     /// Of each shard, once it has said it since logs were trimmed.
     needed: Vec<Option<Frontier>>,
     trimmed: Frontier,
+    /// Reads that nobody waits for.
+    background: VecDeque<(ShardId, ReadRequest)>,
     waiting: Receiver<Job>,
     notify: Sender<Notice>,
 }
@@ -494,7 +499,7 @@ impl Drop for Keeper {
 
 impl Keeper {
     fn run(mut self) {
-        while let Ok(job) = self.waiting.recv() {
+        while let Some(job) = self.next_job() {
             let done = match job {
                 Job::Read(shard, request) => self.read(shard, &request),
                 Job::Needed(shard, needed) => {
@@ -506,6 +511,26 @@ impl Keeper {
             if let Err(error) = done {
                 self.tell(&error);
                 return;
+            }
+        }
+    }
+
+    /// What somebody waits for first, and one read of the others when there is nothing else.
+    fn next_job(&mut self) -> Option<Job> {
+        loop {
+            let job = if self.background.is_empty() {
+                self.waiting.recv().ok()?
+            } else if let Ok(job) = self.waiting.try_recv() {
+                job
+            } else {
+                let (shard, request) = self.background.pop_front()?;
+                return Some(Job::Read(shard, request));
+            };
+            match job {
+                Job::Read(shard, request) if request.in_background => {
+                    self.background.push_back((shard, request));
+                }
+                other => return Some(other),
             }
         }
     }

@@ -32,6 +32,8 @@ pub(crate) struct Broker {
     mail: VecDeque<(ShardId, ShardId, Mail)>,
     /// Mail stays where it is until `deliver_mail`.
     pub(crate) hold_mail: bool,
+    /// Nothing is read until this is false again.
+    pub(crate) hold_reads: bool,
     /// Nothing is written until `release_writes`: every receiver is slow.
     pub(crate) hold_writes: bool,
     /// Bytes that a peer takes of the last words of its connection.
@@ -130,6 +132,7 @@ impl Broker {
             asked: Vec::new(),
             mail: VecDeque::new(),
             hold_mail: false,
+            hold_reads: false,
             hold_writes: false,
             last_words_max: usize::MAX,
             links: Vec::new(),
@@ -362,11 +365,24 @@ impl Broker {
 
     /// Once everything that was asked for before is stored, reads are answered.
     fn answer_reads(&mut self) {
-        while self.stores.is_empty() && !self.reads.is_empty() {
+        while self.stores.is_empty() && !self.reads.is_empty() && !self.hold_reads {
             let (shard, request) = self.reads.remove(0);
             let answer = self.disk.read(&request);
             self.input(shard, Input::Read(answer));
         }
+    }
+
+    /// The oldest read without an answer is answered.
+    pub(crate) fn read_one(&mut self) {
+        let (shard, request) = self.reads.remove(0);
+        let answer = self.disk.read(&request);
+        self.input(shard, Input::Read(answer));
+        self.advance(Duration::ZERO);
+    }
+
+    /// For how many sessions something is read now.
+    pub(crate) fn reads(&self) -> usize {
+        self.reads.len()
     }
 
     /// Everything is kept there from now on.

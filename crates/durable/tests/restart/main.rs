@@ -9,6 +9,7 @@
 #[path = "../../../broker-core/tests/shard_bus/mod.rs"]
 mod shard_bus;
 
+mod census;
 mod kills;
 mod lanes;
 mod limits;
