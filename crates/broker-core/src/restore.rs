@@ -256,8 +256,11 @@ impl Shard {
                 .set(at, Timer::SessionExpiry { session, absence });
         }
         self.revive_will(now, id, away);
-        self.clients.touch_presence(id);
-        self.schedule_progress(now);
+        if restored.away.is_none() {
+            // From now on it is away.
+            self.clients.touch_presence(id);
+            self.schedule_progress(now);
+        }
         self.clients.count_later(id);
         self.schedule_count(now);
         let stats = &mut self.clients.stats;

@@ -256,3 +256,20 @@ fn what_is_under_way_or_done_is_not_counted_as_waiting() {
     assert_eq!((dup.count(), received.len()), (3, 5));
     is_balanced(&world);
 }
+
+#[test]
+fn how_long_a_client_is_away_does_not_begin_anew_with_each_restart() {
+    let mut world = World::new(1);
+    let away = world.resident("s", &[("t", QOS1)]);
+    world.broker.cut(away);
+    world.settle();
+    for _ in 0..3 {
+        pass(&mut world, 20);
+        world.restart();
+        world.settle();
+    }
+    let away = sleepers(&world)[0].away;
+    assert!(away >= Duration::from_mins(1), "{away:?}");
+    pass(&mut world, 41);
+    assert_eq!(sleepers(&world).len(), 0, "it was to stay for 100 s");
+}
