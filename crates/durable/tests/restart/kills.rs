@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use unbroken_broker_core::Limits;
+use unbroken_broker_core::{DropReason, Limits};
 use unbroken_mqtt_proto::{Packet, Property, PropertyBuf, Publish, Version};
 use unbroken_store::{Kv, Space};
 
@@ -118,6 +118,30 @@ fn what_a_group_gave_and_was_acknowledged_at_once_does_not_come_again() {
     world.restart();
     let (_, received) = world.back("s");
     assert_eq!(received, ["CONNACK 1 00"]);
+}
+
+#[test]
+fn what_a_group_gave_before_a_restart_ends_with_its_session_by_name() {
+    for restarts in [false, true] {
+        let mut world = World::new(1);
+        let client = world.resident("s", &[("$share/g/t", QOS1)]);
+        world.broker.cut(client);
+        world.settle();
+        let publisher = join(&mut world.broker, "p");
+        world.broker.send(publisher, publish("t", "x", QOS1, 1));
+        world.settle();
+        if restarts {
+            world.restart();
+        }
+        let other = world.resident("o", &[("$share/g/t", QOS1)]);
+        world.broker.advance(Duration::from_secs(100));
+        world.broker.stored();
+        let handed_on = world.broker.take_payloads(other).len();
+        let ended = DropReason::SessionEnded as usize;
+        let named = world.broker.shards[0].stats().dropped[ended];
+        let expected = if restarts { (0, 1) } else { (1, 0) };
+        assert_eq!((handed_on, named), expected);
+    }
 }
 
 #[test]
