@@ -344,7 +344,7 @@ impl Clients {
         let Some(delivery) = session.outbound.mark_sent(packet_id) else {
             return;
         };
-        let number = delivery.number;
+        let (number, again) = (delivery.number, delivery.again);
         let message = Arc::clone(&delivery.message);
         let publication = message.publication();
         self.frames.clear();
@@ -362,6 +362,9 @@ impl Clients {
         match start {
             Ok(start) => {
                 patch(connection, start, packet_id);
+                if again {
+                    connection.output[start] |= DUP; // [MQTT-3.3.1-1]
+                }
                 self.account(session_id, number, Fate::Sent);
                 self.sent(session_id, &publication);
             }
@@ -413,7 +416,7 @@ impl Clients {
                     dup,
                 }) => {
                     self.frames.clear();
-                    let number = message.number;
+                    let (number, again) = (message.number, message.again);
                     let publication = message.message.publication();
                     let copy = ReceiverCopy {
                         publication: &publication,
@@ -427,7 +430,7 @@ impl Clients {
                         Ok(start) => {
                             patch(connection, start, id);
                             // Whatever the publisher's DUP was. [MQTT-3.3.1-3, MQTT311-3.3.1-3]
-                            if dup {
+                            if dup || again {
                                 connection.output[start] |= DUP; // [MQTT-3.3.1-1]
                             }
                             if dup {
@@ -471,7 +474,7 @@ impl Clients {
             let Some((qos, delivery)) = session.queue.pop_front() else {
                 return true;
             };
-            let number = delivery.number;
+            let (number, again) = (delivery.number, delivery.again);
             let publication = delivery.message.publication();
             let cost = publication.cost();
             session.queue_bytes = session.queue_bytes.saturating_sub(cost);
@@ -514,6 +517,9 @@ impl Clients {
                     Ok(packet_id) => {
                         session.inflight_bytes += cost;
                         patch(connection, start, packet_id);
+                        if again {
+                            connection.output[start] |= DUP; // [MQTT-3.3.1-1]
+                        }
                         if session.is_durable() {
                             self.touch_sent(session_id, packet_id);
                         }

@@ -154,6 +154,7 @@ impl<'a> Item<'a> {
             group: terms.group,
             number: 0,
             tracked: self.publication.mark.is_some_and(|mark| mark.tracked),
+            again: false,
             entry: 0,
         }
     }

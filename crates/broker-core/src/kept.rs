@@ -182,6 +182,7 @@ impl Entry {
             group: None,
             number: 0,
             tracked: false,
+            again: false,
             entry: if self.by_group { self.number } else { 0 },
         }
     }
@@ -686,7 +687,7 @@ impl Session {
 
 /// Where a subscription begins in the log of a shard that does not know of it yet.
 const NOT_IN_FORCE: u64 = u64::MAX;
-/// What a restart repeats at most, of messages of QoS 1 that were acknowledged.
+/// What a restart repeats at most, with DUP, of messages of QoS 1 that were acknowledged.
 const TELL_PROGRESS_EVERY: Duration = Duration::from_millis(500);
 /// How long another shard holds on to the log of this one at most, without wanting any of it.
 const TELL_TAIL_EVERY: Duration = Duration::from_secs(5);

@@ -9,6 +9,9 @@
 //! its delay and the end of its session count from the restart. Of one that was away before, they
 //! go on. What is due at once is published when this shard knows what the others want.
 //!
+//! The disk is told late what a client was sent at QoS 1 and has acknowledged. So one that was
+//! connected gets with DUP what it finds in the log, and may have had already [MQTT-3.3.1-1].
+//!
 //! Lanes of the audit are in [`crate::audit::rest`].
 
 use std::collections::BTreeMap;
@@ -16,7 +19,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use unbroken_mqtt_proto::session::{Entry as InFlight, Inbound, Outbound};
-use unbroken_mqtt_proto::{PacketId, SubscriptionFilter};
+use unbroken_mqtt_proto::{PacketId, QoS, SubscriptionFilter};
 
 use crate::backlog::Backlog;
 use crate::clients::Clients;
@@ -173,6 +176,7 @@ impl Shard {
         let Some(session) = sessions.get_mut(id.index()) else {
             return Ok(());
         };
+        let was_here = restored.away.is_none();
         let away = restored.away.unwrap_or_default();
         session.expiry_s = restored.expiry_s;
         session.stays = true;
@@ -214,6 +218,7 @@ impl Shard {
                         });
                     } else {
                         delivery.number = session.account.accept(&mut stats.audit);
+                        delivery.again = was_here && entry.qos == QoS::AtLeastOnce;
                         session.queue_bytes += cost;
                         stats.messages_waiting_bytes += cost;
                         session.queue.push_back((entry.qos, delivery));
@@ -238,7 +243,7 @@ impl Shard {
         let backlog = if through.reaches(&census.tails) {
             Backlog::from(through)
         } else {
-            Backlog::restored(through, positions, since)
+            Backlog::restored(through, positions, since, was_here)
         };
         kept.backlog = Some(Box::new(backlog));
         session.kept = Some(Box::new(kept));
@@ -256,7 +261,7 @@ impl Shard {
                 .set(at, Timer::SessionExpiry { session, absence });
         }
         self.revive_will(now, id, away);
-        if restored.away.is_none() {
+        if was_here {
             // From now on it is away.
             self.clients.touch_presence(id);
             self.schedule_progress(now);

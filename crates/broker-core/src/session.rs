@@ -92,6 +92,8 @@ pub(crate) struct Delivery {
     pub(crate) number: u64,
     /// What becomes of it is to be told.
     pub(crate) tracked: bool,
+    /// It may have been sent before the broker was started, and the disk was not yet told.
+    pub(crate) again: bool,
     /// Its number among the session's entries on disk while it has no packet id; 0 if it is none.
     pub(crate) entry: u64,
 }

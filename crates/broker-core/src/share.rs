@@ -246,6 +246,7 @@ impl Shard {
                 group: None,
                 number: 0,
                 tracked: false,
+                again: false,
                 entry: 0,
             };
             return self.return_to_group(now, group, delivery.message, token);

@@ -198,6 +198,46 @@ fn what_a_group_gave_to_a_session_of_any_shard_is_on_disk_when_its_publisher_hea
     }
 }
 
+/// [MQTT-3.3.1-1]
+#[test]
+fn what_was_acknowledged_just_before_a_kill_comes_again_with_dup() {
+    for shards in [1, 3] {
+        let mut world = World::new(shards);
+        let client = world.resident("s", &[("t", QOS1), ("u", QOS2)]);
+        let away = world.resident("a", &[("t", QOS1)]);
+        world.broker.cut(away);
+        world.settle();
+        let publisher = join(&mut world.broker, "p");
+        world.broker.send(publisher, publish("t", "x", QOS1, 1));
+        world.broker.stored();
+        assert_eq!(world.broker.take(client), ["PUBLISH t \"x\" q1 #1"]);
+        // Before the disk is told of it.
+        world.broker.send(client, Packet::PubAck(ack(1)));
+        world.restart();
+        let publisher = join(&mut world.broker, "p");
+        world.broker.send(publisher, publish("t", "y", QOS1, 2));
+        world.broker.send(publisher, publish("u", "z", QOS2, 3));
+        world.settle();
+        let (client, received) = world.back("s");
+        let mut published: Vec<_> = received[1..].to_vec();
+        published.sort_unstable();
+        let [first, second, third] = &published[..] else {
+            panic!("{received:?}");
+        };
+        assert_eq!(first, "PUBLISH t \"x\" q1 #1 dup");
+        assert!(second.starts_with("PUBLISH t \"y\"") && !second.ends_with("dup"));
+        assert!(third.starts_with("PUBLISH u \"z\"") && !third.ends_with("dup"));
+        // Once more, over another connection, it is sent again as everything is.
+        world.broker.cut(client);
+        let (_, received) = world.back("s");
+        assert!(received[1..].iter().all(|packet| packet.ends_with("dup")));
+        let (_, received) = world.back("a");
+        let expected = ["PUBLISH t \"x\" q1 #1", "PUBLISH t \"y\" q1 #2"];
+        assert_eq!(received[1..], expected, "it was away");
+        assert_eq!(faults(&world), 0);
+    }
+}
+
 #[test]
 fn what_is_under_way_comes_again_in_the_order_in_which_it_was_sent() {
     let mut world = World::new(1);

@@ -153,6 +153,7 @@ fn what_was_acknowledged_reaches_a_session_that_was_away_over_a_restart() {
         let mut world = World::new(shards);
         let away = world.resident("s", &[("t/#", QOS1)]);
         world.broker.cut(away);
+        world.settle();
         let publisher = join(&mut world.broker, "p");
         for id in 1..=5 {
             let topic = format!("t/{id}");
