@@ -86,12 +86,17 @@ impl Driver {
             };
             self.link.send_replace(Link::Connecting);
             self.engine.tell(Event::Disconnected { why: why.clone() });
-            if why.is_taken_over() && options.taken_over == TakenOver::Return {
-                if !self.rest(options.pauses.longest).await {
-                    return ConnectError::Ended;
+            let rest = match &why {
+                _ if why.is_taken_over() && options.taken_over == TakenOver::Return => {
+                    options.pauses.longest
                 }
-            } else if !why.may_pass() {
-                return why;
+                // Whoever drops what comes is not to have it again at once.
+                ConnectError::LeftOpen { .. } => options.pauses.first,
+                _ if why.may_pass() => continue,
+                _ => return why,
+            };
+            if !self.rest(rest).await {
+                return ConnectError::Ended;
             }
         }
     }
@@ -188,6 +193,11 @@ impl Driver {
                 self.engine.say_goodbye();
                 self.last_words(&mut stream).await;
                 return Left::Goodbye;
+            }
+            if let Err(error) = self.engine.check_left_open() {
+                self.engine.say_goodbye();
+                self.last_words(&mut stream).await;
+                return Left::Failed(error);
             }
             let timeout = self.engine.timeout();
             let has_room = self.engine.output_len() < OUTPUT_BYTES;

@@ -64,6 +64,17 @@ pub enum ConnectError {
     /// The broker sent what it may not.
     #[error("the broker does not keep to MQTT: {0}")]
     Broker(BrokerFault),
+    /// The application has dropped so many messages without acknowledging them that the broker
+    /// would soon send nothing more. The client left the connection itself; on the next one they
+    /// come again.
+    #[error(
+        "{count} messages were dropped without being acknowledged, half of what the broker may send \
+         before one is; they come again on a new connection. Acknowledge what is not wanted, too"
+    )]
+    LeftOpen {
+        /// How many.
+        count: usize,
+    },
     /// The options cannot be put into a CONNECT.
     #[error("the options make no CONNECT: {0}")]
     Options(#[from] EncodeError),
@@ -144,6 +155,7 @@ impl ConnectError {
             | Self::NoAnswer { .. }
             | Self::Lost(_)
             | Self::Silent
+            | Self::LeftOpen { .. }
             | Self::Broker(_) => true,
         }
     }

@@ -20,32 +20,38 @@ use crate::{Received, SubscribeError};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
     /// Every owner of this message is done with it.
-    Acknowledged(u64, Done),
+    Done(u64, Done),
     /// Nobody reads this subscription any more.
     Dropped(u64),
 }
 
-/// How far an owner has come with a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How far the owners have come with a message; of several, who has come least far decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Done {
+    /// Somebody has dropped it without a word: nobody may say that it is safe here.
+    LeftOpen,
     /// It is safe here.
     Taken,
     /// What it was sent for is done.
     Processed,
 }
 
-/// The right to acknowledge one message. Dropped without being given, the message comes again on
-/// the next connection.
+/// The right to acknowledge one message. Dropped without being given, the message is left open: it
+/// comes again on the next connection, and those behind it are acknowledged meanwhile.
 pub struct Acknowledgement {
     serial: u64,
+    /// What is said when it is dropped.
+    done: Done,
     owners: Arc<Owners>,
     notices: mpsc::UnboundedSender<Notice>,
 }
 
 #[derive(Debug)]
 struct Owners {
-    /// Subscriptions of this client that have not acknowledged it.
+    /// Subscriptions of this client that are not done with it.
     left: AtomicUsize,
+    /// One of them has dropped it without a word.
+    left_open: AtomicBool,
     /// One of them has only taken it.
     only_taken: AtomicBool,
 }
@@ -54,8 +60,10 @@ impl Acknowledgement {
     pub(crate) fn new(serial: u64, notices: mpsc::UnboundedSender<Notice>) -> Self {
         Self {
             serial,
+            done: Done::LeftOpen,
             owners: Arc::new(Owners {
                 left: AtomicUsize::new(1),
+                left_open: AtomicBool::new(false),
                 only_taken: AtomicBool::new(false),
             }),
             notices,
@@ -67,34 +75,45 @@ impl Acknowledgement {
         self.owners.left.fetch_add(1, Ordering::Relaxed);
         Self {
             serial: self.serial,
+            done: Done::LeftOpen,
             owners: Arc::clone(&self.owners),
             notices: self.notices.clone(),
         }
     }
 
     /// Tells the broker that the message is safe here, once all before it are.
-    pub fn give(self) {
-        self.owners.only_taken.store(true, Ordering::Relaxed);
-        self.leave();
+    pub fn give(mut self) {
+        self.done = Done::Taken;
     }
 
     /// The same, and that it is processed, if it is so for every owner. A 5.0 broker is told by the
     /// user property `audit` = `processed`; others learn only that it is safe.
-    pub fn give_processed(self) {
-        self.leave();
+    pub fn give_processed(mut self) {
+        self.done = Done::Processed;
     }
+}
 
-    fn leave(self) {
-        // What the others stored before they left is seen by the last one.
-        if self.owners.left.fetch_sub(1, Ordering::AcqRel) == 1 {
-            let done = if self.owners.only_taken.load(Ordering::Relaxed) {
-                Done::Taken
-            } else {
-                Done::Processed
-            };
-            // The client may have ended; then the message comes again to whoever follows.
-            let _ = self.notices.send(Notice::Acknowledged(self.serial, done));
+impl Drop for Acknowledgement {
+    fn drop(&mut self) {
+        let owners = &self.owners;
+        match self.done {
+            Done::LeftOpen => owners.left_open.store(true, Ordering::Relaxed),
+            Done::Taken => owners.only_taken.store(true, Ordering::Relaxed),
+            Done::Processed => {}
         }
+        // What the others stored before they left is seen by the last one.
+        if owners.left.fetch_sub(1, Ordering::AcqRel) > 1 {
+            return;
+        }
+        let done = if owners.left_open.load(Ordering::Relaxed) {
+            Done::LeftOpen
+        } else if owners.only_taken.load(Ordering::Relaxed) {
+            Done::Taken
+        } else {
+            Done::Processed
+        };
+        // The client may have ended; then the message comes again to whoever follows.
+        let _ = self.notices.send(Notice::Done(self.serial, done));
     }
 }
 
@@ -205,28 +224,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_is_processed_when_all_its_owners_say_so() {
+    fn the_owner_who_has_come_least_far_with_a_message_decides() {
         let (notices, mut told) = mpsc::unbounded_channel();
-        for (serial, processed) in [(0, [true, true]), (1, [true, false]), (2, [false, true])] {
+        let all = [Done::LeftOpen, Done::Taken, Done::Processed];
+        let pairs = all.into_iter().flat_map(|one| all.map(|other| [one, other]));
+        for (serial, pair) in (0..).zip(pairs) {
             let first = Acknowledgement::new(serial, notices.clone());
             let owners = [first.share(), first];
-            for (owner, processed) in owners.into_iter().zip(processed) {
+            for (owner, done) in owners.into_iter().zip(pair) {
                 assert!(told.try_recv().is_err());
-                if processed {
-                    owner.give_processed();
-                } else {
-                    owner.give();
+                match done {
+                    Done::LeftOpen => drop(owner),
+                    Done::Taken => owner.give(),
+                    Done::Processed => owner.give_processed(),
                 }
             }
-            let all = if processed == [true, true] {
-                Done::Processed
-            } else {
-                Done::Taken
-            };
-            assert_eq!(
-                told.try_recv().ok(),
-                Some(Notice::Acknowledged(serial, all))
-            );
+            let least = pair.into_iter().min().unwrap();
+            assert_eq!(told.try_recv().ok(), Some(Notice::Done(serial, least)));
         }
     }
 }

@@ -112,7 +112,8 @@ impl fmt::Debug for Message {
 }
 
 /// A message that came. One that is dropped without [`acknowledge`](Self::acknowledge) from a
-/// subscription that acknowledges by hand comes again on the next connection.
+/// subscription that acknowledges by hand comes again on the next connection; those behind it do
+/// not wait for it ([`Acknowledging::ByHand`](crate::Acknowledging::ByHand)).
 pub struct Received {
     pub(crate) topic: Arc<str>,
     pub(crate) payload: Arc<[u8]>,

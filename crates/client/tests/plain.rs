@@ -4,6 +4,7 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use support::broker::{Broker, Kind};
@@ -241,6 +242,90 @@ async fn a_message_that_is_not_acknowledged_by_hand_comes_again() {
                 again.acknowledge();
                 client.ping().await.unwrap();
                 assert!(subscription.try_recv().is_none());
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_message_that_nobody_acknowledges_holds_up_no_other_subscription() {
+    for kind in Kind::installed() {
+        let broker = Broker::start(kind);
+        for session in [Session::Temporary, Session::Kept { expiry_s: 60 }] {
+            let mut limits = Limits::default();
+            limits.receive_maximum = 8;
+            let of_session = |id: &str| options(broker.address(), id).session(session);
+            let client = connect(of_session("two").limits(limits)).await;
+            let sender = connect(options(broker.address(), "sender")).await;
+            let mut read = client.subscribe(filter("read")).await.unwrap();
+            let filters = |text| (vec![filter(text)], Acknowledging::ByHand);
+            let (unread, by_hand) = filters("unread");
+            let unread = client.subscribe_all(unread, by_hand).await.unwrap();
+            let (ended, by_hand) = filters("ended");
+            let ended = client.subscribe_all(ended, by_hand).await.unwrap();
+            let (dropped, by_hand) = filters("dropped");
+            let mut dropped = client.subscribe_all(dropped, by_hand).await.unwrap();
+            for topic in ["unread", "ended", "dropped"] {
+                sender.publish(message(topic, "x")).await.unwrap();
+            }
+            drop(within("it", dropped.recv()).await.unwrap());
+            client.ping().await.unwrap();
+            assert_eq!((unread.waiting(), ended.waiting()), (1, 1));
+            drop(unread);
+            ended.unsubscribe().await.unwrap();
+            for number in 0..100 {
+                let text = number.to_string();
+                sender.publish(message("read", &text)).await.unwrap();
+            }
+            for number in 0..100 {
+                let received = within("a message", read.recv()).await.unwrap();
+                assert_eq!(received.payload(), number.to_string().as_bytes());
+            }
+            assert_eq!(client.connection(), Some(1), "{kind:?} {session:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn messages_that_are_dropped_come_again_however_many_they_are() {
+    for kind in Kind::installed() {
+        let broker = Broker::start(kind);
+        for version in VERSIONS {
+            for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {
+                let id = format!("dropping-{version}-{qos}");
+                let session = Session::Kept { expiry_s: 60 };
+                let mut limits = Limits::default();
+                limits.receive_maximum = 6;
+                let client = options(broker.address(), &id).version(version);
+                let client = connect(client.session(session).limits(limits)).await;
+                let mut events = client.events();
+                let subscription = client.subscribe_all(vec![filter(&id)], Acknowledging::ByHand);
+                let mut subscription = subscription.await.unwrap();
+                let sender = connect(options(broker.address(), "sender")).await;
+                let texts: BTreeSet<_> = (0..30).map(|number| number.to_string()).collect();
+                for text in &texts {
+                    sender.publish(message(&id, text).qos(qos)).await.unwrap();
+                }
+                let (mut seen, mut taken) = (BTreeSet::new(), BTreeSet::new());
+                while taken != texts {
+                    let received = within("a message", subscription.recv()).await.unwrap();
+                    let text = String::from_utf8(received.payload().to_vec()).unwrap();
+                    // Each is dropped the first time.
+                    if !seen.insert(text.clone()) {
+                        received.acknowledge();
+                        taken.insert(text);
+                    }
+                }
+                let first = within("an event", events.next()).await;
+                assert!(
+                    matches!(
+                        first,
+                        Some(Event::Disconnected {
+                            why: ConnectError::LeftOpen { count: 3.. }
+                        })
+                    ),
+                    "{kind:?} {version} {qos}: {first:?}"
+                );
             }
         }
     }

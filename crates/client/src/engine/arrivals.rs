@@ -1,7 +1,10 @@
 //! Messages of QoS 1 and 2 that came and are not answered yet, in the order in which they came.
 //!
 //! Invariants: answers leave in that order; a message of QoS 2 is answered only after its owner has
-//! taken it, also when it is repeated on another connection meanwhile.
+//! taken it, also when it is repeated on another connection meanwhile; one that its owner dropped
+//! without a word gets no answer on this connection, which those behind it do not wait for: the
+//! order that MQTT asks for is that of the answers there are. The broker counts it as under way
+//! until the next connection, so somebody must see to it that there is one ([`Arrivals::left_open`]).
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -14,6 +17,8 @@ pub(super) struct Arrivals {
     open: VecDeque<Open>,
     /// Messages of QoS 2 that an earlier connection brought, and how far their owner has come.
     carried: BTreeMap<PacketId, (u64, Option<Done>)>,
+    /// Messages of this connection that will get no answer on it.
+    left_open: usize,
     next_serial: u64,
 }
 
@@ -39,10 +44,14 @@ impl Arrivals {
         serial
     }
 
-    /// A message of QoS 2 came again, which is here already.
-    pub(super) fn repeated(&mut self, id: PacketId) {
+    /// A message of QoS 2 came again, which is here already. False: it is not any more, and counts
+    /// as one that has not come.
+    pub(super) fn repeated(&mut self, id: PacketId) -> bool {
         let known = self.carried.remove(&id);
         let (serial, done) = known.unwrap_or((u64::MAX, Some(Done::Taken)));
+        if done == Some(Done::LeftOpen) {
+            return false;
+        }
         let qos = QoS::ExactlyOnce;
         self.open.push_back(Open {
             serial,
@@ -50,6 +59,7 @@ impl Arrivals {
             qos,
             done,
         });
+        true
     }
 
     /// Its owner is done. Not in the table: it came on an earlier connection and will come again.
@@ -63,14 +73,22 @@ impl Arrivals {
         }
     }
 
-    /// What may be answered now.
+    /// What may be answered now; [`Done::LeftOpen`] is not, and its id is free to come again.
     pub(super) fn next_answer(&mut self) -> Option<(PacketId, QoS, Done)> {
         let done = self.open.front()?.done?;
+        self.left_open += usize::from(done == Done::LeftOpen);
         self.open.pop_front().map(|open| (open.id, open.qos, done))
+    }
+
+    /// Messages that keep their place among those that the broker may have under way, though nobody
+    /// here has them.
+    pub(super) fn left_open(&self) -> usize {
+        self.left_open
     }
 
     /// What is not answered comes again.
     pub(super) fn handle_disconnected(&mut self) {
+        self.left_open = 0;
         for open in self.open.drain(..) {
             if open.qos == QoS::ExactlyOnce {
                 self.carried.insert(open.id, (open.serial, open.done));
@@ -88,7 +106,7 @@ impl Arrivals {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Done::Taken;
+    use Done::{LeftOpen, Taken};
     use QoS::{AtLeastOnce, ExactlyOnce};
 
     fn id(number: u16) -> PacketId {
@@ -133,5 +151,33 @@ mod tests {
         assert_eq!(arrivals.next_answer(), None);
         arrivals.done(again, Taken);
         assert_eq!(arrivals.next_answer(), Some((id(1), AtLeastOnce, Taken)));
+    }
+
+    #[test]
+    fn those_behind_a_message_that_was_dropped_do_not_wait_for_it() {
+        let mut arrivals = Arrivals::default();
+        let all = [1, 2, 3].map(|number| arrivals.arrived(id(number), AtLeastOnce));
+        arrivals.done(all[1], LeftOpen);
+        arrivals.done(all[2], Taken);
+        assert_eq!(arrivals.next_answer(), None);
+        arrivals.done(all[0], Taken);
+        let mut answers = std::iter::from_fn(|| arrivals.next_answer());
+        assert_eq!(answers.next(), Some((id(1), AtLeastOnce, Taken)));
+        assert_eq!(answers.next(), Some((id(2), AtLeastOnce, LeftOpen)));
+        assert_eq!(answers.next(), Some((id(3), AtLeastOnce, Taken)));
+        assert_eq!(answers.next(), None);
+        assert_eq!(arrivals.left_open(), 1);
+        arrivals.handle_disconnected();
+        assert_eq!(arrivals.left_open(), 0);
+    }
+
+    #[test]
+    fn a_repeated_qos_2_message_that_its_owner_dropped_is_a_new_one() {
+        let mut arrivals = Arrivals::default();
+        let dropped = arrivals.arrived(id(1), ExactlyOnce);
+        arrivals.handle_disconnected();
+        arrivals.done(dropped, LeftOpen);
+        assert!(!arrivals.repeated(id(1)));
+        assert_eq!(arrivals.next_answer(), None);
     }
 }

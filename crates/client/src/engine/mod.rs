@@ -33,7 +33,7 @@ use self::routes::Routes;
 use self::sending::Sending;
 pub(crate) use self::sending::{Outgoing, Reply};
 use self::wire::Wire;
-use crate::inbox::{Inbox, Notice};
+use crate::inbox::{Done, Inbox, Notice};
 use crate::{
     ConnectError, Event, Filter, Options, PublishError, Received, Session, SubscribeError,
 };
@@ -186,12 +186,35 @@ impl Engine {
 
     pub(crate) fn handle_notice(&mut self, notice: Notice) {
         match notice {
-            Notice::Acknowledged(serial, done) => {
-                self.arrivals.done(serial, done);
+            Notice::Done(serial, done) => {
+                // Of a session that ends with its connection nothing comes again, so nothing is
+                // gained by leaving it open.
+                let least = if self.begins_anew() {
+                    Done::Taken
+                } else {
+                    Done::LeftOpen
+                };
+                self.arrivals.done(serial, done.max(least));
                 self.answer_arrivals();
             }
             Notice::Dropped(id) => self.handle_unsubscribe(id, None),
         }
+    }
+
+    /// What was left open counts as under way at the broker, which sends nothing more when as many
+    /// are as may be. It comes again on a new connection, so before that there should be one.
+    pub(crate) fn check_left_open(&self) -> Result<(), ConnectError> {
+        let limits = &self.options.limits;
+        let window = match self.options.version {
+            Version::V5 => limits.receive_maximum,
+            // Which it cannot be told. It is taken for as large as what the client sends.
+            Version::V3_1 | Version::V3_1_1 => limits.receive_maximum.min(limits.inflight_max_3x),
+        };
+        let count = self.arrivals.left_open();
+        if count >= usize::from(window / 2).max(1) {
+            return Err(ConnectError::LeftOpen { count });
+        }
+        Ok(())
     }
 
     /// Bytes that came, to be appended to, and bytes to be written.
@@ -317,12 +340,14 @@ impl Engine {
     /// [MQTT-4.6.0-2, MQTT-4.6.0-3, MQTT311-4.6.0-2, MQTT311-4.6.0-3]
     fn answer_arrivals(&mut self) {
         while let Some((id, qos, done)) = self.arrivals.next_answer() {
-            if qos == QoS::AtLeastOnce {
+            if qos == QoS::AtLeastOnce || done == Done::LeftOpen {
                 self.inbound.acknowledged(id);
             } else {
                 self.inbound.received(id);
             }
-            self.wire.acknowledge(id, qos, done);
+            if done != Done::LeftOpen {
+                self.wire.acknowledge(id, qos, done);
+            }
         }
     }
 }

@@ -172,15 +172,14 @@ impl Engine {
         if let Some(id) = publish.packet_id {
             let arrival = self.inbound.handle_publish(publish.qos, id);
             match arrival.map_err(|error| ConnectError::Broker(error.into()))? {
-                Arrival::New => {
+                Arrival::Duplicate if self.arrivals.repeated(id) => {
+                    self.answer_arrivals();
+                    return Ok(());
+                }
+                Arrival::New | Arrival::Duplicate => {
                     let serial = self.arrivals.arrived(id, publish.qos);
                     let notices = self.notices.clone();
                     acknowledgement = Some(Acknowledgement::new(serial, notices));
-                }
-                Arrival::Duplicate => {
-                    self.arrivals.repeated(id);
-                    self.answer_arrivals();
-                    return Ok(());
                 }
                 Arrival::InProgress => return Ok(()),
             }
