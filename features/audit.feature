@@ -138,7 +138,7 @@ Feature: Stages and audits from the shell
 
   Scenario: Nobody stamps
     When I run `unbroken audit status -p PORT -W 1`
-    Then it ends with code 0
+    Then it ends with code 3
     And its output mentions "no stamped message was heard"
 
   Scenario: A filter that is none is refused
@@ -170,12 +170,14 @@ Feature: Stages and audits from the shell
       """
     And reader runs `unbroken pipe -p PORT --from plant/raw --key-file other` and listens to "plant/raw"
     And watcher runs `unbroken audit watch -p PORT -t plant/raw -t here/watcher --key-file other` and listens to "here/watcher"
+    And status runs `unbroken audit status -p PORT -t plant/raw -t here/status -W 5` and listens to "here/status"
     When I run `unbroken pipe -p PORT --to plant/raw --key-file key` with the input:
       """
       21.5
       """
     Then reader warns "give this subscriber the algorithm and the key of its producer"
     And watcher prints a line with "give this subscriber the algorithm and the key of its producer"
+    And status ends with code 3
 
   Scenario: A key that is not there is named
     When I run `unbroken pipe -p PORT --to plant/raw --key-file absent`

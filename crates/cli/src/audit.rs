@@ -39,7 +39,10 @@ was there before is judged from its next window of 1,024 messages on. Beside wha
 stands what the broker says of itself, where it keeps account ($SYS/audit/ and $audit/).
 
 Exit codes: 0 nothing was wrong, or the proof holds; 1 something was wrong, or the proof does not
-hold; 2 wrong usage; 66 a file cannot be read; 69 the broker cannot be reached; 74 output failed.")]
+hold; 2 wrong usage; 3 nothing could be judged: no stamped message came, or none of a window that
+began meanwhile, and the broker kept account of no lane; or they are of another algorithm than the
+one given (with another key they are taken for altered: 1); 66 a file cannot be read; 69 the broker
+cannot be reached; 74 output failed.")]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: Command,
@@ -236,7 +239,13 @@ fn hear(
 }
 
 fn judgement(observer: &Observer) -> ExitCode {
-    ExitCode::from(u8::from(observer.found_faults()))
+    ExitCode::from(if observer.found_faults() {
+        1
+    } else if observer.has_judged() {
+        0
+    } else {
+        exit::UNJUDGED
+    })
 }
 
 fn print(written: io::Result<()>) -> Result<(), Failure> {

@@ -7,6 +7,8 @@ use std::io;
 
 /// What the user gave cannot be understood.
 pub(crate) const USAGE: u8 = 2;
+/// `audit`: nothing could be judged, so nothing is said to be well.
+pub(crate) const UNJUDGED: u8 = 3;
 /// What was written is damaged, or of a version that this one does not know.
 pub(crate) const DATA: u8 = 65;
 /// A file that must be there is not, or cannot be read.

@@ -148,6 +148,11 @@ impl BrokerSide {
         self.lanes().any(|(_, said)| said.faults > 0)
     }
 
+    /// Whether it has said of any lane how its messages fare.
+    pub(crate) fn has_judged(&self) -> bool {
+        self.lanes().any(|(_, said)| said.is_judged())
+    }
+
     /// What it has said since the last call.
     pub(crate) fn take_news(&mut self) -> Vec<Word> {
         if self.verdict.is_none() {
@@ -160,6 +165,11 @@ impl BrokerSide {
 }
 
 impl Said {
+    fn is_judged(&self) -> bool {
+        let of_state = self.state.as_ref().map_or(0, |state| state.messages);
+        self.proven + self.faulty + self.unproven + of_state > 0
+    }
+
     pub(crate) fn to_json(&self) -> Value {
         let state = self.state.as_ref().map(|state| {
             json!({

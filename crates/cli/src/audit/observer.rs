@@ -201,6 +201,13 @@ impl Observer {
         lanes.any(|watched| watched.faults_named > 0) || self.broker.found_faults()
     }
 
+    /// Whether anything was judged at all: a message or a window here, or a lane by the broker. Of
+    /// lanes with another key than the one given the broker's word is not what was asked for.
+    pub(crate) fn has_judged(&self) -> bool {
+        let mut lanes = self.lanes.values();
+        lanes.any(Watched::is_judged) || self.other_keys.is_empty() && self.broker.has_judged()
+    }
+
     /// The proof of a message, once its window is proven and while it is remembered. Without a
     /// number: of the first that there is.
     pub(crate) fn proof(&self, lane: Option<LaneId>, number: Option<u64>) -> Option<ProofFile> {
@@ -344,6 +351,11 @@ impl Watched {
         windows.find(|(_, state)| *state != State::Proven)
     }
 
+    /// Whether something of it came to more than "before the first window that was seen to begin".
+    fn is_judged(&self) -> bool {
+        self.next > 0 || self.faults_named > 0 || !self.windows.is_empty()
+    }
+
     pub(crate) fn count(&self, state: State) -> usize {
         let windows = self.windows.values();
         windows.filter(|(_, its)| *its == state).count()
@@ -485,6 +497,29 @@ mod tests {
         );
         assert!(scene.observer.found_faults());
         assert_eq!(scene.watched().first_bad(), Some(&(0..3, State::Faulty)));
+    }
+
+    #[test]
+    fn what_came_before_the_first_whole_window_is_not_judged() {
+        let mut scene = Scene::new();
+        assert!(!scene.observer.has_judged());
+        scene.hear(b"a", Verdict::OutOfScope);
+        assert!(!scene.observer.has_judged());
+        scene.hear(b"b", Verdict::InOrder);
+        assert!(scene.observer.has_judged());
+    }
+
+    #[test]
+    fn the_brokers_word_is_a_judgement_unless_the_key_given_fits_nothing() {
+        let mut scene = Scene::new();
+        let observer = &mut scene.observer;
+        let state = br#"{"epoch":1,"state":"proven","messages":3,"expected":3,"acknowledged":3}"#;
+        observer.broker.take("$audit/0000000000000007/state", state);
+        assert!(!observer.has_judged(), "anybody may say so");
+        observer.broker.take("$SYS/audit/verdict", b"all is well");
+        assert!(observer.has_judged());
+        observer.other_keys.push("another key".to_owned());
+        assert!(!observer.has_judged());
     }
 
     #[test]
