@@ -11,7 +11,7 @@ use crate::inbox::{Inbox, Notice};
 use crate::limits::{COMMANDS_SPARE, EVENTS_HELD};
 use crate::{
     Acknowledging, ConnectError, Event, Filter, Limits, Message, Options, PublishError,
-    SubscribeError, Subscription, TrySendError, driver,
+    SubscribeError, Subscription, TrySendError, Version, driver,
 };
 
 /// A client. Clones are handles of the same one; it ends with the last of them and of its
@@ -29,6 +29,7 @@ struct Handle {
     events: broadcast::Sender<Event>,
     limits: Limits,
     client_id: String,
+    version: Version,
 }
 
 /// How the connection stands.
@@ -63,6 +64,7 @@ pub struct Receipt {
 impl Client {
     pub(crate) fn start(options: Options) -> Self {
         let (limits, client_id) = (options.limits.clone(), options.client_id.clone());
+        let version = options.version;
         let slots = limits.unfinished_max.clamp(1, Semaphore::MAX_PERMITS / 2);
         let (commands, wishes) = mpsc::channel(slots + COMMANDS_SPARE);
         // What bounds it is said at `Notice`.
@@ -79,6 +81,7 @@ impl Client {
             events,
             limits,
             client_id,
+            version,
         }))
     }
 
@@ -227,6 +230,10 @@ impl Client {
     /// Empty: the broker is to choose one.
     pub(crate) fn client_id(&self) -> &str {
         &self.0.client_id
+    }
+
+    pub(crate) fn version(&self) -> Version {
+        self.0.version
     }
 
     pub(crate) fn notice(&self, notice: Notice) {

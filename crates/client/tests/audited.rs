@@ -13,8 +13,8 @@ use support::line::{
 use support::options;
 use support::relay::Relay;
 
-use unbroken_client::audit::{AuditError, Scope, SpoolError};
-use unbroken_client::{Filter, Message, QoS, TotalDuration};
+use unbroken_client::audit::{AuditError, OpenError, Scope, SpoolError};
+use unbroken_client::{Filter, Message, QoS, TotalDuration, Version};
 use unbroken_merkle_log::ledger::{Event, Verdict};
 use unbroken_merkle_log::{Directory, Hasher, LaneLimits};
 
@@ -492,4 +492,25 @@ async fn starts_without_a_spool_have_different_epochs_though_they_are_in_one_sec
     epochs.sort_unstable();
     epochs.dedup();
     assert_eq!(epochs.len(), 4, "{epochs:?}");
+}
+
+#[tokio::test]
+async fn a_client_of_a_version_that_cannot_carry_numbers_is_refused() {
+    let broker = Broker::start(Kind::Unbroken);
+    let spool = tempfile::tempdir().unwrap();
+    let directory = spool.path().join("spool");
+    for version in [Version::V3_1_1, Version::V3_1] {
+        let client = connect(options(broker.address(), "old").version(version)).await;
+        let refusals = [
+            publisher(1).open(&client, &directory).await.err(),
+            publisher(1).open_unspooled(&client).await.err(),
+            subscriber("data").open(&client).await.err(),
+        ];
+        for refusal in refusals {
+            let refusal = refusal.unwrap();
+            assert!(matches!(refusal, OpenError::Version(of) if of == version));
+            assert!(refusal.to_string().contains("version 5.0"), "{refusal}");
+        }
+    }
+    assert!(!directory.exists());
 }

@@ -8,7 +8,7 @@ use unbroken_merkle_log::ledger::StateError;
 use unbroken_merkle_log::{LaneId, ParentsError};
 use unbroken_mqtt_proto::{EncodeError, TopicError};
 
-use crate::{PublishError, SubscribeError};
+use crate::{PublishError, SubscribeError, Version};
 
 /// Why a spool cannot be used.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -57,6 +57,12 @@ pub enum SpoolError {
 /// Why a publisher or subscriber cannot begin.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
+    /// The client's version of MQTT has no user properties, so no message can carry its number.
+    #[error(
+        "the audit needs MQTT 5.0 and this client speaks {0}, which cannot carry a message's \
+         number: connect with version 5.0 (Options::version)"
+    )]
+    Version(Version),
     /// The spool cannot be used.
     #[error(transparent)]
     Spool(#[from] SpoolError),

@@ -1,5 +1,5 @@
 //! What proves delivery over any MQTT 5 broker: a publisher that numbers and remembers, a
-//! subscriber that judges, and a processor between them.
+//! subscriber that judges, and a processor between them. Their clients must speak 5.0.
 //!
 //! | topic | payload |
 //! |---|---|
@@ -37,7 +37,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use unbroken_merkle_log::{Epoch, LaneId};
 use unbroken_mqtt_proto::QoS;
 
-use crate::Filter;
+use crate::{Client, Filter, Version};
 
 pub use self::{
     error::{AuditError, OpenError, ProcessError, SpoolError},
@@ -119,6 +119,14 @@ impl Names {
             Some(("answer", token)) => Kind::Answer(token),
             _ => Kind::Other,
         })
+    }
+}
+
+/// Numbers travel in user properties, which only 5.0 has.
+pub(crate) fn check_version(client: &Client) -> Result<(), OpenError> {
+    match client.version() {
+        Version::V5 => Ok(()),
+        older => Err(OpenError::Version(older)),
     }
 }
 

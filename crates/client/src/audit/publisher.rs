@@ -12,7 +12,7 @@ use super::error::{AuditError, OpenError};
 use super::producer::{Ending, Job, Order, Producer};
 use super::spool::{Remembered, Spool};
 use super::taken::SharedTaken;
-use super::{ANSWER, AUDIT, Clock, Names, ORIGIN, PARENTS, THROUGH, TOPIC, heard};
+use super::{ANSWER, AUDIT, Clock, Names, ORIGIN, PARENTS, THROUGH, TOPIC, check_version, heard};
 use crate::inbox::Acknowledgement;
 use crate::{Acknowledged, Acknowledging, Client, Message, TotalDuration};
 
@@ -157,6 +157,8 @@ impl PublisherOptions {
         client: &Client,
         directory: impl Into<PathBuf>,
     ) -> Result<AuditedPublisher<Spooled>, OpenError> {
+        // Before anything is on the disk.
+        check_version(client)?;
         let directory = directory.into();
         let (lane, bytes_max) = (self.lane, self.spool_bytes_max);
         let (limits, hasher) = (self.lane_limits.clone(), self.hasher.clone());
@@ -172,6 +174,7 @@ impl PublisherOptions {
         self,
         client: &Client,
     ) -> Result<AuditedPublisher<Unspooled>, OpenError> {
+        check_version(client)?;
         self.begin(client, None, Remembered::default()).await
     }
 

@@ -26,7 +26,9 @@ use super::asking::{Asking, token};
 use super::error::OpenError;
 use super::judged::AuditedMessage;
 use super::taken::{Heard, SharedTaken, read_position, write_position};
-use super::{ANSWER, AUDIT, Clock, Kind, Names, ORIGIN, PARENTS, THROUGH, TOPIC, heard};
+use super::{
+    ANSWER, AUDIT, Clock, Kind, Names, ORIGIN, PARENTS, THROUGH, TOPIC, check_version, heard,
+};
 use crate::inbox::Acknowledgement;
 use crate::options::random;
 use crate::{Acknowledging, Client, Filter, Message, Received, SubscribeError, Subscription};
@@ -245,6 +247,7 @@ impl SubscriberOptions {
 
     /// Subscribes.
     pub async fn open(self, client: &Client) -> Result<AuditedSubscriber, OpenError> {
+        check_version(client)?;
         let names = Names::new(&self.prefix);
         let token = token(client.client_id(), &self.filters);
         let kinds = ["checkpoint", "drop", "directory"].map(|kind| names.filter(kind));
