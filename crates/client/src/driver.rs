@@ -70,6 +70,9 @@ impl Driver {
     /// Connects again and again, until there is a reason not to.
     async fn live(&mut self) -> ConnectError {
         let options = self.engine.options();
+        if let Err(why) = options.check() {
+            return why;
+        }
         let mut connections = 0;
         loop {
             let stream = match self.connect().await {

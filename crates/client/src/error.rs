@@ -69,12 +69,18 @@ pub enum ConnectError {
     /// come again.
     #[error(
         "{count} messages were dropped without being acknowledged, half of what the broker may send \
-         before one is; they come again on a new connection. Acknowledge what is not wanted, too"
+         or more; they come again on a new connection. Acknowledge what is not wanted, too"
     )]
     LeftOpen {
         /// How many.
         count: usize,
     },
+    /// The broker is to keep the session under a name that the next start would not have.
+    #[error(
+        "a session that is kept needs a client id that is the same at each start, or nobody could \
+         take it up: give one (Options::client_id), or use another session"
+    )]
+    Nameless,
     /// The options cannot be put into a CONNECT.
     #[error("the options make no CONNECT: {0}")]
     Options(#[from] EncodeError),
@@ -149,7 +155,11 @@ impl ConnectError {
                     | R::SessionTakenOver
                     | R::ServerMoved
             ),
-            Self::Options(_) | Self::GaveUp { .. } | Self::Ended | Self::UnknownSession => false,
+            Self::Options(_)
+            | Self::Nameless
+            | Self::GaveUp { .. }
+            | Self::Ended
+            | Self::UnknownSession => false,
             Self::Resolve { .. }
             | Self::Connect { .. }
             | Self::NoAnswer { .. }

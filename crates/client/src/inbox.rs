@@ -227,7 +227,9 @@ mod tests {
     fn the_owner_who_has_come_least_far_with_a_message_decides() {
         let (notices, mut told) = mpsc::unbounded_channel();
         let all = [Done::LeftOpen, Done::Taken, Done::Processed];
-        let pairs = all.into_iter().flat_map(|one| all.map(|other| [one, other]));
+        let pairs = all
+            .into_iter()
+            .flat_map(|one| all.map(|other| [one, other]));
         for (serial, pair) in (0..).zip(pairs) {
             let first = Acknowledgement::new(serial, notices.clone());
             let owners = [first.share(), first];

@@ -24,6 +24,8 @@ pub struct Options {
     pub(crate) to: ConnectTo,
     pub(crate) version: Version,
     pub(crate) client_id: String,
+    /// The application chose it, so the next client can have it too.
+    has_own_name: bool,
     pub(crate) session: Session,
     pub(crate) keep_alive_s: u16,
     pub(crate) user_name: Option<String>,
@@ -62,7 +64,9 @@ pub enum Session {
         /// Seconds without a connection after which the broker forgets it.
         expiry_s: u32,
     },
-    /// The broker keeps it under the client id, also while the client does not run.
+    /// The broker keeps it under the client id, also while the client does not run. So that the next
+    /// start finds it, the id must be given ([`Options::client_id`]); without one
+    /// [`connect`](Options::connect) says [`ConnectError::Nameless`].
     Kept {
         /// Seconds without a connection after which the broker forgets it (5.0);
         /// [`NEVER`](Self::NEVER) for never.
@@ -89,6 +93,7 @@ impl Options {
             to,
             version: Version::V5,
             client_id: random_client_id(),
+            has_own_name: false,
             session: Session::WhileRunning { expiry_s: 300 },
             keep_alive_s: 60,
             user_name: None,
@@ -118,6 +123,8 @@ impl Options {
     #[must_use]
     pub fn client_id(mut self, id: impl Into<String>) -> Self {
         self.client_id = id.into();
+        // An empty one leaves the choice to the broker.
+        self.has_own_name = !self.client_id.is_empty();
         self
     }
 
@@ -207,6 +214,14 @@ impl Options {
             Ok(()) => Ok(client),
             Err(error) => Err(error),
         }
+    }
+
+    /// Whether any broker could do what they ask for.
+    pub(crate) fn check(&self) -> Result<(), ConnectError> {
+        if matches!(self.session, Session::Kept { .. }) && !self.has_own_name {
+            return Err(ConnectError::Nameless);
+        }
+        Ok(())
     }
 
     /// Gives a client that connects on its own; what it is given waits until it has. Must be called

@@ -489,6 +489,18 @@ async fn what_another_try_cannot_change_ends_the_client_at_once() {
 }
 
 #[tokio::test]
+async fn a_session_that_is_kept_is_refused_without_a_name_of_its_own() {
+    let broker = Broker::start(Kind::Unbroken);
+    let kept = Session::Kept { expiry_s: 60 };
+    let nameless = || Options::new(broker.address().into()).session(kept);
+    for options in [nameless(), nameless().client_id("")] {
+        let error = within("an end", options.connect()).await.unwrap_err();
+        assert!(matches!(error, ConnectError::Nameless), "{error}");
+    }
+    connect(nameless().client_id("named")).await;
+}
+
+#[tokio::test]
 async fn two_clients_with_one_name_do_not_throw_each_other_out_for_ever() {
     // Mosquitto closes without saying that another took the session over.
     let broker = Broker::start(Kind::Unbroken);
