@@ -67,22 +67,23 @@ pub enum Acknowledging {
     #[default]
     Automatic,
     /// The owner does: [`Received::acknowledge`]. Acknowledgements leave in the order in which
-    /// messages came to the client, so one that is held holds those behind it, of the client's other
-    /// subscriptions too; at [`receive_maximum`](crate::Limits::receive_maximum) the broker sends
-    /// nothing more.
+    /// messages came to the client, so one that is held holds those behind it, of the client's
+    /// other subscriptions too; at [`receive_maximum`](crate::Limits::receive_maximum) the
+    /// broker sends nothing more.
     ///
     /// One that is dropped instead is left open: those behind it are acknowledged, and it comes
-    /// again on the next connection, if the session has one. When half of `receive_maximum` are left
-    /// open (of 20 on 3.x, as [`inflight_max_3x`](crate::Limits::inflight_max_3x) says) the client
-    /// takes a new connection for them: [`ConnectError::LeftOpen`](crate::ConnectError::LeftOpen).
+    /// again on the next connection, if the session has one. When half of `receive_maximum` are
+    /// left open (of 20 on 3.x, as [`inflight_max_3x`](crate::Limits::inflight_max_3x) says)
+    /// the client takes a new connection for them:
+    /// [`ConnectError::LeftOpen`](crate::ConnectError::LeftOpen).
     ByHand,
 }
 
 /// The messages that match some filters.
 ///
 /// Dropping it ends the subscription at the broker. Messages that wait in it are left open, as if
-/// each had been [dropped by hand](Acknowledging::ByHand): no other subscription waits for them, and
-/// on the next connection they go to whoever has subscribed to them by then, or are
+/// each had been [dropped by hand](Acknowledging::ByHand): no other subscription waits for them,
+/// and on the next connection they go to whoever has subscribed to them by then, or are
 /// [unclaimed](crate::Event::Unclaimed). To leave a [session that stays](crate::Session::Kept) as
 /// it is, [disconnect](Client::disconnect) the client first.
 #[derive(Debug)]

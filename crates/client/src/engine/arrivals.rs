@@ -4,7 +4,8 @@
 //! taken it, also when it is repeated on another connection meanwhile; one that its owner dropped
 //! without a word gets no answer on this connection, which those behind it do not wait for: the
 //! order that MQTT asks for is that of the answers there are. The broker counts it as under way
-//! until the next connection, so somebody must see to it that there is one ([`Arrivals::left_open`]).
+//! until the next connection, so somebody must see to it that there is one
+//! ([`Arrivals::left_open`]).
 
 use std::collections::{BTreeMap, VecDeque};
 
