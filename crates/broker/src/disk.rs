@@ -182,8 +182,7 @@ impl Found {
             Err(cause @ StoreError::Damaged { .. })
                 if storage.on_corruption == OnCorruption::Quarantine && quarantined.is_none() =>
             {
-                drop(store);
-                let (copied, what) = quarantine::set_aside(directory, options, &cause.to_string())?;
+                let (copied, what) = quarantine::set_aside(store, &cause.to_string())?;
                 (store, quarantined) = (copied, Some(what));
                 restore(&store, now, &times)?
             }
@@ -624,12 +623,8 @@ mod tests {
         damaged(&directory);
         let begun = found(&directory, OnCorruption::Quarantine).unwrap();
         assert_eq!(begun.restored.retained.len(), 0);
-        let mut whole = None;
-        for entry in std::fs::read_dir(temp.path()).unwrap() {
-            let report = entry.unwrap().path().join("damage.txt");
-            whole = std::fs::read_to_string(report).ok().or(whole);
-        }
-        let report = whole.unwrap();
+        let aside = &quarantine::kept(&directory).unwrap()[0];
+        let report = std::fs::read_to_string(aside.join("damage.txt")).unwrap();
         assert!(
             report.contains("Not copied: retained: the value of key kitchen"),
             "{report}"

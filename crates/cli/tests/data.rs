@@ -415,12 +415,14 @@ fn a_backup_is_restored_as_it_was_by_file_and_by_pipe() {
     fs::write(&cut, &piped.bytes[..piped.bytes.len() - 1]).unwrap();
     let refused = run(&at("none"), &["restore", cut.to_str().unwrap()]);
     refused.badly(65, "the backup is damaged at byte");
+    run(&at("none"), &["db", "export"]).badly(66, "there is no store in it");
     let mut names: Vec<_> = fs::read_dir(store.temp.path())
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     names.sort();
-    assert_eq!(names, ["copy", "cut", "monday.backup", "other", "store"]);
+    let expected = ["copy", "cut", "monday.backup", "none", "other", "store"];
+    assert_eq!(names, expected);
 }
 
 #[test]
@@ -441,7 +443,7 @@ fn a_directory_without_a_store_or_in_use_is_refused_and_left_alone() {
         refused.badly(77, "belongs to user 12345, and this is user 0");
         chown(store.path(), Some(0), None).unwrap();
     }
-    fs::write(store.path().join("format"), "unbroken-store 2\n").unwrap();
+    fs::write(store.path().join("store/format"), "unbroken-store 2\n").unwrap();
     store
         .run(&["sessions", "ls"])
         .badly(65, "use the version that wrote it");
@@ -485,7 +487,7 @@ fn the_doctor_says_what_there_is_and_who_holds_it() {
     store.run(&["sessions", "rm", "desk"]).well();
     let well = store.run(&["doctor"]).well();
     assert!(well.text.ends_with("nothing is wrong.\n"), "{}", well.text);
-    let aside = store.temp.path().join("store.damaged-20261122T000000Z");
+    let aside = store.path().join("damaged-20261122T000000Z");
     fs::create_dir(&aside).unwrap();
     let ended = store.run(&["doctor"]);
     assert_eq!(ended.code, Some(1), "{ended:?}");
@@ -538,7 +540,7 @@ fn the_doctor_finds_damage_wherever_it_lies() {
     }
     drop(opened);
     store.run(&["sessions", "rm", "desk"]).well();
-    let engine = store.path().join("engine");
+    let engine = store.path().join("store/engine");
     for journal in files(&engine).iter().filter(|file| is_journal(file)) {
         // Without what the engine has set aside, copies take no time.
         let bytes = fs::read(journal).unwrap();

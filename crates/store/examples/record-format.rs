@@ -22,13 +22,14 @@ fn main() {
     let mut file = Vec::new();
     backup::write(&store, &mut file).unwrap();
     drop(store);
-    let format = fs::read_to_string(directory.join("format")).unwrap();
+    let of_store = directory.join("store");
+    let format = fs::read_to_string(of_store.join("format")).unwrap();
     let number = format.trim_end().rsplit(' ').next().unwrap();
     let write = |ending: &str, bytes: &[u8]| {
         let path = folder.join(format!("format-{number}.{ending}"));
         fs::write(path, bytes).unwrap();
     };
     write("backup", &file);
-    write("store", &files::pack(&directory));
+    write("store", &files::pack(&of_store));
     fs::remove_dir_all(directory).unwrap();
 }

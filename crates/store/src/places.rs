@@ -1,16 +1,142 @@
-//! Directories beside a store's that take its place when they are whole.
+//! The directory of a store: who has it, and what in it is the store.
+//!
+//! ```text
+//! DIR/lock         locked while a process has the directory; `unbroken-lock 1`, which, since when
+//! DIR/store/       the store
+//! DIR/restoring/   one that is being filled from a backup
+//! DIR/salvaging/   one that is being filled from a damaged one
+//! DIR/salvaged/    that one, whole: it takes the place of the damaged one
+//! DIR/damaged-T/   a damaged one that was set aside
+//! ```
+//!
+//! Invariants:
+//! - DIR is never renamed, and nothing is made beside it: it may be a mount point or a link, and be
+//!   named with a slash at its end.
+//! - Nobody changes what is in it without the lock, which lies beside all that is renamed.
+//! - `store` is one store, the same until another that is whole takes its place by one rename; what
+//!   is half done is known by its name, and each rename is safe on the disk before the next.
 
-use std::fs;
-use std::io;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::error::StoreError;
 
-/// The directory of this name with an ending.
-pub(crate) fn beside(path: &Path, ending: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(ending);
-    name.into()
+pub(crate) const STORE: &str = "store";
+pub(crate) const RESTORING: &str = "restoring";
+pub(crate) const SALVAGING: &str = "salvaging";
+pub(crate) const SALVAGED: &str = "salvaged";
+/// What follows is when it was set aside.
+pub(crate) const DAMAGED: &str = "damaged-";
+const LOCK: &str = "lock";
+
+/// The first versions wrote no such line, and are read without.
+const LOCK_FORMAT: &str = "unbroken-lock 1";
+
+/// A directory that this process has.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    path: PathBuf,
+    /// Unlocked when the last that has it has closed it.
+    _lock: Arc<File>,
+}
+
+impl Place {
+    /// Takes the directory, makes it if it is not there, and brings what was interrupted to its
+    /// beginning or its end.
+    pub(crate) fn take(path: &Path) -> Result<Self, StoreError> {
+        make(path).map_err(|error| StoreError::io("making", path.display(), error))?;
+        let place = Self {
+            path: path.to_owned(),
+            _lock: Arc::new(lock(path)?),
+        };
+        place.settle()?;
+        Ok(place)
+    }
+
+    /// A directory in it.
+    pub(crate) fn part(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Removes a part with all that is in it, if it is there.
+    pub(crate) fn clear(&self, name: &str) -> Result<(), StoreError> {
+        let part = self.part(name);
+        match fs::remove_dir_all(&part) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(StoreError::io("removing", part.display(), error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives a part another name, also after a power cut.
+    pub(crate) fn rename(&self, from: &str, to: &str) -> Result<(), StoreError> {
+        let from = self.part(from);
+        fs::rename(&from, self.part(to))
+            .and_then(|()| sync(&self.path))
+            .map_err(|error| StoreError::io("renaming", from.display(), error))
+    }
+
+    /// A damaged store is set aside when the other is whole, so without the one the other is it.
+    fn settle(&self) -> Result<(), StoreError> {
+        self.clear(RESTORING)?;
+        self.clear(SALVAGING)?;
+        if !exists(&self.part(SALVAGED))? {
+            Ok(())
+        } else if exists(&self.part(STORE))? {
+            self.clear(SALVAGED)
+        } else {
+            self.rename(SALVAGED, STORE)
+        }
+    }
+}
+
+/// Whether there is a store in this directory, of whatever version and in whatever state.
+pub(crate) fn has_store(path: &Path) -> Result<bool, StoreError> {
+    Ok(exists(&path.join(STORE))? || exists(&path.join(SALVAGED))?)
+}
+
+/// The damaged stores that were set aside in this directory, oldest first.
+pub(crate) fn damaged_stores(path: &Path) -> Result<Vec<PathBuf>, StoreError> {
+    let list = || -> io::Result<_> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(path)? {
+            let entry = entry?;
+            if is_set_aside(&entry.file_name().to_string_lossy()) {
+                found.push(entry.path());
+            }
+        }
+        found.sort();
+        Ok(found)
+    };
+    list().map_err(|error| StoreError::io("reading", path.display(), error))
+}
+
+/// Something in this directory that is neither of its own besides a store, nor of the file system.
+pub(crate) fn in_the_way(path: &Path) -> Result<Option<PathBuf>, StoreError> {
+    let of_ours = |name: &str| [LOCK, RESTORING].contains(&name) || is_set_aside(name);
+    let look = || -> io::Result<_> {
+        for entry in fs::read_dir(path)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            if !of_ours(&name) && name != "lost+found" {
+                return Ok(Some(entry.path()));
+            }
+        }
+        Ok(None)
+    };
+    match look() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => Ok(Some(path.to_owned())),
+        looked => looked.map_err(|error| StoreError::io("reading", path.display(), error)),
+    }
+}
+
+fn is_set_aside(name: &str) -> bool {
+    name.starts_with(DAMAGED)
 }
 
 pub(crate) fn exists(path: &Path) -> Result<bool, StoreError> {
@@ -18,21 +144,121 @@ pub(crate) fn exists(path: &Path) -> Result<bool, StoreError> {
         .map_err(|error| StoreError::io("looking for", path.display(), error))
 }
 
-/// Removes a directory with all that is in it, if it is there.
-pub(crate) fn clear(path: &Path) -> Result<(), StoreError> {
-    match fs::remove_dir_all(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(StoreError::io("removing", path.display(), error))
-        }
-        _ => Ok(()),
-    }
+/// Makes what names were changed in a directory outlast a power cut.
+pub(crate) fn sync(directory: &Path) -> io::Result<()> {
+    let here = directory.as_os_str().is_empty();
+    File::open(if here { Path::new(".") } else { directory })?.sync_all()
 }
 
-/// Gives a directory another name, also after a power cut. The other may be that of an empty one.
-pub(crate) fn rename(from: &Path, to: &Path) -> Result<(), StoreError> {
-    let renamed = fs::rename(from, to).and_then(|()| match to.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => fs::File::open(parent)?.sync_all(),
-        _ => fs::File::open(".")?.sync_all(),
-    });
-    renamed.map_err(|error| StoreError::io("renaming", from.display(), error))
+/// Makes a directory, and those that it is in, also for after a power cut.
+pub(crate) fn make(path: &Path) -> io::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    let parent = path.parent().unwrap_or(Path::new(""));
+    if !parent.as_os_str().is_empty() {
+        make(parent)?;
+    }
+    match fs::create_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
+        made => made?,
+    }
+    sync(parent)
+}
+
+fn lock(directory: &Path) -> Result<File, StoreError> {
+    let path = directory.join(LOCK);
+    let failed = |doing, error| StoreError::io(doing, path.display(), error);
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(&path)
+        .map_err(|error| failed("opening", error))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::Error(error)) => return Err(failed("locking", error)),
+        Err(TryLockError::WouldBlock) => {
+            let mut by = String::new();
+            file.read_to_string(&mut by)
+                .map_err(|error| failed("reading", error))?;
+            let by = match by.strip_prefix(LOCK_FORMAT).unwrap_or(&by).trim() {
+                "" => "another process".to_owned(),
+                known => known.to_owned(),
+            };
+            let place = directory.display().to_string();
+            return Err(StoreError::Held { place, by });
+        }
+    }
+    let who = format!(
+        "{LOCK_FORMAT}\nprocess {} since {:.0}\n",
+        std::process::id(),
+        jiff::Timestamp::now()
+    );
+    let written = file
+        .set_len(0)
+        .and_then(|()| file.write_all(who.as_bytes()));
+    written.map_err(|error| failed("writing", error))?;
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_in_use_says_by_whom() {
+        let temp = tempfile::tempdir().unwrap();
+        let first = Place::take(temp.path()).unwrap();
+        let second = Place::take(temp.path()).unwrap_err().to_string();
+        let pid = format!("process {} since 2", std::process::id());
+        assert!(second.contains(&pid), "{second}");
+        drop(first);
+        Place::take(temp.path()).unwrap();
+    }
+
+    #[test]
+    fn a_lock_of_the_first_versions_is_read() {
+        let temp = tempfile::tempdir().unwrap();
+        let path = temp.path().join(LOCK);
+        fs::write(&path, "process 1 since 2026\n").unwrap();
+        let held = File::open(&path).unwrap();
+        held.try_lock().unwrap();
+        let refused = Place::take(temp.path()).unwrap_err().to_string();
+        assert!(
+            refused.contains("in use by process 1 since 2026"),
+            "{refused}"
+        );
+    }
+
+    #[test]
+    fn who_does_not_have_the_directory_changes_nothing_in_it() {
+        let temp = tempfile::tempdir().unwrap();
+        let held = Place::take(temp.path()).unwrap();
+        let halves = [RESTORING, SALVAGING, SALVAGED];
+        for name in halves {
+            fs::create_dir(held.part(name)).unwrap();
+        }
+        Place::take(temp.path()).unwrap_err();
+        assert!(halves.iter().all(|name| held.part(name).is_dir()));
+        assert!(!held.part(STORE).exists());
+        drop(held);
+        let place = Place::take(temp.path()).unwrap();
+        assert!(halves.iter().all(|name| !place.part(name).exists()));
+        assert!(place.part(STORE).is_dir(), "what was whole took its place");
+    }
+
+    #[test]
+    fn directories_are_made_where_a_link_leads_and_nowhere_else() {
+        let temp = tempfile::tempdir().unwrap();
+        let link = temp.path().join("link");
+        std::os::unix::fs::symlink("there", &link).unwrap();
+        let refused = Place::take(&link).unwrap_err().to_string();
+        assert!(refused.starts_with("making "), "{refused}");
+        fs::create_dir(temp.path().join("there")).unwrap();
+        let place = Place::take(&link.join("a/b/")).unwrap();
+        assert!(temp.path().join("there/a/b").join(LOCK).is_file());
+        assert_eq!(place.part("x"), link.join("a/b/x"));
+    }
 }

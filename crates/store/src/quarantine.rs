@@ -2,16 +2,17 @@
 //! into a new one, and the rest is listed.
 //!
 //! ```text
-//! DIR            damaged
-//! DIR.salvaging  the new one, being filled; and a copy of the engine's files to read from
-//! DIR.salvaged   the new one, whole
-//! DIR.damaged-T  the damaged one as it was found, and damage.txt     DIR  the new one
+//! DIR/store       damaged
+//! DIR/salvaging   the new one, being filled; and a copy of the engine's files to read from
+//! DIR/salvaged    the new one, whole
+//! DIR/damaged-T   the damaged one as it was found, and damage.txt     DIR/store  the new one
 //! ```
 //!
 //! Invariants:
 //! - The damaged store is read from a copy, and not changed.
 //! - At whatever moment this is interrupted, the next start finds the damaged store where it was,
 //!   or the new one whole.
+//! - The directory is locked from before the damage is looked for until the new store is given up.
 //! - Numbers of messages that were given before are not given again: every log goes on far above.
 
 use std::fs::{self, File};
@@ -20,7 +21,7 @@ use std::path::{Path, PathBuf};
 
 use crate::embedded::{Embedded, Options, salvage};
 use crate::error::StoreError;
-use crate::places::{beside, clear, exists, rename};
+use crate::places::{self, DAMAGED, Place, SALVAGED, SALVAGING, STORE, exists, sync};
 
 /// What to do with a damaged store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,55 +63,69 @@ pub fn open(
     options: Options,
     on_corruption: OnCorruption,
 ) -> Result<(Embedded, Option<Quarantined>), StoreError> {
-    let salvaging = beside(path, ".salvaging");
-    let salvaged = beside(path, ".salvaged");
-    clear(&salvaging)?;
-    if exists(&salvaged)? {
-        if exists(path)? {
-            clear(&salvaged)?;
-        } else {
-            rename(&salvaged, path)?;
-        }
-    }
+    let place = Place::take(path)?;
     let opened = match marked(path)? {
         Some(what) => Err(StoreError::damaged(path.display(), what)),
-        None => Embedded::open(path, options),
+        None => Embedded::open_at(&place, options),
     };
     match opened {
         Err(cause @ StoreError::Damaged { .. }) if on_corruption == OnCorruption::Quarantine => {
-            let (store, quarantined) = set_aside(path, options, &cause.to_string())?;
+            let cause = cause.to_string();
+            let (store, quarantined) = replace(&place, options, &cause, &mut |_| Ok(()))?;
             Ok((store, Some(quarantined)))
         }
         opened => opened.map(|store| (store, None)),
     }
 }
 
-/// Sets a damaged store aside that nobody has open, and opens the new one.
-pub fn set_aside(
-    path: &Path,
+/// Sets a store aside that was found to be damaged after it was opened, and opens the new one.
+pub fn set_aside(store: Embedded, cause: &str) -> Result<(Embedded, Quarantined), StoreError> {
+    let (place, options) = store.close();
+    replace(&place, options, cause, &mut |_| Ok(()))
+}
+
+/// The damaged stores that were set aside in this directory, oldest first.
+pub fn kept(path: &Path) -> Result<Vec<PathBuf>, StoreError> {
+    places::damaged_stores(path)
+}
+
+/// What has been done, and is safe on the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// The new store is filled, under the name that says so.
+    Salvaged,
+    /// The damaged one has the report, and still its name.
+    Reported,
+    SetAside,
+    /// The new store has its name, and nobody has opened it yet.
+    Replaced,
+}
+
+/// Puts a new store in the place of a damaged one. A test stops it after a step with an error.
+fn replace(
+    place: &Place,
     options: Options,
     cause: &str,
+    done: &mut dyn FnMut(Step) -> Result<(), StoreError>,
 ) -> Result<(Embedded, Quarantined), StoreError> {
-    let salvaging = beside(path, ".salvaging");
-    let salvaged = beside(path, ".salvaged");
-    clear(&salvaging)?;
-    let lock = Embedded::lock(path)?;
-    let what = salvage::salvage(&path.join("engine"), &salvaging, options)?;
-    rename(&salvaging, &salvaged)?;
-    let set_aside = free_name(path)?;
+    let what = salvage::salvage(place, options)?;
+    place.rename(SALVAGING, SALVAGED)?;
+    done(Step::Salvaged)?;
+    let name = free_name(place)?;
     let quarantined = Quarantined {
-        set_aside,
+        set_aside: place.part(&name),
         cause: cause.to_owned(),
         salvaged: what,
     };
     // Before it is set aside: from then on nobody looks for what is missing.
-    let report = path.join("damage.txt");
-    fs::write(&report, quarantined.to_string())
-        .map_err(|error| StoreError::io("writing", report.display(), error))?;
-    rename(path, &quarantined.set_aside)?;
-    rename(&salvaged, path)?;
-    drop(lock);
-    let store = Embedded::open(path, options)?;
+    let damaged = place.part(STORE);
+    write(&damaged, "damage.txt", &quarantined.to_string())?;
+    done(Step::Reported)?;
+    place.rename(STORE, &name)?;
+    done(Step::SetAside)?;
+    place.rename(SALVAGED, STORE)?;
+    done(Step::Replaced)?;
+    let store = Embedded::open_at(place, options)?;
     Ok((store, quarantined))
 }
 
@@ -122,19 +137,16 @@ pub fn set_aside(
 /// log 3, block of message 17 is damaged: its checksum is another
 /// ```
 pub fn mark(path: &Path, damage: &StoreError) -> Result<(), StoreError> {
-    let place = path.join(MARK);
-    let write = || {
-        let mut file = File::create(&place)?;
-        writeln!(file, "{MARK_FORMAT}\n{damage}")?;
-        file.sync_all()?;
-        File::open(path)?.sync_all()
-    };
-    write().map_err(|error| StoreError::io("writing", place.display(), error))
+    write(
+        &path.join(STORE),
+        MARK,
+        &format!("{MARK_FORMAT}\n{damage}\n"),
+    )
 }
 
 /// What damage was found where a start does not look.
 pub fn marked(path: &Path) -> Result<Option<String>, StoreError> {
-    let place = path.join(MARK);
+    let place = path.join(STORE).join(MARK);
     match fs::read(&place) {
         Ok(bytes) => {
             let text = String::from_utf8_lossy(&bytes);
@@ -167,13 +179,113 @@ impl std::fmt::Display for Quarantined {
 const MARK: &str = "damaged";
 const MARK_FORMAT: &str = "unbroken-damaged 1";
 
-fn free_name(path: &Path) -> Result<PathBuf, StoreError> {
+/// Writes a file of a store, safe on the disk.
+fn write(directory: &Path, name: &str, text: &str) -> Result<(), StoreError> {
+    let path = directory.join(name);
+    let write = || {
+        let mut file = File::create(&path)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        sync(directory)
+    };
+    write().map_err(|error| StoreError::io("writing", path.display(), error))
+}
+
+fn free_name(place: &Place) -> Result<String, StoreError> {
     let now = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
-    let mut name = beside(path, &format!(".damaged-{now}"));
-    let mut count = 1;
-    while exists(&name)? {
+    let first = format!("{DAMAGED}{now}");
+    let (mut name, mut count) = (first.clone(), 1);
+    while exists(&place.part(&name))? {
         count += 1;
-        name = beside(path, &format!(".damaged-{now}-{count}"));
+        name = format!("{first}-{count}");
     }
     Ok(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::{Batch, Space};
+    use crate::store::{Kv, Store};
+
+    fn damaged(path: &Path) {
+        let store = Embedded::open(path, Options::default()).unwrap();
+        let mut batch = Batch::new();
+        batch.put(Space::Control, b"kept".to_vec(), vec![7]);
+        assert!(store.commit(&[batch]).unwrap()[0].is_ok());
+        drop(store);
+        // Without what the engine has set aside, copies take no time.
+        let journal = path.join("store/engine/0.jnl");
+        let bytes = fs::read(&journal).unwrap();
+        let used = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1;
+        fs::write(&journal, &bytes[..used]).unwrap();
+        mark(path, &StoreError::damaged("it", "met in use")).unwrap();
+    }
+
+    fn names(path: &Path) -> Vec<String> {
+        let entries = fs::read_dir(path).unwrap();
+        let names = entries.map(|it| it.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<_> = names.collect();
+        names.sort();
+        names
+    }
+
+    fn open(path: &Path) -> Result<(Embedded, Option<Quarantined>), StoreError> {
+        super::open(path, Options::default(), OnCorruption::Quarantine)
+    }
+
+    #[test]
+    fn whatever_step_it_is_stopped_after_the_next_start_has_one_whole_store() {
+        let steps = [
+            (Step::Salvaged, true),
+            (Step::Reported, true),
+            (Step::SetAside, false),
+            (Step::Replaced, false),
+        ];
+        for (stop, begins_again) in steps {
+            let temp = tempfile::tempdir().unwrap();
+            let path = temp.path();
+            damaged(path);
+            let place = Place::take(path).unwrap();
+            let stopped = replace(&place, Options::default(), "a test", &mut |step| {
+                // Somebody else who comes at that moment is refused, and changes nothing.
+                let before = names(path);
+                let refused = open(path).unwrap_err();
+                assert!(matches!(refused, StoreError::Held { .. }), "{refused}");
+                assert_eq!(names(path), before, "{step:?}");
+                let stopped = io::Error::from(io::ErrorKind::Interrupted);
+                if step == stop {
+                    Err(StoreError::io("stopping", "it", stopped))
+                } else {
+                    Ok(())
+                }
+            });
+            stopped.unwrap_err();
+            drop(place);
+            let (store, quarantined) = open(path).unwrap();
+            assert_eq!(quarantined.is_some(), begins_again, "{stop:?}");
+            let found = store.get(Space::Control, b"kept").unwrap();
+            assert_eq!(found.unwrap().bytes, [7], "{stop:?}");
+            drop(store);
+            let [aside] = &kept(path).unwrap()[..] else {
+                panic!("{stop:?}: {:?}", names(path));
+            };
+            assert!(aside.join("damage.txt").is_file());
+            assert!(aside.join("engine").is_dir());
+            let aside = aside.file_name().unwrap().to_str().unwrap();
+            assert_eq!(names(path), [aside, "lock", "store"], "{stop:?}");
+            assert_eq!(open(path).unwrap().1, None, "{stop:?}");
+        }
+    }
+
+    #[test]
+    fn the_directory_is_not_let_go_between_the_damaged_store_and_the_new_one() {
+        let temp = tempfile::tempdir().unwrap();
+        let store = Embedded::open(temp.path(), Options::default()).unwrap();
+        let (place, _) = store.close();
+        let refused = open(temp.path()).unwrap_err();
+        assert!(matches!(refused, StoreError::Held { .. }), "{refused}");
+        drop(place);
+        open(temp.path()).unwrap();
+    }
 }

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
-use std::io::Cursor;
+use std::io::{self, Cursor, Read};
 use std::path::Path;
 
 use unbroken_mqtt_proto::{Properties, QoS};
@@ -139,7 +139,10 @@ fn a_backup_that_was_changed_or_cut_anywhere_is_refused_and_leaves_nothing() {
     assert!(matches!(refused(&longer), BackupError::Damaged { .. }));
     let half = &file[..file.len() / 2];
     backup::restore(&mut Cursor::new(half), &path, options()).unwrap_err();
-    assert_eq!(fs::read_dir(temp.path()).unwrap().count(), 0);
+    let left = fs::read_dir(&path).unwrap();
+    let left: Vec<_> = left.map(|it| it.unwrap().file_name()).collect();
+    assert_eq!(left, ["lock"]);
+    backup::restore(&mut Cursor::new(file), &path, options()).unwrap();
 }
 
 #[test]
@@ -226,20 +229,59 @@ fn a_directory_with_something_in_it_is_not_restored_into() {
     assert_eq!(fs::read_dir(temp.path()).unwrap().count(), 1);
     let refused = restore(&temp.path().join("mine")).unwrap_err();
     assert!(matches!(refused, BackupError::NotEmpty { .. }));
-    // One that is empty may be there, and what an interrupted attempt left beside it.
+    // One that is empty may be there, and what an interrupted attempt left in it.
     let empty = temp.path().join("empty");
     fs::create_dir(&empty).unwrap();
-    let left = temp.path().join("empty.restoring");
-    drop(Embedded::open(&left, options()).unwrap());
+    let left = empty.join("restoring");
+    fs::create_dir(&left).unwrap();
+    fs::write(left.join("format"), "half").unwrap();
     assert_eq!(restore(&empty).unwrap(), contents);
     assert!(!left.exists());
     drop(Embedded::open(&empty, options()).unwrap());
-    // Somebody else who is at it is not disturbed.
-    let other = temp.path().join("other.restoring");
-    let busy = Embedded::open(&other, options()).unwrap();
-    let refused = restore(&temp.path().join("other")).unwrap_err();
-    assert!(refused.to_string().contains("is in use by"), "{refused}");
-    drop(busy);
+    let refused = restore(&empty).unwrap_err().to_string();
+    assert!(
+        refused.contains("there is ") && refused.contains("empty/store"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn somebody_who_is_restoring_there_is_not_disturbed() {
+    /// Lets another try while it is read.
+    struct Other<'a> {
+        file: Cursor<&'a [u8]>,
+        path: &'a Path,
+        tried: bool,
+    }
+
+    impl Read for Other<'_> {
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            let at = self.file.position();
+            if at > 100 && !self.tried {
+                self.tried = true;
+                let mut file = Cursor::new(*self.file.get_ref());
+                let refused = backup::restore(&mut file, self.path, options()).unwrap_err();
+                assert!(refused.to_string().contains("is in use by"), "{refused}");
+                assert!(self.path.join("restoring/format").is_file());
+            }
+            self.file.read(into)
+        }
+    }
+
+    let store = Memory::new();
+    fill(&store);
+    let (file, contents) = written(&store);
+    let temp = tempfile::tempdir().unwrap();
+    let mut other = Other {
+        file: Cursor::new(&file),
+        path: temp.path(),
+        tried: false,
+    };
+    let restored = backup::restore(&mut other, temp.path(), options()).unwrap();
+    assert!(other.tried);
+    assert_eq!(restored, contents);
+    assert!(temp.path().join("store").is_dir());
+    assert!(!temp.path().join("restoring").exists());
 }
 
 #[test]

@@ -75,7 +75,7 @@ fn copy(from: &Path, to: &Path) {
 }
 
 fn journal(store: &Path) -> PathBuf {
-    store.join("engine/0.jnl")
+    store.join("store/engine/0.jnl")
 }
 
 #[test]

@@ -47,7 +47,7 @@ impl Damaged {
     }
 
     fn journal(&self) -> PathBuf {
-        let journals = files(&self.path().join("engine"));
+        let journals = files(&self.path().join("store/engine"));
         let is_journal = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "jnl");
         let mut journals = journals.into_iter().filter(is_journal);
         let journal = journals.next().unwrap();
@@ -228,7 +228,7 @@ fn damage_that_was_met_late_is_set_aside_or_refused_at_the_next_start() {
     drop(opened);
     assert_eq!(store.open().1, None, "once");
     // A mark of which nothing was written says as much.
-    fs::write(store.path().join("damaged"), "").unwrap();
+    fs::write(store.path().join("store/damaged"), "").unwrap();
     assert!(store.open().1.is_some());
 }
 
@@ -259,7 +259,7 @@ fn whatever_file_is_damaged_nothing_panics_and_nothing_false_is_read() {
         noticed += u32::from(quarantined.is_some());
         let read = contents(&opened);
         // One tree does not take the others with it, but for the first, which lists them.
-        let tree = name.strip_prefix("engine/keyspaces").ok();
+        let tree = name.strip_prefix("store/engine/keyspaces").ok();
         if quarantined.is_some() && tree.is_some_and(|tree| !tree.starts_with("0")) {
             let (messages, keys) = read.as_ref().unwrap();
             let whole = messages.len().max(keys.len()) as u64;

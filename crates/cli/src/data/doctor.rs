@@ -1,6 +1,5 @@
 //! `unbroken doctor`: what is in a data directory, what it costs, and what looks wrong.
 
-use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
@@ -24,8 +23,8 @@ Examples:
 
 All of it is read, so it takes as long as that. Wrong is what cannot be read, what contradicts
 itself, a session that has held a message for more than a week, a damaged store that was set aside
-and lies beside this one, a store that takes nothing any more or did not in the last run, and less
-than 1 GiB of free disk.
+in the directory, a store that takes nothing any more or did not in the last run, and less than
+1 GiB of free disk.
 
 Exit codes: 0 nothing is wrong; 1 something is; 2 wrong usage; 66 there is no store; 69 another
 process has it; 74 reading or writing failed.")]
@@ -99,7 +98,7 @@ fn look(args: &Args) -> Result<Report, Failure> {
     }
     wrong.append(&mut examined.wrong);
     wrong.extend(held_long(&examined, now_ms));
-    wrong.extend(beside(&path)?);
+    wrong.extend(set_aside(&path)?);
     let free = statvfs(&path).ok();
     let free_bytes = free.map(|free| free.blocks_available() * free.fragment_size());
     if let Some(free) = free_bytes
@@ -140,34 +139,15 @@ fn held_long(examined: &Examined, now_ms: u64) -> impl Iterator<Item = String> {
 }
 
 /// Damaged stores that were set aside.
-fn beside(path: &Path) -> Result<Vec<String>, StoreError> {
-    let whole = path.canonicalize();
-    let whole = whole.map_err(|error| StoreError::io("looking for", path.display(), error))?;
-    let (Some(parent), Some(name)) = (whole.parent(), whole.file_name()) else {
-        return Ok(Vec::new());
-    };
-    let mut begin = name.to_owned();
-    begin.push(".damaged-");
-    let begins = |name: &OsStr| {
-        let begin = begin.as_encoded_bytes();
-        name.as_encoded_bytes().starts_with(begin)
-    };
-    let entries = std::fs::read_dir(parent);
-    let entries = entries.map_err(|error| StoreError::io("reading", parent.display(), error))?;
-    let found = entries.filter_map(Result::ok);
-    let found = found.filter(|entry| begins(&entry.file_name()));
-    let mut found: Vec<_> = found
-        .map(|entry| {
-            let path = entry.path();
-            format!(
-                "a damaged store was set aside in {}; its damage.txt says what was lost, \
-                 and it can be removed",
-                path.display()
-            )
-        })
-        .collect();
-    found.sort();
-    Ok(found)
+fn set_aside(path: &Path) -> Result<Vec<String>, StoreError> {
+    let found = quarantine::kept(path)?.into_iter().map(|path| {
+        format!(
+            "a damaged store was set aside in {}; its damage.txt says what was lost, \
+             and it can be removed",
+            path.display()
+        )
+    });
+    Ok(found.collect())
 }
 
 impl Report {

@@ -59,7 +59,7 @@ impl DataArgs {
     /// As [`open`](Self::open); why a store that is there could not be opened is for the caller.
     pub(crate) fn try_open(&self) -> Result<Result<Data, StoreError>, Failure> {
         let path = self.path();
-        if !there(&path)? {
+        if !Embedded::is_in(&path)? {
             let what = format_args!("{}: there is no store in it", path.display());
             return Err(Failure::new(exit::NO_INPUT, what));
         }
@@ -160,13 +160,6 @@ fn own(path: &Path) -> Result<(), Failure> {
         path.display()
     );
     Err(Failure::new(exit::NO_PERMISSION, what))
-}
-
-/// Whether there is a store, of whatever version.
-fn there(path: &Path) -> Result<bool, StoreError> {
-    let format = path.join("format");
-    let there = format.try_exists();
-    there.map_err(|error| StoreError::io("looking for", format.display(), error))
 }
 
 /// How a command ends that the store failed.

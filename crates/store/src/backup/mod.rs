@@ -29,7 +29,6 @@
 mod read;
 mod write;
 
-use std::fs;
 use std::io::{self, Read};
 use std::path::Path;
 
@@ -37,7 +36,7 @@ pub use self::read::read;
 pub use self::write::write;
 use crate::embedded::{Durability, Embedded, Options};
 use crate::error::StoreError;
-use crate::places::{beside, clear, rename};
+use crate::places::{Place, RESTORING, STORE, in_the_way};
 use crate::store::Store;
 
 /// What is in a backup.
@@ -88,31 +87,32 @@ pub enum BackupError {
     },
     /// There is something already.
     #[error(
-        "{place} is not empty; a backup is restored into a directory that is empty or not there"
+        "{place} is not empty: there is {what}; a backup is restored into a directory that is \
+         empty or not there"
     )]
     NotEmpty {
         /// The directory.
         place: String,
+        /// What is in it.
+        what: String,
     },
 }
 
-/// Makes a store in a directory that is empty or not there. It is filled beside it and takes its
-/// place when it is whole and safe, so whatever interrupts this leaves the directory as it was.
+/// Makes a store in a directory that is empty or not there. It is filled under another name and
+/// gets its own when it is whole and safe: there is the whole store or none, whatever interrupts
+/// this. What earlier attempts and stores that were set aside have left there is in nobody's way.
 pub fn restore(
     from: &mut dyn Read,
     path: &Path,
     mut options: Options,
 ) -> Result<Contents, BackupError> {
+    // Nothing is made in a directory that is somebody's, not even a lock.
     empty(path)?;
-    let filled = beside(path, ".restoring");
-    // Somebody who is restoring there has its lock; what was left of another attempt has not.
-    if filled.is_dir() {
-        drop(Embedded::lock(&filled)?);
-    }
-    clear(&filled)?;
+    let place = Place::take(path)?;
+    empty(path)?;
     // It is synced once, when it is whole.
     options.durability = Durability::Off;
-    let store = Embedded::open(&filled, options)?;
+    let store = Embedded::open_part(&place, RESTORING, options)?;
     let restored = read(from, &store).and_then(|contents| {
         store.sync()?;
         Ok(contents)
@@ -120,28 +120,23 @@ pub fn restore(
     drop(store);
     match restored {
         Ok(contents) => {
-            rename(&filled, path)?;
+            place.rename(RESTORING, STORE)?;
             Ok(contents)
         }
         Err(error) => {
-            clear(&filled)?;
+            place.clear(RESTORING)?;
             Err(error)
         }
     }
 }
 
 fn empty(path: &Path) -> Result<(), BackupError> {
-    let not_empty = || BackupError::NotEmpty {
-        place: path.display().to_string(),
-    };
-    match fs::read_dir(path) {
-        Ok(mut entries) => match entries.next() {
-            None => Ok(()),
-            Some(_) => Err(not_empty()),
-        },
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::NotADirectory => Err(not_empty()),
-        Err(error) => Err(StoreError::io("reading", path.display(), error).into()),
+    match in_the_way(path)? {
+        None => Ok(()),
+        Some(what) => Err(BackupError::NotEmpty {
+            place: path.display().to_string(),
+            what: what.display().to_string(),
+        }),
     }
 }
 

@@ -1,8 +1,7 @@
-//! The directory of a store: who has it, in which format it is, and how far it was acknowledged.
+//! The files of a store: in which format it is, and how far it was acknowledged.
 //!
 //! | file | content |
 //! |---|---|
-//! | `lock` | locked while a process has the store; `unbroken-lock 1`, which, and since when |
 //! | `format` | `unbroken-store 1` |
 //! | `acknowledged` | 24 bytes: `witness1`, the revision up to which was answered, its complement |
 //! | `engine/` | the engine's |
@@ -11,56 +10,57 @@
 //! fsync of its own, so it may be behind what is on disk after a power cut, and never before it. A
 //! store that ends before it has lost what was promised.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use crate::batch::Revision;
 use crate::error::StoreError;
+use crate::places::{Place, make, sync};
 
 /// The format that is written, and the newest one that is read. A newer version of this code that
 /// changes it reads the one before as well, and writes the new number when it has changed all.
 const FORMAT: u64 = 1;
 const FORMAT_NAME: &str = "unbroken-store";
 
-/// The first versions wrote neither of these names; both are read without.
-const LOCK_NAME: &str = "unbroken-lock 1";
+/// The first versions wrote no such name, and are read without.
 const WITNESS_NAME: [u8; 8] = *b"witness1";
 
-/// A directory that this process has.
+/// The files of a store that this process has.
 #[derive(Debug)]
 pub(crate) struct Directory {
     path: PathBuf,
     acknowledged: File,
-    /// Unlocked when it is closed.
-    _lock: File,
+    /// Given up last.
+    place: Place,
 }
 
 impl Directory {
-    /// Takes the directory, and makes it if it is not there.
-    pub(crate) fn open(path: &Path) -> Result<Self, StoreError> {
-        fs::create_dir_all(path)
-            .map_err(|error| StoreError::io("making", path.display(), error))?;
-        let lock = lock(&path.join("lock"), path)?;
+    /// Opens what has this name in a place, and makes it if it is not there.
+    pub(crate) fn open(place: &Place, name: &str) -> Result<Self, StoreError> {
+        let path = &place.part(name);
+        make(path).map_err(|error| StoreError::io("making", path.display(), error))?;
         let engine = path.join("engine");
         let made = engine
             .try_exists()
             .map_err(|error| StoreError::io("looking for", engine.display(), error))?;
         check_format(&path.join("format"), made)?;
-        let place = path.join("acknowledged");
-        name_witness(&place).map_err(|error| StoreError::io("writing", place.display(), error))?;
+        make(&engine).map_err(|error| StoreError::io("making", engine.display(), error))?;
+        let witness = path.join("acknowledged");
+        let failed = |doing, error| StoreError::io(doing, witness.display(), error);
+        name_witness(&witness).map_err(|error| failed("writing", error))?;
         let acknowledged = OpenOptions::new()
             .read(true)
             .write(true)
             .create(true)
             .truncate(false)
-            .open(&place)
-            .map_err(|error| StoreError::io("opening", place.display(), error))?;
+            .open(&witness)
+            .map_err(|error| failed("opening", error))?;
         let directory = Self {
             path: path.to_owned(),
             acknowledged,
-            _lock: lock,
+            place: place.clone(),
         };
         directory.begin_witness()?;
         Ok(directory)
@@ -76,9 +76,12 @@ impl Directory {
         }
         self.acknowledge(Revision(0))?;
         let synced = self.acknowledged.sync_all();
-        synced
-            .and_then(|()| File::open(&self.path)?.sync_all())
-            .map_err(failed)
+        synced.and_then(|()| sync(&self.path)).map_err(failed)
+    }
+
+    /// Where it is.
+    pub(crate) fn place(&self) -> &Place {
+        &self.place
     }
 
     /// Where the engine's files are.
@@ -149,46 +152,7 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.write_all(bytes)?;
     file.sync_all()?;
     fs::rename(&new, path)?;
-    match path.parent() {
-        Some(parent) => File::open(parent)?.sync_all(),
-        None => Ok(()),
-    }
-}
-
-pub(crate) fn lock(path: &Path, directory: &Path) -> Result<File, StoreError> {
-    let failed = |doing, error| StoreError::io(doing, path.display(), error);
-    let mut file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(path)
-        .map_err(|error| failed("opening", error))?;
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::Error(error)) => return Err(failed("locking", error)),
-        Err(TryLockError::WouldBlock) => {
-            let mut by = String::new();
-            file.read_to_string(&mut by)
-                .map_err(|error| failed("reading", error))?;
-            let by = match by.strip_prefix(LOCK_NAME).unwrap_or(&by).trim() {
-                "" => "another process".to_owned(),
-                known => known.to_owned(),
-            };
-            let place = directory.display().to_string();
-            return Err(StoreError::Held { place, by });
-        }
-    }
-    let who = format!(
-        "{LOCK_NAME}\nprocess {} since {:.0}\n",
-        std::process::id(),
-        jiff::Timestamp::now()
-    );
-    let written = file
-        .set_len(0)
-        .and_then(|()| file.write_all(who.as_bytes()));
-    written.map_err(|error| failed("writing", error))?;
-    Ok(file)
+    path.parent().map_or(Ok(()), sync)
 }
 
 /// Reads the format, or writes it where there is nothing yet.
@@ -223,23 +187,16 @@ fn check_format(path: &Path, made: bool) -> Result<(), StoreError> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_directory_in_use_says_by_whom() {
-        let temp = tempfile::tempdir().unwrap();
-        let first = Directory::open(temp.path()).unwrap();
-        let second = Directory::open(temp.path()).unwrap_err().to_string();
-        let pid = format!("process {} since 2", std::process::id());
-        assert!(second.contains(&pid), "{second}");
-        drop(first);
-        Directory::open(temp.path()).unwrap();
+    fn open(path: &Path) -> Result<Directory, StoreError> {
+        Directory::open(&Place::take(path).unwrap(), "store")
     }
 
     #[test]
     fn a_newer_format_is_refused_with_what_to_do() {
         let temp = tempfile::tempdir().unwrap();
-        drop(Directory::open(temp.path()).unwrap());
-        fs::write(temp.path().join("format"), "unbroken-store 2\n").unwrap();
-        let error = Directory::open(temp.path()).unwrap_err();
+        drop(open(temp.path()).unwrap());
+        fs::write(temp.path().join("store/format"), "unbroken-store 2\n").unwrap();
+        let error = open(temp.path()).unwrap_err();
         assert!(matches!(
             error,
             StoreError::Format {
@@ -249,47 +206,39 @@ mod tests {
             }
         ));
         assert!(error.to_string().contains("use the version that wrote it"));
-        fs::write(temp.path().join("format"), "\0\0\0").unwrap();
-        let error = Directory::open(temp.path()).unwrap_err();
+        fs::write(temp.path().join("store/format"), "\0\0\0").unwrap();
+        let error = open(temp.path()).unwrap_err();
         assert!(matches!(error, StoreError::Damaged { .. }));
     }
 
     #[test]
     fn what_was_acknowledged_is_remembered_and_its_damage_is_seen() {
         let temp = tempfile::tempdir().unwrap();
-        let directory = Directory::open(temp.path()).unwrap();
+        let directory = open(temp.path()).unwrap();
         assert_eq!(directory.acknowledged().unwrap(), Revision(0));
         assert_eq!(fs::metadata(directory.witness()).unwrap().len(), 24);
         for revision in [1, 7, u64::MAX] {
             directory.acknowledge(Revision(revision)).unwrap();
         }
         drop(directory);
-        let read = |path: &Path| Directory::open(path).unwrap().acknowledged();
+        let read = |path: &Path| open(path).unwrap().acknowledged();
         assert_eq!(read(temp.path()).unwrap(), Revision(u64::MAX));
         for length in [1, 16, 24, 25] {
-            fs::write(temp.path().join("acknowledged"), vec![0; length]).unwrap();
+            fs::write(temp.path().join("store/acknowledged"), vec![0; length]).unwrap();
             assert!(matches!(read(temp.path()), Err(StoreError::Damaged { .. })));
         }
     }
 
     #[test]
-    fn a_witness_and_a_lock_of_the_first_versions_are_read() {
+    fn a_witness_of_the_first_versions_is_read() {
         let temp = tempfile::tempdir().unwrap();
-        drop(Directory::open(temp.path()).unwrap());
+        drop(open(temp.path()).unwrap());
         let old = [7_u64.to_be_bytes(), (!7_u64).to_be_bytes()].concat();
-        fs::write(temp.path().join("acknowledged"), old).unwrap();
+        fs::write(temp.path().join("store/acknowledged"), old).unwrap();
         for _ in 0..2 {
-            let directory = Directory::open(temp.path()).unwrap();
+            let directory = open(temp.path()).unwrap();
             assert_eq!(directory.acknowledged().unwrap(), Revision(7));
             assert_eq!(fs::metadata(directory.witness()).unwrap().len(), 24);
         }
-        let held = File::open(temp.path().join("lock")).unwrap();
-        held.try_lock().unwrap();
-        fs::write(temp.path().join("lock"), "process 1 since 2026\n").unwrap();
-        let refused = Directory::open(temp.path()).unwrap_err().to_string();
-        assert!(
-            refused.contains("in use by process 1 since 2026"),
-            "{refused}"
-        );
     }
 }

@@ -1,8 +1,8 @@
 //! The store on this machine's disk.
 //!
 //! ```text
-//! DIR/lock format acknowledged     see `directory`
-//! DIR/engine/                      one journal for all; trees:
+//! DIR/store/format acknowledged    see `directory`; what else is in DIR, see `places`
+//! DIR/store/engine/                one journal for all; trees:
 //!   own                            revision, and where each log's newest generation begins
 //!   sessions retained wills lanes control    key -> revision (8 BE), value
 //!   log.<log>.<first message>      a generation of a log: messages, and their index by topic
@@ -45,6 +45,7 @@ use self::staging::Staging;
 use crate::batch::{Batch, Revision, Space};
 use crate::codec::Reader;
 use crate::error::{Conflict, StoreError};
+use crate::places::{self, Place, STORE};
 use crate::position::{LogId, Sequence};
 use crate::selection::{Matcher, Selection};
 use crate::store::{Bounds, Chunk, Committed, Kv, Log, Page, Pair, Store, Value, View};
@@ -128,7 +129,21 @@ impl Embedded {
     /// Opens the store in a directory, or makes it. It takes as long as reading what was written
     /// last: the journal, and the newest generation of each log.
     pub fn open(path: &Path, options: Options) -> Result<Self, StoreError> {
-        let directory = Directory::open(path)?;
+        Self::open_at(&Place::take(path)?, options)
+    }
+
+    /// As [`open`](Self::open), where this process has the directory.
+    pub(crate) fn open_at(place: &Place, options: Options) -> Result<Self, StoreError> {
+        Self::open_part(place, STORE, options)
+    }
+
+    /// The store of this name in a directory.
+    pub(crate) fn open_part(
+        place: &Place,
+        name: &str,
+        options: Options,
+    ) -> Result<Self, StoreError> {
+        let directory = Directory::open(place, name)?;
         let engine = Engine::open(&directory.engine())?;
         let published = engine.recover()?;
         let store = Self {
@@ -146,7 +161,7 @@ impl Embedded {
                 "{} changes were acknowledged after the last one found",
                 acknowledged.0 - found.0
             );
-            return Err(StoreError::damaged(path.display(), what));
+            return Err(StoreError::damaged(place.part(name).display(), what));
         }
         Ok(store)
     }
@@ -156,9 +171,14 @@ impl Embedded {
         engine::memory_bytes_max(logs)
     }
 
-    /// Takes a directory without looking at what is in it.
-    pub(crate) fn lock(path: &Path) -> Result<std::fs::File, StoreError> {
-        directory::lock(&path.join("lock"), path)
+    /// Whether there is a store in a directory, of whatever version and in whatever state.
+    pub fn is_in(path: &Path) -> Result<bool, StoreError> {
+        places::has_store(path)
+    }
+
+    /// Ends using it, but goes on having its directory.
+    pub(crate) fn close(self) -> (Place, Options) {
+        (self.directory.place().clone(), self.options)
     }
 
     /// The number with which each generation of a log begins, oldest first; none if there is no

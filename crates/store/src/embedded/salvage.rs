@@ -19,6 +19,7 @@ use crate::codec::RecordError;
 use crate::errand;
 use crate::error::StoreError;
 use crate::lane::{self, FLOOR_KEY, Floor, Lane};
+use crate::places::{Place, SALVAGING, STORE};
 use crate::position::{LogId, Sequence};
 use crate::quarantine::Salvaged;
 use crate::record::MessageBytes;
@@ -27,22 +28,20 @@ use crate::session::{
 };
 use crate::store::Store;
 
-/// Makes a store at `new`, with what can be read in `damaged`.
-pub(crate) fn salvage(
-    damaged: &Path,
-    new: &Path,
-    mut options: Options,
-) -> Result<Salvaged, StoreError> {
+/// Makes a new store with what can be read in a damaged one.
+pub(crate) fn salvage(place: &Place, mut options: Options) -> Result<Salvaged, StoreError> {
+    place.clear(SALVAGING)?;
     // It is synced once, when it is whole.
     options.durability = Durability::Off;
-    let store = Embedded::open(new, options)?;
+    let store = Embedded::open_part(place, SALVAGING, options)?;
+    let damaged = &place.part(STORE).join("engine");
     let mut work = Work {
         store,
         batch: Batch::new(),
         ends: BTreeMap::new(),
         salvaged: Salvaged::default(),
     };
-    let copy = new.join("copy");
+    let copy = place.part(SALVAGING).join("copy");
     let attempt = Attempt::find(damaged, &copy, &mut work.salvaged.lost)?;
     if let Some(attempt) = attempt {
         attempt.copy(damaged, &copy)?;

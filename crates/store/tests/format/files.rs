@@ -8,7 +8,7 @@
 use std::fs;
 use std::path::Path;
 
-/// Leaves out which process had the directory, and the zeros that the engine sets aside.
+/// Leaves out the zeros that the engine sets aside.
 pub(crate) fn pack(directory: &Path) -> Vec<u8> {
     let mut packed = Vec::new();
     add(directory, directory, &mut packed);
@@ -24,7 +24,7 @@ fn add(root: &Path, directory: &Path, packed: &mut Vec<u8>) {
         if path.is_dir() {
             packed.extend_from_slice(format!("/ {name}\n").as_bytes());
             add(root, &path, packed);
-        } else if name != "lock" {
+        } else {
             let mut bytes = fs::read(&path).unwrap();
             if path.extension().is_some_and(|ending| ending == "jnl") {
                 let used = bytes.iter().rposition(|byte| *byte != 0);

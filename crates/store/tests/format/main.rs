@@ -58,7 +58,9 @@ fn is_the_sample(store: &dyn View) {
 }
 
 fn unpacked(path: &Path) -> Embedded {
-    files::unpack(STORE, path);
+    let store = path.join("store");
+    std::fs::create_dir(&store).unwrap();
+    files::unpack(STORE, &store);
     Embedded::open(path, sample::options()).unwrap()
 }
 

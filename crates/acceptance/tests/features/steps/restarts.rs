@@ -88,7 +88,7 @@ async fn ten_seconds_pass(scene: &mut Scene) {
 async fn journal_is_overwritten(scene: &mut Scene) {
     scene
         .act(|room| {
-            let engine = room.broker().data().join("engine");
+            let engine = room.broker().data().join("store/engine");
             let files = fs::read_dir(engine).expect("the store has an engine");
             let mut paths = files.map(|file| file.expect("it can be listed").path());
             let journal = paths.find(|path| path.extension().is_some_and(|it| it == "jnl"));
@@ -105,7 +105,7 @@ async fn journal_is_overwritten(scene: &mut Scene) {
 async fn what_was_written_first_is_damaged(scene: &mut Scene) {
     scene
         .act(|room| {
-            let trees = room.broker().data().join("engine/keyspaces");
+            let trees = room.broker().data().join("store/engine/keyspaces");
             let names = fs::read_dir(&trees).expect("the engine has trees");
             let names = names.map(|name| name.expect("it can be listed").file_name());
             let mut numbers: Vec<u32> = names
@@ -129,7 +129,7 @@ async fn what_was_written_first_is_damaged(scene: &mut Scene) {
 async fn damaged_data_lies_beside(scene: &mut Scene) {
     scene
         .act(|room| {
-            let files = fs::read_dir(room.broker().directory()).expect("it can be listed");
+            let files = fs::read_dir(room.broker().data()).expect("it can be listed");
             let mut paths = files.map(|file| file.expect("it can be listed").path());
             let is_report = paths.any(|path| path.join("damage.txt").is_file());
             assert!(is_report, "nothing was set aside");
