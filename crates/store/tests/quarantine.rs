@@ -6,8 +6,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use unbroken_mqtt_proto::{Properties, QoS};
+use unbroken_mqtt_proto::{Properties, QoS, RetainHandling, SubscriptionOptions};
 use unbroken_store::quarantine::{OnCorruption, Quarantined, mark, marked, open};
+use unbroken_store::session::{self, Holding, Part, Subscription};
 use unbroken_store::{
     Batch, Embedded, Kv, Log, LogId, MessageBytes, MessageRecord, Options, Sequence, Space, Store,
     StoreError,
@@ -230,6 +231,52 @@ fn damage_that_was_met_late_is_set_aside_or_refused_at_the_next_start() {
     // A mark of which nothing was written says as much.
     fs::write(store.path().join("store/damaged"), "").unwrap();
     assert!(store.open().1.is_some());
+}
+
+/// A session that has come for the first time says in which part of a log its subscription holds,
+/// and nothing else: no cursor, nothing under way.
+#[test]
+fn a_log_that_is_lost_goes_on_where_a_subscription_holds() {
+    for until in [None, Some(Sequence(8_000_000))] {
+        let store = Damaged::new();
+        let opened = Embedded::open(&store.path(), options()).unwrap();
+        let logs = [LogId(2), LogId(3)];
+        let holds = logs.map(|log| Holding {
+            log,
+            from: Sequence(5_000_000),
+            until,
+        });
+        let subscription = Subscription {
+            filter: "plant/#".to_owned(),
+            options: SubscriptionOptions {
+                qos: QoS::AtLeastOnce,
+                no_local: false,
+                retain_as_published: false,
+                retain_handling: RetainHandling::SendAlways,
+            },
+            identifier: None,
+            ended: until.is_some(),
+            holds: holds.to_vec(),
+        };
+        let filter = "plant/#";
+        let part = Part::Subscription { filter, era: 0 };
+        let mut batch = Batch::new();
+        batch.put(
+            Space::Sessions,
+            session::key("new", part),
+            subscription.encode(),
+        );
+        assert!(opened.commit(&[batch]).unwrap()[0].is_ok());
+        drop(opened);
+        mark(&store.path(), &StoreError::damaged("it", "met late")).unwrap();
+        let (opened, quarantined) = store.open();
+        assert!(quarantined.is_some());
+        for log in logs {
+            let next = opened.bounds(log).unwrap().next;
+            let given = until.unwrap_or(Sequence(5_000_000));
+            assert!(next >= given, "log {log} goes on at {next}");
+        }
+    }
 }
 
 #[test]

@@ -24,7 +24,7 @@ use crate::position::{LogId, Sequence};
 use crate::quarantine::Salvaged;
 use crate::record::MessageBytes;
 use crate::session::{
-    Carried, Cursor, Head, Inbound, Outbound, PartView, Subscription, Will, parse_key,
+    Carried, Cursor, Head, Holding, Inbound, Outbound, PartView, Subscription, Will, parse_key,
 };
 use crate::store::Store;
 
@@ -299,6 +299,15 @@ impl Work {
             Ok(PartView::Cursor(log)) => {
                 if let Ok(cursor) = Cursor::decode(value) {
                     self.note(log, cursor.through);
+                }
+            }
+            // All before where it begins or ends had been given.
+            Ok(PartView::Subscription { .. }) => {
+                if let Ok(subscription) = Subscription::decode(value) {
+                    for Holding { log, from, until } in subscription.holds {
+                        let next = until.map_or(from, |until| until.max(from));
+                        self.note(log, Sequence(next.0.saturating_sub(1)));
+                    }
                 }
             }
             Ok(PartView::Outbound(_)) => {
