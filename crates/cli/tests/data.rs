@@ -258,7 +258,15 @@ fn sessions_are_listed_with_what_they_hold() {
     assert_eq!((desk[0], desk[1]), ("desk", "away"), "{text}");
     assert_eq!(desk[desk.len() - 4..], ["never", "1", "1", "12"], "{text}");
     let phone: Vec<_> = lines[2].split_whitespace().collect();
-    assert_eq!(phone[..2], ["phone", "connected"], "{text}");
+    assert_eq!(phone[0], "phone", "{text}");
+    // A broker that was killed has told nobody that its clients are gone.
+    assert!(
+        lines[2].contains(" connected when the broker ended "),
+        "{text}"
+    );
+    let removed = store.run(&["sessions", "rm", "--dry-run", "phone"]).well();
+    let words = "would remove phone (connected when the broker ended)\n";
+    assert_eq!(removed.text, words);
 
     let objects = store.run(&["sessions", "ls", "--json"]).well().objects();
     let expected = json!({
@@ -604,6 +612,62 @@ fn files(directory: &Path) -> Vec<std::path::PathBuf> {
     files
 }
 
+#[test]
+fn of_a_store_that_has_failed_whatever_is_read_is_as_it_is_on_disk() {
+    let store = Filled::new();
+    let file = store.temp.path().join("monday.backup");
+    let backup = ["backup", file.to_str().unwrap()];
+    let commands = [
+        &["sessions", "ls"][..],
+        &["retained", "ls"],
+        &["retained", "get", "plant/mode"],
+        &["db", "export"],
+        &backup,
+    ];
+    let all_say = |words: &str| {
+        for command in commands {
+            let told = store.run(command).well().errors;
+            assert_eq!(told.contains("Warning: "), !words.is_empty(), "{told}");
+            assert!(told.contains(words), "{command:?}: {told}");
+        }
+        fs::remove_file(&file).unwrap();
+    };
+    all_say("");
+    let failed = store.path().join("failed");
+    fs::write(&failed, "unbroken-failed 1\nno space\n").unwrap();
+    all_say("Warning: the store failed in the last run: no space; this is what is on disk\n");
+    let report = store.run(&["doctor"]);
+    assert!(
+        report
+            .text
+            .contains("wrong: the store failed in the last run: no space\n")
+    );
+    assert_eq!(report.errors, "", "once");
+
+    fs::remove_file(failed).unwrap();
+    let opened = Arc::new(open(&store.path(), options()));
+    let running = Arc::clone(&opened);
+    let control = control::start(running, &store.path(), Box::new(Failed)).unwrap();
+    all_say("Warning: the store has failed: no space; this is what is on disk\n");
+    let text = store.run(&["sessions", "ls"]).well().text;
+    assert!(text.contains(" connected when the store failed "), "{text}");
+    drop(control);
+}
+
+/// Of a broker that goes on without its store.
+#[derive(Debug)]
+struct Failed;
+
+impl Operator for Failed {
+    fn forget(&self, _: Forget) -> Result<(), String> {
+        Err("the store has failed".to_owned())
+    }
+
+    fn failure(&self) -> Option<&str> {
+        Some("no space")
+    }
+}
+
 /// Says what it was asked.
 #[derive(Debug)]
 struct Refuses;
@@ -639,6 +703,8 @@ fn commands_look_into_the_directory_of_a_running_broker() {
     store.run(&["backup", file.to_str().unwrap()]).well();
     let report = &store.run(&["doctor", "--json"]).objects()[0];
     assert_eq!(report["broker"]["process"], std::process::id());
+    let table = store.run(&["sessions", "ls"]).well().text;
+    assert!(table.contains(" connected  "), "{table}");
     store
         .run(&["retained", "rm", "--dry-run", "plant/mode"])
         .well();

@@ -7,11 +7,11 @@ use std::process::ExitCode;
 use nix::sys::statvfs::statvfs;
 use serde_json::{Value, json};
 use unbroken_broker::control::Who;
-use unbroken_broker::failure as failure_file;
 use unbroken_store::{Embedded, Sequence, StoreError, quarantine};
 
 use super::examine::{Examined, examine};
-use super::{Data, DataArgs, failure, now_ms, person};
+use super::sessions::{connected, state};
+use super::{Data, DataArgs, failed_in_last_run, failure, now_ms, person};
 use crate::exit::Failure;
 
 /// Look at a data directory: what is in it, and what looks wrong
@@ -73,10 +73,12 @@ fn look(args: &Args) -> Result<Report, Failure> {
     let now_ms = now_ms();
     let (mut wrong, mut generations) = (Vec::new(), Vec::new());
     let (mut examined, mut disk_bytes, mut broker) = (Examined::default(), None, None);
+    let failed;
     match args.data.try_open()? {
         Ok(data) => {
             disk_bytes = Some(data.disk_bytes()?);
             broker = data.broker()?;
+            failed = data.failed(&path)?;
             examined = look_inside(&data)?;
             let logs = examined.logs.iter();
             let found: Result<_, _> = logs.map(|log| data.generations(log.log)).collect();
@@ -85,14 +87,11 @@ fn look(args: &Args) -> Result<Report, Failure> {
         // It is what was asked for.
         Err(error @ (StoreError::Damaged { .. } | StoreError::Format { .. })) => {
             wrong.push(error.to_string());
+            failed = failed_in_last_run(&path);
         }
         Err(error) => return Err(failure(&error)),
     }
-    let of_last_run = || Some((failure_file::of_last_run(&path)?, "failed in the last run"));
-    let of_this = |who: &Who| Some((who.failure.clone()?, "has failed"));
-    if let Some((cause, when)) = broker.as_ref().map_or_else(of_last_run, of_this) {
-        wrong.push(format!("the store {when}: {cause}"));
-    }
+    wrong.extend(failed);
     if let Some(what) = quarantine::marked(&path)? {
         wrong.push(format!("{}: {what}", path.display()));
     }
@@ -172,7 +171,11 @@ impl Report {
         let memory = person::size(self.memory_bytes_max());
         writeln!(out, "memory     at most {memory} for the store itself")?;
         let (all, away) = (examined.sessions, examined.away);
-        writeln!(out, "sessions   {all}, {away} of them away")?;
+        let when = match self.broker {
+            Some(_) => "",
+            None => " when the broker ended",
+        };
+        writeln!(out, "sessions   {all}, {away} of them away{when}")?;
         let logs: Vec<_> = examined
             .logs
             .iter()
@@ -210,6 +213,7 @@ impl Report {
             .collect();
         writeln!(out)?;
         person::table(out, ["VALUES OF", "COUNT", "BYTES"], &spaces)?;
+        let connected = connected(self.broker.as_ref());
         let holders: Vec<_> = examined
             .holders
             .iter()
@@ -217,11 +221,7 @@ impl Report {
             .map(|holder| {
                 [
                     person::shown(&holder.client_id),
-                    holder
-                        .away_since_ms
-                        .map_or("connected".to_owned(), |since| {
-                            format!("away {}", person::span(self.now_ms.saturating_sub(since)))
-                        }),
+                    state(holder.away_since_ms, connected, self.now_ms),
                     ago(holder.oldest_ms),
                     holder.messages.to_string(),
                     person::size(holder.bytes),

@@ -15,6 +15,7 @@ mod session;
 pub(crate) mod sessions;
 
 use std::fs;
+use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -22,6 +23,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use nix::unistd::Uid;
 use unbroken_broker::config::Storage;
 use unbroken_broker::control::{Remote, Who};
+use unbroken_broker::failure as failure_file;
 use unbroken_store::session::prefix;
 use unbroken_store::{
     Batch, Embedded, LogId, Options, Pair, Sequence, Space, Store, StoreError, View,
@@ -51,9 +53,15 @@ pub(crate) enum Data {
 }
 
 impl DataArgs {
-    /// What is there, from whoever has it. A directory without a store is refused, not made.
+    /// What is there, from whoever has it; of a store that has failed, standard error says so. A
+    /// directory without a store is refused, not made.
     pub(crate) fn open(&self) -> Result<Data, Failure> {
-        self.try_open()?.map_err(|error| failure(&error))
+        let data = self.try_open()?.map_err(|error| failure(&error))?;
+        if let Some(failed) = data.failed(&self.path())? {
+            let warning = format_args!("Warning: {failed}; this is what is on disk");
+            let _ = writeln!(io::stderr(), "{warning}"); // nobody is left to be told
+        }
+        Ok(data)
     }
 
     /// As [`open`](Self::open); why a store that is there could not be opened is for the caller.
@@ -115,6 +123,17 @@ impl Data {
         }
     }
 
+    /// What the store has died of, in this run of the broker or in the last one.
+    pub(crate) fn failed(&self, directory: &Path) -> Result<Option<String>, StoreError> {
+        Ok(match self.broker()? {
+            Some(broker) => {
+                let cause = broker.failure;
+                cause.map(|cause| format!("the store has failed: {cause}"))
+            }
+            None => failed_in_last_run(directory),
+        })
+    }
+
     /// Removes a session with everything that is kept of it.
     pub(crate) fn remove_session(&self, client_id: &str) -> Result<(), StoreError> {
         match self {
@@ -160,6 +179,12 @@ fn own(path: &Path) -> Result<(), Failure> {
         path.display()
     );
     Err(Failure::new(exit::NO_PERMISSION, what))
+}
+
+/// What the store of a directory that no broker has died of.
+pub(crate) fn failed_in_last_run(directory: &Path) -> Option<String> {
+    let cause = failure_file::of_last_run(directory)?;
+    Some(format!("the store failed in the last run: {cause}"))
 }
 
 /// How a command ends that the store failed.

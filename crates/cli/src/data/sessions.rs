@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use serde_json::{Value, json};
+use unbroken_broker::control::Who;
 use unbroken_store::session::{Head, Part, key};
 use unbroken_store::{Bounds, LogId, Space, StoreError, View};
 
@@ -79,13 +80,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 
 fn list(args: &Ls) -> Result<(), Failure> {
     let data = args.data.open()?;
-    if let Some(cause) = data.broker()?.and_then(|who| who.failure) {
-        let warning = format_args!(
-            "Warning: the broker's store has failed ({cause}): these sessions are as they are on \
-             disk, and their clients are refused until the broker is started again"
-        );
-        let _ = writeln!(io::stderr(), "{warning}"); // nobody is left to be told
-    }
+    let connected = connected(data.broker()?.as_ref());
     let view = data.view()?;
     let bounds = bounds(&*view)?;
     let mut out = io::BufWriter::new(io::stdout().lock());
@@ -99,7 +94,7 @@ fn list(args: &Ls) -> Result<(), Failure> {
             let object = json(&session, &bounds);
             return writeln!(out, "{object}").map_err(|error| Failure::output(&error));
         }
-        rows.push(row(&session, &bounds, now_ms));
+        rows.push(row(&session, &bounds, connected, now_ms));
         Ok(())
     })?;
     let titles = [
@@ -122,6 +117,7 @@ fn list(args: &Ls) -> Result<(), Failure> {
 
 fn remove(args: &Rm) -> Result<(), Failure> {
     let data = args.data.open()?;
+    let connected = connected(data.broker()?.as_ref());
     let view = data.view()?;
     let missing = |client: &&String| match view.get(Space::Sessions, &key(client, Part::Head)) {
         Ok(found) => found.is_none(),
@@ -136,7 +132,7 @@ fn remove(args: &Rm) -> Result<(), Failure> {
         let found = view.get(Space::Sessions, &key(client, Part::Head))?;
         let head = found.map(|value| Head::decode(&value.bytes)).transpose();
         let head = head.map_err(|error| failure(&StoreError::damaged("sessions", error)))?;
-        let state = head.map_or(String::new(), |head| state(&head, now_ms()));
+        let state = head.map(|head| state(head.away_since_ms, connected, now_ms()));
         if !args.dry_run {
             data.remove_session(client)?;
         }
@@ -145,8 +141,13 @@ fn remove(args: &Rm) -> Result<(), Failure> {
         } else {
             "removed"
         };
-        writeln!(out, "{done} {} ({state})", person::shown(client))
-            .map_err(|error| Failure::output(&error))?;
+        writeln!(
+            out,
+            "{done} {} ({})",
+            person::shown(client),
+            state.unwrap_or_default()
+        )
+        .map_err(|error| Failure::output(&error))?;
     }
     Ok(())
 }
@@ -185,7 +186,7 @@ fn json(session: &Session, bounds: &AllBounds) -> Value {
     })
 }
 
-fn row(session: &Session, bounds: &AllBounds, now_ms: u64) -> [String; 6] {
+fn row(session: &Session, bounds: &AllBounds, connected: &'static str, now_ms: u64) -> [String; 6] {
     let head = &session.head;
     let kept = session.subscriptions.iter().filter(|held| !held.ended);
     let ends = match (session.ends_ms(), record::expiry_s(head)) {
@@ -199,7 +200,7 @@ fn row(session: &Session, bounds: &AllBounds, now_ms: u64) -> [String; 6] {
     };
     [
         person::shown(&head.client_id),
-        state(head, now_ms),
+        state(head.away_since_ms, connected, now_ms),
         ends,
         kept.count().to_string(),
         session.outbound.len().to_string(),
@@ -207,10 +208,20 @@ fn row(session: &Session, bounds: &AllBounds, now_ms: u64) -> [String; 6] {
     ]
 }
 
-/// Without a broker, who was connected when it ended is so still.
-fn state(head: &Head, now_ms: u64) -> String {
-    match head.away_since_ms {
+/// What is to be said of a session that nobody has left: the disk knows no more than that.
+pub(super) fn connected(broker: Option<&Who>) -> &'static str {
+    match broker {
+        None => "connected when the broker ended",
+        Some(Who {
+            failure: Some(_), ..
+        }) => "connected when the store failed",
+        Some(_) => "connected",
+    }
+}
+
+pub(super) fn state(away_since_ms: Option<u64>, connected: &str, now_ms: u64) -> String {
+    match away_since_ms {
         Some(since) => format!("away {}", person::span(now_ms.saturating_sub(since))),
-        None => "connected".to_owned(),
+        None => connected.to_owned(),
     }
 }
