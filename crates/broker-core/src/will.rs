@@ -7,7 +7,8 @@
 //! published or DISCONNECT has removed it, also that of a session which ends with its connection.
 //! It is removed with the message that it became, as far as that is this shard's; where another
 //! shard has to retain it, or a group gives it to somebody, when that is stored. A crash in between
-//! publishes it again.
+//! publishes it again; so may a stop in good order, which does not wait for what other shards store
+//! last.
 //!
 //! A broker that is killed ends all connections. At the restart their wills are due as if they had
 //! ended then; what was waiting for its delay goes on waiting.
