@@ -112,6 +112,23 @@ fn a_damaged_store_is_set_aside_within_its_directory_however_that_is_named() {
     }
 }
 
+/// As a first start leaves it that is killed while the engine makes its files, which are not opened
+/// then: the journal is there, and what says that all is made is not.
+#[test]
+fn a_store_that_was_not_made_to_its_end_is_made_anew() {
+    let volume = Volume::new();
+    let store = Embedded::open(&volume.path(), Options::default()).unwrap();
+    drop(store);
+    let part = |name: &str| volume.path().join(name);
+    fs::remove_file(part("store/engine/version")).unwrap();
+    fs::rename(part("store"), part("making")).unwrap();
+    let store = Embedded::open(&volume.path(), Options::default()).unwrap();
+    assert!(!part("making").exists());
+    fill(&store);
+    drop(store);
+    is_filled(&Embedded::open(&volume.path(), Options::default()).unwrap());
+}
+
 #[test]
 fn what_a_new_file_system_has_in_it_is_in_nobodys_way() {
     let volume = Volume::new();

@@ -187,7 +187,10 @@ fn a_bit_in_the_journal_costs_what_follows_and_the_damaged_one_is_kept_as_it_was
     let quarantined = quarantined.unwrap();
     let (messages, _) = contents(&opened).unwrap();
     assert!(messages.len() >= 10, "{messages:?}");
-    assert!(!quarantined.salvaged.lost.is_empty());
+    // The engine either does not read what the bit is in, or takes it for the end.
+    let report = quarantined.to_string();
+    let told = ["the journal from about byte", "were acknowledged after"];
+    assert!(told.iter().any(|words| report.contains(words)), "{report}");
     let name = journal.file_name().unwrap();
     let kept = quarantined.set_aside.join("engine").join(name);
     assert_eq!(fs::read(kept).unwrap()[..=half], bytes[..=half]);

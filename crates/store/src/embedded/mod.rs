@@ -45,7 +45,7 @@ use self::staging::Staging;
 use crate::batch::{Batch, Revision, Space};
 use crate::codec::Reader;
 use crate::error::{Conflict, StoreError};
-use crate::places::{self, Place, STORE};
+use crate::places::{self, MAKING, Place, STORE};
 use crate::position::{LogId, Sequence};
 use crate::selection::{Matcher, Selection};
 use crate::store::{Bounds, Chunk, Committed, Kv, Log, Page, Pair, Store, Value, View};
@@ -134,6 +134,11 @@ impl Embedded {
 
     /// As [`open`](Self::open), where this process has the directory.
     pub(crate) fn open_at(place: &Place, options: Options) -> Result<Self, StoreError> {
+        // The engine does not open what it was interrupted in making.
+        if !places::exists(&place.part(STORE))? {
+            drop(Self::open_part(place, MAKING, options)?);
+            place.rename(MAKING, STORE)?;
+        }
         Self::open_part(place, STORE, options)
     }
 
