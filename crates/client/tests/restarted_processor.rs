@@ -15,8 +15,9 @@ use std::time::Duration;
 use support::broker::{Broker, Kind};
 use support::line::{Seen, connect, publish_all, publisher, subscriber, until_windows};
 use support::options;
-use unbroken_client::audit::{Processor, Scope, Step};
-use unbroken_client::{ConnectTo, Message, Session};
+use support::relay::Relay;
+use unbroken_client::audit::{Input, Processor, Scope, Step};
+use unbroken_client::{ConnectTo, Limits, Message, Session};
 use unbroken_merkle_log::ledger::{State, Verdict};
 use unbroken_merkle_log::{DropReason, LaneLimits};
 
@@ -145,5 +146,71 @@ async fn a_killed_processor_goes_on_in_its_lane_and_gives_no_input_two_outputs()
         let mut faults = seen.faults();
         faults.retain(|(_, verdict)| !matches!(verdict, Verdict::Repaired | Verdict::Replayed));
         assert_eq!((faults, seen.lost()), (vec![], vec![]), "{kind:?}");
+    }
+}
+
+/// The next input; events on the way are nobody's business.
+async fn next_input<T>(processor: &mut Processor<T>) -> Input {
+    let next = async {
+        loop {
+            if let Step::Input(input) = processor.next().await.unwrap() {
+                return input;
+            }
+        }
+    };
+    support::within("an input", next).await
+}
+
+#[tokio::test]
+async fn a_spool_that_is_trimmed_in_the_middle_of_a_batch_keeps_its_drop_records() {
+    let broker = Broker::start(Kind::Unbroken);
+    let relay = Relay::to(broker.address()).await;
+    let client = connect(options(broker.address(), "c")).await;
+    let line = subscriber("out").scope(Scope::FromBeginning);
+    let mut line = line.open(&client).await.unwrap();
+    let spool = tempfile::tempdir().unwrap();
+    let stage = async || {
+        let mut limits = Limits::default();
+        limits.left_out_max = 1;
+        let to = options(relay.address(), "b").limits(limits);
+        let client = connect(to.session(Session::Kept { expiry_s: 600 })).await;
+        let input = subscriber("in").scope(Scope::FromBeginning);
+        let input = input.acknowledged_by_hand().open(&client).await.unwrap();
+        let output = publisher(2).spool_bytes_max(40_000);
+        let output = output.open(&client, spool.path()).await.unwrap();
+        (client, Processor::new(input, output))
+    };
+    let output = |bytes: usize| Message::new("out", vec![b'x'; bytes]).unwrap();
+    let (to_broker, mut processor) = stage().await;
+    let sender = connect(options(broker.address(), "a")).await;
+    let lane = publisher(1).open_unspooled(&sender).await.unwrap();
+    publish_all(&lane, "in", 0..3).await;
+    let inputs = [
+        next_input(&mut processor).await,
+        next_input(&mut processor).await,
+        next_input(&mut processor).await,
+    ];
+    let [first, second, third] = inputs;
+    let emitted = processor.emit(first, output(10_000)).await.unwrap();
+    support::within("an answer", emitted.published())
+        .await
+        .unwrap();
+    // Both are in one batch, and the spool has room for the second only without the first output.
+    relay.close();
+    let filtered = processor.filter_out(vec![second], DropReason::FILTERED);
+    filtered.await.unwrap();
+    processor.emit(third, output(30_000)).await.unwrap();
+    to_broker.disconnect().await;
+    assert!(support::within("the end", processor.leave()).await.is_err());
+    relay.open();
+    let (_client, mut processor) = stage().await;
+    let going_on = async { while processor.next().await.is_ok() {} };
+    let mut seen = Seen::default();
+    let told = support::line::until(&mut line, &mut seen, "the drop record", |seen| {
+        seen.dropped.contains(&(1, "filtered".to_owned(), false))
+    });
+    tokio::select! {
+        () = told => {}
+        () = going_on => panic!("the processor ended"),
     }
 }

@@ -323,7 +323,7 @@ impl Producer {
 
     /// Gives messages their numbers and notes both; all of them, or none when there is no room.
     async fn number(&mut self, jobs: Vec<Job>, batch: &mut Vec<Ready>) -> Result<(), AuditError> {
-        if let Err(full) = self.make_room(&jobs).await? {
+        if let Err(full) = self.make_room(&jobs, batch).await? {
             for job in jobs {
                 // Nobody need be waiting.
                 let _ = job.reply.send(Err(full.clone().into()));

@@ -4,36 +4,38 @@
 //! that who misses one after a restart is answered. They give way to new messages, the oldest
 //! first.
 //!
-//! Invariant: what is not acknowledged is never trimmed. While the lane does not hold all of that,
-//! nothing is.
+//! Invariant: what is not acknowledged is never trimmed, drop records among it. While the lane does
+//! not hold all of that, nothing is.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::super::error::{AuditError, SpoolError};
 use super::super::spool::{Rest, Spool, message_bytes};
-use super::{About, Job, Producer};
+use super::{About, Job, Producer, Ready};
 use crate::Message;
 
 impl Producer {
     /// Sees to it that the spool has room for these messages; the inner error when it cannot have.
+    /// `batch` has its numbers and is not sent yet.
     pub(super) async fn make_room(
         &mut self,
         jobs: &[Job],
+        batch: &[Ready],
     ) -> Result<Result<(), SpoolError>, AuditError> {
         if self.room(jobs).is_err() {
-            self.trim(self.kept_bytes_max()).await?;
+            self.trim(self.kept_bytes_max(), batch).await?;
         }
         // One that is larger than half the spool.
         if self.room(jobs).is_err() {
-            self.trim(0).await?;
+            self.trim(0, batch).await?;
         }
         Ok(self.room(jobs))
     }
 
     pub(super) async fn trim_what_is_due(&mut self) -> Result<(), AuditError> {
         if self.spool.as_ref().is_some_and(Spool::is_worth_trimming) {
-            self.trim(self.kept_bytes_max()).await?;
+            self.trim(self.kept_bytes_max(), &[]).await?;
         }
         Ok(())
     }
@@ -60,7 +62,7 @@ impl Producer {
     }
 
     /// Writes the spool anew, with acknowledged messages only as far as all take `kept_bytes_max`.
-    async fn trim(&mut self, kept_bytes_max: u64) -> Result<(), AuditError> {
+    async fn trim(&mut self, kept_bytes_max: u64, batch: &[Ready]) -> Result<(), AuditError> {
         let oldest_held = self.oldest_held();
         self.properties = self.properties.split_off(&oldest_held);
         if self.acknowledged < oldest_held {
@@ -79,7 +81,9 @@ impl Producer {
         self.spooled_from = from;
         let mut saved = Vec::new();
         self.lane.save(from, &self.hasher, &mut saved);
-        let unsaid = self.sent.iter().filter_map(|sent| match &sent.about {
+        let sent = self.sent.iter().map(|sent| &sent.about);
+        let unsent = batch.iter().map(|ready| &ready.about);
+        let unsaid = sent.chain(unsent).filter_map(|about| match about {
             About::Dropped(record) => Some(Arc::clone(record)),
             About::Number(..) | About::Other => None,
         });
