@@ -124,6 +124,13 @@ struct Source {
     /// These are some of the topics that the lanes go to: name no loss among the others
     #[arg(long)]
     part: bool,
+    /// A lane that is to come, 16 hexadecimal digits; may be repeated: it is missed though nothing of
+    /// it comes, and one that is not heard of at all is a fault. An idle producer speaks every 10 s
+    #[arg(long, value_name = "LANE", value_parser = lane)]
+    expect: Vec<LaneId>,
+    /// The topics are all that any lane goes to: miss each lane that a producer says it has
+    #[arg(long, conflicts_with = "part")]
+    all_lanes: bool,
     #[command(flatten)]
     broker: BrokerArgs,
 }
@@ -225,6 +232,8 @@ fn hear(
         hasher: source.broker.hasher()?,
         topics: &source.topics,
         part: source.part,
+        expect: &source.expect,
+        all_lanes: source.all_lanes,
         total: seconds.map(Duration::from_secs),
         receipts,
     };

@@ -14,6 +14,7 @@ use unbroken_client::audit::{AuditError, OpenError, ProcessError, spooled_lanes}
 use unbroken_demo::News;
 use unbroken_demo::pipe::{Ends, Stage, StageError};
 use unbroken_merkle_log::LaneId;
+use unbroken_merkle_log::ledger::Presence;
 
 use crate::broker_args::{BrokerArgs, lane};
 use crate::exit::{self, Failure};
@@ -67,6 +68,10 @@ pub(crate) struct Args {
     /// shared group ($share/…) do so by themselves
     #[arg(long, requires = "from", conflicts_with = "from_start")]
     part: bool,
+    /// A lane that is to come, 16 hexadecimal digits; may be repeated: it is missed though nothing of
+    /// it comes, and named when its producer is not heard of for 20 seconds
+    #[arg(long, value_name = "LANE", value_parser = lane, requires = "from")]
+    expect: Vec<LaneId>,
     /// With --spool or --state: seconds for which the broker keeps what comes for an absent stage
     #[arg(long, value_name = "SECONDS", default_value_t = 7 * 24 * 60 * 60)]
     keep: u32,
@@ -89,6 +94,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         to: args.to.clone(),
         from_start: args.from_start,
         part: args.part,
+        expect: args.expect.clone(),
         lane: lane_of(args)?,
         spool: args.spool.clone(),
         state: args.state.clone(),
@@ -269,6 +275,13 @@ impl Teller {
                 place.number, place.lane
             ),
             News::Doubt { lane, doubt, .. } => writeln!(err, "Note: {doubt} (lane {lane})"),
+            News::Expected { lane, presence } => {
+                let what = match presence {
+                    Presence::Absent(_) => "Warning",
+                    Presence::Come(_) => "Note",
+                };
+                writeln!(err, "{what}: expected lane {lane}: {presence}")
+            }
             News::Repaired(place) => writeln!(
                 err,
                 "repaired: number {} (lane {})",

@@ -57,6 +57,31 @@ async fn what_the_messages_prove_stands_beside_what_the_broker_says() {
 }
 
 #[tokio::test]
+async fn an_expected_lane_of_which_there_is_no_sign_is_a_fault_with_its_name() {
+    let (_broker, port) = broker();
+    let words = [
+        "audit",
+        "status",
+        "-p",
+        &port,
+        "-t",
+        "plant",
+        "-W",
+        "2",
+        "--expect",
+        "0000000000000001",
+        "--expect",
+        "0000000000000002",
+    ];
+    let output = beside_a_producer(&port, &words).await;
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let unheard = "expected lane 0000000000000002: there was no sign of it";
+    assert!(text.contains(unheard), "{text}");
+    assert!(!text.contains("expected lane 0000000000000001"), "{text}");
+}
+
+#[tokio::test]
 async fn over_somebody_elses_broker_there_is_what_the_messages_prove() {
     let Some(mosquitto) = Mosquitto::start() else {
         return;

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use unbroken_client::audit::{AuditedMessage, AuditedSubscriber, Delivery};
 use unbroken_merkle_log::LaneId;
-use unbroken_merkle_log::ledger::{Event, State, Verdict};
+use unbroken_merkle_log::ledger::{Event, Presence, State, Verdict};
 
 use crate::doubt::Doubt;
 use crate::fault::{Fault, Kind, Place};
@@ -39,6 +39,13 @@ pub enum News {
         doubt: Doubt,
         /// As of a fault.
         own: bool,
+    },
+    /// An expected lane is not there, or is at last.
+    Expected {
+        /// Which lane.
+        lane: LaneId,
+        /// Whether it is there.
+        presence: Presence,
     },
     /// A good copy came.
     Repaired(Place),
@@ -118,6 +125,10 @@ impl News {
                     }
                 }
             }
+            Delivery::Expected { lane, presence } => vec![Self::Expected {
+                lane: *lane,
+                presence: *presence,
+            }],
             Delivery::Refused { topic, why } => vec![Self::LeftAlone {
                 topic: topic.clone(),
                 why: why.clone(),

@@ -1,9 +1,10 @@
 //! News as lines of JSON: how B tells the demonstration what it found.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use serde_json::{Value, json};
-use unbroken_merkle_log::ledger::State;
+use unbroken_merkle_log::ledger::{Presence, State};
 use unbroken_merkle_log::{Epoch, LaneId};
 
 use crate::doubt::Doubt;
@@ -28,6 +29,14 @@ impl News {
                 members.insert("own".to_owned(), json!(own));
                 members.insert("lane".to_owned(), json!(lane.to_string()));
                 Value::Object(members)
+            }
+            Self::Expected { lane, presence } => {
+                let (word, after) = match presence {
+                    Presence::Absent(after) => ("absent", after),
+                    Presence::Come(after) => ("come", after),
+                };
+                let after_ms = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
+                json!({ "expected": word, "lane": lane.to_string(), "after_ms": after_ms })
             }
             Self::Repaired(place) => json!({
                 "repaired": true, "lane": place.lane.to_string(), "epoch": place.epoch.0,
@@ -73,6 +82,15 @@ impl News {
         if value["other_key"] == true {
             let why = value["why"].as_str()?.to_owned();
             return Some(Self::OtherKey { lane, why });
+        }
+        if let Some(word) = value["expected"].as_str() {
+            let after = Duration::from_millis(value["after_ms"].as_u64()?);
+            let presence = match word {
+                "absent" => Presence::Absent(after),
+                "come" => Presence::Come(after),
+                _ => return None,
+            };
+            return Some(Self::Expected { lane, presence });
         }
         if let Some(doubt) = Doubt::parse_json(&value) {
             let own = value["own"].as_bool()?;
@@ -163,6 +181,10 @@ mod tests {
             lane,
             why: "another key".to_owned(),
         };
+        let expected = [Presence::Absent, Presence::Come].map(|presence| News::Expected {
+            lane,
+            presence: presence(Duration::from_millis(20_050)),
+        });
         let others = [
             doubt,
             other_key,
@@ -172,7 +194,7 @@ mod tests {
             left_alone,
             dropped,
         ];
-        for news in faults.chain(windows).chain(others) {
+        for news in faults.chain(windows).chain(expected).chain(others) {
             assert_eq!(News::parse_json(&news.to_json()), Some(news));
         }
         for other in ["", "{}", "WARN no subscriber", r#"{"lane":"1"}"#] {

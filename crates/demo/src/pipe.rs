@@ -53,6 +53,8 @@ pub struct Stage {
     pub from_start: bool,
     /// It takes only some of its producers' topics: what it does not see is not missing.
     pub part: bool,
+    /// Lanes that are to come to it, and are missed if nothing of them does.
+    pub expect: Vec<LaneId>,
     /// The lane of what it sends.
     pub lane: LaneId,
     /// Where it remembers what it sends.
@@ -182,6 +184,9 @@ impl Stage {
             options = options.scope(Scope::Part);
         } else if self.from_start {
             options = options.scope(Scope::FromBeginning);
+        }
+        for lane in &self.expect {
+            options = options.expect(*lane);
         }
         if let Some(saved) = saved {
             options = options.restore(saved);

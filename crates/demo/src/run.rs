@@ -452,10 +452,12 @@ impl Demo {
                 state,
             } => self.board.window(self.way(lane, by_b), &numbers, state),
             // What was overtaken or is in doubt elsewhere is told there; others may publish on our
-            // topics; and B has no command whose lines could be too long.
+            // topics; nobody is told what to expect; and B has no command whose lines could be too
+            // long.
             News::Overtaken { own: false, .. }
             | News::Doubt { own: false, .. }
             | News::Listening
+            | News::Expected { .. }
             | News::LeftAlone { .. }
             | News::Dropped { .. }
             | News::OtherKey { .. } => {}

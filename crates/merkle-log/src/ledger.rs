@@ -20,6 +20,7 @@ mod declared;
 mod descent;
 mod directories;
 mod doubt;
+mod expected;
 mod gaps;
 mod lanes;
 pub mod limits;
@@ -38,6 +39,7 @@ pub use crate::saved::StateError;
 
 pub use self::{
     descent::{Answer, GapListError, Refused, Request, read_gaps, write_gaps},
+    expected::Presence,
     lanes::Ledger,
     limits::LedgerLimits,
     order::Moved,

@@ -9,7 +9,7 @@ use unbroken_client::{
     Acknowledging, Client, ConnectError, Filter, QoS, Received, Session, SubscribeError,
     Subscription,
 };
-use unbroken_merkle_log::Hasher;
+use unbroken_merkle_log::{Hasher, LaneId};
 
 use super::broker_side::BrokerSide;
 use super::observer::Observer;
@@ -24,6 +24,10 @@ pub(super) struct Listening<'a> {
     pub(super) topics: &'a [String],
     /// They are not all that the lanes go to.
     pub(super) part: bool,
+    /// Lanes that are to come.
+    pub(super) expect: &'a [LaneId],
+    /// Whatever a directory lists is to come.
+    pub(super) all_lanes: bool,
     /// Until interrupted, if there is none.
     pub(super) total: Option<Duration>,
     /// The broker is asked for a receipt of each message.
@@ -79,8 +83,15 @@ impl Listening<'_> {
         if self.part {
             lanes = lanes.scope(Scope::Part);
         }
+        if self.all_lanes {
+            lanes = lanes.expect_listed();
+        }
+        for lane in self.expect {
+            lanes = lanes.expect(*lane);
+        }
         let mut lanes = lanes.open(&client).await?;
         let mut observer = Observer::new(self.hasher);
+        observer.expect(self.expect);
         let begin = Instant::now();
         // A day that never comes, where nobody says when to end.
         let end = begin + self.total.unwrap_or(Duration::from_hours(24 * 36_500));

@@ -8,13 +8,13 @@
 //! alone; the stamps of the messages that a processor made its output from, which the processor's
 //! consumer checks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::time::Duration;
 
 use unbroken_client::audit::Delivery;
 use unbroken_demo::{Doubt, Doubts};
-use unbroken_merkle_log::ledger::{Event, Moved, State, Verdict};
+use unbroken_merkle_log::ledger::{Event, Moved, Presence, State, Verdict};
 use unbroken_merkle_log::{Checkpoint, Digest as _, Epoch, Hash, Hasher, LaneId, Property};
 
 use super::broker_side::BrokerSide;
@@ -44,6 +44,8 @@ pub(crate) struct Observer {
     pub(crate) not_audited: u64,
     /// Lanes whose producers have another key or algorithm, in words.
     pub(crate) other_keys: Vec<String>,
+    /// Lanes that are to come and of which there was no sign yet.
+    awaited: BTreeSet<LaneId>,
     /// The time since the beginning, as far as it was told.
     now: Duration,
 }
@@ -107,6 +109,8 @@ pub(crate) enum News {
     /// Something is in doubt, or is no longer. No fault: messages may be late, and a producer that
     /// is gone without a word may come back.
     Doubt(LaneKey, Doubt),
+    /// An expected lane is not there, or is.
+    Expected(LaneId, Presence),
     /// Nothing can be said of a lane, and why.
     OtherKey(String),
     Window {
@@ -128,8 +132,19 @@ impl Observer {
             news: Vec::new(),
             not_audited: 0,
             other_keys: Vec::new(),
+            awaited: BTreeSet::new(),
             now: Duration::ZERO,
         }
+    }
+
+    /// These lanes are to come.
+    pub(crate) fn expect(&mut self, lanes: &[LaneId]) {
+        self.awaited.extend(lanes);
+    }
+
+    /// Lanes that were to come and of which there was no sign.
+    pub(crate) fn unheard(&self) -> impl Iterator<Item = LaneId> {
+        self.awaited.iter().copied()
     }
 
     /// Takes whatever was delivered.
@@ -160,6 +175,12 @@ impl Observer {
                         reason: record.reason.to_string(),
                         by_broker: *by_broker,
                     }));
+            }
+            Delivery::Expected { lane, presence } => {
+                if let Presence::Come(_) = presence {
+                    self.awaited.remove(lane);
+                }
+                self.news.push(News::Expected(*lane, *presence));
             }
             Delivery::Refused { .. } => self.not_audited += 1,
             // Said once for a lane, of as many lanes as the subscriber remembers.
@@ -198,7 +219,9 @@ impl Observer {
     /// Whether anything was wrong, by what the messages prove or by what the broker says.
     pub(crate) fn found_faults(&self) -> bool {
         let mut lanes = self.lanes.values();
-        lanes.any(|watched| watched.faults_named > 0) || self.broker.found_faults()
+        lanes.any(|watched| watched.faults_named > 0)
+            || self.broker.found_faults()
+            || !self.awaited.is_empty()
     }
 
     /// Whether anything was judged at all: a message or a window here, or a lane by the broker. Of

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::ops::Range;
 
 use serde_json::{Value, json};
-use unbroken_merkle_log::ledger::State;
+use unbroken_merkle_log::ledger::{Presence, State};
 
 use super::broker_side::Said;
 use super::observer::{LaneKey, News, Observer, Remembered, Watched};
@@ -93,6 +93,19 @@ fn news(out: &mut impl Write, news: &News, json: bool) -> io::Result<()> {
                 return writeln!(out, "{}", Value::Object(members));
             }
             writeln!(out, "lane {lane} epoch {epoch}: {doubt}")
+        }
+        News::Expected(lane, presence) => {
+            if json {
+                let (word, after) = match presence {
+                    Presence::Absent(after) => ("absent", after),
+                    Presence::Come(after) => ("come", after),
+                };
+                let after_s = after.as_secs();
+                let value =
+                    json!({ "lane": lane.to_string(), "expected": word, "after_s": after_s });
+                return writeln!(out, "{value}");
+            }
+            writeln!(out, "expected lane {lane}: {presence}")
         }
         News::OtherKey(why) if json => writeln!(out, "{}", json!({ "other_key": why })),
         News::OtherKey(why) => writeln!(out, "{why}"),
@@ -258,14 +271,22 @@ fn explain_as_json(
 fn remarks(out: &mut impl Write, observer: &Observer, json: bool) -> io::Result<()> {
     let count = observer.not_audited;
     let verdict = observer.broker.verdict();
+    let unheard: Vec<_> = observer.unheard().map(|lane| lane.to_string()).collect();
     if json {
         let value = json!({
-            "not_audited": count, "other_keys": observer.other_keys, "broker": verdict,
+            "not_audited": count, "other_keys": observer.other_keys, "unheard": unheard,
+            "broker": verdict,
         });
         return writeln!(out, "{value}");
     }
     for why in &observer.other_keys {
         writeln!(out, "{why}")?;
+    }
+    for lane in unheard {
+        writeln!(
+            out,
+            "expected lane {lane}: there was no sign of it; an idle producer speaks every 10 s"
+        )?;
     }
     if observer.lanes().next().is_none() && observer.other_keys.is_empty() {
         writeln!(

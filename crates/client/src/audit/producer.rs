@@ -212,6 +212,8 @@ impl Producer {
         requests: &mut Subscription,
     ) -> Result<Option<Ending>, AuditError> {
         self.send_left().await?;
+        // Before the first message of a new epoch: whoever expects the lane knows it from there on.
+        self.tell_directory(true).await?;
         let mut is_over = false;
         loop {
             if is_over {

@@ -8,7 +8,9 @@
 //! nothing is asked for before it is lost; a lane of which only checkpoints are heard is not
 //! audited, since this subscriber may not subscribe to its topics.
 
+mod directories;
 mod dropped;
+mod strangers;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::Future;
@@ -16,9 +18,11 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use tokio::time::sleep_until;
-use unbroken_merkle_log::ledger::{Answer, Event, Join, Ledger, LedgerLimits, Request, Verdict};
+use unbroken_merkle_log::ledger::{
+    Answer, Event, Join, Ledger, LedgerLimits, Presence, Request, Verdict,
+};
 use unbroken_merkle_log::{
-    Checkpoint, Digest as _, Directory, DropRecord, Epoch, Hasher, LaneId, Parents, Property,
+    Checkpoint, Digest as _, DropRecord, Epoch, Hasher, LaneId, Parents, Property,
 };
 use unbroken_mqtt_proto::QoS;
 
@@ -55,11 +59,19 @@ pub struct SubscriberOptions {
     hasher: Hasher,
     scope: Scope,
     limits: LedgerLimits,
-    expected: BTreeSet<LaneId>,
+    expected: Expected,
     acknowledging: Acknowledging,
     asks: bool,
     judges_origins: bool,
     saved: Option<Vec<u8>>,
+}
+
+/// What is to come, whoever else does.
+#[derive(Clone, Debug, Default)]
+struct Expected {
+    lanes: BTreeSet<LaneId>,
+    /// Every lane that a directory lists.
+    listed: bool,
 }
 
 /// A subscription whose messages come with verdicts.
@@ -86,6 +98,7 @@ pub struct AuditedSubscriber {
     at_most_once: BTreeSet<LaneId>,
     asking: Option<Asking>,
     judges_origins: bool,
+    expected: Expected,
     /// What the broker kept from this client of lanes of which nothing has come yet.
     early: Vec<DropRecord>,
     /// When to look for what is worth asking for, though no event has told of it.
@@ -154,6 +167,13 @@ pub enum Delivery {
         /// What does not fit, and what to do.
         why: String,
     },
+    /// A lane that was to come has not, or has at last.
+    Expected {
+        /// Which lane.
+        lane: LaneId,
+        /// Whether it is there.
+        presence: Presence,
+    },
     /// Something came to a topic of the audit that is not what belongs there.
     Refused {
         /// To which topic.
@@ -173,7 +193,7 @@ impl SubscriberOptions {
             hasher: Hasher::xxh3(),
             scope: Scope::default(),
             limits: LedgerLimits::default(),
-            expected: BTreeSet::new(),
+            expected: Expected::default(),
             acknowledging: Acknowledging::Automatic,
             asks: true,
             judges_origins: true,
@@ -209,10 +229,23 @@ impl SubscriberOptions {
         self
     }
 
-    /// A lane that is to come, and is missed if nothing of it does.
+    /// A lane that is to come. It is missed from its first message on, though nothing of it comes,
+    /// as far as its producer's checkpoints and directories tell; from where it is, if it was there
+    /// before this subscriber and the scope is not [`Scope::FromBeginning`]. Of one of which there
+    /// is no sign at all, [`Delivery::Expected`] says so.
     #[must_use]
     pub fn expect(mut self, lane: LaneId) -> Self {
-        self.expected.insert(lane);
+        self.expected.lanes.insert(lane);
+        self
+    }
+
+    /// It takes every lane of every producer under the prefix, so each that a directory lists is to
+    /// come. With [`Scope::FromBeginning`] it has heard all directories, and nothing else may come:
+    /// a message of a lane that none lists is injected. Not for who hears one hop of a line, whose
+    /// lanes before and behind it are listed like any.
+    #[must_use]
+    pub fn expect_listed(mut self) -> Self {
+        self.expected.listed = true;
         self
     }
 
@@ -275,7 +308,7 @@ impl SubscriberOptions {
         };
         let (direct, origins, position) = read_position(&position);
         let messages = client.subscribe_all(filters, Acknowledging::ByHand).await?;
-        Ok(AuditedSubscriber {
+        let mut subscriber = AuditedSubscriber {
             client: client.clone(),
             names,
             hasher: self.hasher,
@@ -286,8 +319,9 @@ impl SubscriberOptions {
             messages,
             acknowledging: self.acknowledging,
             token,
-            direct: direct.union(&self.expected).copied().collect(),
+            direct,
             origins,
+            expected: self.expected,
             ready: VecDeque::new(),
             running: Running::Stands,
             strangers: BTreeMap::new(),
@@ -299,7 +333,9 @@ impl SubscriberOptions {
             next_poll: Duration::ZERO,
             position,
             checkpoints: None,
-        })
+        };
+        subscriber.expect();
+        Ok(subscriber)
     }
 }
 
@@ -390,6 +426,7 @@ impl AuditedSubscriber {
         self.ledger = heard.ledger;
         self.direct = heard.direct;
         self.origins = heard.origins;
+        self.expect();
     }
 
     /// That of the checkpoint that was given last.
@@ -574,52 +611,6 @@ impl AuditedSubscriber {
         Ok(())
     }
 
-    /// Whether a message that does not fit is of another algorithm than this subscriber's, in a
-    /// lane of which none has fitted. Such lanes are remembered, until something fits or a
-    /// checkpoint shows that their key is another.
-    fn is_other_algorithm(&mut self, property: &Property) -> bool {
-        let lane = property.lane;
-        if self.direct.contains(&lane) {
-            return false;
-        }
-        if self.strangers.len() < STRANGERS_MAX || self.strangers.contains_key(&lane) {
-            self.strangers.entry(lane).or_insert(false);
-        }
-        let (theirs, own) = (property.algorithm, self.hasher.algorithm());
-        if theirs != own && self.strangers.get(&lane) == Some(&false) {
-            let why = format!("its algorithm is {theirs:?}, and this subscriber's is {own:?}");
-            self.name_other_key(lane, &why);
-        }
-        theirs != own
-    }
-
-    fn name_other_key(&mut self, lane: LaneId, why: &str) {
-        self.strangers.insert(lane, true);
-        let why = format!(
-            "nothing of lane {lane} fits ({why}): give this subscriber the algorithm and the key of its producer"
-        );
-        self.ready.push_back(Delivery::OtherKey { lane, why });
-    }
-
-    fn handle_directory(&mut self, payload: &[u8]) -> Result<(), String> {
-        let sealed = Directory::parse(payload).map_err(|error| error.to_string())?;
-        // Of a producer with other lanes too, they may be on topics that are not subscribed to, and
-        // have another key.
-        let mut lanes = sealed.lanes().iter();
-        if !lanes.all(|open| self.direct.contains(&open.lane)) {
-            return Ok(());
-        }
-        let may_be_foreign = sealed.lanes().is_empty();
-        match sealed.open(&self.hasher) {
-            Ok(directory) => {
-                self.ledger.directory(&directory, self.clock.now());
-                Ok(())
-            }
-            Err(_) if may_be_foreign => Ok(()),
-            Err(error) => Err(error.to_string()),
-        }
-    }
-
     fn handle_answer(&mut self, received: &Received) -> Result<(), String> {
         let lane = received.user_property(ANSWER).and_then(lane_named);
         let lane = lane.ok_or("an answer that names no lane")?;
@@ -726,6 +717,7 @@ impl AuditedSubscriber {
         if matches!(self.running, Running::Runs(_)) {
             self.ledger.poll(now);
             self.take_events();
+            self.take_presences();
         }
         self.ask(now);
     }
@@ -790,8 +782,6 @@ async fn probed(running: &mut Running) -> bool {
     }
 }
 
-/// Lanes remembered of which nothing fits; about 50 bytes each. Of more it is not said why.
-const STRANGERS_MAX: usize = 256;
 /// Messages that wait here before the broker counts as having more.
 const BACKLOG: usize = 256;
 /// How often time passes in the ledger.

@@ -3,9 +3,9 @@
 //!
 //! A directory cannot say who is to get its lanes. So by default it only tells how far known lanes
 //! have come and which are over. A receiver that takes every lane of the producers it hears of says
-//! so ([`Ledger::require_directories`]); then a lane of which nothing came is lost like any tail,
-//! and a message of a lane that no directory lists is injected. A producer therefore lists a lane
-//! before it issues in it.
+//! so ([`Ledger::expect_listed`]); then a lane of which nothing came is lost like any tail. If it
+//! was there before they began ([`Ledger::require_directories`]), a message of a lane that no
+//! directory lists is injected, too. A producer therefore lists a lane before it issues in it.
 //!
 //! **Invariant.** Of one producer directories are taken in the order in which they were made; an
 //! older one changes nothing.
@@ -34,8 +34,8 @@ struct Newest {
 }
 
 impl<D: Digest> Ledger<D> {
-    /// From now on this receiver takes all lanes of its producers: what their directories list must
-    /// come, and nothing else may.
+    /// From now on this receiver takes all lanes of its producers, and has heard all their
+    /// directories: what these list must come, and nothing else may.
     pub fn require_directories(&mut self) {
         self.directories.required = true;
     }
@@ -60,11 +60,13 @@ impl<D: Digest> Ledger<D> {
                 ledger.unlisted();
             }
         }
-        let must_come = self.directories.required && self.join != Join::Member;
+        let is_member = self.join == Join::Member;
         let mut has_room = true;
         for open in &directory.lanes {
             let lane = (open.lane, open.epoch);
-            if must_come && open.size > 0 {
+            let is_expected = self.directories.required || self.expected.includes(open.lane);
+            // One that has issued nothing yet too: who joins late then knows it from its beginning.
+            if is_expected && !is_member {
                 has_room &= self.open(lane, now).is_some();
             }
             if let Some(ledger) = self.lanes.get_mut(&lane) {

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::descent::{Answer, Refused, Request};
 use super::directories::Directories;
+use super::expected::Expected;
 use super::limits::LedgerLimits;
 use super::receiver::{Arrival, Join, LaneLedger};
 use super::verdict::{Event, Verdict};
@@ -20,12 +21,13 @@ use crate::{Checkpoint, Digest, DropRecord, Epoch, LaneId, LaneParents, Parents,
 #[derive(Clone, Debug)]
 pub struct Ledger<D> {
     digest: D,
-    limits: LedgerLimits,
+    pub(super) limits: LedgerLimits,
     pub(super) join: Join,
     /// In boxes, since a map leaves about half of its room empty.
     pub(super) lanes: BTreeMap<(LaneId, Epoch), Box<LaneLedger>>,
     pub(super) clock: Clock,
     pub(super) directories: Directories,
+    pub(super) expected: Expected,
 }
 
 /// Time that passed while it ran.
@@ -45,6 +47,7 @@ impl<D: Digest> Ledger<D> {
             lanes: BTreeMap::new(),
             clock: Clock::default(),
             directories: Directories::default(),
+            expected: Expected::default(),
         }
     }
 
@@ -218,6 +221,7 @@ impl<D: Digest> Ledger<D> {
         for ledger in self.lanes.values_mut() {
             ledger.poll(now, &self.limits, &self.digest);
         }
+        self.look_for_expected(now);
     }
 
     /// What became known since the last call, lane by lane.
@@ -317,6 +321,7 @@ impl<D: Digest> Ledger<D> {
             lanes,
             clock,
             directories,
+            expected: Expected::default(),
         };
         Ok((ledger, position))
     }

@@ -249,8 +249,10 @@ impl LaneLedger {
         } else {
             limits.heartbeat
         };
-        if self.closed.is_none() && !self.over && !self.silent && now >= self.heard + heartbeat * 2
-        {
+        // Where nothing is issued there are no checkpoints.
+        let has_begun = self.next > 0 || self.covered > 0;
+        let may_speak = has_begun && self.closed.is_none() && !self.over;
+        if may_speak && !self.silent && now >= self.heard + heartbeat * 2 {
             self.silent = true;
             self.events
                 .push(Event::Silent(now.saturating_sub(self.heard)));

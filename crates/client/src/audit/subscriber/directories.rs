@@ -1,0 +1,71 @@
+//! Lanes that are to come, as the owner and the producers' directories say.
+//!
+//! Invariant: a directory opens no lane that nobody expects, since the lanes of a producer may be
+//! on topics that are not subscribed to.
+
+use unbroken_merkle_log::ledger::Join;
+use unbroken_merkle_log::{Directory, LaneId};
+
+use super::strangers::STRANGERS_MAX;
+use super::{AuditedSubscriber, Delivery};
+
+impl AuditedSubscriber {
+    /// Has the ledger miss what is expected. It may be one that a spool or a state remembered.
+    pub(super) fn expect(&mut self) {
+        if self.expected.listed {
+            self.ledger.expect_listed();
+            if self.join == Join::Beginning {
+                self.ledger.require_directories();
+            }
+        }
+        for lane in &self.expected.lanes {
+            self.ledger.expect(*lane, self.clock.now());
+        }
+        self.direct.extend(&self.expected.lanes);
+    }
+
+    /// Takes a directory.
+    pub(super) fn handle_directory(&mut self, payload: &[u8]) -> Result<(), String> {
+        let sealed = Directory::parse(payload).map_err(|error| error.to_string())?;
+        let listed: Vec<LaneId> = sealed.lanes().iter().map(|open| open.lane).collect();
+        // Of a producer with other lanes too, they may be on topics that are not subscribed to, and
+        // have another key.
+        let is_known = listed.iter().all(|lane| self.direct.contains(lane))
+            || listed.iter().any(|lane| self.expected.lanes.contains(lane));
+        if !is_known && !self.expected.listed {
+            return Ok(());
+        }
+        match sealed.open(&self.hasher) {
+            Ok(directory) => {
+                self.ledger.directory(&directory, self.clock.now());
+                if self.expected.listed {
+                    self.direct.extend(listed);
+                }
+                Ok(())
+            }
+            // One that lists nothing may be of anybody's.
+            Err(_) if listed.is_empty() => Ok(()),
+            Err(error) if is_known => Err(error.to_string()),
+            Err(error) => {
+                for lane in listed {
+                    let has_room = self.strangers.len() < STRANGERS_MAX;
+                    if self
+                        .strangers
+                        .get(&lane)
+                        .map_or(has_room, |is_told| !is_told)
+                    {
+                        self.name_other_key(lane, &error.to_string());
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Tells who is absent, and who has come.
+    pub(super) fn take_presences(&mut self) {
+        for (lane, presence) in self.ledger.take_presences() {
+            self.ready.push_back(Delivery::Expected { lane, presence });
+        }
+    }
+}
