@@ -240,6 +240,7 @@ impl Shard {
         packet_id: Option<PacketId>,
         why: DropReason,
     ) -> Result<Outcome, Fault> {
+        self.note_refused(session_id, &item.publication, why);
         self.clients
             .drop_message(now, session_id, &item.publication, why);
         let (reason, detail) = match why {
@@ -275,6 +276,7 @@ impl Shard {
             access::may_publish(&connection.identity, publication.topic) == Access::Allowed
         });
         if !allowed {
+            self.note_refused(session_id, &publication, DropReason::NotAuthorized);
             self.clients
                 .drop_message(now, session_id, &publication, DropReason::NotAuthorized);
             return Outcome {

@@ -7,7 +7,9 @@ mod shard_bus;
 use std::time::Duration;
 
 use shard_bus::{Broker, Client, connect, join, publish, stay, subscribe};
-use unbroken_broker_core::{AuditAction, AuditRule, Event, Limits, PublishersTotals, Settings};
+use unbroken_broker_core::{
+    AuditAction, AuditRule, Event, Limits, PublishersTotals, Settings, StoreFull,
+};
 use unbroken_merkle_log::{
     Algorithm, Checkpoint, Detail, Digest, Epoch, Hash, Hasher, Key, Lane, LaneId, LaneLimits,
     Part, Property as Stamp, Tree, Xxh3,
@@ -369,10 +371,14 @@ fn of_a_lane_that_the_rules_leave_out_in_part_the_rest_is_judged_and_nothing_is_
         assert_eq!((found.lost, found.windows_faulty), (0, 0));
         let told = broker.take_payloads(watcher).into_iter();
         let told: Vec<_> = told.map(|told| String::from_utf8(told).unwrap()).collect();
-        let parts = told
+        let mut parts = told
             .iter()
             .filter(|told| told.contains("\"state\":\"part\""));
-        assert_eq!(parts.count(), 1, "{told:?}");
+        // When it begins, and with each checkpoint from then on.
+        assert_eq!(parts.clone().count(), 1 + 11, "{told:?}");
+        let last = parts.next_back().unwrap();
+        assert!(last.contains("\"messages\":5632"), "{last}");
+        assert!(last.contains("\"left_out\":3072"), "{last}");
     }
 }
 
@@ -476,9 +482,81 @@ fn a_forwarded_lane_tells_its_windows_its_progress_and_its_end() {
 }
 
 #[test]
+fn what_is_refused_is_named_with_its_reason_and_is_not_lost() {
+    let mut broker = Broker::new(1);
+    let mut producer = Producer::join(&mut broker);
+    let watcher = join(&mut broker, "watcher");
+    let filter = "$audit/0000000000000007/+";
+    subscribe(&mut broker, watcher, filter, QoS::AtMostOnce);
+    producer.send_many(&mut broker, 3);
+    // Where no client may publish.
+    producer.topic = "$SYS/t";
+    producer.send_many(&mut broker, 2);
+    producer.topic = "t";
+    producer.send_many(&mut broker, 1_019);
+    producer.checkpoint(&mut broker);
+    broker.advance(SECOND * 5);
+    assert_eq!(faults(&mut broker), [""; 0]);
+    let found = found(&broker);
+    assert_eq!((found.refused, found.lost), (2, 0));
+    assert_eq!((found.windows_proven, found.windows_faulty), (1, 0));
+    let told = broker.take_payloads(watcher).into_iter();
+    let told: Vec<_> = told.map(|told| String::from_utf8(told).unwrap()).collect();
+    let names = |words: &str| told.iter().any(|told| told.contains(words));
+    assert!(names("number 3: refused, denied"), "{told:?}");
+    assert!(names("number 4: refused, denied"), "{told:?}");
+    assert!(names("\"refused\":2,\"lost\":0"), "{told:?}");
+}
+
+#[test]
+fn what_a_full_store_refused_may_come_later_and_is_no_duplicate() {
+    let (mut limits, mut settings) = (Limits::default(), Settings::default());
+    limits.store_full = StoreFull::Refuse;
+    settings.durable = true;
+    let full = limits.store_bytes_max;
+    let mut broker = Broker::with(1, limits, settings);
+    let sleeper = stay(&mut broker, "sleeper", true);
+    broker.stored();
+    subscribe(&mut broker, sleeper, "t", QoS::AtLeastOnce);
+    let mut producer = Producer::join(&mut broker);
+    broker.stored();
+    producer.send_many(&mut broker, 1);
+    broker.store_size(full);
+    let stamp = producer.stamp("x");
+    producer.send(&mut broker, "x", &[&stamp], false);
+    assert_eq!(found(&broker).refused, 1);
+    broker.store_size(0);
+    producer.send(&mut broker, "x", &[&stamp], false);
+    for count in [2, 510, 510] {
+        broker.stored();
+        producer.send_many(&mut broker, count);
+    }
+    producer.checkpoint(&mut broker);
+    broker.advance(SECOND * 5);
+    assert_eq!(faults(&mut broker), [""; 0]);
+    let found = found(&broker);
+    assert_eq!((found.duplicated, found.lost), (0, 0));
+    assert_eq!((found.windows_proven, found.windows_faulty), (1, 0));
+}
+
+#[test]
+fn a_refused_message_says_nothing_of_the_lane_of_another() {
+    let mut broker = Broker::new(1);
+    let mut producer = Producer::join(&mut broker);
+    producer.send_many(&mut broker, 1);
+    producer.topic = "$SYS/t";
+    producer.client = stay(&mut broker, "stranger", true);
+    producer.send_many(&mut broker, 1);
+    assert_eq!(found(&broker).refused, 0);
+}
+
+#[test]
 fn a_lane_with_a_key_is_unverifiable_and_no_fault_is_named() {
     let mut broker = Broker::new(1);
     let mut producer = Producer::join(&mut broker);
+    let watcher = join(&mut broker, "watcher");
+    let filter = "$audit/0000000000000007/state";
+    subscribe(&mut broker, watcher, filter, QoS::AtMostOnce);
     let hasher = Hasher::new(Algorithm::Blake3, Some(&Key([7; 32]))).unwrap();
     let id = LaneId::new(7).unwrap();
     let stamp = Stamp::stamp(&hasher, id, Epoch(1), 0, b"t", b"x");
@@ -493,6 +571,10 @@ fn a_lane_with_a_key_is_unverifiable_and_no_fault_is_named() {
     assert_eq!((found.unverifiable, found.unaudited), (2, 0));
     assert_eq!(found.verified + found.altered + found.injected, 0);
     assert_eq!(faults(&mut broker), [""; 0]);
+    let told = broker.take_payloads(watcher).remove(0);
+    let told = String::from_utf8(told).unwrap();
+    let figures = "\"state\":\"unverifiable\",\"messages\":1";
+    assert!(told.contains(figures), "{told}");
 }
 
 #[test]

@@ -253,6 +253,16 @@ impl SealedCheckpoint {
         self.checkpoint.lane
     }
 
+    /// Of which epoch it says it is. As [`SealedCheckpoint::lane`].
+    pub const fn epoch(&self) -> Epoch {
+        self.checkpoint.epoch
+    }
+
+    /// How many messages it says were issued. As [`SealedCheckpoint::lane`].
+    pub const fn size(&self) -> u64 {
+        self.checkpoint.size
+    }
+
     /// Which algorithm to look for.
     pub const fn algorithm(&self) -> Algorithm {
         self.algorithm

@@ -52,6 +52,7 @@ use unbroken_mqtt_proto::PropertyBuf;
 use crate::clients::Clients;
 use crate::ids::SessionId;
 use crate::message::{Message, Publication};
+use crate::output::DropReason;
 use crate::shard::Shard;
 use fault::{FaultKind, FaultPlace};
 use receipt::News;
@@ -156,6 +157,24 @@ impl Shard {
         let client_id = Arc::clone(&session.client_id);
         match self.treatment(id, publication.topic).action {
             AuditAction::Verify => self.verify(now, &client_id, again, publication),
+            AuditAction::Stamp | AuditAction::Off => self.leave_out(&client_id, publication),
+        }
+    }
+
+    /// A message is not taken in: of a publisher that stamps itself it is not lost, it is refused.
+    #[cold]
+    pub(crate) fn note_refused(
+        &mut self,
+        id: SessionId,
+        publication: &Publication<'_>,
+        reason: DropReason,
+    ) {
+        let Some(session) = self.clients.sessions.get(id.index()) else {
+            return;
+        };
+        let client_id = Arc::clone(&session.client_id);
+        match self.treatment(id, publication.topic).action {
+            AuditAction::Verify => self.refused(&client_id, publication, reason),
             AuditAction::Stamp | AuditAction::Off => self.leave_out(&client_id, publication),
         }
     }

@@ -42,6 +42,7 @@ pub(crate) fn sys_values(sum: &Stats) -> impl Iterator<Item = (String, String)> 
         ("publishers/verified", of.verified),
         ("publishers/unaudited", of.unaudited),
         ("publishers/unverifiable", of.unverifiable),
+        ("publishers/refused", of.refused),
         ("publishers/lost", of.lost),
         ("publishers/duplicated", of.duplicated),
         ("publishers/reordered", of.reordered),

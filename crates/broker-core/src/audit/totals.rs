@@ -71,6 +71,8 @@ pub struct PublishersTotals {
     pub unaudited: u64,
     /// Messages and checkpoints of lanes whose algorithm needs a key: the broker does not have it.
     pub unverifiable: u64,
+    /// Messages that were refused with a reason, which their publisher was told.
+    pub refused: u64,
     /// Numbers that never came.
     pub lost: u64,
     /// Messages that came twice, the second time without DUP.
@@ -120,7 +122,7 @@ impl AuditTotals {
         self.lost + self.duplicated + self.reordered + self.altered + self.unbalanced
     }
 
-    fn each_mut(&mut self) -> [&mut u64; 37] {
+    fn each_mut(&mut self) -> [&mut u64; 38] {
         let Self {
             received,
             retransmitted,
@@ -174,6 +176,7 @@ impl AuditTotals {
             &mut publishers.verified,
             &mut publishers.unaudited,
             &mut publishers.unverifiable,
+            &mut publishers.refused,
             &mut publishers.lost,
             &mut publishers.duplicated,
             &mut publishers.reordered,

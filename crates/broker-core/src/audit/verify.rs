@@ -11,6 +11,7 @@
 //!   to who receives them.
 //! - A number that may have come is never called lost. Of a lane of which the rules leave out
 //!   messages the others are judged one by one, and a window with holes is unproven.
+//! - A message that is refused is named with its reason, and is not lost; it may still come.
 //! - Nothing that the ledger finds goes unnamed. What it could find out only by asking is told as
 //!   what it is: of a root that differs, the window.
 //! - Whatever is found, the message is delivered unchanged: its consumers judge for themselves.
@@ -20,8 +21,8 @@
 //!   that stops in good order.
 //! - At most [`VERIFIED_LANES_MAX`] lanes a shard; a message of one more is counted as unaudited.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,7 +31,7 @@ use unbroken_merkle_log::ledger::limits::WINDOW;
 use unbroken_merkle_log::ledger::{
     Account, Arrival, Event as Found, Join, LaneLedger, LedgerLimits, State, Verdict,
 };
-use unbroken_merkle_log::{Algorithm, Checkpoint, Epoch, LaneId, Property, Xxh3};
+use unbroken_merkle_log::{Algorithm, Checkpoint, Epoch, LaneId, Property, SealedCheckpoint, Xxh3};
 
 use super::fault::FaultKind;
 use super::json::Object;
@@ -39,7 +40,7 @@ use super::totals::PublishersTotals;
 use crate::clients::Clients;
 use crate::limits::VERIFIED_LANES_MAX;
 use crate::message::Publication;
-use crate::output::{Event, Output};
+use crate::output::{DropReason, Event, Output};
 use crate::shard::Shard;
 use crate::timers::Timer;
 
@@ -74,8 +75,10 @@ pub(super) struct Lane {
     ledger: LaneLedger,
     /// Time in which the client was connected.
     clock: Duration,
-    /// The rules have left out messages of it.
-    in_part: bool,
+    /// Messages of it that the rules have left out.
+    left_out: u64,
+    /// Numbers that were refused, and have not come again.
+    refused: BTreeSet<u64>,
     /// Where the window begins of which it was told last that its root differs.
     differs: Option<u64>,
 }
@@ -127,15 +130,18 @@ impl Shard {
             return;
         }
         let (topic, payload) = (publication.topic.as_bytes(), publication.payload);
+        let key = (property.lane, property.epoch);
+        let fits = property.fits(&Xxh3, topic, payload);
+        let own = own(&mut self.publishers.lanes, key, client_id).filter(|_| fits);
+        let was_refused = own.is_some_and(|lane| lane.refused.remove(&property.sequence));
         let arrival = Arrival {
             number: property.sequence,
             leaf: property.digest,
-            fits: property.fits(&Xxh3, topic, payload),
-            // One that comes with DUP is sent again by the rules.
-            resent: property.flags.resent || again,
+            fits,
+            // One that comes with DUP is sent again by the rules, as is one that was refused.
+            resent: property.flags.resent || again || was_refused,
             part: property.part.map(|part| (part.index(), part.of())),
         };
-        let key = (property.lane, property.epoch);
         if !arrival.fits && !self.publishers.lanes.contains_key(&key) {
             // A lane is not opened for a message whose very lane may be what was altered.
             totals.altered += 1;
@@ -181,12 +187,51 @@ impl Shard {
             return;
         };
         let key = (property.lane, property.epoch);
-        let lane = own(&mut self.publishers.lanes, key, client_id);
-        if let Some(lane) = lane.filter(|lane| !lane.in_part) {
-            lane.in_part = true;
-            let words = "rules leave out some of its messages, so nothing of it is called lost";
-            self.tell_state(client_id, property.lane, "part", words);
+        let Some(lane) = own(&mut self.publishers.lanes, key, client_id) else {
+            return;
+        };
+        lane.left_out += 1;
+        if lane.left_out == 1 {
+            lane.tell_part(key, &mut self.clients);
         }
+    }
+
+    /// Notes that this message is refused: its publisher hears so, and it is not lost. One of a
+    /// lane that is not open opens none.
+    #[cold]
+    pub(super) fn refused(
+        &mut self,
+        client_id: &Arc<str>,
+        publication: &Publication<'_>,
+        reason: DropReason,
+    ) {
+        let mut stamps = values(publication, Property::NAME);
+        let (Some(Ok(property)), None) = (stamps.next().map(Property::parse_text), stamps.next())
+        else {
+            return;
+        };
+        let (topic, payload) = (publication.topic.as_bytes(), publication.payload);
+        let is_whole = property.part.is_none() && property.algorithm == Algorithm::Xxh3;
+        let key = (property.lane, property.epoch);
+        let Some(lane) = own(&mut self.publishers.lanes, key, client_id) else {
+            return;
+        };
+        if !is_whole || !property.fits(&Xxh3, topic, payload) {
+            return;
+        }
+        let (number, leaves) = (property.sequence, [property.digest]);
+        let limits = &self.publishers.limits.0;
+        let taken = lane
+            .ledger
+            .dropped(number, &leaves, lane.clock, limits, &Xxh3);
+        if taken > 0 {
+            if lane.refused.len() >= REFUSED_MAX {
+                lane.refused.pop_first();
+            }
+            lane.refused.insert(number);
+            lane.tell_refused(key, number, reason, &mut self.clients);
+        }
+        lane.take_events(key, &mut self.clients);
     }
 
     fn verify_checkpoint(&mut self, client: &Arc<str>, lane: &str, publication: &Publication<'_>) {
@@ -199,8 +244,7 @@ impl Shard {
             && sealed.algorithm() != Algorithm::Xxh3
         {
             self.clients.stats.audit.publishers.unverifiable += 1;
-            let words = "its algorithm needs a key, which the broker does not have";
-            return self.tell_state(client, sealed.lane(), "unverifiable", words);
+            return self.tell_unverifiable(client, sealed);
         }
         let checkpoint = named.and_then(|sealed| sealed.open(&Xxh3).ok());
         let Publishers { lanes, limits, .. } = &mut self.publishers;
@@ -218,15 +262,25 @@ impl Shard {
         lane.ledger
             .checkpoint(&checkpoint, lane_now, &limits.0, &Xxh3);
         lane.take_events(key, &mut self.clients);
+        if lane.is_in_part() {
+            lane.tell_part(key, &mut self.clients);
+        }
     }
 
-    /// Says of a lane why it is not judged as others are, instead of saying nothing.
-    fn tell_state(&mut self, client: &Arc<str>, lane: LaneId, state: &str, words: &str) {
+    /// Says of a lane why it is not judged as others are, instead of saying nothing. What its
+    /// checkpoint says it says without proof.
+    fn tell_unverifiable(&mut self, client: &Arc<str>, checkpoint: &SealedCheckpoint) {
+        let lane = checkpoint.lane();
         let object = Object::new()
             .text("lane", &lane.to_string())
+            .number("epoch", checkpoint.epoch().0)
             .text("client", client)
-            .text("state", state)
-            .text("words", words);
+            .text("state", "unverifiable")
+            .number("messages", checkpoint.size())
+            .text(
+                "words",
+                "its algorithm needs a key, which the broker does not have",
+            );
         self.clients.home.tell_if_watched(lane, "state", object);
     }
 
@@ -308,7 +362,7 @@ impl Publishers {
         stays: impl Fn(&Arc<str>) -> bool,
     ) -> impl Iterator<Item = LaneAtRest> {
         let staying = self.lanes.iter();
-        let staying = staying.filter(move |(_, lane)| !lane.in_part && stays(&lane.client_id));
+        let staying = staying.filter(move |(_, lane)| lane.is_exact() && stays(&lane.client_id));
         staying.map(|((id, epoch), lane)| {
             let mut ledger = Vec::new();
             lane.ledger.save(&Xxh3, &mut ledger);
@@ -336,9 +390,55 @@ impl Lane {
             client_id,
             ledger,
             clock,
-            in_part: false,
+            left_out: 0,
+            refused: BTreeSet::new(),
             differs: None,
         }
+    }
+
+    fn is_in_part(&self) -> bool {
+        self.left_out > 0
+    }
+
+    /// Whether it can go on after a restart: what was refused may come yet.
+    fn is_exact(&self) -> bool {
+        !self.is_in_part() && self.refused.is_empty()
+    }
+
+    /// Says that a part of it is judged, and how much that is.
+    fn tell_part(&self, (lane, epoch): (LaneId, Epoch), clients: &mut Clients) {
+        let words = "rules leave out some of its messages, so nothing of it is called lost";
+        let object = Object::new()
+            .text("lane", &lane.to_string())
+            .number("epoch", epoch.0)
+            .text("client", &self.client_id)
+            .text("state", "part")
+            .number("messages", self.ledger.next())
+            .number("left_out", self.left_out)
+            .text("words", words);
+        clients.home.tell_if_watched(lane, "state", object);
+    }
+
+    fn tell_refused(
+        &self,
+        (lane, epoch): (LaneId, Epoch),
+        number: u64,
+        reason: DropReason,
+        clients: &mut Clients,
+    ) {
+        clients.stats.audit.publishers.refused += 1;
+        let object = Object::new()
+            .text("lane", &lane.to_string())
+            .number("epoch", epoch.0)
+            .text("client", &self.client_id)
+            .number("first", number)
+            .number("count", 1_u64)
+            .text("reason", reason.name())
+            .text(
+                "words",
+                &format!("number {number}: refused, {}", reason.name()),
+            );
+        clients.home.tell_if_watched(lane, "refused", object);
     }
 
     /// Counts and tells what the ledger has found.
@@ -346,7 +446,7 @@ impl Lane {
         for event in self.ledger.take_events() {
             let totals = &mut clients.stats.audit.publishers;
             let fault = match event {
-                Found::Lost { .. } if self.in_part => continue,
+                Found::Lost { .. } if self.is_in_part() => continue,
                 Found::Lost { numbers, .. } => Fault::of(FaultKind::Lost, &numbers),
                 Found::Moved(moved) => Fault::of(FaultKind::Reordered, &moved.numbers),
                 Found::Injected { number, copies } => {
@@ -425,7 +525,7 @@ impl Lane {
         mut account: Account,
         clients: &mut Clients,
     ) {
-        if self.in_part && account.lost > 0 {
+        if self.is_in_part() && account.lost > 0 {
             state = State::Unproven;
             account.open += std::mem::take(&mut account.lost);
         }
@@ -444,6 +544,7 @@ impl Lane {
             .text("state", word)
             .number("issued", account.issued)
             .number("arrived", account.arrived)
+            .number("refused", account.dropped)
             .number("lost", account.lost)
             .number("altered", account.altered + account.forged);
         clients.home.tell_if_watched(lane, "window", object);
@@ -490,6 +591,10 @@ impl PublishersTotals {
 
 /// The user property of a checkpoint that a processor passes on.
 const THROUGH: &str = "audit-through";
+
+/// Numbers of a lane that were refused and may come again, 8 bytes each. Of more the lowest are
+/// forgotten: one that still comes, and not with DUP, is called a duplicate.
+const REFUSED_MAX: usize = 1_024;
 
 /// Between two looks at what has become late.
 const TICK: Duration = Duration::from_secs(1);

@@ -5,7 +5,7 @@
 //! | `$audit/<lane>/receipt` | of each message, when all who were owed it had it or were named |
 //! | `$audit/<lane>/window` | for each 1,024 numbers |
 //! | `$audit/<lane>/state` | once a second, while something changes |
-//! | `$audit/<lane>/fault` | at once |
+//! | `$audit/<lane>/fault`, `$audit/<lane>/refused` | at once |
 //! | `$audit/account/<client id>` | as it changes: see [`super::statement`] |
 //! | `$audit/client/<client id>` | to whoever subscribes to exactly that: the client's lane |
 //!
