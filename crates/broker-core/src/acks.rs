@@ -57,6 +57,7 @@ impl Shard {
     fn acknowledged(&mut self, id: SessionId, delivery: &Delivery, properties: Properties<'_>) {
         self.clients
             .account(id, delivery.number, Fate::Acknowledged);
+        self.clients.note_heard(id, delivery.number);
         let processed = !properties.is_empty() && says_processed(properties);
         self.clients.stats.audit.processed += u64::from(processed);
         if processed && let Some(session) = self.clients.session_mut(id) {

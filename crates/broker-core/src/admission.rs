@@ -282,6 +282,7 @@ impl Shard {
         }
         if present {
             self.clients.touch_presence(session_id);
+            self.clients.tell_missed_again(session_id);
         }
         self.clients.gate(id, session_id, present);
         // [MQTT-3.1.4-5, MQTT311-3.1.4-4]

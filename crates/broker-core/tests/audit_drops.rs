@@ -162,6 +162,29 @@ fn a_full_queue_is_told_behind_what_it_holds_and_nothing_is_lost() {
 }
 
 #[test]
+fn a_record_that_was_lost_with_its_connection_comes_with_the_session() {
+    let mut broker = with(|limits, _| limits.queue_messages_max = 2);
+    sleeper(&mut broker);
+    let mut producer = Producer::join(&mut broker);
+    for payload in ["0", "1", "2", "3", "4"] {
+        producer.send(&mut broker, payload);
+    }
+    let client = wakes(&mut broker);
+    broker.hold_writes = true;
+    producer.send(&mut broker, "5");
+    // The record and what stands behind it are under way, and nobody reads them.
+    broker.cut(client);
+    broker.hold_writes = false;
+    let client = wakes(&mut broker);
+    let end = producer.end();
+    let said = judged(&mut broker, client, Some(&end));
+    let record = "sleeper queue-full [2..5]".to_owned();
+    assert!(said.contains(&record), "{said:?}");
+    let last = said.last().map(String::as_str);
+    assert_eq!(last, Some("Proven 3 dropped"), "{said:?}");
+}
+
+#[test]
 fn nobody_hears_what_another_session_missed() {
     let mut broker = with(|limits, _| limits.queue_messages_max = 1);
     sleeper(&mut broker);

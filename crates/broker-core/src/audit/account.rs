@@ -132,6 +132,11 @@ impl Account {
         self.accepted
     }
 
+    /// The number of the next delivery that is to leave.
+    pub(crate) fn due(&self) -> u64 {
+        self.left
+    }
+
     /// One of those acknowledged has been processed.
     pub(crate) fn note_processed(&mut self) {
         self.rare.get_or_insert_default().processed += 1;

@@ -8,16 +8,20 @@
 //! Only the session that missed a message is told: everybody else may have had it, and would take a
 //! wrong word for the truth. So a record is no publication: nothing routes it, keeps it or retains
 //! it. It leaves at QoS 0 and in its place among the deliveries, before the first number that would
-//! show a gap. One that is lost with its connection is not said again: then what it names counts as
-//! lost, as it did before.
+//! show a gap.
+//!
+//! What stands behind it is read behind it. So the acknowledgement of any later delivery shows that
+//! it was heard; until then it is kept, and said again to a session that comes back without having
+//! acknowledged one. To hear it twice says nothing new.
 //!
 //! Told are lanes of algorithm 1, of publishers and of the broker (`forward_stamp`) alike: both are
 //! the user property `audit` of the message.
 //!
-//! **Absent:** what came about by accident (a broken connection, a client that was away at QoS 0),
-//! which its receiver calls lost and may ask for; what was refused to its publisher, who knows;
-//! messages whose stamp does not fit them.
+//! **Absent:** what is not told outlives no restart of the broker; what came about by accident (a
+//! broken connection, a client that was away at QoS 0), which its receiver calls lost and may ask
+//! for; what was refused to its publisher, who knows; messages whose stamp does not fit them.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -41,9 +45,19 @@ use crate::subscriptions::Grant;
 #[derive(Debug, Default)]
 pub(crate) struct Missed {
     runs: Vec<Run>,
+    /// Said, and perhaps not heard; the oldest first.
+    told: VecDeque<Told>,
     bytes: usize,
     /// It is looked at when the present input has been handled.
     listed: bool,
+}
+
+/// A record that was said.
+#[derive(Debug)]
+struct Told {
+    record: DropRecord,
+    /// Who acknowledges the delivery of this number, or a later one, has heard it.
+    heard_with: u64,
 }
 
 /// Neighbours that were dropped for one reason.
@@ -68,8 +82,11 @@ struct About {
 
 impl Missed {
     fn note(&mut self, about: About, number: u64, leaf: Leaf, before: u64) {
-        if self.bytes >= MISSED_BYTES_MAX {
-            return;
+        while self.bytes >= MISSED_BYTES_MAX {
+            // What was said was probably heard.
+            if !self.forget_told() {
+                return;
+            }
         }
         self.bytes += size_of::<Leaf>();
         let mut latest = self.runs.iter_mut().rev().take(RUNS_LOOKED_AT);
@@ -86,6 +103,50 @@ impl Missed {
             first: number,
             leaves: vec![leaf],
         });
+    }
+
+    /// A record was said. It is kept until it is known to be heard.
+    fn keep(&mut self, record: DropRecord, heard_with: u64) {
+        self.bytes += cost(&record);
+        self.told.push_back(Told { record, heard_with });
+    }
+
+    fn forget_told(&mut self) -> bool {
+        let oldest = self.told.pop_front();
+        self.bytes -= oldest.as_ref().map_or(0, |told| cost(&told.record));
+        oldest.is_some()
+    }
+
+    /// The delivery of this number was acknowledged.
+    fn acknowledged(&mut self, number: u64) {
+        while let Some(oldest) = self.told.front()
+            && oldest.heard_with <= number
+        {
+            self.forget_told();
+        }
+    }
+
+    /// The client has come back: what it may not have heard is due again, before all else.
+    fn say_again(&mut self) {
+        let mut again = Vec::new();
+        for Told { record, .. } in self.told.drain(..) {
+            let about = About {
+                lane: record.lane,
+                epoch: record.epoch,
+                reason: record.reason,
+            };
+            again.extend(record.runs.into_iter().map(|run| Run {
+                about,
+                before: 0,
+                first: run.first,
+                leaves: run.leaves.iter().filter_map(leaf).collect(),
+            }));
+        }
+        self.runs.splice(..0, again);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.runs.is_empty() && self.told.is_empty()
     }
 
     fn is_due(&self, number: u64) -> bool {
@@ -127,6 +188,16 @@ impl Missed {
             runs,
         })
     }
+}
+
+/// What a run costs is the same before and after it is said.
+fn cost(record: &DropRecord) -> usize {
+    let leaves: usize = record.runs.iter().map(|run| run.leaves.len()).sum();
+    record.runs.len() * size_of::<Run>() + leaves * size_of::<Leaf>()
+}
+
+fn leaf(hash: &Hash) -> Option<Leaf> {
+    hash.as_bytes().try_into().ok()
 }
 
 impl Run {
@@ -189,7 +260,7 @@ impl Clients {
         let topics = &self.home.topics;
         let hears = grants(&session.subscriptions, &topics.drops, stamp.lane);
         let (topic, payload) = (publication.topic.as_bytes(), publication.payload);
-        let Ok(leaf) = stamp.digest.as_bytes().try_into() else {
+        let Some(leaf) = leaf(&stamp.digest) else {
             return;
         };
         if hears.count() == 0 || !stamp.fits(&Xxh3, topic, payload) {
@@ -219,10 +290,38 @@ impl Clients {
             && connection.pending() < self.limits.output_bytes_max as usize
             && let Some(record) = missed.take_due(number)
         {
-            if missed.runs.is_empty() {
+            if session.expiry_s > 0 {
+                missed.keep(record.clone(), session.account.due());
+            }
+            if missed.is_empty() {
                 session.missed = None;
             }
             self.tell_record(now, id, &record);
+        }
+    }
+
+    /// The client of a session has come back.
+    pub(crate) fn tell_missed_again(&mut self, id: SessionId) {
+        if let Some(session) = self.sessions.get_mut(id.index())
+            && let Some(missed) = session.missed.as_deref_mut()
+        {
+            missed.say_again();
+            if !std::mem::replace(&mut missed.listed, true) {
+                self.missing.push(id);
+            }
+        }
+    }
+
+    /// The client of a session has acknowledged the delivery of this number.
+    #[inline]
+    pub(crate) fn note_heard(&mut self, id: SessionId, number: u64) {
+        if let Some(session) = self.sessions.get_mut(id.index())
+            && let Some(missed) = session.missed.as_deref_mut()
+        {
+            missed.acknowledged(number);
+            if missed.is_empty() {
+                session.missed = None;
+            }
         }
     }
 
@@ -366,6 +465,21 @@ mod tests {
         assert_eq!(told(&mut missed, 4), ["expired [0..2]", "too-old [4..5]"]);
         assert_eq!(told(&mut missed, u64::MAX), ["expired [9..10]"]);
         assert_eq!((missed.runs.len(), missed.bytes), (0, 0));
+    }
+
+    #[test]
+    fn what_was_said_is_said_again_until_a_later_delivery_is_acknowledged() {
+        let mut missed = missed(&[(ABOUT, 0, 3), (ABOUT, 1, 3), (OTHER, 2, 3)]);
+        let first = missed.take_due(3).unwrap();
+        missed.keep(first, 3);
+        let second = missed.take_due(3).unwrap();
+        missed.keep(second, 4);
+        missed.acknowledged(2);
+        assert_eq!(missed.told.len(), 2);
+        missed.acknowledged(3);
+        missed.say_again();
+        assert_eq!(told(&mut missed, 0), ["too-old [2..3]"]);
+        assert_eq!((missed.is_empty(), missed.bytes), (true, 0));
     }
 
     #[test]
