@@ -68,8 +68,8 @@ pub(crate) struct Args {
     /// shared group ($share/…) do so by themselves
     #[arg(long, requires = "from", conflicts_with = "from_start")]
     part: bool,
-    /// A lane that is to come, 16 hexadecimal digits; may be repeated: it is missed though nothing of
-    /// it comes, and named when its producer is not heard of for 20 seconds
+    /// A lane that is to come, 16 hexadecimal digits; may be repeated: it is missed though nothing
+    /// of it comes, and named when its producer is not heard of for 20 seconds
     #[arg(long, value_name = "LANE", value_parser = lane, requires = "from")]
     expect: Vec<LaneId>,
     /// With --spool or --state: seconds for which the broker keeps what comes for an absent stage
@@ -282,6 +282,13 @@ impl Teller {
                 };
                 writeln!(err, "{what}: expected lane {lane}: {presence}")
             }
+            News::Forgotten { lane, numbers } => writeln!(
+                err,
+                "Note: numbers {} to {} were lost long ago and are no longer remembered: a copy that \
+                 still comes is called duplicated (lane {lane})",
+                numbers.start,
+                numbers.end.saturating_sub(1)
+            ),
             News::Repaired(place) => writeln!(
                 err,
                 "repaired: number {} (lane {})",

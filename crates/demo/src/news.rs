@@ -47,6 +47,14 @@ pub enum News {
         /// Whether it is there.
         presence: Presence,
     },
+    /// These were lost long ago, and there is no room to remember them: a copy that still comes
+    /// will be called duplicated.
+    Forgotten {
+        /// In which lane.
+        lane: LaneId,
+        /// Which.
+        numbers: Range<u64>,
+    },
     /// A good copy came.
     Repaired(Place),
     /// A window ended, or ended differently.
@@ -111,6 +119,10 @@ impl News {
                     Event::Moved(moved) => named(Kind::Reordered, moved.numbers.clone()),
                     Event::Forged(numbers) => named(Kind::Forged, numbers.clone()),
                     Event::Injected { number, .. } => named(Kind::Injected, *number..*number + 1),
+                    Event::Forgotten(numbers) => vec![Self::Forgotten {
+                        lane: *lane,
+                        numbers: numbers.clone(),
+                    }],
                     Event::Window { numbers, state, .. } => vec![Self::Window {
                         lane: *lane,
                         numbers: numbers.clone(),

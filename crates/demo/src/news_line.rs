@@ -38,6 +38,10 @@ impl News {
                 let after_ms = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
                 json!({ "expected": word, "lane": lane.to_string(), "after_ms": after_ms })
             }
+            Self::Forgotten { lane, numbers } => json!({
+                "forgotten": true, "lane": lane.to_string(), "first": numbers.start,
+                "end": numbers.end,
+            }),
             Self::Repaired(place) => json!({
                 "repaired": true, "lane": place.lane.to_string(), "epoch": place.epoch.0,
                 "number": place.number,
@@ -82,6 +86,10 @@ impl News {
         if value["other_key"] == true {
             let why = value["why"].as_str()?.to_owned();
             return Some(Self::OtherKey { lane, why });
+        }
+        if value["forgotten"] == true {
+            let numbers = value["first"].as_u64()?..value["end"].as_u64()?;
+            return Some(Self::Forgotten { lane, numbers });
         }
         if let Some(word) = value["expected"].as_str() {
             let after = Duration::from_millis(value["after_ms"].as_u64()?);
@@ -185,8 +193,13 @@ mod tests {
             lane,
             presence: presence(Duration::from_millis(20_050)),
         });
+        let forgotten = News::Forgotten {
+            lane,
+            numbers: 3..9,
+        };
         let others = [
             doubt,
+            forgotten,
             other_key,
             News::Listening,
             News::Repaired(place),

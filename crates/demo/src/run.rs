@@ -452,12 +452,14 @@ impl Demo {
                 state,
             } => self.board.window(self.way(lane, by_b), &numbers, state),
             // What was overtaken or is in doubt elsewhere is told there; others may publish on our
-            // topics; nobody is told what to expect; and B has no command whose lines could be too
+            // topics; nobody is told what to expect; of what is
+            // forgotten the loss was told; and B has no command whose lines could be too
             // long.
             News::Overtaken { own: false, .. }
             | News::Doubt { own: false, .. }
             | News::Listening
             | News::Expected { .. }
+            | News::Forgotten { .. }
             | News::LeftAlone { .. }
             | News::Dropped { .. }
             | News::OtherKey { .. } => {}

@@ -63,6 +63,8 @@ pub(crate) struct Watched {
     pub(crate) faults: Vec<Fault>,
     /// How many faults there were.
     pub(crate) faults_named: u64,
+    /// Lost messages that are no longer remembered.
+    pub(crate) forgotten: u64,
     /// What may be wrong, and settles by itself.
     pub(crate) doubts: Doubts,
     pub(crate) recent: BTreeMap<u64, Remembered>,
@@ -109,6 +111,9 @@ pub(crate) enum News {
     /// Something is in doubt, or is no longer. No fault: messages may be late, and a producer that
     /// is gone without a word may come back.
     Doubt(LaneKey, Doubt),
+    /// These were lost long ago, and there is no room to remember them: a copy that still comes
+    /// will be called a duplicate.
+    Forgotten(LaneKey, Range<u64>),
     /// An expected lane is not there, or is.
     Expected(LaneId, Presence),
     /// Nothing can be said of a lane, and why.
@@ -319,6 +324,11 @@ impl Observer {
                 self.fault(lane, numbers.clone(), "root differs", reason.to_owned());
             }
             Event::Window { numbers, state, .. } => self.window(lane, numbers.clone(), *state),
+            Event::Forgotten(numbers) => {
+                let watched = self.lanes.entry(lane).or_default();
+                watched.forgotten += numbers.end - numbers.start;
+                self.news.push(News::Forgotten(lane, numbers.clone()));
+            }
             // What happens to single checkpoints shows in the windows.
             other => {
                 if let Some(doubt) = Doubt::of(other) {
@@ -558,6 +568,18 @@ mod tests {
         };
         assert_eq!(scene.observer.take_news(), [told]);
         assert!(!scene.observer.found_faults());
+    }
+
+    #[test]
+    fn what_is_forgotten_is_counted_and_told() {
+        let mut scene = Scene::new();
+        let key = scene.key();
+        for numbers in [3..5, 9..10] {
+            scene.observer.event(key, &Event::Forgotten(numbers));
+        }
+        assert_eq!(scene.watched().forgotten, 3);
+        let told = [3..5, 9..10].map(|numbers| News::Forgotten(key, numbers));
+        assert_eq!(scene.observer.take_news(), told);
     }
 
     #[test]

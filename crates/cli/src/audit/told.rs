@@ -94,6 +94,21 @@ fn news(out: &mut impl Write, news: &News, json: bool) -> io::Result<()> {
             }
             writeln!(out, "lane {lane} epoch {epoch}: {doubt}")
         }
+        News::Forgotten((lane, epoch), of) => {
+            if json {
+                let value = json!({
+                    "lane": lane.to_string(), "epoch": epoch.0, "forgotten": true,
+                    "first": of.start, "end": of.end,
+                });
+                return writeln!(out, "{value}");
+            }
+            writeln!(
+                out,
+                "lane {lane} epoch {epoch}: {} lost long ago and no longer remembered: a copy that \
+                 still comes is called duplicated",
+                numbers(of)
+            )
+        }
         News::Expected(lane, presence) => {
             if json {
                 let (word, after) = match presence {
@@ -156,7 +171,7 @@ pub(super) fn status(out: &mut impl Write, observer: &Observer, json: bool) -> i
             let value = json!({
                 "lane": lane.to_string(), "epoch": epoch.0, "arrived": arrived, "proven": proven,
                 "faulty": faulty, "unproven": unproven, "faults": faults, "state": state(watched),
-                "suspected": watched.doubts.suspected(),
+                "suspected": watched.doubts.suspected(), "forgotten": watched.forgotten,
                 "silent_s": observer.silent_for(watched).map(|since| since.as_secs()),
                 "broker": said.map(Said::to_json),
             });
@@ -301,6 +316,14 @@ fn remarks(out: &mut impl Write, observer: &Observer, json: bool) -> io::Result<
         )?;
     }
     for ((lane, epoch), watched) in observer.lanes() {
+        if watched.forgotten > 0 {
+            let forgotten = watched.forgotten;
+            writeln!(
+                out,
+                "lane {lane} epoch {epoch}: {forgotten} lost messages are no longer remembered: a \
+                 copy that still comes is called duplicated"
+            )?;
+        }
         if let Some(doubts) = observer.in_doubt(watched) {
             writeln!(out, "in doubt in lane {lane} epoch {epoch}: {doubts}")?;
         }
