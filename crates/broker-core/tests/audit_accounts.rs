@@ -154,3 +154,32 @@ fn a_full_window_of_a_session_is_in_its_account() {
     let windows = [r#""windows":{"proven":1,"faulty":0}"#];
     says(account(&mut broker, watcher).as_ref(), &windows);
 }
+
+#[test]
+fn the_accounts_of_all_sessions_are_told_to_who_asks_for_all() {
+    for shards in SHARDS {
+        let mut broker = Broker::new(shards);
+        let watcher = join(&mut broker, "watcher");
+        subscribe(&mut broker, watcher, "$audit/account/#", QoS::AtMostOnce);
+        let reader = join(&mut broker, "reader");
+        join(&mut broker, "a/b");
+        let told = |broker: &mut Broker| {
+            broker.advance(SECOND);
+            let told = broker.take_publishes(watcher).into_iter();
+            let others = told.filter(|told| told.topic != "$audit/account/watcher");
+            let is_there = |payload: &[u8]| payload.windows(14).any(|it| it == b"\"session\":true");
+            let mut told: Vec<_> = others
+                .map(|told| (told.topic, is_there(&told.payload)))
+                .collect();
+            told.sort_unstable();
+            told
+        };
+        let both = ["$audit/account/a/b", "$audit/account/reader"];
+        assert_eq!(told(&mut broker), both.map(|of| (of.to_owned(), true)));
+        assert_eq!(told(&mut broker), [], "nothing has changed");
+        broker.cut(reader);
+        let ended = ("$audit/account/reader".to_owned(), false);
+        assert_eq!(told(&mut broker), [ended]);
+        assert_eq!(told(&mut broker), []);
+    }
+}

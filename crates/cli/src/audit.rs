@@ -17,6 +17,7 @@ use unbroken_client::SubscribeError;
 use unbroken_client::audit::OpenError;
 use unbroken_merkle_log::{Hash, LaneId};
 
+use self::broker_side::More;
 use self::listen::{Heard, ListenError, Listening};
 use self::observer::Observer;
 use self::proof_file::ProofFile;
@@ -50,7 +51,8 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Show one line for each lane: how many windows are proven, faulty, unproven
+    /// Show one line for each lane: how many windows are proven, faulty, unproven; and of our
+    /// broker one for each session: how far its deliveries have come
     Status(Summing),
     /// Show each fault and each window as soon as it is known, until interrupted
     Watch(Watching),
@@ -124,8 +126,9 @@ struct Source {
     /// These are some of the topics that the lanes go to: name no loss among the others
     #[arg(long)]
     part: bool,
-    /// A lane that is to come, 16 hexadecimal digits; may be repeated: it is missed though nothing of
-    /// it comes, and one that is not heard of at all is a fault. An idle producer speaks every 10 s
+    /// A lane that is to come, 16 hexadecimal digits; may be repeated: it is missed though nothing
+    /// of it comes, and one that is not heard of at all is a fault. An idle producer speaks
+    /// every 10 s
     #[arg(long, value_name = "LANE", value_parser = lane)]
     expect: Vec<LaneId>,
     /// The topics are all that any lane goes to: miss each lane that a producer says it has
@@ -139,18 +142,20 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let mut out = io::LineWriter::new(io::stdout());
     match &args.command {
         Command::Status(args) => {
-            let observer = hear(&args.source, Some(args.seconds), false, |_| Heard::More)?;
+            let more = Some(More::Accounts);
+            let observer = hear(&args.source, Some(args.seconds), more, |_| Heard::More)?;
             print(told::status(&mut out, &observer, args.json))?;
             Ok(judgement(&observer))
         }
         Command::Explain(args) => {
-            let observer = hear(&args.source, Some(args.seconds), false, |_| Heard::More)?;
+            let observer = hear(&args.source, Some(args.seconds), None, |_| Heard::More)?;
             print(told::explanation(&mut out, &observer, args.json))?;
             Ok(judgement(&observer))
         }
         Command::Watch(args) => {
             let mut written = Ok(());
-            let observer = hear(&args.source, args.seconds, args.receipts, |observer| {
+            let more = args.receipts.then_some(More::Receipts);
+            let observer = hear(&args.source, args.seconds, more, |observer| {
                 written = told::all_news(&mut out, observer, args.json);
                 if written.is_ok() {
                     Heard::More
@@ -168,7 +173,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 
 fn export(args: &Exporting, out: &mut impl Write) -> Result<ExitCode, Failure> {
     let mut proof = None;
-    hear(&args.source, Some(args.seconds), false, |observer| {
+    hear(&args.source, Some(args.seconds), None, |observer| {
         proof = observer.proof(args.lane, args.number);
         if proof.is_some() {
             Heard::Enough
@@ -224,7 +229,7 @@ fn verify(args: &Verifying, out: &mut impl Write) -> Result<ExitCode, Failure> {
 fn hear(
     source: &Source,
     seconds: Option<u64>,
-    receipts: bool,
+    more: Option<More>,
     each: impl FnMut(&mut Observer) -> Heard,
 ) -> Result<Observer, Failure> {
     let listening = Listening {
@@ -235,7 +240,7 @@ fn hear(
         expect: &source.expect,
         all_lanes: source.all_lanes,
         total: seconds.map(Duration::from_secs),
-        receipts,
+        more,
     };
     listening.listen(each).map_err(|error| {
         let code = match &error {

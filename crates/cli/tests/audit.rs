@@ -9,7 +9,7 @@ use std::io::{Seek, Write};
 use std::process::Output;
 
 use serde_json::Value;
-use support::{Mosquitto, Running, broker, numbered, producer};
+use support::{Mosquitto, Running, broker, numbered, producer, until_there};
 
 /// Publishes until a command has ended, and gives its end.
 async fn beside_a_producer(port: &str, words: &[&str]) -> Output {
@@ -32,6 +32,10 @@ fn rows(output: &Output) -> Vec<Value> {
 #[tokio::test]
 async fn what_the_messages_prove_stands_beside_what_the_broker_says() {
     let (_broker, port) = broker();
+    let mut reader =
+        Running::start(&["sub", "-p", &port, "-t", "plant", "-q", "1", "-i", "reader"]);
+    let _lines = reader.lines();
+    until_there(&port, "plant").await;
     let words = [
         "audit", "status", "-p", &port, "-t", "plant", "-W", "3", "--json",
     ];
@@ -52,6 +56,24 @@ async fn what_the_messages_prove_stands_beside_what_the_broker_says() {
         .iter()
         .find(|row| row["broker"]["state"]["messages"].is_u64());
     assert!(ingress.is_some(), "{rows:?}");
+    let accounts: Vec<_> = rows
+        .iter()
+        .filter(|row| row["client"].is_string())
+        .collect();
+    let levels = ["received", "stored", "sent", "acknowledged", "processed"];
+    for (account, level) in accounts
+        .iter()
+        .flat_map(|of| levels.map(|level| (of, level)))
+    {
+        assert!(account[level].is_u64(), "{account}");
+    }
+    let reader = accounts
+        .iter()
+        .find(|row| row["client"] == "reader")
+        .unwrap();
+    let acknowledged = reader["acknowledged"].as_u64().unwrap();
+    assert!(acknowledged > 0, "{reader}");
+    assert_eq!(reader["dropped"], 0);
     let verdict = rows.last().unwrap()["broker"].as_str().unwrap();
     assert!(verdict.contains("received"), "{verdict}");
 }

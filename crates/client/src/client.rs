@@ -227,8 +227,8 @@ impl Client {
         &self.0.limits
     }
 
-    /// Empty: the broker is to choose one.
-    pub(crate) fn client_id(&self) -> &str {
+    /// The id that it gives itself. Empty: the broker is to choose one.
+    pub fn client_id(&self) -> &str {
         &self.0.client_id
     }
 

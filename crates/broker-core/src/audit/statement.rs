@@ -1,12 +1,15 @@
-//! The account of one session, told to whoever subscribes to it: `$audit/account/<client id>`.
+//! The account of one session, told to whoever subscribes to it: `$audit/account/<client id>`; or
+//! of all that there are: `$audit/account/#`.
 //!
 //! It is looked at once a second, told if it has changed, and every ten seconds anyhow, for whoever
-//! came later. The shard of the client does so while any shard has a subscription to exactly that.
+//! came later. The shard of the client does so while any shard has a subscription to exactly that,
+//! or to all. Of a session that has ended it says so, once if nobody asks for that one alone.
 //!
 //! Invariants: an account that nobody watches costs nothing; at most [`STATEMENTS_MAX`] of a shard
 //! are watched, one more is not told.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::json::Object;
 use super::lane::lane_of;
@@ -18,11 +21,15 @@ use crate::shard::Shard;
 
 /// Accounts of this shard that somebody watches, by client.
 #[derive(Debug, Default)]
-pub(crate) struct Statements(BTreeMap<Box<str>, Statement>);
+pub(crate) struct Statements {
+    watched: BTreeMap<Box<str>, Statement>,
+    /// Filters in the index that ask for all.
+    all: u32,
+}
 
 #[derive(Debug, Default)]
 struct Statement {
-    /// Filters in the index that ask for it.
+    /// Filters in the index that ask for this one.
     filters: u32,
     /// What was told last, and the ticks since.
     told: String,
@@ -31,19 +38,44 @@ struct Statement {
 
 impl Statements {
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.watched.is_empty() && self.all == 0
+    }
+
+    fn note_all(&mut self, came: bool) {
+        self.all = self.all.saturating_add_signed(if came { 1 } else { -1 });
+        if came {
+            let watched = self.watched.values_mut();
+            watched.for_each(|statement| statement.told.clear());
+        } else if self.all == 0 {
+            self.watched.retain(|_, statement| statement.filters > 0);
+        }
+    }
+
+    /// Where all are watched, these sessions are.
+    fn watch<'a>(&mut self, sessions: impl Iterator<Item = &'a Arc<str>>) {
+        for client_id in sessions {
+            if self.watched.len() >= STATEMENTS_MAX {
+                return;
+            }
+            if !self.watched.contains_key(&**client_id) {
+                self.watched
+                    .insert((**client_id).into(), Statement::default());
+            }
+        }
     }
 
     fn note(&mut self, client_id: &str, came: bool) {
-        let is_full = self.0.len() >= STATEMENTS_MAX;
-        match self.0.get_mut(client_id) {
+        let is_full = self.watched.len() >= STATEMENTS_MAX;
+        match self.watched.get_mut(client_id) {
             Some(statement) if came => {
                 statement.filters += 1;
                 statement.told.clear();
             }
-            Some(statement) if statement.filters > 1 => statement.filters -= 1,
+            Some(statement) if statement.filters > 1 || self.all > 0 => {
+                statement.filters = statement.filters.saturating_sub(1);
+            }
             Some(_) => {
-                self.0.remove(client_id);
+                self.watched.remove(client_id);
             }
             None if came && !is_full => {
                 let filters = 1;
@@ -51,7 +83,7 @@ impl Statements {
                     filters,
                     ..Statement::default()
                 };
-                self.0.insert(client_id.into(), statement);
+                self.watched.insert(client_id.into(), statement);
             }
             None => {}
         }
@@ -61,10 +93,15 @@ impl Statements {
 impl Shard {
     /// A filter that asks for an account has come into the index, or gone.
     pub(crate) fn note_account_filter(&mut self, filter: &str, came: bool) {
+        let home = &mut self.clients.home;
+        if filter.strip_prefix(PREFIX) == Some(ALL) {
+            home.statements.note_all(came);
+            let now = home.now;
+            return self.start_ticking_audit(now);
+        }
         let Some(client_id) = asked_account(filter) else {
             return;
         };
-        let home = &mut self.clients.home;
         if placement::of_client(client_id, home.shards) == home.shard {
             home.statements.note(client_id, came);
             let now = home.now;
@@ -76,7 +113,10 @@ impl Shard {
     pub(crate) fn tell_accounts(&mut self) {
         let clients = &mut self.clients;
         let mut statements = std::mem::take(&mut clients.home.statements);
-        for (client_id, statement) in &mut statements.0 {
+        if statements.all > 0 {
+            statements.watch(clients.by_client_id.keys());
+        }
+        statements.watched.retain(|client_id, statement| {
             let text = clients.statement(client_id);
             statement.silent += 1;
             if text != statement.told || statement.silent >= REPEAT_TICKS {
@@ -84,7 +124,8 @@ impl Shard {
                 clients.home.tell(Told::account(client_id, text.clone()));
                 statement.told = text;
             }
-        }
+            statement.filters > 0 || clients.by_client_id.contains_key(&**client_id)
+        });
         clients.home.statements = statements;
     }
 }
@@ -115,5 +156,7 @@ fn asked_account(filter: &str) -> Option<&str> {
     (!client_id.contains(['+', '#'])).then_some(client_id)
 }
 
+/// What asks for all of them.
+const ALL: &str = "account/#";
 /// An account that does not change is told so often.
 const REPEAT_TICKS: u32 = 10;

@@ -1,5 +1,6 @@
 //! What a broker says of itself, where it keeps account: the verdict of `$SYS/audit/`, and windows,
-//! states, faults and receipts of lanes under `$audit/`. A value that takes messages.
+//! states, faults and receipts of lanes and the accounts of sessions under `$audit/`. A value that
+//! takes messages.
 //!
 //! Nothing under `$audit/` is believed of a broker without the verdict: elsewhere any client may
 //! publish there.
@@ -12,6 +13,8 @@ use unbroken_merkle_log::LaneId;
 
 /// Lanes that are remembered, about 300 bytes each. Others are counted.
 const LANES_MAX: usize = 65_536;
+/// Accounts that are remembered, about 200 bytes each.
+const ACCOUNTS_MAX: usize = 65_536;
 
 const VERDICT: &str = "$SYS/audit/verdict";
 
@@ -21,7 +24,33 @@ pub(crate) struct BrokerSide {
     /// The sentence over everything. `None`: it keeps no account, or has not said so.
     verdict: Option<String>,
     lanes: BTreeMap<LaneId, Said>,
+    /// By client.
+    accounts: BTreeMap<String, Account>,
+    /// The client that listens, whose account says only what it was told.
+    listener: String,
     news: Vec<Word>,
+}
+
+/// What it is asked for beside lanes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum More {
+    /// What became of each message.
+    Receipts,
+    /// How far the deliveries of each session have come.
+    Accounts,
+}
+
+/// How far the deliveries to one client have come.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Account {
+    connected: bool,
+    received: u64,
+    stored: u64,
+    sent: u64,
+    acknowledged: u64,
+    processed: u64,
+    waiting: u64,
+    dropped: u64,
 }
 
 /// What it has said of one lane: one that a publisher numbers itself, or one in which the broker
@@ -35,6 +64,8 @@ pub(crate) struct Said {
     unproven: u64,
     /// Messages with a fault.
     faults: u64,
+    /// Messages that it did not take in, and said why.
+    refused: u64,
     /// The state as it was told last: messages, and what became of their deliveries.
     state: Option<State>,
 }
@@ -43,7 +74,10 @@ pub(crate) struct Said {
 struct State {
     word: String,
     messages: u64,
-    expected: u64,
+    /// Of those, the ones that its rules left out.
+    left_out: u64,
+    /// What it owed for them; it does not say of lanes that publishers number themselves.
+    expected: Option<u64>,
     delivered: u64,
     dropped: u64,
 }
@@ -51,22 +85,35 @@ struct State {
 /// One thing that it has said.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Word {
-    /// `window`, `fault` or `receipt`.
+    /// `window`, `fault`, `refused` or `receipt`.
     what: &'static str,
     text: Map<String, Value>,
 }
 
 impl BrokerSide {
-    /// What to subscribe to. Receipts are told for each message, so only who wants them asks.
-    pub(crate) fn topics(receipts: bool) -> Vec<&'static str> {
+    /// What to subscribe to. Receipts are told for each message, and accounts for each session, so
+    /// only who wants them asks.
+    pub(crate) fn topics(more: Option<More>) -> Vec<&'static str> {
         let mut topics = vec![
             VERDICT,
             "$audit/+/window",
             "$audit/+/state",
             "$audit/+/fault",
+            "$audit/+/refused",
         ];
-        topics.extend(receipts.then_some("$audit/+/receipt"));
+        topics.extend(more.map(|more| match more {
+            More::Receipts => "$audit/+/receipt",
+            More::Accounts => "$audit/account/#",
+        }));
         topics
+    }
+
+    /// What a client has been told, which has this id.
+    pub(crate) fn told_to(listener: String) -> Self {
+        Self {
+            listener,
+            ..Self::default()
+        }
     }
 
     /// Takes what came. What cannot be read is left alone: a later broker may say more.
@@ -83,6 +130,9 @@ impl BrokerSide {
         else {
             return;
         };
+        if lane == "account" {
+            return self.take_account(what, &text);
+        }
         let Some(lane) = u64::from_str_radix(lane, 16).ok().and_then(LaneId::new) else {
             return;
         };
@@ -106,13 +156,18 @@ impl BrokerSide {
                 said.faults += number("count").max(1);
                 "fault"
             }
+            "refused" => {
+                said.refused += number("count").max(1);
+                "refused"
+            }
             "state" => {
                 let dropped = text.get("dropped").and_then(Value::as_object);
                 let dropped = dropped.into_iter().flat_map(Map::values);
                 said.state = Some(State {
                     word: word("state").to_owned(),
                     messages: number("messages"),
-                    expected: number("expected"),
+                    left_out: number("left_out"),
+                    expected: text.get("expected").and_then(Value::as_u64),
                     delivered: number("sent") + number("acknowledged"),
                     dropped: dropped.filter_map(Value::as_u64).sum(),
                 });
@@ -122,6 +177,39 @@ impl BrokerSide {
             _ => return,
         };
         self.news.push(Word { what, text });
+    }
+
+    fn take_account(&mut self, client: &str, text: &Map<String, Value>) {
+        if text.get("session") != Some(&Value::Bool(true)) || client == self.listener {
+            self.accounts.remove(client);
+            return;
+        }
+        let is_new = !self.accounts.contains_key(client);
+        if is_new && self.accounts.len() >= ACCOUNTS_MAX {
+            return;
+        }
+        let number = |name: &str| text.get(name).and_then(Value::as_u64).unwrap_or_default();
+        let dropped = text.get("dropped").and_then(Value::as_object);
+        let dropped = dropped.into_iter().flat_map(Map::values);
+        let account = Account {
+            connected: text.get("connected") == Some(&Value::Bool(true)),
+            received: number("expected"),
+            stored: number("stored"),
+            sent: number("sent"),
+            acknowledged: number("acknowledged"),
+            processed: number("processed"),
+            // What waits on its disk was not read, so it is in no other figure.
+            waiting: number("waiting") + number("on_disk"),
+            dropped: dropped.filter_map(Value::as_u64).sum(),
+        };
+        self.accounts.insert(client.to_owned(), account);
+    }
+
+    /// The accounts of all sessions that it has told of.
+    pub(crate) fn accounts(&self) -> impl Iterator<Item = (&str, &Account)> {
+        let is_believed = self.verdict.is_some();
+        let accounts = self.accounts.iter().filter(move |_| is_believed);
+        accounts.map(|(client, account)| (&**client, account))
     }
 
     /// The sentence over everything; `None` of a broker that keeps no account.
@@ -164,6 +252,35 @@ impl BrokerSide {
     }
 }
 
+impl Account {
+    pub(crate) const HEAD: &str = "  RECEIVED     STORED       SENT  ACKNOWLEDGED  PROCESSED  \
+                                   WAITING  DROPPED  CLIENT";
+
+    pub(crate) fn to_json(&self, client: &str) -> Value {
+        json!({
+            "client": client, "connected": self.connected, "received": self.received,
+            "stored": self.stored, "sent": self.sent, "acknowledged": self.acknowledged,
+            "processed": self.processed, "waiting": self.waiting, "dropped": self.dropped,
+        })
+    }
+
+    /// A line under [`Account::HEAD`].
+    pub(crate) fn line(&self, client: &str) -> String {
+        let away = if self.connected { "" } else { " (away)" };
+        format!(
+            "{:>10} {:>10} {:>10} {:>13} {:>10} {:>8} {:>8}  {}{away}",
+            self.received,
+            self.stored,
+            self.sent,
+            self.acknowledged,
+            self.processed,
+            self.waiting,
+            self.dropped,
+            client.escape_debug()
+        )
+    }
+}
+
 impl Said {
     fn is_judged(&self) -> bool {
         let of_state = self.state.as_ref().map_or(0, |state| state.messages);
@@ -173,13 +290,14 @@ impl Said {
     pub(crate) fn to_json(&self) -> Value {
         let state = self.state.as_ref().map(|state| {
             json!({
-                "state": state.word, "messages": state.messages, "expected": state.expected,
+                "state": state.word, "messages": state.messages, "left_out": state.left_out,
+                "expected": state.expected,
                 "delivered": state.delivered, "dropped": state.dropped,
             })
         });
         json!({
             "proven": self.proven, "faulty": self.faulty, "unproven": self.unproven,
-            "faults": self.faults, "state": state,
+            "faults": self.faults, "refused": self.refused, "state": state,
         })
     }
 }
@@ -202,11 +320,20 @@ impl fmt::Display for Said {
         if self.faults > 0 {
             parts.push(format!("{} faults", self.faults));
         }
+        if self.refused > 0 {
+            parts.push(format!("{} refused by name", self.refused));
+        }
         if let Some(state) = &self.state {
-            parts.push(format!(
-                "{} messages, delivered {} of {}",
-                state.messages, state.delivered, state.expected
-            ));
+            let (messages, delivered) = (state.messages, state.delivered);
+            parts.push(match state.expected {
+                Some(expected) => {
+                    format!("{messages} messages, delivered {delivered} of {expected}")
+                }
+                None => format!("{messages} messages"),
+            });
+            if state.left_out > 0 {
+                parts.push(format!("{} left out by rules", state.left_out));
+            }
             if state.dropped > 0 {
                 parts.push(format!("{} dropped by name", state.dropped));
             }
@@ -240,6 +367,7 @@ impl fmt::Display for Word {
                 write!(f, "numbers {first} to {last} {}", word("state"))
             }
             "receipt" => write!(f, "number {}: {}", number("number"), word("words")),
+            "refused" => write!(f, "{}, client {}", word("words"), word("client")),
             _ => {
                 let (kind, place, client) = (word("kind"), word("place"), word("client"));
                 match number("count") {
@@ -267,6 +395,9 @@ mod tests {
         "since":0,"state":"proven","expected":240,"sent":200,"acknowledged":38,"processed":0,
         "dropped":{"queue-full":2},"open":0}"#;
 
+    const PART: &[u8] = br#"{"lane":"0000000000000009","epoch":1,"client":"pump","state":"part",
+        "messages":5632,"left_out":3072,"words":"rules leave out some of its messages"}"#;
+
     fn lane(id: u64) -> LaneId {
         LaneId::new(id).unwrap()
     }
@@ -292,17 +423,48 @@ mod tests {
         broker.take("$audit/0000000000000007/window", WINDOW);
         broker.take("$audit/0000000000000007/fault", FAULT);
         broker.take("$audit/0000000000000008/state", STATE);
+        broker.take("$audit/0000000000000009/state", PART);
         let said = |id, epoch| broker.lane(lane(id), epoch).map(Said::to_string);
         assert_eq!(said(7, 3).unwrap(), "windows: 1 proven; 2 faults");
         assert_eq!(said(7, 4), None, "another epoch");
         let state = "120 messages, delivered 238 of 240; 2 dropped by name; proven";
         assert_eq!(said(8, 9).unwrap(), state);
+        let part = "5632 messages; 3072 left out by rules; part";
+        assert_eq!(said(9, 1).unwrap(), part);
         let news: Vec<_> = broker.take_news().iter().map(Word::to_string).collect();
         let expect = [
             "broker: lane 0000000000000007: numbers 0 to 1023 proven",
             "broker: lane 0000000000000007: numbers 5 to 6 lost: before the broker, client pump",
         ];
         assert_eq!(news, expect);
+    }
+
+    #[test]
+    fn what_was_refused_is_no_fault_and_the_account_of_a_session_is_one_line() {
+        let refused = br#"{"lane":"0000000000000007","epoch":3,"client":"pump","first":17,
+            "count":1,"reason":"denied","words":"number 17: refused, denied"}"#;
+        let account = br#"{"client":"a/b","lane":"f9c884a42c2efadf","session":true,
+            "connected":false,"on_disk":2,"expected":5,"stored":3,"sent":2,"acknowledged":1,
+            "processed":1,"waiting":1,"in_flight":1,"handed_on":0,"given_up":0,
+            "dropped":{"queue-full":2},"windows":{"proven":0,"faulty":0}}"#;
+        let mut broker = BrokerSide::told_to("listener".to_owned());
+        broker.take("$audit/account/listener", account);
+        broker.take("$audit/account/a/b", account);
+        assert_eq!(broker.accounts().count(), 0, "it keeps no account");
+        broker.take(VERDICT, b"123 received");
+        broker.take("$audit/0000000000000007/refused", refused);
+        assert!(!broker.found_faults());
+        let said = broker.lane(lane(7), 3).unwrap().to_string();
+        assert_eq!(said, "1 refused by name");
+        let news = broker.take_news()[0].to_string();
+        let words = "number 17: refused, denied, client pump";
+        assert_eq!(news, format!("broker: lane 0000000000000007: {words}"));
+        let lines: Vec<_> = broker.accounts().map(|(of, its)| its.line(of)).collect();
+        let figures: Vec<_> = lines[0].split_whitespace().collect();
+        let expect = ["5", "3", "2", "1", "1", "3", "2", "a/b", "(away)"];
+        assert_eq!(figures, expect);
+        broker.take("$audit/account/a/b", br#"{"client":"a/b","session":false}"#);
+        assert_eq!(broker.accounts().count(), 0);
     }
 
     #[test]

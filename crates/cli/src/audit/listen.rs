@@ -11,7 +11,7 @@ use unbroken_client::{
 };
 use unbroken_merkle_log::{Hasher, LaneId};
 
-use super::broker_side::BrokerSide;
+use super::broker_side::{BrokerSide, More};
 use super::observer::Observer;
 use crate::broker_args::BrokerArgs;
 use crate::runtime;
@@ -30,8 +30,8 @@ pub(super) struct Listening<'a> {
     pub(super) all_lanes: bool,
     /// Until interrupted, if there is none.
     pub(super) total: Option<Duration>,
-    /// The broker is asked for a receipt of each message.
-    pub(super) receipts: bool,
+    /// What the broker is asked for beside lanes.
+    pub(super) more: Option<More>,
 }
 
 /// Whether to go on.
@@ -74,7 +74,7 @@ impl Listening<'_> {
         for topic in self.topics {
             filters.push(filter(topic)?);
         }
-        let mut broker = listen_to_broker(&client, self.receipts).await?;
+        let mut broker = listen_to_broker(&client, self.more).await?;
         let mut lanes = SubscriberOptions::new(filters)
             .prefix(self.broker.prefix())
             .hasher(self.hasher.clone())
@@ -91,6 +91,7 @@ impl Listening<'_> {
         }
         let mut lanes = lanes.open(&client).await?;
         let mut observer = Observer::new(self.hasher);
+        observer.broker = BrokerSide::told_to(client.client_id().to_owned());
         observer.expect(self.expect);
         let begin = Instant::now();
         // A day that never comes, where nobody says when to end.
@@ -120,9 +121,9 @@ impl Listening<'_> {
 /// `None` where the broker does not allow it.
 async fn listen_to_broker(
     client: &Client,
-    receipts: bool,
+    more: Option<More>,
 ) -> Result<Option<Subscription>, SubscribeError> {
-    let topics = BrokerSide::topics(receipts);
+    let topics = BrokerSide::topics(more);
     let filters = topics.into_iter().map(filter).collect::<Result<_, _>>()?;
     let subscribed = client
         .subscribe_all(filters, Acknowledging::Automatic)

@@ -6,7 +6,7 @@ use std::ops::Range;
 use serde_json::{Value, json};
 use unbroken_merkle_log::ledger::{Presence, State};
 
-use super::broker_side::Said;
+use super::broker_side::{Account, Said};
 use super::observer::{LaneKey, News, Observer, Remembered, Watched};
 
 /// Characters of a payload that are shown.
@@ -202,6 +202,16 @@ pub(super) fn status(out: &mut impl Write, observer: &Observer, json: bool) -> i
                 "-", "-", "-", "-", "-", "not stamped"
             )?;
         }
+    }
+    for (at, (client, account)) in broker.accounts().enumerate() {
+        if json {
+            writeln!(out, "{}", account.to_json(client))?;
+            continue;
+        }
+        if at == 0 {
+            writeln!(out, "\n{}", Account::HEAD)?;
+        }
+        writeln!(out, "{}", account.line(client))?;
     }
     remarks(out, observer, json)
 }
