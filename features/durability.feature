@@ -139,7 +139,7 @@ Feature: Durability
     And its journal is overwritten with null bytes
     Then it does not start again and says "is damaged"
 
-  # Damage that shows only when somebody comes for what waits.
+  # Damage that shows only when what waits is read.
   Scenario: Damage to what was written long ago ends the broker once, and is set aside
     Given a durable broker with the configuration:
       """
@@ -154,7 +154,6 @@ Feature: Durability
     When the broker is killed
     And what was written first is damaged on its disk
     And the broker is started again
-    And phone reconnects
     Then the broker ends with code 74
     And the broker's log mentions "the store is damaged: the broker ends"
     When I run `unbroken doctor --data DATA`
