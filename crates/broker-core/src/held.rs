@@ -253,6 +253,14 @@ impl Promises {
     }
 
     fn wait(&mut self, request: StoreId, who: Waiter) {
+        if self
+            .unstored
+            .back()
+            .is_none_or(|(last, _)| *last <= request)
+        {
+            self.unstored.push_back((request, who));
+            return;
+        }
         // One that is asked again has an older number than the last.
         let at = self
             .unstored

@@ -47,12 +47,8 @@ pub(crate) struct Kept {
     pub(crate) backlog: Option<Box<Backlog>>,
     /// Subscriptions, past ones while they may be needed.
     pub(crate) holdings: Vec<Holding>,
-    /// Entries on disk, by the packet id that they have.
-    recorded: BTreeMap<PacketId, u64>,
-    /// Entries that the disk is to be told of, by their packet id.
-    untold: BTreeMap<PacketId, Untold>,
-    /// Entries on disk that have come to their end.
-    landed: Vec<u64>,
+    /// What is under way, if anything is: a session that sleeps has nothing, and sleepers are many.
+    under_way: Option<Box<UnderWay>>,
     /// Entries of an earlier run of the broker, if there are any.
     earlier: Option<Box<Earlier>>,
     /// Entries ever.
@@ -63,6 +59,17 @@ pub(crate) struct Kept {
     presence: bool,
     /// As the disk knows it.
     pub(crate) through: Frontier,
+}
+
+/// Entries between their packet id and the moment when the disk knows their end.
+#[derive(Debug, Default)]
+struct UnderWay {
+    /// Entries on disk, by the packet id that they have.
+    recorded: BTreeMap<PacketId, u64>,
+    /// Entries that the disk is to be told of, by their packet id.
+    untold: BTreeMap<PacketId, Untold>,
+    /// Entries on disk that have come to their end.
+    landed: Vec<u64>,
 }
 
 /// An entry that got its packet id.
@@ -210,7 +217,7 @@ impl Kept {
             earlier.entries.insert(number, position);
         }
         if let Some(id) = packet_id {
-            self.recorded.insert(id, number);
+            self.under_way().recorded.insert(id, number);
         }
     }
 
@@ -224,13 +231,13 @@ impl Kept {
     /// The disk has an entry whose end was on its way there.
     pub(crate) fn restore_over(&mut self, number: u64, position: Option<Position>) {
         self.restore_entry(number, None, position);
-        self.landed.push(number);
+        self.under_way().landed.push(number);
     }
 
     /// Takes out the entries that have come to their end: what can be forgotten, and what must be
     /// known until the log is read up to `through` and beyond it.
     fn take_landed(&mut self, through: &Frontier) -> (Vec<u64>, Vec<(u64, Position)>) {
-        let mut over = std::mem::take(&mut self.landed);
+        let mut over = self.take_over();
         let mut done = Vec::new();
         let Some(earlier) = &mut self.earlier else {
             return (over, done);
@@ -252,6 +259,22 @@ impl Kept {
         (over, done)
     }
 
+    fn under_way(&mut self) -> &mut UnderWay {
+        self.under_way.get_or_insert_default()
+    }
+
+    /// The entries that have come to their end since it was last asked.
+    fn take_over(&mut self) -> Vec<u64> {
+        let Some(under_way) = &mut self.under_way else {
+            return Vec::new();
+        };
+        let over = std::mem::take(&mut under_way.landed);
+        if under_way.recorded.is_empty() && under_way.untold.is_empty() {
+            self.under_way = None;
+        }
+        over
+    }
+
     /// A number for another entry.
     fn entry(&mut self) -> u64 {
         self.entries += 1;
@@ -260,14 +283,19 @@ impl Kept {
 
     /// The entry on disk of a message under this id.
     pub(crate) fn entry_of(&self, id: PacketId) -> Option<u64> {
-        self.recorded.get(&id).copied()
+        self.under_way.as_ref()?.recorded.get(&id).copied()
     }
 
     /// What was sent under this id has come to its end.
     pub(crate) fn land(&mut self, id: PacketId) {
-        self.landed.extend(self.recorded.remove(&id));
-        let waited = self.untold.remove(&id).and_then(|untold| untold.waited);
-        self.landed.extend(waited.map(NonZeroU64::get));
+        let Some(under_way) = self.under_way.as_deref_mut() else {
+            return;
+        };
+        let ended = under_way.recorded.remove(&id);
+        let untold = under_way.untold.remove(&id);
+        let waited = untold.and_then(|untold| untold.waited);
+        under_way.landed.extend(ended);
+        under_way.landed.extend(waited.map(NonZeroU64::get));
     }
 
     /// The present subscription with this filter.
@@ -439,7 +467,8 @@ impl Clients {
         {
             let waited = NonZeroU64::new(delivery.entry);
             let number = kept.entry();
-            kept.untold.insert(packet_id, Untold { number, waited });
+            let untold = Untold { number, waited };
+            kept.under_way().untold.insert(packet_id, untold);
             self.touch(id);
         }
     }
@@ -457,7 +486,7 @@ impl Clients {
         };
         let waited = NonZeroU64::new(delivery.entry);
         let number = kept.entry();
-        kept.recorded.insert(packet_id, number);
+        kept.under_way().recorded.insert(packet_id, number);
         let entry = Entry::new(number, Some(packet_id), qos, delivery);
         self.ask_of(id, |client_id| Record::Given {
             client_id,
@@ -518,7 +547,7 @@ impl Clients {
             && let Some(session) = self.sessions.get_mut(id.index())
             && let Some(kept) = session.kept.as_deref_mut()
         {
-            kept.landed.push(delivery.entry);
+            kept.under_way().landed.push(delivery.entry);
             self.touch(id);
         }
     }
@@ -543,11 +572,12 @@ impl Clients {
                 && kept.entry_of(id).is_none()
             {
                 // All that were begun have one.
-                let Some(Untold { number, waited }) = kept.untold.remove(&id) else {
+                let under_way = kept.under_way();
+                let Some(Untold { number, waited }) = under_way.untold.remove(&id) else {
                     continue;
                 };
-                kept.landed.extend(waited.map(NonZeroU64::get));
-                kept.recorded.insert(id, number);
+                under_way.landed.extend(waited.map(NonZeroU64::get));
+                under_way.recorded.insert(id, number);
                 given.push(Entry::new(number, Some(id), qos, message));
             }
         }

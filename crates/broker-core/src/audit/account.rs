@@ -29,7 +29,7 @@ use crate::output::DropReason;
 use crate::position::Frontier;
 use crate::session::{Delivery, Session};
 
-/// The account of one session. 144 bytes.
+/// The account of one session. 80 bytes, and sessions are many.
 #[derive(Debug, Default)]
 pub(crate) struct Account {
     /// Deliveries owed.
@@ -44,19 +44,10 @@ pub(crate) struct Account {
     acknowledged: u64,
     /// Not sent, with a reason.
     dropped: u64,
-    /// Not sent, and another session's now.
-    handed_on: u64,
-    /// Sent, never to be acknowledged.
-    given_up: u64,
     /// Deliveries of the present window that have come to their end.
     in_window: u32,
     /// Faults of the present window.
     pub(crate) faults: u32,
-    /// Numbers that were passed over: named as lost, late if they come after all.
-    missing: Vec<u64>,
-    /// Numbers above `left` that were dropped or handed on: those may overtake what is held until
-    /// it is stored. As many as the queue has room for.
-    ahead: BTreeSet<u64>,
     windows_proven: u32,
     windows_faulty: u32,
     /// What most sessions have nothing of.
@@ -67,8 +58,17 @@ pub(crate) struct Account {
 struct Rare {
     /// Of those acknowledged.
     processed: u64,
+    /// Not sent, and another session's now.
+    handed_on: u64,
+    /// Sent, never to be acknowledged.
+    given_up: u64,
     /// Not delivered, by reason.
     dropped: Vec<(DropReason, u64)>,
+    /// Numbers that were passed over: named as lost, late if they come after all.
+    missing: Vec<u64>,
+    /// Numbers above `left` that were dropped or handed on: those may overtake what is held until
+    /// it is stored. As many as the queue has room for.
+    ahead: BTreeSet<u64>,
 }
 
 /// What leaving revealed.
@@ -169,8 +169,8 @@ impl Account {
             .number("processed", rare.map_or(0, |rare| rare.processed))
             .number("waiting", self.waiting())
             .number("in_flight", self.in_flight().unwrap_or(0))
-            .number("handed_on", self.handed_on)
-            .number("given_up", self.given_up)
+            .number("handed_on", self.handed_on())
+            .number("given_up", self.given_up())
             .raw("dropped", dropped.end())
             .raw("windows", windows.end())
     }
@@ -182,12 +182,21 @@ impl Account {
 
     /// Accepted and not sent.
     fn waiting(&self) -> u64 {
-        self.accepted - self.left - self.ahead.len() as u64
+        let ahead = self.rare.as_ref().map_or(0, |rare| rare.ahead.len());
+        self.accepted - self.left - ahead as u64
     }
 
     /// Sent and not acknowledged. `None` if more ended than was sent.
     fn in_flight(&self) -> Option<u64> {
-        self.sent.checked_sub(self.acknowledged + self.given_up)
+        self.sent.checked_sub(self.acknowledged + self.given_up())
+    }
+
+    fn handed_on(&self) -> u64 {
+        self.rare.as_ref().map_or(0, |rare| rare.handed_on)
+    }
+
+    fn given_up(&self) -> u64 {
+        self.rare.as_ref().map_or(0, |rare| rare.given_up)
     }
 
     fn leave(&mut self, number: u64, may_overtake: bool) -> Option<OutOfTurn> {
@@ -201,25 +210,29 @@ impl Account {
 
     /// Those that went ahead and are due now have left.
     fn catch_up(&mut self) {
-        while !self.ahead.is_empty() && self.ahead.remove(&self.left) {
+        let Some(rare) = &mut self.rare else {
+            return;
+        };
+        while !rare.ahead.is_empty() && rare.ahead.remove(&self.left) {
             self.left += 1;
         }
     }
 
     #[cold]
     fn leave_out_of_turn(&mut self, number: u64, may_overtake: bool) -> Option<OutOfTurn> {
-        if number > self.left && !self.ahead.contains(&number) {
+        let rare = self.rare.get_or_insert_default();
+        if number > self.left && !rare.ahead.contains(&number) {
             if may_overtake {
-                self.ahead.insert(number);
+                rare.ahead.insert(number);
                 return None;
             }
             let (first, accepted) = (self.left, self.accepted);
-            let later = self.ahead.split_off(&number);
-            let ahead = std::mem::replace(&mut self.ahead, later);
+            let later = rare.ahead.split_off(&number);
+            let ahead = std::mem::replace(&mut rare.ahead, later);
             let count = number - first - ahead.len() as u64;
-            let room = MISSING_MAX.saturating_sub(self.missing.len());
+            let room = MISSING_MAX.saturating_sub(rare.missing.len());
             let passed_over = (first..number).filter(|number| !ahead.contains(number));
-            self.missing.extend(passed_over.take(room));
+            rare.missing.extend(passed_over.take(room));
             self.left = number + 1;
             self.accepted = accepted.max(self.left);
             self.catch_up();
@@ -229,9 +242,9 @@ impl Account {
                 count,
             });
         }
-        let late = self.missing.iter().position(|missing| *missing == number);
+        let late = rare.missing.iter().position(|missing| *missing == number);
         let kind = if let Some(at) = late {
-            self.missing.swap_remove(at);
+            rare.missing.swap_remove(at);
             FaultKind::Reordered
         } else {
             FaultKind::Duplicated
@@ -246,9 +259,9 @@ impl Account {
     /// By how much the law is broken: 0 if it holds. `there`: deliveries in the queue and in the
     /// table of packet ids.
     fn imbalance(&self, there: u64) -> u64 {
-        let owed = self.sent_qos0 + self.sent + self.waiting() + self.dropped + self.handed_on;
+        let owed = self.sent_qos0 + self.sent + self.waiting() + self.dropped + self.handed_on();
         let Some(in_flight) = self.in_flight() else {
-            return self.acknowledged + self.given_up - self.sent;
+            return self.acknowledged + self.given_up() - self.sent;
         };
         self.expected.abs_diff(owed) + (self.waiting() + in_flight).abs_diff(there)
     }
@@ -417,7 +430,7 @@ impl Account {
                 totals.acknowledged += 1;
             }
             Fate::GivenUp => {
-                self.given_up += 1;
+                self.rare.get_or_insert_default().given_up += 1;
                 totals.given_up += 1;
             }
             Fate::Dropped => {
@@ -425,7 +438,7 @@ impl Account {
                 totals.dropped += 1;
             }
             Fate::HandedOn => {
-                self.handed_on += 1;
+                self.rare.get_or_insert_default().handed_on += 1;
                 totals.handed_on += 1;
             }
         }
