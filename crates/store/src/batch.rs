@@ -140,6 +140,9 @@ impl Batch {
     /// Adds any change.
     pub fn push(&mut self, operation: Operation) -> &mut Self {
         self.bytes += operation.bytes();
+        if self.operations.is_empty() {
+            self.operations.reserve_exact(1); // most have one, and many wait
+        }
         self.operations.push(operation);
         self
     }

@@ -19,20 +19,21 @@ pub(crate) const BLOCK_BYTES: usize = 16 * 1024;
 pub(crate) fn pack<'a>(
     first: Sequence,
     messages: impl IntoIterator<Item = &'a MessageBytes>,
-    mut put: impl FnMut(Sequence, Vec<u8>),
+    mut put: impl FnMut(Sequence, &[u8]),
 ) {
-    let mut block = Vec::new();
+    let mut block = Vec::with_capacity(2 * BLOCK_BYTES);
     let (mut begins, mut next) = (first, first);
     for message in messages {
         put_string(&mut block, message.as_bytes());
         next = next.next();
         if block.len() >= BLOCK_BYTES {
-            put(begins, std::mem::take(&mut block));
+            put(begins, &block);
+            block.clear();
             begins = next;
         }
     }
     if !block.is_empty() {
-        put(begins, block);
+        put(begins, &block);
     }
 }
 
@@ -135,7 +136,7 @@ mod tests {
         let messages: Vec<_> = (0..100).map(|n| message(&vec![n; 1_000])).collect();
         let mut blocks = Vec::new();
         pack(Sequence(50), &messages, |first, block| {
-            blocks.push((first, block));
+            blocks.push((first, block.to_vec()));
         });
         assert!(blocks.len() > 5 && blocks.len() < 9);
         let mut expected = (50..).map(Sequence).zip(messages);
@@ -166,7 +167,9 @@ mod tests {
     #[test]
     fn damage_in_a_block_is_an_error() {
         let mut bytes = Vec::new();
-        pack(Sequence(1), &[message(b"a")], |_, block| bytes = block);
+        pack(Sequence(1), &[message(b"a")], |_, block| {
+            bytes = block.to_vec();
+        });
         bytes[1] = 9;
         assert!(Block::new(Sequence(1), &bytes).next().unwrap().is_err());
         assert!(Block::new(Sequence(1), &[200, 1]).next().unwrap().is_err());

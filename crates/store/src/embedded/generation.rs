@@ -229,7 +229,7 @@ impl Generation {
         for topic in matcher.topics() {
             key.clear();
             key.push(TOPIC_KEY);
-            key.extend_from_slice(topic_key(topic));
+            key.extend_from_slice(topic_key(topic.as_bytes()));
             let found = snapshot.get(&self.keyspace, &key);
             if let Some(bytes) = found.map_err(|error| self.failed(error))? {
                 add(&bytes)?;
@@ -293,7 +293,7 @@ impl fmt::Debug for Generation {
 impl LiveIndex {
     /// A message at the end.
     pub(crate) fn add(&mut self, message: &MessageBytes) {
-        let key = topic_key(message.topic());
+        let key = topic_key(message.topic_bytes());
         match self.topics.get_mut(key) {
             Some(offsets) => offsets.push(self.messages),
             None => {
@@ -325,7 +325,7 @@ impl LiveIndex {
             offsets.extend_from_slice(found.get(from..until).unwrap_or_default());
         };
         for topic in matcher.topics() {
-            if let Some(found) = self.topics.get(topic_key(topic)) {
+            if let Some(found) = self.topics.get(topic_key(topic.as_bytes())) {
                 add(found);
             }
         }
@@ -374,9 +374,8 @@ fn in_order(mut offsets: Vec<u32>) -> Vec<u32> {
     offsets
 }
 
-fn topic_key(topic: &str) -> &[u8] {
-    let bytes = topic.as_bytes();
-    bytes.get(..TOPIC_KEY_MAX).unwrap_or(bytes)
+fn topic_key(topic: &[u8]) -> &[u8] {
+    topic.get(..TOPIC_KEY_MAX).unwrap_or(topic)
 }
 
 fn block_key(first: Sequence) -> [u8; 9] {

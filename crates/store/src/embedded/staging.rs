@@ -20,6 +20,8 @@ pub(super) struct Staging<'s, 'a> {
     engine: &'s Engine,
     published: &'s Published,
     staged: Staged<'a>,
+    /// Empty between batches; kept for its room.
+    own: Own<'a>,
 }
 
 /// What is to be written: the last change of each key, and messages.
@@ -44,7 +46,8 @@ pub(super) struct Change<'a> {
 struct Own<'a> {
     values: Values<'a>,
     appends: Vec<(LogId, &'a MessageBytes)>,
-    next: BTreeMap<LogId, Sequence>,
+    /// Of each log in it, the number of the next message. Nearly always one.
+    next: Vec<(LogId, Sequence)>,
 }
 
 impl<'s, 'a> Staging<'s, 'a> {
@@ -58,6 +61,7 @@ impl<'s, 'a> Staging<'s, 'a> {
                 appends: BTreeMap::new(),
                 revision: published.revision,
             },
+            own: Own::default(),
         }
     }
 
@@ -67,7 +71,8 @@ impl<'s, 'a> Staging<'s, 'a> {
         batch: &'a Batch,
     ) -> Result<Result<Committed, Conflict>, StoreError> {
         let first = self.staged.revision.0 + 1;
-        let mut own = Own::default();
+        let mut own = std::mem::take(&mut self.own);
+        own.next.clear();
         for (operation, revision) in batch.operations().iter().zip(first..) {
             let revision = Revision(revision);
             let refused = match operation {
@@ -100,10 +105,11 @@ impl<'s, 'a> Staging<'s, 'a> {
             }
         }
         self.staged.revision.0 += batch.operations().len() as u64;
-        self.staged.values.extend(own.values);
-        for (log, message) in own.appends {
+        self.staged.values.extend(own.values.drain());
+        for (log, message) in own.appends.drain(..) {
             self.staged.appends.entry(log).or_default().push(message);
         }
+        self.own = own;
         let revision = Revision(first);
         Ok(Ok(Committed { revision }))
     }
@@ -119,12 +125,15 @@ impl<'s, 'a> Staging<'s, 'a> {
         given: Sequence,
         message: &'a MessageBytes,
     ) -> Option<Conflict> {
-        let next = own.next.entry(log).or_insert_with(|| {
+        let known = own.next.iter().position(|(other, _)| *other == log);
+        let at = known.unwrap_or_else(|| {
             let published = self.published.logs.get(&log);
             let next = published.map_or(Sequence::FIRST, super::OneLog::next);
             let staged = self.staged.appends.get(&log).map_or(0, Vec::len);
-            Sequence(next.0 + staged as u64)
+            own.next.push((log, Sequence(next.0 + staged as u64)));
+            own.next.len() - 1
         });
+        let next = &mut own.next[at].1;
         if given != *next {
             let next = *next;
             return Some(Conflict::Sequence { log, given, next });
