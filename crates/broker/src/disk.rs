@@ -116,6 +116,9 @@ pub(crate) struct Desk {
     times: Times,
     /// What the shard has asked for in answer to one input, and its last request.
     gathered: Option<(Batch, StoreId)>,
+    /// The last request that was submitted, and the last one that is stored.
+    submitted: StoreId,
+    stored: StoreId,
     /// What the committer had no room for.
     unsubmitted: VecDeque<(Batch, Token)>,
     /// What the shard needed when it was last asked, and when to ask again.
@@ -313,6 +316,8 @@ impl Disk {
             committer: Arc::clone(self.committer.as_ref()?),
             times: self.times,
             gathered: None,
+            submitted: StoreId::default(),
+            stored: StoreId::default(),
             unsubmitted: VecDeque::new(),
             needed: None,
             ask_at: Instant::now() + ASK_NEEDED_EVERY,
@@ -360,6 +365,7 @@ impl Desk {
     /// The input is over.
     pub(crate) fn submit_gathered(&mut self) {
         if let Some((batch, last)) = self.gathered.take() {
+            self.submitted = last;
             self.submit(batch, Token::Stored(self.shard, last));
         }
     }
@@ -373,6 +379,16 @@ impl Desk {
     pub(crate) fn tell_when_stored(&mut self, done: Sender<()>) {
         self.submit_gathered();
         self.submit(Batch::new(), Token::Told(done));
+    }
+
+    /// The committer has answered: everything up to here is stored.
+    pub(crate) fn stored(&mut self, id: StoreId) {
+        self.stored = id;
+    }
+
+    /// Whether somebody may wait for the disk.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.submitted > self.stored
     }
 
     /// Whether something waits here that is not in the queue.

@@ -5,6 +5,7 @@
 //! each turn:
 //!   mail       take every incoming feed's batch, give it to the shard
 //!   read       each readable connection once, into one buffer of the thread, straight to the shard
+//!   news       what has come meanwhile from threads that are no shards: what is on disk now
 //!   write      each connection that has output once
 //!   timeouts   if one is due, or writing has made room for more
 //!   feeds      hand over what the shard wrote to other shards: one wake for a batch
@@ -21,6 +22,11 @@
 //! - One read and one write for each connection and turn, each of bounded size, is also what makes
 //!   the loop fair: a publisher that never stops gets one buffer's worth before everybody else has
 //!   had theirs.
+//! - What a turn reads is on disk long before the turn is over, if it reads many connections. So
+//!   the disk's answers are taken once more before the write, and while something waits for the
+//!   disk a turn reads [`READS_WHILE_STORING`] connections and the next one goes on with the others
+//!   ([`Sockets`] keeps their order). With 200 publishers turns were up to 25 ms long, a dozen
+//!   commits were over in each, and the acknowledgements left at the end of the next turn.
 //! - Mail comes first and is always taken, even while this shard is behind with its own. Only the
 //!   reading of clients stops then. So two shards that flood each other cannot wait for each other:
 //!   see [`crate::mailbox`].
@@ -44,7 +50,7 @@ use unbroken_broker_core::{
 };
 
 use crate::authenticator::{Authenticator, Doors};
-use crate::bounds::{EVENTS, LINGER, READ_BYTES, WRITE_BYTES};
+use crate::bounds::{EVENTS, LINGER, READ_BYTES, READS_WHILE_STORING, WRITE_BYTES};
 use crate::coalesce::{Coalescer, Turn};
 use crate::disk::Desk;
 use crate::log;
@@ -161,6 +167,7 @@ impl ShardThread {
             };
             self.take_parcels(now);
             self.read_clients(now, &mut turn);
+            self.take_news(now);
             self.write_clients(now);
             // Behind the writes, because a write that made room may have made one due.
             if self.shard.next_timeout().is_some_and(|at| at <= now) {
@@ -208,6 +215,12 @@ impl ShardThread {
                 }
             }
         }
+        self.take_news(now);
+    }
+
+    /// Takes what has come from threads that are no shards.
+    fn take_news(&mut self, now: Instant) {
+        let (shard, driver) = (&mut self.shard, &mut self.driver);
         for feed in &mut self.from_others {
             for _ in 0..feed.len() {
                 if let Ok(parcel) = feed.try_recv() {
@@ -219,7 +232,11 @@ impl ShardThread {
 
     fn read_clients(&mut self, now: Instant, turn: &mut Turn) {
         let (shard, driver) = (&mut self.shard, &mut self.driver);
-        driver.sockets.take_ready(&mut self.round);
+        let most = match &driver.desk {
+            Some(desk) if desk.is_awaited() => READS_WHILE_STORING,
+            _ => usize::MAX,
+        };
+        driver.sockets.take_ready(&mut self.round, most);
         for index in self.round.drain(..) {
             if driver.is_behind() {
                 driver.sockets.put_back(index);
@@ -421,7 +438,12 @@ fn use_parcel(
                 },
             );
         }
-        Parcel::Stored(id) => input(shard, driver, now, Input::Stored(id)),
+        Parcel::Stored(id) => {
+            if let Some(desk) = &mut driver.desk {
+                desk.stored(id);
+            }
+            input(shard, driver, now, Input::Stored(id));
+        }
         Parcel::Read(answer) => input(shard, driver, now, Input::Read(*answer)),
         Parcel::StoreSize { bytes, needed } => {
             input(shard, driver, now, Input::StoreSize { bytes, needed });

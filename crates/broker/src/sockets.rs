@@ -195,10 +195,15 @@ impl Sockets {
         !self.ready.is_empty()
     }
 
-    /// Takes the connections to read in this turn, in the order in which they became readable.
-    pub(crate) fn take_ready(&mut self, into: &mut Vec<u32>) {
+    /// Takes the connections to read in this turn, in the order in which they became readable, and
+    /// at most so many. The others are the first of the next turn.
+    pub(crate) fn take_ready(&mut self, into: &mut Vec<u32>, most: usize) {
         debug_assert!(into.is_empty(), "the turn before was finished");
-        std::mem::swap(&mut self.ready, into);
+        if self.ready.len() <= most {
+            std::mem::swap(&mut self.ready, into);
+        } else {
+            into.extend(self.ready.drain(..most));
+        }
     }
 
     /// Puts one that was taken back for the next turn, unread.
@@ -417,5 +422,31 @@ impl Sockets {
         self.table
             .get_mut(id.index as usize)
             .filter(|socket| socket.serial == id.serial)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mio::Poll;
+
+    use super::*;
+
+    #[test]
+    fn connections_beyond_one_turn_are_the_first_of_the_next() {
+        let poll = Poll::new().unwrap();
+        let mut sockets = Sockets::new(poll.registry().try_clone().unwrap());
+        sockets.ready = (0..5).collect();
+        let mut take = |again: Option<u32>| {
+            let mut round = Vec::new();
+            sockets.take_ready(&mut round, 2);
+            if let Some(index) = again {
+                sockets.put_back(index); // it has more
+            }
+            round
+        };
+        assert_eq!(take(Some(0)), [0, 1]);
+        assert_eq!(take(None), [2, 3]);
+        assert_eq!(take(None), [4, 0]);
+        assert!(take(None).is_empty());
     }
 }
