@@ -403,7 +403,7 @@ Feature: Durability
     Then it ends with code 1
     And its output mentions "the store has failed: "
     When I run `unbroken sessions ls --data DATA`
-    Then its errors mention "the broker's store has failed"
+    Then its errors mention "the store has failed"
     When I run `unbroken sessions rm --data DATA phone`
     Then it ends with code 74
     And its errors mention "nothing can be removed"
