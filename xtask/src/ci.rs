@@ -153,15 +153,15 @@ impl Ci {
     /// The broker ended at random moments by SIGKILL, power cuts and faults of the disk: 200 kills
     /// in both runs together, and 2,000 in the longer one.
     fn crashes(&self, shards: &str) -> Command {
-        let [kills, stops, cuts, faults] = if self.full {
-            ["1000", "100", "200", "100"]
+        let [kills, stops, cuts, faults, starts] = if self.full {
+            ["1000", "100", "200", "100", "80"]
         } else {
-            ["100", "8", "20", "12"]
+            ["100", "8", "20", "12", "8"]
         };
         let mut command = crash();
         command
             .args(["--kills", kills, "--stops", stops])
-            .args(["--cuts", cuts, "--faults", faults])
+            .args(["--cuts", cuts, "--faults", faults, "--starts", starts])
             .args(["--shards", shards]);
         command
     }

@@ -26,6 +26,10 @@ use crate::raw::{Connect, Version};
 
 /// The data directory of a durable broker, in its own.
 pub const DATA: &str = "data";
+/// A directory that lies on a disk that may fail, and the data directory in it, which the broker
+/// makes itself.
+const DISK: &str = "disk";
+const DATA_ON_DISK: &str = "disk/data";
 const CONFIG: &str = "unbroken.toml";
 
 /// How to start a broker.
@@ -87,7 +91,7 @@ impl Launch {
         self
     }
 
-    /// With a data directory, [`DATA`] in its own: it can be started again where it was.
+    /// With a data directory in its own: it can be started again where it was.
     #[must_use]
     pub fn durable(mut self) -> Self {
         self.is_durable = true;
@@ -106,9 +110,9 @@ impl Launch {
     pub fn start(self) -> Broker {
         let directory = self.prepare();
         let disk = self.may_fail.then(|| {
-            let data = directory.path().join(DATA);
-            fs::create_dir(&data)
-                .and_then(|()| Disk::under(&data, directory.path()))
+            let under = directory.path().join(DISK);
+            fs::create_dir(&under)
+                .and_then(|()| Disk::under(&under, directory.path()))
                 .expect("a disk can be made")
         });
         let mut running = self.spawn(directory.path(), disk.as_ref());
@@ -176,6 +180,10 @@ impl Launch {
         Running { child, log }
     }
 
+    fn data(&self) -> &'static str {
+        if self.may_fail { DATA_ON_DISK } else { DATA }
+    }
+
     fn unbroken(&self, binary: &Path) -> Command {
         let mut command = Command::new(binary);
         command.arg("serve");
@@ -186,7 +194,7 @@ impl Launch {
             command.args(["-c", CONFIG]);
         }
         if self.is_durable {
-            command.args(["--data", DATA]);
+            command.args(["--data", self.data()]);
         } else {
             command.arg("--in-memory");
         }
@@ -337,7 +345,7 @@ impl Broker {
 
     /// Its data directory.
     pub fn data(&self) -> PathBuf {
-        self.directory().join(DATA)
+        self.directory().join(self.launch.data())
     }
 
     /// The disk under its data directory.

@@ -17,6 +17,8 @@ use unbroken_acceptance::disk::Disk;
 
 /// What the broker says when clients may come.
 const LISTENING: &str = "listening on 127.0.0.1:";
+/// Where its data directory is.
+const DISK: &str = "disk";
 /// How long anything may take that must happen.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// Lines of the log that are remembered.
@@ -26,7 +28,7 @@ const LINES_MAX: usize = 200;
 #[derive(Debug)]
 pub(crate) struct Broker {
     binary: PathBuf,
-    /// Its configuration, and its data directory `data`.
+    /// Its configuration, and its [`DISK`] with the data directory, which it makes itself.
     home: PathBuf,
     shards: u32,
     port: u16,
@@ -66,7 +68,7 @@ pub(crate) enum BrokerError {
 impl Broker {
     /// One that is not started yet, in a directory that exists.
     pub(crate) fn new(home: &Path, shards: u32, durability: &str) -> io::Result<Self> {
-        fs::create_dir(home.join("data"))?;
+        fs::create_dir(home.join(DISK))?;
         // A damaged store is to be seen here, not set aside.
         let config =
             format!("[storage]\non_corruption = \"refuse\"\ndurability = \"{durability}\"\n");
@@ -88,8 +90,9 @@ impl Broker {
         (Ipv4Addr::LOCALHOST, self.port).into()
     }
 
-    pub(crate) fn data(&self) -> PathBuf {
-        self.home.join("data")
+    /// The directory that may lie on a disk that fails.
+    pub(crate) fn disk(&self) -> PathBuf {
+        self.home.join(DISK)
     }
 
     /// Starts it, on a disk that may fail if there is one.
@@ -97,7 +100,12 @@ impl Broker {
         let mut command = Command::new(&self.binary);
         command
             .args(["serve", "--bind", "127.0.0.1", "-c", "unbroken.toml"])
-            .args(["--data", "data", "-p", &self.port.to_string()])
+            .args([
+                "--data",
+                &format!("{DISK}/data"),
+                "-p",
+                &self.port.to_string(),
+            ])
             .args(["--shards", &self.shards.to_string()])
             .current_dir(&self.home)
             .stdin(Stdio::null())
@@ -126,6 +134,18 @@ impl Broker {
         match timeout(PATIENCE, running.has_said(&[LISTENING])).await {
             Ok(true) => Ok(()),
             _ => Err(BrokerError::Deaf(running.text())),
+        }
+    }
+
+    /// Waits until clients may come, or until it has ended by itself because its disk has failed.
+    pub(crate) async fn listens_or_fails(&mut self) -> Result<(), BrokerError> {
+        let Some(running) = &mut self.running else {
+            return Err(BrokerError::Deaf("it is not started".to_owned()));
+        };
+        match timeout(PATIENCE, running.has_said(&[LISTENING])).await {
+            Ok(true) => Ok(()),
+            Ok(false) => self.fail().await,
+            Err(_) => Err(BrokerError::Deaf(running.text())),
         }
     }
 

@@ -4,7 +4,7 @@
 //! ```text
 //! cargo build --release -p unbroken
 //! cargo run --release -p unbroken-crash -- \
-//!     --kills 200 --stops 20 --cuts 40 --faults 24 --shards 3 [--seed N]
+//!     --kills 200 --stops 20 --cuts 40 --faults 24 --starts 24 --shards 3 [--seed N]
 //! ```
 //!
 //! Publishers number what they send and remember it in a spool; subscribers have sessions that the
@@ -60,7 +60,7 @@ fn carry_out(plan: &Plan) -> Result<bool, Box<dyn std::error::Error>> {
         .build()?;
     let home = tempfile::tempdir()?;
     let begin = Instant::now();
-    let rounds = plan.kills + plan.stops + plan.cuts + plan.faults;
+    let rounds = plan.kills + plan.stops + plan.cuts + plan.faults + plan.starts;
     let mut ends = Vec::new();
     let run = run::run(plan, home.path(), |round, end| {
         ends.push(end);
@@ -86,12 +86,14 @@ fn carry_out(plan: &Plan) -> Result<bool, Box<dyn std::error::Error>> {
         println!("{fault}");
     }
     println!(
-        "{} kills, {} stops, {} power cuts, {} faults of the disk: {} messages received, {} of \
-         them again, {}; {} changes of files taken back; {} faults; {:.1} s",
+        "{} kills, {} stops, {} power cuts, {} faults of the disk and {} at a start: {} messages \
+         received, {} of them again, {}; {} changes of files and names taken back; {} faults; \
+         {:.1} s",
         plan.kills,
         plan.stops,
         plan.cuts,
         plan.faults,
+        plan.starts,
         verdict.messages,
         verdict.repeated,
         verdict.others,
@@ -113,6 +115,7 @@ fn plan(arguments: impl Iterator<Item = String>) -> Result<Plan, String> {
         stops: 0,
         cuts: 0,
         faults: 0,
+        starts: 0,
         shards: 1,
         durability: "strict".to_owned(),
         seed: now.map_or(0, |now| u64::from(now.subsec_nanos())),
@@ -132,6 +135,7 @@ fn plan(arguments: impl Iterator<Item = String>) -> Result<Plan, String> {
             "--stops" => plan.stops = number,
             "--cuts" => plan.cuts = number,
             "--faults" => plan.faults = number,
+            "--starts" => plan.starts = number,
             "--seed" => plan.seed = number,
             "--shards" => {
                 plan.shards = number
@@ -144,7 +148,7 @@ fn plan(arguments: impl Iterator<Item = String>) -> Result<Plan, String> {
     Ok(plan)
 }
 
-const USAGE: &str = "unbroken-crash [--kills N] [--stops N] [--cuts N] [--faults N] [--shards N] \
+const USAGE: &str = "unbroken-crash [--kills N] [--stops N] [--cuts N] [--faults N] [--starts N] [--shards N] \
                      [--durability strict|relaxed|off] [--seed N]";
 /// Rounds between two lines of progress.
 const TELL_EVERY: u64 = 25;

@@ -32,6 +32,9 @@ pub(crate) struct Plan {
     pub(crate) cuts: u64,
     /// The disk fails, and the broker must end by itself; then as a power cut.
     pub(crate) faults: u64,
+    /// The disk fails while the broker begins, which must end by itself or do without; then as a
+    /// power cut.
+    pub(crate) starts: u64,
     pub(crate) shards: u32,
     /// The broker's: `strict` is what power cuts and faults are for.
     pub(crate) durability: String,
@@ -52,6 +55,8 @@ pub(crate) enum End {
     Cut,
     /// The disk fails. What no sync had made safe is gone then, too.
     Fault(Fault),
+    /// The disk has failed since before it listened.
+    Begin(Fault),
 }
 
 /// What came out.
@@ -92,20 +97,24 @@ pub(crate) async fn run(
 ) -> Result<Verdict, RunError> {
     let mut random = Random::new(plan.seed);
     let mut broker = Broker::new(home, plan.shards, &plan.durability)?;
-    let disk = Disk::under(&broker.data(), home)?;
+    let disk = Disk::under(&broker.disk(), home)?;
     let ends = plan.ends(&mut random);
     let mut taken_back = 0;
-    broker.spawn(disk_for(ends.first(), &disk))?;
+    broker.spawn(None)?;
     broker.listens().await?;
     let mut lines = Lines::begin(&broker, home, plan).await?;
     // Each lane has something to prove.
     lines.go_on(STEPS_MAX, &broker).await?;
+    broker.kill().await?;
+    begin(&mut broker, ends.first(), &disk, &mut random)?;
     for (round, end) in (1..).zip(&ends) {
         lines.progress.change(|point| point.round = round);
         tell(round, *end);
         if *end == End::Early {
             pause(&mut random, EARLY_US_MAX).await;
             broker.kill().await?;
+        } else if let End::Begin(_) = end {
+            broker.listens_or_fails().await?;
         } else {
             broker.listens().await?;
             match timeout(PATIENCE, lines.others.give_birth(round)).await {
@@ -119,6 +128,10 @@ pub(crate) async fn run(
         match end {
             End::Early => {}
             End::Kill | End::Cut => broker.kill().await?,
+            End::Begin(_) => {
+                broker.kill().await?;
+                disk.repair()?;
+            }
             End::Stop => broker.stop().await?,
             End::Fault(fault) => {
                 disk.fail(*fault, random.below(FAULT_AFTER_MAX))?;
@@ -138,7 +151,7 @@ pub(crate) async fn run(
         let next = usize::try_from(round)
             .ok()
             .and_then(|round| ends.get(round));
-        broker.spawn(disk_for(next, &disk))?;
+        begin(&mut broker, next, &disk, &mut random)?;
     }
     broker.listens().await?;
     let mut verdict = lines.end(&broker).await?;
@@ -147,11 +160,25 @@ pub(crate) async fn run(
     Ok(verdict)
 }
 
+/// Starts the broker for a round that ends so.
+fn begin(
+    broker: &mut Broker,
+    end: Option<&End>,
+    disk: &Disk,
+    random: &mut Random,
+) -> Result<(), RunError> {
+    if let Some(End::Begin(fault)) = end {
+        disk.fail(*fault, random.below(BEGIN_AFTER_MAX))?;
+    }
+    broker.spawn(disk_for(end, disk))?;
+    Ok(())
+}
+
 /// Only where it is needed: it makes every write slower.
 fn disk_for<'a>(end: Option<&End>, disk: &'a Disk) -> Option<&'a Disk> {
     match end? {
         End::Early | End::Kill | End::Stop => None,
-        End::Cut | End::Fault(_) => Some(disk),
+        End::Cut | End::Fault(_) | End::Begin(_) => Some(disk),
     }
 }
 
@@ -176,6 +203,21 @@ impl Plan {
             (0..self.faults)
                 .zip(faults.into_iter().cycle())
                 .map(|(_, fault)| End::Fault(fault)),
+        );
+        let faults = [
+            Fault::Open,
+            Fault::Make,
+            Fault::Rename,
+            Fault::Truncate,
+            Fault::Remove,
+            Fault::Full,
+            Fault::Write,
+            Fault::Sync,
+        ];
+        ends.extend(
+            (0..self.starts)
+                .zip(faults.into_iter().cycle())
+                .map(|(_, fault)| End::Begin(fault)),
         );
         random.shuffle(&mut ends);
         ends
@@ -323,3 +365,5 @@ const PAUSE_US_MAX: u64 = 3_000;
 const EARLY_US_MAX: u64 = 30_000;
 /// Calls that the disk still serves before it fails.
 const FAULT_AFTER_MAX: u64 = 100;
+/// The same of a broker that begins, which makes fewer of most.
+const BEGIN_AFTER_MAX: u64 = 30;

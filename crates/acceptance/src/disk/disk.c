@@ -1,24 +1,34 @@
 /*
  * A disk that fails when it is told to, and that remembers what a power cut would take back.
  *
- * Loaded before the C library, it stands in front of the calls by which a program writes to files
- * below one directory; all other files and sockets pass. The environment says where things are:
+ * Loaded before the C library, it stands in front of the calls by which a program changes files
+ * and names below one directory; all other files and sockets pass. The environment says where
+ * things are:
  *
  *   DISK_DIRECTORY  the directory, without links in its name
  *   DISK_UNDO       where to write down how every change is undone, until a sync has made it safe
+ *   DISK_GRAVES     a directory on the same disk for files that were removed, by number
  *   DISK_FAULT      a file that, once it is there, says what fails: `<call> <error> <after>`, as in
  *                   `write ENOSPC 3` (the fourth write from now on, and all later ones),
  *                   `sync EIO 0` (the next sync, once: the system forgets such an error when it has
- *                   told of it) or `write short 0` (every write of more than a sector takes half of it)
+ *                   told of it) or `write short 0` (every write of more than a sector takes half of
+ *                   it). Other calls are `open` (of what is there), `make` (a file or a directory),
+ *                   `rename`, `truncate` and `remove`.
  *
- * Changes lie in the undo file in the order in which they are made, and before they are made: one
- * that was never made is undone by writing what is there. Names are not part of it: a file that
- * was made or renamed stays so. `undo.rs` reads what this writes.
+ * Changes of what is in a file lie in the undo file in the order in which they are made, and before
+ * they are made: one that was never made is undone by writing what is there. Changes of names lie
+ * there in their order, behind them: one that was made in the last moment stays. A sync of a file
+ * makes safe what is in it, and only a sync of a directory the names in it. `undo.rs` reads what
+ * this writes.
+ *
+ * Deliberately absent: programs that ask the system past the C library. What they rename is safe.
  */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,13 +41,21 @@
 /* What is not longer is written whole or not at all. */
 #define SECTOR 512
 
-enum kind { CHANGE = 1, SYNCED = 2, FAILED = 3, REMOVED = 4 };
+/* Of what is in files, then of names. */
+enum kind {
+    CHANGE = 1, SYNCED = 2, FAILED = 3,
+    MADE = 4, REMOVED = 5, RENAMED = 6, NAMES_SYNCED = 7, NAMES_FAILED = 8
+};
 
-/* In the undo file, followed by `bytes` bytes that were there before, and behind them zeros. */
+/*
+ * In the undo file. Behind a change there are `bytes` bytes that were there before, and behind them
+ * zeros; behind the others the name that was made, removed or given, or whose names were synced,
+ * and for RENAMED a zero and the name before.
+ */
 struct record {
     uint32_t kind;
     uint32_t bytes;
-    uint64_t file;    /* inode */
+    uint64_t file;    /* inode; of a name: the grave of the file that had it, or 0 */
     uint64_t offset;  /* of the change; of a sync: the place in the undo file where it began */
     uint64_t written; /* bytes that are written from there on */
     uint64_t length;  /* of the file before */
@@ -45,43 +63,96 @@ struct record {
 
 static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
 static char directory[4096];
-static const char *fault_file;
+static const char *fault_file, *graves;
+static uint64_t grave;
 static int undo_file = -1;
-static uint64_t undo_length;
 
 static char fault_call[16], fault_error[16];
 static long fault_after;
 static int fault_is_known;
 
+static uint64_t undo_length(void)
+{
+    struct stat file;
+    if (fstat(undo_file, &file) != 0)
+        abort();
+    return file.st_size;
+}
+
 __attribute__((constructor)) static void begin(void)
 {
     const char *wanted = getenv("DISK_DIRECTORY"), *undo = getenv("DISK_UNDO");
     fault_file = getenv("DISK_FAULT");
-    if (wanted == NULL || undo == NULL || fault_file == NULL)
+    graves = getenv("DISK_GRAVES");
+    if (wanted == NULL || undo == NULL || graves == NULL || fault_file == NULL)
         return;
     snprintf(directory, sizeof directory, "%s/", wanted);
-    undo_file = open(undo, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    /* The end of a process makes nothing safe: the next one goes on behind it. */
+    undo_file =
+        syscall(SYS_openat, AT_FDCWD, undo, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     if (undo_file < 0)
         abort();
+    grave = undo_length();
+}
+
+static int open_to_read(const char *path)
+{
+    return syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+}
+
+/* Whether a path without links is below the directory. */
+static int is_below(const char *path)
+{
+    return strncmp(path, directory, strlen(directory)) == 0;
+}
+
+/* What the system calls an open file. */
+static int path_of(int fd, char path[PATH_MAX])
+{
+    char link[64];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t length = readlink(link, path, PATH_MAX - 1);
+    path[length > 0 ? length : 0] = 0;
+    return length > 0;
 }
 
 /* Whether this is a regular file below the directory. */
 static int is_ours(int fd, struct stat *found)
 {
-    char link[64], path[4096];
+    char path[PATH_MAX];
     if (undo_file < 0 || fd == undo_file || fstat(fd, found) != 0 || !S_ISREG(found->st_mode))
         return 0;
-    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    ssize_t length = readlink(link, path, sizeof path - 1);
-    size_t prefix = strlen(directory);
-    return length > (ssize_t)prefix && strncmp(path, directory, prefix) == 0;
+    return path_of(fd, path) && is_below(path);
+}
+
+/* Whether a name is below the directory, and how it is called without links before it. */
+static int is_our_name(int at, const char *path, char place[PATH_MAX])
+{
+    char whole[PATH_MAX], before[PATH_MAX] = "";
+    if (undo_file < 0 || path == NULL)
+        return 0;
+    if (path[0] != '/' && (at == AT_FDCWD ? getcwd(before, sizeof before) == NULL
+                                          : !path_of(at, before)))
+        return 0;
+    if (snprintf(whole, sizeof whole, "%s/%s", before, path) >= (int)sizeof whole)
+        return 0;
+    size_t length = strlen(whole);
+    while (length > 1 && whole[length - 1] == '/')
+        whole[--length] = 0;
+    char *name = strrchr(whole, '/');
+    *name++ = 0;
+    char *parent = realpath(whole[0] ? whole : "/", NULL);
+    if (parent == NULL)
+        return 0;
+    int fits = snprintf(place, PATH_MAX, "%s/%s", parent, name) < PATH_MAX;
+    free(parent);
+    return fits && is_below(place);
 }
 
 /* A harness whose own disk fails has nothing to say about anybody else's. */
 static void put(const void *bytes, size_t length)
 {
     const char *from = bytes;
-    undo_length += length;
     while (length > 0) {
         ssize_t put = syscall(SYS_write, undo_file, from, length);
         if (put <= 0)
@@ -102,7 +173,7 @@ static void remember(int fd, const struct stat *file, uint64_t offset, uint64_t 
     /* The descriptor may be for writing only. */
     char link[64];
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    int reader = bytes > 0 ? open(link, O_RDONLY | O_CLOEXEC) : -1;
+    int reader = bytes > 0 ? open_to_read(link) : -1;
     if (before == NULL || (bytes > 0 && pread(reader, before, bytes, offset) != (ssize_t)bytes))
         abort();
     if (reader >= 0)
@@ -120,7 +191,7 @@ static int fault(const char *call)
 {
     if (!fault_is_known) {
         char text[64] = {0};
-        int fd = open(fault_file, O_RDONLY | O_CLOEXEC);
+        int fd = open_to_read(fault_file);
         if (fd < 0)
             return 0;
         ssize_t length = read(fd, text, sizeof text - 1);
@@ -202,10 +273,13 @@ int ftruncate64(int fd, off64_t length)
         return syscall(SYS_ftruncate, fd, length);
     pthread_mutex_lock(&turn);
     fstat(fd, &file);
-    /* What is cut off comes back; nothing is written. */
-    remember(fd, &file, length, 0, UINT64_MAX);
-    int done = syscall(SYS_ftruncate, fd, length);
-    int kept = errno;
+    int error = fault("truncate"), done = -1;
+    if (error == 0) {
+        /* What is cut off comes back; nothing is written. */
+        remember(fd, &file, length, 0, UINT64_MAX);
+        done = syscall(SYS_ftruncate, fd, length);
+    }
+    int kept = error ? error : errno;
     pthread_mutex_unlock(&turn);
     errno = kept;
     return done;
@@ -215,17 +289,26 @@ int ftruncate64(int fd, off64_t length)
 static int make_safe(int fd, long call)
 {
     struct stat file;
-    if (!is_ours(fd, &file))
+    char path[PATH_MAX] = "";
+    int names = undo_file >= 0 && fstat(fd, &file) == 0 && S_ISDIR(file.st_mode) &&
+                path_of(fd, path) && is_below(strcat(path, "/"));
+    if (!names && !is_ours(fd, &file))
         return syscall(call, fd);
     pthread_mutex_lock(&turn);
     int error = fault("sync");
-    struct record record = {0, 0, file.st_ino, undo_length, 0, 0};
+    struct record record = {0, 0, file.st_ino, undo_length(), 0, 0};
     pthread_mutex_unlock(&turn);
     int done = error ? -1 : syscall(call, fd);
     int kept = error ? error : errno;
-    record.kind = done == 0 ? SYNCED : FAILED;
+    if (names) {
+        record.kind = done == 0 ? NAMES_SYNCED : NAMES_FAILED;
+        record.bytes = strlen(path) - 1;
+    } else {
+        record.kind = done == 0 ? SYNCED : FAILED;
+    }
     pthread_mutex_lock(&turn);
     put(&record, sizeof record);
+    put(path, record.bytes);
     pthread_mutex_unlock(&turn);
     errno = kept;
     return done;
@@ -241,19 +324,111 @@ int fdatasync(int fd)
     return make_safe(fd, SYS_fdatasync);
 }
 
-/* The system gives the number of a file that is gone to a new one. */
+/* Remembers that a name is new, was removed, or is given instead of another. */
+static void remember_name(uint32_t kind, const char *place, const char *before, uint64_t buried)
+{
+    char names[2 * PATH_MAX];
+    uint32_t bytes = snprintf(names, sizeof names, "%s", place);
+    if (before != NULL)
+        bytes += 1 + snprintf(names + bytes + 1, sizeof names - bytes - 1, "%s", before);
+    struct record record = {kind, bytes, buried, 0, 0, 0};
+    put(&record, sizeof record);
+    put(names, bytes);
+}
+
+/* Keeps a file that is about to lose its name. Its number is not given to another meanwhile. */
+static uint64_t bury(const char *place)
+{
+    char path[PATH_MAX];
+    struct stat file;
+    if (lstat(place, &file) != 0 || !S_ISREG(file.st_mode))
+        return 0;
+    grave++;
+    snprintf(path, sizeof path, "%s/%lu", graves, (unsigned long)grave);
+    if (syscall(SYS_linkat, AT_FDCWD, place, AT_FDCWD, path, 0) != 0)
+        abort();
+    return grave;
+}
+
+static int open_name(int at, const char *path, int flags, mode_t mode)
+{
+    char place[PATH_MAX];
+    struct stat file;
+    if (!is_our_name(at, path, place))
+        return syscall(SYS_openat, at, path, flags, mode);
+    pthread_mutex_lock(&turn);
+    int makes = flags & O_CREAT && stat(place, &file) != 0;
+    int cuts = !makes && flags & O_TRUNC;
+    int error = fault(makes ? "make" : "open");
+    int done = error ? -1 : syscall(SYS_openat, at, path, cuts ? flags & ~O_TRUNC : flags, mode);
+    int kept = error ? error : errno;
+    if (done >= 0 && makes)
+        remember_name(MADE, place, NULL, 0);
+    pthread_mutex_unlock(&turn);
+    if (done >= 0 && cuts && ftruncate64(done, 0) != 0) {
+        kept = errno;
+        close(done);
+        done = -1;
+    }
+    errno = kept;
+    return done;
+}
+
+/* The mode is there if something may be made. */
+#define OPEN(at, path, flags)                                                                      \
+    mode_t mode = 0;                                                                               \
+    if (flags & O_CREAT || (flags & O_TMPFILE) == O_TMPFILE) {                                     \
+        va_list more;                                                                              \
+        va_start(more, flags);                                                                     \
+        mode = va_arg(more, mode_t);                                                               \
+        va_end(more);                                                                              \
+    }                                                                                              \
+    return open_name(at, path, flags, mode)
+
+int open64(const char *path, int flags, ...)
+{
+    OPEN(AT_FDCWD, path, flags);
+}
+
+int openat64(int at, const char *path, int flags, ...)
+{
+    OPEN(at, path, flags);
+}
+
+int mkdirat(int at, const char *path, mode_t mode)
+{
+    char place[PATH_MAX];
+    if (!is_our_name(at, path, place))
+        return syscall(SYS_mkdirat, at, path, mode);
+    pthread_mutex_lock(&turn);
+    int error = fault("make");
+    int done = error ? -1 : syscall(SYS_mkdirat, at, path, mode);
+    int kept = error ? error : errno;
+    if (done == 0)
+        remember_name(MADE, place, NULL, 0);
+    pthread_mutex_unlock(&turn);
+    errno = kept;
+    return done;
+}
+
+int mkdir(const char *path, mode_t mode)
+{
+    return mkdirat(AT_FDCWD, path, mode);
+}
+
+/* A directory that is empty can be made again, and needs no grave. */
 int unlinkat(int at, const char *path, int flags)
 {
-    struct stat file;
-    int is_file = undo_file >= 0 && fstatat(at, path, &file, AT_SYMLINK_NOFOLLOW) == 0 &&
-                  S_ISREG(file.st_mode) && file.st_nlink == 1;
+    char place[PATH_MAX];
+    if (!is_our_name(at, path, place))
+        return syscall(SYS_unlinkat, at, path, flags);
     pthread_mutex_lock(&turn);
-    int done = syscall(SYS_unlinkat, at, path, flags);
-    int kept = errno;
-    if (done == 0 && is_file) {
-        struct record record = {REMOVED, 0, file.st_ino, 0, 0, 0};
-        put(&record, sizeof record);
-    }
+    int error = fault("remove");
+    uint64_t buried = error ? 0 : bury(place);
+    int done = error ? -1 : syscall(SYS_unlinkat, at, path, flags);
+    int kept = error ? error : errno;
+    if (done == 0)
+        remember_name(REMOVED, place, NULL, buried);
     pthread_mutex_unlock(&turn);
     errno = kept;
     return done;
@@ -264,7 +439,42 @@ int unlink(const char *path)
     return unlinkat(AT_FDCWD, path, 0);
 }
 
+int rmdir(const char *path)
+{
+    return unlinkat(AT_FDCWD, path, AT_REMOVEDIR);
+}
+
+/* Counts as a change of the directory that the new name is in. */
+int renameat2(int from_at, const char *from, int to_at, const char *to, unsigned int flags)
+{
+    char before[PATH_MAX], place[PATH_MAX];
+    if (!is_our_name(from_at, from, before) || !is_our_name(to_at, to, place))
+        return syscall(SYS_renameat2, from_at, from, to_at, to, flags);
+    pthread_mutex_lock(&turn);
+    int error = fault("rename");
+    uint64_t buried = error ? 0 : bury(place);
+    int done = error ? -1 : syscall(SYS_renameat2, from_at, from, to_at, to, flags);
+    int kept = error ? error : errno;
+    if (done == 0)
+        remember_name(RENAMED, place, before, buried);
+    pthread_mutex_unlock(&turn);
+    errno = kept;
+    return done;
+}
+
+int renameat(int from_at, const char *from, int to_at, const char *to)
+{
+    return renameat2(from_at, from, to_at, to, 0);
+}
+
+int rename(const char *from, const char *to)
+{
+    return renameat2(AT_FDCWD, from, AT_FDCWD, to, 0);
+}
+
 /* The same calls under their other names. */
 ssize_t pwrite(int fd, const void *bytes, size_t length, off_t offset)
     __attribute__((alias("pwrite64")));
 int ftruncate(int fd, off_t length) __attribute__((alias("ftruncate64")));
+int open(const char *path, int flags, ...) __attribute__((alias("open64")));
+int openat(int at, const char *path, int flags, ...) __attribute__((alias("openat64")));

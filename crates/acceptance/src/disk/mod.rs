@@ -5,8 +5,9 @@
 //!
 //! Behind a power cut each file is as it was at some moment since its last sync, each at a moment
 //! of its own, and the change after that may be there in part, by whole sectors, or as zeros where
-//! the file had grown already. Deliberately absent: names. A file that was made, renamed or removed
-//! stays so.
+//! the file had grown already. The names in a directory are those of some moment since the last
+//! sync of that directory: files and directories made since are gone with all that is in them, and
+//! what was removed or renamed is back.
 
 mod undo;
 
@@ -26,6 +27,16 @@ pub enum Fault {
     Sync,
     /// Writes of more than a sector take half of it, which is no error.
     Short,
+    /// No file is opened: input/output error.
+    Open,
+    /// No file and no directory is made: no space.
+    Make,
+    /// Nothing is renamed: no space.
+    Rename,
+    /// No file is cut or made longer: no space.
+    Truncate,
+    /// Nothing is removed: input/output error.
+    Remove,
 }
 
 /// The disk under one directory.
@@ -34,6 +45,7 @@ pub struct Disk {
     library: PathBuf,
     directory: PathBuf,
     undo: PathBuf,
+    graves: PathBuf,
     fault: PathBuf,
 }
 
@@ -44,8 +56,10 @@ impl Disk {
             library: beside.join("disk.so"),
             directory: directory.canonicalize()?,
             undo: beside.join("undo"),
+            graves: beside.join("graves"),
             fault: beside.join("fault"),
         };
+        fs::create_dir_all(&disk.graves)?;
         let source = beside.join("disk.c");
         fs::write(&source, include_str!("disk.c"))?;
         let compiler = env::var("CC").unwrap_or_else(|_| "cc".to_owned());
@@ -69,11 +83,12 @@ impl Disk {
     }
 
     /// What a process needs in its environment to stand on this disk.
-    pub fn environment(&self) -> [(&'static str, &Path); 4] {
+    pub fn environment(&self) -> [(&'static str, &Path); 5] {
         [
             ("LD_PRELOAD", &self.library),
             ("DISK_DIRECTORY", &self.directory),
             ("DISK_UNDO", &self.undo),
+            ("DISK_GRAVES", &self.graves),
             ("DISK_FAULT", &self.fault),
         ]
     }
@@ -85,6 +100,11 @@ impl Disk {
             Fault::Write => ("write", "EIO"),
             Fault::Sync => ("sync", "EIO"),
             Fault::Short => ("write", "short"),
+            Fault::Open => ("open", "EIO"),
+            Fault::Make => ("make", "ENOSPC"),
+            Fault::Rename => ("rename", "ENOSPC"),
+            Fault::Truncate => ("truncate", "ENOSPC"),
+            Fault::Remove => ("remove", "EIO"),
         };
         // Whole at once, since it is looked for all the time.
         let new = self.fault.with_extension("new");
@@ -103,12 +123,12 @@ impl Disk {
     /// Makes the files what they are after a power cut, now that the process is gone. `below` gives
     /// a number below another, and so decides what is lost. Gives how many changes were.
     pub fn cut_power(&self, below: &mut dyn FnMut(u64) -> u64) -> io::Result<u64> {
-        undo::take_back(&self.undo, &self.directory, Some(below))
+        undo::take_back(&self.undo, &self.directory, &self.graves, Some(below))
     }
 
     /// The same, and everything is lost that no sync has made safe.
     pub fn lose_all(&self) -> io::Result<u64> {
-        undo::take_back(&self.undo, &self.directory, None)
+        undo::take_back(&self.undo, &self.directory, &self.graves, None)
     }
 }
 
@@ -129,6 +149,7 @@ mod tests {
             let data = temp.path().join("data");
             fs::create_dir(&data).unwrap();
             let disk = Disk::under(&data, temp.path()).unwrap();
+            fs::write(data.join("file"), "").unwrap();
             Self { temp, disk }
         }
 
@@ -147,6 +168,37 @@ mod tests {
                 .envs(self.disk.environment())
                 .status();
             status.unwrap().success()
+        }
+
+        /// Carries out a shell command in the directory; whether that went well.
+        fn shell(&self, command: &str) -> bool {
+            let mut shell = Command::new("sh");
+            shell.args(["-ec", command]);
+            shell.current_dir(&self.disk.directory);
+            let status = shell.envs(self.disk.environment()).status();
+            status.unwrap().success()
+        }
+
+        /// What is below the directory, directories with a slash behind their names.
+        fn names(&self) -> Vec<String> {
+            let found = Command::new("find")
+                .args([
+                    "-mindepth",
+                    "1",
+                    "(",
+                    "-type",
+                    "d",
+                    "-printf",
+                    "%P/\\n",
+                    "-o",
+                ])
+                .args(["-printf", "%P\\n", ")"])
+                .current_dir(&self.disk.directory)
+                .output();
+            let text = String::from_utf8(found.unwrap().stdout).unwrap();
+            let mut names: Vec<_> = text.lines().map(str::to_owned).collect();
+            names.sort();
+            names
         }
 
         fn file(&self) -> PathBuf {
@@ -178,6 +230,63 @@ mod tests {
         assert_eq!(room.text(), "one");
         room.disk.lose_all().unwrap();
         assert_eq!(room.text(), "");
+    }
+
+    #[test]
+    fn a_power_cut_takes_back_names_until_their_directory_is_synced() {
+        let room = Room::new();
+        // Its name is safe where nobody finds it.
+        assert!(room.shell("mkdir d; touch d/e; sync d/e; sync d"));
+        room.disk.lose_all().unwrap();
+        assert_eq!(room.names(), ["file"]);
+        assert!(room.shell("mkdir d; touch d/e; sync ."));
+        room.disk.lose_all().unwrap();
+        assert_eq!(room.names(), ["d/", "file"]);
+    }
+
+    #[test]
+    fn a_power_cut_brings_back_what_was_removed_or_renamed() {
+        let room = Room::new();
+        assert!(room.write("one", ",fsync"));
+        let safe = "mkdir d; touch d/e other; sync other d .";
+        assert!(room.shell(safe));
+        // What was written since the sync is not safe in a file that is back either.
+        assert!(room.write("ONE", ""));
+        assert!(room.shell("rm -r d; mv other file; mv file third"));
+        assert_eq!(room.names(), ["third"]);
+        assert!(room.disk.lose_all().unwrap() > 4);
+        assert_eq!(room.names(), ["d/", "d/e", "file", "other"]);
+        assert_eq!(room.text(), "one");
+    }
+
+    #[test]
+    fn names_are_taken_back_from_some_moment_on() {
+        let room = Room::new();
+        assert!(room.shell("touch a; touch b; touch c"));
+        room.disk.cut_power(&mut |bound| 2.min(bound - 1)).unwrap();
+        assert_eq!(room.names(), ["a", "b", "file"]);
+    }
+
+    #[test]
+    fn what_changes_names_fails_when_it_is_told_to() {
+        let room = Room::new();
+        assert!(room.shell("mkdir d"));
+        for (fault, command) in [
+            (Fault::Open, "dd if=file of=/dev/null"),
+            (Fault::Make, "mkdir new"),
+            (Fault::Make, "dd if=/dev/null of=new"),
+            (Fault::Rename, "mv file new"),
+            (Fault::Truncate, "truncate -s 10 file"),
+            (Fault::Remove, "rm file"),
+            (Fault::Remove, "rmdir d"),
+        ] {
+            room.disk.fail(fault, 0).unwrap();
+            assert!(!room.shell(command), "{fault:?}: {command}");
+            assert_eq!(room.names(), ["d/", "file"], "{command}");
+            room.disk.repair().unwrap();
+            assert!(room.shell(&format!("mkdir e; touch e/file; cd e; mkdir d; {command}")));
+            assert!(room.shell("rm -r e"));
+        }
     }
 
     #[test]

@@ -1,10 +1,13 @@
-//! What a power cut takes back: changes of files that no sync has made safe.
+//! What a power cut takes back: changes of files and of names that no sync has made safe.
 //!
-//! `disk.c` writes down how each change is undone, in the order in which they were made.
+//! `disk.c` writes down how each change is undone, in the order in which they were made. Names are
+//! taken back first, so that what is in a file that was removed, and is back, is taken back too.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -12,33 +15,137 @@ use std::path::{Path, PathBuf};
 type Below<'a> = dyn FnMut(u64) -> u64 + 'a;
 
 /// Takes back some of what is not safe, or all of it without chance. Gives how many changes.
+/// Removed files lie in `graves`, which are empty then.
 pub(super) fn take_back(
     undo: &Path,
     directory: &Path,
+    graves: &Path,
     mut below: Option<&mut Below<'_>>,
 ) -> io::Result<u64> {
     let log = fs::read(undo)?;
     let mut files: BTreeMap<u64, Changes<'_>> = BTreeMap::new();
+    let mut names: BTreeMap<&Path, Names<'_>> = BTreeMap::new();
     let mut records = Records { log: &log, at: 0 };
     while let Some((at, record)) = records.next() {
-        let changes = files.entry(record.file).or_default();
         match record.kind {
-            CHANGE => changes.list.push((at, record)),
-            SYNCED if changes.is_spoilt => {}
-            SYNCED => changes.list.retain(|(at, _)| *at >= record.offset),
-            REMOVED => *changes = Changes::default(),
-            _ => changes.is_spoilt = true,
+            MADE | REMOVED | RENAMED => {
+                let change = NameChange::of(at, &record);
+                if let Some(parent) = change.place.parent() {
+                    names.entry(parent).or_default().list.push(change);
+                }
+            }
+            NAMES_SYNCED | NAMES_FAILED => {
+                let names = names.entry(path_of(record.before)).or_default();
+                if record.kind == NAMES_FAILED {
+                    names.is_spoilt = true;
+                } else if !names.is_spoilt {
+                    names.list.retain(|change| change.at >= record.offset);
+                }
+            }
+            kind => {
+                let changes = files.entry(record.file).or_default();
+                match kind {
+                    CHANGE => changes.list.push((at, record)),
+                    SYNCED if changes.is_spoilt => {}
+                    SYNCED => changes.list.retain(|(at, _)| *at >= record.offset),
+                    _ => changes.is_spoilt = true,
+                }
+            }
         }
+    }
+    let mut lost = Vec::new();
+    for names in names.into_values() {
+        lost.extend(names.lost(below.as_deref_mut())?);
+    }
+    let mut count = lost.len() as u64;
+    // A directory is back before what was in it.
+    lost.sort_by_key(|change| std::cmp::Reverse(change.at));
+    for change in lost {
+        change.undo(graves)?;
     }
     let mut paths = BTreeMap::new();
     find(directory, &mut paths)?;
-    let mut count = 0;
     for (file, changes) in files {
         if let Some(path) = paths.get(&file) {
             count += changes.take_back(path, below.as_deref_mut())?;
         }
     }
+    fs::write(undo, "")?;
+    for grave in fs::read_dir(graves)? {
+        fs::remove_file(grave?.path())?;
+    }
     Ok(count)
+}
+
+/// The changes of names in one directory that are not safe.
+#[derive(Default)]
+struct Names<'a> {
+    list: Vec<NameChange<'a>>,
+    /// A sync has failed.
+    is_spoilt: bool,
+}
+
+impl<'a> Names<'a> {
+    /// What is taken back: a disk keeps the order in which names of one directory change.
+    fn lost(mut self, below: Option<&mut Below<'_>>) -> io::Result<Vec<NameChange<'a>>> {
+        let count = self.list.len();
+        let kept = match below {
+            Some(below) if !self.is_spoilt => {
+                usize::try_from(below(count as u64 + 1)).map_err(io::Error::other)?
+            }
+            _ => 0,
+        };
+        Ok(self.list.split_off(kept))
+    }
+}
+
+/// A name that was made, removed or given.
+struct NameChange<'a> {
+    /// Its place in the log.
+    at: u64,
+    kind: u32,
+    place: &'a Path,
+    /// The name before, if another was given.
+    before: &'a Path,
+    /// Where the file is that had the name; 0 if none had, or a directory.
+    grave: u64,
+}
+
+impl<'a> NameChange<'a> {
+    fn of(at: u64, record: &Record<'a>) -> Self {
+        let mut names = record.before.splitn(2, |byte| *byte == 0);
+        Self {
+            at,
+            kind: record.kind,
+            place: path_of(names.next().unwrap_or_default()),
+            before: path_of(names.next().unwrap_or_default()),
+            grave: record.file,
+        }
+    }
+
+    fn undo(&self, graves: &Path) -> io::Result<()> {
+        let undone = match self.kind {
+            // With what is in it, which nobody finds without it.
+            MADE if self.place.is_dir() => fs::remove_dir_all(self.place),
+            MADE => fs::remove_file(self.place),
+            RENAMED => fs::rename(self.place, self.before),
+            _ if self.grave == 0 => fs::create_dir(self.place),
+            _ => Ok(()),
+        };
+        let undone = undone.and_then(|()| match self.grave {
+            0 => Ok(()),
+            grave => fs::hard_link(graves.join(grave.to_string()), self.place),
+        });
+        match undone.map_err(|error| error.kind()) {
+            // The directory that it was in has gone, or it has changed past `disk.c`.
+            Err(io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists) => Ok(()),
+            undone => undone.map_err(io::Error::from),
+        }
+    }
+}
+
+fn path_of(bytes: &[u8]) -> &Path {
+    Path::new(OsStr::from_bytes(bytes))
 }
 
 /// The changes of one file that are not safe.
@@ -86,7 +193,7 @@ struct Record<'a> {
     offset: u64,
     written: u64,
     length: u64,
-    /// What was there before, up to zeros.
+    /// What was there before, up to zeros; of names: the names.
     before: &'a [u8],
 }
 
@@ -127,7 +234,11 @@ impl Record<'_> {
 const SECTOR: u64 = 512;
 const CHANGE: u32 = 1;
 const SYNCED: u32 = 2;
-const REMOVED: u32 = 4;
+const MADE: u32 = 4;
+const REMOVED: u32 = 5;
+const RENAMED: u32 = 6;
+const NAMES_SYNCED: u32 = 7;
+const NAMES_FAILED: u32 = 8;
 
 /// The records of `disk.c`, as this machine writes its numbers. The last may be cut off.
 struct Records<'a> {

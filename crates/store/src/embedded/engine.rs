@@ -14,6 +14,7 @@ use fjall::{CompressionType, Database, KeyspaceCreateOptions};
 use super::generation::INDEX_BYTES_MAX;
 use crate::batch::Space;
 use crate::error::StoreError;
+use crate::places::sync;
 
 const CACHE_BYTES: u64 = 16 * 1024 * 1024;
 const LOG_BUFFER_BYTES: u64 = 8 * 1024 * 1024;
@@ -31,6 +32,16 @@ pub(crate) const fn memory_bytes_max(logs: u64) -> u64 {
     CACHE_BYTES + 2 * (values + logs * LOG_BUFFER_BYTES) + logs * INDEX_BYTES_MAX
 }
 
+/// Where the engine has its trees, each in a directory.
+const TREES: &str = "keyspaces";
+
+/// The engine syncs what is in a tree that it has made, and not the name of its directory: until
+/// that is done a power cut takes back the tree, with all that is in it.
+pub(crate) fn make_trees_safe(path: &Path) -> Result<(), StoreError> {
+    let trees = path.join(TREES);
+    sync(&trees).map_err(|error| StoreError::io("syncing", trees.display(), error))
+}
+
 /// Opens the engine's directory, or makes it.
 pub(crate) fn open(path: &Path) -> Result<Database, StoreError> {
     let open = || {
@@ -43,7 +54,11 @@ pub(crate) fn open(path: &Path) -> Result<Database, StoreError> {
     };
     // Some of the engine's checks of what it finds on disk are assertions.
     match catch_unwind(AssertUnwindSafe(open)) {
-        Ok(Ok(database)) => Ok(database),
+        Ok(Ok(database)) => {
+            let named = path.parent().map_or(Ok(()), sync);
+            named.map_err(|error| StoreError::io("making", path.display(), error))?;
+            Ok(database)
+        }
         Ok(Err(error)) => Err(opening(path, error)),
         Err(_) => Err(StoreError::damaged(
             path.display(),

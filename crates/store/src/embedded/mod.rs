@@ -308,6 +308,7 @@ impl Embedded {
         let name = Generation::name(log, first);
         let keyspace = database.keyspace(&name, engine::log_options);
         let keyspace = keyspace.map_err(failed)?;
+        engine::make_trees_safe(&self.directory.engine())?;
         let live = Generation {
             log,
             first,
@@ -501,6 +502,7 @@ impl Engine {
             let tree = database.keyspace(space.name(), engine::space_options);
             spaces.push(tree.map_err(failed)?);
         }
+        engine::make_trees_safe(path)?;
         let mut batch = database.batch().durability(Some(PersistMode::SyncData));
         batch.insert(&own, MADE_KEY, [FORMAT]);
         batch.commit().map_err(failed)?;

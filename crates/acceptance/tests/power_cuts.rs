@@ -1,0 +1,58 @@
+//! What was acknowledged is there after a power cut that takes back every name that no sync of its
+//! directory has made safe.
+
+use unbroken_acceptance::raw::{Connect, Publish};
+use unbroken_acceptance::{Broker, Client, Launch};
+
+/// A session that waits for what is on a topic of its own name.
+fn session(name: &str) -> Connect {
+    Connect::v5(name).persistent()
+}
+
+fn durable() -> (Broker, Client) {
+    let broker = Launch::config("[storage]\non_corruption = \"refuse\"\n")
+        .shards(1)
+        .on_a_disk_that_may_fail()
+        .start();
+    for name in ["reader", "sleeper"] {
+        let mut client = broker.accept(&session(name));
+        client.subscribe_to(name, 1);
+        client.disconnect();
+    }
+    let publisher = broker.connect("publisher");
+    (broker, publisher)
+}
+
+fn cut_power(broker: &mut Broker) {
+    broker.kill();
+    broker.disk().lose_all().expect("its files can be written");
+    broker.start_again();
+}
+
+#[test]
+fn the_first_acknowledged_message_outlives_a_power_cut() {
+    let (mut broker, mut publisher) = durable();
+    publisher.publish(Publish::new("reader", "first").qos(1));
+    cut_power(&mut broker);
+    broker
+        .accept(&session("reader"))
+        .take_message("reader", "first");
+}
+
+#[test]
+fn a_log_that_goes_on_in_another_generation_outlives_a_power_cut() {
+    let (mut broker, mut publisher) = durable();
+    // A generation has 64 MiB.
+    let chunk = "x".repeat(1_000_000);
+    for _ in 0..70 {
+        publisher.publish(Publish::new("sleeper", &chunk).qos(1));
+    }
+    for number in 0..3 {
+        publisher.publish(Publish::new("reader", number.to_string()).qos(1));
+    }
+    cut_power(&mut broker);
+    let mut reader = broker.accept(&session("reader"));
+    for number in 0..3 {
+        reader.take_message("reader", &number.to_string());
+    }
+}
