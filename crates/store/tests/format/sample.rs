@@ -3,9 +3,10 @@
 use std::num::NonZeroU32;
 
 use unbroken_mqtt_proto::{PacketId, Properties, QoS, SubscriptionOptions};
+use unbroken_store::errand::Errand;
 use unbroken_store::lane::{FLOOR_KEY, Floor};
 use unbroken_store::session::{
-    Carried, Cursor, Head, Holding, Inbound, Outbound, Part, Subscription, Will, key,
+    Carried, Cursor, Head, Holding, Inbound, Outbound, Part, Subscription, ToRetain, Will, key,
 };
 use unbroken_store::{
     Batch, LogId, MessageBytes, MessageRecord, Options, Position, Sequence, Space, Store,
@@ -93,6 +94,17 @@ pub(crate) fn fill(store: &dyn Store) {
         delay_s: 30,
         message: message(1),
     };
+    let errand = Errand {
+        from: 0,
+        to: 1,
+        number: 7,
+    };
+    let to_retain = Inbound {
+        retained: Some(ToRetain {
+            errand,
+            message: message(4),
+        }),
+    };
     let (filter, era) = ("plant/+", 1);
     let mut batch = Batch::new();
     batch
@@ -118,6 +130,12 @@ pub(crate) fn fill(store: &dyn Store) {
             phone(Part::Inbound(PacketId::FIRST)),
             Inbound::default().encode(),
         )
+        .put(
+            Space::Sessions,
+            phone(Part::Inbound(PacketId::new(2).unwrap())),
+            to_retain.encode(),
+        )
+        .put(Space::Control, errand.key(), errand.done())
         .put(Space::Sessions, phone(Part::Will), will.encode())
         .put(
             Space::Retained,
