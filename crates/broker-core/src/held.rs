@@ -76,8 +76,8 @@ pub(crate) enum Answer {
 pub(crate) struct Promises {
     asked: StoreId,
     stored: StoreId,
-    /// Sessions that have ended, and on disk may not have yet: who is told that it has none waits
-    /// for the last. In the order of the requests.
+    /// Sessions and wills that are over, and on disk may not be yet: who is told that it has no
+    /// session waits for the last. In the order of the requests.
     pub(crate) ended: VecDeque<(StoreId, Arc<str>)>,
     /// What an earlier run has left is void: nobody is let in before.
     pub(crate) awake: StoreId,
@@ -91,8 +91,8 @@ pub(crate) struct Promises {
     pub(crate) tails: Frontier,
     /// Up to where each log is known to be on disk: its own by the store, others by mail.
     pub(crate) on_disk: Frontier,
-    /// Of its own log, the request that is waited for and the last one, each with the number of its
-    /// message.
+    /// Of its own log, the request that is waited for and the last one, each with the number of
+    /// its message.
     appended: [(StoreId, u64); 2],
     /// Why the store takes nothing any more: then requests are numbered and go nowhere.
     pub(crate) failed: Option<Arc<str>>,
@@ -372,13 +372,31 @@ impl Clients {
     }
 
     /// The will of this client was published, or will not be. On disk it may be another by now.
+    /// Who is told that it is let in again waits for this: a restart must not publish a will that
+    /// is not of its last connection.
     pub(crate) fn ask_will_over(&mut self, client_id: &Arc<str>) {
         let session = self.by_client_id.get(client_id);
-        let session = session.and_then(|id| self.sessions.get(id.index()));
-        if session.is_none_or(|session| !session.will_on_disk) {
-            let client_id = Arc::clone(client_id);
-            let record = Record::WillOver { client_id };
-            self.promises.ask(&mut self.outputs, record);
+        let session = session.and_then(|id| self.sessions.get_mut(id.index()));
+        if session.as_ref().is_some_and(|session| session.will_on_disk) {
+            return;
+        }
+        let client_id = Arc::clone(client_id);
+        let record = Record::WillOver {
+            client_id: Arc::clone(&client_id),
+        };
+        let asked = self.promises.ask(&mut self.outputs, record);
+        self.promises.ended.push_back((asked, client_id));
+        if let Some(session) = session {
+            session.asked = asked;
+        }
+    }
+
+    /// The will of this session stays on disk, since the store has failed, and is published at the
+    /// restart: until then its client is not let in, also when the session has ended.
+    pub(crate) fn leave_will(&mut self, id: SessionId) {
+        if let Some(session) = self.sessions.get(id.index()) {
+            let client_id = Arc::clone(&session.client_id);
+            self.promises.ended.push_back((StoreId::NEVER, client_id));
         }
     }
 

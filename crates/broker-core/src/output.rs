@@ -92,6 +92,8 @@ pub struct StoreId(pub u64);
 impl StoreId {
     /// Before the first request: what waits for it waits for nothing.
     pub(crate) const NOTHING: Self = Self(0);
+    /// Behind every request: what waits for it waits for the restart.
+    pub(crate) const NEVER: Self = Self(u64::MAX);
 }
 
 /// What must be on disk before something may leave.

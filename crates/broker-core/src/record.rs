@@ -15,7 +15,7 @@
 //! | [`Given`](Record::Given)               | PUBLISH of QoS 2; what a group gives to a session |
 //! | [`Received`](Record::Received)         | PUBREL                                  |
 //! | [`Will`](Record::Will)                 | CONNACK                                 |
-//! | [`WillOver`](Record::WillOver)         | nothing                                 |
+//! | [`WillOver`](Record::WillOver)         | the next CONNACK of its client          |
 //! | [`LaneAtRest`](Record::LaneAtRest)     | nothing                                 |
 //! | [`LanesAwake`](Record::LanesAwake)     | every CONNACK                           |
 //! | [`Progress`](Record::Progress)         | nothing                                 |

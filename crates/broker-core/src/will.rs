@@ -129,7 +129,7 @@ impl Shard {
 
     pub(crate) fn publish_will(&mut self, now: Instant, id: SessionId) {
         if self.stays_on_disk(id) {
-            return; // it would come again at the restart
+            return self.clients.leave_will(id); // it would come again at the restart
         }
         // Taken out: it is published once. [MQTT-3.1.2-10, MQTT311-3.1.2-10]
         let Some(session) = self.clients.session_mut(id) else {

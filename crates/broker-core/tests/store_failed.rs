@@ -203,6 +203,10 @@ fn a_will_on_disk_waits_there_for_the_restart() {
     broker.take(listener);
     broker.cut(light);
     assert_eq!(broker.take_payloads(listener), [b"light"]);
+    // The restart publishes it, so its client is not here meanwhile, though its session has ended.
+    let back = broker.open(Version::V5);
+    broker.send(back, Packet::Connect(connect("w")));
+    assert_eq!(broker.take(back), [UNAVAILABLE]);
 }
 
 /// A session with a message that a group gave it, whose client is away, and another member.

@@ -102,6 +102,60 @@ fn connack_says_that_there_is_no_session_only_when_the_one_that_was_ended_is_gon
     held(&mut broker, client, "end s", &["CONNACK 0 00"]);
 }
 
+/// A client with a will that waits for it, and that is on disk. `expiry_s`: of its session.
+fn with_will(broker: &mut Broker, client_id: &str, expiry_s: u32) -> Client {
+    let mut of_will = PropertyBuf::new();
+    of_will.push(Property::WillDelayInterval(10)).unwrap();
+    let mut properties = PropertyBuf::new();
+    properties
+        .push(Property::SessionExpiryInterval(expiry_s))
+        .unwrap();
+    let packet = Connect {
+        clean_start: false,
+        properties: properties.as_properties(),
+        will: Some(Will {
+            qos: QoS::AtLeastOnce,
+            retain: false,
+            topic: "t",
+            properties: of_will.as_properties(),
+            payload: b"gone",
+        }),
+        ..connect(client_id)
+    };
+    let client = broker.open(Version::V5);
+    broker.send(client, Packet::Connect(packet));
+    broker.stored();
+    broker.take(client);
+    broker.take_asked();
+    client
+}
+
+/// [MQTT-3.1.3-9]
+#[test]
+fn connack_waits_until_the_will_of_the_connection_before_is_gone() {
+    let mut broker = durable(1);
+    let client = with_will(&mut broker, "s", 100);
+    broker.cut(client);
+    broker.take_asked();
+    let client = stay(&mut broker, "s", false);
+    held(&mut broker, client, "will over s", &["CONNACK 1 00"]);
+}
+
+/// [MQTT-3.1.2-10]
+#[test]
+fn connack_waits_until_a_will_that_was_discarded_is_gone() {
+    let mut broker = durable(1);
+    let client = with_will(&mut broker, "s", 0);
+    let goodbye = Disconnect {
+        reason: ReasonCode::Success,
+        properties: Properties::EMPTY,
+    };
+    broker.send(client, Packet::Disconnect(goodbye));
+    let client = broker.open(Version::V5);
+    broker.send(client, Packet::Connect(connect("s")));
+    held(&mut broker, client, "will over s", &["CONNACK 0 00"]);
+}
+
 #[test]
 fn connack_waits_for_another_time_to_stay() {
     let mut broker = durable(1);
