@@ -494,7 +494,7 @@ async fn who_drains_a_queue_of_what_came_while_it_was_away_names_no_fault() {
                     seen.messages.len() == 100
                 })
                 .await;
-                saved = Some(line.save(&[]));
+                saved = Some(line.save(&[]).bytes().to_vec());
                 client.ping().await.unwrap();
                 client.disconnect().await;
                 publish_all(&lane, "data", 100..3_072).await;
@@ -538,7 +538,9 @@ async fn a_consumer_that_restarts_goes_on_from_what_it_saved() {
                 seen.taken().len() >= end
             });
             tokio::join!(publishing, reading);
-            saved = Some(line.save((life + 1).to_string().as_bytes()));
+            let bytes = line.save((life + 1).to_string().as_bytes());
+            saved = Some(bytes.bytes().to_vec());
+            bytes.stored();
             client.ping().await.unwrap();
             client.disconnect().await;
         }
@@ -590,7 +592,7 @@ async fn what_a_consumer_had_asked_for_comes_to_it_after_its_restart() {
         from_a.close();
         let mut seen = Seen::default();
         until(&mut before, &mut seen, "a request", |seen| seen.asked == 1).await;
-        let saved = before.save(&[]);
+        let saved = before.save(&[]).bytes().to_vec();
         client.disconnect().await;
         from_a.open();
         let answer = support::within("the answer", answers.recv()).await;

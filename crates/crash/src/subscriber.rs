@@ -54,13 +54,13 @@ impl Subscriber {
     }
 
     /// Takes so many deliveries and is killed. Its task ends with a runtime of its own, because a
-    /// subscription that is dropped is given up, and what it had not taken is acknowledged.
+    /// subscription that is dropped is given up at the broker, too.
     async fn visit(self, saved: Option<Vec<u8>>, deliveries: u64) -> Result<Vec<u8>, LineError> {
         let visit = move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build()?;
-            let subscriber = runtime.block_on(async {
+            let mut subscriber = runtime.block_on(async {
                 let mut subscriber = tokio::select! {
                     opened = self.open(saved) => opened?,
                     // The broker may be gone for good.
@@ -70,7 +70,7 @@ impl Subscriber {
                 Ok::<_, LineError>(subscriber)
             })?;
             drop(runtime);
-            Ok(subscriber.save(&[]))
+            Ok(subscriber.save(&[]).bytes().to_vec())
         };
         let visited = spawn_blocking(visit).await;
         visited.unwrap_or(Err(LineError::Panic))

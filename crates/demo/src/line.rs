@@ -341,7 +341,7 @@ impl Consumer {
                 return Ok(false);
             }
         }
-        let saved = self.input.save(&[]);
+        let saved = self.input.save(&[]).bytes().to_vec();
         let client = self.client.borrow().clone();
         client.disconnect().await;
         let client = connect_as(self.broker, &self.name).await?;

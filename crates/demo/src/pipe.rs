@@ -336,18 +336,19 @@ impl Consumer {
         tell: &mut impl FnMut(&News),
         interrupted: impl Future<Output = ()>,
     ) -> Result<(), StageError> {
-        // The name at the broker is on the disk before the broker has kept anything under it.
+        // The name at the broker is on the disk before the broker has kept anything under it, and from
+        // now on nothing is acknowledged that is not saved.
         self.save()?;
         let mut interrupted = pin!(interrupted);
         let mut due = Instant::now() + SAVE_EVERY;
         loop {
             tokio::select! {
                 delivery = self.input.next() => self.take(delivery?, tell).await?,
-                () = sleep_until(due.into()), if !self.taken.is_empty() => {}
+                () = sleep_until(due.into()), if self.has_unsettled() => {}
                 () = &mut interrupted => break,
             }
             let is_due = Instant::now() >= due || self.taken.len() >= UNACKNOWLEDGED_MAX;
-            if self.state.is_none() || is_due && !self.taken.is_empty() {
+            if self.state.is_none() || is_due && self.has_unsettled() {
                 self.settle(tell).await?;
                 due = Instant::now() + SAVE_EVERY;
             }
@@ -376,6 +377,11 @@ impl Consumer {
         Ok(())
     }
 
+    /// Whether something has come that is not acknowledged: messages, or what is said of them.
+    fn has_unsettled(&self) -> bool {
+        !self.taken.is_empty() || self.input.has_unsaved()
+    }
+
     /// Saves what is known, and then acknowledges what led to it.
     async fn settle(&mut self, tell: &mut impl FnMut(&News)) -> Result<(), StageError> {
         if self.state.is_some() {
@@ -388,11 +394,13 @@ impl Consumer {
         Ok(())
     }
 
-    fn save(&self) -> Result<(), StateFileError> {
-        match &self.state {
-            Some(state) => state.replace(&self.input.save(&[])),
-            None => Ok(()),
+    fn save(&mut self) -> Result<(), StateFileError> {
+        if let Some(state) = &self.state {
+            let saved = self.input.save(&[]);
+            state.replace(saved.bytes())?;
+            saved.stored();
         }
+        Ok(())
     }
 }
 

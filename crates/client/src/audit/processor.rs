@@ -22,7 +22,7 @@ use unbroken_mqtt_proto::{Property as Carried, PropertyBuf};
 use super::error::{AuditError, ProcessError};
 use super::gathered::LeftOut;
 use super::judged::AuditedMessage;
-use super::producer::{Order, PassedOn};
+use super::producer::{Elsewhere, Order, PassedOn};
 use super::publisher::{AuditedPublisher, Made, Stamped};
 use super::subscriber::{AuditedSubscriber, Delivery};
 use super::{ORIGIN, PARENTS};
@@ -58,6 +58,8 @@ pub struct Processor<Claim> {
     hasher: Hasher,
     /// Inputs, and the checkpoints behind them, oldest first; the last has none yet.
     shifts: VecDeque<Shift>,
+    /// What other processors have dropped, and the spool is to know.
+    dropped: VecDeque<Elsewhere>,
 }
 
 /// Inputs that came between two checkpoints.
@@ -112,6 +114,7 @@ impl<Claim> Processor<Claim> {
             input,
             output,
             shifts: VecDeque::from([Shift::new()]),
+            dropped: VecDeque::new(),
         }
     }
 
@@ -120,6 +123,7 @@ impl<Claim> Processor<Claim> {
     /// loses nothing.
     pub async fn next(&mut self) -> Result<Step, ProcessError> {
         let delivery = loop {
+            self.note_dropped().await?;
             self.pass_checkpoints_on(Instant::now()).await?;
             tokio::select! {
                 delivery = self.input.next() => break delivery?,
@@ -129,13 +133,20 @@ impl<Claim> Processor<Claim> {
         let mut message = match delivery {
             Delivery::Message(message) => message,
             Delivery::Checkpoint { checkpoint, bytes } => {
-                let release = self.input.take_checkpoint_acknowledgement();
+                let release = self.input.take_release();
                 self.hold(PassedOn {
                     checkpoint: checkpoint.clone(),
                     bytes: bytes.clone(),
                     release,
                 });
                 return Ok(Step::Other(Delivery::Checkpoint { checkpoint, bytes }));
+            }
+            Delivery::Dropped { record, by_broker } => {
+                self.dropped.push_back(Elsewhere {
+                    record: record.clone(),
+                    release: self.input.take_release(),
+                });
+                return Ok(Step::Other(Delivery::Dropped { record, by_broker }));
             }
             other => return Ok(Step::Other(other)),
         };
@@ -233,6 +244,7 @@ impl<Claim> Processor<Claim> {
 
     /// Ends the epoch of the outputs' lane; see [`AuditedPublisher::close`].
     pub async fn close(mut self, answering: TotalDuration) -> Result<(), AuditError> {
+        self.note_dropped().await?;
         self.pass_checkpoints_on(Instant::now() + PATIENCE).await?;
         self.output.close(answering).await
     }
@@ -240,6 +252,7 @@ impl<Claim> Processor<Claim> {
     /// Waits until every output is acknowledged, and leaves the epoch open for the next start; see
     /// [`AuditedPublisher::leave`].
     pub async fn leave(mut self) -> Result<(), AuditError> {
+        self.note_dropped().await?;
         self.pass_checkpoints_on(Instant::now() + PATIENCE).await?;
         self.output.leave().await
     }
@@ -260,6 +273,17 @@ impl<Claim> Processor<Claim> {
                 next.unfinished.splice(..0, oldest.unfinished);
             }
         }
+    }
+
+    /// Sees to it that the spool knows what others have dropped before the broker may forget it.
+    async fn note_dropped(&mut self) -> Result<(), AuditError> {
+        while !self.dropped.is_empty() {
+            let place = self.output.place().await?;
+            if let Some(elsewhere) = self.dropped.pop_front() {
+                place.send(Order::Note(elsewhere));
+            }
+        }
+        Ok(())
     }
 
     /// Passes on the checkpoints of which every input before them has its output, and nothing is

@@ -38,7 +38,16 @@ pub(super) enum Order {
     Parts(Vec<Job>),
     LeaveOut(LeftOut),
     PassOn(PassedOn),
+    Note(Elsewhere),
     End(Ending),
+}
+
+/// Messages that another processor has dropped. Nobody is told again.
+#[derive(Debug)]
+pub(super) struct Elsewhere {
+    pub(super) record: DropRecord,
+    /// May be acknowledged once the spool has it.
+    pub(super) release: Option<Acknowledgement>,
 }
 
 /// A checkpoint of another lane, behind the outputs of all that it covers.
@@ -291,6 +300,7 @@ impl Producer {
     ) -> Result<Option<Ending>, AuditError> {
         let mut next = Some(first);
         let mut batch = Vec::new();
+        let mut noted = Vec::new();
         let mut ending = None;
         while let Some(order) = next.take() {
             match order {
@@ -309,17 +319,26 @@ impl Producer {
                     self.put_left_out(&mut batch);
                     batch.push(self.passed_on(passed_on)?);
                 }
+                Order::Note(elsewhere) => {
+                    if let Some(spool) = &mut self.spool {
+                        note_inputs(spool, &self.taken, &[]);
+                        self.taken.lock().dropped(&elsewhere.record);
+                        spool.put_elsewhere(&encoded(&elsewhere.record, &self.hasher));
+                    }
+                    noted.extend(elsewhere.release);
+                }
                 Order::End(how) => {
                     self.put_left_out(&mut batch);
                     ending = Some(how);
                     break;
                 }
             }
-            if batch.len() < BATCH_MAX {
+            if batch.len() + noted.len() < BATCH_MAX {
                 next = orders.try_recv().ok();
             }
         }
         self.send_all(batch).await?;
+        noted.into_iter().for_each(Acknowledgement::give);
         Ok(ending)
     }
 
@@ -360,10 +379,7 @@ impl Producer {
         let (records, mut releases) = self.gathered.take();
         let last = records.len().saturating_sub(1);
         for (at, record) in records.iter().enumerate() {
-            let mut payload = Vec::new();
-            record
-                .encode(&self.hasher, &mut payload)
-                .expect("a record of properties is in order");
+            let payload = encoded(record, &self.hasher);
             if let Some(spool) = &mut self.spool {
                 self.taken.lock().dropped(record);
                 spool.put_dropped(&payload);
@@ -665,6 +681,14 @@ fn note_inputs(spool: &mut Spool, taken: &SharedTaken, lanes: &[LaneId]) {
             spool.put_heard(*lane);
         }
     }
+}
+
+fn encoded(record: &DropRecord, hasher: &Hasher) -> Vec<u8> {
+    let mut payload = Vec::new();
+    record
+        .encode(hasher, &mut payload)
+        .expect("a record of properties, or one that was read, is in order");
+    payload
 }
 
 /// Whether a processor made it.

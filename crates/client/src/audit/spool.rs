@@ -12,7 +12,8 @@
 //! An entry is a kind and its fields: 1, a saved lane; 2, a message with number, QoS, retain flag,
 //! topic, properties and payload; 3, a checkpoint that was told, with its size; 4, the number below
 //! which everything is acknowledged; 5, the end of an epoch. Of a processor: 6, its inputs so far,
-//! as [`Taken`] saves them; 7, a drop record; 8, a lane of inputs. 9: a start of the producer.
+//! as [`Taken`] saves them; 7, a drop record; 8, a lane of inputs; 10, a drop record of another
+//! processor's. 9: a start of the producer.
 //!
 //! **One policy of syncing.** A frame is written and synced (`fdatasync`) before the first message
 //! in it is sent; messages that wait together share a frame. So neither the end of the process nor
@@ -51,6 +52,7 @@ const TAKEN: u8 = 6;
 const DROPPED: u8 = 7;
 const HEARD: u8 = 8;
 const STARTED: u8 = 9;
+const ELSEWHERE: u8 = 10;
 
 /// An open spool. Its methods block on the disk.
 #[derive(Debug)]
@@ -210,6 +212,12 @@ impl Spool {
     /// Notes a drop record that is to be told.
     pub(super) fn put_dropped(&mut self, record: &[u8]) {
         self.body.push(DROPPED);
+        put_bytes(record, &mut self.body);
+    }
+
+    /// Notes a drop record that another processor has told.
+    pub(super) fn put_elsewhere(&mut self, record: &[u8]) {
+        self.body.push(ELSEWHERE);
         put_bytes(record, &mut self.body);
     }
 
@@ -451,6 +459,10 @@ impl<'a> Reading<'a> {
                 let record = DropRecord::parse(bytes).ok()?.open(self.hasher).ok()?;
                 remembered.taken.dropped(&record);
                 remembered.dropped.push(bytes.into());
+            }
+            ELSEWHERE => {
+                let record = DropRecord::parse(take_bytes(body)?).ok()?;
+                remembered.taken.dropped(&record.open(self.hasher).ok()?);
             }
             HEARD => {
                 remembered.taken.hears(LaneId::new(number(take(body, 8)?))?);

@@ -3,7 +3,8 @@
 //! There is no task: everything happens in [`AuditedSubscriber::next`], so what was delivered and
 //! what the ledger knows are always the same, and can be saved together.
 //!
-//! Invariants: the lateness clock runs only while the client is connected and nothing waits; a
+//! Invariants: where the owner saves, nothing that changed the ledger is acknowledged before it is
+//! saved, whether it was a message or word of the audit's own; the lateness clock runs only while the client is connected and nothing waits; a
 //! retained copy is judged by nobody; a copy that the broker repeats is replayed, not a duplicate;
 //! nothing is asked for before it is lost; a lane of which only checkpoints are heard is not
 //! audited, since this subscriber may not subscribe to its topics.
@@ -105,8 +106,20 @@ pub struct AuditedSubscriber {
     next_look: Duration,
     next_poll: Duration,
     position: Vec<u8>,
-    /// A processor acknowledges checkpoints itself: these, in the order of their deliveries.
-    checkpoints: Option<VecDeque<Option<Acknowledgement>>>,
+    /// A processor acknowledges checkpoints and drop records itself: these, in the order of their
+    /// deliveries.
+    releases: Option<VecDeque<Option<Acknowledgement>>>,
+    /// The owner saves, and has not yet saved what these led to.
+    unsaved: Option<Vec<Acknowledgement>>,
+}
+
+/// Everything that a subscriber knows. Dropped without [`stored`](Self::stored) it covers nothing,
+/// and what it would have covered comes again on the next connection.
+#[derive(Debug)]
+#[must_use = "store its bytes, and then say so"]
+pub struct Saved {
+    bytes: Vec<u8>,
+    covers: Vec<Acknowledgement>,
 }
 
 /// Whether the lateness clock runs.
@@ -271,7 +284,7 @@ impl SubscriberOptions {
         self
     }
 
-    /// Goes on from what [`AuditedSubscriber::save`] gave.
+    /// Goes on from the [bytes](Saved::bytes) that [`AuditedSubscriber::save`] gave.
     #[must_use]
     pub fn restore(mut self, saved: Vec<u8>) -> Self {
         self.saved = Some(saved);
@@ -332,7 +345,8 @@ impl SubscriberOptions {
             next_look: Duration::ZERO,
             next_poll: Duration::ZERO,
             position,
-            checkpoints: None,
+            releases: None,
+            unsaved: None,
         };
         subscriber.expect();
         Ok(subscriber)
@@ -388,11 +402,26 @@ impl AuditedSubscriber {
     /// Everything that is known, with `position`, the owner's own note of how far it has come; to
     /// be stored in one transaction with what the messages led to. Take what is
     /// [`ready`](Self::ready) first: events that were not taken are not saved.
-    pub fn save(&self, position: &[u8]) -> Vec<u8> {
+    ///
+    /// Drop records, checkpoints and answers change what is known, too. Where the owner
+    /// [acknowledges by hand](SubscriberOptions::acknowledged_by_hand) they are acknowledged by
+    /// [`Saved::stored`] from the first call on, which should therefore come before the first
+    /// message; and it should save again whenever something [is unsaved](Self::has_unsaved), since
+    /// the broker sends no more than [`receive_maximum`](crate::Limits::receive_maximum) before.
+    pub fn save(&mut self, position: &[u8]) -> Saved {
         let position = write_position(&self.direct, &self.origins, position);
-        let mut saved = Vec::new();
-        self.ledger.save(&position, self.clock.now(), &mut saved);
-        saved
+        let mut bytes = Vec::new();
+        self.ledger.save(&position, self.clock.now(), &mut bytes);
+        let saves = self.acknowledging == Acknowledging::ByHand && self.releases.is_none();
+        let covers = self.unsaved.take().unwrap_or_default();
+        self.unsaved = saves.then(Vec::new);
+        Saved { bytes, covers }
+    }
+
+    /// Whether the audit's own topics have brought something since the owner has last saved.
+    /// Messages are not counted: of those the owner knows.
+    pub fn has_unsaved(&self) -> bool {
+        self.unsaved.as_ref().is_some_and(|held| !held.is_empty())
     }
 
     /// The position that was saved with the ledger; empty without one.
@@ -413,7 +442,8 @@ impl AuditedSubscriber {
 
     /// A processor begins on this input; `taken` is what the spool of its outputs remembers.
     pub(super) fn begin_processing(&mut self, taken: Option<&SharedTaken>) {
-        self.checkpoints = Some(VecDeque::new());
+        self.releases = Some(VecDeque::new());
+        self.unsaved = None;
         let Some(taken) = taken else {
             return;
         };
@@ -429,9 +459,9 @@ impl AuditedSubscriber {
         self.expect();
     }
 
-    /// That of the checkpoint that was given last.
-    pub(super) fn take_checkpoint_acknowledgement(&mut self) -> Option<Acknowledgement> {
-        self.checkpoints.as_mut()?.pop_front()?
+    /// That of the checkpoint or drop record that was given last.
+    pub(super) fn take_release(&mut self) -> Option<Acknowledgement> {
+        self.releases.as_mut()?.pop_front()?
     }
 
     pub(super) fn hasher(&self) -> &Hasher {
@@ -456,7 +486,7 @@ impl AuditedSubscriber {
                 let result = match kind {
                     Kind::Checkpoint => self.handle_checkpoint(&mut received),
                     Kind::Directory => self.handle_directory(received.payload()),
-                    Kind::Drop => self.handle_drop(&received),
+                    Kind::Drop => self.handle_drop(&mut received),
                     Kind::Answer(token) if token != self.token => Ok(()),
                     Kind::Answer(_) => match received.user_property(TOPIC) {
                         Some(topic) => {
@@ -472,7 +502,11 @@ impl AuditedSubscriber {
                     let topic = received.topic().to_owned();
                     self.ready.push_back(Delivery::Refused { topic, why });
                 }
-                received.acknowledge();
+                match (received.take_acknowledgement(), &mut self.unsaved) {
+                    (Some(acknowledgement), Some(unsaved)) => unsaved.push(acknowledgement),
+                    (Some(acknowledgement), None) => acknowledgement.give(),
+                    (None, _) => {}
+                }
                 self.take_events();
             }
         }
@@ -605,8 +639,8 @@ impl AuditedSubscriber {
             checkpoint,
             bytes: payload.to_vec(),
         });
-        if let Some(checkpoints) = &mut self.checkpoints {
-            checkpoints.push_back(received.take_acknowledgement());
+        if let Some(releases) = &mut self.releases {
+            releases.push_back(received.take_acknowledgement());
         }
         Ok(())
     }
@@ -759,6 +793,19 @@ impl AuditedSubscriber {
                 });
             }
         }
+    }
+}
+
+impl Saved {
+    /// What [`SubscriberOptions::restore`] takes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The bytes are where a restart finds them: acknowledges what led to them. The messages the
+    /// owner acknowledges itself.
+    pub fn stored(self) {
+        self.covers.into_iter().for_each(Acknowledgement::give);
     }
 }
 

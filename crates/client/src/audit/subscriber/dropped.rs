@@ -14,13 +14,13 @@ use crate::audit::RECEIVER;
 
 impl AuditedSubscriber {
     /// Takes a drop record.
-    pub(super) fn handle_drop(&mut self, received: &Received) -> Result<(), String> {
+    pub(super) fn handle_drop(&mut self, received: &mut Received) -> Result<(), String> {
         let sealed = DropRecord::parse(received.payload()).map_err(|error| error.to_string())?;
         let receiver = received.user_property(RECEIVER);
         let by_broker = receiver.is_some();
         // What somebody else missed may have come here. And what a processor misses itself it still
         // has to make its outputs of, so it asks for it as for anything lost.
-        if by_broker && (receiver != Some(self.client.client_id()) || self.checkpoints.is_some()) {
+        if by_broker && (receiver != Some(self.client.client_id()) || self.releases.is_some()) {
             return Ok(());
         }
         let is_followed = self.follows(sealed.lane());
@@ -29,7 +29,12 @@ impl AuditedSubscriber {
             return Ok(());
         }
         match sealed.open(&self.hasher) {
-            Ok(record) if is_followed => self.take_dropped(record, by_broker),
+            Ok(record) if is_followed => {
+                let is_news = self.take_dropped(record, by_broker);
+                if is_news && let Some(releases) = &mut self.releases {
+                    releases.push_back(received.take_acknowledgement());
+                }
+            }
             Ok(record) => {
                 // Perhaps of another subscription: the first message that comes decides.
                 if self.early.len() >= EARLY_MAX {
@@ -43,12 +48,15 @@ impl AuditedSubscriber {
         Ok(())
     }
 
-    fn take_dropped(&mut self, record: DropRecord, by_broker: bool) {
+    /// Whether it was news.
+    fn take_dropped(&mut self, record: DropRecord, by_broker: bool) -> bool {
         let taken = self.ledger.dropped(&record, self.clock.now());
-        if taken.is_some_and(|messages| messages > 0) {
+        let is_news = taken.is_some_and(|messages| messages > 0);
+        if is_news {
             let dropped = Delivery::Dropped { record, by_broker };
             self.ready.push_back(dropped);
         }
+        is_news
     }
 
     /// The first message of a lane comes: what the broker kept back before it.
