@@ -295,7 +295,9 @@ impl Teller {
                 place.number, place.lane
             ),
             News::Listening | News::Window { .. } => Ok(()),
-            News::OtherKey { why, .. } => writeln!(err, "Warning: {why}"),
+            News::OtherKey { why, .. } | News::NoRoom { why, .. } => {
+                writeln!(err, "Warning: {why}")
+            }
             News::Dropped { topic, why } => writeln!(err, "Warning: not sent to {topic}: {why}"),
             News::LeftAlone { topic, why } => writeln!(
                 err,

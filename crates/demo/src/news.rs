@@ -73,6 +73,14 @@ pub enum News {
         /// What it lacks.
         why: String,
     },
+    /// As many epochs of lanes are followed as may be. Messages of one more are used, and nothing is
+    /// proven of them. Said once for an epoch.
+    NoRoom {
+        /// Which lane.
+        lane: LaneId,
+        /// How many are followed, and what to do.
+        why: String,
+    },
     /// A line cannot be sent.
     Dropped {
         /// The topic it was for.
@@ -144,6 +152,19 @@ impl News {
             Delivery::Refused { topic, why } => vec![Self::LeftAlone {
                 topic: topic.clone(),
                 why: why.clone(),
+            }],
+            Delivery::NoRoom {
+                lane,
+                epoch,
+                lanes_max,
+            } => vec![Self::NoRoom {
+                lane: *lane,
+                why: format!(
+                    "nothing is proven of epoch {epoch} of lane {lane}: {lanes_max} epochs of lanes \
+                     are followed, the most that may be, and none is forgotten. Its messages pass \
+                     unproven; begin with an empty state, or let producers keep a spool, so that a \
+                     start of theirs is no new epoch"
+                ),
             }],
             Delivery::OtherKey { lane, why } => vec![Self::OtherKey {
                 lane: *lane,

@@ -56,6 +56,9 @@ impl News {
             }),
             Self::LeftAlone { topic, why } => json!({ "left_alone": topic, "why": why }),
             Self::Dropped { topic, why } => json!({ "dropped": topic, "why": why }),
+            Self::NoRoom { lane, why } => {
+                json!({ "no_room": true, "lane": lane.to_string(), "why": why })
+            }
             Self::OtherKey { lane, why } => {
                 json!({ "other_key": true, "lane": lane.to_string(), "why": why })
             }
@@ -99,6 +102,10 @@ impl News {
                 _ => return None,
             };
             return Some(Self::Expected { lane, presence });
+        }
+        if value["no_room"] == true {
+            let why = value["why"].as_str()?.to_owned();
+            return Some(Self::NoRoom { lane, why });
         }
         if let Some(doubt) = Doubt::parse_json(&value) {
             let own = value["own"].as_bool()?;
@@ -197,9 +204,14 @@ mod tests {
             lane,
             numbers: 3..9,
         };
+        let no_room = News::NoRoom {
+            lane,
+            why: "65536 lanes".to_owned(),
+        };
         let others = [
             doubt,
             forgotten,
+            no_room,
             other_key,
             News::Listening,
             News::Repaired(place),

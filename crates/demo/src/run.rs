@@ -452,9 +452,8 @@ impl Demo {
                 state,
             } => self.board.window(self.way(lane, by_b), &numbers, state),
             // What was overtaken or is in doubt elsewhere is told there; others may publish on our
-            // topics; nobody is told what to expect; of what is
-            // forgotten the loss was told; and B has no command whose lines could be too
-            // long.
+            // topics, in lanes of theirs; nobody is told what to expect; of what is forgotten the
+            // loss was told; and B has no command whose lines could be too long.
             News::Overtaken { own: false, .. }
             | News::Doubt { own: false, .. }
             | News::Listening
@@ -462,6 +461,7 @@ impl Demo {
             | News::Forgotten { .. }
             | News::LeftAlone { .. }
             | News::Dropped { .. }
+            | News::NoRoom { .. }
             | News::OtherKey { .. } => {}
         }
     }

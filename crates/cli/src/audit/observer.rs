@@ -161,6 +161,7 @@ impl Observer {
                 let property = message.property();
                 let property = property.filter(|property| property.algorithm == algorithm);
                 match (property, message.verdict()) {
+                    (Some(_), Some(Verdict::NotAudited)) => self.not_audited += 1,
                     (Some(property), Some(verdict)) => {
                         let (topic, payload) = (message.topic(), message.payload());
                         self.message(topic, payload, *property, verdict, now);

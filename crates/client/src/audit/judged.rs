@@ -15,6 +15,7 @@ pub struct AuditedMessage {
     pub(super) property: Option<Property>,
     pub(super) origins: Vec<(Property, Verdict)>,
     pub(super) parents: Option<Parents>,
+    pub(super) is_unjudged: bool,
 }
 
 impl AuditedMessage {
@@ -54,21 +55,28 @@ impl AuditedMessage {
         self.parents.as_ref()
     }
 
+    /// Whether it fits its stamp and there is no room for its lane
+    /// ([`Delivery::NoRoom`](super::Delivery::NoRoom)): nobody says whether it was here before.
+    pub fn is_unjudged(&self) -> bool {
+        self.is_unjudged
+    }
+
     /// Whether it is as its producer made it and was not here before, as far as is known: what an
     /// application should work on. Of what a late joiner hears before its scope begins it is not
-    /// known, so it may come twice.
+    /// known, nor of what [is not judged](Self::is_unjudged), so those may come twice.
     pub fn is_new(&self) -> bool {
-        matches!(
-            self.verdict,
-            Some(
-                Verdict::InOrder
-                    | Verdict::Ahead
-                    | Verdict::Late
-                    | Verdict::Found
-                    | Verdict::Repaired
-                    | Verdict::OutOfScope
+        self.is_unjudged
+            || matches!(
+                self.verdict,
+                Some(
+                    Verdict::InOrder
+                        | Verdict::Ahead
+                        | Verdict::Late
+                        | Verdict::Found
+                        | Verdict::Repaired
+                        | Verdict::OutOfScope
+                )
             )
-        )
     }
 
     /// Tells the broker that it is safe here, where the owner does that.

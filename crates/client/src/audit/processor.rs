@@ -49,8 +49,9 @@ use crate::{Message, TotalDuration};
 /// - On an [`Unspooled`](super::Unspooled) lane a new epoch begins, and an input may have an output
 ///   in each.
 ///
-/// Two exceptions: inputs before the scope of a [late joiner](super::Scope::FromNow), and inputs of
-/// which the spool could not be written, may have two outputs or none is promised of them.
+/// Three exceptions: inputs before the scope of a [late joiner](super::Scope::FromNow), inputs of
+/// lanes for which there is [no room](super::Delivery::NoRoom), and inputs of which the spool could
+/// not be written, may have two outputs or none is promised of them.
 #[derive(Debug)]
 pub struct Processor<Claim> {
     input: AuditedSubscriber,

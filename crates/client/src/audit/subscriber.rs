@@ -95,6 +95,8 @@ pub struct AuditedSubscriber {
     running: Running,
     /// Lanes of which nothing has fitted yet, and whether that was said.
     strangers: BTreeMap<LaneId, bool>,
+    /// Epochs of lanes for which there is no room, as far as it was said.
+    no_room: BTreeSet<(LaneId, Epoch)>,
     /// Lanes that come at QoS 0.
     at_most_once: BTreeSet<LaneId>,
     asking: Option<Asking>,
@@ -186,6 +188,17 @@ pub enum Delivery {
         lane: LaneId,
         /// Whether it is there.
         presence: Presence,
+    },
+    /// This subscriber follows as many epochs of lanes as it may, and nothing is claimed of one more.
+    /// Its messages fit their stamps and are given out ([`AuditedMessage::is_unjudged`]). Said once
+    /// for an epoch.
+    NoRoom {
+        /// Which lane's.
+        lane: LaneId,
+        /// Which.
+        epoch: Epoch,
+        /// How many it follows: [`LedgerLimits::lanes_max`].
+        lanes_max: usize,
     },
     /// Something came to a topic of the audit that is not what belongs there.
     Refused {
@@ -338,6 +351,7 @@ impl SubscriberOptions {
             ready: VecDeque::new(),
             running: Running::Stands,
             strangers: BTreeMap::new(),
+            no_room: BTreeSet::new(),
             at_most_once: BTreeSet::new(),
             asking: self.asks.then(Asking::default),
             judges_origins: self.judges_origins,
@@ -530,6 +544,7 @@ impl AuditedSubscriber {
             property: None,
             origins: Vec::new(),
             parents: None,
+            is_unjudged: false,
         };
         let mut stamps = received.user_properties(AUDIT);
         let Some(stamp) = stamps.next() else {
@@ -562,6 +577,9 @@ impl AuditedSubscriber {
             if self.is_other_algorithm(&property) {
                 verdict = Verdict::NotAudited;
             }
+        } else if verdict == Verdict::NotAudited {
+            message.is_unjudged = true;
+            self.name_no_room(&property);
         } else if self.direct.insert(property.lane) {
             self.strangers.remove(&property.lane);
         }
@@ -596,6 +614,9 @@ impl AuditedSubscriber {
                 self.origins.insert(origin.lane);
                 self.ledger.origin(&origin, now)
             };
+            if self.ledger.is_full_for(origin.lane, origin.epoch) {
+                self.name_no_room(&origin);
+            }
             message.origins.push((origin, verdict));
         }
         let parents = received.user_property(PARENTS).map(Parents::parse_text);
@@ -643,6 +664,18 @@ impl AuditedSubscriber {
             releases.push_back(received.take_acknowledgement());
         }
         Ok(())
+    }
+
+    fn name_no_room(&mut self, property: &Property) {
+        let (lane, epoch) = (property.lane, property.epoch);
+        if self.no_room.len() < NO_ROOM_MAX && self.no_room.insert((lane, epoch)) {
+            let lanes_max = self.limits.lanes_max;
+            self.ready.push_back(Delivery::NoRoom {
+                lane,
+                epoch,
+                lanes_max,
+            });
+        }
     }
 
     fn handle_answer(&mut self, received: &Received) -> Result<(), String> {
@@ -829,6 +862,9 @@ async fn probed(running: &mut Running) -> bool {
     }
 }
 
+/// Epochs remembered for which there is no room; about 30 bytes each. Of more it is not said: what
+/// to do is the same.
+const NO_ROOM_MAX: usize = 1_024;
 /// Messages that wait here before the broker counts as having more.
 const BACKLOG: usize = 256;
 /// How often time passes in the ledger.

@@ -263,6 +263,11 @@ impl<D: Digest> Ledger<D> {
         self.lanes.get(&(lane, epoch)).map(Box::as_ref)
     }
 
+    /// Whether this epoch of a lane is not followed because as many are as may be.
+    pub fn is_full_for(&self, lane: LaneId, epoch: Epoch) -> bool {
+        self.lanes.len() >= self.limits.lanes_max && !self.lanes.contains_key(&(lane, epoch))
+    }
+
     /// Appends everything known by `now` to `out`, with `position`, the caller's own note of how
     /// far it has read (below 4 GiB). To be stored in one transaction with what the messages led
     /// to. Take the events first: those not taken are not saved.
@@ -433,6 +438,8 @@ mod tests {
         for (id, verdict) in expected {
             let property = lane(id).issue(*b"t", *b"p", &Hasher::xxh3());
             assert_eq!(ledger.message(&property, b"t", b"p", SECOND), verdict);
+            let is_full = ledger.is_full_for(property.lane, property.epoch);
+            assert_eq!(is_full, verdict == Verdict::NotAudited);
         }
     }
 

@@ -29,8 +29,10 @@ pub const PRODUCERS_MAX: usize = 4_096;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LedgerLimits {
-    /// Lanes, each epoch counting as one. At most 2 KiB each when all is in order.
-    /// Beyond it a message of a new lane is [`super::Verdict::NotAudited`].
+    /// Lanes, each epoch counting as one. At most 2 KiB each when all is in order. None is
+    /// forgotten, not even one that is over: a late copy would be taken for the first message of
+    /// a lane whose others are lost. Beyond it a message of a new lane is
+    /// [`super::Verdict::NotAudited`].
     pub lanes_max: usize,
     /// Windows of a lane that are neither proven nor given up. One that fills in order takes 1.4
     /// KiB until a root proves it; each leaf behind a hole 50 bytes. Beyond it the oldest window
