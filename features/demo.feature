@@ -22,6 +22,13 @@ Feature: The demonstration
     And its output mentions "slowest named after"
     And its output mentions " delivered, 0 lost, 0 duplicated, 0 reordered"
 
+  # Alone, so that it has the machine that its 30 seconds are promised for.
+  @serial
+  Scenario: It ends within its own limit when nobody says anything else
+    When I run `unbroken demo --plain`
+    Then it ends with code 0
+    And its output mentions " delivered, 0 lost, 0 duplicated, 0 reordered"
+
   Scenario: A message that is forged in front of the processor is named there
     When I run `unbroken demo --plain --within 120 --hurt F`
     Then it ends with code 0

@@ -8,7 +8,10 @@ pub struct Limits {
     /// connection. At least 1. Each costs itself and about 300 bytes.
     pub unfinished_max: usize,
     /// Messages of QoS 1 and 2 that the broker may send before one is acknowledged: 1 to 65,535.
-    /// They may wait in a subscription, and cost themselves and about 200 bytes each. From a
+    /// They may wait in a subscription, in the owner's hands, or as inputs of a
+    /// [`Processor`](crate::audit::Processor), and cost themselves and about 200 bytes each.
+    /// Nothing more comes while so many do, so it must be more than is ever gathered for one
+    /// [batch](crate::audit::Processor::emit_batch). From a
     /// broker that does not keep to it, as Mosquitto 2, or cannot be told, as with 3.x, 65,535
     /// are taken.
     pub receive_maximum: u16,

@@ -81,6 +81,13 @@ pub enum Acknowledging {
 
 /// The messages that match some filters.
 ///
+/// It is to be read as long as it is held: messages that wait in it are not acknowledged, and
+/// acknowledgements of one client leave in the order of its messages. So a subscription that nobody
+/// reads holds back those of every other one, and once
+/// [`receive_maximum`](crate::Limits::receive_maximum) messages wait, the broker sends this client
+/// none of QoS 1 and 2. What is read at a pace of its own, or not at all for some time, belongs to
+/// a client of its own.
+///
 /// Dropping it ends the subscription at the broker. Messages that wait in it are left open, as if
 /// each had been [dropped by hand](Acknowledging::ByHand): no other subscription waits for them,
 /// and on the next connection they go to whoever has subscribed to them by then, or are

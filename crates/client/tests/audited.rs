@@ -5,18 +5,20 @@
 
 mod support;
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
 use support::broker::{Broker, Kind};
 use support::line::{
     Seen, Wound, connect, lane, numbered, publish_all, publisher, subscriber, until_proven, wound,
 };
 use support::options;
-use support::relay::Relay;
-
-use unbroken_client::audit::{AuditError, OpenError, Scope, SpoolError};
+use support::relay::{Fate, Relay};
+use unbroken_client::audit::{AuditError, Delivery, OpenError, Scope, SpoolError};
 use unbroken_client::{Filter, Message, QoS, TotalDuration, Version};
-use unbroken_merkle_log::ledger::{Event, Verdict};
-use unbroken_merkle_log::{Directory, Hasher, LaneLimits};
+use unbroken_merkle_log::ledger::{Event, LedgerLimits, Request, Verdict};
+use unbroken_merkle_log::{Directory, Hasher, LaneLimits, Property};
+use unbroken_mqtt_proto::{Packet, next_frame};
 
 #[tokio::test]
 async fn a_line_without_faults_is_proven_whole_and_names_nothing() {
@@ -88,6 +90,66 @@ async fn each_wound_is_named_and_repaired() {
         let expect: Vec<_> = (0..).zip(texts.iter().map(|text| &**text)).collect();
         assert_eq!(seen.taken(), expect);
     }
+}
+
+#[tokio::test]
+async fn a_repair_sends_again_what_is_missing_and_nothing_else() {
+    for kind in Kind::installed() {
+        let broker = Broker::start(kind);
+        let (from_a, to_c) = (
+            Relay::to(broker.address()).await,
+            Relay::to(broker.address()).await,
+        );
+        let again = Arc::new(Mutex::new(Vec::new()));
+        let noted = Arc::clone(&again);
+        from_a.wound_to_broker(move |packet| {
+            noted.lock().unwrap().extend(sent_again(packet));
+            Fate::pass(packet)
+        });
+        let missing: Vec<u64> = [3, 4, 5, 700].into_iter().chain(1_020..1_030).collect();
+        let wounds = missing.iter().map(|number| (*number, Wound::Lose));
+        wound(&to_c, "data", wounds.collect());
+        let receiver = connect(options(to_c.address(), "c")).await;
+        let line = subscriber("data").scope(Scope::FromBeginning);
+        let mut line = line.open(&receiver).await.unwrap();
+        let sender = connect(options(from_a.address(), "a")).await;
+        let lane = publisher(1).open_unspooled(&sender).await.unwrap();
+        publish_all(&lane, "data", 0..2_048).await;
+        let (mut seen, mut asked_for) = (Seen::default(), Vec::new());
+        support::within("the proof", async {
+            while seen.proven() < 2_048 {
+                let delivery = line.next().await.unwrap();
+                if let Delivery::Asked { request, .. } = &delivery {
+                    let Request::Numbers(numbers) = request else {
+                        panic!("{request:?}");
+                    };
+                    asked_for.extend(numbers.iter().cloned().flatten());
+                }
+                seen.take(delivery);
+            }
+        })
+        .await;
+        asked_for.sort_unstable();
+        let mut again = again.lock().unwrap().clone();
+        again.sort_unstable();
+        // Who is slow is asked for a second time what is on its way.
+        assert!(again.len() <= asked_for.len(), "{kind:?}: {again:?}");
+        again.dedup();
+        asked_for.dedup();
+        assert_eq!((&again, &asked_for), (&missing, &missing), "{kind:?}");
+    }
+}
+
+/// The number of a message that is sent again on request.
+fn sent_again(packet: &[u8]) -> Option<u64> {
+    let frame = next_frame(packet, u32::MAX).ok()??;
+    let Ok(Packet::Publish(publish)) = Packet::decode(frame, Version::V5) else {
+        return None;
+    };
+    let properties = || publish.properties.user_properties();
+    properties().find(|(name, _)| *name == "audit-topic")?;
+    let (_, stamp) = properties().find(|(name, _)| *name == Property::NAME)?;
+    Some(Property::parse_text(stamp).ok()?.sequence)
 }
 
 #[tokio::test]
@@ -513,4 +575,41 @@ async fn a_client_of_a_version_that_cannot_carry_numbers_is_refused() {
         }
     }
     assert!(!directory.exists());
+}
+
+#[tokio::test]
+async fn messages_of_a_lane_for_which_there_is_no_room_are_given_out_and_their_lane_is_named() {
+    let broker = Broker::start(Kind::Unbroken);
+    let receiver = connect(options(broker.address(), "c")).await;
+    let mut limits = LedgerLimits::default();
+    limits.lanes_max = 1;
+    let line = subscriber("data")
+        .scope(Scope::FromBeginning)
+        .limits(limits);
+    let mut line = line.open(&receiver).await.unwrap();
+    let sender = connect(options(broker.address(), "a")).await;
+    for id in [1, 2] {
+        let lane = publisher(id).open_unspooled(&sender).await.unwrap();
+        publish_all(&lane, "data", 0..3).await;
+    }
+    let (mut taken, mut named) = (Vec::new(), Vec::new());
+    support::within("6 messages", async {
+        while taken.len() < 6 {
+            match line.next().await.unwrap() {
+                Delivery::Message(message) => {
+                    assert!(message.is_new(), "{message:?}");
+                    let lane = message.property().unwrap().lane.value();
+                    taken.push((lane, message.is_unjudged()));
+                }
+                Delivery::NoRoom {
+                    lane, lanes_max, ..
+                } => named.push((lane.value(), lanes_max)),
+                _ => {}
+            }
+        }
+    })
+    .await;
+    taken.sort_unstable();
+    let expect = [[(1, false); 3], [(2, true); 3]].concat();
+    assert_eq!((taken, named), (expect, vec![(2, 1)]));
 }

@@ -73,8 +73,8 @@ pub enum News {
         /// What it lacks.
         why: String,
     },
-    /// As many epochs of lanes are followed as may be. Messages of one more are used, and nothing is
-    /// proven of them. Said once for an epoch.
+    /// As many epochs of lanes are followed as may be. Messages of one more are used, and nothing
+    /// is proven of them. Said once for an epoch.
     NoRoom {
         /// Which lane.
         lane: LaneId,

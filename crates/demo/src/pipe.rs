@@ -336,8 +336,8 @@ impl Consumer {
         tell: &mut impl FnMut(&News),
         interrupted: impl Future<Output = ()>,
     ) -> Result<(), StageError> {
-        // The name at the broker is on the disk before the broker has kept anything under it, and from
-        // now on nothing is acknowledged that is not saved.
+        // The name at the broker is on the disk before the broker has kept anything under it, and
+        // from now on nothing is acknowledged that is not saved.
         self.save()?;
         let mut interrupted = pin!(interrupted);
         let mut due = Instant::now() + SAVE_EVERY;

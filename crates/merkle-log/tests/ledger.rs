@@ -385,6 +385,51 @@ fn a_saved_ledger_is_restored_equal_and_a_damaged_one_is_refused() {
 }
 
 #[test]
+fn a_restored_ledger_knows_each_old_message_and_each_that_is_missing() {
+    const COUNT: u64 = 40 * 1_024;
+    // In the first window, over an end of windows, and in the last.
+    let is_missing = |number| matches!(number, 7 | 20_479..20_482 | 40_000);
+    let mut pair = Pair::new(Join::Beginning);
+    let mut issued = Vec::new();
+    for _ in 0..COUNT {
+        let property = pair.issue();
+        if !is_missing(property.sequence) {
+            pair.send(&property, ZERO);
+        }
+        issued.push(property);
+        if property.sequence % 1_024 == 1_023 {
+            let checkpoint = pair.checkpoint(ZERO);
+            pair.hear(&checkpoint, ZERO);
+        }
+    }
+    pair.ledger.take_events();
+    let mut saved = Vec::new();
+    pair.ledger.save(&pair.hasher, &mut saved);
+    pair.ledger = LaneLedger::restore(&saved, &pair.hasher).unwrap();
+    for property in &issued {
+        let number = property.sequence;
+        assert_eq!(
+            pair.ledger.is_missing(number),
+            is_missing(number),
+            "{number}"
+        );
+        if !is_missing(number) {
+            let mut again = *property;
+            assert_eq!(pair.send(&again, ZERO), Verdict::Duplicate, "{number}");
+            again.flags.resent = true;
+            assert_eq!(pair.send(&again, ZERO), Verdict::Replayed, "{number}");
+        }
+    }
+    for property in issued {
+        if is_missing(property.sequence) {
+            assert_eq!(pair.send(&property, ZERO), Verdict::Late);
+            assert_eq!(pair.send(&property, ZERO), Verdict::Duplicate);
+        }
+    }
+    assert!(pair.ledger.is_settled_below(COUNT));
+}
+
+#[test]
 fn a_checkpoint_of_other_windows_is_named_and_not_used() {
     let mut pair = Pair::new(Join::Beginning);
     pair.run(3, |_| true);

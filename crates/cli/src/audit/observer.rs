@@ -161,14 +161,14 @@ impl Observer {
                 let property = message.property();
                 let property = property.filter(|property| property.algorithm == algorithm);
                 match (property, message.verdict()) {
-                    (Some(_), Some(Verdict::NotAudited)) => self.not_audited += 1,
+                    // Without a stamp, or of a lane for which there is no room.
+                    (None, _) | (Some(_), Some(Verdict::NotAudited)) => self.not_audited += 1,
                     (Some(property), Some(verdict)) => {
                         let (topic, payload) = (message.topic(), message.payload());
                         self.message(topic, payload, *property, verdict, now);
                     }
                     // A copy that was kept for whoever comes later is judged by nobody.
                     (Some(_), None) => {}
-                    (None, _) => self.not_audited += 1,
                 }
             }
             Delivery::Event { lane, epoch, event } => self.event((*lane, *epoch), event),

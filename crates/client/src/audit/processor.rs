@@ -80,7 +80,9 @@ struct Held {
     patience: Instant,
 }
 
-/// A message to be worked on. Dropped without an output, it comes again on the next connection.
+/// A message to be worked on. Dropped without an output, it comes again on the next connection, as
+/// [`Acknowledging::ByHand`](crate::Acknowledging::ByHand) says. As many as
+/// [`receive_maximum`](crate::Limits::receive_maximum) may be held; then none comes.
 #[derive(Debug)]
 #[must_use = "emit an output or drop it with a reason; otherwise the message comes again"]
 pub struct Input {
@@ -173,7 +175,10 @@ impl<Claim> Processor<Claim> {
         self.send(vec![input], vec![(output, properties)]).await
     }
 
-    /// One output of many inputs.
+    /// One output of many inputs. They are all unacknowledged until it is, and the broker sends no
+    /// more than [`receive_maximum`](crate::Limits::receive_maximum) before (1,024 by default):
+    /// whoever waits for one more than that waits for ever. Checkpoints count too, so gather fewer,
+    /// by a quarter to be safe, or raise the limit.
     pub async fn emit_batch(
         &self,
         inputs: Vec<Input>,

@@ -4,10 +4,11 @@
 //! what the ledger knows are always the same, and can be saved together.
 //!
 //! Invariants: where the owner saves, nothing that changed the ledger is acknowledged before it is
-//! saved, whether it was a message or word of the audit's own; the lateness clock runs only while the client is connected and nothing waits; a
-//! retained copy is judged by nobody; a copy that the broker repeats is replayed, not a duplicate;
-//! nothing is asked for before it is lost; a lane of which only checkpoints are heard is not
-//! audited, since this subscriber may not subscribe to its topics.
+//! saved, whether it was a message or word of the audit's own; the lateness clock runs only while
+//! the client is connected and nothing waits; a retained copy is judged by nobody; a copy that the
+//! broker repeats is replayed, not a duplicate; nothing is asked for before it is lost; a lane of
+//! which only checkpoints are heard is not audited, since this subscriber may not subscribe to its
+//! topics.
 
 mod directories;
 mod dropped;
@@ -189,9 +190,9 @@ pub enum Delivery {
         /// Whether it is there.
         presence: Presence,
     },
-    /// This subscriber follows as many epochs of lanes as it may, and nothing is claimed of one more.
-    /// Its messages fit their stamps and are given out ([`AuditedMessage::is_unjudged`]). Said once
-    /// for an epoch.
+    /// This subscriber follows as many epochs of lanes as it may, and nothing is claimed of one
+    /// more. Its messages fit their stamps and are given out ([`AuditedMessage::is_unjudged`]).
+    /// Said once for an epoch.
     NoRoom {
         /// Which lane's.
         lane: LaneId,
