@@ -60,6 +60,10 @@ impl World {
         let mut will = None;
         if o.wills && self.rng.percent(60) {
             let message = self.some_message(client);
+            if self.options.kills > 0 {
+                // What is found on disk says by its payload who left it.
+                self.oracle.messages[message].clear = false;
+            }
             let delays = v5 && self.rng.percent(50);
             let delay_s = if delays { self.rng.number(1, 10) } else { 0 };
             will = Some(Will { message, delay_s });
@@ -194,6 +198,7 @@ impl World {
             acknowledged: None,
             found: None,
             erased: false,
+            promised: false,
         });
         self.oracle.messages.len() - 1
     }
@@ -366,6 +371,7 @@ impl World {
             acknowledged: None,
             found: None,
             erased: false,
+            promised: false,
         });
         let message = self.oracle.messages.len() - 1;
         let sent = self.clients[number].publish(&mut self.oracle, message);

@@ -250,6 +250,11 @@ impl Client {
     fn handle(&mut self, world: &mut Hearing<'_>, packet: &Packet<'_>) -> bool {
         let number = self.number;
         match packet {
+            // 3.1.1 has a code of its own for each reason.
+            Packet::ConnAck(connack) if connack.reason.is_error() => {
+                world.is_refused(connack.reason);
+                return false;
+            }
             Packet::ConnAck(connack) => self.handle_connack(world, connack),
             _ if !self.connected && !matches!(packet, Packet::Disconnect(_)) => {
                 panic!("client {number} received {packet:?} before CONNACK")
@@ -264,6 +269,7 @@ impl Client {
                 )
             }
             Packet::PubAck(ack) => match self.outbound.handle_puback(ack.packet_id) {
+                Ok(_) if ack.reason.is_error() => world.is_refused(ack.reason),
                 Ok(message) => world.oracle.acknowledged(message),
                 Err(error) => panic!("client {number} received {ack:?}: {error}"),
             },
@@ -277,6 +283,7 @@ impl Client {
                     }
                     self.write(&Packet::PubRel(Ack::success(ack.packet_id)));
                 }
+                Ok(PubRec::Ended(_)) => world.is_refused(ack.reason),
                 other => panic!("client {number} received {ack:?}: {other:?}"),
             },
             Packet::PubComp(ack) => {
@@ -420,6 +427,20 @@ pub(crate) struct Hearing<'a> {
     pub(crate) options: &'a Options,
     pub(crate) rng: &'a mut Rng,
     pub(crate) now: std::time::Instant,
+}
+
+impl Hearing<'_> {
+    /// The broker has said no, which it does only if its store has failed.
+    fn is_refused(&self, reason: ReasonCode) {
+        let expected = matches!(
+            reason,
+            ReasonCode::ImplementationSpecificError | ReasonCode::ServerUnavailable
+        );
+        assert!(
+            self.options.read_only && expected,
+            "a client was refused: {reason:?}"
+        );
+    }
 }
 
 /// What a receipt says adds up: what was expected was sent, acknowledged or dropped, or is open.

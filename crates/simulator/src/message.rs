@@ -30,6 +30,8 @@ pub(crate) struct Message {
     pub(crate) found: Option<u64>,
     /// The broker was killed, and it is not the retained message of its topic any more.
     pub(crate) erased: bool,
+    /// A will, and its client was told that it is let in.
+    pub(crate) promised: bool,
 }
 
 impl Message {

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use unbroken_broker_core::{Limits, Settings};
+use unbroken_store::Durability;
 
 use crate::rng::Rng;
 
@@ -49,6 +50,14 @@ pub struct Options {
     pub(crate) kills: u32,
     /// Some of it because the disk fails.
     pub(crate) disk_fails: bool,
+    /// Then the broker goes on for those who need no disk, until it is killed.
+    pub(crate) read_only: bool,
+    /// Reads fail as well: while the broker runs, and when it begins again.
+    pub(crate) reads_fail: bool,
+    /// Logs are trimmed.
+    pub(crate) trims: bool,
+    /// What the store keeps when the machine ends, as it does at the end of the run.
+    pub(crate) durability: Durability,
     pub(crate) late_admission: bool,
     /// Clients send behind CONNECT without waiting for CONNACK.
     pub(crate) eager: bool,
@@ -100,6 +109,10 @@ impl Options {
             durable: r.percent(40),
             kills: 0,
             disk_fails: Rng::new(seed ^ 0x6469_736b).percent(40),
+            read_only: false,
+            reads_fail: false,
+            trims: false,
+            durability: Durability::Strict,
             late_admission: r.percent(40),
             eager: r.percent(30),
             lazy_acks: r.percent(50),
@@ -116,9 +129,17 @@ impl Options {
             retained_messages: r.pick(&[2, 1_000, 1_000, 1_000]),
         };
         let mut fate = Rng::new(seed ^ 0x6b69_6c6c_732a);
-        // What becomes of a will when the broker is killed is not known here.
-        if options.durable && !options.wills && fate.percent(60) {
+        if options.durable && fate.percent(60) {
             options.kills = fate.pick(&[1, 3, 10]);
+            options.read_only = fate.percent(40);
+            options.reads_fail = fate.percent(40);
+            options.trims = fate.percent(50);
+            options.durability = fate.pick(&[
+                Durability::Strict,
+                Durability::Strict,
+                Durability::Relaxed,
+                Durability::Off,
+            ]);
         }
         if options.loyal {
             (options.staying, options.clean_starts) = (100, 0);
@@ -130,12 +151,15 @@ impl Options {
         options
     }
 
-    /// The same, but the broker has a disk and is killed about so often.
+    /// The same, but the broker has a disk and is killed about so often. Nothing is made more of
+    /// that: what a seed found with so many kills it finds again.
     #[must_use]
     pub fn with_kills(mut self, kills: u32) -> Self {
         self.kills = kills;
         self.durable = true;
         self.wills = false;
+        (self.read_only, self.reads_fail, self.trims) = (false, false, false);
+        self.durability = Durability::Strict;
         self
     }
 

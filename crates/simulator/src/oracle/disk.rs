@@ -10,7 +10,7 @@ use crate::client::Pending;
 use crate::message::{MessageId, identify};
 
 /// The records of one run.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Disk {
     /// Requests without an answer.
     unstored: BTreeMap<Fact, u32>,
@@ -23,6 +23,8 @@ pub(crate) struct Disk {
     last_begun: BTreeMap<usize, u64>,
     /// By client: the session that a restart would find.
     sessions: BTreeMap<usize, u64>,
+    /// By client: the will that it would find.
+    wills: BTreeMap<usize, MessageId>,
 }
 
 /// What a record is about.
@@ -37,6 +39,8 @@ enum Fact {
     Sent(usize, PacketId),
     /// Its PUBREC came.
     Received(usize, PacketId),
+    /// The will of a client.
+    Will(usize),
 }
 
 /// A record on its way to the disk.
@@ -53,6 +57,8 @@ enum Effect {
     Begins,
     /// A session with this number begins, and what was found of an older one is void.
     Renews(u64),
+    /// A will, with its message.
+    Leaves(MessageId),
     Ends,
 }
 
@@ -65,6 +71,11 @@ impl Disk {
     /// The number of the session of this client that a restart finds.
     pub(super) fn session(&self, client: usize) -> Option<u64> {
         self.sessions.get(&client).copied()
+    }
+
+    /// The will of this client that a restart finds.
+    pub(super) fn will(&self, client: usize) -> Option<MessageId> {
+        self.wills.get(&client).copied()
     }
 
     pub(super) fn has(&self, message: MessageId) -> bool {
@@ -98,14 +109,20 @@ impl Disk {
         facts
     }
 
-    fn commit(&mut self, facts: &[(Fact, Effect)]) {
-        for (fact, effect) in facts {
+    pub(super) fn commit(&mut self, request: &Request) {
+        for (fact, effect) in &request.facts {
             match (fact, effect) {
                 (Fact::Session(client), Effect::Renews(number)) => {
                     self.forget(*client);
                     self.sessions.insert(*client, *number);
                 }
                 (Fact::Session(client), Effect::Ends) => self.forget(*client),
+                (Fact::Will(client), Effect::Leaves(message)) => {
+                    self.wills.insert(*client, *message);
+                }
+                (Fact::Will(client), Effect::Ends) => {
+                    self.wills.remove(client);
+                }
                 (Fact::Sent(client, id), _) => {
                     self.found.remove(&Fact::Received(*client, *id));
                 }
@@ -134,7 +151,7 @@ impl Disk {
     fn forget(&mut self, client: usize) {
         self.sessions.remove(&client);
         self.found.retain(|fact| match fact {
-            Fact::Message(_) => true,
+            Fact::Message(_) | Fact::Will(_) => true,
             Fact::Session(of)
             | Fact::Filter(of, _)
             | Fact::Marker(of, _)
@@ -173,7 +190,7 @@ impl Oracle {
 
     /// It is on disk.
     pub(crate) fn committed(&mut self, request: &Request) {
-        self.disk.commit(&request.facts);
+        self.disk.commit(request);
         if let Some((client, serial, landed)) = &request.landed
             && self.sessions[*client].serial == *serial
         {
@@ -196,12 +213,21 @@ impl Oracle {
     /// The broker lets this packet out to a client, whose question is `pending`, if it has one; an
     /// acknowledgement is of `message`.
     pub(crate) fn check_leaving(
-        &self,
-        client: usize,
+        &mut self,
+        (client, link): (usize, usize),
         packet: &Packet<'_>,
         pending: Option<&Pending>,
         message: Option<MessageId>,
     ) {
+        let is_let_in = matches!(packet, Packet::ConnAck(connack) if !connack.reason.is_error());
+        if is_let_in && self.sessions[client].link == Some(link) {
+            self.will_is_told(client);
+            let tick = self.tick();
+            let told_at = &mut self.sessions[client].told_at;
+            if *told_at == 0 {
+                *told_at = tick;
+            }
+        }
         let disk = &self.disk;
         let stays = self.sessions[client].expiry_s > 0;
         let check = |fact: Fact, wanted| disk.check(packet, stays, &fact, wanted);
@@ -238,7 +264,9 @@ impl Oracle {
             }
             _ => {}
         }
-        if let (Packet::PubAck(_) | Packet::PubRec(_), Some(message)) = (packet, message) {
+        if let (Packet::PubAck(ack) | Packet::PubRec(ack), Some(message)) = (packet, message)
+            && !ack.reason.is_error()
+        {
             self.check_acknowledging(message);
         }
     }
@@ -247,14 +275,20 @@ impl Oracle {
 fn facts_of(record: &Record) -> Vec<(Fact, Effect)> {
     match record {
         Record::Message {
-            message, marker, ..
+            message,
+            marker,
+            will_over,
         } => {
             let message_id = identify(message.payload()).map(Fact::Message);
-            let marker = message.publisher().zip(*marker);
+            let publisher = message.publisher();
+            let marker = publisher.zip(*marker);
             let marker = marker
                 .map(|(client_id, marker)| Fact::Marker(number_of(client_id), marker.packet_id));
             let facts = message_id.into_iter().chain(marker);
-            facts.map(|fact| (fact, Effect::Begins)).collect()
+            let begins = facts.map(|fact| (fact, Effect::Begins));
+            let over = publisher.filter(|_| *will_over);
+            let over = over.map(|client_id| (Fact::Will(number_of(client_id)), Effect::Ends));
+            begins.chain(over).collect()
         }
         Record::Marker {
             client_id,
@@ -268,11 +302,17 @@ fn facts_of(record: &Record) -> Vec<(Fact, Effect)> {
         // session is may be told at any time, and nothing waits for it.
         Record::Retained { .. }
         | Record::Unretained { .. }
-        | Record::Will { .. }
         | Record::LaneAtRest(_)
         | Record::LanesAwake { .. }
-        | Record::WillOver { .. }
         | Record::Progress { .. } => Vec::new(),
+        Record::Will { client_id, will } => {
+            let message = identify(will.message.payload());
+            let leaves = |message| (Fact::Will(number_of(client_id)), Effect::Leaves(message));
+            message.into_iter().map(leaves).collect()
+        }
+        Record::WillOver { client_id } => {
+            vec![(Fact::Will(number_of(client_id)), Effect::Ends)]
+        }
         Record::SessionOpened {
             client_id,
             new,
@@ -283,10 +323,16 @@ fn facts_of(record: &Record) -> Vec<(Fact, Effect)> {
                 (_, true) => Effect::Renews(0),
                 (_, false) => Effect::Begins,
             };
-            vec![(Fact::Session(number_of(client_id)), effect)]
+            let client = number_of(client_id);
+            let over = new.then_some((Fact::Will(client), Effect::Ends));
+            over.into_iter()
+                .chain([(Fact::Session(client), effect)])
+                .collect()
         }
         Record::SessionEnded { client_id } => {
-            vec![(Fact::Session(number_of(client_id)), Effect::Ends)]
+            let client = number_of(client_id);
+            let ended = [Fact::Session(client), Fact::Will(client)];
+            ended.map(|fact| (fact, Effect::Ends)).into()
         }
         Record::Subscribed {
             client_id, holding, ..

@@ -9,9 +9,11 @@
 //! Time is counted in ticks: one for each thing noted, so that everything has an order.
 
 mod disk;
+mod power;
 mod restart;
 mod retained;
 mod session;
+mod wills;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -23,9 +25,11 @@ use unbroken_mqtt_proto::{
 
 use self::disk::Disk;
 pub(crate) use self::disk::Request;
+use self::power::Synced;
 pub(crate) use self::restart::Heard;
 use self::retained::superseded;
 use self::session::{Filter, Session};
+use self::wills::{Left, Revived};
 use crate::groups::Groups;
 use crate::message::{Message, MessageId, identify};
 use crate::options::Options;
@@ -49,6 +53,7 @@ pub(crate) struct Oracle {
     /// Whoever a group has chosen stays, and takes what it is given.
     members_keep: bool,
     pub(crate) disk: Disk,
+    synced: Synced,
     must_be_stored: BTreeSet<MessageId>,
     /// When the broker was last killed; 0 if it was not.
     killed_at: u64,
@@ -58,6 +63,11 @@ pub(crate) struct Oracle {
     durable: bool,
     /// By client: earlier sessions, whose end need not be on disk.
     past_sessions: Vec<Vec<Session>>,
+    /// By client: the will of its last CONNECT, and one that a restart has found.
+    left: Vec<Left>,
+    revived: Vec<Option<Revived>>,
+    /// Those of which the broker has nothing but a will.
+    pub(crate) orphans: Vec<bool>,
     /// Named in events, by client and reason.
     told: BTreeMap<(usize, DropReason), u64>,
 }
@@ -105,11 +115,15 @@ impl Oracle {
             queues_fit: options.queue_messages >= 100_000 && !options.small_packets,
             members_keep: !options.members_leave() && !options.refusals,
             disk: Disk::default(),
+            synced: Synced::default(),
             must_be_stored: BTreeSet::new(),
             killed_at: 0,
             can_be_killed: options.kills > 0,
             durable: options.durable,
             past_sessions: (0..clients).map(|_| Vec::new()).collect(),
+            left: vec![Left::default(); clients],
+            revived: vec![None; clients],
+            orphans: vec![false; clients],
             told: BTreeMap::new(),
         }
     }
@@ -283,8 +297,10 @@ impl Oracle {
                 message.accepts
             );
             let again = received.qos == QoS::ExactlyOnce && !session.repeats.exactly.insert(id);
+            // A will may be published twice.
+            let published_again = message.promised && message.accepts > 1;
             assert!(
-                message.retain || !again,
+                message.retain || published_again || !again,
                 "client {client} received message {id} of QoS 2 twice"
             );
         }
@@ -510,10 +526,20 @@ impl Oracle {
         session.ends_by = None;
         session.will = will;
         session.will_due = None;
+        session.cut_off = false;
+        self.left[client] = Left::new(will, expiry_s, self);
+        self.revived[client] = None;
     }
 
-    /// The connection has ended. `goodbye`: with a DISCONNECT that cancels the will.
-    pub(crate) fn disconnected(&mut self, client: usize, goodbye: bool, now: Instant) {
+    /// The connection has ended. `goodbye`: with a DISCONNECT that cancels the will. `failed`: the
+    /// broker has no store any more.
+    pub(crate) fn disconnected(
+        &mut self,
+        client: usize,
+        goodbye: bool,
+        failed: bool,
+        now: Instant,
+    ) {
         self.tick += 1;
         let session = &mut self.sessions[client];
         let Some(link) = session.link.take() else {
@@ -523,10 +549,16 @@ impl Oracle {
         session.ends_at =
             (expiry_s != u32::MAX).then(|| now + Duration::from_secs(expiry_s.into()));
         session.ends_by = session.ends_at;
-        if goodbye {
+        let stays_on_disk = failed && self.will_stays_on_disk(client);
+        let session = &mut self.sessions[client];
+        session.cut_off = failed;
+        if goodbye || stays_on_disk {
             session.will = None;
         }
-        let will = session.will;
+        if goodbye {
+            self.will_is_over(client);
+        }
+        let will = self.sessions[client].will;
         self.excuse(client, link);
         if let Some(will) = will {
             if will.delay_s == 0 || expiry_s == 0 {
@@ -545,6 +577,11 @@ impl Oracle {
     pub(crate) fn session_ended(&mut self, client: usize, clean: bool, now: Instant) {
         self.tick += 1;
         let session = &mut self.sessions[client];
+        if !session.exists && self.orphans[client] {
+            // It had ended with the broker, and only its will was left.
+            self.orphans[client] = false;
+            return;
+        }
         assert!(session.exists, "the session of client {client} ended twice");
         assert!(
             session.link.is_none(),
@@ -570,7 +607,8 @@ impl Oracle {
     }
 
     /// Timers of this shard have run: delayed wills that were due are out.
-    pub(crate) fn timers_ran(&mut self, shard: usize, now: Instant) {
+    /// `failed`: the shard has no store any more, and leaves on disk what is there.
+    pub(crate) fn timers_ran(&mut self, shard: usize, failed: bool, now: Instant) {
         for client in 0..self.sessions.len() {
             let session = &self.sessions[client];
             if session.shard != shard {
@@ -578,10 +616,11 @@ impl Oracle {
             }
             let overdue = session.exists && session.ends_by.is_some_and(|by| by <= now);
             assert!(
-                !overdue,
+                !overdue || failed,
                 "the session of client {client} has outlived its time"
             );
-            if session.will_due.is_some_and(|at| at <= now) {
+            let due = session.will_due.is_some_and(|at| at <= now);
+            if due && !(failed && self.will_stays_on_disk(client)) {
                 self.will_published(client, now);
             }
         }
@@ -591,6 +630,7 @@ impl Oracle {
         let session = &mut self.sessions[client];
         session.will_due = None;
         if let Some(will) = session.will.take() {
+            self.will_is_over(client);
             self.accepted(client, will.message, now);
         }
     }
@@ -664,6 +704,7 @@ pub(crate) fn check_reasons(options: &Options, dropped: impl Fn(DropReason) -> u
             DropReason::RetainedFull => options.retained_messages < 1_000,
             DropReason::RefusedByReceiver => options.refusals,
             DropReason::ConnectionLost => true,
+            DropReason::StoreFailed => options.read_only,
             _ => false,
         };
         assert!(
@@ -673,6 +714,12 @@ pub(crate) fn check_reasons(options: &Options, dropped: impl Fn(DropReason) -> u
         );
     }
 }
+
+/// Times are on disk in milliseconds.
+const ROUNDED: Duration = Duration::from_millis(2);
+/// A session that is restored may stay for so long, since its client could not come before.
+const GRACE: Duration = Duration::from_secs(10);
+
 fn check_expiry(message: &Message, id: MessageId, now: Instant, received: &Received<'_>) {
     let (Some(interval), Some(accepted_at)) = (message.expiry_s, message.accepted_at) else {
         assert_eq!(

@@ -17,7 +17,7 @@ use unbroken_mqtt_proto::{PacketId, QoS};
 
 use super::retained::{current, superseded};
 use super::session::{Filter, Session};
-use super::{Oracle, Terms, matches};
+use super::{GRACE, Oracle, ROUNDED, Terms, matches};
 use crate::message::{MessageId, TOPICS, identify};
 
 /// What a client knows of its session.
@@ -35,11 +35,14 @@ impl Oracle {
         self.tick(); // for what is found
         self.killed_at = self.tick();
         assert!(restored.lost.is_empty(), "{:?}", restored.lost);
+        self.wills_restarted(now, restored);
         for (client, heard) in heard.iter().enumerate() {
             let id = format!("c{client}");
             let mut sessions = restored.sessions.iter();
             let found = sessions.find(|session| *session.client_id == *id);
             self.session_restarted(now, client, found, *heard);
+            let mut alone = restored.wills.iter();
+            self.orphans[client] = alone.any(|(client_id, _)| **client_id == *id);
         }
         self.markers_restarted();
         self.retained_restarted(&restored.retained);
@@ -156,6 +159,7 @@ impl Oracle {
         let session = &self.sessions[client];
         for (id, expected) in &session.outstanding {
             let acknowledged = self.messages[*id].acknowledged.is_some();
+            let acknowledged = acknowledged || self.is_settled_will(*id);
             let owed = expected.low > QoS::AtMostOnce && session.expiry_s > 0 && self.queues_fit;
             assert!(
                 !(owed && acknowledged) || self.disk.has(*id),
@@ -249,7 +253,7 @@ impl Session {
 
     /// Its client is not here, and knows of it. `told`: it had been let in as far as it knew.
     fn restart(&mut self, now: Instant, found: &RestoredSession, told: bool) {
-        let was_here = self.link.take().is_some();
+        let was_here = self.link.take().is_some() || std::mem::take(&mut self.cut_off);
         self.exists = true;
         self.expiry_s = found.expiry_s;
         self.will = None;
@@ -304,8 +308,3 @@ fn given_by_group(entry: &RestoredEntry) -> Option<MessageId> {
         _ => None,
     }
 }
-
-/// Times are on disk in milliseconds.
-const ROUNDED: Duration = Duration::from_millis(2);
-/// A session that is restored may stay for so long, since its client could not come before.
-const GRACE: Duration = Duration::from_secs(10);

@@ -19,8 +19,12 @@ pub(crate) struct Session {
     pub(crate) present: bool,
     pub(crate) shard: usize,
     pub(crate) expiry_s: u32,
+    /// When its client was first told of it; 0 if it was not.
+    pub(super) told_at: u64,
     /// Its number among those that the disk was told of; 0 if it was not.
     pub(super) begun: u64,
+    /// It lost its connection because the store had failed: on disk it has not.
+    pub(super) cut_off: bool,
     /// It must not end before the first, and must have ended at the second.
     pub(super) ends_at: Option<Instant>,
     pub(super) ends_by: Option<Instant>,

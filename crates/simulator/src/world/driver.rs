@@ -87,6 +87,10 @@ impl World {
                 Output::Store(request) => {
                     self.note(|| format!("shard {shard} asks to store {:?}", request.record));
                     assert!(self.options.durable, "nothing is durable in this run");
+                    assert!(
+                        !self.failed[shard],
+                        "shard {shard} asks to store something though it was told that it cannot"
+                    );
                     self.storage.ask(shard, now, &request, &mut self.oracle);
                 }
                 Output::Read(request) => {
@@ -151,6 +155,9 @@ impl World {
                     let expected = match reason {
                         ReasonCode::SessionTakenOver => self.options.half_open,
                         ReasonCode::KeepAliveTimeout => self.options.keep_alive,
+                        ReasonCode::ImplementationSpecificError | ReasonCode::ServerUnavailable => {
+                            self.failed[shard]
+                        }
                         _ => false,
                     };
                     assert!(
@@ -158,7 +165,8 @@ impl World {
                         "the broker ended the connection of client {client}: {detail}"
                     );
                 }
-                self.oracle.disconnected(client, goodbye, now);
+                let failed = self.failed[shard];
+                self.oracle.disconnected(client, goodbye, failed, now);
             }
             Event::SessionEnded { client_id, .. } => {
                 let client = number_of(&client_id);
@@ -176,7 +184,15 @@ impl World {
                 let client = client_id.strip_prefix('c').and_then(|n| n.parse().ok());
                 self.oracle.told_drops(client, reason, count);
             }
+            Event::Refused { .. } if self.failed[shard] => {}
             Event::Refused { detail, .. } => panic!("the broker refused a client: {detail}"),
+            Event::WillPublished { client_id, .. } => {
+                let client = number_of(&client_id);
+                let replaced = self
+                    .admitting
+                    .is_some_and(|link| self.links[link].client == client);
+                self.oracle.will_was_published(client, replaced, now);
+            }
             _ => {}
         }
     }
@@ -256,7 +272,8 @@ impl World {
                 _ => None,
             };
             let pending = receiver.pending.as_ref();
-            self.oracle.check_leaving(client, &packet, pending, message);
+            self.oracle
+                .check_leaving((client, link), &packet, pending, message);
         }
         self.links[link].begun = all[whole..written].to_vec();
     }

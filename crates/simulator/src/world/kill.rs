@@ -8,7 +8,7 @@ use std::io;
 
 use unbroken_broker_core::{DropReason, Input, Shard};
 use unbroken_durable::Restored;
-use unbroken_store::On;
+use unbroken_store::{Fault, On};
 
 use super::{At, World, new_shards};
 use crate::client::Client;
@@ -41,13 +41,17 @@ impl World {
         }
         if self.options.disk_fails && self.rng.percent(50) {
             let part = self.rng.below(4);
-            let on = self.rng.pick(&[On::Commit(part), On::Sync]);
+            let mut on = self.rng.pick(&[On::Commit(part), On::Sync]);
             let kind = self
                 .rng
                 .pick(&[io::ErrorKind::StorageFull, io::ErrorKind::Other]);
+            if self.options.reads_fail && self.rng.percent(30) {
+                on = On::Read;
+            }
             self.note(|| format!("the disk fails: {on:?} {kind}"));
             self.storage.fail(on, kind);
-            self.dying = Some(self.rng.number(1, 60));
+            let longest = if self.options.read_only { 400 } else { 60 };
+            self.dying = Some(self.rng.number(1, longest));
         } else {
             self.kill();
         }
@@ -74,13 +78,43 @@ impl World {
         self.dirty.clear();
         self.tables.iter_mut().for_each(Vec::clear);
         self.admitting = None;
+        self.failed.fill(false);
         self.used = 0;
         (self.shards, self.totals) = new_shards(&self.options, self.start);
-        let restored = self.storage.restore(self.now);
+        let restored = self.restore();
         self.note(|| format!("it begins again with {restored:?}"));
         let heard: Vec<_> = self.clients.iter().map(Client::heard).collect();
         self.oracle.restarted(self.now, &restored, &heard);
         self.begin_with(restored);
+    }
+
+    /// What is on disk, read once without a fault: what goes before may be half done.
+    fn restore(&mut self) -> Restored {
+        if self.options.reads_fail && self.rng.percent(50) {
+            let part = self.rng.below(2);
+            let fault = Fault {
+                on: self
+                    .rng
+                    .pick(&[On::Read, On::Read, On::Commit(part), On::Sync]),
+                after: self.rng.next() % 20,
+                kind: io::ErrorKind::Other,
+            };
+            let begun = self.storage.restore_with(fault, self.now);
+            self.note(|| format!("{fault:?} while it began: it began {begun}"));
+        }
+        self.storage.restore(self.now, &mut self.oracle)
+    }
+
+    /// The end of the run where commits are not synced: that of the machine.
+    pub(crate) fn lose_power(&mut self) {
+        let unsynced = self.storage.unsynced();
+        let kept = self.rng.below(unsynced + 1);
+        self.note(|| format!("the power is cut; of {unsynced} changes {kept} are kept"));
+        self.storage.lose_power(self.now, kept, &mut self.oracle);
+        self.oracle.power_was_cut();
+        let restored = self.storage.restore(self.now, &mut self.oracle);
+        self.note(|| format!("it would begin again with {restored:?}"));
+        self.oracle.check_power_cut(&restored);
     }
 
     fn break_links(&mut self) {
@@ -103,23 +137,8 @@ impl World {
 
     /// Nothing comes in before the shards know what the others want.
     fn begin_with(&mut self, restored: Restored) {
-        let now = self.now;
-        for shard in &mut self.shards {
-            shard.restore_tails(restored.tails.clone());
-            for session in &restored.sessions {
-                if shard.is_home_of(&session.client_id) {
-                    let done = shard.restore_session(now, session.clone());
-                    done.unwrap_or_else(|error| panic!("{error}"));
-                }
-            }
-        }
-        for message in restored.retained {
-            let mut shards = self.shards.iter_mut();
-            let keeper = shards.find(|shard| shard.keeps_retained(message.topic()));
-            keeper
-                .expect("each topic has one")
-                .restore_retained(now, message);
-        }
+        let done = restored.hand_out(self.now, &mut self.shards);
+        done.unwrap_or_else(|error| panic!("{error}"));
         for shard in 0..self.shards.len() {
             self.input(shard, Input::Timeout);
         }

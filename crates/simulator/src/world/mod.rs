@@ -19,6 +19,7 @@ use unbroken_broker_core::{
     Totals,
 };
 use unbroken_mqtt_proto::Version;
+use unbroken_store::Durability;
 
 use self::kill::Past;
 use self::storage::Storage;
@@ -45,6 +46,8 @@ pub(crate) struct World {
     storage: Storage,
     /// The disk fails: how much longer the broker lives.
     dying: Option<u32>,
+    /// By shard: it was told that its store has failed.
+    failed: Vec<bool>,
     pub(crate) past: Past,
     pub(crate) links: Vec<Link>,
     /// Links that are not over yet.
@@ -113,6 +116,9 @@ enum Choice {
     Admit,
     Store,
     Read,
+    Trim,
+    Sync,
+    Fail,
     Move,
     Notice,
     Timeout,
@@ -124,6 +130,7 @@ impl World {
         let start = Instant::now();
         let (shards, totals) = new_shards(&options, start);
         let count = shards.len();
+        let durability = options.durability;
         let mut rng = Rng::new(options.seed);
         let probes = PROBES;
         let clients: Vec<_> = (0..options.clients + probes)
@@ -143,8 +150,9 @@ impl World {
             mail: BTreeMap::new(),
             moves: VecDeque::new(),
             admissions: VecDeque::new(),
-            storage: Storage::new(count, start),
+            storage: Storage::new(count, durability, start),
             dying: None,
+            failed: vec![false; count],
             past: Past::default(),
             links: Vec::new(),
             live: Vec::new(),
@@ -186,6 +194,16 @@ impl World {
             (Choice::Admit, 10),
             (Choice::Store, 8),
             (Choice::Read, 8),
+            (Choice::Trim, if o.trims { 3 } else { 0 }),
+            (
+                Choice::Sync,
+                if o.durability == Durability::Relaxed {
+                    2
+                } else {
+                    0
+                },
+            ),
+            (Choice::Fail, if o.read_only { 8 } else { 0 }),
             (Choice::Move, 8),
             (Choice::Notice, 3),
             (Choice::Timeout, 10),
@@ -293,6 +311,9 @@ impl World {
             Choice::Admit => self.admit(),
             Choice::Store => self.answer_store(),
             Choice::Read => self.answer_read(),
+            Choice::Trim => self.trim(),
+            Choice::Sync => self.storage.sync(&mut self.oracle),
+            Choice::Fail => self.tell_failed(),
             Choice::Move => self.arrive(),
             Choice::Notice => self.notice(),
             Choice::Timeout => self.time_out(),
@@ -517,9 +538,49 @@ impl World {
             },
             ..request
         };
-        let answer = self.storage.read(&part);
+        let Some(answer) = self.storage.read(&part) else {
+            return false;
+        };
         self.note(|| format!("shard {shard} reads {answer:?}"));
         self.input(shard, Input::Read(answer));
+        true
+    }
+
+    /// A shard says what it needs, and what nobody needs is trimmed. Since it last said so it has
+    /// told the disk how far its sessions are.
+    fn trim(&mut self) -> bool {
+        let shard = self.rng.below(self.shards.len());
+        self.pass_time(TOLD_WITHIN);
+        if self.shards[shard]
+            .next_timeout()
+            .is_some_and(|at| at <= self.now)
+        {
+            self.run_timers(shard, self.now);
+        }
+        self.storage.needs(shard, self.shards[shard].needed());
+        let Some((bytes, needed)) = self.storage.trim() else {
+            return false;
+        };
+        self.note(|| format!("logs are trimmed up to {needed:?}"));
+        for shard in 0..self.shards.len() {
+            let needed = needed.clone();
+            self.input(shard, Input::StoreSize { bytes, needed });
+        }
+        true
+    }
+
+    /// A shard is told that the disk has failed.
+    fn tell_failed(&mut self) -> bool {
+        let shards = 0..self.shards.len();
+        let untold: Vec<_> = shards.filter(|shard| !self.failed[*shard]).collect();
+        if !self.storage.is_dead() || untold.is_empty() {
+            return false;
+        }
+        let shard = self.rng.pick(&untold);
+        self.note(|| format!("shard {shard} is told that the disk has failed"));
+        self.failed[shard] = true;
+        let cause = "it is full".into();
+        self.input(shard, Input::StoreFailed { cause });
         true
     }
 
@@ -569,7 +630,7 @@ impl World {
     fn run_timers(&mut self, shard: usize, now: Instant) {
         let outputs: Vec<_> = self.shards[shard].handle(now, Input::Timeout).collect();
         self.carry_out(shard, now, outputs);
-        self.oracle.timers_ran(shard, now);
+        self.oracle.timers_ran(shard, self.failed[shard], now);
     }
 
     pub(crate) fn stats(&self) -> Vec<&Stats> {
@@ -597,10 +658,20 @@ impl World {
             .iter()
             .filter(|s| s.exists && s.link.is_none())
             .count();
-        assert_eq!(
-            disconnected, expected as u64,
-            "sessions without a connection"
+        let expected = expected as u64;
+        // One that has ended with the broker is there while its will is.
+        let orphans = self.oracle.orphans.iter().filter(|orphan| **orphan).count() as u64;
+        assert!(
+            (expected..=expected + orphans).contains(&disconnected),
+            "{disconnected} sessions without a connection, not {expected}"
         );
+        for (client, session) in sessions.iter().enumerate() {
+            let served = session.link.is_some() && session.expiry_s > 0;
+            assert!(
+                !(served && self.failed[session.shard]),
+                "client {client} has a session that stays, and is served without a store"
+            );
+        }
         for (number, shard) in self.shards.iter().enumerate() {
             let audit = &shard.stats().audit;
             assert_eq!(
@@ -649,4 +720,6 @@ fn readable(line: &str) -> String {
 /// Clients that look at the retained messages in the end.
 pub(crate) const PROBES: usize = 3;
 const SETTLE_STEPS: usize = 200_000;
+/// The disk has been told how far sessions are.
+const TOLD_WITHIN: Duration = Duration::from_millis(600);
 const TRACE_LINES: usize = 4_000;

@@ -6,22 +6,29 @@
 //! ```
 //!
 //! What is behind the last commit is gone when the broker is. A commit that fails is the last one;
-//! some of it may be on disk nevertheless.
+//! some of it may be on disk nevertheless. What is behind the last sync may be gone when the
+//! machine is, if commits do not sync.
 
 use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use unbroken_broker_core::{ReadAnswer, ReadRequest, StoreId, StoreRequest};
-use unbroken_durable::{Restored, Times, batch_of, read, restore};
+use unbroken_broker_core::{Frontier, ReadAnswer, ReadRequest, StoreId, StoreRequest};
+use unbroken_durable::{Restored, Times, batch_of, log_of, read, restore};
 use unbroken_store::session::{PartView, parse_key};
-use unbroken_store::{Batch, Fault, Faulty, Kv, Memory, On, Space, Store};
+use unbroken_store::{
+    Batch, Durability, Fault, Faulty, Kv, LogId, Memory, On, Sequence, Space, Store, backup,
+};
 
 use crate::oracle::{Oracle, Request};
 
 pub(super) struct Storage {
     store: Faulty<Memory>,
+    durability: Durability,
+    /// The store as it was at the last sync, and what was done since.
+    synced: Memory,
+    unsynced: Vec<Change>,
     start: Instant,
     times: Times,
     /// Asked for and not committed.
@@ -32,25 +39,48 @@ pub(super) struct Storage {
     unanswered: Vec<VecDeque<(u64, StoreId, Rc<Request>)>>,
     /// By shard: what it wants to read, each behind so many requests.
     reads: Vec<VecDeque<(u64, ReadRequest)>>,
+    /// What shards have said they do not need, by shard: lately, and before that behind so many
+    /// requests. What is committed of the latter by all of them is trimmed.
+    needed: Vec<Option<Frontier>>,
+    needed_before: VecDeque<(u64, usize, Frontier)>,
+    needed_on_disk: Vec<Option<Frontier>>,
     /// What the next commit fails at.
     fails: Option<On>,
     /// It has: nothing is committed any more.
     dead: bool,
 }
 
+/// What the end of the machine may take back, if nothing was synced since.
+#[derive(Clone)]
+enum Change {
+    Commit(Batch, Rc<Request>),
+    Trim(LogId, Sequence),
+}
+
 impl Storage {
-    pub(super) fn new(shards: usize, start: Instant) -> Self {
+    pub(super) fn new(shards: usize, durability: Durability, start: Instant) -> Self {
         Self {
             store: Faulty::new(Memory::new()),
+            durability,
+            synced: Memory::new(),
+            unsynced: Vec::new(),
             start,
             times: Times::new(start, UNIX_EPOCH + BEGINS),
             waiting: VecDeque::new(),
             committed: 0,
             unanswered: (0..shards).map(|_| VecDeque::new()).collect(),
             reads: (0..shards).map(|_| VecDeque::new()).collect(),
+            needed: vec![None; shards],
+            needed_before: VecDeque::new(),
+            needed_on_disk: vec![None; shards],
             fails: None,
             dead: false,
         }
+    }
+
+    /// Nothing can be stored any more.
+    pub(super) fn is_dead(&self) -> bool {
+        self.dead
     }
 
     fn asked(&self) -> u64 {
@@ -122,8 +152,54 @@ impl Storage {
         Some(request)
     }
 
-    pub(super) fn read(&self, request: &ReadRequest) -> ReadAnswer {
-        read(&self.store, request, &self.times).expect("no fault of reading is planned")
+    /// Nothing if it fails: whoever reads the store takes that for its end.
+    pub(super) fn read(&mut self, request: &ReadRequest) -> Option<ReadAnswer> {
+        let answer = read(&self.store, request, &self.times);
+        if answer.is_err() {
+            assert_eq!(self.fails, Some(On::Read), "{answer:?}");
+            self.dead = true;
+        }
+        answer.ok()
+    }
+
+    /// A shard says what it needs. What it needed before is meanwhile on its way to the disk.
+    pub(super) fn needs(&mut self, shard: usize, needed: Frontier) {
+        if let Some(before) = self.needed[shard].replace(needed) {
+            let behind = self.asked();
+            self.needed_before.push_back((behind, shard, before));
+        }
+    }
+
+    /// Trims what nobody needs, once all have said so; up to where that is, and how much is left.
+    pub(super) fn trim(&mut self) -> Option<(u64, Frontier)> {
+        while let Some((behind, shard, needed)) = self.needed_before.pop_front() {
+            if behind > self.committed {
+                self.needed_before.push_front((behind, shard, needed));
+                break;
+            }
+            self.needed_on_disk[shard] = Some(needed);
+        }
+        if self.dead {
+            return None;
+        }
+        let needed: Option<Vec<_>> = self.needed_on_disk.iter().map(Option::as_ref).collect();
+        let needed = needed?;
+        let logs = needed.first()?.iter().map(|(log, _)| {
+            let lowest = needed.iter().map(|needed| needed.of(log)).min();
+            (log, lowest.unwrap_or(0))
+        });
+        let lowest: Frontier = logs.collect();
+        for (log, number) in lowest.iter() {
+            let trimmed = self.store.trim(log_of(log), Sequence(number).next());
+            trimmed.expect("no fault of trimming is planned");
+            if self.durability != Durability::Strict {
+                let change = Change::Trim(log_of(log), Sequence(number).next());
+                self.unsynced.push(change);
+            }
+        }
+        self.needed_on_disk.fill(None);
+        let bytes = self.store.size_bytes().expect("it is in memory");
+        Some((bytes, lowest))
     }
 
     /// Commits what was asked for up to this place.
@@ -146,8 +222,11 @@ impl Storage {
                 _ => count,
             }
         };
-        for request in requests.iter().take(written) {
-            oracle.committed(request);
+        for (batch, request) in batches.into_iter().zip(requests).take(written) {
+            oracle.committed(&request);
+            if self.durability != Durability::Strict {
+                self.unsynced.push(Change::Commit(batch, request));
+            }
         }
     }
 
@@ -168,14 +247,64 @@ impl Storage {
         self.commit_to(self.committed + commits as u64, oracle);
         let shards = self.reads.len();
         let store = std::mem::replace(&mut self.store, Faulty::new(Memory::new()));
-        *self = Self::new(shards, self.start);
+        let synced = std::mem::take(&mut self.synced);
+        let unsynced = std::mem::take(&mut self.unsynced);
+        *self = Self::new(shards, self.durability, self.start);
+        (self.synced, self.unsynced) = (synced, unsynced);
         self.store = Faulty::new(store.into_inner());
         // The broker's clock begins anew with it; the time of day goes on.
         self.times = Times::new(now, UNIX_EPOCH + BEGINS + (now - self.start));
     }
 
-    pub(super) fn restore(&self, now: Instant) -> Restored {
-        restore(&self.store, now, &self.times).expect("what was written can be read")
+    /// Begins while something fails; whether it did begin. What it has done of it stays done.
+    pub(super) fn restore_with(&mut self, fault: Fault, now: Instant) -> bool {
+        self.store.inject(fault);
+        let begun = restore(&self.store, now, &self.times).is_ok();
+        let store = std::mem::replace(&mut self.store, Faulty::new(Memory::new()));
+        self.store = Faulty::new(store.into_inner());
+        begun
+    }
+
+    pub(super) fn restore(&mut self, now: Instant, oracle: &mut Oracle) -> Restored {
+        let restored = restore(&self.store, now, &self.times);
+        // Some of it was written now.
+        if self.durability != Durability::Strict {
+            self.synced = copy(&self.store);
+            self.unsynced.clear();
+            oracle.synced();
+        }
+        restored.expect("what was written can be read")
+    }
+
+    /// What is committed is safe from now on. False if there is nothing to be done.
+    pub(super) fn sync(&mut self, oracle: &mut Oracle) -> bool {
+        if self.dead || self.unsynced.is_empty() {
+            return false;
+        }
+        for change in self.unsynced.drain(..) {
+            change.apply(&self.synced);
+        }
+        oracle.synced();
+        true
+    }
+
+    /// How much a power cut may take back.
+    pub(super) fn unsynced(&self) -> usize {
+        self.unsynced.len()
+    }
+
+    /// The machine is gone: what was synced is there, and the first `kept` changes since.
+    pub(super) fn lose_power(&mut self, now: Instant, kept: usize, oracle: &mut Oracle) {
+        self.crash(now, 0, oracle);
+        oracle.lose_unsynced();
+        let synced = std::mem::take(&mut self.synced);
+        for change in self.unsynced.drain(..).take(kept) {
+            change.apply(&synced);
+            if let Change::Commit(_, request) = change {
+                oracle.committed_before_cut(&request);
+            }
+        }
+        self.store = Faulty::new(synced);
     }
 
     /// Keys of sessions and of retained messages. What is left of a session that had no end is in
@@ -197,6 +326,26 @@ impl Storage {
             .map(|pair| pair.key.escape_ascii().to_string())
             .collect()
     }
+}
+
+impl Change {
+    fn apply(&self, store: &Memory) {
+        match self {
+            Self::Commit(batch, _) => {
+                let done = store.commit(std::slice::from_ref(batch));
+                assert!(done.is_ok_and(|results| results.iter().all(Result::is_ok)));
+            }
+            Self::Trim(log, below) => store.trim(*log, *below).expect("it is in memory"),
+        }
+    }
+}
+
+fn copy(store: &Faulty<Memory>) -> Memory {
+    let (mut file, copy) = (Vec::new(), Memory::new());
+    let view = store.snapshot().expect("no fault is planned");
+    backup::write(&*view, &mut file).expect("it is in memory");
+    backup::read(&mut &*file, &copy).expect("a backup can be read");
+    copy
 }
 
 fn busy<T>(queues: &[VecDeque<T>]) -> Vec<usize> {
