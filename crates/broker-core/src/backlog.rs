@@ -415,6 +415,20 @@ impl Clients {
         session.kept.as_deref_mut()?.backlog.as_deref_mut()
     }
 
+    /// The client of this session is here, and does not wait until the driver has time for the
+    /// count: that answer is nobody's when it comes.
+    fn stop_counting(&mut self, id: SessionId) {
+        let Self {
+            sessions, census, ..
+        } = self;
+        if let Some(session) = sessions.get_mut(id.index())
+            && let Some(kept) = session.kept.as_deref_mut()
+            && let Some(backlog) = kept.backlog.as_deref_mut()
+        {
+            backlog.reading.take_if(|token| census.reads(token.get()));
+        }
+    }
+
     pub(crate) fn uncount(&mut self, messages: u64, bytes: u64) {
         let stats = &mut self.stats;
         stats.messages_waiting = stats.messages_waiting.saturating_sub(messages);
@@ -429,6 +443,9 @@ impl Shard {
             return;
         };
         let takes = session.connection.is_some() && session.queue.is_empty();
+        if takes {
+            self.clients.stop_counting(id);
+        }
         let is_idle = self.clients.backlog_of(id).is_some_and(|b| b.is_idle());
         if !takes || !is_idle {
             return;
@@ -535,6 +552,11 @@ impl Shard {
         }
         if let Some(backlog) = self.clients.backlog_of(id) {
             backlog.read_through(answer.log, answer.through);
+        }
+        let session = self.clients.sessions.get(id.index());
+        if session.is_some_and(|session| session.connection.is_none()) {
+            // Its client has gone meanwhile, and what it did not get is to be counted.
+            self.clients.count_later(id);
         }
         self.pump(now, id);
     }

@@ -232,6 +232,48 @@ fn what_a_client_left_unread_is_counted_when_it_goes() {
 }
 
 #[test]
+fn a_client_that_goes_while_it_is_read_for_is_counted_all_the_same() {
+    let mut world = World::new(1);
+    let away = world.resident("s", &[("t", QOS1)]);
+    world.broker.cut(away);
+    let publisher = join(&mut world.broker, "p");
+    publish_all(&mut world, publisher, "t", 1..4);
+    restart_unread(&mut world);
+    let client = stay(&mut world.broker, "s", false);
+    world.broker.stored();
+    world.broker.read_one();
+    assert_eq!(world.broker.reads(), 1, "that for the client");
+    world.broker.cut(client);
+    world.broker.advance(Duration::from_secs(1));
+    world.broker.hold_reads = false;
+    world.settle();
+    let sleeper = &sleepers(&world)[0];
+    assert!(sleeper.is_counted);
+    assert_eq!(sleeper.messages, 3);
+    assert_eq!(payloads(&mut world, "s"), ["1", "2", "3"]);
+    is_balanced(&world);
+}
+
+#[test]
+fn a_client_does_not_wait_for_the_count() {
+    let mut world = World::new(1);
+    let away = world.resident("s", &[("t", QOS1)]);
+    world.broker.cut(away);
+    let publisher = join(&mut world.broker, "p");
+    publish_all(&mut world, publisher, "t", 1..4);
+    restart_unread(&mut world);
+    assert_eq!(world.broker.reads(), 1, "the count");
+    let client = stay(&mut world.broker, "s", false);
+    world.broker.stored();
+    assert_eq!(world.broker.reads(), 2);
+    world.broker.hold_reads = false;
+    world.broker.stored();
+    world.broker.stored();
+    assert_eq!(world.broker.take_publishes(client).len(), 3);
+    is_balanced(&world);
+}
+
+#[test]
 fn what_is_under_way_or_done_is_not_counted_as_waiting() {
     let mut world = World::new(1);
     let client = world.resident("s", &[("t", QOS2)]);
