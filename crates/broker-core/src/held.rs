@@ -384,9 +384,18 @@ impl Clients {
         let record = Record::WillOver {
             client_id: Arc::clone(&client_id),
         };
-        let asked = self.promises.ask(&mut self.outputs, record);
-        self.promises.ended.push_back((asked, client_id));
-        if let Some(session) = session {
+        self.promises.ask(&mut self.outputs, record);
+        self.will_is_over(&client_id);
+    }
+
+    /// What says so was asked for: nobody takes the client's place before it is stored.
+    pub(crate) fn will_is_over(&mut self, client_id: &Arc<str>) {
+        let asked = self.promises.asked;
+        self.promises
+            .ended
+            .push_back((asked, Arc::clone(client_id)));
+        let session = self.by_client_id.get(client_id);
+        if let Some(session) = session.and_then(|id| self.sessions.get_mut(id.index())) {
             session.asked = asked;
         }
     }

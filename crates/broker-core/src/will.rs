@@ -178,7 +178,9 @@ impl Shard {
         over_with_message &= matches!(item.storing, Storing::Asked);
         if let Some(token) = item.until.settled.filter(|_| on_disk) {
             self.clients.end_will_when_settled(token, client_id);
-        } else if on_disk && !over_with_message {
+        } else if over_with_message {
+            self.clients.will_is_over(&client_id);
+        } else if on_disk {
             self.clients.ask_will_over(&client_id);
         }
         item.finish(&mut self.clients.pool);
