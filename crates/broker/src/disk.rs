@@ -386,6 +386,11 @@ impl Desk {
         self.stored = id;
     }
 
+    /// The committer answers nothing more.
+    pub(crate) fn failed(&mut self) {
+        self.stored = self.submitted;
+    }
+
     /// Whether somebody may wait for the disk.
     pub(crate) fn is_awaited(&self) -> bool {
         self.submitted > self.stored

@@ -449,6 +449,9 @@ fn use_parcel(
             input(shard, driver, now, Input::StoreSize { bytes, needed });
         }
         Parcel::StoreFailed { cause } => {
+            if let Some(desk) = &mut driver.desk {
+                desk.failed();
+            }
             input(shard, driver, now, Input::StoreFailed { cause });
         }
         Parcel::Forget { what, done } => {

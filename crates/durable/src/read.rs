@@ -10,7 +10,8 @@ use crate::message::message_of;
 use crate::times::Times;
 use crate::write::log_of;
 
-/// Reads what was asked for: on until there is something, or nothing more.
+/// Reads what was asked for: on until there is something, or nothing more; in the background one
+/// piece, also if there is nothing in it, since others wait for the one who reads.
 pub fn read(
     store: &dyn Log,
     request: &ReadRequest,
@@ -22,7 +23,9 @@ pub fn read(
     let mut from = Sequence(request.after).next();
     let end = store.bounds(log)?.next.min(Sequence(request.last).next());
     let mut messages = Vec::new();
-    while messages.is_empty() && from < end {
+    let mut is_first = true;
+    while messages.is_empty() && from < end && (is_first || !request.in_background) {
+        is_first = false;
         let chunk = store.read_matching(log, from..end, &wanted, request.bytes_max)?;
         messages.extend(chunk.entries.iter().map(|entry| {
             let position = Position {
