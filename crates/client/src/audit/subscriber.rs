@@ -90,6 +90,8 @@ pub struct AuditedSubscriber {
     token: String,
     /// Lanes whose messages come here themselves.
     direct: BTreeSet<LaneId>,
+    /// Expected lanes of which something has fitted.
+    come: BTreeSet<LaneId>,
     /// Lanes whose messages came here as what others were made of.
     origins: BTreeSet<LaneId>,
     ready: VecDeque<Delivery>,
@@ -167,7 +169,8 @@ pub enum Delivery {
         bytes: Vec<u8>,
     },
     /// These messages will not come, and why: a processor decided so, or a limit of the broker's
-    /// kept them from this client. They are not lost, and nobody is asked for them.
+    /// kept them from this client. They are not lost, and nobody is asked for them. A processor
+    /// hears it once more when the broker repeats it.
     Dropped {
         /// Which, and why.
         record: DropRecord,
@@ -347,6 +350,7 @@ impl SubscriberOptions {
             acknowledging: self.acknowledging,
             token,
             direct,
+            come: BTreeSet::new(),
             origins,
             expected: self.expected,
             ready: VecDeque::new(),
@@ -457,7 +461,16 @@ impl AuditedSubscriber {
 
     /// A processor begins on this input; `taken` is what the spool of its outputs remembers.
     pub(super) fn begin_processing(&mut self, taken: Option<&SharedTaken>) {
-        self.releases = Some(VecDeque::new());
+        // What is ready was acknowledged when it came; what was not yet, comes again.
+        let is_released = |delivery: &&Delivery| {
+            matches!(
+                delivery,
+                Delivery::Checkpoint { .. } | Delivery::Dropped { .. }
+            )
+        };
+        let ready = self.ready.iter().filter(is_released);
+        self.releases = Some(ready.map(|_| None).collect());
+        self.early.clear();
         self.unsaved = None;
         let Some(taken) = taken else {
             return;
@@ -581,8 +594,8 @@ impl AuditedSubscriber {
         } else if verdict == Verdict::NotAudited {
             message.is_unjudged = true;
             self.name_no_room(&property);
-        } else if self.direct.insert(property.lane) {
-            self.strangers.remove(&property.lane);
+        } else if !self.is_known(property.lane) {
+            self.make_known(property.lane);
         }
         if received.qos() == QoS::AtMostOnce && self.direct.contains(&property.lane) {
             self.at_most_once.insert(property.lane);
@@ -654,8 +667,17 @@ impl AuditedSubscriber {
             }
             return Ok(());
         }
-        let checkpoint = sealed.open(&self.hasher);
-        let checkpoint = checkpoint.map_err(|error| error.to_string())?;
+        let checkpoint = match sealed.open(&self.hasher) {
+            Ok(checkpoint) => checkpoint,
+            Err(error) if through.is_none() && !self.is_known(lane) => {
+                self.name_other_key_once(lane, &error.to_string());
+                return Ok(());
+            }
+            Err(error) => return Err(error.to_string()),
+        };
+        if through.is_none() && !self.is_known(lane) {
+            self.make_known(lane);
+        }
         self.ledger.checkpoint(&checkpoint, self.clock.now());
         self.ready.push_back(Delivery::Checkpoint {
             checkpoint,

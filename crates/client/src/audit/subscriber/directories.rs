@@ -6,7 +6,6 @@
 use unbroken_merkle_log::ledger::Join;
 use unbroken_merkle_log::{Directory, LaneId};
 
-use super::strangers::STRANGERS_MAX;
 use super::{AuditedSubscriber, Delivery};
 
 impl AuditedSubscriber {
@@ -30,16 +29,18 @@ impl AuditedSubscriber {
         let listed: Vec<LaneId> = sealed.lanes().iter().map(|open| open.lane).collect();
         // Of a producer with other lanes too, they may be on topics that are not subscribed to, and
         // have another key.
-        let is_known = listed.iter().all(|lane| self.direct.contains(lane))
-            || listed.iter().any(|lane| self.expected.lanes.contains(lane));
-        if !is_known && !self.expected.listed {
+        let is_expected = listed.iter().any(|lane| self.expected.lanes.contains(lane));
+        let is_known = listed.iter().all(|lane| self.is_known(*lane));
+        if !is_known && !is_expected && !self.expected.listed {
             return Ok(());
         }
         match sealed.open(&self.hasher) {
             Ok(directory) => {
                 self.ledger.directory(&directory, self.clock.now());
-                if self.expected.listed {
-                    self.direct.extend(listed);
+                for lane in listed {
+                    if self.expected.listed || self.expected.lanes.contains(&lane) {
+                        self.make_known(lane);
+                    }
                 }
                 Ok(())
             }
@@ -48,13 +49,10 @@ impl AuditedSubscriber {
             Err(error) if is_known => Err(error.to_string()),
             Err(error) => {
                 for lane in listed {
-                    let has_room = self.strangers.len() < STRANGERS_MAX;
-                    if self
-                        .strangers
-                        .get(&lane)
-                        .map_or(has_room, |is_told| !is_told)
+                    if !self.is_known(lane)
+                        && (self.expected.listed || self.expected.lanes.contains(&lane))
                     {
-                        self.name_other_key(lane, &error.to_string());
+                        self.name_other_key_once(lane, &error.to_string());
                     }
                 }
                 Ok(())

@@ -30,9 +30,14 @@ impl AuditedSubscriber {
         }
         match sealed.open(&self.hasher) {
             Ok(record) if is_followed => {
+                let again = self.releases.is_some().then(|| record.clone());
                 let is_news = self.take_dropped(record, by_broker);
-                if is_news && let Some(releases) = &mut self.releases {
+                if let Some(releases) = &mut self.releases {
                     releases.push_back(received.take_acknowledgement());
+                    // The first copy may still be on its way to the spool.
+                    let again = again.filter(|_| !is_news);
+                    let again = again.map(|record| Delivery::Dropped { record, by_broker });
+                    self.ready.extend(again);
                 }
             }
             Ok(record) => {

@@ -7,12 +7,26 @@ use unbroken_merkle_log::{Digest as _, LaneId, Property};
 use super::{AuditedSubscriber, Delivery};
 
 impl AuditedSubscriber {
+    /// Whether something of a lane has fitted. That it is expected is not enough.
+    pub(super) fn is_known(&self, lane: LaneId) -> bool {
+        self.direct.contains(&lane)
+            && (self.come.contains(&lane) || !self.expected.lanes.contains(&lane))
+    }
+
+    pub(super) fn make_known(&mut self, lane: LaneId) {
+        self.direct.insert(lane);
+        self.strangers.remove(&lane);
+        if self.expected.lanes.contains(&lane) {
+            self.come.insert(lane);
+        }
+    }
+
     /// Whether a message that does not fit is of another algorithm than this subscriber's, in a
     /// lane of which none has fitted. Such lanes are remembered, until something fits or a
     /// checkpoint shows that their key is another.
     pub(super) fn is_other_algorithm(&mut self, property: &Property) -> bool {
         let lane = property.lane;
-        if self.direct.contains(&lane) {
+        if self.is_known(lane) {
             return false;
         }
         if self.strangers.len() < STRANGERS_MAX || self.strangers.contains_key(&lane) {
@@ -26,6 +40,14 @@ impl AuditedSubscriber {
         theirs != own
     }
 
+    pub(super) fn name_other_key_once(&mut self, lane: LaneId, why: &str) {
+        let has_room = self.strangers.len() < STRANGERS_MAX;
+        let is_told = self.strangers.get(&lane).copied();
+        if !is_told.unwrap_or(!has_room) {
+            self.name_other_key(lane, why);
+        }
+    }
+
     pub(super) fn name_other_key(&mut self, lane: LaneId, why: &str) {
         self.strangers.insert(lane, true);
         let why = format!(
@@ -36,4 +58,4 @@ impl AuditedSubscriber {
 }
 
 /// Lanes remembered of which nothing fits; about 50 bytes each. Of more it is not said why.
-pub(super) const STRANGERS_MAX: usize = 256;
+const STRANGERS_MAX: usize = 256;
