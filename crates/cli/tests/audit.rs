@@ -6,6 +6,7 @@
 mod support;
 
 use std::io::{Seek, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::process::Output;
 
 use serde_json::Value;
@@ -101,6 +102,34 @@ async fn an_expected_lane_of_which_there_is_no_sign_is_a_fault_with_its_name() {
     let unheard = "expected lane 0000000000000002: there was no sign of it";
     assert!(text.contains(unheard), "{text}");
     assert!(!text.contains("expected lane 0000000000000001"), "{text}");
+}
+
+#[tokio::test]
+async fn of_an_expected_lane_with_another_algorithm_nothing_is_judged_and_it_is_not_said_to_be_absent()
+ {
+    let (_broker, port) = broker();
+    let directory = tempfile::tempdir().unwrap();
+    let key = directory.path().join("key");
+    std::fs::write(&key, "07".repeat(32)).unwrap();
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let words = ["audit", "status", "-p", &port, "-t", "plant", "-W", "2"];
+    let key = ["--key-file", key.to_str().unwrap()];
+    let words = [&words[..], &key, &["--expect", "0000000000000001"]].concat();
+    let output = beside_a_producer(&port, &words).await;
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+    assert!(!text.contains("no sign of it"), "{text}");
+    assert!(text.contains("its algorithm is"), "{text}");
+}
+
+#[test]
+fn a_broker_that_never_answers_is_waited_for_no_longer_than_asked() {
+    let silent = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let port = silent.local_addr().unwrap().port().to_string();
+    let output = Running::start(&["audit", "status", "-p", &port, "-W", "1"]).output();
+    assert_eq!(output.status.code(), Some(69), "{output:?}");
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.contains("give it more time with -W"), "{text}");
 }
 
 #[tokio::test]

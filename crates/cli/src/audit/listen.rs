@@ -3,8 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use tokio::time::sleep_until;
-use unbroken_client::audit::{OpenError, Scope, SubscriberOptions};
+use tokio::time::{sleep_until, timeout_at};
+use unbroken_client::audit::{AuditedSubscriber, OpenError, Scope, SubscriberOptions};
 use unbroken_client::{
     Acknowledging, Client, ConnectError, Filter, QoS, Received, Session, SubscribeError,
     Subscription,
@@ -52,6 +52,11 @@ pub(super) enum ListenError {
     Subscribe(#[from] SubscribeError),
     #[error(transparent)]
     Open(#[from] OpenError),
+    #[error(
+        "the broker was not there, or did not answer CONNECT and SUBSCRIBE, before the time was \
+         over: see whether it is what listens there, or give it more time with -W"
+    )]
+    Late,
 }
 
 impl Listening<'_> {
@@ -68,34 +73,14 @@ impl Listening<'_> {
         self,
         mut each: impl FnMut(&mut Observer) -> Heard,
     ) -> Result<Observer, ListenError> {
-        let options = self.broker.options().session(Session::Temporary);
-        let client = options.connect().await?;
-        let mut filters = Vec::new();
-        for topic in self.topics {
-            filters.push(filter(topic)?);
-        }
-        let mut broker = listen_to_broker(&client, self.more).await?;
-        let mut lanes = SubscriberOptions::new(filters)
-            .prefix(self.broker.prefix())
-            .hasher(self.hasher.clone())
-            .one_way()
-            .without_origins();
-        if self.part {
-            lanes = lanes.scope(Scope::Part);
-        }
-        if self.all_lanes {
-            lanes = lanes.expect_listed();
-        }
-        for lane in self.expect {
-            lanes = lanes.expect(*lane);
-        }
-        let mut lanes = lanes.open(&client).await?;
-        let mut observer = Observer::new(self.hasher);
-        observer.broker = BrokerSide::told_to(client.client_id().to_owned());
-        observer.expect(self.expect);
         let begin = Instant::now();
         // A day that never comes, where nobody says when to end.
         let end = begin + self.total.unwrap_or(Duration::from_hours(24 * 36_500));
+        let started = timeout_at(end.into(), self.start()).await;
+        let (client, mut broker, mut lanes) = started.map_err(|_| ListenError::Late)??;
+        let mut observer = Observer::new(self.hasher);
+        observer.broker = BrokerSide::told_to(client.client_id().to_owned());
+        observer.expect(self.expect);
         let interrupted = runtime::interrupted();
         tokio::pin!(interrupted);
         loop {
@@ -115,6 +100,34 @@ impl Listening<'_> {
         observer.pass(begin.elapsed());
         client.disconnect().await;
         Ok(observer)
+    }
+
+    async fn start(
+        &self,
+    ) -> Result<(Client, Option<Subscription>, AuditedSubscriber), ListenError> {
+        let options = self.broker.options().session(Session::Temporary);
+        let client = options.connect().await?;
+        let mut filters = Vec::new();
+        for topic in self.topics {
+            filters.push(filter(topic)?);
+        }
+        let broker = listen_to_broker(&client, self.more).await?;
+        let mut lanes = SubscriberOptions::new(filters)
+            .prefix(self.broker.prefix())
+            .hasher(self.hasher.clone())
+            .one_way()
+            .without_origins();
+        if self.part {
+            lanes = lanes.scope(Scope::Part);
+        }
+        if self.all_lanes {
+            lanes = lanes.expect_listed();
+        }
+        for lane in self.expect {
+            lanes = lanes.expect(*lane);
+        }
+        let lanes = lanes.open(&client).await?;
+        Ok((client, broker, lanes))
     }
 }
 

@@ -160,6 +160,9 @@ impl Observer {
                 let algorithm = self.hasher.algorithm();
                 let property = message.property();
                 let property = property.filter(|property| property.algorithm == algorithm);
+                if let Some(property) = property.filter(|_| message.is_unjudged()) {
+                    self.awaited.remove(&property.lane);
+                }
                 match (property, message.verdict()) {
                     // Without a stamp, or of a lane for which there is no room.
                     (None, _) | (Some(_), Some(Verdict::NotAudited)) => self.not_audited += 1,
@@ -190,7 +193,8 @@ impl Observer {
             }
             Delivery::Refused { .. } => self.not_audited += 1,
             // Said once for a lane, of as many lanes as the subscriber remembers.
-            Delivery::OtherKey { why, .. } => {
+            Delivery::OtherKey { lane, why } => {
+                self.awaited.remove(lane); // there is a sign of it
                 self.other_keys.push(why.clone());
                 self.news.push(News::OtherKey(why.clone()));
             }
@@ -261,6 +265,7 @@ impl Observer {
     ) {
         let lane = (property.lane, property.epoch);
         let number = property.sequence;
+        self.awaited.remove(&property.lane);
         let watched = self.lanes.entry(lane).or_default();
         watched.arrived += 1;
         let is_good = matches!(
@@ -278,6 +283,7 @@ impl Observer {
 
     fn checkpoint(&mut self, checkpoint: &Checkpoint) {
         let lane = (checkpoint.lane, checkpoint.epoch);
+        self.awaited.remove(&checkpoint.lane);
         let watched = self.lanes.entry(lane).or_default();
         watched
             .checkpoints
