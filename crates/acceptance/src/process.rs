@@ -25,7 +25,7 @@ use crate::disk::Disk;
 use crate::raw::{Connect, Version};
 
 /// The data directory of a durable broker, in its own.
-pub const DATA: &str = "data";
+const DATA: &str = "data";
 /// A directory that lies on a disk that may fail, and the data directory in it, which the broker
 /// makes itself.
 const DISK: &str = "disk";

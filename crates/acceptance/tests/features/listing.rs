@@ -36,7 +36,7 @@ pub(crate) fn with_port(room: &Room, line: &str) -> String {
         line = line.replace("PORT", &room.broker().address().port().to_string());
     }
     if line.contains("DATA") {
-        let data = room.broker().directory().join("data");
+        let data = room.broker().data();
         line = line.replace("DATA", &data.display().to_string());
     }
     if line.contains("ROOT") {
