@@ -9,6 +9,7 @@ use std::os::unix::fs::chown;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use unbroken_broker::control::{self, Forget, Operator};
@@ -19,7 +20,7 @@ use unbroken_store::session::{
 };
 use unbroken_store::{
     Batch, Durability, Embedded, LogId, MessageBytes, MessageRecord, Options, Position, Sequence,
-    Space, Store,
+    Space, Store, StoreError,
 };
 
 const LOG: LogId = LogId(0);
@@ -151,10 +152,17 @@ fn options() -> Options {
     options
 }
 
-/// Opens a store while no process is being started.
+/// Opens a store while no process is being started. The last one may still have the lock for a
+/// moment: the system lets whoever started it go on before it closes what it does not inherit.
 fn open(path: &Path, options: Options) -> Embedded {
     let _starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
-    Embedded::open(path, options).unwrap()
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        match Embedded::open(path, options) {
+            Err(StoreError::Held { .. }) if Instant::now() < deadline => std::thread::yield_now(),
+            opened => return opened.unwrap(),
+        }
+    }
 }
 
 fn message(topic: &str, payload: &[u8]) -> MessageBytes {
