@@ -6,15 +6,38 @@ mod shard_bus;
 
 use std::time::Duration;
 
-use shard_bus::{Broker, connect, join, publish, subscribe};
+use shard_bus::{Broker, Client, connect, join, publish, stay, subscribe};
 use unbroken_broker_core::{Limits, Settings};
 use unbroken_mqtt_proto::{Ack, Connect, Packet, PacketId, QoS, Version};
 
 fn broker(change: impl FnOnce(&mut Limits)) -> Broker {
+    with(Settings::default(), change)
+}
+
+fn durable(change: impl FnOnce(&mut Limits)) -> Broker {
+    let mut settings = Settings::default();
+    settings.durable = true;
+    with(settings, change)
+}
+
+fn with(settings: Settings, change: impl FnOnce(&mut Limits)) -> Broker {
     let mut limits = Limits::default();
     change(&mut limits);
     limits.check().unwrap();
-    Broker::with(1, limits, Settings::default())
+    Broker::with(1, limits, settings)
+}
+
+/// A client whose session stays, with everything it has asked for so far stored and read.
+fn resident(broker: &mut Broker, filter: Option<(&str, QoS)>) -> Client {
+    let client = stay(broker, "s", false);
+    broker.stored();
+    if let Some((filter, qos)) = filter {
+        subscribe(broker, client, filter, qos);
+        broker.stored();
+    }
+    broker.take(client);
+    broker.take_asked();
+    client
 }
 
 #[test]
@@ -102,4 +125,81 @@ fn messages_in_flight_have_a_limit_of_bytes_and_the_next_waits_for_room() {
         Packet::PubAck(Ack::success(PacketId::new(3).unwrap())),
     );
     assert_eq!(broker.shards[0].stats().messages_waiting, 0);
+}
+
+#[test]
+fn a_client_that_too_much_waits_for_is_not_read_until_some_of_it_leaves() {
+    for version in [Version::V3_1_1, Version::V5] {
+        let mut broker = durable(|limits| limits.output_bytes_max = 300);
+        resident(&mut broker, Some(("t", QoS::AtLeastOnce)));
+        let publisher = broker.open(version);
+        let packet = Connect {
+            version,
+            ..connect("p")
+        };
+        broker.send(publisher, Packet::Connect(packet));
+        broker.take(publisher);
+        for id in 1..=100 {
+            broker.send(publisher, publish("t", "x", QoS::AtLeastOnce, id));
+        }
+        let asked = broker.take_asked().len();
+        assert!((2..10).contains(&asked), "{asked} messages were taken");
+        assert!(!broker.wants_input(publisher));
+        broker.stored_one();
+        assert_eq!(broker.take_asked().len(), 1, "one leaves, one comes");
+        let mut rounds = 0;
+        while !broker.stores.is_empty() {
+            broker.stored_one();
+            rounds += 1;
+        }
+        assert_eq!(rounds, 99);
+        assert!(broker.wants_input(publisher));
+        let answers = broker.take(publisher);
+        let expected: Vec<_> = (1..=100).map(|id| format!("PUBACK #{id} 00")).collect();
+        assert_eq!(answers, expected);
+    }
+}
+
+#[test]
+fn subacks_that_wait_count_towards_what_a_client_may_make_the_broker_hold() {
+    let mut broker = durable(|limits| limits.output_bytes_max = 600);
+    let client = resident(&mut broker, None);
+    for _ in 0..50 {
+        subscribe(&mut broker, client, "t", QoS::AtLeastOnce);
+    }
+    let asked = broker.take_asked().len();
+    assert!((2..10).contains(&asked), "{asked} packets were taken");
+    assert!(!broker.wants_input(client));
+    while !broker.stores.is_empty() {
+        broker.stored_one();
+    }
+    assert!(broker.wants_input(client));
+    assert_eq!(broker.take(client), vec!["SUBACK #1 [01]"; 50]);
+}
+
+#[test]
+fn messages_that_were_held_leave_as_the_receiver_takes_them() {
+    let mut broker = durable(|limits| limits.output_bytes_max = 400);
+    let client = resident(&mut broker, Some(("t", QoS::ExactlyOnce)));
+    let publisher = join(&mut broker, "p");
+    let long = "x".repeat(150);
+    for id in 1..=20 {
+        broker.send(publisher, publish("t", &long, QoS::AtLeastOnce, id));
+        broker.send(publisher, publish("t", &long, QoS::ExactlyOnce, 100 + id));
+    }
+    broker.hold_writes = true;
+    while !broker.stores.is_empty() {
+        broker.stored();
+    }
+    assert!(
+        broker.pending(client) < 400 + 200,
+        "{}",
+        broker.pending(client)
+    );
+    broker.release_writes();
+    broker.stored();
+    while !broker.stores.is_empty() {
+        broker.stored();
+    }
+    assert_eq!(broker.take(client).len(), 40);
 }
