@@ -1,5 +1,6 @@
 //! What waits from before a restart is counted, though nobody comes for it.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use unbroken_broker_core::{DropReason, Limits, LogId, SleepingSession};
@@ -27,6 +28,17 @@ fn restart_unread(world: &mut World) {
     world.broker.hold_reads = true;
     world.broker.advance(Duration::from_secs(1));
     world.broker.stored();
+}
+
+/// These wait for a session since before a restart, unread.
+fn restarted_with(payloads: Range<u16>) -> World {
+    let mut world = World::new(1);
+    let away = world.resident("s", &[("t", QOS1)]);
+    world.broker.cut(away);
+    let publisher = join(&mut world.broker, "p");
+    publish_all(&mut world, publisher, "t", payloads);
+    restart_unread(&mut world);
+    world
 }
 
 #[test]
@@ -109,12 +121,7 @@ fn what_waits_since_before_a_restart_is_counted_and_only_that_is_held() {
 
 #[test]
 fn limits_apply_to_what_waits_since_before_a_restart() {
-    let mut world = World::new(1);
-    let away = world.resident("s", &[("t", QOS1)]);
-    world.broker.cut(away);
-    let publisher = join(&mut world.broker, "p");
-    publish_all(&mut world, publisher, "t", 1..19);
-    restart_unread(&mut world);
+    let mut world = restarted_with(1..19);
     let mut limits = Limits::default();
     limits.queue_messages_max = 3;
     world.broker.reconfigure(limits);
@@ -233,12 +240,7 @@ fn what_a_client_left_unread_is_counted_when_it_goes() {
 
 #[test]
 fn a_client_that_goes_while_it_is_read_for_is_counted_all_the_same() {
-    let mut world = World::new(1);
-    let away = world.resident("s", &[("t", QOS1)]);
-    world.broker.cut(away);
-    let publisher = join(&mut world.broker, "p");
-    publish_all(&mut world, publisher, "t", 1..4);
-    restart_unread(&mut world);
+    let mut world = restarted_with(1..4);
     let client = stay(&mut world.broker, "s", false);
     world.broker.stored();
     world.broker.read_one();
@@ -256,12 +258,7 @@ fn a_client_that_goes_while_it_is_read_for_is_counted_all_the_same() {
 
 #[test]
 fn a_client_does_not_wait_for_the_count() {
-    let mut world = World::new(1);
-    let away = world.resident("s", &[("t", QOS1)]);
-    world.broker.cut(away);
-    let publisher = join(&mut world.broker, "p");
-    publish_all(&mut world, publisher, "t", 1..4);
-    restart_unread(&mut world);
+    let mut world = restarted_with(1..4);
     assert_eq!(world.broker.reads(), 1, "the count");
     let client = stay(&mut world.broker, "s", false);
     world.broker.stored();
