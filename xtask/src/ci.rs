@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use crate::tally::Tally;
 use crate::tools::{self, Tools};
-use crate::{Outcome, process, spec, tidy, tree};
+use crate::{Outcome, instructions, process, spec, tidy, tree};
 
 /// Its tests are steps of their own.
 const RUN_APART: &str = "unbroken-acceptance";
@@ -96,6 +96,9 @@ impl Ci {
 
         let build = ["build", "--locked", "--release", "-p", "unbroken"];
         self.check("release binary", cargo(&build))?;
+        self.step("instructions", "cargo xtask instructions", |_| {
+            instructions::run(&instructions::Arguments::default())
+        })?;
         for shards in ["1", "3"] {
             let name = format!("acceptance, shards: {shards}");
             self.tests(&name, self.acceptance(shards))?;

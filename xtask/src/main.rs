@@ -12,6 +12,7 @@
 mod bench;
 mod ci;
 mod conformance;
+mod instructions;
 mod process;
 mod relay;
 mod spec;
@@ -52,6 +53,8 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Counts what the hot path takes, and fails if it is more than committed
+    Instructions(instructions::Arguments),
     /// Runs conformance suites that others wrote, from outside the repository
     Conformance {
         /// Holds clones of `mqtt-lib` and `paho.mqtt.testing` (see docs/conformance.md)
@@ -73,6 +76,7 @@ fn main() -> ExitCode {
         Command::Ci { full } => ci::run(full),
         Command::Spec(arguments) => spec::run(&arguments),
         Command::Tidy => tidy::run(),
+        Command::Instructions(arguments) => instructions::run(&arguments).map(|_| ()),
         Command::Bench { arguments } => bench::run(&arguments),
         Command::Conformance {
             suites,

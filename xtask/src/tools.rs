@@ -22,7 +22,7 @@ struct Tool {
     install: fn(&Tools) -> Outcome,
 }
 
-const ALL: [Tool; 6] = [
+const ALL: [Tool; 7] = [
     Tool {
         name: "mosquitto (broker, mosquitto_pub, mosquitto_sub)",
         is_ready: |_| on_path("mosquitto_pub") && on_path("mosquitto_sub") && mosquitto(),
@@ -55,6 +55,11 @@ const ALL: [Tool; 6] = [
             tools.go_programs().join("nats-server").is_file() || on_path("nats-server")
         },
         install: install_nats_server,
+    },
+    Tool {
+        name: "valgrind",
+        is_ready: |_| on_path("valgrind"),
+        install: |_| apt(&["valgrind"]),
     },
     Tool {
         name: "cargo-fuzz",

@@ -7,18 +7,15 @@
 //!     target/release/examples/one_shard MESSAGES PAYLOAD QOS SUBSCRIBERS on|off
 //! ```
 //!
-//! Run it with two numbers of messages: the difference is what the messages cost.
+//! Run it with two numbers of messages: the difference is what the messages cost. What may not rise
+//! unnoticed is counted by `instructions.rs`.
 
 #![allow(clippy::print_stdout, reason = "a program's output")]
 #![allow(clippy::unwrap_used, reason = "a measurement that cannot go on ends")]
 
-use std::sync::Arc;
-use std::time::Instant;
+mod in_memory;
 
-use unbroken_broker_core::{
-    Admission, ConnectionId, Input, Limits, Output, Peer, Settings, Shard, ShardId, ShardOptions,
-    Totals,
-};
+use in_memory::{Broker, packet, string};
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -34,7 +31,7 @@ fn main() {
         broker.connect(n, &format!("subscriber-{n}"));
         broker.send(
             n,
-            &packet(0x82, &[b"\0\x01\0\x04a/bc", &[qos][..]].concat()),
+            &packet(0x82, &[&[0, 1][..], &string("a/bc"), &[qos]].concat()),
         );
     }
     let payload = vec![b'x'; payload.parse().unwrap()];
@@ -52,105 +49,4 @@ fn main() {
         written += broker.write(qos);
     }
     println!("{written} bytes");
-}
-
-struct Broker {
-    shard: Shard,
-    now: Instant,
-    dirty: Vec<ConnectionId>,
-}
-
-impl Broker {
-    #[expect(clippy::disallowed_methods, reason = "the epoch of a measurement")]
-    fn new(audit: bool) -> Self {
-        let mut settings = Settings::default();
-        settings.sys_interval = None;
-        settings.audit.enabled = audit;
-        let now = Instant::now();
-        let shard = Shard::new(ShardOptions {
-            id: ShardId(0),
-            shards: 1,
-            limits: Limits::default(),
-            settings,
-            totals: Arc::new(Totals::default()),
-            seed: 1,
-            start: now,
-        });
-        let dirty = Vec::new();
-        Self { shard, now, dirty }
-    }
-
-    fn connect(&mut self, index: u32, client_id: &str) {
-        let connection = named(index);
-        let (address, listener) = (None, 0);
-        let peer = Peer { address, listener };
-        self.input(Input::Opened { connection, peer });
-        let length = u16::try_from(client_id.len()).unwrap().to_be_bytes();
-        let body = [b"\0\x04MQTT\x04\x02\0\0", &length[..], client_id.as_bytes()].concat();
-        self.send(index, &packet(0x10, &body));
-        let admission = Admission::Granted { user: None };
-        self.input(Input::Authenticated {
-            connection,
-            admission,
-        });
-    }
-
-    fn send(&mut self, index: u32, bytes: &[u8]) {
-        let connection = named(index);
-        self.input(Input::Received { connection, bytes });
-    }
-
-    fn input(&mut self, input: Input<'_>) {
-        for output in self.shard.handle(self.now, input) {
-            assert!(!matches!(output, Output::Close { .. }), "{output:?}");
-        }
-    }
-
-    /// Takes what is to be written; at QoS 1 receivers acknowledge it.
-    fn write(&mut self, qos: u8) -> usize {
-        let mut dirty = std::mem::take(&mut self.dirty);
-        self.shard.take_dirty(&mut dirty);
-        let mut written = 0;
-        for id in dirty.drain(..) {
-            let output = self.shard.pending_output(id);
-            let length = output.len();
-            let publish = qos > 0 && output.first() == Some(&0x32);
-            let packet_id = publish.then(|| packet_id_of(output));
-            self.shard.wrote(self.now, id, length);
-            written += length;
-            if let Some(packet_id) = packet_id {
-                self.send(id.index, &[&b"\x40\x02"[..], &packet_id].concat());
-            }
-        }
-        self.dirty = dirty;
-        written
-    }
-}
-
-/// The two bytes behind the topic of a PUBLISH.
-fn packet_id_of(publish: &[u8]) -> [u8; 2] {
-    let length_bytes = publish[1..]
-        .iter()
-        .take_while(|byte| **byte >= 0x80)
-        .count()
-        + 1;
-    let at = 1 + length_bytes + 2 + 4;
-    [publish[at], publish[at + 1]]
-}
-
-fn named(index: u32) -> ConnectionId {
-    let serial = index;
-    ConnectionId { index, serial }
-}
-
-fn packet(first: u8, body: &[u8]) -> Vec<u8> {
-    let mut bytes = vec![first];
-    let mut rest = body.len();
-    while rest >= 0x80 {
-        bytes.push(u8::try_from(rest % 0x80).unwrap() | 0x80);
-        rest /= 0x80;
-    }
-    bytes.push(u8::try_from(rest).unwrap());
-    bytes.extend_from_slice(body);
-    bytes
 }
