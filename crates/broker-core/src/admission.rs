@@ -539,16 +539,14 @@ impl Shard {
         let mut fates = Vec::with_capacity(waiting.len());
         for (qos, sent, delivery) in waiting {
             let number = delivery.number;
-            let handed_on =
-                delivery.group.is_some() && (qos != unbroken_mqtt_proto::QoS::ExactlyOnce || !sent);
-            fates.push((number, Fate::at_the_end(sent, handed_on)));
-            match delivery.group {
-                // A QoS 2 message that has left may have arrived: no other member may get it
-                // [MQTT-4.8.2-5].
-                Some(group) if qos != unbroken_mqtt_proto::QoS::ExactlyOnce || !sent => {
-                    self.hand_over(now, group, delivery);
-                }
-                _ => lost.push(delivery),
+            // A QoS 2 message that has left may have arrived: no other member may get it
+            // [MQTT-4.8.2-5].
+            let may_go_on = qos != unbroken_mqtt_proto::QoS::ExactlyOnce || !sent;
+            let group = delivery.group.clone().filter(|_| may_go_on);
+            fates.push((number, Fate::at_the_end(sent, group.is_some())));
+            match group {
+                Some(group) => self.hand_over(now, &group, delivery),
+                None => lost.push(delivery),
             }
         }
         let undelivered = self.clients.drop_all(&client_id, lost, reason) + unread;

@@ -20,7 +20,6 @@ use crate::output::{Output, StoreId};
 use crate::position::Position;
 use crate::record::{Marker, Record};
 use crate::session::{Delivery, Identifiers};
-use crate::shared::GroupRef;
 
 /// A message in delivery: where its bytes lie now, and the copy that is kept once somebody needs
 /// one.
@@ -151,7 +150,7 @@ impl<'a> Item<'a> {
             message: self.message(pool),
             retain: terms.retain,
             identifiers: Identifiers::from_slice(terms.identifiers),
-            group: terms.group,
+            group: terms.group.cloned(),
             number: 0,
             tracked: self.publication.mark.is_some_and(|mark| mark.tracked),
             again: false,
@@ -177,5 +176,6 @@ pub(crate) struct Terms<'a> {
     /// The retain flag to send.
     pub(crate) retain: bool,
     pub(crate) identifiers: &'a [NonZeroU32],
-    pub(crate) group: Option<GroupRef>,
+    /// The group that has chosen it, as its filter is written.
+    pub(crate) group: Option<&'a Arc<str>>,
 }

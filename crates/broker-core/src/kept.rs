@@ -123,8 +123,12 @@ pub struct Entry {
     pub retain: bool,
     /// The subscription identifiers to send.
     pub identifiers: Vec<NonZeroU32>,
-    /// A group has chosen the session for it: no subscription finds it in the log.
+    /// No subscription of the session finds it in the log, as when a group has chosen the session
+    /// for it.
     pub by_group: bool,
+    /// That group, as its filter is written: another member gets the message if the session ends
+    /// first.
+    pub group: Option<Arc<str>>,
 }
 
 /// A message of QoS 2 that the receiver has: only PUBREL is to be sent for it.
@@ -178,6 +182,7 @@ impl Entry {
             retain: delivery.retain,
             identifiers: delivery.identifiers.to_vec(),
             by_group: delivery.group.is_some() || delivery.entry > 0,
+            group: delivery.group.clone(),
         }
     }
 
@@ -186,7 +191,7 @@ impl Entry {
             message: Arc::clone(&self.message),
             retain: self.retain,
             identifiers: Identifiers::from_slice(&self.identifiers),
-            group: None,
+            group: self.group.clone(),
             number: 0,
             tracked: false,
             again: false,

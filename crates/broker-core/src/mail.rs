@@ -31,6 +31,7 @@ impl Mail {
             Letter::Publish { message, .. }
             | Letter::ShareDelivery { message, .. }
             | Letter::ShareReturn { message, .. }
+            | Letter::ShareHandOver { message, .. }
             | Letter::Retain { message, .. } => bytes(message),
             Letter::RetainedAnswer { messages, .. } => messages.iter().map(bytes).sum(),
             Letter::InterestAdded { filter, .. } | Letter::InterestRemoved { filter, .. } => {
@@ -111,12 +112,18 @@ pub(crate) enum Letter {
         message: Arc<Message>,
         token: Option<u64>,
     },
-    /// My session was given this, but left the group or ended before it had it: give it to another
-    /// member. With the token that you sent it with, if I did not answer that.
+    /// You chose my session for this, and it has left the group: give it to another member. With
+    /// the token that you sent it with.
     ShareReturn {
         group: GroupRef,
         message: Arc<Message>,
         token: Option<u64>,
+    },
+    /// My session was given this by a group of yours, that with this filter as it is written, and
+    /// ended before it had it: give it to another member.
+    ShareHandOver {
+        group: Arc<str>,
+        message: Arc<Message>,
     },
     /// Keep this as the retained message of its topic, which is yours (empty payload: forget it);
     /// with a token, answer `Settled` when that is stored; with an errand, note it as done.

@@ -1,6 +1,7 @@
 //! The shared groups that a session is in. Most sessions are in none, and that takes one word.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// By `$share/…`, the serial number that the group knows the session by.
 #[derive(Debug, Default)]
@@ -8,9 +9,9 @@ pub(crate) struct Memberships(Option<Box<Groups>>);
 
 #[derive(Debug, Default)]
 struct Groups {
-    by_text: BTreeMap<Box<str>, u64>,
-    /// The same serial numbers, in order: a message for a member asks whether it still is one.
-    serials: Vec<u64>,
+    by_text: BTreeMap<Arc<str>, u64>,
+    /// The same by serial number, in order: a message for a member asks whether it still is one.
+    by_serial: Vec<(u64, Arc<str>)>,
 }
 
 impl Memberships {
@@ -18,18 +19,20 @@ impl Memberships {
     /// which is greater than any before.
     pub(crate) fn join(&mut self, text: Box<str>, fresh: u64) -> u64 {
         let groups = self.0.get_or_insert_default();
-        let serial = *groups.by_text.entry(text).or_insert(fresh);
-        if serial == fresh {
-            groups.serials.push(serial);
+        if let Some(serial) = groups.by_text.get(&*text) {
+            return *serial;
         }
-        serial
+        let text = Arc::from(text);
+        groups.by_serial.push((fresh, Arc::clone(&text)));
+        groups.by_text.insert(text, fresh);
+        fresh
     }
 
     pub(crate) fn leave(&mut self, text: &str) -> Option<u64> {
         let groups = self.0.as_mut()?;
         let serial = groups.by_text.remove(text)?;
-        if let Ok(at) = groups.serials.binary_search(&serial) {
-            groups.serials.remove(at);
+        if let Some(at) = groups.place(serial) {
+            groups.by_serial.remove(at);
         }
         if groups.by_text.is_empty() {
             self.0 = None;
@@ -37,16 +40,25 @@ impl Memberships {
         Some(serial)
     }
 
-    pub(crate) fn has(&self, serial: u64) -> bool {
-        let groups = self.0.as_ref();
-        groups.is_some_and(|groups| groups.serials.binary_search(&serial).is_ok())
+    /// The group that knows the session by this serial number, if it still does.
+    pub(crate) fn named(&self, serial: u64) -> Option<&Arc<str>> {
+        let groups = self.0.as_ref()?;
+        let (_, text) = &groups.by_serial[groups.place(serial)?];
+        Some(text)
     }
 
-    pub(crate) fn all(&self) -> Vec<(Box<str>, u64)> {
+    pub(crate) fn all(&self) -> Vec<(Arc<str>, u64)> {
         let groups = self.0.iter().flat_map(|groups| &groups.by_text);
         groups
-            .map(|(text, serial)| (text.clone(), *serial))
+            .map(|(text, serial)| (Arc::clone(text), *serial))
             .collect()
+    }
+}
+
+impl Groups {
+    fn place(&self, serial: u64) -> Option<usize> {
+        let found = self.by_serial.binary_search_by_key(&serial, |(of, _)| *of);
+        found.ok()
     }
 }
 
@@ -60,10 +72,13 @@ mod tests {
         assert_eq!(memberships.join("a".into(), 1), 1);
         assert_eq!(memberships.join("b".into(), 2), 2);
         assert_eq!(memberships.join("a".into(), 3), 1);
-        assert!(memberships.has(1) && memberships.has(2) && !memberships.has(3));
+        let named = |memberships: &Memberships, serial| memberships.named(serial).cloned();
+        assert_eq!(named(&memberships, 1).as_deref(), Some("a"));
+        assert_eq!(named(&memberships, 2).as_deref(), Some("b"));
+        assert_eq!(named(&memberships, 3), None);
         assert_eq!(memberships.leave("a"), Some(1));
         assert_eq!(memberships.leave("a"), None);
-        assert!(!memberships.has(1));
+        assert_eq!(named(&memberships, 1), None);
         assert_eq!(memberships.join("a".into(), 4), 4);
         assert_eq!(memberships.all(), [("a".into(), 4), ("b".into(), 2)]);
     }

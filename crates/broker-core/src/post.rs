@@ -112,6 +112,7 @@ impl Shard {
                 message,
                 token,
             } => self.redistribute(now, group, &message, token),
+            Letter::ShareHandOver { group, message } => self.hand_on(now, &group, &message),
             Letter::Retain {
                 message,
                 token,

@@ -20,7 +20,6 @@ use crate::limits::Limits;
 use crate::memberships::Memberships;
 use crate::message::Message;
 use crate::output::StoreId;
-use crate::shared::GroupRef;
 use crate::subscriptions::Grant;
 use crate::will::Will;
 
@@ -85,9 +84,9 @@ pub(crate) struct Delivery {
     /// The flag to send.
     pub(crate) retain: bool,
     pub(crate) identifiers: Identifiers,
-    /// The group that chose this session, if one did: it gets the message back if the session ends
-    /// first.
-    pub(crate) group: Option<GroupRef>,
+    /// The group that chose this session, if one did, as its filter is written: it gets the message
+    /// back if the session ends first.
+    pub(crate) group: Option<Arc<str>>,
     /// Among those that its session has accepted.
     pub(crate) number: u64,
     /// What becomes of it is to be told.

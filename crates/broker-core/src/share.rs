@@ -21,7 +21,7 @@ use crate::mail::Letter;
 use crate::message::Message;
 use crate::output::DropReason;
 use crate::placement;
-use crate::session::{Delivery, Identifiers, Session};
+use crate::session::{Delivery, Identifiers};
 use crate::shard::Shard;
 use crate::shared::{GroupRef, Member};
 use crate::subscriptions::{Grant, Subscriber};
@@ -237,27 +237,19 @@ impl Shard {
         item: &mut Item<'_>,
         token: Option<u64>,
     ) {
-        let stays = |session: &mut Session| session.memberships.has(member.serial);
-        if !self.clients.session_mut(member.session).is_some_and(stays) {
-            let delivery = Delivery {
-                message: item.message(&mut self.clients.pool),
-                retain: false,
-                identifiers: Identifiers::new(),
-                group: None,
-                number: 0,
-                tracked: false,
-                again: false,
-                entry: 0,
-            };
-            return self.return_to_group(now, group, delivery.message, token);
-        }
+        let session = self.clients.sessions.get(member.session.index());
+        let text = session.and_then(|session| session.memberships.named(member.serial));
+        let Some(text) = text.cloned() else {
+            let message = item.message(&mut self.clients.pool);
+            return self.return_to_group(now, group, message, token);
+        };
         // [MQTT-3.3.4-5]
         let identifiers: Identifiers = grant.identifier.into_iter().collect();
         let terms = Terms {
             qos: grant.qos, // [MQTT-4.8.2-3]
             retain: item.publication.retain && grant.retain_as_published,
             identifiers: &identifiers,
-            group: Some(group),
+            group: Some(&text),
         };
         self.clients.deliver(now, member.session, terms, item);
         if let Some(token) = token {
@@ -273,10 +265,31 @@ impl Shard {
         }
     }
 
-    /// A member's session has ended with a message it had not acknowledged.
-    pub(crate) fn hand_over(&mut self, now: Instant, group: GroupRef, delivery: Delivery) {
+    /// A member's session has ended with a message it had not acknowledged. The group is named by
+    /// its filter as it is written, which a restart does not change.
+    pub(crate) fn hand_over(&mut self, now: Instant, text: &Arc<str>, delivery: Delivery) {
         self.clients.stats.messages_waiting = self.clients.stats.messages_waiting.saturating_sub(1);
-        self.return_to_group(now, group, delivery.message, None);
+        let message = delivery.message;
+        let Ok(SubscriptionFilter::Shared { group, filter }) = SubscriptionFilter::parse(text)
+        else {
+            return;
+        };
+        let owner = placement::of_group(group, filter.as_str(), self.options.shards);
+        if owner == self.options.id {
+            self.hand_on(now, text, &message);
+        } else {
+            let group = Arc::clone(text);
+            self.mail(owner, Letter::ShareHandOver { group, message });
+        }
+    }
+
+    /// Gives a message to another member of a group, if that has one.
+    pub(crate) fn hand_on(&mut self, now: Instant, text: &str, message: &Arc<Message>) {
+        let group = match SubscriptionFilter::parse(text) {
+            Ok(SubscriptionFilter::Shared { group, filter }) => self.groups.find(group, filter),
+            _ => None,
+        };
+        self.give_again(now, group, message, None);
     }
 
     fn return_to_group(
@@ -307,13 +320,25 @@ impl Shard {
         message: &Arc<Message>,
         token: Option<u64>,
     ) {
+        let is_there = self.groups.serial(group.group) == Some(group.serial);
+        self.give_again(now, is_there.then_some(group.group), message, token);
+    }
+
+    /// `group`: none if it has dissolved.
+    fn give_again(
+        &mut self,
+        now: Instant,
+        group: Option<GroupId>,
+        message: &Arc<Message>,
+        token: Option<u64>,
+    ) {
         let mut item = Item::kept(message);
         self.clients.begin_item();
         if item.publication.expired(now) {
             self.drop_of_group(now, &item, DropReason::Expired); // [MQTT-3.3.2-5]
             self.settle_own(now, token);
-        } else if self.groups.serial(group.group) == Some(group.serial) {
-            self.deliver_to_group(now, group.group, &mut item, token);
+        } else if let Some(group) = group {
+            self.deliver_to_group(now, group, &mut item, token);
         } else {
             self.drop_of_group(now, &item, DropReason::SessionEnded);
             self.settle_own(now, token);

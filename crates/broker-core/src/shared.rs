@@ -35,7 +35,7 @@ pub(crate) struct Member {
     pub(crate) serial: u64,
 }
 
-/// A group, as a message remembers the one that chose its receiver.
+/// A group, as a message on its way to the member that it chose remembers it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct GroupRef {
     pub(crate) shard: ShardId,

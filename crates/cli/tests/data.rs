@@ -84,6 +84,7 @@ impl Filled {
             received: false,
             retain: false,
             by_group: false,
+            group: None,
             identifiers: Vec::new(),
         };
         put("desk", Part::Outbound(6), outbound.encode());

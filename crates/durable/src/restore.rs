@@ -340,6 +340,7 @@ fn entry<S: Log + ?Sized>(
         retain: outbound.retain,
         identifiers: outbound.identifiers,
         by_group: outbound.by_group,
+        group: outbound.group.map(Arc::from),
     })))
 }
 

@@ -201,6 +201,7 @@ fn put_entry(batch: &mut Batch, client_id: &str, entry: &Entry, times: &Times) {
         received: false,
         retain: entry.retain,
         by_group: entry.by_group,
+        group: entry.group.as_deref().map(str::to_owned),
         identifiers: entry.identifiers.clone(),
     };
     put(
@@ -231,6 +232,7 @@ fn received_entry(received: &ReceivedEntry) -> Outbound {
         received: true,
         retain: false,
         by_group: received.by_group,
+        group: None,
         identifiers: Vec::new(),
     }
 }
@@ -244,6 +246,7 @@ fn done_entry(position: Position) -> Outbound {
         received: true,
         retain: false,
         by_group: false,
+        group: None,
         identifiers: Vec::new(),
     }
 }

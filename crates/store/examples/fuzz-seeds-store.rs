@@ -121,6 +121,7 @@ fn seeds() -> Vec<(u8, Vec<u8>)> {
         received: true,
         retain: false,
         by_group: false,
+        group: None,
         identifiers: vec![NonZeroU32::MIN],
     };
     let cursor = Cursor {

@@ -187,8 +187,10 @@ pub struct Outbound {
     pub received: bool,
     /// The flag it is sent with.
     pub retain: bool,
-    /// A group has chosen the client for it.
+    /// No subscription finds it in its log, as when a group has chosen the client for it.
     pub by_group: bool,
+    /// That group, `$share/…`: another member gets the message if the session ends first.
+    pub group: Option<String>,
     /// The subscription identifiers it is sent with.
     pub identifiers: Vec<NonZeroU32>,
 }
@@ -347,12 +349,16 @@ impl Outbound {
                 | (u8::from(self.received) * RECEIVED)
                 | (u8::from(own) * OWN)
                 | (u8::from(self.retain) * FLAG)
-                | (u8::from(self.by_group) * BY_GROUP),
+                | (u8::from(self.by_group) * BY_GROUP)
+                | (u8::from(self.group.is_some()) * GROUP),
         );
         put_number(&mut out, self.packet_id.map_or(0, PacketId::get).into());
         put_number(&mut out, self.identifiers.len() as u64);
         for identifier in &self.identifiers {
             put_number(&mut out, identifier.get().into());
+        }
+        if let Some(group) = &self.group {
+            put_string(&mut out, group.as_bytes());
         }
         match &self.what {
             Carried::Log(position) => {
@@ -372,7 +378,7 @@ impl Outbound {
         // QoS 0 is never under way, and only QoS 2 has a PUBREC.
         let qos = QoS::try_from(state & 3)?;
         let wrong = qos == QoS::AtMostOnce || received && qos != QoS::ExactlyOnce;
-        if wrong || state & !(3 | RECEIVED | OWN | FLAG | BY_GROUP) != 0 {
+        if wrong || state & !(3 | RECEIVED | OWN | FLAG | BY_GROUP | GROUP) != 0 {
             return Err(meaningless("state", state));
         }
         let packet_id = PacketId::new(reader.small("packet id")?);
@@ -385,6 +391,13 @@ impl Outbound {
             let identifier = NonZeroU32::new(reader.small("identifier")?);
             identifiers.push(identifier.ok_or(meaningless("identifier", 0))?);
         }
+        let group = if state & GROUP == 0 {
+            None
+        } else {
+            let group = reader.text("group")?;
+            SubscriptionFilter::parse(group)?;
+            Some(group.to_owned())
+        };
         let what = if state & OWN == 0 {
             let log = LogId(reader.small("log")?);
             let sequence = Sequence(reader.number("sequence")?);
@@ -400,6 +413,7 @@ impl Outbound {
             received,
             retain: state & FLAG != 0,
             by_group: state & BY_GROUP != 0,
+            group,
             identifiers,
         })
     }
@@ -503,8 +517,10 @@ const RECEIVED: u8 = 1 << 2;
 const OWN: u8 = 1 << 3;
 /// ... that it is sent with the retain flag.
 const FLAG: u8 = 1 << 4;
-/// ... that a group has chosen.
+/// ... that no subscription finds it.
 const BY_GROUP: u8 = 1 << 5;
+/// ... that the name of a group follows.
+const GROUP: u8 = 1 << 6;
 /// The length that says that a hash follows.
 const HASHED: u8 = 0;
 const HEAD: u8 = 0;
@@ -652,6 +668,7 @@ mod tests {
                 received: true,
                 retain: true,
                 by_group: true,
+                group: Some("$share/g/last".into()),
                 identifiers: vec![NonZeroU32::MIN, NonZeroU32::MAX],
             };
             check(outbound, Outbound::encode, Outbound::decode);

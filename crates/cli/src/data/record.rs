@@ -92,6 +92,7 @@ pub(crate) fn outbound(outbound: &Outbound) -> Map<String, Value> {
         "pubrec": outbound.received,
         "retain": outbound.retain,
         "by_group": outbound.by_group,
+        "group": outbound.group,
         "identifiers": outbound.identifiers,
     }));
     let (name, value) = match &outbound.what {

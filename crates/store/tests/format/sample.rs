@@ -85,6 +85,7 @@ pub(crate) fn fill(store: &dyn Store) {
         received: false,
         retain: false,
         by_group: false,
+        group: None,
         identifiers: Vec::new(),
     };
     let cursor = Cursor {
