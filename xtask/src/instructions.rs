@@ -117,14 +117,30 @@ fn count_all() -> Outcome<Vec<(String, Counts)>> {
 
 /// What one thing of this piece takes.
 fn count(program: &Path, name: &str) -> Outcome<Counts> {
-    let out = profiles().join(format!("{name}.out"));
+    // Callgrind counts instructions in one function only, but calls everywhere.
+    let (before, _) = profile(program, name, "none")?;
+    let (all, things) = profile(program, name, "")?;
+    let counts = Counts {
+        instructions: (all.instructions - before.instructions) / things,
+        allocations: (all.allocations - before.allocations).max(0.0) / things,
+    };
+    if counts.instructions > 0.0 {
+        Ok(counts)
+    } else {
+        Err(format!("{name} has no instructions of ours"))
+    }
+}
+
+/// What callgrind counts, and how many things were done.
+fn profile(program: &Path, name: &str, rounds: &str) -> Outcome<(Counts, f64)> {
+    let out = profiles().join(format!("{name}{rounds}.out"));
     let mut valgrind = Command::new("valgrind");
     valgrind
         .args(["--tool=callgrind", "--toggle-collect=*counted*"])
         .args(["--compress-strings=no", "--compress-pos=no"])
         .arg(format!("--callgrind-out-file={}", out.display()))
         .arg(program)
-        .arg(name);
+        .args([name, rounds]);
     let things = process::quiet(&mut valgrind)?;
     let profile = fs::read_to_string(&out)
         .map_err(|error| format!("cannot read {}: {error}", out.display()))?;
@@ -132,12 +148,6 @@ fn count(program: &Path, name: &str) -> Outcome<Counts> {
         .trim()
         .parse()
         .map_err(|_| format!("{} {name} says {things:?}", program.display()))?;
-    let total = Counts::read(&profile, &program.display().to_string());
-    if total.instructions <= 0.0 {
-        return Err(format!("{} has no instructions of ours", out.display()));
-    }
-    Ok(Counts {
-        instructions: total.instructions / things,
-        allocations: total.allocations / things,
-    })
+    let counts = Counts::read(&profile, &program.display().to_string());
+    Ok((counts, things))
 }
