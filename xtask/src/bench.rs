@@ -1,18 +1,71 @@
 //! `cargo xtask bench …`: hands everything to the program in `crates/bench`, or in
 //! `crates/channel-bench` where channels are compared.
+//!
+//! Before `bench brokers`, the peers that are to take part are installed. The short run takes those
+//! that are there.
 
-use std::{env, iter};
+use std::env;
 
 use crate::{Outcome, process, tools::Tools};
 
 pub(crate) fn run(arguments: &[String]) -> Outcome {
-    let package = match arguments.first().map(String::as_str) {
-        Some("channels") => "unbroken-channel-bench",
+    let words: Vec<_> = arguments.iter().map(String::as_str).collect();
+    let package = match words.first() {
+        Some(&"channels") => "unbroken-channel-bench",
         _ => "unbroken-bench",
     };
+    let tools = Tools::locate();
+    if words.first() == Some(&"brokers") && is_whole(&words) {
+        tools.install_peers(&named_peers(&words))?;
+    }
     let mut cargo = process::cargo(&["run", "--release", "--quiet", "-p", package, "--"]);
     let path = env::var_os("PATH").unwrap_or_default();
-    let peers = iter::once(Tools::locate().go_programs()).chain(env::split_paths(&path));
-    let path = env::join_paths(peers).map_err(|error| error.to_string())?;
+    let ours = [tools.go_programs(), tools.peers()].into_iter();
+    let path = env::join_paths(ours.chain(env::split_paths(&path)));
+    let path = path.map_err(|error| error.to_string())?;
     process::stream(cargo.args(arguments).env("PATH", path), |_| {})
+}
+
+/// Whether more is asked for than a short run or help.
+fn is_whole(words: &[&str]) -> bool {
+    let short = ["--smoke", "--help", "-h"];
+    !words.iter().any(|word| short.contains(word))
+}
+
+/// The values of `--peers`, which the benchmark itself will refuse if they mean nothing.
+fn named_peers<'a>(words: &[&'a str]) -> Vec<&'a str> {
+    let mut names = Vec::new();
+    let mut follows = false;
+    for word in words {
+        if follows {
+            names.extend(word.split(','));
+        } else if let Some(value) = word.strip_prefix("--peers=") {
+            names.extend(value.split(','));
+        }
+        follows = *word == "--peers";
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peers_are_named_in_either_form() {
+        for words in [
+            &["brokers", "--peers", "nats,mochi", "--secs", "1"][..],
+            &["brokers", "--peers=nats,mochi"],
+            &["brokers", "--peers", "nats", "--peers", "mochi"],
+        ] {
+            assert_eq!(named_peers(words), ["nats", "mochi"]);
+        }
+        assert!(named_peers(&["brokers", "--peers-dir", "nats"]).is_empty());
+    }
+
+    #[test]
+    fn a_short_run_installs_nothing() {
+        assert!(is_whole(&["brokers", "--rounds", "5"]));
+        assert!(!is_whole(&["brokers", "--smoke"]));
+    }
 }

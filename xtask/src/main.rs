@@ -68,7 +68,11 @@ enum Command {
         against: Option<std::net::SocketAddr>,
     },
     /// Installs the third-party clients and tools that `ci` uses
-    InstallTools,
+    InstallTools {
+        /// Also the brokers that `bench brokers` compares
+        #[arg(long)]
+        peers: bool,
+    },
 }
 
 fn main() -> ExitCode {
@@ -83,7 +87,7 @@ fn main() -> ExitCode {
             only,
             against,
         } => conformance::run(&suites, &only, against),
-        Command::InstallTools => tools::run(),
+        Command::InstallTools { peers } => tools::run(peers),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,4 +1,5 @@
-//! `cargo xtask install-tools`: the programs of others that `ci` uses.
+//! `cargo xtask install-tools`: the programs of others that `ci` uses, and with `--peers` those
+//! that `bench brokers` compares.
 //!
 //! They go under `target/tools` (`UNBROKEN_TOOLS` names another place), except what Debian's
 //! package manager installs. What is there already is not fetched again. On Debian, as root,
@@ -15,6 +16,8 @@ use std::{env, fs};
 use crate::tally::Tally;
 use crate::{Outcome, process, tree};
 
+mod peers;
+
 /// A tool, how to see that it is there, and how to get it.
 struct Tool {
     name: &'static str,
@@ -22,6 +25,7 @@ struct Tool {
     install: fn(&Tools) -> Outcome,
 }
 
+/// What `ci` uses.
 const ALL: [Tool; 7] = [
     Tool {
         name: "mosquitto (broker, mosquitto_pub, mosquitto_sub)",
@@ -49,13 +53,7 @@ const ALL: [Tool; 7] = [
         is_ready: |_| false,
         install: build_paho_go,
     },
-    Tool {
-        name: "nats-server",
-        is_ready: |tools| {
-            tools.go_programs().join("nats-server").is_file() || on_path("nats-server")
-        },
-        install: install_nats_server,
-    },
+    peers::NATS,
     Tool {
         name: "valgrind",
         is_ready: |_| on_path("valgrind"),
@@ -71,7 +69,6 @@ const ALL: [Tool; 7] = [
 // Fixed, so that a run next year tests what this one does.
 const PAHO_PYTHON: &str = "paho-mqtt==2.1.0";
 const MQTT_JS: &str = "mqtt@5.14.1";
-const NATS_SERVER: &str = "github.com/nats-io/nats-server/v2@v2.15.2";
 const CARGO_FUZZ: &str = "0.13.1";
 
 /// Where the tools lie.
@@ -103,12 +100,51 @@ impl Tools {
         self.cargo_commands().join("cargo-fuzz")
     }
 
+    /// The directory of the peers that are libraries, each in a program of ours.
+    pub(crate) fn peers(&self) -> PathBuf {
+        self.directory.join("peers")
+    }
+
     /// Installs what is missing. Missing tools count as skipped where they may be missing.
     pub(crate) fn install(&self) -> Outcome<Tally> {
+        let missing = self.install_missing(&ALL)?;
+        if !missing.is_empty() && must_have_all() {
+            return Err(format!("cannot install {}", missing.join(", ")));
+        }
+        let mut tally = Tally::default();
+        for _ in missing {
+            tally += Tally::SKIPPED;
+        }
+        Ok(tally)
+    }
+
+    /// Installs those of the benchmark's peers that are missing: the ones of these names, or all
+    /// that run without being named. What cannot be installed is left out of the benchmark, which
+    /// says so.
+    pub(crate) fn install_peers(&self, names: &[&str]) -> Outcome {
+        let chosen: Vec<_> = peers::ALL
+            .iter()
+            .filter(|(peer, _)| {
+                if names.is_empty() {
+                    peers::UNNAMED.contains(peer)
+                } else {
+                    names.contains(peer)
+                }
+            })
+            .map(|(_, tool)| tool)
+            .collect();
+        self.install_missing(chosen).map(|_| ())
+    }
+
+    /// Returns the names of those that are still missing afterwards.
+    fn install_missing<'a>(
+        &self,
+        tools: impl IntoIterator<Item = &'a Tool>,
+    ) -> Outcome<Vec<&'static str>> {
         fs::create_dir_all(&self.directory)
             .map_err(|error| format!("cannot create {}: {error}", self.directory.display()))?;
-        let (mut tally, mut missing) = (Tally::default(), Vec::new());
-        for tool in ALL {
+        let mut missing = Vec::new();
+        for tool in tools {
             let name = tool.name;
             if (tool.is_ready)(self) {
                 println!("  {name}: is there");
@@ -119,22 +155,21 @@ impl Tools {
                 Err(problem) => {
                     println!("  {name}: missing. {problem}");
                     missing.push(name);
-                    tally += Tally::SKIPPED;
                 }
             }
         }
-        if missing.is_empty() || !must_have_all() {
-            Ok(tally)
-        } else {
-            Err(format!("cannot install {}", missing.join(", ")))
-        }
+        Ok(missing)
     }
 }
 
-pub(crate) fn run() -> Outcome {
+pub(crate) fn run(with_peers: bool) -> Outcome {
     let tools = Tools::locate();
     println!("tools in {}:", tools.directory.display());
-    tools.install().map(|_| ())
+    tools.install()?;
+    if with_peers {
+        tools.install_peers(&[])?;
+    }
+    Ok(())
 }
 
 /// Whether a missing tool is a failure here: on Debian, as root, all of them can be installed.
@@ -232,15 +267,6 @@ fn build_paho_go(tools: &Tools) -> Outcome {
         .args([tools.go_programs().join("paho-client"), PathBuf::from(".")])
         .current_dir(sources);
     process::quiet(&mut go).map(|_| ())
-}
-
-/// Only the benchmarks need it. Debian's Go may be too old for it; then its own package serves,
-/// and the record says which version it was.
-fn install_nats_server(tools: &Tools) -> Outcome {
-    let mut go = Command::new("go");
-    go.args(["install", NATS_SERVER])
-        .env("GOBIN", tools.go_programs());
-    process::quiet(&mut go).map_or_else(|_| apt(&["nats-server"]), |_| Ok(()))
 }
 
 fn install_cargo_fuzz(tools: &Tools) -> Outcome {

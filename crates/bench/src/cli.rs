@@ -5,17 +5,18 @@ use crate::{
     durability::Durability,
     error::BenchError,
     machine::Machine,
-    peer::{self, Peer},
-    record::{Described, Record},
+    peer::{self, Peer, Role},
+    record::{Described, Record, Skipped},
     relay::{Fate, Relay},
     results::{Cell, RowResult},
     rounds,
     rows::{self, Row},
+    verdict::{self, Verdict},
 };
 use clap::{Args, Parser, Subcommand};
 use std::{
     io::{self, Write},
-    path::PathBuf,
+    path::{self, PathBuf},
     process::ExitCode,
     sync::atomic::AtomicBool,
     time::Duration,
@@ -56,10 +57,14 @@ struct Brokers {
     /// audit's numbers and hashes cost, with --peers unbroken,unstamped
     #[arg(long, value_delimiter = ',')]
     rows: Vec<String>,
-    /// Peers by name, separated by commas: unbroken, mosquitto, relay if left out; also unbroken1,
-    /// unbroken2 (so many shards), unstamped (no numbers and hashes of the audit)
+    /// Peers by name, separated by commas: unbroken, mosquitto, relay, nats, mochi if left out;
+    /// also unbroken1, unbroken2 (so many shards), unstamped (no numbers and hashes of the audit)
     #[arg(long, value_delimiter = ',')]
     peers: Vec<String>,
+    /// Holds programs of which no package is at hand: `flashmq` and `mosquitto-2.1` are run if they
+    /// are there. Without them the record says what they reached elsewhere
+    #[arg(long, value_name = "DIR")]
+    peers_dir: Option<PathBuf>,
     /// Rounds; medians of fewer than five say little
     #[arg(long, default_value_t = 5)]
     rounds: usize,
@@ -76,6 +81,9 @@ struct Brokers {
     /// arrive
     #[arg(long)]
     smoke: bool,
+    /// A bar that is missed is a failure of the whole, when everything is written
+    #[arg(long)]
+    require_bars: bool,
     /// In the short round, a peer whose program is missing is a failure instead of being skipped
     #[arg(long, env = "UNBROKEN_REQUIRE_TOOLS", value_parser = clap::builder::FalseyValueParser::new())]
     require_tools: bool,
@@ -108,10 +116,13 @@ impl Brokers {
             .map(|row| row.lasting(secs))
             .collect();
         let unbroken = self.unbroken.map_or_else(sibling, Ok)?;
-        let mut peers = peer::choose(&unbroken, &self.peers)?;
-        if self.smoke && !self.require_tools {
-            skip_missing(&mut peers)?;
-        }
+        let directory = self.peers_dir.as_deref().map(path::absolute).transpose()?;
+        let mut peers = peer::choose(&unbroken, directory.as_deref(), &self.peers, self.smoke)?;
+        let skipped = if self.smoke && self.require_tools {
+            Vec::new()
+        } else {
+            skip_missing(&mut peers)?
+        };
         let described = peers.iter().map(Described::of).collect::<Result<_, _>>()?;
         let rounds = if self.smoke { 1 } else { self.rounds.max(1) };
         let machine = Machine::here();
@@ -123,6 +134,8 @@ impl Brokers {
             machine,
             rounds,
             peers: described,
+            skipped,
+            verdicts: verdict::judge(&rows),
             rows: rows.into_iter().map(without_curves).collect(),
         };
         record.write(&self.out)?;
@@ -131,22 +144,28 @@ impl Brokers {
             "{record}\n\nWritten to {}\n",
             self.out.display()
         )?;
-        Ok(ExitCode::SUCCESS)
+        let missed = record.verdicts.iter().filter(|verdict| !verdict.passed);
+        let missed: Vec<_> = missed.map(Verdict::name).collect();
+        if missed.is_empty() {
+            return Ok(ExitCode::SUCCESS);
+        }
+        writeln!(io::stderr(), "bars missed:\n  {}", missed.join("\n  "))?;
+        Ok(if self.require_bars {
+            ExitCode::FAILURE
+        } else {
+            ExitCode::SUCCESS
+        })
     }
 }
 
 /// Without a peer the others can still be tried; without our own program there is nothing to try.
-pub(crate) fn skip_missing(peers: &mut Vec<Peer>) -> io::Result<()> {
-    let missing = peers.extract_if(.., |peer| !peer.is_ours() && peer.is_missing());
-    for peer in missing {
-        writeln!(
-            io::stderr(),
-            "skipped: {} is not installed; {}",
-            peer.name,
-            peer.hint
-        )?;
+pub(crate) fn skip_missing(peers: &mut Vec<Peer>) -> io::Result<Vec<Skipped>> {
+    let missing = peers.extract_if(.., |peer| peer.role != Role::Ours && peer.is_missing());
+    let skipped: Vec<_> = missing.map(|peer| Skipped::of(&peer)).collect();
+    for peer in &skipped {
+        writeln!(io::stderr(), "skipped: {peer}")?;
     }
-    Ok(())
+    Ok(skipped)
 }
 
 /// Our own program is built beside this one.

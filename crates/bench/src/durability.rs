@@ -104,8 +104,8 @@ impl Durability {
 }
 
 fn median(row: &RowResult, peer: &str, metric: Metric) -> f64 {
-    let cell = row.cells.iter().find(|cell| cell.peer == peer);
-    cell.and_then(|cell| cell.median(metric))
+    row.cell(peer)
+        .and_then(|cell| cell.median(metric))
         .unwrap_or(f64::NAN)
 }
 

@@ -29,6 +29,24 @@ pub(crate) enum Bar {
     AtMost(f64),
 }
 
+impl Bar {
+    pub(crate) fn admits(self, value: f64) -> bool {
+        match self {
+            Self::AtLeast(bar) => value >= bar,
+            Self::AtMost(bar) => value <= bar,
+        }
+    }
+}
+
+impl fmt::Display for Bar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AtLeast(bar) => write!(f, "≥ {bar}"),
+            Self::AtMost(bar) => write!(f, "≤ {bar}"),
+        }
+    }
+}
+
 /// All figures of a run, for people and for machines.
 #[derive(Debug, Serialize)]
 pub(crate) struct Record {
@@ -98,11 +116,7 @@ impl Figure {
     }
 
     fn passed(&self) -> bool {
-        match self.bar {
-            None => true,
-            Some(Bar::AtLeast(bar)) => self.median() >= bar,
-            Some(Bar::AtMost(bar)) => self.median() <= bar,
-        }
+        self.bar.is_none_or(|bar| bar.admits(self.median()))
     }
 }
 
@@ -175,10 +189,7 @@ impl fmt::Display for Record {
             let (bar, verdict) = match figure.bar {
                 None => (String::new(), ""),
                 Some(bar) => (
-                    match bar {
-                        Bar::AtLeast(bar) => format!("≥ {bar}"),
-                        Bar::AtMost(bar) => format!("≤ {bar}"),
-                    },
+                    bar.to_string(),
                     if figure.passed() {
                         "passed"
                     } else {

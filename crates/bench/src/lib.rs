@@ -3,7 +3,7 @@
 //! `unbroken-bench brokers` starts every peer anew for every row and round, puts the same load on
 //! each in turn, and records medians, ratios to Mosquitto and everything needed to repeat the run.
 //! A round visits all peers before any is visited again, so a machine that gets slower gets slower
-//! for all.
+//! for all. Every row has its bar, which the record holds ours against.
 //!
 //! `unbroken-bench audit` holds what the proof costs against its bars, beside only hashing;
 //! `unbroken-bench durability` what it costs to keep messages, beside a peer that keeps them too.
@@ -13,6 +13,7 @@
 //! whether everything arrived. Deliberately absent: installing peers.
 
 mod audit;
+mod bars;
 pub mod cli;
 mod durability;
 mod error;
@@ -25,6 +26,7 @@ pub mod relay;
 mod results;
 mod rounds;
 mod rows;
+mod verdict;
 
 pub use self::error::BenchError;
 pub use unbroken_load::grouped;

@@ -1,7 +1,7 @@
 //! The brokers that are compared: how each is configured, started on a port, and ended.
 //!
-//! A new peer is a value in [`peers`]: a name, how to ask its version, and the command that serves
-//! a port from a directory.
+//! A new peer is a value in `brokers.rs`: a name, how to ask its version, and the command that
+//! serves a port from a directory.
 
 use crate::{error::BenchError, rows::Row};
 use nix::{
@@ -19,10 +19,14 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// What is compared.
-pub(crate) const OURS: &str = "unbroken";
-/// The yardstick of all ratios.
-pub(crate) const YARDSTICK: &str = "mosquitto";
+mod brokers;
+mod keepers;
+
+pub(crate) use self::{
+    brokers::{FLASHMQ, MOSQUITTO_2_1, ONE_SHARD, OURS, TWO_SHARDS, YARDSTICK, choose},
+    keepers::{EACH_CHANGE, HALF_HOUR, MEMORY, NATS, RELAXED, STRICT, keepers, roomy},
+};
+
 /// How long a peer may take to accept connections.
 const START_LIMIT: Duration = Duration::from_secs(20);
 /// How long it may take to end when asked to.
@@ -40,254 +44,33 @@ pub(crate) struct Peer {
     serve: fn(&mut Command, u16, &Path) -> io::Result<()>,
     /// How to get the program.
     pub(crate) hint: &'static str,
-    only_floor_rows: bool,
-    /// It runs only when it is named.
-    on_request: bool,
+    pub(crate) role: Role,
+    runs: Runs,
 }
 
-/// Every peer there is. `unbroken` is our own program.
-pub(crate) fn peers(unbroken: &Path) -> io::Result<Vec<Peer>> {
-    let ours = Peer {
-        name: OURS,
-        setup: "`unbroken serve -p PORT --data DIR`, no configuration",
-        program: unbroken.to_owned(),
-        version: &["--version"],
-        serve: |command, port, dir| {
-            serve_unbroken(command, port, dir, &[]);
-            Ok(())
-        },
-        hint: "build it with `cargo build --release -p unbroken`, or name it with --unbroken",
-        only_floor_rows: false,
-        on_request: false,
-    };
-    Ok(vec![
-        ours.clone(),
-        Peer {
-            name: YARDSTICK,
-            setup: "limits opened: `max_inflight_messages 0`, `max_queued_messages 0`, `set_tcp_nodelay true`, no persistence",
-            program: "mosquitto".into(),
-            version: &["-h"],
-            serve: serve_mosquitto,
-            hint: "on Debian, `apt-get install mosquitto`",
-            only_floor_rows: false,
-            on_request: false,
-        },
-        Peer {
-            name: "relay",
-            setup: "cuts frames by their length and forwards them, nothing else: the floor of a broker that wakes for every message",
-            program: std::env::current_exe()?,
-            version: &["--version"],
-            serve: |command, port, _| {
-                command.args(["relay", "--port", &port.to_string()]);
-                Ok(())
-            },
-            hint: "it is part of this program",
-            only_floor_rows: true,
-            on_request: false,
-        },
-        Peer {
-            name: "unbroken1",
-            setup: "the same with `--shards 1`",
-            serve: |command, port, dir| {
-                serve_unbroken(command, port, dir, &["--shards", "1"]);
-                Ok(())
-            },
-            on_request: true,
-            ..ours.clone()
-        },
-        Peer {
-            name: "unbroken2",
-            setup: "the same with `--shards 2`",
-            serve: |command, port, dir| {
-                serve_unbroken(command, port, dir, &["--shards", "2"]);
-                Ok(())
-            },
-            on_request: true,
-            ..ours.clone()
-        },
-        Peer {
-            name: "unstamped",
-            setup: "the same with `UNBROKEN__AUDIT__STAMPING=false`",
-            serve: |command, port, dir| {
-                command.env("UNBROKEN__AUDIT__STAMPING", "false");
-                serve_unbroken(command, port, dir, &[]);
-                Ok(())
-            },
-            on_request: true,
-            ..ours
-        },
-    ])
+/// What a peer is compared as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// One of our own programs, in whatever setup.
+    Ours,
+    /// A broker of others.
+    Peer,
+    /// Less than a broker: it can do some rows, and nobody has to beat it.
+    Floor,
 }
 
-fn serve_unbroken(command: &mut Command, port: u16, dir: &Path, more: &[&str]) {
-    command.args(["serve", "-p", &port.to_string(), "--data"]);
-    command.arg(dir.join("data")).args(more);
-}
-
-fn serve_mosquitto(command: &mut Command, port: u16, dir: &Path) -> io::Result<()> {
-    let config = dir.join("mosquitto.conf");
-    let text = format!(
-        "listener {port} 127.0.0.1\n\
-         allow_anonymous true\n\
-         max_inflight_messages 0\n\
-         max_queued_messages 0\n\
-         set_tcp_nodelay true\n\
-         persistence false\n\
-         log_type error\n"
-    );
-    fs::write(&config, text)?;
-    command.arg("-c").arg(config);
-    Ok(())
-}
-
-/// Who is compared when messages are to be kept: we in three ways, Mosquitto in two, and NATS.
-pub(crate) fn keepers(unbroken: &Path) -> Result<Vec<Peer>, BenchError> {
-    let all = peers(unbroken)?;
-    let named = |name| choose_one(&all, name);
-    let (ours, mosquitto) = (named(OURS)?, named(YARDSTICK)?);
-    Ok(vec![
-        Peer {
-            name: STRICT,
-            setup: "`unbroken serve -p PORT --data DIR`: nothing is acknowledged before it is synced",
-            ..ours.clone()
-        },
-        Peer {
-            name: RELAXED,
-            setup: "the same with `durability = \"relaxed\"`: synced every second",
-            serve: |command, port, dir| {
-                command.env("UNBROKEN__STORAGE__DURABILITY", "relaxed");
-                serve_unbroken(command, port, dir, &[]);
-                Ok(())
-            },
-            ..ours.clone()
-        },
-        Peer {
-            name: MEMORY,
-            setup: "`unbroken serve -p PORT --in-memory`",
-            serve: |command, port, _| {
-                command.args(["serve", "-p", &port.to_string(), "--in-memory"]);
-                Ok(())
-            },
-            ..ours
-        },
-        Peer {
-            name: EACH_CHANGE,
-            setup: "`persistence true`, `autosave_on_changes true`, `autosave_interval 1`, limits opened",
-            serve: |command, port, dir| {
-                serve_keeping_mosquitto(
-                    command,
-                    port,
-                    dir,
-                    "autosave_on_changes true\nautosave_interval 1\n",
-                )
-            },
-            ..mosquitto.clone()
-        },
-        Peer {
-            name: HALF_HOUR,
-            setup: "`persistence true`, `autosave_interval 1800` (its default: nothing is written meanwhile), limits opened",
-            serve: |command, port, dir| {
-                serve_keeping_mosquitto(command, port, dir, "autosave_interval 1800\n")
-            },
-            ..mosquitto
-        },
-        Peer {
-            name: NATS,
-            setup: "JetStream's file store, synced every two minutes (its default), `max_ack_pending: 32000`",
-            program: "nats-server".into(),
-            version: &["--version"],
-            serve: serve_nats,
-            hint: "`cargo xtask install-tools` builds it",
-            ..mosquitto
-        },
-    ])
-}
-
-/// MQTT in NATS is JetStream; above about 32,000 messages on their way, one session's two
-/// subscriptions have more than packet ids. With `sync_interval: always` nothing of this load
-/// arrived within the four seconds of a run, so it is not among the peers.
-fn serve_nats(command: &mut Command, port: u16, dir: &Path) -> io::Result<()> {
-    let config = dir.join("nats.conf");
-    let store = dir.join("jetstream");
-    let store = store.display();
-    let text = format!(
-        "server_name: bench\n\
-         listen: \"127.0.0.1:-1\"\n\
-         jetstream {{ store_dir: \"{store}\" }}\n\
-         mqtt {{ listen: \"127.0.0.1:{port}\"\nmax_ack_pending: 32000 }}\n"
-    );
-    fs::write(&config, text)?;
-    command.arg("-c").arg(config);
-    Ok(())
-}
-
-/// Our own, with room for as many messages as one session may wait for in the benchmark.
-pub(crate) fn roomy(unbroken: &Path) -> io::Result<Peer> {
-    let mut peers = peers(unbroken)?;
-    let ours = peers.swap_remove(0);
-    Ok(Peer {
-        setup: "`unbroken serve -p PORT --data DIR`, with queues of any length",
-        serve: |command, port, dir| {
-            command.env("UNBROKEN__LIMITS__QUEUE_MESSAGES_MAX", "100000000");
-            command.env("UNBROKEN__LIMITS__QUEUE_BYTES_MAX", "64GiB");
-            serve_unbroken(command, port, dir, &[]);
-            Ok(())
-        },
-        ..ours
-    })
-}
-
-/// Names of [`keepers`].
-pub(crate) const STRICT: &str = "strict";
-pub(crate) const RELAXED: &str = "relaxed";
-pub(crate) const MEMORY: &str = "in-memory";
-pub(crate) const EACH_CHANGE: &str = "mosquitto-1";
-pub(crate) const HALF_HOUR: &str = "mosquitto-1800";
-pub(crate) const NATS: &str = "nats";
-
-fn serve_keeping_mosquitto(
-    command: &mut Command,
-    port: u16,
-    dir: &Path,
-    saves: &str,
-) -> io::Result<()> {
-    serve_mosquitto(command, port, dir)?;
-    let config = dir.join("mosquitto.conf");
-    let text = fs::read_to_string(&config)?;
-    // Debian's package gives up its rights when root starts it, and has to write here.
-    let keeps = format!(
-        "persistence true\npersistence_location {}/\nuser root\n{saves}",
-        dir.display()
-    );
-    fs::write(&config, text.replace("persistence false\n", &keeps))
-}
-
-fn choose_one(all: &[Peer], name: &str) -> Result<Peer, BenchError> {
-    let found = all.iter().find(|peer| peer.name == name).cloned();
-    found.ok_or_else(|| BenchError::Unknown {
-        what: "peer",
-        name: name.to_owned(),
-        known: all.iter().map(|p| p.name).collect::<Vec<_>>().join(", "),
-    })
-}
-
-/// The peers of these names, or all that need not be named.
-pub(crate) fn choose(unbroken: &Path, names: &[String]) -> Result<Vec<Peer>, BenchError> {
-    let all = peers(unbroken)?;
-    if names.is_empty() {
-        return Ok(all.into_iter().filter(|peer| !peer.on_request).collect());
-    }
-    names.iter().map(|name| choose_one(&all, name)).collect()
+/// When it takes part without being named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Runs {
+    Always,
+    /// Not in the short run, which has to be short.
+    InRecords,
+    WhenNamed,
 }
 
 impl Peer {
-    /// One of our own programs, in whatever setup.
-    pub(crate) fn is_ours(&self) -> bool {
-        [OURS, STRICT, RELAXED, MEMORY].contains(&self.name)
-    }
-
     pub(crate) fn can(&self, row: &Row) -> bool {
-        row.has_floor || !self.only_floor_rows
+        row.has_floor || self.role != Role::Floor
     }
 
     /// There is no such program here.

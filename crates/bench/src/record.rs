@@ -11,6 +11,7 @@ use crate::{
         IDLE_SHARE, Kind, MAX, Metric, OTHERS, P50, P99, P999, PEAK_MB, PUBLISHED, RowResult,
         SUBSCRIBE_BYTES, SWITCHES,
     },
+    verdict::{Section, Verdict},
 };
 use serde::Serialize;
 use std::{
@@ -26,6 +27,8 @@ pub(crate) struct Record {
     pub(crate) machine: Machine,
     pub(crate) rounds: usize,
     pub(crate) peers: Vec<Described>,
+    pub(crate) skipped: Vec<Skipped>,
+    pub(crate) verdicts: Vec<Verdict>,
     pub(crate) rows: Vec<RowResult>,
 }
 
@@ -35,6 +38,26 @@ pub(crate) struct Described {
     name: &'static str,
     version: String,
     setup: &'static str,
+}
+
+/// A peer that was to be compared and is not installed.
+#[derive(Debug, Serialize)]
+pub(crate) struct Skipped {
+    name: &'static str,
+    hint: &'static str,
+}
+
+impl Skipped {
+    pub(crate) fn of(peer: &Peer) -> Self {
+        let &Peer { name, hint, .. } = peer;
+        Self { name, hint }
+    }
+}
+
+impl fmt::Display for Skipped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is not installed; {}", self.name, self.hint)
+    }
 }
 
 impl Described {
@@ -61,7 +84,7 @@ const THROUGHPUT: [Column; 9] = [
     ("p99 µs", P99, 0),
     ("other load", OTHERS, 2),
 ];
-const LATENCY: [Column; 9] = [
+const LATENCY: [Column; 10] = [
     ("delivered/s", DELIVERED, 0),
     ("p50 µs", P50, 0),
     ("p99 µs", P99, 0),
@@ -70,6 +93,7 @@ const LATENCY: [Column; 9] = [
     ("peak RSS MB", PEAK_MB, 1),
     ("switches/msg", SWITCHES, 3),
     ("loadgen µs/msg", GENERATOR_CPU, 2),
+    ("loadgen cores", GENERATOR_SHARE, 2),
     ("other load", OTHERS, 2),
 ];
 const IDLE: [Column; 4] = [
@@ -137,6 +161,9 @@ impl fmt::Display for Record {
         for peer in &self.peers {
             writeln!(f, "| {} | {} | {} |", peer.name, peer.version, peer.setup)?;
         }
+        for peer in &self.skipped {
+            writeln!(f, "\nNot in this run: {peer}.")?;
+        }
         writeln!(
             f,
             "\nMedians of {} rounds; in each round all peers take turns. **µs/msg** is the CPU time of the broker's process \
@@ -147,6 +174,8 @@ impl fmt::Display for Record {
             self.rounds
         )?;
         self.overview(f)?;
+        let (verdicts, rows) = (&self.verdicts, &self.rows);
+        write!(f, "\n{}", Section { verdicts, rows })?;
         writeln!(
             f,
             "\n![CPU time per delivery](brokers-cpu.svg)\n\n![Deliveries per second](brokers-rate.svg)"

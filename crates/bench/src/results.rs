@@ -2,7 +2,7 @@
 //! yardstick.
 
 use crate::{
-    peer::{Peer, YARDSTICK},
+    peer::{Peer, Role, YARDSTICK},
     rows::Row,
 };
 use serde::Serialize;
@@ -30,6 +30,8 @@ pub(crate) enum Kind {
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Cell {
     pub(crate) peer: &'static str,
+    #[serde(skip)]
+    pub(crate) role: Role,
     pub(crate) runs: Vec<Report>,
     pub(crate) failures: Vec<String>,
 }
@@ -76,6 +78,7 @@ impl RowResult {
     pub(crate) fn new(row: &Row, peers: &[Peer]) -> Self {
         let cells = peers.iter().filter(|peer| peer.can(row)).map(|peer| Cell {
             peer: peer.name,
+            role: peer.role,
             runs: Vec::new(),
             failures: Vec::new(),
         });
@@ -92,10 +95,14 @@ impl RowResult {
         }
     }
 
+    /// What a peer did.
+    pub(crate) fn cell(&self, peer: &str) -> Option<&Cell> {
+        self.cells.iter().find(|cell| cell.peer == peer)
+    }
+
     /// A peer's figure in each round.
     pub(crate) fn values(&self, peer: &str, metric: Metric) -> Vec<f64> {
-        let cell = self.cells.iter().find(|cell| cell.peer == peer);
-        let runs = cell.into_iter().flat_map(|cell| &cell.runs);
+        let runs = self.cell(peer).into_iter().flat_map(|cell| &cell.runs);
         runs.filter_map(metric).collect()
     }
 
@@ -110,11 +117,7 @@ impl RowResult {
 
     /// How a peer's median compares to the yardstick's.
     pub(crate) fn ratio(&self, cell: &Cell, metric: Metric) -> Option<f64> {
-        let yardstick = self
-            .cells
-            .iter()
-            .find(|cell| cell.peer == YARDSTICK)?
-            .median(metric)?;
+        let yardstick = self.cell(YARDSTICK)?.median(metric)?;
         (yardstick > 0.0).then_some(cell.median(metric)? / yardstick)
     }
 }
@@ -134,7 +137,13 @@ impl Cell {
 
     /// Every run of it ended, and everything arrived in each.
     pub(crate) fn is_clean(&self) -> bool {
-        self.failures.is_empty() && self.runs.iter().all(Report::is_clean)
+        self.faulty_runs() == 0
+    }
+
+    /// Runs that did not end, or in which something was lost, repeated, out of order or altered.
+    pub(crate) fn faulty_runs(&self) -> usize {
+        let faulty = self.runs.iter().filter(|run| !run.is_clean());
+        self.failures.len() + faulty.count()
     }
 }
 

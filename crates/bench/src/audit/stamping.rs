@@ -20,7 +20,12 @@ pub(super) fn figures(
     smoke: bool,
     progress: &mut dyn Write,
 ) -> Result<Vec<Figure>, BenchError> {
-    let peers = peer::choose(unbroken, &[STAMPED, UNSTAMPED].map(String::from))?;
+    let peers = peer::choose(
+        unbroken,
+        None,
+        &[STAMPED, UNSTAMPED].map(String::from),
+        false,
+    )?;
     let mut figures = Vec::new();
     for (name, rate, cpu) in [
         (

@@ -1,0 +1,185 @@
+//! The bar of every row of `unbroken-bench brokers`: the one place where they stand.
+//!
+//! A bar is a ratio to the yardstick in the same run, so that it holds on any machine; only what an
+//! idle connection takes is in bytes and microseconds. Beside it stands what the two peers of which
+//! no package is at hand once reached, for runs without them.
+
+use crate::{
+    figure::Bar::{self, AtLeast, AtMost},
+    results::{CONNECT_BYTES, CONNECT_CPU, CPU, DELIVERED, Metric, P50, P99, PUBLISHED},
+};
+
+/// What a row asks of ours.
+#[derive(Debug)]
+pub(crate) struct RowBars {
+    pub(crate) row: &'static str,
+    pub(crate) demands: &'static [Demand],
+    pub(crate) noted: Option<Noted>,
+}
+
+/// A figure and what it has to reach.
+#[derive(Debug)]
+pub(crate) struct Demand {
+    pub(crate) what: &'static str,
+    pub(crate) metric: Metric,
+    pub(crate) against: Against,
+    pub(crate) bar: Bar,
+}
+
+/// What a figure is divided by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Against {
+    Yardstick,
+    /// Of the brokers of others in this run, the one that is best in it.
+    BestPeer,
+    Nothing,
+}
+
+/// CPU time to the yardstick's, read in another run on another machine.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Noted {
+    /// FlashMQ 1.26.2, with one thread or two, whichever was cheaper.
+    pub(crate) flashmq: f64,
+    /// Mosquitto 2.1.2.
+    pub(crate) mosquitto_2_1: f64,
+}
+
+/// When and where [`Noted`] was read.
+pub(crate) const NOTED_ON: &str = "November 2026, another run on another machine (AMD EPYC, 2 cores, 1 to 4 rounds): FlashMQ 1.26.2 with one \
+     thread or two, whichever was cheaper, and Mosquitto 2.1.2";
+
+/// CPU per delivery with two shards to that with one; in runs that have both.
+pub(crate) const TWO_SHARDS_TO_ONE: Bar = AtMost(1.25);
+
+/// A latency bar is about so many runs of so many seconds at least.
+pub(crate) const LATENCY_ROUNDS: usize = 5;
+pub(crate) const LATENCY_SECONDS: f64 = 10.0;
+
+/// In the order of the table.
+pub(crate) const BARS: [RowBars; 18] = [
+    row("pairs100", &[cpu(0.26), FASTEST], noted(0.47, 0.69)),
+    row("pairs500", &[cpu(0.38), FASTEST], noted(0.42, 0.55)),
+    row("pairs1000", &[cpu(0.43), FASTEST], noted(0.44, 0.61)),
+    row("pairs100b", &[cpu(0.045), FASTEST], noted(0.067, 0.75)),
+    row("pairs1k", &[cpu(0.33), FASTEST], noted(0.48, 0.71)),
+    row("pairs64k", &[cpu(0.28), FASTEST], noted(0.31, 0.35)),
+    row(
+        "ping400",
+        &[cpu(0.72), PUBLISHES, FASTEST],
+        noted(0.85, 0.91),
+    ),
+    row(
+        "ping200",
+        &[cpu(0.60), PUBLISHES, FASTEST],
+        noted(1.05, 0.75),
+    ),
+    row(
+        "ping100",
+        &[cpu(0.62), PUBLISHES, FASTEST],
+        noted(0.95, 0.85),
+    ),
+    row("fanin0", &[cpu(0.30), FASTEST], noted(0.43, 0.62)),
+    row("fanin1", &[cpu(0.18), FASTEST], noted(0.21, 0.67)),
+    row("fanin2", &[cpu(0.155), FASTEST], noted(0.18, 2.08)),
+    row("fanout", &[cpu(0.035), FASTEST], noted(0.056, 0.68)),
+    row("tree", &[cpu(0.18), FASTEST], noted(0.30, 0.84)),
+    row(
+        "lat5k",
+        &[cpu(0.75), P50_NO_WORSE, P99_NEAR],
+        noted(1.23, 0.92),
+    ),
+    row(
+        "lat20k",
+        &[cpu(0.90), P50_NO_WORSE, P99_NEAR],
+        noted(0.95, 0.97),
+    ),
+    RowBars {
+        row: "lat60k",
+        demands: &[P99_OF_THE_BEST],
+        noted: None,
+    },
+    row("idle", &[CONNECT_TIME, CONNECT_MEMORY], noted(0.89, 0.75)),
+];
+
+/// Wall throughput is no worse than the best peer's.
+const FASTEST: Demand = Demand {
+    what: "deliveries/s, to the best peer's",
+    metric: DELIVERED,
+    against: Against::BestPeer,
+    bar: AtLeast(1.0),
+};
+const PUBLISHES: Demand = Demand {
+    what: "published/s, to Mosquitto's",
+    metric: PUBLISHED,
+    against: Against::Yardstick,
+    bar: AtLeast(1.25),
+};
+const P50_NO_WORSE: Demand = Demand {
+    what: "p50, to Mosquitto's",
+    metric: P50,
+    against: Against::Yardstick,
+    bar: AtMost(1.0),
+};
+const P99_NEAR: Demand = Demand {
+    what: "p99, to Mosquitto's",
+    metric: P99,
+    against: Against::Yardstick,
+    bar: AtMost(1.5),
+};
+/// CPU time is not to be bought with lateness.
+const P99_OF_THE_BEST: Demand = Demand {
+    what: "p99, to the best peer's",
+    metric: P99,
+    against: Against::BestPeer,
+    bar: AtMost(1.0),
+};
+const CONNECT_TIME: Demand = Demand {
+    what: "CPU to connect, µs",
+    metric: CONNECT_CPU,
+    against: Against::Nothing,
+    bar: AtMost(30.0),
+};
+const CONNECT_MEMORY: Demand = Demand {
+    what: "memory of a connection, bytes",
+    metric: CONNECT_BYTES,
+    against: Against::Nothing,
+    bar: AtMost(1_500.0),
+};
+
+const fn cpu(at_most: f64) -> Demand {
+    Demand {
+        what: "CPU of a delivery, to Mosquitto's",
+        metric: CPU,
+        against: Against::Yardstick,
+        bar: AtMost(at_most),
+    }
+}
+
+const fn row(row: &'static str, demands: &'static [Demand], noted: Noted) -> RowBars {
+    RowBars {
+        row,
+        demands,
+        noted: Some(noted),
+    }
+}
+
+const fn noted(flashmq: f64, mosquitto_2_1: f64) -> Noted {
+    Noted {
+        flashmq,
+        mosquitto_2_1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rows;
+
+    #[test]
+    fn every_row_of_the_table_has_a_bar_and_every_bar_a_row() {
+        let rows = rows::choose(&[]).unwrap();
+        let rows: Vec<_> = rows.iter().map(|row| row.name).collect();
+        let bars: Vec<_> = BARS.iter().map(|bars| bars.row).collect();
+        assert_eq!(rows, bars);
+    }
+}

@@ -1,0 +1,249 @@
+//! Who takes part in `unbroken-bench brokers`: each with its program, its version and its setup.
+//!
+//! A peer that is a library is served by a small program of ours called `peer-NAME`, which takes a
+//! port; its sources are under `crates/bench/peers`, and `cargo xtask install-tools --peers` builds
+//! it. Limits are opened for everyone: a message that a limit drops is not a message routed.
+
+use std::{
+    env, fs, io,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use super::{Peer, Role, Runs, keepers};
+use crate::error::BenchError;
+
+/// What is compared.
+pub(crate) const OURS: &str = "unbroken";
+/// The yardstick of all ratios.
+pub(crate) const YARDSTICK: &str = "mosquitto";
+/// Our own with so many shards.
+pub(crate) const ONE_SHARD: &str = "unbroken1";
+pub(crate) const TWO_SHARDS: &str = "unbroken2";
+/// Programs that no package gives, by the names they have in the directory of `--peers-dir`.
+pub(crate) const FLASHMQ: &str = "flashmq";
+pub(crate) const MOSQUITTO_2_1: &str = "mosquitto-2.1";
+
+const BY_THE_TOOLS: &str = "`cargo xtask install-tools --peers` installs it";
+const FROM_THE_DIRECTORY: &str =
+    "no package of Debian 12 has it: build it, and name its directory with --peers-dir";
+
+/// Every peer there is. `unbroken` is our own program, `directory` holds those that no package
+/// gives.
+pub(super) fn peers(unbroken: &Path, directory: Option<&Path>) -> io::Result<Vec<Peer>> {
+    let ours = Peer {
+        name: OURS,
+        setup: "`unbroken serve -p PORT --data DIR`, no configuration",
+        program: unbroken.to_owned(),
+        version: &["--version"],
+        serve: |command, port, dir| {
+            serve_unbroken(command, port, dir, &[]);
+            Ok(())
+        },
+        hint: "build it with `cargo build --release -p unbroken`, or name it with --unbroken",
+        role: Role::Ours,
+        runs: Runs::Always,
+    };
+    let mosquitto = Peer {
+        name: YARDSTICK,
+        setup: "limits opened: `max_inflight_messages 0`, `max_queued_messages 0`, `set_tcp_nodelay true`, no persistence",
+        program: "mosquitto".into(),
+        version: &["-h"],
+        serve: serve_mosquitto,
+        hint: "on Debian, `apt-get install mosquitto`",
+        role: Role::Peer,
+        runs: Runs::Always,
+    };
+    let library = |name, program: &str, setup, runs| Peer {
+        name,
+        setup,
+        program: program.into(),
+        version: &["--version"],
+        serve: |command, port, _| {
+            command.arg(port.to_string());
+            Ok(())
+        },
+        hint: BY_THE_TOOLS,
+        role: Role::Peer,
+        runs,
+    };
+    let with_shards = |name, setup, serve| Peer {
+        name,
+        setup,
+        serve,
+        runs: Runs::WhenNamed,
+        ..ours.clone()
+    };
+    // Without a directory they are missing, and a path that leads nowhere says so as well as any.
+    let of_directory = |program: &str| directory.unwrap_or(Path::new("/nonexistent")).join(program);
+    let named_or_found = if directory.is_some() {
+        Runs::InRecords
+    } else {
+        Runs::WhenNamed
+    };
+    Ok(vec![
+        ours.clone(),
+        mosquitto.clone(),
+        Peer {
+            name: "relay",
+            setup: "cuts frames by their length and forwards them, nothing else: the floor of a broker that wakes for every message",
+            program: env::current_exe()?,
+            version: &["--version"],
+            serve: |command, port, _| {
+                command.args(["relay", "--port", &port.to_string()]);
+                Ok(())
+            },
+            hint: "it is part of this program",
+            role: Role::Floor,
+            runs: Runs::Always,
+        },
+        Peer {
+            name: keepers::NATS,
+            setup: "MQTT listener on JetStream (file store), `max_ack_pending: 32000`",
+            program: "nats-server".into(),
+            version: &["--version"],
+            serve: keepers::serve_nats,
+            hint: BY_THE_TOOLS,
+            role: Role::Peer,
+            runs: Runs::InRecords,
+        },
+        library(
+            "mochi",
+            "peer-mochi",
+            "our `main` around the library: 32,768 writes pending for a client, 65,535 messages in flight",
+            Runs::InRecords,
+        ),
+        Peer {
+            name: FLASHMQ,
+            setup: "`thread_count` one a core (its default), `tcp_nodelay true`, limits opened",
+            program: of_directory(FLASHMQ),
+            version: &["--version"],
+            serve: |command, port, dir| serve_flashmq(command, port, dir, None),
+            hint: FROM_THE_DIRECTORY,
+            role: Role::Peer,
+            runs: named_or_found,
+        },
+        Peer {
+            name: "flashmq1",
+            setup: "the same with `thread_count 1`",
+            program: of_directory(FLASHMQ),
+            version: &["--version"],
+            serve: |command, port, dir| serve_flashmq(command, port, dir, Some(1)),
+            hint: FROM_THE_DIRECTORY,
+            role: Role::Peer,
+            runs: named_or_found,
+        },
+        Peer {
+            name: MOSQUITTO_2_1,
+            setup: "as Mosquitto 2.0",
+            program: of_directory(MOSQUITTO_2_1),
+            hint: FROM_THE_DIRECTORY,
+            runs: named_or_found,
+            ..mosquitto
+        },
+        with_shards(
+            ONE_SHARD,
+            "the same with `--shards 1`",
+            |command, port, dir| {
+                serve_unbroken(command, port, dir, &["--shards", "1"]);
+                Ok(())
+            },
+        ),
+        with_shards(
+            TWO_SHARDS,
+            "the same with `--shards 2`",
+            |command, port, dir| {
+                serve_unbroken(command, port, dir, &["--shards", "2"]);
+                Ok(())
+            },
+        ),
+        Peer {
+            name: "unstamped",
+            setup: "the same with `UNBROKEN__AUDIT__STAMPING=false`",
+            serve: |command, port, dir| {
+                command.env("UNBROKEN__AUDIT__STAMPING", "false");
+                serve_unbroken(command, port, dir, &[]);
+                Ok(())
+            },
+            runs: Runs::WhenNamed,
+            ..ours
+        },
+    ])
+}
+
+/// The peers of these names, or all that need not be named; in a short run fewer.
+pub(crate) fn choose(
+    unbroken: &Path,
+    directory: Option<&Path>,
+    names: &[String],
+    short: bool,
+) -> Result<Vec<Peer>, BenchError> {
+    let all = peers(unbroken, directory)?;
+    if names.is_empty() {
+        let taken = |peer: &Peer| match peer.runs {
+            Runs::Always => true,
+            Runs::InRecords => !short,
+            Runs::WhenNamed => false,
+        };
+        return Ok(all.into_iter().filter(taken).collect());
+    }
+    names.iter().map(|name| choose_one(&all, name)).collect()
+}
+
+pub(super) fn choose_one(all: &[Peer], name: &str) -> Result<Peer, BenchError> {
+    let found = all.iter().find(|peer| peer.name == name).cloned();
+    found.ok_or_else(|| BenchError::Unknown {
+        what: "peer",
+        name: name.to_owned(),
+        known: all.iter().map(|p| p.name).collect::<Vec<_>>().join(", "),
+    })
+}
+
+pub(super) fn serve_unbroken(command: &mut Command, port: u16, dir: &Path, more: &[&str]) {
+    command.args(["serve", "-p", &port.to_string(), "--data"]);
+    command.arg(dir.join("data")).args(more);
+}
+
+pub(super) fn serve_mosquitto(command: &mut Command, port: u16, dir: &Path) -> io::Result<()> {
+    let text = format!(
+        "listener {port} 127.0.0.1\n\
+         allow_anonymous true\n\
+         max_inflight_messages 0\n\
+         max_queued_messages 0\n\
+         set_tcp_nodelay true\n\
+         persistence false\n\
+         log_type error\n"
+    );
+    configure(command, "-c", dir.join("mosquitto.conf"), &text)
+}
+
+/// Nagle's algorithm is on by default there, which shows as 50 ms in requests and replies.
+fn serve_flashmq(
+    command: &mut Command,
+    port: u16,
+    dir: &Path,
+    threads: Option<u32>,
+) -> io::Result<()> {
+    let threads = threads.map_or_else(String::new, |count| format!("thread_count {count}\n"));
+    let text = format!(
+        "allow_anonymous true\n\
+         log_level warning\n\
+         max_qos_msg_pending_per_client 65535\n\
+         max_qos_bytes_pending_per_client 1000000000\n\
+         {threads}\
+         listen {{\n\
+         protocol mqtt\n\
+         inet_protocol ip4\n\
+         inet4_bind_address 127.0.0.1\n\
+         port {port}\n\
+         tcp_nodelay true\n\
+         }}\n"
+    );
+    configure(command, "--config-file", dir.join("flashmq.conf"), &text)
+}
+
+fn configure(command: &mut Command, flag: &str, path: PathBuf, text: &str) -> io::Result<()> {
+    fs::write(&path, text)?;
+    command.arg(flag).arg(path);
+    Ok(())
+}

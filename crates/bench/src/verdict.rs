@@ -1,0 +1,377 @@
+//! What a run says of each bar: ours, the best peer's, passed or missed.
+//!
+//! A peer to which something went missing is not the best in anything. What cannot be measured,
+//! because the yardstick or every peer is missing, is not passed.
+
+use std::fmt;
+
+use serde::Serialize;
+use unbroken_load::grouped;
+
+use crate::{
+    bars::{
+        Against, BARS, Demand, LATENCY_ROUNDS, LATENCY_SECONDS, NOTED_ON, Noted, RowBars,
+        TWO_SHARDS_TO_ONE,
+    },
+    figure::Bar,
+    peer::{FLASHMQ, MOSQUITTO_2_1, ONE_SHARD, OURS, Role, TWO_SHARDS},
+    results::{CPU, Cell, GENERATOR_SHARE, Kind, RowResult},
+};
+
+/// One bar of one row.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Verdict {
+    pub(crate) row: &'static str,
+    what: &'static str,
+    ours: Option<f64>,
+    bar: Bar,
+    best: Option<Best>,
+    pub(crate) passed: bool,
+    /// Of peers that were not in the run.
+    noted: Vec<(&'static str, f64)>,
+}
+
+/// The peer that is best in a figure.
+#[derive(Debug, Clone, Copy, Serialize)]
+struct Best {
+    peer: &'static str,
+    /// As the bar is: a ratio, or the figure itself.
+    value: f64,
+}
+
+/// All bars of the rows of a run, in the order of the rows.
+pub(crate) fn judge(rows: &[RowResult]) -> Vec<Verdict> {
+    rows.iter().flat_map(judge_row).collect()
+}
+
+fn judge_row(row: &RowResult) -> Vec<Verdict> {
+    let mut verdicts = Vec::new();
+    if let (Some(ours), Some(bars)) = (row.cell(OURS), bars(row)) {
+        let demands = bars.demands.iter();
+        verdicts.extend(demands.map(|demand| demand.judge(row, ours)));
+        if let (Some(first), Some(noted)) = (verdicts.first_mut(), bars.noted) {
+            first.noted = not_in_the_run(row, noted);
+        }
+        verdicts.push(Verdict::new(
+            row,
+            "runs that failed, or in which a message was lost, repeated, out of order or altered",
+            Some(number(ours.faulty_runs())),
+            Bar::AtMost(0.0),
+        ));
+    }
+    if let (Some(one), Some(two)) = (row.cell(ONE_SHARD), row.cell(TWO_SHARDS)) {
+        let ratio = ratio(two.median(CPU), one.median(CPU));
+        if row.kind != Kind::Idle {
+            let what = "CPU of a delivery, two shards to one";
+            verdicts.push(Verdict::new(row, what, ratio, TWO_SHARDS_TO_ONE));
+        }
+    }
+    verdicts
+}
+
+fn bars(row: &RowResult) -> Option<&'static RowBars> {
+    BARS.iter().find(|bars| bars.row == row.row)
+}
+
+impl Verdict {
+    fn new(row: &RowResult, what: &'static str, ours: Option<f64>, bar: Bar) -> Self {
+        Self {
+            row: row.row,
+            what,
+            ours,
+            bar,
+            best: None,
+            passed: ours.is_some_and(|value| bar.admits(value)),
+            noted: Vec::new(),
+        }
+    }
+}
+
+impl Demand {
+    fn judge(&self, row: &RowResult, ours: &Cell) -> Verdict {
+        let best = self.best(row);
+        let value = match self.against {
+            Against::Yardstick => row.ratio(ours, self.metric),
+            Against::BestPeer => ratio(ours.median(self.metric), best.map(|best| best.value)),
+            Against::Nothing => ours.median(self.metric),
+        };
+        let best = best.filter(|_| value.is_some());
+        Verdict {
+            best,
+            ..Verdict::new(row, self.what, value, self.bar)
+        }
+    }
+
+    fn best(&self, row: &RowResult) -> Option<Best> {
+        let peers = row.cells.iter();
+        let peers = peers.filter(|cell| cell.role == Role::Peer && cell.is_clean());
+        let values = peers.filter_map(|cell| {
+            let value = match self.against {
+                Against::Yardstick => row.ratio(cell, self.metric),
+                Against::BestPeer | Against::Nothing => cell.median(self.metric),
+            };
+            let peer = cell.peer;
+            value.map(|value| Best { peer, value })
+        });
+        let by_value = |a: &Best, b: &Best| a.value.total_cmp(&b.value);
+        match self.bar {
+            Bar::AtLeast(_) => values.max_by(by_value),
+            Bar::AtMost(_) => values.min_by(by_value),
+        }
+    }
+}
+
+fn not_in_the_run(row: &RowResult, noted: Noted) -> Vec<(&'static str, f64)> {
+    let noted = [
+        (FLASHMQ, noted.flashmq),
+        (MOSQUITTO_2_1, noted.mosquitto_2_1),
+    ];
+    let absent = noted.into_iter();
+    let absent = absent.filter(|(peer, _)| {
+        let cell = row.cell(peer);
+        cell.is_none_or(|cell| cell.runs.is_empty())
+    });
+    absent.collect()
+}
+
+fn ratio(of: Option<f64>, to: Option<f64>) -> Option<f64> {
+    let to = to.filter(|to| *to > 0.0)?;
+    Some(of? / to)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a run has few rounds")]
+fn number(count: usize) -> f64 {
+    count as f64
+}
+
+/// All verdicts as a section of the record.
+pub(crate) struct Section<'a> {
+    pub(crate) verdicts: &'a [Verdict],
+    pub(crate) rows: &'a [RowResult],
+}
+
+/// Above this, the load generator's core is what limits a closed loop.
+const BUSY: f64 = 0.95;
+
+impl fmt::Display for Section<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "## Bars\n\nOurs and the best of the other brokers of this run, as medians; a broker to which something went \
+             missing in a row is not the best in it. The last column is no part of this run: CPU time to Mosquitto's of peers \
+             that were not in it, as read in {NOTED_ON}.\n"
+        )?;
+        writeln!(
+            f,
+            "| row | what | {OURS} | bar | | best peer | read elsewhere |\n|---|---|--:|--:|---|---|---|"
+        )?;
+        for verdict in self.verdicts {
+            writeln!(f, "{verdict}")?;
+        }
+        if let Some(short) = self.short_latency() {
+            writeln!(f, "\n{short}")?;
+        }
+        if let Some(busy) = self.limited_by_the_generator() {
+            writeln!(f, "\n{busy}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Section<'_> {
+    fn short_latency(&self) -> Option<String> {
+        let mut rows = self.rows.iter().filter(|row| row.kind == Kind::Latency);
+        let is_short = |row: &&RowResult| {
+            let runs = row.cell(OURS).map_or(&[][..], |cell| &cell.runs);
+            let seconds = runs.iter().filter_map(|run| run.told.seconds);
+            runs.len() < LATENCY_ROUNDS || seconds.reduce(f64::min) < Some(LATENCY_SECONDS)
+        };
+        rows.any(|row| is_short(&row)).then(|| {
+            format!(
+                "Latency bars are about {LATENCY_ROUNDS} runs of {LATENCY_SECONDS} seconds at least; this record has less."
+            )
+        })
+    }
+
+    /// Where our own load generator is the bottleneck, a broker's rate is at least what is shown.
+    fn limited_by_the_generator(&self) -> Option<String> {
+        let limited = |row: &RowResult| {
+            let cells = row.cells.iter();
+            let busy = cells.filter(|cell| cell.median(GENERATOR_SHARE) > Some(BUSY));
+            let peers: Vec<_> = busy.map(|cell| cell.peer).collect();
+            (!peers.is_empty()).then(|| format!("{} ({})", row.row, peers.join(", ")))
+        };
+        let rows: Vec<_> = self.rows.iter().filter_map(limited).collect();
+        (!rows.is_empty()).then(|| {
+            format!(
+                "The load generator took more than {BUSY} of a core, so that rates are at least what is shown, in {}.",
+                rows.join(", ")
+            )
+        })
+    }
+}
+
+/// A line of the table.
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ours = self.ours.map_or_else(|| "–".to_owned(), shown);
+        let verdict = match (self.passed, self.ours) {
+            (true, _) => "passed",
+            (false, Some(_)) => "**missed**",
+            (false, None) => "**not measured**",
+        };
+        let best = self.best.map_or_else(String::new, |best| {
+            format!("{} {}", best.peer, shown(best.value))
+        });
+        let noted = self.noted.iter();
+        let noted: Vec<_> = noted
+            .map(|(peer, ratio)| format!("{peer} {ratio}"))
+            .collect();
+        write!(
+            f,
+            "| {} | {} | {ours} | {} | {verdict} | {best} | {} |",
+            self.row,
+            self.what,
+            self.bar,
+            noted.join(", ")
+        )
+    }
+}
+
+impl Verdict {
+    /// For a list of what was missed.
+    pub(crate) fn name(&self) -> String {
+        format!("{}: {}", self.row, self.what)
+    }
+}
+
+fn shown(value: f64) -> String {
+    if value >= 1e3 || value.fract() == 0.0 {
+        grouped(value)
+    } else if value < 1.0 {
+        format!("{value:.3}")
+    } else {
+        format!("{value:.2}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{results::CONNECT_CPU, rows::IDLE};
+    use unbroken_load::{Connecting, Report, Told};
+
+    /// Each with the CPU time that connecting took in each round.
+    fn row(peers: &[(&'static str, Role, &[f64])]) -> RowResult {
+        let mut row = RowResult::new(&IDLE, &[]);
+        row.cells = peers
+            .iter()
+            .map(|(peer, role, times)| Cell {
+                peer,
+                role: *role,
+                runs: times.iter().map(|time| report(*time)).collect(),
+                failures: Vec::new(),
+            })
+            .collect();
+        row
+    }
+
+    fn report(broker_cpu_us: f64) -> Report {
+        Report {
+            scenario: "idle",
+            told: Told {
+                connections: 1,
+                mqtt: "3.1.1",
+                payload_bytes: 16,
+                qos: 0,
+                window: 1,
+                batch: 1,
+                rate: None,
+                seconds: Some(1.0),
+                messages_per_publisher: None,
+                warm_up_seconds: 0.0,
+                threads: 1,
+            },
+            connecting: Connecting {
+                connections: 1,
+                per_second: 1.0,
+                broker_cpu_us: Some(broker_cpu_us),
+                broker_bytes: Some(1_000.0),
+                broker_bytes_per_subscriber: None,
+            },
+            figures: None,
+            idle: None,
+        }
+    }
+
+    fn demand(against: Against, bar: Bar) -> Demand {
+        Demand {
+            what: "CPU to connect",
+            metric: CONNECT_CPU,
+            against,
+            bar,
+        }
+    }
+
+    #[test]
+    fn the_median_to_the_yardsticks_is_held_against_the_bar_with_the_best_peer_beside_it() {
+        let row = row(&[
+            (OURS, Role::Ours, &[20.0, 10.0, 90.0]),
+            ("mosquitto", Role::Peer, &[40.0, 50.0, 30.0]),
+            ("quick", Role::Peer, &[12.0]),
+            ("relay", Role::Floor, &[1.0]),
+        ]);
+        let judge = |bar| {
+            let verdict = demand(Against::Yardstick, bar).judge(&row, &row.cells[0]);
+            (verdict.passed, verdict.to_string())
+        };
+        let line =
+            |bar: &str| format!("| idle | CPU to connect | 0.500 | {bar} | quick 0.300 |  |");
+        assert_eq!(judge(Bar::AtMost(0.5)), (true, line("≤ 0.5 | passed")));
+        assert_eq!(judge(Bar::AtMost(0.4)), (false, line("≤ 0.4 | **missed**")));
+    }
+
+    #[test]
+    fn a_peer_that_lost_something_is_not_the_best() {
+        let mut row = row(&[
+            (OURS, Role::Ours, &[20.0]),
+            ("lossy", Role::Peer, &[1.0]),
+            ("slow", Role::Peer, &[25.0]),
+        ]);
+        row.cells[1].failures.push("it ended".to_owned());
+        let verdict = demand(Against::BestPeer, Bar::AtMost(1.0)).judge(&row, &row.cells[0]);
+        assert!(verdict.passed);
+        assert!(
+            verdict.to_string().contains("| 0.800 |") && verdict.to_string().contains("slow 25")
+        );
+        let verdict = demand(Against::BestPeer, Bar::AtLeast(1.0)).judge(&row, &row.cells[0]);
+        assert!(!verdict.passed);
+    }
+
+    #[test]
+    fn what_cannot_be_compared_is_not_passed() {
+        let row = row(&[(OURS, Role::Ours, &[20.0])]);
+        for against in [Against::Yardstick, Against::BestPeer] {
+            let verdict = demand(against, Bar::AtMost(1.0)).judge(&row, &row.cells[0]);
+            assert!(!verdict.passed && verdict.to_string().contains("not measured"));
+        }
+    }
+
+    #[test]
+    fn a_failed_run_misses_the_row_and_absent_peers_are_read_elsewhere() {
+        let mut row = row(&[(OURS, Role::Ours, &[20.0]), (FLASHMQ, Role::Peer, &[25.0])]);
+        let missed = |row: &RowResult| {
+            let verdicts = judge(std::slice::from_ref(row)).into_iter();
+            let missed = verdicts.filter(|verdict| !verdict.passed);
+            missed.count()
+        };
+        assert_eq!(missed(&row), 0);
+        row.cells[0].failures.push("it ended".to_owned());
+        assert_eq!(missed(&row), 1);
+        let first = judge(&[row]).remove(0).to_string();
+        assert!(
+            first.ends_with("| flashmq 25 | mosquitto-2.1 0.75 |"),
+            "{first}"
+        );
+    }
+}
