@@ -22,7 +22,7 @@
 //!
 //! Deliberately absent: reading. The driver does it, and answers what is on disk.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::sync::Arc;
@@ -35,8 +35,9 @@ use crate::clients::Clients;
 use crate::ids::SessionId;
 use crate::item::{Item, Terms};
 use crate::kept::{Holding, Kept};
+use crate::limits::EARLY_MAX;
 use crate::message::{Message, Publication};
-use crate::output::Output;
+use crate::output::{DropReason, Output};
 use crate::position::{Frontier, LogId, Position};
 use crate::session::Identifiers;
 use crate::shard::Shard;
@@ -64,6 +65,8 @@ pub(crate) struct Backlog {
     was_here: bool,
     /// What was under way when the broker stopped: it lies beyond what is read, and is an entry.
     under_way: BTreeSet<Position>,
+    /// What came before its time, if anything did.
+    early: Option<Box<Early>>,
     /// Names the read that is under way.
     reading: Option<NonZeroU64>,
     /// What to read, until a subscription changes.
@@ -83,6 +86,13 @@ pub(crate) struct Uncounted {
     pub(crate) oldest: Option<Instant>,
     /// It is to be counted by [`crate::census`].
     pub(crate) is_listed: bool,
+}
+
+/// What was routed to the session by subscriptions before they were in force where it came in. The
+/// log has more from then that they match, and that was not routed here.
+#[derive(Debug, Default)]
+struct Early {
+    messages: BTreeMap<Position, TermsThen>,
 }
 
 /// How far it is known, of each log, what may stay.
@@ -145,6 +155,7 @@ impl Backlog {
             counted: 0,
             found: 0,
             under_way: BTreeSet::new(),
+            early: None,
             reading: None,
             filters: None,
             oldest: None,
@@ -215,6 +226,11 @@ impl Backlog {
         self.reading.is_none() && self.advance.is_none()
     }
 
+    fn has_many_early(&self) -> bool {
+        let early = self.early.as_deref();
+        early.is_some_and(|early| early.messages.len() >= EARLY_MAX)
+    }
+
     /// It is worth reading what is to be skipped.
     pub(crate) fn skips_many(&self) -> bool {
         self.skipped > 0 && self.skipped * SKIP_PARTS >= self.messages
@@ -231,6 +247,11 @@ impl Backlog {
         self.read.raise(through);
         if let Some(first) = &mut self.first {
             first.raise(through);
+        }
+        if let Some(early) = &mut self.early {
+            let messages = &mut early.messages;
+            messages.retain(|position, _| !self.read.covers(*position));
+            self.early.take_if(|early| early.messages.is_empty());
         }
     }
 
@@ -327,6 +348,7 @@ impl Clients {
     /// Counts a message that the session will read from the disk. False if it is not there.
     pub(crate) fn leave_on_disk(
         &mut self,
+        now: Instant,
         id: SessionId,
         terms: Terms<'_>,
         item: &mut Item<'_>,
@@ -339,15 +361,36 @@ impl Clients {
             return false;
         };
         let message = item.message(&mut self.pool);
-        if let Some(session) = self.sessions.get(id.index())
-            && let Some(kept) = session.kept.as_deref()
-            && !kept.finds(&session.client_id, position, &message)
-        {
-            // Its shard does not know of the subscription yet, and SUBACK has not left.
-            return false;
+        let session = self.sessions.get(id.index());
+        let is_early = session.is_some_and(|session| {
+            let kept = session.kept.as_deref();
+            kept.is_some_and(|kept| !kept.finds(&session.client_id, position, &message))
+        });
+        if !is_early {
+            self.count_behind(id, position, &item.publication);
+        } else if self.backlog_of(id).is_some_and(|b| b.has_many_early()) {
+            self.refuse_entry(now, id, terms, item, DropReason::QueueFull);
+        } else {
+            self.count_behind(id, position, &item.publication);
+            if let Some(backlog) = self.backlog_of(id) {
+                let early = backlog.early.get_or_insert_default();
+                let terms = TermsThen::of(terms, item);
+                early.messages.insert(position, terms);
+            }
         }
-        self.count_behind(id, position, &item.publication);
         true
+    }
+
+    /// Whether a message that is in no log is not for this session yet: where it came in, nobody
+    /// knew of the subscription that it matches here, which is not acknowledged. What is for the
+    /// session by earlier ones may wait on disk, and this would overtake it.
+    pub(crate) fn is_too_early(&self, id: SessionId, topic: TopicName<'_>) -> bool {
+        let session = self.sessions.get(id.index());
+        let kept = session.and_then(|session| session.kept.as_deref());
+        kept.is_some_and(|kept| {
+            let mut present = kept.holdings.iter().filter(|held| held.until.is_none());
+            kept.backlog.is_some() && !present.any(|held| held.is_in_force() && held.matches(topic))
+        })
     }
 
     /// Counts a message that a session will read from the disk. It is asked to be stored.
@@ -602,6 +645,7 @@ impl Shard {
 }
 
 /// What a session is to get of a message that was stored.
+#[derive(Clone, Debug)]
 pub(crate) struct TermsThen {
     qos: QoS,
     retain: bool,
@@ -609,6 +653,14 @@ pub(crate) struct TermsThen {
 }
 
 impl TermsThen {
+    fn of(terms: Terms<'_>, item: &Item<'_>) -> Self {
+        Self {
+            qos: terms.qos.min(item.publication.qos),
+            retain: terms.retain,
+            identifiers: Identifiers::from_slice(terms.identifiers),
+        }
+    }
+
     pub(crate) fn terms(&self) -> Terms<'_> {
         Terms {
             qos: self.qos,
@@ -629,7 +681,10 @@ impl Kept {
     /// How a message that was read is owed to the session: not if it was given to it before.
     pub(crate) fn owed(&mut self, client_id: &str, message: &Message) -> Option<TermsThen> {
         let position = message.position()?;
-        let terms = self.terms(client_id, position, message)?;
+        let early = self.backlog.as_deref()?.early.as_deref();
+        let early = early.and_then(|early| early.messages.get(&position));
+        let early = early.cloned();
+        let terms = early.or_else(|| self.terms(client_id, position, message))?;
         let backlog = self.backlog.as_deref_mut()?;
         let was_given = backlog.read.covers(position) || backlog.under_way.remove(&position);
         (!was_given).then_some(terms)

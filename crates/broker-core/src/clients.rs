@@ -258,7 +258,7 @@ impl Clients {
             || session.queue_bytes + cost > LIVE_BYTES_MAX && !session.queue.is_empty();
         if session.is_durable()
             && (crowded || session.is_behind())
-            && self.leave_on_disk(session_id, terms, item)
+            && self.leave_on_disk(now, session_id, terms, item)
         {
             return;
         }

@@ -139,6 +139,13 @@ impl<'a> Item<'a> {
         message.and_then(|message| message.position())
     }
 
+    /// It came in on another shard, and nobody there knew of a session that stays and wants it at
+    /// QoS 1 or 2; or it is the broker's own word.
+    pub(crate) fn is_in_no_log(&self) -> bool {
+        let kept = self.kept.filter(|_| self.publication.qos > QoS::AtMostOnce);
+        kept.is_some_and(|message| message.position().is_none())
+    }
+
     /// Its acknowledgement waits for this request too.
     pub(crate) fn wait_for(&mut self, request: StoreId) {
         self.until.stored = request.max(self.until.stored);

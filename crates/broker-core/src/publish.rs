@@ -389,8 +389,12 @@ impl Shard {
         (routed.shards, routed.staying) = (route.shards, route.staying);
         routed.sharing = route.sharing;
         let published_retain = item.publication.retain;
+        let is_in_no_log = item.is_in_no_log();
         let mut own = None;
         for receiver in &route.receivers {
+            if is_in_no_log && clients.is_too_early(receiver.session, topic) {
+                continue;
+            }
             routed.wanted = true;
             if receiver.no_local_some && from == Some(receiver.session) {
                 own = from;

@@ -59,8 +59,6 @@ pub(crate) struct Oracle {
     killed_at: u64,
     /// It may be.
     can_be_killed: bool,
-    /// It has a disk.
-    durable: bool,
     /// By client: earlier sessions, whose end need not be on disk.
     past_sessions: Vec<Vec<Session>>,
     /// By client: the will of its last CONNECT, and one that a restart has found.
@@ -119,7 +117,6 @@ impl Oracle {
             must_be_stored: BTreeSet::new(),
             killed_at: 0,
             can_be_killed: options.kills > 0,
-            durable: options.durable,
             past_sessions: (0..clients).map(|_| Vec::new()).collect(),
             left: vec![Left::default(); clients],
             revived: vec![None; clients],
@@ -305,14 +302,10 @@ impl Oracle {
             );
         }
         // That something was dropped shortly before a kill is not on disk: it may come after it.
-        // While a subscription changes, what comes by it may overtake what waits on disk.
-        let expected = session.outstanding.get(&id);
-        let settled = expected.is_some_and(|expected| expected.identifiers.is_some());
         let drops = !self.queues_fit || message.expiry_s.is_some();
         let in_order = copies == 1
             && message.accepts == 1
             && (!drops || message.first_accept > self.killed_at)
-            && (!self.durable || settled)
             && !(message.retain && received.retain)
             && !(shared && (self.members_leave || texts > 1));
         if in_order {
