@@ -35,6 +35,17 @@ Feature: Configuration
     Then it ends with code 1
     And its errors mention "queue_messages_max"
 
+  Scenario: An answer to a full queue that there is not is refused, and the possible ones are named
+    Given a file "bad.toml":
+      """
+      [limits]
+      queue_full = "refuse_all"
+      """
+    When I run `unbroken check -c bad.toml`
+    Then it ends with code 1
+    And its errors mention "bad.toml:2"
+    And its errors mention "drop_oldest"
+
   Scenario: A broker does not start with a file it does not understand
     Given a file "bad.toml":
       """

@@ -67,6 +67,57 @@ Feature: Limits of what is kept
     And auditor subscribes to "$SYS/broker/unbroken/dropped/store-full"
     Then auditor sooner or later receives "2" on "$SYS/broker/unbroken/dropped/store-full"
 
+  # The last reading of a meter, gone because the evaluation was down for too long.
+  Scenario: A full session refuses publishers if its owner wants that, and loses nothing
+    Given a durable broker with the configuration:
+      """
+      [broker]
+      sys_interval = "1s"
+
+      [limits]
+      queue_messages_max = 3
+      queue_full = "refuse"
+      """
+    And phone connects with a persistent session
+    And phone subscribes to "log" at QoS 1
+    And phone disconnects
+    And lamp connects
+    And lamp subscribes to "#" at QoS 1
+    And machine connects
+    And machine publishes messages 1 to 3 to "log" at QoS 1
+    Then lamp receives the 3 messages on "log" in order
+    And machine sooner or later learns that a quota is exceeded when it publishes "3" to "log" at QoS 1
+    And machine learns that a quota is exceeded when it publishes "x" to "log" at QoS 2
+    And machine learns that all is well when it publishes "on" to "hall" at QoS 1
+    When older connects by MQTT 3.1.1
+    And older dares to publish "y" to "log" at QoS 1
+    Then older is cut off without an acknowledgement
+    When auditor connects
+    And auditor subscribes to "$SYS/broker/unbroken/dropped/queue-full"
+    Then auditor sooner or later receives "3" on "$SYS/broker/unbroken/dropped/queue-full"
+    And the broker's log mentions "full=phone"
+    When phone reconnects
+    Then phone receives the 3 messages on "log" in order
+    And machine sooner or later learns that all is well when it publishes "4" to "log" at QoS 1
+
+  Scenario: A session that was full when the broker was killed is full when it runs again
+    Given a durable broker with the configuration:
+      """
+      [limits]
+      queue_messages_max = 3
+      queue_full = "refuse"
+      """
+    And phone connects with a persistent session
+    And phone subscribes to "log" at QoS 1
+    And phone disconnects
+    And machine connects
+    And machine publishes messages 1 to 3 to "log" at QoS 1
+    When the broker is killed and started again
+    And machine reconnects
+    Then machine sooner or later learns that a quota is exceeded when it publishes "4" to "log" at QoS 1
+    When phone reconnects
+    Then phone receives the 3 messages on "log" in order
+
   # Zombies: sessions that nobody knows of, and what they hold.
   Scenario: Sessions whose clients are away are counted, with what they hold
     Given a durable broker with the configuration:

@@ -514,6 +514,7 @@ impl Shard {
         // the session.
         self.publish_will(now, id);
         let unread = self.clients.drop_backlog(id);
+        self.end_fullness(id);
         self.clients.ask_to_forget(id);
         self.unsubscribe_all(id);
         let Some(mut session) = self.clients.sessions.try_remove(id.index()) else {

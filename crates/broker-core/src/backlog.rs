@@ -16,7 +16,8 @@
 //!   shard has had of each log. So there is neither a gap nor a repetition.
 //! - No more is owed than `queue_messages_max` and `queue_bytes_max` allow: beyond it the oldest
 //!   are skipped, and named when they are read: by a client that comes, or by [`crate::laggards`].
-//!   What waits from before the broker started is counted by [`crate::census`].
+//!   What waits from before the broker started is counted by [`crate::census`]. Where publishers
+//!   are refused instead ([`crate::full`]) nothing is skipped.
 //! - At most one read of a session is under way, and none of a client's while anything waits in its
 //!   queue.
 //!
@@ -35,7 +36,7 @@ use crate::clients::Clients;
 use crate::ids::SessionId;
 use crate::item::{Item, Terms};
 use crate::kept::{Holding, Kept};
-use crate::limits::EARLY_MAX;
+use crate::limits::{EARLY_MAX, QueueFull};
 use crate::message::{Message, Publication};
 use crate::output::{DropReason, Output};
 use crate::position::{Frontier, LogId, Position};
@@ -203,7 +204,7 @@ impl Backlog {
         tails: &Frontier,
         stamp: Instant,
         bytes: u64,
-        is_full: bool,
+        skips: bool,
     ) {
         let first = self.first.get_or_insert_with(|| tails.clone());
         first.lower(position);
@@ -213,7 +214,7 @@ impl Backlog {
         };
         *oldest = Some(oldest.map_or(stamp, |other| other.min(stamp)));
         self.counted += 1;
-        if is_full {
+        if skips {
             self.skipped += 1;
         } else {
             self.messages += 1;
@@ -415,10 +416,12 @@ impl Clients {
             let is_full = messages >= self.limits.queue_messages_max.into()
                 || session.queue_bytes + backlog.bytes + bytes > self.limits.queue_bytes_max
                     && messages > 0;
-            backlog.count(position, tails, publication.stamp, bytes, is_full);
-            if !is_full {
+            let skips = is_full && self.limits.queue_full == QueueFull::DropOldest;
+            backlog.count(position, tails, publication.stamp, bytes, skips);
+            if !skips {
                 self.stats.messages_waiting += 1;
                 self.stats.messages_waiting_bytes += bytes;
+                self.note_fill(id);
             }
         }
     }
@@ -450,6 +453,7 @@ impl Clients {
         {
             stats.messages_waiting += 1;
             stats.messages_waiting_bytes += bytes;
+            self.note_fill(id);
         }
     }
 

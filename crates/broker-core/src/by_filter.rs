@@ -23,6 +23,10 @@ impl<T> ByFilter<T> {
         self.find(filter).is_ok()
     }
 
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &T)> {
+        self.0.iter().map(|(filter, value)| (&**filter, value))
+    }
+
     pub(crate) fn get(&self, filter: &str) -> Option<&T> {
         let at = self.find(filter).ok()?;
         Some(&self.0[at].1)

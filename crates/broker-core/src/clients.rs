@@ -37,6 +37,7 @@ use crate::connection::Connection;
 use crate::copy::{ReceiverCopy, patch, write_publish};
 use crate::drops::DropTallies;
 use crate::frames::Frames;
+use crate::full::Fullness;
 use crate::held::Promises;
 use crate::ids::{ConnectionId, SessionId};
 use crate::item::{Item, Terms};
@@ -69,6 +70,8 @@ pub(crate) struct Clients {
     pub(crate) stopping: bool,
     /// What must be true before something leaves.
     pub(crate) promises: Promises,
+    /// Sessions that are at the limit of what may wait for them.
+    pub(crate) fullness: Fullness,
     /// Sessions that keep too much of the logs.
     pub(crate) laggards: Laggards,
     /// Sessions of which nobody knows what they are owed.
@@ -102,6 +105,7 @@ impl Clients {
             missing: Vec::new(),
             stopping: false,
             promises: Promises::new(options.id),
+            fullness: Fullness::default(),
             laggards: Laggards::default(),
             census: Census::default(),
             touched: Vec::new(),
@@ -268,10 +272,10 @@ impl Clients {
         let full = session.queue.len() >= self.limits.queue_messages_max as usize
             || session.queue_bytes + cost > self.limits.queue_bytes_max
                 && !session.queue.is_empty();
-        if full {
+        let durable = session.is_durable();
+        if full && !(durable && self.limits.keeps_beyond(terms, item)) {
             return self.refuse_entry(now, session_id, terms, item, DropReason::QueueFull);
         }
-        let durable = session.is_durable();
         if durable {
             item.store_with(&mut self.pool, &mut self.promises, &mut self.outputs);
         }
@@ -290,6 +294,7 @@ impl Clients {
         session.queue.push_back((qos, delivery));
         self.stats.messages_waiting += 1;
         self.stats.messages_waiting_bytes += cost;
+        self.note_fill(session_id);
     }
 
     /// Gives a message to a session that stays, to leave when its packet id is stored.

@@ -36,6 +36,8 @@ struct DropTally {
     /// Of the newest one that is not told. The text keeps its room: a flood does not allocate.
     client_id: Arc<str>,
     topic: String,
+    /// The session that was full, of what was refused for one.
+    full: Option<Arc<str>>,
 }
 
 impl DropTallies {
@@ -46,24 +48,31 @@ impl DropTallies {
         client_id: &Arc<str>,
         topic: &str,
         reason: DropReason,
+        full: Option<&Arc<str>>,
     ) -> Option<Event> {
-        let Some(tally) = self.0.iter_mut().find(|tally| tally.reason == reason) else {
+        let is_same = |tally: &&mut DropTally| {
+            tally.reason == reason && tally.full.is_some() == full.is_some()
+        };
+        let Some(tally) = self.0.iter_mut().find(is_same) else {
             self.0.push(DropTally {
                 reason,
                 told: now,
                 untold: 0,
                 client_id: Arc::clone(client_id),
                 topic: String::new(),
+                full: full.cloned(),
             });
             return Some(Event::Dropped {
                 client_id: Arc::clone(client_id),
                 topic: topic.into(),
                 reason,
                 count: 1,
+                full: full.cloned(),
             });
         };
         tally.untold += 1;
         tally.client_id = Arc::clone(client_id);
+        tally.full = full.cloned();
         tally.topic.clear();
         tally.topic.push_str(topic);
         (now.saturating_duration_since(tally.told) >= TELL_DROPS_EVERY).then(|| tally.tell(now))
@@ -90,6 +99,7 @@ impl DropTally {
             topic: self.topic.as_str().into(),
             reason: self.reason,
             count: std::mem::take(&mut self.untold),
+            full: self.full.clone(),
         }
     }
 }
@@ -103,13 +113,26 @@ impl Clients {
         publication: &Publication<'_>,
         reason: DropReason,
     ) {
+        self.drop_for(now, session_id, publication, reason, None);
+    }
+
+    /// The same; with a session that was full, it was refused to this one because of that.
+    pub(crate) fn drop_for(
+        &mut self,
+        now: Instant,
+        session_id: SessionId,
+        publication: &Publication<'_>,
+        reason: DropReason,
+        full: Option<&Arc<str>>,
+    ) {
         self.stats.dropped[reason as usize] += 1;
         let Some(session) = self.sessions.get_mut(session_id.index()) else {
             return;
         };
         let listed = session.drops.has_untold();
         let topic = publication.topic;
-        if let Some(event) = session.drops.count(now, &session.client_id, topic, reason) {
+        let client_id = &session.client_id;
+        if let Some(event) = session.drops.count(now, client_id, topic, reason, full) {
             self.outputs.push_back(Output::Event(event));
         } else if !listed {
             self.untold.push(session_id);
@@ -220,6 +243,7 @@ impl Clients {
             topic: last_topic.into(),
             reason,
             count,
+            full: None,
         }));
     }
 }
@@ -230,7 +254,11 @@ impl Shard {
         self.clients.stats.dropped[reason as usize] += 1;
         let client_id = item.publisher.map_or_else(anonymous, Arc::clone);
         let topic = item.publication.topic;
-        if let Some(event) = self.clients.drops.count(now, &client_id, topic, reason) {
+        if let Some(event) = self
+            .clients
+            .drops
+            .count(now, &client_id, topic, reason, None)
+        {
             self.event(event);
         }
     }

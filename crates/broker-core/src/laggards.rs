@@ -219,6 +219,7 @@ impl Shard {
         {
             self.drop_outstayed_queue(now, id);
             self.drop_outstayed_in_flight(now, id);
+            self.clients.note_room(id);
             self.begin_advance(id);
         }
     }

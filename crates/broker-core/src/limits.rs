@@ -29,12 +29,13 @@ pub struct Limits {
     /// ask for fewer. 32 bytes each plus the message, which all receivers share.
     pub inflight_max: u16,
     /// Messages waiting in one session beyond those in flight. 24 bytes each plus the message,
-    /// which all receivers share. Beyond it the newest is dropped:
-    /// [`crate::DropReason::QueueFull`].
+    /// which all receivers share. Beyond it what [`queue_full`](Self::queue_full) says.
     pub queue_messages_max: u32,
-    /// Bytes of topic, properties and payload waiting in one session. Beyond it: `QueueFull`. As
-    /// many may be in flight to it; beyond these, messages wait.
+    /// Bytes of topic, properties and payload waiting in one session. Beyond it the same. As many
+    /// may be in flight to it; beyond these, messages wait.
     pub queue_bytes_max: u64,
+    /// What happens at `queue_messages_max` and `queue_bytes_max`.
+    pub queue_full: QueueFull,
     /// Longest time a message waits in a session, counted from when the broker took it, in
     /// seconds; `u32::MAX` is without end. A session that stays keeps its log from being
     /// trimmed for at most so long. Beyond it the message is dropped, also one that was sent
@@ -76,6 +77,20 @@ pub struct Limits {
     pub session_expiry_max_s: u32,
 }
 
+/// What happens when a session is at the limit of what may wait for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum QueueFull {
+    /// The oldest that waits for it on disk is let go, the newest of what waits in memory:
+    /// [`crate::DropReason::QueueFull`]. Publishers notice nothing.
+    #[default]
+    DropOldest,
+    /// A message of QoS 1 or 2 that a full session would have to keep is refused, if the session
+    /// stays; other sessions are as with [`Self::DropOldest`]. A 5.0 publisher is told 0x97; an
+    /// older one is disconnected without an acknowledgement, and sends it again. What another
+    /// shard has taken in before it heard of the session is kept beyond the limit.
+    Refuse,
+}
+
 /// What happens when the store is at its limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum StoreFull {
@@ -109,6 +124,7 @@ impl Default for Limits {
             inflight_max: 1_024,
             queue_messages_max: 100_000,
             queue_bytes_max: 64 * 1024 * 1024,
+            queue_full: QueueFull::DropOldest,
             queue_age_max_s: u32::MAX,
             store_bytes_max: 16 * 1024 * 1024 * 1024,
             store_full: StoreFull::DropOldest,

@@ -40,6 +40,8 @@ impl Mail {
             Letter::ShareJoin { group, filter, .. }
             | Letter::ShareLeave { group, filter, .. }
             | Letter::ShareReady { group, filter, .. } => text(group) + text(filter),
+            Letter::Full { filters, .. } => filters.iter().map(|(filter, _)| text(filter)).sum(),
+            Letter::Room { filter, .. } => filter.as_deref().map_or(0, text),
             Letter::RetainedQuery { filter, after, .. } => {
                 text(filter) + after.as_deref().map_or(0, text)
             }
@@ -87,6 +89,18 @@ pub(crate) enum Letter {
         stays: bool,
         grant: Grant,
         token: u64,
+    },
+    /// My session is at the limit of what may wait for it, and has these subscriptions: refuse what
+    /// it would have to keep. A second letter adds to the first, or replaces.
+    Full {
+        session: SessionId,
+        client_id: Arc<str>,
+        filters: Box<[(Box<str>, Grant)]>,
+    },
+    /// My session has room again, or has ended; with a filter, only that subscription has.
+    Room {
+        session: SessionId,
+        filter: Option<Box<str>>,
     },
     /// The join with this token is in force everywhere.
     ShareJoined { token: u64 },

@@ -182,6 +182,9 @@ pub enum Event {
         reason: DropReason,
         /// How many since it was last told.
         count: u64,
+        /// The client of the session for which the newest was refused to its publisher, if it was
+        /// full.
+        full: Option<Arc<str>>,
     },
     /// A publisher that stamps its messages did not send what its stamps say, or it did not arrive
     /// so.
@@ -233,7 +236,8 @@ pub enum Disconnection {
 #[repr(u8)]
 #[non_exhaustive]
 pub enum DropReason {
-    /// The session's queue is at `queue_messages_max` or `queue_bytes_max`.
+    /// The session's queue is at `queue_messages_max` or `queue_bytes_max`; or it was refused to
+    /// its publisher, since some session's is.
     QueueFull = 0,
     /// A QoS 0 message for a connection at `output_bytes_max`.
     SlowReceiver = 1,

@@ -58,6 +58,16 @@ impl Shard {
                     .on_disk
                     .raise(Position { log, number });
             }
+            Letter::Full {
+                session,
+                client_id,
+                filters,
+            } => self.full.add((from, session), &client_id, &filters),
+            Letter::Room {
+                session,
+                filter: Some(filter),
+            } => self.full.remove_filter((from, session), &filter),
+            Letter::Room { session, .. } => self.full.remove((from, session)),
             Letter::ShareJoin {
                 group,
                 filter,

@@ -27,7 +27,7 @@ use crate::audit::receipt::News;
 use crate::held::{Answer, Until};
 use crate::ids::{ConnectionId, SessionId, ShardId};
 use crate::item::{Item, Storing, Terms};
-use crate::limits::StoreFull;
+use crate::limits::{QueueFull, StoreFull};
 use crate::mail::Letter;
 use crate::message::{self, Publication};
 use crate::output::DropReason;
@@ -172,8 +172,8 @@ impl Shard {
             item.storing = Storing::IfWanted(marker);
             item.is_awaited = true;
         }
-        let outcome = match self.refusal(&item) {
-            Some(why) => self.refuse_publish(now, id, session_id, &item, publish.packet_id, why),
+        let outcome = match self.refusal(&item, session_id) {
+            Some(why) => self.refuse_publish(now, id, session_id, &item, publish.packet_id, &why),
             None => Ok(self.accept(now, id, session_id, publish.dup, item)),
         };
         self.scratch = scratch;
@@ -190,11 +190,23 @@ impl Shard {
         Ok(())
     }
 
-    /// Why a message that has to be on disk is not taken in, if so.
-    fn refusal(&mut self, item: &Item<'_>) -> Option<DropReason> {
-        let why = self.store_refuses()?;
-        let is_concerned = !matches!(item.storing, Storing::No) && self.needs_disk(item);
-        is_concerned.then_some(why)
+    /// Why a message that has to be kept is not taken in, if so.
+    fn refusal(&mut self, item: &Item<'_>, publisher: SessionId) -> Option<Refusal> {
+        if let Some(why) = self.store_refuses()
+            && !matches!(item.storing, Storing::No)
+            && self.needs_disk(item)
+        {
+            return Some(Refusal { why, full: None });
+        }
+        if self.clients.limits.queue_full == QueueFull::DropOldest {
+            return None;
+        }
+        let full = self.full_receiver(item, publisher)?;
+        let why = DropReason::QueueFull;
+        Some(Refusal {
+            why,
+            full: Some(full),
+        })
     }
 
     /// Why nothing can be put on disk, if so: the store has failed, or is full and the limits say
@@ -238,13 +250,18 @@ impl Shard {
         session_id: SessionId,
         item: &Item<'_>,
         packet_id: Option<PacketId>,
-        why: DropReason,
+        Refusal { why, full }: &Refusal,
     ) -> Result<Outcome, Fault> {
-        self.note_refused(session_id, &item.publication, why);
+        self.note_refused(session_id, &item.publication, *why);
         self.clients
-            .drop_message(now, session_id, &item.publication, why);
+            .drop_for(now, session_id, &item.publication, *why, full.as_ref());
         let (reason, detail) = match why {
             DropReason::StoreFailed => (read_only::REFUSED, read_only::DETAIL),
+            DropReason::QueueFull => (
+                ReasonCode::QuotaExceeded,
+                "a session that would have to keep it is at limits.queue_messages_max or \
+                 queue_bytes_max",
+            ),
             _ => (
                 ReasonCode::QuotaExceeded,
                 "limits.store_bytes_max is reached",
@@ -449,6 +466,13 @@ impl Shard {
         self.clients.deliver(now, session, terms, item);
         true
     }
+}
+
+/// Why a message is not taken in.
+struct Refusal {
+    why: DropReason,
+    /// The session that is full, if it is that.
+    full: Option<Arc<str>>,
 }
 
 /// What the publisher is told, and when.

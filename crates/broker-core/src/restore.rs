@@ -267,6 +267,7 @@ impl Shard {
             self.schedule_progress(now);
         }
         self.clients.count_later(id);
+        self.clients.note_fill(id);
         self.schedule_count(now);
         let stats = &mut self.clients.stats;
         stats.clients_disconnected = self.clients.sessions.len() as u64 - stats.clients_connected;

@@ -23,6 +23,7 @@ use crate::barrier::Barriers;
 use crate::clients::Clients;
 use crate::connection::Connection;
 use crate::farewell::{self, LastWords};
+use crate::full::FullSessions;
 use crate::ids::{ConnectionId, GroupId, SessionId};
 use crate::input::{CloseCause, Input, Peer};
 use crate::interest::Interest;
@@ -50,6 +51,7 @@ pub struct Shard {
     /// Of the shard and not of a session, so that they do not end with one [MQTT311-3.1.2-7].
     pub(crate) retained: RetainedIndex<Arc<Message>>,
     pub(crate) interest: Interest,
+    pub(crate) full: FullSessions,
     pub(crate) barriers: Barriers,
     pub(crate) timers: Timers,
     pub(crate) sys: Sys,
@@ -132,6 +134,7 @@ impl Shard {
             groups: SharedGroups::default(),
             retained: RetainedIndex::default(),
             interest: Interest::new(options.seed),
+            full: FullSessions::default(),
             barriers: Barriers::new(options.id, options.shards),
             timers: Timers::default(),
             sys: Sys::default(),
@@ -178,9 +181,11 @@ impl Shard {
             Input::Reconfigured(limits) => {
                 self.clients.limits = Limits::clone(&limits);
                 self.options.limits = *limits;
+                self.clients.look_at_all_for_fullness();
             }
             Input::Drain => self.drain(now),
         }
+        self.tell_fullness();
         self.tell_missed(now);
         self.tell_audit(now);
         self.schedule_telling(now);
@@ -224,6 +229,7 @@ impl Shard {
             self.clients.home.now = now;
             self.pump(now, session);
             self.consume_unread(now, connection);
+            self.tell_fullness();
             self.tell_missed(now);
             self.tell_audit(now);
             self.schedule_telling(now);
@@ -292,6 +298,7 @@ impl Shard {
     pub(crate) fn pump(&mut self, now: Instant, session: SessionId) {
         self.clients.pump(now, session);
         self.read_on(session);
+        self.clients.note_room(session);
         self.pump_retained(now, session);
     }
 

@@ -197,6 +197,7 @@ impl Shard {
                 // In place of an older one, so that no message falls between. [MQTT-3.8.4-4]
                 self.index
                     .insert(filter, Subscriber::Session(session_id), grant);
+                self.tell_subscribed_full(session_id, filter.as_str(), grant);
                 if new {
                     self.note_filter(filter.as_str(), true);
                     let want = self.want_of(session_id);
@@ -384,6 +385,7 @@ impl Shard {
             SubscriptionFilter::Plain(filter) => {
                 // [MQTT-3.10.4-2, MQTT311-3.10.4-2]
                 self.index.remove(filter, Subscriber::Session(session_id));
+                self.tell_unsubscribed_full(session_id, filter.as_str());
                 self.note_filter(filter.as_str(), false);
                 // Deliveries that have begun are finished. [MQTT-3.10.4-3, MQTT311-3.10.4-3]
                 if let Some(session) = self.clients.session_mut(session_id) {

@@ -20,6 +20,7 @@ fn told(broker: &mut Broker) -> Vec<(String, String, DropReason, u64)> {
             topic,
             reason,
             count,
+            ..
         } => Some((client_id.to_string(), topic.to_string(), reason, count)),
         _ => None,
     };

@@ -259,7 +259,7 @@ fn what_was_written_behind_a_connack_that_never_left_is_named_as_dropped() {
     broker.send(publisher, publish("t", "x", QoS::AtMostOnce, 0));
     stay(&mut broker, "s", false);
     let named = broker.events.iter().any(|event| {
-        matches!(event, Event::Dropped { client_id, topic, reason: DropReason::ConnectionLost, count: 1 }
+        matches!(event, Event::Dropped { client_id, topic, reason: DropReason::ConnectionLost, count: 1, .. }
             if &**client_id == "s" && &**topic == "t")
     });
     assert!(named, "{:?}", broker.events);

@@ -7,8 +7,9 @@
 //!   line.
 //! - A payload is never logged.
 //!
-//! Field names: `client`, `address`, `version`, `topic`, `filter`, `reason`, `detail`, `count`,
-//! and of faults `kind`, `first`, `lane`.
+//! Field names: `client`, `address`, `version`, `topic`, `filter`, `reason`, `detail`, `count`, of
+//! what was refused because a session was `full` whose that is, and of faults `kind`, `first`,
+//! `lane`.
 
 use std::fmt::{self, Display, Write};
 
@@ -103,11 +104,13 @@ pub(crate) fn event(event: &Event) {
             topic,
             reason,
             count,
+            full,
         } => tracing::warn!(
             target: CLIENT,
             client = %Chosen(client_id),
             topic = %Chosen(topic),
             reason = reason.name(),
+            full = full.as_deref().map(|full| tracing::field::display(Chosen(full))),
             count,
             "messages not delivered"
         ),

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use unbroken_broker_core::{AuditAction, StoreFull};
+use unbroken_broker_core::{AuditAction, QueueFull, StoreFull};
 
 use unbroken_store::Durability;
 use unbroken_store::quarantine::OnCorruption;
@@ -141,6 +141,20 @@ impl Setting for OnError {
     }
     fn from_value(value: Value) -> Option<Self> {
         [Self::Exit, Self::ReadOnly]
+            .into_iter()
+            .find(|answer| answer.to_value() == value)
+    }
+}
+
+impl Setting for QueueFull {
+    fn to_value(&self) -> Value {
+        Value::Text(match self {
+            Self::DropOldest => "drop_oldest".to_owned(),
+            Self::Refuse => "refuse".to_owned(),
+        })
+    }
+    fn from_value(value: Value) -> Option<Self> {
+        [Self::DropOldest, Self::Refuse]
             .into_iter()
             .find(|answer| answer.to_value() == value)
     }

@@ -170,8 +170,7 @@ pub(super) const SECTIONS: &[Section] = &[
                 Live,
                 [
                     "Messages waiting in one session beyond those in flight. 24 bytes each plus",
-                    "the message, which all receivers share. Beyond it the newest is dropped, and of",
-                    "what waits on disk the oldest."
+                    "the message, which all receivers share."
                 ],
                 limits.queue_messages_max
             ),
@@ -181,6 +180,18 @@ pub(super) const SECTIONS: &[Section] = &[
                 Live,
                 ["Topics, properties and payloads waiting in one session."],
                 limits.queue_bytes_max
+            ),
+            key!(
+                "queue_full",
+                Kind::Choice(&["drop_oldest", "refuse"]),
+                Live,
+                [
+                    "At one of the two, named queue-full. drop_oldest: the oldest of what waits on disk",
+                    "is dropped, the newest of what waits in memory. refuse: what a session that stays",
+                    "would have to keep is not taken in: a 5.0 publisher is told 0x97 Quota exceeded, an",
+                    "older one is disconnected without an acknowledgement."
+                ],
+                limits.queue_full
             ),
             Key {
                 name: "queue_age_max",

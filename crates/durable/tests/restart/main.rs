@@ -10,6 +10,7 @@
 mod shard_bus;
 
 mod census;
+mod full;
 mod kills;
 mod lanes;
 mod limits;

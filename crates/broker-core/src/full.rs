@@ -1,0 +1,331 @@
+//! Sessions that are at the limit of what may wait for them, where publishers are refused for it
+//! ([`QueueFull::Refuse`]).
+//!
+//! ```text
+//! session's shard:  full ──── Letter::Full, with its subscriptions ───> every other shard
+//!                   room ──── Letter::Room ──────────────────────────>
+//! publish, there:   does a full session have to keep this? -> 0x97, before anything is done
+//! ```
+//!
+//! Each shard knows the full sessions of all, so a message is refused where it comes in, to its
+//! publisher, and nobody has it. A session has room again when an eighth of both limits is free, so
+//! that one at its limit is not announced with every message.
+//!
+//! Invariants:
+//! - With `Refuse` nothing that a publisher was told is taken in goes from a session that stays
+//!   because there is too much of it: what was under way when it became full is kept beyond the
+//!   limit, and so is what nobody can be refused for, a will.
+//! - A broker without a full session pays one comparison for each message.
+//!
+//! Deliberately absent: sessions that end with their connections, which nobody is refused for; what
+//! a shared group gives, which is dropped by name when its member is full; the audit's own words,
+//! which are too.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use foldhash::fast::FixedState;
+use slab::Slab;
+use unbroken_mqtt_proto::{QoS, SubscriptionFilter, TopicFilter, TopicName};
+
+use crate::clients::Clients;
+use crate::ids::{SessionId, ShardId};
+use crate::item::{Item, Terms};
+use crate::limits::{Limits, QueueFull};
+use crate::mail::Letter;
+use crate::session::Session;
+use crate::shard::Shard;
+use crate::subscriptions::{Grant, RouteCache, Subscriber, SubscriptionIndex};
+
+/// The full sessions of this shard.
+#[derive(Debug, Default)]
+pub(crate) struct Fullness {
+    /// Those that the other shards know of.
+    told: HashSet<SessionId, FixedState>,
+    /// Those that may have become full or have room again; some may have ended since.
+    changed: Vec<SessionId>,
+}
+
+/// The full sessions of all shards, found by topic.
+#[derive(Debug)]
+pub(crate) struct FullSessions {
+    /// What they subscribe to; each is [`Subscriber::Session`] by its place in `sessions`.
+    index: SubscriptionIndex,
+    routes: RouteCache,
+    sessions: Slab<FullSession>,
+    places: HashMap<Whose, usize, FixedState>,
+}
+
+/// A session of any shard.
+type Whose = (ShardId, SessionId);
+
+#[derive(Debug)]
+struct FullSession {
+    whose: Whose,
+    client_id: Arc<str>,
+    filters: Vec<Box<str>>,
+}
+
+impl Limits {
+    fn is_full(&self, messages: u64, bytes: u64) -> bool {
+        messages >= self.queue_messages_max.into() || bytes >= self.queue_bytes_max
+    }
+
+    fn has_room(&self, messages: u64, bytes: u64) -> bool {
+        let most = |max: u64| max - (max / ROOM_PARTS).max(1);
+        messages <= most(self.queue_messages_max.into()) && bytes <= most(self.queue_bytes_max)
+    }
+
+    /// Whether a session that stays keeps this beyond its limit: its publisher was not refused, and
+    /// may have been told that it was taken in.
+    pub(crate) fn keeps_beyond(&self, terms: Terms<'_>, item: &Item<'_>) -> bool {
+        self.queue_full == QueueFull::Refuse && item.publisher.is_some() && terms.group.is_none()
+    }
+}
+
+impl Session {
+    /// Messages and bytes that wait for it.
+    fn waiting(&self) -> (u64, u64) {
+        let backlog = self
+            .kept
+            .as_deref()
+            .and_then(|kept| kept.backlog.as_deref());
+        let on_disk = backlog.map_or((0, 0), |backlog| (backlog.messages, backlog.bytes));
+        let messages = self.queue.len() as u64 + on_disk.0;
+        (messages, self.queue_bytes + on_disk.1)
+    }
+}
+
+impl Clients {
+    /// More waits for this session than before.
+    #[inline]
+    pub(crate) fn note_fill(&mut self, id: SessionId) {
+        if self.limits.queue_full == QueueFull::Refuse {
+            self.note_change(id);
+        }
+    }
+
+    /// Less may wait for this session than before.
+    #[inline]
+    pub(crate) fn note_room(&mut self, id: SessionId) {
+        if !self.fullness.told.is_empty() {
+            self.note_change(id);
+        }
+    }
+
+    /// The limits have changed. Costs a look at all sessions, if publishers are or were refused.
+    pub(crate) fn look_at_all_for_fullness(&mut self) {
+        if self.limits.queue_full == QueueFull::Refuse || !self.fullness.told.is_empty() {
+            let ids: Vec<_> = self.sessions.iter().map(|(key, _)| key).collect();
+            for id in ids.into_iter().filter_map(|key| u32::try_from(key).ok()) {
+                self.note_change(SessionId(id));
+            }
+        }
+    }
+
+    #[cold]
+    fn note_change(&mut self, id: SessionId) {
+        let was_full = self.fullness.told.contains(&id);
+        if was_full != self.is_full(id, was_full) {
+            self.fullness.changed.push(id);
+        }
+    }
+
+    /// Whether publishers are to be refused for this session.
+    fn is_full(&self, id: SessionId, was_full: bool) -> bool {
+        let limits = &self.limits;
+        let session = self.sessions.get(id.index());
+        let Some(session) = session.filter(|session| session.is_durable()) else {
+            return false;
+        };
+        let (messages, bytes) = session.waiting();
+        limits.queue_full == QueueFull::Refuse
+            && if was_full {
+                !limits.has_room(messages, bytes)
+            } else {
+                limits.is_full(messages, bytes)
+            }
+    }
+}
+
+impl Shard {
+    /// The full session that would have to keep this message, if there is one.
+    pub(crate) fn full_receiver(
+        &mut self,
+        item: &Item<'_>,
+        publisher: SessionId,
+    ) -> Option<Arc<str>> {
+        self.tell_fullness();
+        if self.full.sessions.is_empty() || item.publication.qos == QoS::AtMostOnce {
+            return None;
+        }
+        let topic = TopicName::parse(item.publication.topic).ok()?;
+        let publisher = (self.options.id, publisher);
+        self.full.receiver(topic, publisher).map(Arc::clone)
+    }
+
+    /// Tells all shards which sessions have become full or have room again.
+    #[inline]
+    pub(crate) fn tell_fullness(&mut self) {
+        while let Some(id) = self.clients.fullness.changed.pop() {
+            let was_full = self.clients.fullness.told.contains(&id);
+            match (was_full, self.clients.is_full(id, was_full)) {
+                (false, true) => self.begin_fullness(id),
+                (true, false) => self.end_fullness(id),
+                _ => {}
+            }
+        }
+    }
+
+    fn begin_fullness(&mut self, id: SessionId) {
+        let Some(session) = self.clients.sessions.get(id.index()) else {
+            return;
+        };
+        self.clients.fullness.told.insert(id);
+        let client_id = Arc::clone(&session.client_id);
+        let keeps = session.subscriptions.iter().filter(|(text, grant)| {
+            let parsed = SubscriptionFilter::parse(text);
+            grant.qos > QoS::AtMostOnce && matches!(parsed, Ok(SubscriptionFilter::Plain(_)))
+        });
+        let filters: Box<[_]> = keeps.map(|(text, grant)| (text.into(), *grant)).collect();
+        self.tell_full(id, &client_id, &filters);
+    }
+
+    fn tell_full(&mut self, id: SessionId, client_id: &Arc<str>, filters: &[(Box<str>, Grant)]) {
+        for shard in self.others() {
+            let letter = Letter::Full {
+                session: id,
+                client_id: Arc::clone(client_id),
+                filters: filters.into(),
+            };
+            self.mail(shard, letter);
+        }
+        self.full.add((self.options.id, id), client_id, filters);
+    }
+
+    /// The session has room again, or ends.
+    pub(crate) fn end_fullness(&mut self, id: SessionId) {
+        if !self.clients.fullness.told.remove(&id) {
+            return;
+        }
+        for shard in self.others() {
+            let (session, filter) = (id, None);
+            self.mail(shard, Letter::Room { session, filter });
+        }
+        self.full.remove((self.options.id, id));
+    }
+
+    /// A session has subscribed, or replaced a subscription: all shards know, if it is full.
+    pub(crate) fn tell_subscribed_full(&mut self, id: SessionId, filter: &str, grant: Grant) {
+        if self.clients.fullness.told.contains(&id)
+            && let Some(session) = self.clients.sessions.get(id.index())
+        {
+            let client_id = Arc::clone(&session.client_id);
+            self.tell_full(id, &client_id, &[(filter.into(), grant)]);
+        }
+    }
+
+    /// A subscription of a session has ended: all shards know, if it is full.
+    pub(crate) fn tell_unsubscribed_full(&mut self, id: SessionId, filter: &str) {
+        if self.clients.fullness.told.contains(&id) {
+            for shard in self.others() {
+                let (session, filter) = (id, Some(filter.into()));
+                self.mail(shard, Letter::Room { session, filter });
+            }
+            self.full.remove_filter((self.options.id, id), filter);
+        }
+    }
+}
+
+impl FullSessions {
+    /// A session is full, or is and has another subscription.
+    pub(crate) fn add(
+        &mut self,
+        whose: Whose,
+        client_id: &Arc<str>,
+        filters: &[(Box<str>, Grant)],
+    ) {
+        let place = *self.places.entry(whose).or_insert_with(|| {
+            self.sessions.insert(FullSession {
+                whose,
+                client_id: Arc::clone(client_id),
+                filters: Vec::new(),
+            })
+        });
+        for (text, grant) in filters {
+            if let Ok(filter) = TopicFilter::parse(text)
+                && self
+                    .index
+                    .insert(filter, subscriber(place), *grant)
+                    .is_none()
+            {
+                self.sessions[place].filters.push(text.clone());
+            }
+        }
+    }
+
+    pub(crate) fn remove_filter(&mut self, whose: Whose, filter: &str) {
+        if let Some(&place) = self.places.get(&whose) {
+            self.forget(place, filter);
+            self.sessions[place]
+                .filters
+                .retain(|text| **text != *filter);
+        }
+    }
+
+    /// A session has room again, or has ended.
+    pub(crate) fn remove(&mut self, whose: Whose) {
+        if let Some(place) = self.places.remove(&whose) {
+            for filter in self.sessions.remove(place).filters {
+                self.forget(place, &filter);
+            }
+        }
+    }
+
+    fn forget(&mut self, place: usize, filter: &str) {
+        if let Ok(filter) = TopicFilter::parse(filter) {
+            self.index.remove(filter, subscriber(place));
+        }
+    }
+
+    /// A full session that has to keep what this one publishes to this topic at QoS 1 or 2.
+    fn receiver(&mut self, topic: TopicName<'_>, publisher: Whose) -> Option<&Arc<str>> {
+        let Self {
+            index,
+            routes,
+            sessions,
+            ..
+        } = self;
+        let mut receivers = routes.route(index, topic).receivers.iter();
+        let receiver = receivers.find(|receiver| {
+            let is_own = || sessions[receiver.session.index()].whose == publisher;
+            if receiver.no_local_some && is_own() {
+                // [MQTT-3.8.3-3]
+                let own = index.receiver_of_own(topic, receiver.session);
+                return own.is_some_and(|own| own.qos > QoS::AtMostOnce);
+            }
+            receiver.qos > QoS::AtMostOnce
+        })?;
+        Some(&sessions[receiver.session.index()].client_id)
+    }
+}
+
+impl Default for FullSessions {
+    fn default() -> Self {
+        Self {
+            index: SubscriptionIndex::new(),
+            routes: RouteCache::default(),
+            sessions: Slab::new(),
+            places: HashMap::with_hasher(FixedState::with_seed(0)),
+        }
+    }
+}
+
+fn subscriber(place: usize) -> Subscriber {
+    let number = u32::try_from(place).expect("sessions are numbered with 32 bits, on few shards");
+    Subscriber::Session(SessionId(number))
+}
+
+/// A session has room again when one part in so many of each limit is free, and at least one
+/// message.
+const ROOM_PARTS: u64 = 8;
