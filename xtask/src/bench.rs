@@ -17,6 +17,9 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
     let tools = Tools::locate();
     if words.first() == Some(&"brokers") && is_whole(&words) {
         tools.install_peers(&named_peers(&words))?;
+        if words.contains(&"--cross-check") {
+            tools.install_load_generators()?;
+        }
     }
     let mut cargo = process::cargo(&["run", "--release", "--quiet", "-p", package, "--"]);
     let path = env::var_os("PATH").unwrap_or_default();

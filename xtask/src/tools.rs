@@ -136,6 +136,11 @@ impl Tools {
         self.install_missing(chosen).map(|_| ())
     }
 
+    /// Installs the load generators of `bench brokers --cross-check`, or says why it cannot.
+    pub(crate) fn install_load_generators(&self) -> Outcome {
+        self.install_missing([&peers::LOAD_GENERATORS]).map(|_| ())
+    }
+
     /// Returns the names of those that are still missing afterwards.
     fn install_missing<'a>(
         &self,

@@ -2,6 +2,7 @@
 
 use crate::{
     audit::Audit,
+    cross_check::Programs,
     durability::Durability,
     error::BenchError,
     machine::Machine,
@@ -81,6 +82,10 @@ struct Brokers {
     /// arrive
     #[arg(long)]
     smoke: bool,
+    /// Also put two rows on every peer with load generators that we did not write, `loadtest` and
+    /// `pingtest` of 2013
+    #[arg(long, conflicts_with = "smoke")]
+    cross_check: bool,
     /// A bar that is missed is a failure of the whole, when everything is written
     #[arg(long)]
     require_bars: bool,
@@ -118,15 +123,26 @@ impl Brokers {
         let unbroken = self.unbroken.map_or_else(sibling, Ok)?;
         let directory = self.peers_dir.as_deref().map(path::absolute).transpose()?;
         let mut peers = peer::choose(&unbroken, directory.as_deref(), &self.peers, self.smoke)?;
-        let skipped = if self.smoke && self.require_tools {
+        let mut skipped = if self.smoke && self.require_tools {
             Vec::new()
         } else {
-            skip_missing(&mut peers)?
+            skip_missing(&mut peers)
         };
+        let programs = self
+            .cross_check
+            .then(|| Programs::find(directory.as_deref()));
+        if let Some(programs) = &programs {
+            skipped.extend_from_slice(&programs.skipped);
+        }
+        for what in &skipped {
+            writeln!(io::stderr(), "skipped: {what}")?;
+        }
         let described = peers.iter().map(Described::of).collect::<Result<_, _>>()?;
         let rounds = if self.smoke { 1 } else { self.rounds.max(1) };
         let machine = Machine::here();
-        let rows = rounds::run(&rows, &peers, rounds, &mut io::stderr().lock())?;
+        let progress = &mut io::stderr().lock();
+        let rows = rounds::run(&rows, &peers, rounds, progress)?;
+        let checks = programs.map(|programs| programs.run(&peers, rounds, progress));
         if self.smoke {
             return refuse_faults(&rows);
         }
@@ -136,6 +152,7 @@ impl Brokers {
             peers: described,
             skipped,
             verdicts: verdict::judge(&rows),
+            checks: checks.transpose()?.unwrap_or_default(),
             rows: rows.into_iter().map(without_curves).collect(),
         };
         record.write(&self.out)?;
@@ -149,7 +166,7 @@ impl Brokers {
         if missed.is_empty() {
             return Ok(ExitCode::SUCCESS);
         }
-        writeln!(io::stderr(), "bars missed:\n  {}", missed.join("\n  "))?;
+        writeln!(progress, "bars missed:\n  {}", missed.join("\n  "))?;
         Ok(if self.require_bars {
             ExitCode::FAILURE
         } else {
@@ -159,13 +176,9 @@ impl Brokers {
 }
 
 /// Without a peer the others can still be tried; without our own program there is nothing to try.
-pub(crate) fn skip_missing(peers: &mut Vec<Peer>) -> io::Result<Vec<Skipped>> {
+pub(crate) fn skip_missing(peers: &mut Vec<Peer>) -> Vec<Skipped> {
     let missing = peers.extract_if(.., |peer| peer.role != Role::Ours && peer.is_missing());
-    let skipped: Vec<_> = missing.map(|peer| Skipped::of(&peer)).collect();
-    for peer in &skipped {
-        writeln!(io::stderr(), "skipped: {peer}")?;
-    }
-    Ok(skipped)
+    missing.map(|peer| Skipped::of(&peer)).collect()
 }
 
 /// Our own program is built beside this one.

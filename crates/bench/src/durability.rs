@@ -68,7 +68,9 @@ impl Durability {
         let unbroken = self.unbroken.map_or_else(cli::sibling, Ok)?;
         let mut peers = peer::keepers(&unbroken)?;
         if self.smoke && !self.require_tools {
-            cli::skip_missing(&mut peers)?;
+            for peer in cli::skip_missing(&mut peers) {
+                writeln!(io::stderr(), "skipped: {peer}")?;
+            }
         }
         let row = if self.smoke { KEPT.smoke() } else { KEPT };
         let progress = &mut io::stderr().lock();

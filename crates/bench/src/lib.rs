@@ -15,6 +15,7 @@
 mod audit;
 mod bars;
 pub mod cli;
+mod cross_check;
 mod durability;
 mod error;
 mod figure;

@@ -2,6 +2,7 @@
 //! other.
 
 use crate::{
+    cross_check::{self, Check},
     error::BenchError,
     machine::Machine,
     peer::{Peer, YARDSTICK},
@@ -11,7 +12,7 @@ use crate::{
         IDLE_SHARE, Kind, MAX, Metric, OTHERS, P50, P99, P999, PEAK_MB, PUBLISHED, RowResult,
         SUBSCRIBE_BYTES, SWITCHES,
     },
-    verdict::{Section, Verdict},
+    verdict::{self, Verdict},
 };
 use serde::Serialize;
 use std::{
@@ -29,6 +30,7 @@ pub(crate) struct Record {
     pub(crate) peers: Vec<Described>,
     pub(crate) skipped: Vec<Skipped>,
     pub(crate) verdicts: Vec<Verdict>,
+    pub(crate) checks: Vec<Check>,
     pub(crate) rows: Vec<RowResult>,
 }
 
@@ -40,11 +42,12 @@ pub(crate) struct Described {
     setup: &'static str,
 }
 
-/// A peer that was to be compared and is not installed.
-#[derive(Debug, Serialize)]
+/// What was to take part and is not installed.
+#[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct Skipped {
-    name: &'static str,
-    hint: &'static str,
+    pub(crate) name: &'static str,
+    /// How to get it.
+    pub(crate) hint: &'static str,
 }
 
 impl Skipped {
@@ -175,7 +178,11 @@ impl fmt::Display for Record {
         )?;
         self.overview(f)?;
         let (verdicts, rows) = (&self.verdicts, &self.rows);
-        write!(f, "\n{}", Section { verdicts, rows })?;
+        write!(f, "\n{}", verdict::Section { verdicts, rows })?;
+        if !self.checks.is_empty() {
+            let checks = &self.checks;
+            write!(f, "\n{}", cross_check::Section { checks, rows })?;
+        }
         writeln!(
             f,
             "\n![CPU time per delivery](brokers-cpu.svg)\n\n![Deliveries per second](brokers-rate.svg)"

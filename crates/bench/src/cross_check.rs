@@ -1,0 +1,310 @@
+//! Two rows again, with load generators that we did not write: `loadtest` and `pingtest` of 2013,
+//! by which brokers were compared then.
+//!
+//! They take most of a machine of two cores for themselves, and their clocks include connecting, so
+//! their rates say little of a fast broker; what counts is whether the ratio of the brokers' CPU
+//! time agrees with that of our own generator. They hang when a message is lost, and with a peer
+//! that does not speak MQTT 3.1: a run has a limit of time, and who fails once is not tried again.
+
+use std::{
+    fmt,
+    io::{self, Read, Seek, Write},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use nix::sys::{
+    resource::{UsageWho, getrusage},
+    time::TimeValLike,
+};
+use serde::Serialize;
+use unbroken_load::{grouped, process::Process};
+
+use crate::{
+    error::BenchError,
+    peer::{Peer, Role, YARDSTICK},
+    record::Skipped,
+    results::{CPU, RowResult, median},
+};
+
+/// A program with what it is told, and the row of ours that is the same load.
+#[derive(Debug)]
+struct Program {
+    name: &'static str,
+    row: &'static str,
+    arguments: &'static [&'static str],
+    /// Deliveries of a run, counting those to wildcard listeners.
+    deliveries: f64,
+}
+
+const PROGRAMS: [Program; 2] = [
+    Program {
+        name: "loadtest",
+        row: "pairs1000",
+        arguments: &["-conns", "1000", "-messages", "600"],
+        deliveries: 500.0 * 600.0,
+    },
+    Program {
+        name: "pingtest",
+        row: "ping400",
+        arguments: &["-pairs", "400", "-wsubs", "20", "-messages", "200"],
+        deliveries: (400.0 + 20.0) * 2.0 * 200.0,
+    },
+];
+
+/// By far more than any broker needs that delivers everything.
+const LIMIT: Duration = Duration::from_secs(30);
+const HINT: &str =
+    "`cargo xtask bench brokers --cross-check` installs it with Go, or --peers-dir holds it";
+const POLL_EVERY: Duration = Duration::from_millis(5);
+
+/// What one program found of all peers.
+#[derive(Debug, Serialize)]
+pub(crate) struct Check {
+    program: &'static str,
+    command: String,
+    row: &'static str,
+    cells: Vec<Cell>,
+}
+
+#[derive(Debug, Serialize)]
+struct Cell {
+    peer: &'static str,
+    runs: Vec<Run>,
+    failures: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, Serialize)]
+struct Run {
+    /// As the program prints it; in `pingtest` without what goes to the wildcard listeners.
+    messages_per_second: f64,
+    /// Per delivery, connecting included.
+    broker_cpu_us: f64,
+    /// The program's own.
+    client_cpu_us: f64,
+}
+
+/// The programs that are there: in the directory of what no package gives, or where programs are.
+#[derive(Debug)]
+pub(crate) struct Programs {
+    found: Vec<(&'static Program, PathBuf)>,
+    pub(crate) skipped: Vec<Skipped>,
+}
+
+impl Programs {
+    pub(crate) fn find(directory: Option<&Path>) -> Self {
+        let mut programs = Self {
+            found: Vec::new(),
+            skipped: Vec::new(),
+        };
+        for program in &PROGRAMS {
+            let name = program.name;
+            let given = directory.map(|directory| directory.join(name));
+            let path = given.filter(|path| path.is_file());
+            let path = path.unwrap_or_else(|| name.into());
+            let tried = Command::new(&path).arg("-help").output();
+            if tried.is_ok() {
+                programs.found.push((program, path));
+            } else {
+                programs.skipped.push(Skipped { name, hint: HINT });
+            }
+        }
+        programs
+    }
+
+    /// Runs them on all peers that are brokers, in turns.
+    pub(crate) fn run(
+        &self,
+        peers: &[Peer],
+        rounds: usize,
+        progress: &mut dyn Write,
+    ) -> io::Result<Vec<Check>> {
+        let brokers: Vec<_> = peers
+            .iter()
+            .filter(|peer| peer.role != Role::Floor)
+            .collect();
+        let mut checks: Vec<_> = self
+            .found
+            .iter()
+            .map(|(program, _)| Check::new(program, &brokers))
+            .collect();
+        for round in 0..rounds {
+            for ((program, path), check) in self.found.iter().zip(&mut checks) {
+                for turn in 0..brokers.len() {
+                    let place = (round + turn) % brokers.len();
+                    let (peer, cell) = (brokers[place], &mut check.cells[place]);
+                    // Who failed once would take the time of the limit in every round.
+                    if cell.failures.is_empty() {
+                        let line = program.measure(peer, path, cell);
+                        let (round, program, peer) = (round + 1, program.name, peer.name);
+                        writeln!(
+                            progress,
+                            "round {round}/{rounds}  {program:<10} {peer:<10} {line}"
+                        )?;
+                    }
+                }
+            }
+        }
+        Ok(checks)
+    }
+}
+
+impl Program {
+    /// Returns a line that tells how it went.
+    fn measure(&self, peer: &Peer, path: &Path, cell: &mut Cell) -> String {
+        match self.run_on(peer, path) {
+            Ok(run) => {
+                cell.runs.push(run);
+                let rate = grouped(run.messages_per_second);
+                format!("{:>8.2} µs/msg {rate:>10} msgs/s", run.broker_cpu_us)
+            }
+            Err(error) => {
+                cell.failures.push(error.to_string());
+                error.to_string()
+            }
+        }
+    }
+
+    fn run_on(&self, peer: &Peer, path: &Path) -> Result<Run, BenchError> {
+        let broker = peer.start()?;
+        let process = Process::new(broker.pid());
+        let before = (process.usage()?.cpu, children_cpu()?);
+        let said = self.finish(path, &broker.target.to_string())?;
+        let after = (process.usage()?.cpu, children_cpu()?);
+        let rate = said
+            .lines()
+            .find_map(|line| line.split_once("messages/sec:"));
+        let rate = rate.and_then(|(_, rate)| rate.trim().parse().ok());
+        let per_delivery = |from: Duration, to: Duration| {
+            to.saturating_sub(from).as_secs_f64() * 1e6 / self.deliveries
+        };
+        Ok(Run {
+            messages_per_second: rate.ok_or_else(|| self.failed("tells no rate", &said))?,
+            broker_cpu_us: per_delivery(before.0, after.0),
+            client_cpu_us: per_delivery(before.1, after.1),
+        })
+    }
+
+    /// What it said, if it ended well and in time.
+    fn finish(&self, program: &Path, host: &str) -> io::Result<String> {
+        let mut output = tempfile::tempfile()?;
+        let mut child = Command::new(program)
+            .args(self.arguments)
+            .args(["-host", host])
+            .stdin(Stdio::null())
+            .stdout(output.try_clone()?)
+            .stderr(output.try_clone()?)
+            .spawn()?;
+        let began = Instant::now();
+        let status = loop {
+            if let Some(status) = child.try_wait()? {
+                break Some(status);
+            }
+            if began.elapsed() > LIMIT {
+                child.kill()?;
+                child.wait()?;
+                break None;
+            }
+            thread::sleep(POLL_EVERY);
+        };
+        output.rewind()?;
+        let mut said = String::new();
+        output.read_to_string(&mut said)?;
+        match status {
+            Some(status) if status.success() => Ok(said),
+            Some(status) => Err(self.failed(&format!("ended with {status}"), &said)),
+            None => Err(self.failed(&format!("did not end within {LIMIT:?}"), &said)),
+        }
+    }
+
+    fn failed(&self, how: &str, said: &str) -> io::Error {
+        let last = said.lines().last().unwrap_or("it said nothing");
+        io::Error::other(format!("{} {how}: {last}", self.name))
+    }
+}
+
+/// Of all processes that this one started and that have ended.
+fn children_cpu() -> io::Result<Duration> {
+    let usage = getrusage(UsageWho::RUSAGE_CHILDREN)?;
+    let total = usage.user_time() + usage.system_time();
+    let micros = total.num_microseconds();
+    Ok(Duration::from_micros(micros.try_into().unwrap_or_default()))
+}
+
+impl Check {
+    fn new(program: &Program, peers: &[&Peer]) -> Self {
+        let cells = peers.iter().map(|peer| Cell {
+            peer: peer.name,
+            runs: Vec::new(),
+            failures: Vec::new(),
+        });
+        Self {
+            program: program.name,
+            command: format!("{} {}", program.name, program.arguments.join(" ")),
+            row: program.row,
+            cells: cells.collect(),
+        }
+    }
+
+    fn ratio(&self, cell: &Cell) -> Option<f64> {
+        let yardstick = self.cells.iter().find(|cell| cell.peer == YARDSTICK)?;
+        Some(cell.median(|run| run.broker_cpu_us)? / yardstick.median(|run| run.broker_cpu_us)?)
+    }
+}
+
+impl Cell {
+    fn median(&self, figure: fn(&Run) -> f64) -> Option<f64> {
+        median(self.runs.iter().map(figure).collect())
+    }
+}
+
+/// All checks as a section of the record, beside our own rows.
+pub(crate) struct Section<'a> {
+    pub(crate) checks: &'a [Check],
+    pub(crate) rows: &'a [RowResult],
+}
+
+impl fmt::Display for Section<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "## Two rows with programs that we did not write\n\n`loadtest` and `pingtest` of 2013 (github.com/jeffallen/mqtt), \
+             medians of the same number of rounds, in turns. CPU time is per delivery and includes connecting, and so do the rates \
+             that the programs print; they take more CPU time than most brokers, and limit the rate. *x* is the ratio of the \
+             broker's CPU time to {YARDSTICK}'s, *our x* the same with our own generator in the row of that name.\n"
+        )?;
+        writeln!(
+            f,
+            "| row | command | peer | messages/s | broker µs/msg | x | our x | client µs/msg | rounds |\n|---|---|---|--:|--:|--:|--:|--:|--:|"
+        )?;
+        for check in self.checks {
+            let row = self.rows.iter().find(|row| row.row == check.row);
+            for cell in &check.cells {
+                let our_ratio = row.and_then(|row| row.ratio(row.cell(cell.peer)?, CPU));
+                write!(f, "| {} | `{}` | {} |", check.row, check.command, cell.peer)?;
+                let rate = cell.median(|run| run.messages_per_second);
+                write!(f, " {} |", rate.map_or_else(String::new, grouped))?;
+                for value in [
+                    cell.median(|run| run.broker_cpu_us),
+                    check.ratio(cell),
+                    our_ratio,
+                    cell.median(|run| run.client_cpu_us),
+                ] {
+                    let text = value.map_or_else(String::new, |value| format!("{value:.2}"));
+                    write!(f, " {text} |")?;
+                }
+                writeln!(f, " {} |", cell.runs.len())?;
+            }
+        }
+        for check in self.checks {
+            for cell in &check.cells {
+                for failure in &cell.failures {
+                    writeln!(f, "\n{} failed: {failure}", cell.peer)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
