@@ -5,12 +5,14 @@
 //! that need some, so that steady traffic asks the allocator for nothing and an idle connection
 //! costs nothing.
 
-use crate::limits::{BUFFER_POOL_BYTES_MAX, BUFFER_POOL_MAX};
+use crate::limits::{BUFFER_BYTES_MAX, BUFFER_POOL_BYTES_MAX, BUFFER_POOL_MAX};
 
 /// Used buffers of this shard.
 #[derive(Debug, Default)]
 pub(crate) struct BufferPool {
     free: Vec<Vec<u8>>,
+    /// Capacity of all of them.
+    bytes: usize,
 }
 
 impl BufferPool {
@@ -19,6 +21,7 @@ impl BufferPool {
         if place.capacity() == 0
             && let Some(buffer) = self.free.pop()
         {
+            self.bytes -= buffer.capacity();
             *place = buffer;
         }
     }
@@ -26,8 +29,13 @@ impl BufferPool {
     /// Takes the memory of a place where nothing waits any more. A buffer that has grown large goes
     /// to the allocator.
     pub(crate) fn release(&mut self, mut buffer: Vec<u8>) {
-        let useful = (1..=BUFFER_POOL_BYTES_MAX).contains(&buffer.capacity());
-        if useful && self.free.len() < BUFFER_POOL_MAX {
+        let capacity = buffer.capacity();
+        let useful = (1..=BUFFER_BYTES_MAX).contains(&capacity);
+        if useful
+            && self.free.len() < BUFFER_POOL_MAX
+            && self.bytes + capacity <= BUFFER_POOL_BYTES_MAX
+        {
+            self.bytes += capacity;
             buffer.clear();
             self.free.push(buffer);
         }
@@ -62,12 +70,26 @@ mod tests {
     #[test]
     fn neither_large_buffers_nor_too_many_nor_empty_ones_are_kept() {
         let mut pool = BufferPool::default();
-        pool.release(vec![0; BUFFER_POOL_BYTES_MAX + 1]);
+        pool.release(vec![0; BUFFER_BYTES_MAX + 1]);
         pool.release(Vec::new());
         assert_eq!(pool.free.len(), 0);
         for _ in 0..=BUFFER_POOL_MAX {
             pool.release(vec![0]);
         }
         assert_eq!(pool.free.len(), BUFFER_POOL_MAX);
+    }
+
+    #[test]
+    fn all_together_have_a_limit_and_what_is_given_out_does_not_count() {
+        let mut pool = BufferPool::default();
+        let most = BUFFER_POOL_BYTES_MAX / BUFFER_BYTES_MAX;
+        for _ in 0..=most {
+            pool.release(vec![0; BUFFER_BYTES_MAX]);
+        }
+        assert_eq!(pool.free.len(), most);
+        let mut place = Vec::new();
+        pool.provide(&mut place);
+        pool.release(vec![0; BUFFER_BYTES_MAX]);
+        assert_eq!(pool.free.len(), most);
     }
 }

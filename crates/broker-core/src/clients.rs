@@ -43,7 +43,7 @@ use crate::ids::{ConnectionId, SessionId};
 use crate::item::{Item, Terms};
 use crate::laggards::{Laggards, Waiting};
 use crate::limits::{
-    BUFFER_POOL_BYTES_MAX, LIVE_BYTES_MAX, LIVE_MESSAGES_MAX, Limits, RETAINED_RACE_TOPICS_MAX,
+    LIVE_BYTES_MAX, LIVE_MESSAGES_MAX, Limits, RETAINED_RACE_TOPICS_MAX, WRITTEN_BYTES_MIN,
 };
 use crate::message::{MessagePool, Publication};
 use crate::output::{DropReason, Output};
@@ -119,8 +119,10 @@ impl Clients {
     }
 
     /// Begins the delivery of another message: what was encoded for the last one is forgotten.
-    pub(crate) fn begin_item(&mut self) {
-        self.frames.clear();
+    /// `shared`: several may receive it.
+    #[inline]
+    pub(crate) fn begin_item(&mut self, shared: bool) {
+        self.frames.begin(shared);
     }
 
     pub(crate) fn deliver(
@@ -352,7 +354,7 @@ impl Clients {
         let (number, again) = (delivery.number, delivery.again);
         let message = Arc::clone(&delivery.message);
         let publication = message.publication();
-        self.frames.clear();
+        self.frames.begin(false);
         let copy = ReceiverCopy {
             publication: &publication,
             qos,
@@ -420,7 +422,7 @@ impl Clients {
                     message,
                     dup,
                 }) => {
-                    self.frames.clear();
+                    self.frames.begin(false);
                     let (number, again) = (message.number, message.again);
                     let publication = message.message.publication();
                     let copy = ReceiverCopy {
@@ -510,7 +512,7 @@ impl Clients {
                 }
                 continue;
             }
-            self.frames.clear();
+            self.frames.begin(false);
             let copy = ReceiverCopy {
                 publication: &publication,
                 qos,
@@ -663,7 +665,7 @@ impl Clients {
         if after == 0 {
             self.buffers.release(std::mem::take(&mut connection.output));
             connection.written = 0;
-        } else if connection.written >= half.max(BUFFER_POOL_BYTES_MAX) {
+        } else if connection.written >= half.max(WRITTEN_BYTES_MIN) {
             connection.forget_written();
         }
         self.stats.bytes_sent += bytes as u64;

@@ -51,13 +51,13 @@ pub(crate) fn write_publish(
     } else {
         &[]
     };
-    if identifiers.is_empty() && connection.aliases_out.is_none() {
-        let length = frames.encoded_len(publication, layout, now);
-        if length == 0 || length > limit {
-            return Err(DropReason::TooLargeForReceiver); // [MQTT-3.1.2-24]
-        }
-        frames.append(publication, layout, packet_id, now, &mut connection.output);
-        return Ok(start);
+    if frames.are_shared() && identifiers.is_empty() && connection.aliases_out.is_none() {
+        let output = &mut connection.output;
+        return if frames.append(publication, layout, now, limit, output) {
+            Ok(start)
+        } else {
+            Err(DropReason::TooLargeForReceiver) // [MQTT-3.1.2-24]
+        };
     }
     // An alias is used only where the packet fits even with the whole topic: a packet that is not
     // sent must not have set one.

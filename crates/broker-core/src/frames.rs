@@ -3,8 +3,9 @@
 //! A layout is what most receivers of one message have in common: with or without properties, the
 //! QoS and the retain flag. The first receiver of a layout has it encoded; every later one copies
 //! the bytes and, for QoS 1 and 2, gets its packet id written over the two bytes that hold it. A
-//! receiver with subscription identifiers or a topic alias has a packet of its own, which is
-//! encoded straight into its buffer.
+//! receiver with subscription identifiers or a topic alias has a packet of its own, and so has the
+//! only receiver of a message: it is encoded straight into its buffer, which saves a copy of the
+//! payload.
 
 use std::num::NonZeroU32;
 use std::time::Instant;
@@ -33,51 +34,46 @@ impl Layout {
 /// The layouts of the message that is being delivered. Buffers are kept from message to message.
 #[derive(Debug, Default)]
 pub(crate) struct Frames {
-    slots: [Slot; 12],
+    slots: [Vec<u8>; 12],
     properties: PropertyBuf,
-}
-
-#[derive(Debug, Default)]
-struct Slot {
-    bytes: Vec<u8>,
-    packet_id_at: usize,
+    /// Several may receive the message, so its layouts are worth keeping.
+    shared: bool,
 }
 
 impl Frames {
-    /// Begins another message.
-    pub(crate) fn clear(&mut self) {
-        for slot in &mut self.slots {
-            slot.bytes.clear();
+    /// Begins another message. `shared`: several may receive it.
+    #[inline]
+    pub(crate) fn begin(&mut self, shared: bool) {
+        if self.shared {
+            for slot in &mut self.slots {
+                slot.clear();
+            }
         }
+        self.shared = shared;
     }
 
-    /// How many bytes the packet of this layout has, encoding it if nobody has yet.
-    pub(crate) fn encoded_len(
-        &mut self,
-        publication: &Publication<'_>,
-        layout: Layout,
-        now: Instant,
-    ) -> usize {
-        self.slot(publication, layout, now).bytes.len()
+    /// Whether a receiver without anything of its own gets the bytes of its layout.
+    pub(crate) fn are_shared(&self) -> bool {
+        self.shared
     }
 
-    /// Appends the packet of this layout. `packet_id` is given exactly for QoS 1 and 2.
+    /// Appends the packet of this layout, with a placeholder for the packet id, encoding it if
+    /// nobody has yet. `false`: it has more bytes than `limit`, or cannot be expressed.
+    #[inline]
     pub(crate) fn append(
         &mut self,
         publication: &Publication<'_>,
         layout: Layout,
-        packet_id: Option<PacketId>,
         now: Instant,
+        limit: usize,
         out: &mut Vec<u8>,
-    ) {
-        debug_assert_eq!(packet_id.is_some(), layout.qos > QoS::AtMostOnce);
-        let slot = self.slot(publication, layout, now);
-        let start = out.len();
-        out.extend_from_slice(&slot.bytes);
-        if let Some(packet_id) = packet_id {
-            let patched = publish::patch_packet_id(&mut out[start..], slot.packet_id_at, packet_id);
-            debug_assert!(patched, "the offset was taken from these bytes");
+    ) -> bool {
+        let bytes = self.slot(publication, layout, now);
+        let fits = (1..=limit).contains(&bytes.len());
+        if fits {
+            out.extend_from_slice(bytes);
         }
+        fits
     }
 
     /// Appends a packet that is this receiver's alone.
@@ -96,42 +92,27 @@ impl Frames {
         now: Instant,
         out: &mut Vec<u8>,
     ) {
-        let properties = if layout.version.has_properties() {
-            collect(&mut self.properties, publication, own, now)
-        } else {
-            Properties::EMPTY
-        };
+        let properties = properties(&mut self.properties, publication, layout, own, now);
         encode(out, publication, layout, dup, packet_id, topic, properties);
     }
 
-    fn slot(&mut self, publication: &Publication<'_>, layout: Layout, now: Instant) -> &Slot {
+    fn slot(&mut self, publication: &Publication<'_>, layout: Layout, now: Instant) -> &[u8] {
         let slot = &mut self.slots[layout.slot()];
-        if slot.bytes.is_empty() {
-            let properties = if !layout.version.has_properties() {
-                Properties::EMPTY
-            } else if publication.expires.is_none() {
-                publication.properties
-            } else {
-                collect(
-                    &mut self.properties,
-                    publication,
-                    OwnProperties::default(),
-                    now,
-                )
-            };
+        if slot.is_empty() {
+            let own = OwnProperties::default();
+            let properties = properties(&mut self.properties, publication, layout, own, now);
             let placeholder = (layout.qos > QoS::AtMostOnce).then_some(PacketId::FIRST);
             // A first copy has DUP 0, whatever the publisher's was. [MQTT-3.3.1-3, MQTT311-3.3.1-3]
             // [MQTT-4.3.1-1, MQTT311-4.3.1-1]
-            slot.packet_id_at = encode(
-                &mut slot.bytes,
+            encode(
+                slot,
                 publication,
                 layout,
                 false,
                 placeholder,
                 publication.topic,
                 properties,
-            )
-            .unwrap_or(0);
+            );
         }
         slot
     }
@@ -144,8 +125,25 @@ pub(crate) struct OwnProperties<'a> {
     pub(crate) identifiers: &'a [NonZeroU32],
 }
 
-/// The publisher's properties, then what the broker adds. User properties keep their order
-/// [MQTT-3.3.2-18].
+/// The publisher's properties, then what the broker adds, if this layout has any. User properties
+/// keep their order [MQTT-3.3.2-18].
+#[inline]
+fn properties<'a>(
+    scratch: &'a mut PropertyBuf,
+    publication: &Publication<'a>,
+    layout: Layout,
+    own: OwnProperties<'_>,
+    now: Instant,
+) -> Properties<'a> {
+    if !layout.version.has_properties() {
+        Properties::EMPTY
+    } else if publication.expires.is_none() && own.alias.is_none() && own.identifiers.is_empty() {
+        publication.properties
+    } else {
+        collect(scratch, publication, own, now)
+    }
+}
+
 fn collect<'a>(
     scratch: &'a mut PropertyBuf,
     publication: &Publication<'_>,
@@ -174,7 +172,7 @@ fn encode(
     packet_id: Option<PacketId>,
     topic: &str,
     properties: Properties<'_>,
-) -> Option<usize> {
+) {
     let start = out.len();
     let header = PublishHeader {
         dup,
@@ -187,12 +185,9 @@ fn encode(
     };
     // A message grows by a few bytes on its way through; one of almost 256 MiB may not be
     // expressible any more. It is left out here and found too large by its length of zero.
-    let packet_id_at = publish::encode_header(out, layout.version, &header)
-        .ok()
-        .flatten();
+    let _ = publish::encode_header(out, layout.version, &header);
     if out.len() > start {
         out.extend_from_slice(properties.as_bytes());
         out.extend_from_slice(publication.payload);
     }
-    packet_id_at
 }

@@ -235,10 +235,13 @@ pub(crate) const SHARDS_MAX: usize = 64;
 /// than these are under way to other shards, the allocator is asked.
 pub(crate) const MESSAGE_POOL_MAX: usize = 1_024;
 pub(crate) const MESSAGE_POOL_BYTES_MAX: usize = 4 * 1_024;
-/// Buffers of output and of incomplete packets kept for reuse by one shard, and the capacity beyond
-/// which one is given back: at most 256 x 64 KiB a shard.
+/// Buffers of output and of incomplete packets kept for reuse by one shard, the memory of all of
+/// them, and the capacity beyond which one is given back to the allocator.
 pub(crate) const BUFFER_POOL_MAX: usize = 256;
-pub(crate) const BUFFER_POOL_BYTES_MAX: usize = 64 * 1_024;
+pub(crate) const BUFFER_POOL_BYTES_MAX: usize = 16 * 1_024 * 1_024;
+pub(crate) const BUFFER_BYTES_MAX: usize = 1_024 * 1_024;
+/// Bytes at the front of an output that have been written, and are let go of before the rest is.
+pub(crate) const WRITTEN_BYTES_MIN: usize = 64 * 1_024;
 /// Messages handed over in one piece of a retained answer; the next piece follows in a later turn.
 pub(crate) const RETAINED_SLICE: usize = 256;
 /// Topics remembered while a retained answer is on its way, to leave out copies older than what was

@@ -114,7 +114,7 @@ impl Shard {
                 token,
             } => {
                 let mut item = Item::kept(&message);
-                self.clients.begin_item();
+                self.clients.begin_item(false);
                 self.deliver_as_member(now, member, grant, group, &mut item, token);
             }
             Letter::ShareReturn {

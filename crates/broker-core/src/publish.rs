@@ -100,8 +100,10 @@ impl Shard {
     ) -> Result<(), Fault> {
         let limits = &self.clients.limits;
         let name = topic.as_str();
+        // A level more takes a byte more.
+        let levels_max = usize::from(limits.topic_levels_max);
         if name.len() > usize::from(limits.topic_bytes_max)
-            || topic.levels().count() > usize::from(limits.topic_levels_max)
+            || name.len() >= levels_max && topic.levels().count() > levels_max
         {
             return Err(Fault::new(
                 ReasonCode::TopicNameInvalid,
@@ -139,7 +141,10 @@ impl Shard {
                 }
             }
         }
-        let publisher = Arc::clone(&session.client_id);
+        let publisher = match self.publisher.take() {
+            Some(last) if Arc::ptr_eq(&last, &session.client_id) => last,
+            _ => Arc::clone(&session.client_id),
+        };
         let properties = publish.properties;
         let mut scratch = std::mem::take(&mut self.scratch);
         let publication = Publication {
@@ -177,6 +182,7 @@ impl Shard {
             None => Ok(self.accept(now, id, session_id, publish.dup, item)),
         };
         self.scratch = scratch;
+        self.publisher = Some(publisher);
         let outcome = outcome?;
         // [MQTT-3.3.4-1, MQTT311-3.3.4-1]: QoS 0 has no packet id, and is not answered.
         if let Some(packet_id) = publish.packet_id {
@@ -288,27 +294,26 @@ impl Shard {
         item: Item<'_>,
     ) -> Outcome {
         let mut item = item;
-        let mut publication = item.publication;
+        let publication = &mut item.publication;
         let allowed = self.clients.connection(id.index).is_none_or(|connection| {
             access::may_publish(&connection.identity, publication.topic) == Access::Allowed
         });
         if !allowed {
-            self.note_refused(session_id, &publication, DropReason::NotAuthorized);
+            self.note_refused(session_id, publication, DropReason::NotAuthorized);
             self.clients
-                .drop_message(now, session_id, &publication, DropReason::NotAuthorized);
+                .drop_message(now, session_id, publication, DropReason::NotAuthorized);
             return Outcome {
                 reason: ReasonCode::NotAuthorized,
                 until: Until::NOW,
             };
         }
-        self.verify_publisher(now, session_id, again, &publication);
+        self.verify_publisher(now, session_id, again, publication);
         let mut stamped = std::mem::take(&mut self.stamped);
-        self.put_mark(now, session_id, &mut publication, &mut stamped);
-        item.publication.mark = publication.mark;
-        item.publication.properties = publication.properties;
+        self.put_mark(now, session_id, publication, &mut stamped);
         // [MQTT-3.3.1-8, MQTT311-3.3.1-12]
         if publication.retain {
-            self.retain(now, &mut item, publication.qos);
+            let qos = publication.qos;
+            self.retain(now, &mut item, qos);
         }
         let wanted = self.route(now, &mut item, Some(session_id));
         if let Storing::IfWanted(Some(marker)) = item.storing {
@@ -399,9 +404,9 @@ impl Shard {
             clients,
             ..
         } = self;
-        clients.begin_item();
         // Everybody whose filter matches, and nobody else. [MQTT-3.3.2-3, MQTT311-3.3.2-3]
         let route = routes.route(index, topic);
+        clients.begin_item(route.receivers.len() + route.groups.len() > 1);
         groups.extend_from_slice(&route.groups);
         (routed.shards, routed.staying) = (route.shards, route.staying);
         routed.sharing = route.sharing;

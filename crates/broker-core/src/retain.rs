@@ -465,7 +465,7 @@ impl Shard {
         if let Some(mark) = &mut item.publication.mark {
             mark.tracked = false;
         }
-        self.clients.begin_item();
+        self.clients.begin_item(false);
         // [MQTT-3.3.4-5]
         let identifiers: Identifiers = grant.identifier.into_iter().collect();
         let terms = Terms {

@@ -14,7 +14,7 @@ use std::time::Instant;
 use unbroken_mqtt_proto::connection::server::Phase;
 use unbroken_mqtt_proto::{
     Connect, DecodeError, Disconnect, Frame, Packet, PacketType, PropertyBuf, ReasonCode,
-    next_frame,
+    frame_length, next_frame,
 };
 
 use crate::audit::Lanes;
@@ -72,6 +72,8 @@ pub struct Shard {
     /// Numbers what this shard asks of others.
     pub(crate) tokens: u64,
     pub(crate) scratch: PropertyBuf,
+    /// Of the last PUBLISH, so that a burst of one client counts its references once.
+    pub(crate) publisher: Option<Arc<str>>,
     pub(crate) groups_scratch: Vec<GroupId>,
 }
 
@@ -148,6 +150,7 @@ impl Shard {
             tail_told: (0, 0),
             tokens: 0,
             scratch: PropertyBuf::new(),
+            publisher: None,
             groups_scratch: Vec::new(),
             options,
         };
@@ -332,18 +335,39 @@ impl Shard {
 
     fn receive(&mut self, now: Instant, id: ConnectionId, bytes: &[u8]) {
         self.clients.stats.bytes_received += bytes.len() as u64;
+        let limit = self.clients.limits.packet_bytes_max;
         let Some(connection) = self.clients.named(id) else {
             return;
         };
         connection.last_received = now;
-        if connection.unread.is_empty() {
-            let used = self.consume(now, id, bytes);
-            if used < bytes.len() {
-                self.clients.keep_unread(id, &bytes[used..]);
-            }
-        } else {
-            connection.unread.extend_from_slice(bytes);
+        // Only what completes the packet that has begun is copied behind it: of a client that
+        // writes faster than a read is long, every read ends within a packet.
+        let mut rest = bytes;
+        if !connection.unread.is_empty() {
+            let length = frame_length(&connection.unread, limit).ok().flatten();
+            let missing = length.and_then(|length| length.checked_sub(connection.unread.len()));
+            let (front, behind) = match missing {
+                // A CONNECT may move to another shard, with everything behind it.
+                Some(missing @ 1..)
+                    if missing < bytes.len() && connection.phase != Phase::AwaitConnect =>
+                {
+                    bytes.split_at(missing)
+                }
+                _ => (bytes, &[][..]),
+            };
+            connection.unread.extend_from_slice(front);
             self.consume_unread(now, id);
+            rest = behind;
+        }
+        let Some(connection) = self.clients.named(id) else {
+            return;
+        };
+        if connection.unread.is_empty() {
+            let used = self.consume(now, id, rest);
+            rest = &rest[used..];
+        }
+        if !rest.is_empty() {
+            self.clients.keep_unread(id, rest);
         }
     }
 

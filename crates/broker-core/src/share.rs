@@ -333,7 +333,7 @@ impl Shard {
         token: Option<u64>,
     ) {
         let mut item = Item::kept(message);
-        self.clients.begin_item();
+        self.clients.begin_item(false);
         if item.publication.expired(now) {
             self.drop_of_group(now, &item, DropReason::Expired); // [MQTT-3.3.2-5]
             self.settle_own(now, token);

@@ -404,3 +404,29 @@ fn unsubscribing_and_a_published_will_are_part_of_a_clients_story() {
     assert!(!events.contains("never"));
     assert!(events.contains("WillPublished { client_id: \"c\", topic: \"will\" }"));
 }
+
+#[test]
+fn packets_are_whole_wherever_the_reads_cut_them() {
+    let payloads: Vec<_> = (0..6).map(|n| "x".repeat(n * n * 8)).collect();
+    let mut stream = Vec::new();
+    for (id, payload) in (1..).zip(&payloads) {
+        let packet = publish("a", payload, QoS::AtLeastOnce, id);
+        packet.encode(Version::V5, &mut stream).unwrap();
+    }
+    for first in 1..stream.len() {
+        let mut broker = Broker::new(1);
+        let (from, to) = (join(&mut broker, "from"), join(&mut broker, "to"));
+        subscribe(&mut broker, to, "a", QoS::AtMostOnce);
+        let (front, behind) = stream.split_at(first);
+        broker.send_bytes(from, front);
+        for read in behind.chunks(first) {
+            broker.send_bytes(from, read);
+        }
+        let received = broker.take_payloads(to);
+        let lengths = received.iter().map(Vec::len);
+        assert!(
+            lengths.eq(payloads.iter().map(String::len)),
+            "cut at {first}"
+        );
+    }
+}

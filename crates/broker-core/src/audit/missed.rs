@@ -359,9 +359,9 @@ impl Clients {
             identifiers: &identifiers,
             group: None,
         };
-        self.begin_item();
+        self.begin_item(false);
         self.deliver(now, id, terms, &mut Item::borrowed(publication, None));
-        self.begin_item();
+        self.begin_item(false);
     }
 }
 

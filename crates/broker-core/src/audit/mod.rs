@@ -60,23 +60,20 @@ use rule::{AuditAction, Treatment};
 
 impl Shard {
     /// Numbers an accepted message of this session.
-    pub(crate) fn mark(
-        &mut self,
-        now: Instant,
-        id: SessionId,
-        publication: &Publication<'_>,
-    ) -> Option<Mark> {
+    fn mark(&mut self, now: Instant, id: SessionId, publication: &mut Publication<'_>) {
         let audit = &self.options.settings.audit;
         if !audit.enabled || self.clients.stopping {
-            return None;
+            return;
         }
         let (started_us, start) = (audit.started_us, self.options.start);
-        let session = self.clients.sessions.get_mut(id.index())?;
+        let Some(session) = self.clients.sessions.get_mut(id.index()) else {
+            return;
+        };
         if !session.rules.is_empty()
             && rule::treatment(&session.rules, &audit.rules, publication.topic).action
                 == AuditAction::Off
         {
-            return None;
+            return;
         }
         let lane = match &mut session.lane {
             Some(lane) => lane,
@@ -86,20 +83,19 @@ impl Shard {
             }
         };
         self.clients.stats.audit.received += 1;
-        let mut mark = lane.stamp(publication);
+        let mark = publication.mark.insert(lane.stamp(publication));
         lane.tell_full_window(&mut self.clients.home);
         if self.clients.home.watching > 0 {
             lane.look(&self.index, &mut self.routes);
             if lane.wants.any() {
                 mark.tracked = true;
                 let new = lane.tracking.is_none();
-                lane.follow(&mark, publication.topic, &mut self.clients.home);
+                lane.follow(mark, publication.topic, &mut self.clients.home);
                 if new {
                     self.follow(now, id);
                 }
             }
         }
-        Some(mark)
     }
 
     /// Gives an accepted message its number, and its stamp where that is forwarded: then `stamped`
@@ -111,8 +107,8 @@ impl Shard {
         publication: &mut Publication<'a>,
         stamped: &'a mut PropertyBuf,
     ) {
-        publication.mark = self.mark(now, id, publication);
-        let Some(mark) = publication.mark else {
+        self.mark(now, id, publication);
+        let Some(mark) = &publication.mark else {
             return;
         };
         if !self.treatment(id, publication.topic).forward_stamp {

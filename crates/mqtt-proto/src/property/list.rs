@@ -69,7 +69,15 @@ impl<'a> Properties<'a> {
     }
 
     /// The first property with this identifier.
+    #[inline]
     fn find(&self, id: PropertyId) -> Option<Property<'a>> {
+        if self.is_empty() {
+            return None;
+        }
+        self.search(id)
+    }
+
+    fn search(&self, id: PropertyId) -> Option<Property<'a>> {
         let mut reader = self.iter().reader;
         loop {
             // As in `Iter::next`, only the end is an error. What is not asked for is not looked at.
