@@ -128,7 +128,7 @@ impl Tools {
                 if names.is_empty() {
                     peers::UNNAMED.contains(peer)
                 } else {
-                    names.contains(peer)
+                    names.contains(peer) || names == ["all"]
                 }
             })
             .map(|(_, tool)| tool)
@@ -244,8 +244,11 @@ fn install_mqtt_js(tools: &Tools) -> Outcome {
     if !on_path("node") || !on_path("npm") {
         apt(&["nodejs", "npm"])?;
     }
-    let directory = tools.directory.join("node");
-    fs::create_dir_all(&directory).map_err(|error| error.to_string())?;
+    npm_install(&tools.directory.join("node"), MQTT_JS)
+}
+
+fn npm_install(directory: &Path, package: &str) -> Outcome {
+    fs::create_dir_all(directory).map_err(|error| error.to_string())?;
     let mut npm = Command::new("npm");
     npm.args([
         "install",
@@ -254,8 +257,8 @@ fn install_mqtt_js(tools: &Tools) -> Outcome {
         "--loglevel=error",
         "--prefix",
     ])
-    .arg(&directory)
-    .arg(MQTT_JS);
+    .arg(directory)
+    .arg(package);
     process::quiet(&mut npm).map(|_| ())
 }
 

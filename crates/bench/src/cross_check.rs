@@ -173,15 +173,11 @@ impl Program {
         let before = (process.usage()?.cpu, children_cpu()?);
         let said = self.finish(path, &broker.target.to_string())?;
         let after = (process.usage()?.cpu, children_cpu()?);
-        let rate = said
-            .lines()
-            .find_map(|line| line.split_once("messages/sec:"));
-        let rate = rate.and_then(|(_, rate)| rate.trim().parse().ok());
         let per_delivery = |from: Duration, to: Duration| {
             to.saturating_sub(from).as_secs_f64() * 1e6 / self.deliveries
         };
         Ok(Run {
-            messages_per_second: rate.ok_or_else(|| self.failed("tells no rate", &said))?,
+            messages_per_second: rate(&said).ok_or_else(|| self.failed("tells no rate", &said))?,
             broker_cpu_us: per_delivery(before.0, after.0),
             client_cpu_us: per_delivery(before.1, after.1),
         })
@@ -223,6 +219,14 @@ impl Program {
         let last = said.lines().last().unwrap_or("it said nothing");
         io::Error::other(format!("{} {how}: {last}", self.name))
     }
+}
+
+/// As both programs print it near the end.
+fn rate(said: &str) -> Option<f64> {
+    let rate = said
+        .lines()
+        .find_map(|line| line.split_once("messages/sec:"));
+    rate?.1.trim().parse().ok()
 }
 
 /// Of all processes that this one started and that have ended.
@@ -306,5 +310,20 @@ impl fmt::Display for Section<'_> {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_is_read_from_what_either_program_prints() {
+        let loadtest = "14:37:35.690227 messages    : 50000\n14:37:35.690234 messages/sec: 43850\n";
+        assert_eq!(rate(loadtest), Some(43_850.0));
+        let pingtest =
+            "14:37:35.926366 messages/sec: 8754.959\n14:37:35.926376 round-trip latency\n";
+        assert_eq!(rate(pingtest), Some(8_754.959));
+        assert_eq!(rate("14:37:35.690227 all started\n"), None);
     }
 }

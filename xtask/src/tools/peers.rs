@@ -4,14 +4,15 @@
 //! ours, `peer-NAME`, from `crates/bench/peers/NAME`. Deliberately absent: Mosquitto, which `ci`
 //! needs as well, and what no package gives.
 
-use std::ffi::OsStr;
+use std::fs;
+use std::path::Path;
 use std::process::Command;
 
-use super::{Tool, Tools, apt, on_path};
+use super::{Tool, Tools, apt, npm_install, on_path};
 use crate::{Outcome, process, tree};
 
 /// By their names in the benchmark.
-pub(super) const ALL: [(&str, Tool); 2] = [("nats", NATS), ("mochi", MOCHI)];
+pub(super) const ALL: [(&str, Tool); 3] = [("nats", NATS), ("mochi", MOCHI), ("aedes", AEDES_TOOL)];
 
 /// Those that run without being named, because they are quick to install.
 pub(super) const UNNAMED: [&str; 2] = ["nats", "mochi"];
@@ -26,11 +27,8 @@ pub(super) const NATS: Tool = Tool {
 /// Load generators that are not ours, for `bench brokers --cross-check`.
 pub(super) const LOAD_GENERATORS: Tool = Tool {
     name: "loadtest and pingtest of 2013",
-    is_ready: |tools| {
-        let is_there = |name: &&str| tools.go_programs().join(name).is_file();
-        LOADTEST_AND_PINGTEST.iter().all(is_there)
-    },
-    install: install_load_generators,
+    is_ready: |_| false, // as below
+    install: build_load_generators,
 };
 
 const MOCHI: Tool = Tool {
@@ -40,12 +38,18 @@ const MOCHI: Tool = Tool {
     install: build_mochi,
 };
 
-// Fixed, so that a run next year compares what this one does. That of mochi is in its `go.mod`.
+const AEDES_TOOL: Tool = Tool {
+    name: "aedes",
+    // Our side of it may have changed; the library is not fetched again.
+    is_ready: |_| false,
+    install: install_aedes,
+};
+
+// Fixed, so that a run next year compares what this one does. Those of Go's libraries are in their
+// `go.mod`.
 const NATS_SERVER: &str = "github.com/nats-io/nats-server/v2@v2.15.2";
 
-const LOADTEST_AND_PINGTEST: [&str; 2] = ["loadtest", "pingtest"];
-const THEIR_MODULE: &str = "github.com/jeffallen/mqtt";
-const THEIR_VERSION: &str = "v0.0.0-20231208081828-a9a6bdf130a6";
+const AEDES: &str = "aedes@1.2.0";
 
 /// Debian's Go may be too old for it; then its own package serves, and the record says which
 /// version it was.
@@ -56,28 +60,57 @@ fn install_nats_server(tools: &Tools) -> Outcome {
     process::quiet(&mut go).map_or_else(|_| apt(&["nats-server"]), |_| Ok(()))
 }
 
-fn install_load_generators(tools: &Tools) -> Outcome {
-    if !on_path("go") {
-        apt(&["golang-go"])?;
-    }
-    let packages = LOADTEST_AND_PINGTEST
-        .iter()
-        .map(|name| format!("{THEIR_MODULE}/{name}@{THEIR_VERSION}"));
-    let mut go = Command::new("go");
-    go.arg("install").args(packages);
-    process::quiet(go.env("GOBIN", tools.go_programs())).map(|_| ())
+fn build_mochi(tools: &Tools) -> Outcome {
+    let program = tools.peers().join("peer-mochi");
+    build_go("peers/mochi", &program, &["."])
 }
 
-fn build_mochi(tools: &Tools) -> Outcome {
+fn build_load_generators(tools: &Tools) -> Outcome {
+    let packages = ["loadtest", "pingtest"].map(|name| format!("github.com/jeffallen/mqtt/{name}"));
+    let packages: Vec<_> = packages.iter().map(String::as_str).collect();
+    // With a separator at the end it is a directory.
+    build_go("load-generators", &tools.go_programs().join(""), &packages)
+}
+
+/// Builds packages that a module in `crates/bench` pins.
+fn build_go(module: &str, output: &Path, packages: &[&str]) -> Outcome {
     if !on_path("go") {
         apt(&["golang-go"])?;
     }
     let mut go = Command::new("go");
-    go.args([OsStr::new("build"), OsStr::new("-o")])
-        .args([
-            tools.peers().join("peer-mochi").as_os_str(),
-            OsStr::new("."),
-        ])
-        .current_dir(tree::root().join("crates/bench/peers/mochi"));
+    go.args(["build", "-o"])
+        .arg(output)
+        .args(packages)
+        .current_dir(tree::root().join("crates/bench").join(module));
     process::quiet(&mut go).map(|_| ())
+}
+
+/// The script resolves the library beside itself, so it is copied to where that is installed.
+fn install_aedes(tools: &Tools) -> Outcome {
+    if !on_path("node") || !on_path("npm") {
+        apt(&["nodejs", "npm"])?;
+    }
+    let directory = tools.directory.join("aedes");
+    if !directory.join("node_modules/aedes").is_dir() {
+        npm_install(&directory, AEDES)?;
+    }
+    let script = directory.join("main.mjs");
+    let ours = tree::root().join("crates/bench/peers/aedes/main.mjs");
+    fs::copy(&ours, &script).map_err(|error| format!("cannot copy {}: {error}", ours.display()))?;
+    write_program(
+        tools,
+        "peer-aedes",
+        &format!("exec node '{}' \"$@\"", script.display()),
+    )
+}
+
+/// A program of one line of shell, which the line replaces, so that its process is the peer's.
+fn write_program(tools: &Tools, name: &str, line: &str) -> Outcome {
+    let path = tools.peers().join(name);
+    let write = || {
+        fs::create_dir_all(tools.peers())?;
+        fs::write(&path, format!("#!/bin/sh\n{line}\n"))
+    };
+    write().map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    process::quiet(Command::new("chmod").arg("+x").arg(&path)).map(|_| ())
 }

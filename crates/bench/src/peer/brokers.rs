@@ -113,6 +113,12 @@ pub(super) fn peers(unbroken: &Path, directory: Option<&Path>) -> io::Result<Vec
             "our `main` around the library: 32,768 writes pending for a client, 65,535 messages in flight",
             Runs::InRecords,
         ),
+        library(
+            "aedes",
+            "peer-aedes",
+            "our script around the library: no limits of its queues",
+            Runs::WhenNamed,
+        ),
         Peer {
             name: FLASHMQ,
             setup: "`thread_count` one a core (its default), `tcp_nodelay true`, limits opened",
@@ -171,6 +177,9 @@ pub(super) fn peers(unbroken: &Path, directory: Option<&Path>) -> io::Result<Vec
     ])
 }
 
+/// In place of names: every broker there is, and the floor, and of ours the default.
+const EVERYONE: &str = "all";
+
 /// The peers of these names, or all that need not be named; in a short run fewer.
 pub(crate) fn choose(
     unbroken: &Path,
@@ -185,6 +194,10 @@ pub(crate) fn choose(
             Runs::InRecords => !short,
             Runs::WhenNamed => false,
         };
+        return Ok(all.into_iter().filter(taken).collect());
+    }
+    if names == [EVERYONE] {
+        let taken = |peer: &Peer| peer.role != Role::Ours || peer.runs == Runs::Always;
         return Ok(all.into_iter().filter(taken).collect());
     }
     names.iter().map(|name| choose_one(&all, name)).collect()
@@ -246,4 +259,31 @@ fn configure(command: &mut Command, flag: &str, path: PathBuf, text: &str) -> io
     fs::write(&path, text)?;
     command.arg(flag).arg(path);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(named: &[&str], short: bool) -> Vec<&'static str> {
+        let named: Vec<_> = named.iter().map(ToString::to_string).collect();
+        let chosen = choose(Path::new("unbroken"), None, &named, short).unwrap();
+        chosen.iter().map(|peer| peer.name).collect()
+    }
+
+    #[test]
+    fn a_short_run_takes_fewer_and_all_means_every_broker_once() {
+        assert_eq!(names(&[], true), [OURS, YARDSTICK, "relay"]);
+        assert!(names(&[], false).contains(&"nats"));
+        let all = names(&["all"], false);
+        assert!(all.contains(&"aedes") && all.contains(&FLASHMQ));
+        assert!(!all.contains(&ONE_SHARD));
+    }
+
+    #[test]
+    fn a_name_that_is_none_is_told_with_those_there_are() {
+        let names = [String::from("mosquito")];
+        let error = choose(Path::new("unbroken"), None, &names, false).unwrap_err();
+        assert!(error.to_string().contains("mosquitto"));
+    }
 }
