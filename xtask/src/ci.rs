@@ -137,7 +137,13 @@ impl Ci {
             keeping.env("UNBROKEN_REQUIRE_TOOLS", "1");
         }
         keeping.env("UNBROKEN_BIN", binary());
-        self.check("what keeping costs", keeping)
+        self.check("what keeping costs", keeping)?;
+        let mut fairness = cargo(&["xtask", "bench", "fairness", "--smoke"]);
+        if tools::must_have_all() {
+            fairness.env("UNBROKEN_REQUIRE_TOOLS", "1");
+        }
+        fairness.env("UNBROKEN_BIN", binary());
+        self.check("what one client does to others", fairness)
     }
 
     fn acceptance(&self, shards: &str) -> Command {

@@ -5,6 +5,7 @@ use crate::{
     cross_check::Programs,
     durability::Durability,
     error::BenchError,
+    fairness::Fairness,
     machine::Machine,
     peer::{self, Peer, Role},
     record::{Described, Record, Skipped},
@@ -39,6 +40,8 @@ enum Command {
     Audit(Audit),
     /// Measure what it costs to keep messages on disk, beside a peer that does too, and record it
     Durability(Durability),
+    /// Measure what one client's flood or silence does to the others, beside peers, and record it
+    Fairness(Fairness),
     /// Serve as the floor: forward frames by their length
     #[command(hide = true)]
     Relay {
@@ -101,6 +104,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, BenchError> {
         Command::Brokers(args) => args.run(),
         Command::Audit(args) => args.run(),
         Command::Durability(args) => args.run(),
+        Command::Fairness(args) => args.run(),
         Command::Relay { port, rest } => {
             let forever = AtomicBool::new(false);
             Relay::bind(port)?.run(Duration::from_micros(rest), &forever, || Fate::Pass)?;

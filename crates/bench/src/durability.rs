@@ -23,7 +23,6 @@ use crate::{
     rows::KEPT,
 };
 
-mod client;
 mod sleepers;
 mod waiting;
 

@@ -95,6 +95,11 @@ impl Figure {
         self.values.push(value);
     }
 
+    #[cfg(test)]
+    pub(crate) const fn name(&self) -> &'static str {
+        self.name
+    }
+
     fn is_timed(&self) -> bool {
         ["ratio", "M/s", "/s", "s", "ms"].contains(&self.unit)
     }

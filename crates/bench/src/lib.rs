@@ -6,7 +6,8 @@
 //! for all. Every row has its bar, which the record holds ours against.
 //!
 //! `unbroken-bench audit` holds what the proof costs against its bars, beside only hashing;
-//! `unbroken-bench durability` what it costs to keep messages, beside a peer that keeps them too.
+//! `unbroken-bench durability` what it costs to keep messages, beside a peer that keeps them too;
+//! `unbroken-bench fairness` what one client's flood or silence does to the others.
 //!
 //! Invariants: peers listen on the loopback only, live in a directory of their own and are ended by
 //! their process number; a figure is printed with the number of rounds, the load of others and
@@ -15,9 +16,11 @@
 mod audit;
 mod bars;
 pub mod cli;
+mod client;
 mod cross_check;
 mod durability;
 mod error;
+mod fairness;
 mod figure;
 pub mod machine;
 mod peer;

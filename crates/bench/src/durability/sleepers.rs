@@ -4,8 +4,8 @@ use std::{io, net::SocketAddr, time::Instant};
 
 use unbroken_load::process::Process;
 
-use super::client::Client;
 use crate::{
+    client::Client,
     error::BenchError,
     figure::{Bar, Figure},
     peer::{MEMORY, Peer, STRICT},

@@ -3,8 +3,8 @@
 
 use std::{path::Path, time::Instant};
 
-use super::client::Client;
 use crate::{
+    client::Client,
     error::BenchError,
     figure::{Bar, Figure},
     grouped, peer,

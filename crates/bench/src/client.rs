@@ -1,4 +1,4 @@
-//! A client of MQTT 3.1.1 that says what the benchmark needs and nothing else.
+//! A client of MQTT 3.1.1 that says what the benchmarks need and nothing else.
 
 use std::{
     io::{self, Read, Write},
@@ -7,7 +7,7 @@ use std::{
 };
 
 /// A connection. Errors are those of the socket; a wrong answer is `InvalidData`.
-pub(super) struct Client {
+pub(crate) struct Client {
     stream: TcpStream,
     /// Bytes of answers that were not taken yet.
     answers: usize,
@@ -23,7 +23,7 @@ const PUBACK: usize = 4;
 
 impl Client {
     /// A session that stays and has this filter at QoS 1. Its CONNACK and SUBACK are not awaited.
-    pub(super) fn subscribing(target: SocketAddr, id: &str, filter: &str) -> io::Result<Self> {
+    pub(crate) fn subscribing(target: SocketAddr, id: &str, filter: &str) -> io::Result<Self> {
         let mut client = Self::connect(target, id, false)?;
         let body = [&[0, 1][..], &string(filter), &[1]].concat();
         client.stream.write_all(&packet(0x82, &body))?;
@@ -31,8 +31,28 @@ impl Client {
         Ok(client)
     }
 
+    /// A session that ends with its connection. Returns when it is greeted.
+    pub(crate) fn passing(target: SocketAddr, id: &str) -> io::Result<Self> {
+        let mut client = Self::connect(target, id, true)?;
+        client.take_answers()?;
+        Ok(client)
+    }
+
+    /// Asks for what matches these filters at QoS 0, each in a packet of its own. Returns when all
+    /// are granted; what comes for them then is not read.
+    pub(crate) fn subscribe(&mut self, filters: impl Iterator<Item = String>) -> io::Result<()> {
+        let mut packets = Vec::new();
+        for filter in filters {
+            let body = [&[0, 1][..], &string(&filter), &[0]].concat();
+            packets.extend(packet(0x82, &body));
+            self.answers += SUBACK;
+        }
+        self.stream.write_all(&packets)?;
+        self.take_answers()
+    }
+
     /// Comes back to a session that stayed; returns when it is greeted.
-    pub(super) fn returning(target: SocketAddr, id: &str) -> io::Result<Self> {
+    pub(crate) fn returning(target: SocketAddr, id: &str) -> io::Result<Self> {
         let mut client = Self::connect(target, id, false)?;
         let mut connack = [0; CONNACK];
         client.stream.read_exact(&mut connack)?;
@@ -44,10 +64,8 @@ impl Client {
         Ok(client)
     }
 
-    pub(super) fn publishing(target: SocketAddr) -> io::Result<Self> {
-        let mut client = Self::connect(target, "publisher", true)?;
-        client.take_answers()?;
-        Ok(client)
+    pub(crate) fn publishing(target: SocketAddr) -> io::Result<Self> {
+        Self::passing(target, "publisher")
     }
 
     fn connect(target: SocketAddr, id: &str, clean: bool) -> io::Result<Self> {
@@ -62,7 +80,7 @@ impl Client {
     }
 
     /// Publishes this so often at QoS 1; returns when all is acknowledged.
-    pub(super) fn publish(&mut self, topic: &str, payload: &[u8], count: u32) -> io::Result<()> {
+    pub(crate) fn publish(&mut self, topic: &str, payload: &[u8], count: u32) -> io::Result<()> {
         let message = |id: u16| {
             let body = [&string(topic)[..], &id.to_be_bytes(), payload].concat();
             packet(0x32, &body)
@@ -82,7 +100,7 @@ impl Client {
     }
 
     /// Waits for a PUBLISH and returns its body: topic, packet id and payload.
-    pub(super) fn next_message(&mut self) -> io::Result<Vec<u8>> {
+    pub(crate) fn next_message(&mut self) -> io::Result<Vec<u8>> {
         let mut head = [0; 2];
         self.stream.read_exact(&mut head)?;
         if head[0] & 0xf0 != 0x30 || head[1] >= 0x80 {
@@ -95,7 +113,7 @@ impl Client {
     }
 
     /// Takes the answers that are due, and disconnects.
-    pub(super) fn leave(mut self) -> io::Result<()> {
+    pub(crate) fn leave(mut self) -> io::Result<()> {
         self.take_answers()?;
         self.stream.write_all(&[0xe0, 0])
     }

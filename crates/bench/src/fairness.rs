@@ -1,0 +1,134 @@
+//! `unbroken-bench fairness`: what one client does to the others, held against its bars.
+//!
+//! A quiet pair beside a publisher at full speed, and everybody beside a subscriber that has
+//! stopped reading. Each figure stands beside the same load without the unfair client, on a broker
+//! of its own, in the same round.
+
+mod flood;
+mod silence;
+
+use std::{
+    io::{self, Write},
+    path::PathBuf,
+    process::ExitCode,
+    time::Duration,
+};
+
+use clap::Args;
+use unbroken_load::{Report, Settings, Unobserved};
+
+use crate::{
+    cli,
+    error::BenchError,
+    figure::Record,
+    machine::Machine,
+    peer::{self, Peer},
+};
+
+/// How much is run, on whom, and where it is recorded.
+#[derive(Debug, Args)]
+pub(crate) struct Fairness {
+    /// Rounds; medians of fewer than five say little
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Measured seconds of every run
+    #[arg(long, default_value_t = 10.0)]
+    secs: f64,
+    /// Peers beside Unbroken, by the names of `brokers`, separated by commas
+    #[arg(long, value_delimiter = ',', default_value = "mosquitto,nats")]
+    peers: Vec<String>,
+    /// Where the record is written
+    #[arg(long, default_value = "docs/benchmarks")]
+    out: PathBuf,
+    /// One short round of everything, no record; fails if something does not run
+    #[arg(long)]
+    smoke: bool,
+    /// The program to compare
+    #[arg(long, env = "UNBROKEN_BIN")]
+    unbroken: Option<PathBuf>,
+    /// In the short round, a peer whose program is missing is a failure instead of being skipped
+    #[arg(long, env = "UNBROKEN_REQUIRE_TOOLS", value_parser = clap::builder::FalseyValueParser::new())]
+    require_tools: bool,
+}
+
+const NOTES: &str = "each round every broker in turn, started anew for each load. The quiet pair \
+    sends 100 messages/s of 16 bytes, open loop; the flood is one publisher and one subscriber, 100 \
+    bytes, 32 messages a write, with at most 10,000 under way. The silent subscriber asks for `#` and \
+    reads nothing more, beside 100 connections in pairs with messages of 1 KiB. All is QoS 0. Load \
+    and broker share the machine, so a latency holds the wait for a processor too.";
+
+impl Fairness {
+    pub(crate) fn run(self) -> Result<ExitCode, BenchError> {
+        let machine = Machine::here();
+        let rounds = if self.smoke { 1 } else { self.rounds.max(1) };
+        let secs = if self.smoke { 0.3 } else { self.secs };
+        let secs = Duration::try_from_secs_f64(secs).map_err(io::Error::other)?;
+        let unbroken = self.unbroken.map_or_else(cli::sibling, Ok)?;
+        let names: Vec<_> = [vec![peer::OURS.to_owned()], self.peers].concat();
+        let mut peers = peer::choose(&unbroken, None, &names, self.smoke)?;
+        if self.smoke && !self.require_tools {
+            for peer in cli::skip_missing(&mut peers) {
+                writeln!(io::stderr(), "skipped: {peer}")?;
+            }
+        }
+        let progress = &mut io::stderr().lock();
+        let mut floods = Vec::new();
+        let mut silences = Vec::new();
+        for round in 0..rounds {
+            for turn in 0..peers.len() {
+                let peer = &peers[(round + turn) % peers.len()];
+                write!(progress, "round {}/{rounds}  {:<10}", round + 1, peer.name)?;
+                let flood = flood::measure(peer, secs)?;
+                write!(progress, "  beside a flood: {flood}")?;
+                let silence = silence::measure(peer, secs)?;
+                writeln!(progress, "  beside silence: {silence}")?;
+                floods.push((round, peer.name, flood));
+                silences.push((round, peer.name, silence));
+            }
+        }
+        let mut figures = flood::figures(&floods);
+        figures.extend(silence::figures(&silences));
+        if self.smoke {
+            return Ok(ExitCode::SUCCESS);
+        }
+        let record = Record {
+            title: "What one client does to the others",
+            notes: NOTES,
+            below: "",
+            machine,
+            rounds,
+            figures,
+        };
+        record.write(&self.out, "fairness")
+    }
+}
+
+/// What was found: in which round, on whom, what.
+type Rounds<T> = [(usize, &'static str, T)];
+
+/// The names of those measured, ours first.
+fn names<T>(rounds: &Rounds<T>) -> Vec<&'static str> {
+    let mut names = vec![peer::OURS];
+    for (_, name, _) in rounds {
+        if !names.contains(name) {
+            names.push(name);
+        }
+    }
+    names
+}
+
+/// A load of which everything has to arrive.
+fn load(row: &'static str, peer: &Peer, settings: Settings) -> Result<Report, BenchError> {
+    let report = unbroken_load::run(settings, &mut Unobserved);
+    let report = report.map_err(|source| BenchError::Load {
+        row,
+        peer: peer.name,
+        source: Box::new(source),
+    })?;
+    if report.is_clean() {
+        Ok(report)
+    } else {
+        let peer = peer.name;
+        Err(BenchError::Faulty { row, peer })
+    }
+}
