@@ -143,7 +143,10 @@ impl Ci {
             fairness.env("UNBROKEN_REQUIRE_TOOLS", "1");
         }
         fairness.env("UNBROKEN_BIN", binary());
-        self.check("what one client does to others", fairness)
+        self.check("what one client does to others", fairness)?;
+        let mut scaling = cargo(&["xtask", "bench", "scaling", "--smoke"]);
+        scaling.env("UNBROKEN_BIN", binary());
+        self.check("what more cores and clients would take", scaling)
     }
 
     fn acceptance(&self, shards: &str) -> Command {

@@ -13,6 +13,7 @@ use crate::{
     results::{Cell, RowResult},
     rounds,
     rows::{self, Row},
+    scaling::Scaling,
     verdict::{self, Verdict},
 };
 use clap::{Args, Parser, Subcommand};
@@ -42,6 +43,8 @@ enum Command {
     Durability(Durability),
     /// Measure what one client's flood or silence does to the others, beside peers, and record it
     Fairness(Fairness),
+    /// Measure what connections, filters and shards take, and compute what more of them would
+    Scaling(Scaling),
     /// Serve as the floor: forward frames by their length
     #[command(hide = true)]
     Relay {
@@ -105,6 +108,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, BenchError> {
         Command::Audit(args) => args.run(),
         Command::Durability(args) => args.run(),
         Command::Fairness(args) => args.run(),
+        Command::Scaling(args) => args.run(),
         Command::Relay { port, rest } => {
             let forever = AtomicBool::new(false);
             Relay::bind(port)?.run(Duration::from_micros(rest), &forever, || Fate::Pass)?;
