@@ -193,7 +193,14 @@ impl Found {
         };
         if let Some(quarantined) = quarantined {
             tell_quarantined(&quarantined);
+        } else if let Some(set_aside) = quarantine::untold(directory)? {
+            tracing::warn!(
+                set_aside = %set_aside.display(),
+                "an earlier start met a damaged store and was interrupted: it is set aside now, and \
+                 damage.txt in it says what could not be copied"
+            );
         }
+        quarantine::told(directory)?;
         for what in &restored.lost {
             tracing::error!("{what}");
         }
@@ -653,6 +660,31 @@ mod tests {
         assert!(report.contains("1 values"), "{report}");
         drop(begun);
         found(&directory, OnCorruption::Refuse).unwrap();
+    }
+
+    #[test]
+    fn what_an_interrupted_start_has_set_aside_is_said_by_the_next_one_and_no_other() {
+        let temp = tempfile::tempdir().unwrap();
+        let (directory, words) = (temp.path().join("data"), temp.path().join("log"));
+        damaged(&directory);
+        let store = Embedded::open(&directory, Options::default()).unwrap();
+        // Of the start that does this nobody hears more: it is killed.
+        drop(quarantine::set_aside(store, "a test").unwrap());
+        let said = || {
+            let file = std::fs::File::create(&words).unwrap();
+            let log = tracing_subscriber::fmt().with_ansi(false);
+            let log = log.with_writer(Mutex::new(file)).finish();
+            tracing::subscriber::with_default(log, || {
+                found(&directory, OnCorruption::Quarantine).unwrap();
+            });
+            std::fs::read_to_string(&words).unwrap()
+        };
+        let first = said();
+        let aside = quarantine::kept(&directory).unwrap().remove(0);
+        let aside = aside.display().to_string();
+        let line = first.lines().find(|line| line.contains(&aside)).unwrap();
+        assert!(line.contains(" WARN "), "{first}");
+        assert!(!said().contains(&aside));
     }
 
     #[test]

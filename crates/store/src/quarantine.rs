@@ -8,6 +8,9 @@
 //! DIR/damaged-T   the damaged one as it was found, and damage.txt     DIR/store  the new one
 //! ```
 //!
+//! `set-aside` in the new one names DIR/damaged-T until somebody has [said so](told): a start that
+//! is interrupted between has not, and the next one [hears of it](untold).
+//!
 //! Invariants:
 //! - The damaged store is read from a copy, and not changed.
 //! - At whatever moment this is interrupted, the next start finds the damaged store where it was,
@@ -89,6 +92,30 @@ pub fn kept(path: &Path) -> Result<Vec<PathBuf>, StoreError> {
     places::damaged_stores(path)
 }
 
+/// Where the damaged store is that this one has taken the place of, if nobody has been told.
+pub fn untold(path: &Path) -> Result<Option<PathBuf>, StoreError> {
+    let note = path.join(STORE).join(UNTOLD);
+    match fs::read_to_string(&note) {
+        Ok(text) => {
+            let name = text.strip_prefix(UNTOLD_FORMAT).unwrap_or_default().trim();
+            Ok(Some(path.join(name)))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(StoreError::io("reading", note.display(), error)),
+    }
+}
+
+/// It is known where the damaged store is.
+pub fn told(path: &Path) -> Result<(), StoreError> {
+    let note = path.join(STORE).join(UNTOLD);
+    match fs::remove_file(&note) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(StoreError::io("removing", note.display(), error))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// What has been done, and is safe on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
@@ -120,6 +147,8 @@ fn replace(
     // Before it is set aside: from then on nobody looks for what is missing.
     let damaged = place.part(STORE);
     write(&damaged, "damage.txt", &quarantined.to_string())?;
+    let note = format!("{UNTOLD_FORMAT}\n{name}\n");
+    write(&place.part(SALVAGED), UNTOLD, &note)?;
     done(Step::Reported)?;
     place.rename(STORE, &name)?;
     done(Step::SetAside)?;
@@ -178,6 +207,8 @@ impl std::fmt::Display for Quarantined {
 
 const MARK: &str = "damaged";
 const MARK_FORMAT: &str = "unbroken-damaged 1";
+const UNTOLD: &str = "set-aside";
+const UNTOLD_FORMAT: &str = "unbroken-set-aside 1";
 
 /// Writes a file of a store, safe on the disk.
 fn write(directory: &Path, name: &str, text: &str) -> Result<(), StoreError> {
@@ -272,6 +303,9 @@ mod tests {
             };
             assert!(aside.join("damage.txt").is_file());
             assert!(aside.join("engine").is_dir());
+            assert_eq!(untold(path).unwrap().as_ref(), Some(aside), "{stop:?}");
+            told(path).unwrap();
+            assert_eq!(untold(path).unwrap(), None, "{stop:?}");
             let aside = aside.file_name().unwrap().to_str().unwrap();
             assert_eq!(names(path), [aside, "lock", "store"], "{stop:?}");
             assert_eq!(open(path).unwrap().1, None, "{stop:?}");
