@@ -100,6 +100,23 @@ Feature: Limits of what is kept
     Then phone receives the 3 messages on "log" in order
     And machine sooner or later learns that all is well when it publishes "4" to "log" at QoS 1
 
+  Scenario: A shared group is refused only when none of its members has room
+    Given a durable broker with the configuration:
+      """
+      [limits]
+      queue_messages_max = 2
+      queue_full = "refuse"
+      """
+    And phone connects with a persistent session
+    And phone subscribes to "$share/team/job" at QoS 1
+    And phone disconnects
+    And machine connects
+    Then machine sooner or later learns that a quota is exceeded when it publishes "x" to "job" at QoS 1
+    When tablet connects
+    And tablet subscribes to "$share/team/job" at QoS 1
+    Then machine sooner or later learns that all is well when it publishes "for tablet" to "job" at QoS 1
+    And tablet receives "for tablet" on "job" at QoS 1
+
   Scenario: A session that was full when the broker was killed is full when it runs again
     Given a durable broker with the configuration:
       """

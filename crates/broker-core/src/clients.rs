@@ -275,7 +275,7 @@ impl Clients {
             || session.queue_bytes + cost > self.limits.queue_bytes_max
                 && !session.queue.is_empty();
         let durable = session.is_durable();
-        if full && !(durable && self.limits.keeps_beyond(terms, item)) {
+        if full && !(durable && self.limits.keeps_beyond(item)) {
             return self.refuse_entry(now, session_id, terms, item, DropReason::QueueFull);
         }
         if durable {

@@ -8,8 +8,9 @@
 //! ```
 //!
 //! Each shard knows the full sessions of all, so a message is refused where it comes in, to its
-//! publisher, and nobody has it. A session has room again when an eighth of both limits is free, so
-//! that one at its limit is not announced with every message.
+//! publisher, and nobody has it. A shared group passes over its full members, and is full itself,
+//! which its shard says in the same way, when all of them are. A session has room again when an
+//! eighth of both limits is free, so that one at its limit is not announced with every message.
 //!
 //! Invariants:
 //! - With `Refuse` nothing that a publisher was told is taken in goes from a session that stays
@@ -17,9 +18,8 @@
 //!   limit, and so is what nobody can be refused for, a will.
 //! - A broker without a full session pays one comparison for each message.
 //!
-//! Deliberately absent: sessions that end with their connections, which nobody is refused for; what
-//! a shared group gives, which is dropped by name when its member is full; the audit's own words,
-//! which are too.
+//! Deliberately absent: sessions that end with their connections, which nobody is refused for, and
+//! the audit's own words, which are dropped by name.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -29,8 +29,8 @@ use slab::Slab;
 use unbroken_mqtt_proto::{QoS, SubscriptionFilter, TopicFilter, TopicName};
 
 use crate::clients::Clients;
-use crate::ids::{SessionId, ShardId};
-use crate::item::{Item, Terms};
+use crate::ids::{GroupId, SessionId, ShardId};
+use crate::item::Item;
 use crate::limits::{Limits, QueueFull};
 use crate::mail::Letter;
 use crate::session::Session;
@@ -46,7 +46,7 @@ pub(crate) struct Fullness {
     changed: Vec<SessionId>,
 }
 
-/// The full sessions of all shards, found by topic.
+/// The full sessions and groups of all shards, found by topic.
 #[derive(Debug)]
 pub(crate) struct FullSessions {
     /// What they subscribe to; each is [`Subscriber::Session`] by its place in `sessions`.
@@ -56,13 +56,22 @@ pub(crate) struct FullSessions {
     places: HashMap<Whose, usize, FixedState>,
 }
 
-/// A session of any shard.
-type Whose = (ShardId, SessionId);
+/// Who would have to keep a message.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Holder {
+    Session(SessionId),
+    /// One of its members.
+    Group(GroupId),
+}
+
+/// A holder of any shard.
+type Whose = (ShardId, Holder);
 
 #[derive(Debug)]
 struct FullSession {
     whose: Whose,
-    client_id: Arc<str>,
+    /// The client's id, or the group as its members write it.
+    name: Arc<str>,
     filters: Vec<Box<str>>,
 }
 
@@ -78,8 +87,8 @@ impl Limits {
 
     /// Whether a session that stays keeps this beyond its limit: its publisher was not refused, and
     /// may have been told that it was taken in.
-    pub(crate) fn keeps_beyond(&self, terms: Terms<'_>, item: &Item<'_>) -> bool {
-        self.queue_full == QueueFull::Refuse && item.publisher.is_some() && terms.group.is_none()
+    pub(crate) fn keeps_beyond(&self, item: &Item<'_>) -> bool {
+        self.queue_full == QueueFull::Refuse && item.publisher.is_some()
     }
 }
 
@@ -131,6 +140,11 @@ impl Clients {
         }
     }
 
+    /// Whether all shards know that this session is full.
+    pub(crate) fn is_told_full(&self, id: SessionId) -> bool {
+        self.fullness.told.contains(&id)
+    }
+
     /// Whether publishers are to be refused for this session.
     fn is_full(&self, id: SessionId, was_full: bool) -> bool {
         let limits = &self.limits;
@@ -160,7 +174,7 @@ impl Shard {
             return None;
         }
         let topic = TopicName::parse(item.publication.topic).ok()?;
-        let publisher = (self.options.id, publisher);
+        let publisher = (self.options.id, Holder::Session(publisher));
         self.full.receiver(topic, publisher).map(Arc::clone)
     }
 
@@ -168,7 +182,7 @@ impl Shard {
     #[inline]
     pub(crate) fn tell_fullness(&mut self) {
         while let Some(id) = self.clients.fullness.changed.pop() {
-            let was_full = self.clients.fullness.told.contains(&id);
+            let was_full = self.clients.is_told_full(id);
             match (was_full, self.clients.is_full(id, was_full)) {
                 (false, true) => self.begin_fullness(id),
                 (true, false) => self.end_fullness(id),
@@ -188,19 +202,36 @@ impl Shard {
             grant.qos > QoS::AtMostOnce && matches!(parsed, Ok(SubscriptionFilter::Plain(_)))
         });
         let filters: Box<[_]> = keeps.map(|(text, grant)| (text.into(), *grant)).collect();
-        self.tell_full(id, &client_id, &filters);
+        let connected = session.connection.is_some();
+        self.tell_full(Holder::Session(id), &client_id, &filters);
+        self.tell_groups(id, connected);
     }
 
-    fn tell_full(&mut self, id: SessionId, client_id: &Arc<str>, filters: &[(Box<str>, Grant)]) {
+    /// All shards know of somebody who is full, or has another subscription and is.
+    pub(crate) fn tell_full(
+        &mut self,
+        holder: Holder,
+        name: &Arc<str>,
+        filters: &[(Box<str>, Grant)],
+    ) {
         for shard in self.others() {
             let letter = Letter::Full {
-                session: id,
-                client_id: Arc::clone(client_id),
+                holder,
+                name: Arc::clone(name),
                 filters: filters.into(),
             };
             self.mail(shard, letter);
         }
-        self.full.add((self.options.id, id), client_id, filters);
+        self.full.add((self.options.id, holder), name, filters);
+    }
+
+    /// All shards know that somebody has room again, or has ended.
+    pub(crate) fn tell_room(&mut self, holder: Holder) {
+        for shard in self.others() {
+            let filter = None;
+            self.mail(shard, Letter::Room { holder, filter });
+        }
+        self.full.remove((self.options.id, holder));
     }
 
     /// The session has room again, or ends.
@@ -208,47 +239,46 @@ impl Shard {
         if !self.clients.fullness.told.remove(&id) {
             return;
         }
-        for shard in self.others() {
-            let (session, filter) = (id, None);
-            self.mail(shard, Letter::Room { session, filter });
-        }
-        self.full.remove((self.options.id, id));
+        self.tell_room(Holder::Session(id));
+        let session = self.clients.sessions.get(id.index());
+        let connected = session.is_some_and(|session| session.connection.is_some());
+        self.tell_groups(id, connected);
     }
 
     /// A session has subscribed, or replaced a subscription: all shards know, if it is full.
     pub(crate) fn tell_subscribed_full(&mut self, id: SessionId, filter: &str, grant: Grant) {
-        if self.clients.fullness.told.contains(&id)
+        if self.clients.is_told_full(id)
             && let Some(session) = self.clients.sessions.get(id.index())
         {
             let client_id = Arc::clone(&session.client_id);
-            self.tell_full(id, &client_id, &[(filter.into(), grant)]);
+            self.tell_full(Holder::Session(id), &client_id, &[(filter.into(), grant)]);
         }
     }
 
     /// A subscription of a session has ended: all shards know, if it is full.
     pub(crate) fn tell_unsubscribed_full(&mut self, id: SessionId, filter: &str) {
-        if self.clients.fullness.told.contains(&id) {
+        if self.clients.is_told_full(id) {
+            let holder = Holder::Session(id);
             for shard in self.others() {
-                let (session, filter) = (id, Some(filter.into()));
-                self.mail(shard, Letter::Room { session, filter });
+                let filter = Some(filter.into());
+                self.mail(shard, Letter::Room { holder, filter });
             }
-            self.full.remove_filter((self.options.id, id), filter);
+            self.full.remove_filter((self.options.id, holder), filter);
         }
     }
 }
 
 impl FullSessions {
-    /// A session is full, or is and has another subscription.
-    pub(crate) fn add(
-        &mut self,
-        whose: Whose,
-        client_id: &Arc<str>,
-        filters: &[(Box<str>, Grant)],
-    ) {
+    pub(crate) fn has(&self, whose: Whose) -> bool {
+        self.places.contains_key(&whose)
+    }
+
+    /// Somebody is full, or is and has another subscription.
+    pub(crate) fn add(&mut self, whose: Whose, name: &Arc<str>, filters: &[(Box<str>, Grant)]) {
         let place = *self.places.entry(whose).or_insert_with(|| {
             self.sessions.insert(FullSession {
                 whose,
-                client_id: Arc::clone(client_id),
+                name: Arc::clone(name),
                 filters: Vec::new(),
             })
         });
@@ -273,7 +303,7 @@ impl FullSessions {
         }
     }
 
-    /// A session has room again, or has ended.
+    /// It has room again, or has ended.
     pub(crate) fn remove(&mut self, whose: Whose) {
         if let Some(place) = self.places.remove(&whose) {
             for filter in self.sessions.remove(place).filters {
@@ -288,7 +318,7 @@ impl FullSessions {
         }
     }
 
-    /// A full session that has to keep what this one publishes to this topic at QoS 1 or 2.
+    /// Somebody full who has to keep what this one publishes to this topic at QoS 1 or 2.
     fn receiver(&mut self, topic: TopicName<'_>, publisher: Whose) -> Option<&Arc<str>> {
         let Self {
             index,
@@ -306,7 +336,7 @@ impl FullSessions {
             }
             receiver.qos > QoS::AtMostOnce
         })?;
-        Some(&sessions[receiver.session.index()].client_id)
+        Some(&sessions[receiver.session.index()].name)
     }
 }
 

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use unbroken_merkle_log::Epoch;
 
 use crate::audit::receipt::News;
+use crate::full::Holder;
 use crate::ids::SessionId;
 use crate::interest::Want;
 use crate::message::Message;
 use crate::record::Errand;
-use crate::shared::{GroupRef, Member};
+use crate::shared::{GroupRef, Member, Readiness};
 use crate::stats::Stats;
 use crate::subscriptions::Grant;
 
@@ -90,16 +91,17 @@ pub(crate) enum Letter {
         grant: Grant,
         token: u64,
     },
-    /// My session is at the limit of what may wait for it, and has these subscriptions: refuse what
-    /// it would have to keep. A second letter adds to the first, or replaces.
+    /// My session is at the limit of what may wait for it, or all members of my group are, and has
+    /// these subscriptions: refuse what it would have to keep. A second letter adds to the first,
+    /// or replaces.
     Full {
-        session: SessionId,
-        client_id: Arc<str>,
+        holder: Holder,
+        name: Arc<str>,
         filters: Box<[(Box<str>, Grant)]>,
     },
-    /// My session has room again, or has ended; with a filter, only that subscription has.
+    /// It has room again, or has ended; with a filter, only that subscription has.
     Room {
-        session: SessionId,
+        holder: Holder,
         filter: Option<Box<str>>,
     },
     /// The join with this token is in force everywhere.
@@ -110,12 +112,12 @@ pub(crate) enum Letter {
         filter: Box<str>,
         member: Member,
     },
-    /// My session, a member of this group, is (no longer) connected.
+    /// My session, a member of this group, is (no longer) connected, or full.
     ShareReady {
         group: Box<str>,
         filter: Box<str>,
         member: Member,
-        ready: bool,
+        readiness: Readiness,
     },
     /// Your session was chosen to get this one; with a token, answer `Settled` when that is
     /// stored.

@@ -59,15 +59,15 @@ impl Shard {
                     .raise(Position { log, number });
             }
             Letter::Full {
-                session,
-                client_id,
+                holder,
+                name,
                 filters,
-            } => self.full.add((from, session), &client_id, &filters),
+            } => self.full.add((from, holder), &name, &filters),
             Letter::Room {
-                session,
+                holder,
                 filter: Some(filter),
-            } => self.full.remove_filter((from, session), &filter),
-            Letter::Room { session, .. } => self.full.remove((from, session)),
+            } => self.full.remove_filter((from, holder), &filter),
+            Letter::Room { holder, .. } => self.full.remove((from, holder)),
             Letter::ShareJoin {
                 group,
                 filter,
@@ -100,10 +100,10 @@ impl Shard {
                 group,
                 filter,
                 member,
-                ready,
+                readiness,
             } => {
                 if let Ok(filter) = TopicFilter::parse(&filter) {
-                    self.set_member_ready(&group, filter, member, ready);
+                    self.set_member_ready(&group, filter, member, readiness);
                 }
             }
             Letter::ShareDelivery {

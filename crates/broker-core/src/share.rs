@@ -10,9 +10,10 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use unbroken_mqtt_proto::{SubscriptionFilter, TopicFilter, TopicName};
+use unbroken_mqtt_proto::{QoS, SubscriptionFilter, TopicFilter, TopicName};
 
 use crate::audit::receipt::News;
+use crate::full::Holder;
 use crate::held::Until;
 use crate::ids::{GroupId, SessionId};
 use crate::interest::Want;
@@ -23,7 +24,7 @@ use crate::output::DropReason;
 use crate::placement;
 use crate::session::{Delivery, Identifiers};
 use crate::shard::Shard;
-use crate::shared::{GroupRef, Member};
+use crate::shared::{GroupRef, Member, Readiness};
 use crate::subscriptions::{Grant, Subscriber};
 
 impl Shard {
@@ -84,12 +85,21 @@ impl Shard {
         }
     }
 
-    /// Tells the groups of a session whether it is connected.
-    pub(crate) fn tell_groups(&mut self, session_id: SessionId, ready: bool) {
+    /// Tells the groups of a session whether it is connected, and whether it is full.
+    pub(crate) fn tell_groups(&mut self, session_id: SessionId, connected: bool) {
+        let is_full = self.clients.is_told_full(session_id);
         let Some(session) = self.clients.session_mut(session_id) else {
             return;
         };
         for (text, serial) in session.memberships.all() {
+            let session = self.clients.sessions.get(session_id.index());
+            let grant = session.and_then(|session| session.subscriptions.get(&text));
+            let keeps = grant.is_none_or(|grant| grant.qos > QoS::AtMostOnce);
+            let readiness = match connected {
+                _ if is_full && keeps => Readiness::Full,
+                true => Readiness::Ready,
+                false => Readiness::Away,
+            };
             let Ok(SubscriptionFilter::Shared { group, filter }) = SubscriptionFilter::parse(&text)
             else {
                 continue;
@@ -97,7 +107,7 @@ impl Shard {
             let owner = placement::of_group(group, filter.as_str(), self.options.shards);
             let member = self.member(session_id, serial);
             if owner == self.options.id {
-                self.set_member_ready(group, filter, member, ready);
+                self.set_member_ready(group, filter, member, readiness);
             } else {
                 let (group, filter) = (group.into(), filter.as_str().into());
                 self.mail(
@@ -106,7 +116,7 @@ impl Shard {
                         group,
                         filter,
                         member,
-                        ready,
+                        readiness,
                     },
                 );
             }
@@ -146,6 +156,7 @@ impl Shard {
         if self.groups.stays(id) && !stayed {
             self.announce(filter.as_str(), Want::Sharing);
         }
+        self.tell_group_fullness(id, group, filter);
     }
 
     pub(crate) fn drop_member(&mut self, group: &str, filter: TopicFilter<'_>, member: Member) {
@@ -162,6 +173,7 @@ impl Shard {
             self.note_filter(filter.as_str(), false);
             self.withdraw(filter.as_str(), Want::Passing);
         }
+        self.tell_group_fullness(id, group, filter);
     }
 
     pub(crate) fn set_member_ready(
@@ -169,10 +181,31 @@ impl Shard {
         group: &str,
         filter: TopicFilter<'_>,
         member: Member,
-        ready: bool,
+        readiness: Readiness,
     ) {
         if let Some(id) = self.groups.find(group, filter) {
-            self.groups.set_ready(id, member, ready);
+            self.groups.set_readiness(id, member, readiness);
+            self.tell_group_fullness(id, group, filter);
+        }
+    }
+
+    /// All shards know whether all members of a group are full.
+    fn tell_group_fullness(&mut self, id: GroupId, group: &str, filter: TopicFilter<'_>) {
+        let holder = Holder::Group(id);
+        let was_full = self.full.has((self.options.id, holder));
+        match (was_full, self.groups.is_full(id)) {
+            (false, true) => {
+                let grant = Grant {
+                    qos: QoS::ExactlyOnce, // each member keeps what has at least 1
+                    no_local: false,
+                    retain_as_published: false,
+                    identifier: None,
+                };
+                let filters = [(filter.as_str().into(), grant)];
+                self.tell_full(holder, &share_text(group, filter).into(), &filters);
+            }
+            (true, false) => self.tell_room(holder),
+            _ => {}
         }
     }
 

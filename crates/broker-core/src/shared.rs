@@ -2,11 +2,12 @@
 //!
 //! ```text
 //!   ready:    A → B → C → (A)      those that can take a message now; the head is next
-//!   waiting:  D → E → (D)          the rest: only if nobody is ready
+//!   away:     D → E → (D)          only if nobody is ready
+//!   full:     F → (F)              the rest: only if there is nobody else
 //! ```
 //!
 //! Invariants:
-//! - A member sits in exactly one of its group's two rings.
+//! - A member sits in exactly one of its group's three rings.
 //! - Whoever was chosen goes to the end of its ring, and whoever comes sits down at the end:
 //!   between two turns of a member every other one of its ring has had one.
 //! - A group without members does not exist; its number is used again.
@@ -62,10 +63,21 @@ struct Group {
     key: Box<str>,
     /// Never used again, unlike its number.
     serial: u64,
-    ready: Ring,
-    waiting: Ring,
+    /// By [`Readiness`].
+    rings: [Ring; 3],
     /// Members whose sessions stay.
     staying: u32,
+}
+
+/// Whether a member can be given a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Readiness {
+    /// It is connected.
+    Ready,
+    /// Its session keeps it.
+    Away,
+    /// Its session has no room, and publishers are refused for that.
+    Full,
 }
 
 /// Seats in a circle. Empty or begun at whose turn it is.
@@ -80,7 +92,7 @@ struct Seat {
     /// Its session outlives its connection.
     stays: bool,
     grant: Grant,
-    ready: bool,
+    readiness: Readiness,
     before: SeatId,
     after: SeatId,
 }
@@ -109,7 +121,7 @@ impl SharedGroups {
                 member,
                 stays,
                 grant,
-                ready: true,
+                readiness: Readiness::Ready,
                 before: seat,
                 after: seat,
             });
@@ -134,7 +146,7 @@ impl SharedGroups {
             return false;
         };
         group.staying -= u32::from(seat.stays);
-        if group.ready.head.or(group.waiting.head).is_some() {
+        if group.rings.iter().any(|ring| ring.head.is_some()) {
             return false;
         }
         self.by_key.remove(&group.key);
@@ -158,27 +170,34 @@ impl SharedGroups {
         group.is_some_and(|group| group.staying > 0)
     }
 
-    /// Whether a member is connected and able to take messages. It goes to the end of the line.
-    pub(crate) fn set_ready(&mut self, id: GroupId, member: Member, ready: bool) {
+    /// Whether it has members, and all of them are full.
+    pub(crate) fn is_full(&self, id: GroupId) -> bool {
+        let group = self.groups.get(id.key());
+        group.is_some_and(|group| {
+            let sits = |readiness| group.rings[readiness as usize].head.is_some();
+            sits(Readiness::Full) && !sits(Readiness::Ready) && !sits(Readiness::Away)
+        })
+    }
+
+    /// Whether a member is able to take messages. It goes to the end of the line.
+    pub(crate) fn set_readiness(&mut self, id: GroupId, member: Member, readiness: Readiness) {
         let Some(&seat) = self.by_member.get(&(id, member)) else {
             return;
         };
-        if self.seats[seat.0].ready != ready {
+        if self.seats[seat.0].readiness != readiness {
             self.stand_up(id, seat);
-            self.seats[seat.0].ready = ready;
+            self.seats[seat.0].readiness = readiness;
             self.sit_down(id, seat);
         }
     }
 
-    /// Who gets the next message: the ready members in turn, or, when none is ready, the others in
-    /// turn, whose sessions keep it for them. `None` if there is no such group.
+    /// Who gets the next message: the ready members in turn, or, when none is ready, those that are
+    /// away in turn, whose sessions keep it for them, and full ones only if all are. `None` if
+    /// there is no such group.
     pub(crate) fn choose(&mut self, id: GroupId) -> Option<(Member, Grant)> {
         let group = self.groups.get_mut(id.key())?;
-        let ring = if group.ready.head.is_some() {
-            &mut group.ready
-        } else {
-            &mut group.waiting
-        };
+        let mut rings = group.rings.iter_mut();
+        let ring = rings.find(|ring| ring.head.is_some())?;
         let seat = &self.seats[ring.head?.0];
         ring.head = Some(seat.after);
         Some((seat.member, seat.grant))
@@ -190,8 +209,7 @@ impl SharedGroups {
         let number = self.groups.insert(Group {
             key: key.clone(),
             serial: self.opened,
-            ready: Ring::default(),
-            waiting: Ring::default(),
+            rings: Default::default(),
             staying: 0,
         });
         let id = GroupId(u32::try_from(number).expect("2^32 groups do not fit in memory"));
@@ -204,7 +222,7 @@ impl SharedGroups {
         let Some(group) = self.groups.get_mut(id.key()) else {
             return;
         };
-        let ring = group.ring_mut(self.seats[seat.0].ready);
+        let ring = group.ring_mut(self.seats[seat.0].readiness);
         let head = *ring.head.get_or_insert(seat);
         // Last is before the head. A seat that is alone has itself on both sides.
         let last = if head == seat {
@@ -221,7 +239,7 @@ impl SharedGroups {
     /// Takes a seat out of its ring.
     fn stand_up(&mut self, id: GroupId, seat: SeatId) {
         let Seat {
-            ready,
+            readiness,
             before,
             after,
             ..
@@ -231,7 +249,7 @@ impl SharedGroups {
         let Some(group) = self.groups.get_mut(id.key()) else {
             return;
         };
-        let ring = group.ring_mut(ready);
+        let ring = group.ring_mut(readiness);
         if ring.head == Some(seat) {
             ring.head = (after != seat).then_some(after);
         }
@@ -239,12 +257,8 @@ impl SharedGroups {
 }
 
 impl Group {
-    fn ring_mut(&mut self, ready: bool) -> &mut Ring {
-        if ready {
-            &mut self.ready
-        } else {
-            &mut self.waiting
-        }
+    fn ring_mut(&mut self, readiness: Readiness) -> &mut Ring {
+        &mut self.rings[readiness as usize]
     }
 }
 
@@ -262,6 +276,7 @@ fn key(group: &str, filter: &str) -> Box<str> {
 mod tests {
     use unbroken_mqtt_proto::QoS;
 
+    use super::Readiness::{Away, Full, Ready};
     use super::*;
 
     const GRANT: Grant = Grant {
@@ -308,10 +323,10 @@ mod tests {
     #[test]
     fn members_that_are_not_ready_are_passed_over() {
         let (mut groups, id) = group_of(0..4);
-        groups.set_ready(id, member(1), false);
-        groups.set_ready(id, member(1), false);
+        groups.set_readiness(id, member(1), Away);
+        groups.set_readiness(id, member(1), Away);
         assert_eq!(turns(&mut groups, id, 4), [0, 2, 3, 0]);
-        groups.set_ready(id, member(1), true);
+        groups.set_readiness(id, member(1), Ready);
         assert_eq!(turns(&mut groups, id, 4), [2, 3, 0, 1]);
     }
 
@@ -319,10 +334,10 @@ mod tests {
     fn when_none_is_ready_all_take_turns() {
         let (mut groups, id) = group_of(0..3);
         for session in 0..3 {
-            groups.set_ready(id, member(session), false);
+            groups.set_readiness(id, member(session), Away);
         }
         assert_eq!(turns(&mut groups, id, 4), [0, 1, 2, 0]);
-        groups.set_ready(id, member(2), true);
+        groups.set_readiness(id, member(2), Ready);
         assert_eq!(turns(&mut groups, id, 2), [2, 2]);
     }
 
@@ -369,7 +384,7 @@ mod tests {
 
     /// The twin keeps the two lines as plain queues.
     #[test]
-    fn rings_behave_like_two_queues() {
+    fn rings_behave_like_three_queues() {
         use std::collections::VecDeque;
         for seed in 1..200_u64 {
             let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -380,7 +395,7 @@ mod tests {
                 state % n
             };
             let mut groups = SharedGroups::default();
-            let mut lines: [VecDeque<u32>; 2] = Default::default();
+            let mut lines: [VecDeque<u32>; 3] = Default::default();
             let mut id = GroupId(0);
             for _ in 0..500 {
                 let session = u32::try_from(below(6)).unwrap();
@@ -393,7 +408,7 @@ mod tests {
                         assert_eq!(new, empty, "seed {seed}");
                         id = joined;
                         if !known {
-                            lines[1].push_back(session);
+                            lines[Ready as usize].push_back(session);
                         }
                     }
                     1 => {
@@ -404,27 +419,30 @@ mod tests {
                         assert_eq!(groups.leave(id, member(session)), emptied, "seed {seed}");
                     }
                     2 => {
-                        let ready = below(2) == 1;
-                        groups.set_ready(id, member(session), ready);
-                        if known && !lines[usize::from(ready)].contains(&session) {
-                            lines[usize::from(!ready)].retain(|s| *s != session);
-                            lines[usize::from(ready)].push_back(session);
+                        let readiness = [Ready, Away, Full][usize::try_from(below(3)).unwrap()];
+                        groups.set_readiness(id, member(session), readiness);
+                        if known && !lines[readiness as usize].contains(&session) {
+                            for line in &mut lines {
+                                line.retain(|s| *s != session);
+                            }
+                            lines[readiness as usize].push_back(session);
                         }
                     }
                     _ => {
-                        let line = if lines[1].is_empty() {
-                            &mut lines[0]
-                        } else {
-                            &mut lines[1]
-                        };
-                        let expected = line.front().copied();
-                        line.rotate_left(usize::from(expected.is_some()));
+                        let line = lines.iter_mut().find(|line| !line.is_empty());
+                        let expected = line.map(|line| {
+                            line.rotate_left(1);
+                            line[line.len() - 1]
+                        });
                         let chosen = groups.choose(id).map(|(m, _)| m.session.0);
                         assert_eq!(chosen, expected, "seed {seed}");
                     }
                 }
                 let members = || lines.iter().flatten();
                 assert_eq!(groups.seats.len(), members().count());
+                let is_full =
+                    |line: usize| members().count() > 0 && lines[line].len() == members().count();
+                assert_eq!(groups.is_full(id), is_full(Full as usize));
                 assert_eq!(groups.stays(id), members().any(|session| session % 2 == 0));
             }
         }

@@ -209,6 +209,9 @@ impl Shard {
                     self.clients.stats.shared_subscriptions += 1;
                 }
                 joins.extend(self.join_group(session_id, group, filter, grant));
+                if self.clients.is_told_full(session_id) {
+                    self.tell_groups(session_id, true);
+                }
             }
         }
         Ok(Ok(Subscribed { grant, new }))

@@ -403,3 +403,50 @@ fn a_client_that_does_not_take_its_messages_is_full_where_these_wait_in_memory_t
     assert_eq!(world.broker.take_payloads(slow), [b"1", b"2", b"3"]);
     is_balanced(&world);
 }
+
+#[test]
+fn a_group_gives_to_members_with_room_and_is_refused_when_it_has_none() {
+    for shards in [1, 3] {
+        let mut world = world(shards, refusing(2));
+        for (client_id, own) in [("a", "a/own"), ("b", "b/own")] {
+            let away = world.resident(client_id, &[("$share/g/t", QOS1), (own, QOS1)]);
+            world.broker.cut(away);
+        }
+        let publishers = publishers(&mut world);
+        publish_all(&mut world, publishers[0], "a/own", 1..3);
+        for _ in 0..2 {
+            assert_eq!(answer(&mut world, publishers[0], "t"), TAKEN, "for b");
+        }
+        world.broker.events.clear();
+        for publisher in &publishers {
+            assert_eq!(answer(&mut world, *publisher, "t"), REFUSED, "{shards}");
+        }
+        let named = |event: &Event| matches!(event, Event::Dropped { full: Some(full), .. } if **full == *"$share/g/t");
+        assert!(world.broker.events.iter().any(named));
+        assert_eq!(payloads(&mut world, "a"), ["1", "2"]);
+        assert_eq!(answer(&mut world, publishers[0], "t"), TAKEN, "for a");
+        assert_eq!(payloads(&mut world, "b"), ["late", "late"]);
+        is_balanced(&world);
+    }
+}
+
+#[test]
+fn a_group_with_a_member_that_is_here_is_not_refused_for_the_full_ones() {
+    for shards in [1, 3] {
+        let mut world = world(shards, refusing(1));
+        let away = world.resident("a", &[("$share/g/t", QOS1)]);
+        world.broker.cut(away);
+        let publishers = publishers(&mut world);
+        assert_eq!(answer(&mut world, publishers[0], "t"), TAKEN);
+        assert_eq!(answer(&mut world, publishers[0], "t"), REFUSED);
+        let here = join(&mut world.broker, "here");
+        subscribe(&mut world.broker, here, "$share/g/t", QOS1);
+        world.broker.stored();
+        for publisher in &publishers {
+            assert_eq!(answer(&mut world, *publisher, "t"), TAKEN, "{shards}");
+        }
+        world.broker.cut(here);
+        world.settle();
+        assert_eq!(answer(&mut world, publishers[0], "t"), REFUSED);
+    }
+}
