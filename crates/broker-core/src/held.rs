@@ -32,6 +32,7 @@ use unbroken_mqtt_proto::{Ack, Packet, PacketId, Properties, QoS, ReasonCode, Un
 use crate::clients::Clients;
 use crate::connection::Connection;
 use crate::ids::{ConnectionId, SessionId, ShardId};
+use crate::item::Item;
 use crate::mail::Letter;
 use crate::output::{Output, StoreId, StoreRequest};
 use crate::position::{Frontier, LogId, Position};
@@ -104,6 +105,8 @@ struct Unsettled {
     /// So many are not answered.
     letters: u32,
     who: Option<Asker>,
+    /// The message is noted as owed by groups until then.
+    owed: Option<Position>,
 }
 
 /// Who waits until all of it is carried out.
@@ -366,6 +369,36 @@ impl Clients {
         }
     }
 
+    fn ask(&mut self, record: Record) -> StoreId {
+        self.promises.ask(&mut self.outputs, record)
+    }
+
+    /// A message that is marked has been routed: until the letters about it are answered, a restart
+    /// is to give it in place of the groups that have not. That there are any is known only now; it
+    /// is stored together with the message, like all that one input leads to.
+    pub(crate) fn note_owed(&mut self, item: &mut Item<'_>) {
+        let Some(position) = item.position() else {
+            return;
+        };
+        let token = item.until.settled;
+        let unsettled = token.and_then(|token| self.promises.unsettled.get_mut(&token));
+        let Some(unsettled) = unsettled else {
+            self.ask(Record::OwedNoMore { position });
+            return;
+        };
+        unsettled.owed = Some(position);
+        item.wait_for(self.ask(Record::Owed { position }));
+    }
+
+    /// A group has given a message that is owed to a session of this shard, or to nobody and by
+    /// name.
+    pub(crate) fn note_given(&mut self, group: &Arc<str>, item: &mut Item<'_>) {
+        if let Some(position) = item.position() {
+            let group = Arc::clone(group);
+            item.wait_for(self.ask(Record::GivenBy { group, position }));
+        }
+    }
+
     /// The will of this client is over when the letters with this token are answered.
     pub(crate) fn end_will_when_settled(&mut self, token: u64, client_id: Arc<str>) {
         self.await_settled(token, Asker::Will(client_id));
@@ -510,6 +543,9 @@ impl Clients {
             return;
         }
         let unsettled = self.promises.unsettled.remove(&token);
+        if let Some(position) = unsettled.as_ref().and_then(|unsettled| unsettled.owed) {
+            self.ask(Record::OwedNoMore { position });
+        }
         match unsettled.and_then(|unsettled| unsettled.who) {
             Some(Asker::Connection(id)) => self.release(now, id),
             Some(Asker::Will(client_id)) => self.ask_will_over(&client_id),

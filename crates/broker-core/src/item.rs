@@ -35,6 +35,9 @@ pub(crate) struct Item<'a> {
     pub(crate) storing: Storing,
     /// Somebody waits for what it leads to, or may.
     pub(crate) is_awaited: bool,
+    /// It is marked, and groups on other shards may want it: which has given it to somebody is put
+    /// on disk, since the message is not taken in again.
+    pub(crate) is_owed: bool,
     /// What its acknowledgement waits for.
     pub(crate) until: Until,
 }
@@ -63,6 +66,7 @@ impl<'a> Item<'a> {
             lent: false,
             storing: Storing::No,
             is_awaited: false,
+            is_owed: false,
             until: Until::NOW,
         }
     }
@@ -77,6 +81,7 @@ impl<'a> Item<'a> {
             lent: false,
             storing: Storing::No,
             is_awaited: false,
+            is_owed: false,
             until: Until::NOW,
         }
     }

@@ -57,13 +57,23 @@ impl Mail {
     }
 }
 
+/// What the shard that a message came in on waits for, of another's part in it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Awaited {
+    /// Names it in the answer.
+    pub(crate) token: u64,
+    /// Whichever group gives it to somebody has that on disk, as
+    /// [`Record::GivenBy`](crate::Record::GivenBy).
+    pub(crate) owed: bool,
+}
+
 #[derive(Debug)]
 pub(crate) enum Letter {
-    /// A message that matches something you told me you want; with a token, answer `Settled` when
-    /// what your groups have given to sessions that stay is stored.
+    /// A message that matches something you told me you want; if that is awaited, answer `Settled`
+    /// when what your groups have given to sessions that stay is stored.
     Publish {
         message: Arc<Message>,
-        token: Option<u64>,
+        awaited: Option<Awaited>,
     },
     /// From now on send me what matches this filter; answer `BarrierReached` with the number.
     InterestAdded {
@@ -119,21 +129,21 @@ pub(crate) enum Letter {
         member: Member,
         readiness: Readiness,
     },
-    /// Your session was chosen to get this one; with a token, answer `Settled` when that is
+    /// Your session was chosen to get this one; if that is awaited, answer `Settled` when it is
     /// stored.
     ShareDelivery {
         member: Member,
         group: GroupRef,
         grant: Grant,
         message: Arc<Message>,
-        token: Option<u64>,
+        awaited: Option<Awaited>,
     },
-    /// You chose my session for this, and it has left the group: give it to another member. With
-    /// the token that you sent it with.
+    /// You chose my session for this, and it has left the group: give it to another member. Awaited
+    /// as you sent it.
     ShareReturn {
         group: GroupRef,
         message: Arc<Message>,
-        token: Option<u64>,
+        awaited: Option<Awaited>,
     },
     /// My session was given this by a group of yours, that with this filter as it is written, and
     /// ended before it had it: give it to another member.

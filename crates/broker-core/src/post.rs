@@ -10,7 +10,7 @@ use unbroken_mqtt_proto::TopicFilter;
 use crate::audit::receipt::News;
 use crate::ids::ShardId;
 use crate::item::Item;
-use crate::mail::{Letter, Mail};
+use crate::mail::{Awaited, Letter, Mail};
 use crate::position::{LogId, Position};
 use crate::shard::Shard;
 
@@ -18,16 +18,17 @@ impl Shard {
     pub(crate) fn handle_mail(&mut self, now: Instant, from: ShardId, mail: Mail) {
         self.clients.note_letter(from, mail.number);
         match mail.letter {
-            Letter::Publish { message, token } => {
+            Letter::Publish { message, awaited } => {
                 self.clients.check_unaltered(&message);
                 if let Some(position) = message.position() {
                     self.clients.promises.tails.raise(position);
                 }
                 let mut item = Item::kept(&message);
-                item.is_awaited = token.is_some();
+                item.is_awaited = awaited.is_some();
+                item.is_owed = awaited.is_some_and(|awaited| awaited.owed);
                 let owed = self.route_here(now, &mut item, None).owed;
                 self.clients.news_of(&item, News::Owed(owed));
-                if let Some(token) = token {
+                if let Some(Awaited { token, .. }) = awaited {
                     self.clients.settle_when(now, item.until, from, token);
                 }
             }
@@ -111,17 +112,18 @@ impl Shard {
                 group,
                 grant,
                 message,
-                token,
+                awaited,
             } => {
                 let mut item = Item::kept(&message);
+                item.is_owed = awaited.is_some_and(|awaited| awaited.owed);
                 self.clients.begin_item(false);
-                self.deliver_as_member(now, member, grant, group, &mut item, token);
+                self.deliver_as_member(now, member, grant, group, &mut item, awaited);
             }
             Letter::ShareReturn {
                 group,
                 message,
-                token,
-            } => self.redistribute(now, group, &message, token),
+                awaited,
+            } => self.redistribute(now, group, &message, awaited),
             Letter::ShareHandOver { group, message } => self.hand_on(now, &group, &message),
             Letter::Retain {
                 message,

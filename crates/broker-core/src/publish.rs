@@ -172,10 +172,12 @@ impl Shard {
                 number: self.token(),
             }),
         });
+        let is_owed = marked.is_some() && self.options.shards > 1 && self.is_shared(name);
         let mut item = Item::borrowed(publication, Some(&publisher));
         if self.options.settings.durable && publish.qos > QoS::AtMostOnce {
             item.storing = Storing::IfWanted(marker);
             item.is_awaited = true;
+            item.is_owed = is_owed;
         }
         let outcome = match self.refusal(&item, session_id) {
             Some(why) => self.refuse_publish(now, id, session_id, &item, publish.packet_id, &why),
@@ -326,6 +328,9 @@ impl Shard {
             };
             item.wait_for(self.clients.ask_of(session_id, marker));
         }
+        if item.is_owed {
+            self.clients.note_owed(&mut item);
+        }
         let until = item.until;
         item.finish(&mut self.clients.pool);
         self.stamped = stamped;
@@ -374,8 +379,8 @@ impl Shard {
             wanted = true;
             let message = item.message_to_mail(&mut self.clients.pool);
             let is_awaited = item.is_awaited && sharing & bit != 0;
-            let token = is_awaited.then(|| self.expect_settled(item));
-            self.mail(shard, Letter::Publish { message, token });
+            let awaited = is_awaited.then(|| self.expect_groups(item));
+            self.mail(shard, Letter::Publish { message, awaited });
         }
         if !wanted {
             self.clients.stats.publishes_unrouted += 1;

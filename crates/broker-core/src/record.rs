@@ -13,6 +13,9 @@
 //! | [`Unsubscribed`](Record::Unsubscribed) | UNSUBACK                                |
 //! | [`Released`](Record::Released)         | PUBCOMP                                 |
 //! | [`Given`](Record::Given)               | PUBLISH of QoS 2; what a group gives to a session |
+//! | [`Owed`](Record::Owed)                 | PUBREC                                  |
+//! | [`GivenBy`](Record::GivenBy)           | PUBREC, on the shard of the publisher   |
+//! | [`OwedNoMore`](Record::OwedNoMore)     | nothing                                 |
 //! | [`Received`](Record::Received)         | PUBREL                                  |
 //! | [`Will`](Record::Will)                 | CONNACK                                 |
 //! | [`WillOver`](Record::WillOver)         | the next CONNACK of its client          |
@@ -25,7 +28,7 @@
 //!
 //! What may be stored late, because a restart without it only repeats what the other side
 //! recognizes, is told together: the end of deliveries (PUBACK, PUBCOMP), what expired, and whether
-//! a session is connected.
+//! a session is connected. [`OwedNoMore`](Record::OwedNoMore) may be stored late, too.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -36,6 +39,7 @@ use crate::audit::rest::LaneAtRest;
 use crate::ids::ShardId;
 use crate::kept::{Entry, Holding, Progress, ReceivedEntry};
 use crate::message::Message;
+use crate::position::Position;
 use crate::will::Will;
 
 /// What is remembered of a message of QoS 2 from a client whose session stays: who sends it again
@@ -148,6 +152,25 @@ pub enum Record {
         entry: Entry,
         /// The number of the entry as which it waited, which is over with this one.
         waited: Option<NonZeroU64>,
+    },
+    /// A message that is marked is on its way to other shards, whose groups give it to somebody: a
+    /// restart gives it in place of those that have not. It is asked for with the message.
+    Owed {
+        /// Where the message is stored.
+        position: Position,
+    },
+    /// A group has given such a message to somebody, or to nobody and by name. It is asked for with
+    /// what that leads to.
+    GivenBy {
+        /// As its filter is written.
+        group: Arc<str>,
+        /// Where the message is stored.
+        position: Position,
+    },
+    /// All groups have given such a message.
+    OwedNoMore {
+        /// Where the message is stored.
+        position: Position,
     },
     /// PUBREC came: the message must not be sent again, only PUBREL [MQTT-4.3.3-6].
     Received {

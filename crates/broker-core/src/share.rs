@@ -18,7 +18,7 @@ use crate::held::Until;
 use crate::ids::{GroupId, SessionId};
 use crate::interest::Want;
 use crate::item::{Item, Terms};
-use crate::mail::Letter;
+use crate::mail::{Awaited, Letter};
 use crate::message::Message;
 use crate::output::DropReason;
 use crate::placement;
@@ -209,19 +209,19 @@ impl Shard {
         }
     }
 
-    /// Gives a message to the member whose turn it is. With a token, that of a letter that came
-    /// back: it is answered when the member has it on disk.
+    /// Gives a message to the member whose turn it is. With what is awaited of a letter that came
+    /// back: it is answered when the member has the message on disk.
     pub(crate) fn deliver_to_group(
         &mut self,
         now: Instant,
         id: GroupId,
         item: &mut Item<'_>,
-        token: Option<u64>,
+        awaited: Option<Awaited>,
     ) {
         let chosen = self.groups.choose(id).zip(self.groups.serial(id));
         let Some(((member, grant), serial)) = chosen else {
             self.drop_of_group(now, item, DropReason::SessionEnded);
-            return self.settle_own(now, token);
+            return self.settle_own(now, awaited);
         };
         let group = GroupRef {
             shard: self.options.id,
@@ -229,11 +229,11 @@ impl Shard {
             serial,
         };
         if member.shard == self.options.id {
-            self.deliver_as_member(now, member, grant, group, item, token);
+            self.deliver_as_member(now, member, grant, group, item, awaited);
         } else {
             let message = item.message_to_mail(&mut self.clients.pool);
-            let token = match token {
-                None if item.is_awaited => Some(self.expect_settled(item)),
+            let awaited = match awaited {
+                None if item.is_awaited => Some(self.expect_groups(item)),
                 again => again,
             };
             self.mail(
@@ -243,9 +243,17 @@ impl Shard {
                     group,
                     grant,
                     message,
-                    token,
+                    awaited,
                 },
             );
+        }
+    }
+
+    /// What to ask of another shard whose groups, or whose member of a group, gets this message.
+    pub(crate) fn expect_groups(&mut self, item: &mut Item<'_>) -> Awaited {
+        Awaited {
+            token: self.expect_settled(item),
+            owed: item.is_owed,
         }
     }
 
@@ -259,8 +267,8 @@ impl Shard {
         route.sharing != 0 || route.groups.iter().any(|group| groups.stays(*group))
     }
 
-    /// The session was chosen; if it has left the group meanwhile, that gets the message back. The
-    /// token is the group's.
+    /// The session was chosen; if it has left the group meanwhile, that gets the message back. What
+    /// is awaited is the group's.
     pub(crate) fn deliver_as_member(
         &mut self,
         now: Instant,
@@ -268,13 +276,13 @@ impl Shard {
         grant: Grant,
         group: GroupRef,
         item: &mut Item<'_>,
-        token: Option<u64>,
+        awaited: Option<Awaited>,
     ) {
         let session = self.clients.sessions.get(member.session.index());
         let text = session.and_then(|session| session.memberships.named(member.serial));
         let Some(text) = text.cloned() else {
             let message = item.message(&mut self.clients.pool);
-            return self.return_to_group(now, group, message, token);
+            return self.return_to_group(now, group, message, awaited);
         };
         // [MQTT-3.3.4-5]
         let identifiers: Identifiers = grant.identifier.into_iter().collect();
@@ -285,15 +293,18 @@ impl Shard {
             group: Some(&text),
         };
         self.clients.deliver(now, member.session, terms, item);
-        if let Some(token) = token {
+        if item.is_owed {
+            self.clients.note_given(&text, item);
+        }
+        if let Some(Awaited { token, .. }) = awaited {
             let until = Until::stored(item.until.stored);
             self.clients.settle_when(now, until, group.shard, token);
         }
     }
 
     /// Nobody is to have a message whose letter came back.
-    fn settle_own(&mut self, now: Instant, token: Option<u64>) {
-        if let Some(token) = token {
+    fn settle_own(&mut self, now: Instant, awaited: Option<Awaited>) {
+        if let Some(Awaited { token, .. }) = awaited {
             self.clients.settle(now, self.options.id, token);
         }
     }
@@ -330,15 +341,15 @@ impl Shard {
         now: Instant,
         group: GroupRef,
         message: Arc<Message>,
-        token: Option<u64>,
+        awaited: Option<Awaited>,
     ) {
         if group.shard == self.options.id {
-            self.redistribute(now, group, &message, token);
+            self.redistribute(now, group, &message, awaited);
         } else {
             let letter = Letter::ShareReturn {
                 group,
                 message,
-                token,
+                awaited,
             };
             self.mail(group.shard, letter);
         }
@@ -351,10 +362,10 @@ impl Shard {
         now: Instant,
         group: GroupRef,
         message: &Arc<Message>,
-        token: Option<u64>,
+        awaited: Option<Awaited>,
     ) {
         let is_there = self.groups.serial(group.group) == Some(group.serial);
-        self.give_again(now, is_there.then_some(group.group), message, token);
+        self.give_again(now, is_there.then_some(group.group), message, awaited);
     }
 
     /// `group`: none if it has dissolved.
@@ -363,18 +374,19 @@ impl Shard {
         now: Instant,
         group: Option<GroupId>,
         message: &Arc<Message>,
-        token: Option<u64>,
+        awaited: Option<Awaited>,
     ) {
         let mut item = Item::kept(message);
+        item.is_owed = awaited.is_some_and(|awaited| awaited.owed);
         self.clients.begin_item(false);
         if item.publication.expired(now) {
             self.drop_of_group(now, &item, DropReason::Expired); // [MQTT-3.3.2-5]
-            self.settle_own(now, token);
+            self.settle_own(now, awaited);
         } else if let Some(group) = group {
-            self.deliver_to_group(now, group, &mut item, token);
+            self.deliver_to_group(now, group, &mut item, awaited);
         } else {
             self.drop_of_group(now, &item, DropReason::SessionEnded);
-            self.settle_own(now, token);
+            self.settle_own(now, awaited);
         }
         item.finish(&mut self.clients.pool);
     }

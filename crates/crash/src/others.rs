@@ -42,10 +42,9 @@ struct Value {
 }
 
 impl Others {
-    /// Starts them. With several shards there is no group at QoS 2: see below.
+    /// Starts them.
     pub(crate) async fn begin(
         to: SocketAddr,
-        shards: u32,
         progress: &Progress,
         publishers: &mut JoinSet<Result<(), LineError>>,
         subscribers: &mut JoinSet<Result<(), LineError>>,
@@ -54,11 +53,7 @@ impl Others {
         let heir = listen(to, "heir", "will/+", QoS::ExactlyOnce, wills.clone());
         subscribers.spawn(heir.await?);
         let mut groups = Vec::new();
-        // Whose message a member on another shard was not yet given when the broker was killed, and
-        // sends it again, is recognized: docs/durability.md says so, so it is no fault.
-        let qualities = [QoS::AtLeastOnce, QoS::ExactlyOnce];
-        let judged = |qos: &QoS| shards == 1 || *qos == QoS::AtLeastOnce;
-        for qos in qualities.into_iter().filter(judged) {
+        for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {
             let (name, members, filter) = match qos {
                 QoS::ExactlyOnce => (
                     "crew-two",

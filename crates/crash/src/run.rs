@@ -239,8 +239,7 @@ impl Lines {
         let (to, seed) = (broker.address(), plan.seed);
         let progress = Progress::new();
         let (mut publishers, mut subscribers) = (JoinSet::new(), JoinSet::new());
-        let shards = plan.shards;
-        let others = Others::begin(to, shards, &progress, &mut publishers, &mut subscribers);
+        let others = Others::begin(to, &progress, &mut publishers, &mut subscribers);
         let mut lines = Self {
             others: others.await?,
             progress,

@@ -14,6 +14,7 @@
 
 mod lane;
 mod message;
+mod owed;
 mod read;
 mod restore;
 mod times;

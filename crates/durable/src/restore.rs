@@ -19,6 +19,7 @@ use unbroken_store::{
 
 use crate::lane::lane_at_rest;
 use crate::message::{message_of, position_of, will_of};
+use crate::owed::give_what_is_owed;
 use crate::times::Times;
 
 /// What the store had.
@@ -79,7 +80,7 @@ impl Restored {
 
 /// Reads everything but the logs. Costs memory for sessions, what is under way, and what is
 /// retained; nothing for what waits. Messages that a shard was to retain, and had not said so, are
-/// retained first: their publishers had no answer.
+/// retained first, and given what groups had not given to anybody: their publishers had no answer.
 pub fn restore<S: Store + ?Sized>(
     store: &S,
     now: Instant,
@@ -91,8 +92,9 @@ pub fn restore<S: Store + ?Sized>(
         restored.tails.set(LogId(log.0), last);
     }
     retain_what_is_owed(store)?;
+    give_what_is_owed(store)?;
     let mut session = Parts::default();
-    each(store, Space::Sessions, |key, value| {
+    each(store, Space::Sessions, &[], |key, value| {
         let view = parse_key(key).map_err(|error| damaged(key, &error))?;
         if *session.client != *view.client {
             let done = std::mem::take(&mut session);
@@ -103,7 +105,7 @@ pub fn restore<S: Store + ?Sized>(
         taken.map_err(|error| damaged(key, &error))
     })?;
     session.finish(store, now, times, &mut restored)?;
-    each(store, Space::Lanes, |key, value| {
+    each(store, Space::Lanes, &[], |key, value| {
         if key == FLOOR_KEY {
             let floor = Floor::decode(value).map_err(|error| damaged(key, &error))?;
             restored.floor = Some(floor.epoch);
@@ -113,7 +115,7 @@ pub fn restore<S: Store + ?Sized>(
         restored.lanes.push(lane_at_rest(lane));
         Ok(())
     })?;
-    each(store, Space::Retained, |key, value| {
+    each(store, Space::Retained, &[], |key, value| {
         let bytes = MessageBytes::parse(value.to_vec()).map_err(|error| damaged(key, &error))?;
         restored.retained.push(message_of(&bytes, None, times));
         Ok(())
@@ -125,7 +127,7 @@ pub fn restore<S: Store + ?Sized>(
 /// What the shard that keeps its topic has done is not done again: it may be over.
 fn retain_what_is_owed<S: Store + ?Sized>(store: &S) -> Result<(), StoreError> {
     let mut owed = Vec::new();
-    each(store, Space::Sessions, |key, value| {
+    each(store, Space::Sessions, &[], |key, value| {
         let view = parse_key(key).map_err(|error| damaged(key, &error))?;
         if let PartView::Inbound(_) = view.part {
             let inbound = Inbound::decode(value).map_err(|error| damaged(key, &error))?;
@@ -167,14 +169,15 @@ fn is_done<S: Kv + ?Sized>(store: &S, errand: Errand) -> Result<bool, StoreError
     Ok(errand.number <= last)
 }
 
-fn each<S: Kv + ?Sized>(
+pub(crate) fn each<S: Kv + ?Sized>(
     store: &S,
     space: Space,
+    prefix: &[u8],
     mut take: impl FnMut(&[u8], &[u8]) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
     let mut after: Option<Vec<u8>> = None;
     loop {
-        let Page { pairs, more } = store.scan(space, &[], after.as_deref(), SCAN_BYTES)?;
+        let Page { pairs, more } = store.scan(space, prefix, after.as_deref(), SCAN_BYTES)?;
         for pair in &pairs {
             take(&pair.key, &pair.value.bytes)?;
         }
@@ -185,7 +188,7 @@ fn each<S: Kv + ?Sized>(
     }
 }
 
-fn damaged(key: &[u8], error: &RecordError) -> StoreError {
+pub(crate) fn damaged(key: &[u8], error: &RecordError) -> StoreError {
     StoreError::damaged(format!("key {}", key.escape_ascii()), error)
 }
 

@@ -14,7 +14,7 @@ use unbroken_store::lane::{self, Floor};
 use unbroken_store::session::{
     self, Carried, Cursor, Head, Inbound, Outbound, Part, Subscription, ToRetain, key, prefix,
 };
-use unbroken_store::{self as store, Batch, Sequence, Space};
+use unbroken_store::{self as store, Batch, Sequence, Space, owed};
 
 use crate::lane::lane_value;
 use crate::message::{bytes_of, stored, will_value};
@@ -102,6 +102,17 @@ pub fn batch_of(record: &Record, now: Instant, times: &Times) -> Batch {
             if let Some(waited) = waited {
                 delete(&mut batch, client_id, Part::Outbound(waited.get()));
             }
+        }
+        Record::Owed { position } => {
+            let key = owed::key(stored(*position));
+            batch.put(Space::Control, key, owed::value());
+        }
+        Record::GivenBy { group, position } => {
+            let key = owed::given_key(stored(*position), group);
+            batch.put(Space::Control, key, owed::value());
+        }
+        Record::OwedNoMore { position } => {
+            batch.delete_all(Space::Control, owed::key(stored(*position)));
         }
         Record::Received {
             client_id,

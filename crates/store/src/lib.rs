@@ -33,6 +33,7 @@ mod error;
 mod faulty;
 pub mod lane;
 mod memory;
+pub mod owed;
 mod places;
 mod position;
 pub mod quarantine;

@@ -462,7 +462,7 @@ impl Will {
     }
 }
 
-fn put_name(out: &mut Vec<u8>, name: &str) {
+pub(crate) fn put_name(out: &mut Vec<u8>, name: &str) {
     if let Ok(length @ 1..) = u8::try_from(name.len()) {
         out.push(length);
         out.extend_from_slice(name.as_bytes());

@@ -618,6 +618,9 @@ fn show_record(record: &Record) -> String {
             Some(id) => format!("given {client_id} #{}", id.get()),
             None => format!("given {client_id} by a group"),
         },
+        Record::Owed { .. } => "owed".to_owned(),
+        Record::GivenBy { group, .. } => format!("given by {group}"),
+        Record::OwedNoMore { .. } => "owed no more".to_owned(),
         Record::Received {
             client_id,
             received,

@@ -265,7 +265,7 @@ fn what_is_under_way_comes_again_in_the_order_in_which_it_was_sent() {
     assert_eq!(received[1..], expected);
 }
 
-fn again(packet: Packet<'_>) -> Packet<'_> {
+pub(crate) fn again(packet: Packet<'_>) -> Packet<'_> {
     match packet {
         Packet::Publish(publish) => Packet::Publish(Publish {
             dup: true,

@@ -11,6 +11,7 @@ mod shard_bus;
 
 mod census;
 mod full;
+mod groups;
 mod kills;
 mod lanes;
 mod limits;

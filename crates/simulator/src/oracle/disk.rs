@@ -304,6 +304,9 @@ fn facts_of(record: &Record) -> Vec<(Fact, Effect)> {
         | Record::Unretained { .. }
         | Record::LaneAtRest(_)
         | Record::LanesAwake { .. }
+        | Record::Owed { .. }
+        | Record::GivenBy { .. }
+        | Record::OwedNoMore { .. }
         | Record::Progress { .. } => Vec::new(),
         Record::Will { client_id, will } => {
             let message = identify(will.message.payload());

@@ -42,6 +42,7 @@ impl World {
     }
 
     pub(super) fn carry_out(&mut self, shard: usize, now: Instant, outputs: Vec<Output>) {
+        self.storage.begin_input();
         for output in outputs {
             match output {
                 Output::Close {

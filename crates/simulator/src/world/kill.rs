@@ -67,7 +67,9 @@ impl World {
     fn kill(&mut self) {
         let uncommitted = self.storage.uncommitted();
         let commits = self.rng.below(uncommitted + 1);
-        self.note(|| format!("the broker is killed; of {uncommitted} records {commits} are kept"));
+        self.note(|| {
+            format!("the broker is killed; of what {uncommitted} inputs led to, {commits} are kept")
+        });
         self.dying = None;
         self.storage.crash(self.now, commits, &mut self.oracle);
         self.break_links();

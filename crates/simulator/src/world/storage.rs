@@ -5,6 +5,7 @@
 //! asked, in one order over all shards ---> committed ---> answered, to each shard in its order
 //! ```
 //!
+//! What a shard asks for in answer to one input is one commit, whole or not at all.
 //! What is behind the last commit is gone when the broker is. A commit that fails is the last one;
 //! some of it may be on disk nevertheless. What is behind the last sync may be gone when the
 //! machine is, if commits do not sync.
@@ -31,16 +32,19 @@ pub(super) struct Storage {
     unsynced: Vec<Change>,
     start: Instant,
     times: Times,
-    /// Asked for and not committed.
-    waiting: VecDeque<(Batch, Rc<Request>)>,
-    /// How many requests are committed.
+    /// Asked for and not committed, an input's each.
+    waiting: VecDeque<(Batch, Vec<Rc<Request>>)>,
+    /// The last of them is of the present input.
+    gathers: bool,
+    /// How many are committed.
     committed: u64,
-    /// By shard: what it has not been told of, each with its place among all requests.
+    /// By shard: what it has not been told of, each with the place among all inputs' of what it is
+    /// committed with.
     unanswered: Vec<VecDeque<(u64, StoreId, Rc<Request>)>>,
-    /// By shard: what it wants to read, each behind so many requests.
+    /// By shard: what it wants to read, each behind so many inputs'.
     reads: Vec<VecDeque<(u64, ReadRequest)>>,
     /// What shards have said they do not need, by shard: lately, and before that behind so many
-    /// requests. What is committed of the latter by all of them is trimmed.
+    /// inputs'. What is committed of the latter by all of them is trimmed.
     needed: Vec<Option<Frontier>>,
     needed_before: VecDeque<(u64, usize, Frontier)>,
     needed_on_disk: Vec<Option<Frontier>>,
@@ -53,7 +57,7 @@ pub(super) struct Storage {
 /// What the end of the machine may take back, if nothing was synced since.
 #[derive(Clone)]
 enum Change {
-    Commit(Batch, Rc<Request>),
+    Commit(Batch, Vec<Rc<Request>>),
     Trim(LogId, Sequence),
 }
 
@@ -67,6 +71,7 @@ impl Storage {
             start,
             times: Times::new(start, UNIX_EPOCH + BEGINS),
             waiting: VecDeque::new(),
+            gathers: false,
             committed: 0,
             unanswered: (0..shards).map(|_| VecDeque::new()).collect(),
             reads: (0..shards).map(|_| VecDeque::new()).collect(),
@@ -87,6 +92,11 @@ impl Storage {
         self.committed + self.waiting.len() as u64
     }
 
+    /// What is asked for from now on is of another input.
+    pub(super) fn begin_input(&mut self) {
+        self.gathers = false;
+    }
+
     pub(super) fn ask(
         &mut self,
         shard: usize,
@@ -96,7 +106,14 @@ impl Storage {
     ) {
         let request = Rc::new(oracle.ask(&asked.record));
         let batch = batch_of(&asked.record, now, &self.times);
-        self.waiting.push_back((batch, Rc::clone(&request)));
+        match self.waiting.back_mut().filter(|_| self.gathers) {
+            Some((gathered, requests)) => {
+                gathered.extend(batch);
+                requests.push(Rc::clone(&request));
+            }
+            None => self.waiting.push_back((batch, vec![Rc::clone(&request)])),
+        }
+        self.gathers = true;
         let number = self.asked();
         self.unanswered[shard].push_back((number, asked.id, request));
     }
@@ -222,10 +239,12 @@ impl Storage {
                 _ => count,
             }
         };
-        for (batch, request) in batches.into_iter().zip(requests).take(written) {
-            oracle.committed(&request);
+        for (batch, requests) in batches.into_iter().zip(requests).take(written) {
+            for request in &requests {
+                oracle.committed(request);
+            }
             if self.durability != Durability::Strict {
-                self.unsynced.push(Change::Commit(batch, request));
+                self.unsynced.push(Change::Commit(batch, requests));
             }
         }
     }
@@ -300,8 +319,10 @@ impl Storage {
         let synced = std::mem::take(&mut self.synced);
         for change in self.unsynced.drain(..).take(kept) {
             change.apply(&synced);
-            if let Change::Commit(_, request) = change {
-                oracle.committed_before_cut(&request);
+            if let Change::Commit(_, requests) = change {
+                for request in &requests {
+                    oracle.committed_before_cut(request);
+                }
             }
         }
         self.store = Faulty::new(synced);

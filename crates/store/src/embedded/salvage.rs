@@ -19,6 +19,7 @@ use crate::codec::RecordError;
 use crate::errand;
 use crate::error::StoreError;
 use crate::lane::{self, FLOOR_KEY, Floor, Lane};
+use crate::owed;
 use crate::places::{Place, SALVAGING, STORE};
 use crate::position::{LogId, Sequence};
 use crate::quarantine::Salvaged;
@@ -383,6 +384,9 @@ fn check(space: Space, key: &[u8], value: &[u8]) -> Result<(), RecordError> {
         Space::Lanes if key == FLOOR_KEY => Floor::decode(value).map(drop),
         Space::Lanes => Lane::decode(value).map(drop),
         Space::Control if key.starts_with(errand::PREFIX) => errand::last_done(value).map(drop),
+        Space::Control if key.starts_with(owed::PREFIX) => {
+            owed::parse_key(key).and_then(|_| owed::check(value))
+        }
         Space::Wills | Space::Control => Ok(()),
     }
 }

@@ -1,0 +1,215 @@
+//! What shared groups still owed to somebody when the broker stopped.
+//!
+//! The publisher of such a message had no answer. It sends it again, is recognized by its marker,
+//! and nothing is done for it: so the message goes to a member of each group that has not given it
+//! to anybody, before the sessions are restored.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use unbroken_mqtt_proto::{QoS, SubscriptionFilter, TopicName};
+use unbroken_store::session::{
+    Carried, Head, Outbound, Part, PartView, Subscription, key, parse_key,
+};
+use unbroken_store::{
+    Batch, LogId, MessageBytes, Position, Sequence, Space, Store, StoreError, owed,
+};
+
+use crate::restore::{damaged, each};
+
+/// Gives what is owed.
+pub(crate) fn give_what_is_owed<S: Store + ?Sized>(store: &S) -> Result<(), StoreError> {
+    let notes = notes(store)?;
+    if notes.is_empty() {
+        return Ok(());
+    }
+    let mut members = members(store)?;
+    for (position, note) in notes {
+        let range = position.sequence..position.sequence.next();
+        let chunk = store.read(position.log, range, 1)?;
+        let found = chunk.entries.first();
+        let found = found.filter(|found| found.sequence == position.sequence && note.is_owed);
+        let Some(found) = found else { continue };
+        for group in groups_owing(&members, position, &found.message) {
+            if note.given_by.contains(&owed::group_name(&group)) {
+                continue;
+            }
+            let Some(member) = next_member(&mut members, &group, position.log) else {
+                continue;
+            };
+            store.commit(&[member.give(&group, position, &found.message)])?;
+        }
+    }
+    let mut batch = Batch::new();
+    batch.delete_all(Space::Control, owed::PREFIX.to_vec());
+    store.commit(&[batch])?;
+    Ok(())
+}
+
+/// What is noted of one message.
+#[derive(Default)]
+struct Note {
+    is_owed: bool,
+    /// Groups, as keys name them.
+    given_by: BTreeSet<Vec<u8>>,
+}
+
+fn notes<S: Store + ?Sized>(store: &S) -> Result<BTreeMap<Position, Note>, StoreError> {
+    let mut notes: BTreeMap<Position, Note> = BTreeMap::new();
+    each(store, Space::Control, owed::PREFIX, |key, value| {
+        let view = owed::parse_key(key).map_err(|error| damaged(key, &error))?;
+        owed::check(value).map_err(|error| damaged(key, &error))?;
+        let note = notes.entry(view.position).or_default();
+        match view.group {
+            Some(group) => drop(note.given_by.insert(group.to_vec())),
+            None => note.is_owed = true,
+        }
+        Ok(())
+    })?;
+    Ok(notes)
+}
+
+/// A session with subscriptions of groups.
+#[derive(Default)]
+struct Member {
+    client: Vec<u8>,
+    /// None: it has ended with the broker.
+    head: Option<Head>,
+    /// Those of groups.
+    subscriptions: Vec<Subscription>,
+    /// Numbers of its entries, so far.
+    entries: u64,
+    /// Of each log, the last message that it was given and has not done with.
+    last_given: BTreeMap<LogId, Sequence>,
+}
+
+fn members<S: Store + ?Sized>(store: &S) -> Result<Vec<Member>, StoreError> {
+    let mut members: Vec<Member> = Vec::new();
+    each(store, Space::Sessions, &[], |key, value| {
+        let error = |error| damaged(key, &error);
+        let view = parse_key(key).map_err(error)?;
+        if members
+            .last()
+            .is_none_or(|last| *last.client != *view.client)
+        {
+            members.retain(Member::is_one);
+            members.push(Member {
+                client: view.client.to_vec(),
+                ..Member::default()
+            });
+        }
+        let Some(member) = members.last_mut() else {
+            return Ok(());
+        };
+        match view.part {
+            PartView::Head => member.head = Some(Head::decode(value).map_err(error)?),
+            PartView::Subscription { .. } => {
+                let subscription = Subscription::decode(value).map_err(error)?;
+                if group_of(&subscription).is_some() {
+                    member.subscriptions.push(subscription);
+                }
+            }
+            PartView::Outbound(number) => {
+                let outbound = Outbound::decode(value).map_err(error)?;
+                member.entries = member.entries.max(number);
+                if let Carried::Log(at) = outbound.what {
+                    member.note_given(at);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    })?;
+    members.retain(Member::is_one);
+    Ok(members)
+}
+
+impl Member {
+    fn is_one(&self) -> bool {
+        self.head.is_some() && !self.subscriptions.is_empty()
+    }
+
+    fn note_given(&mut self, at: Position) {
+        let last = self.last_given.entry(at.log).or_default();
+        *last = at.sequence.max(*last);
+    }
+
+    /// Its present subscription, if what that is granted is kept.
+    fn subscription(&self, group: &str) -> Option<&Subscription> {
+        let mut subscriptions = self.subscriptions.iter();
+        subscriptions.find(|found| {
+            found.filter == group && !found.ended && found.options.qos > QoS::AtMostOnce
+        })
+    }
+
+    /// What the store has to know: from now on the message waits for this member.
+    fn give(&mut self, group: &str, position: Position, message: &MessageBytes) -> Batch {
+        let mut batch = Batch::new();
+        let record = message.record();
+        let (Some(subscription), Some(head)) = (self.subscription(group), &self.head) else {
+            return batch;
+        };
+        let outbound = Outbound {
+            what: Carried::Log(position),
+            packet_id: None,
+            qos: subscription.options.qos.min(record.qos),
+            received: false,
+            retain: record.retain && subscription.options.retain_as_published,
+            by_group: true,
+            group: Some(group.to_owned()),
+            identifiers: subscription.identifier.into_iter().collect(),
+        };
+        let part = Part::Outbound(self.entries + 1);
+        let key = key(&head.client_id, part);
+        batch.put(Space::Sessions, key, outbound.encode()).put(
+            Space::Control,
+            owed::given_key(position, group),
+            owed::value(),
+        );
+        self.entries += 1;
+        self.note_given(position);
+        batch
+    }
+}
+
+/// The groups that were there when the message came, and wanted it.
+fn groups_owing(
+    members: &[Member],
+    position: Position,
+    message: &MessageBytes,
+) -> BTreeSet<String> {
+    let Ok(topic) = TopicName::parse(message.record().topic) else {
+        return BTreeSet::new();
+    };
+    let subscriptions = members.iter().flat_map(|member| &member.subscriptions);
+    let owing = subscriptions.filter(|subscription| {
+        let matches = group_of(subscription).is_some_and(|filter| filter.filter().matches(topic));
+        matches && holds_at(subscription, position)
+    });
+    owing
+        .map(|subscription| subscription.filter.clone())
+        .collect()
+}
+
+/// One who was given nothing that came later, since messages of one publisher come in their order;
+/// of several, the one who was given least.
+fn next_member<'a>(members: &'a mut [Member], group: &str, log: LogId) -> Option<&'a mut Member> {
+    let can = members
+        .iter_mut()
+        .filter(|member| member.subscription(group).is_some());
+    can.min_by_key(|member| (member.last_given.get(&log).copied(), member.entries))
+}
+
+fn group_of(subscription: &Subscription) -> Option<SubscriptionFilter<'_>> {
+    let parsed = SubscriptionFilter::parse(&subscription.filter).ok()?;
+    parsed.group().is_some().then_some(parsed)
+}
+
+fn holds_at(subscription: &Subscription, position: Position) -> bool {
+    let mut holds = subscription.holds.iter();
+    holds
+        .find(|holds| holds.log == position.log)
+        .map_or(!subscription.ended, |holds| {
+            holds.from <= position.sequence
+                && holds.until.is_none_or(|until| position.sequence < until)
+        })
+}

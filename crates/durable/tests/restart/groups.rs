@@ -1,0 +1,156 @@
+//! Messages of QoS 2 on their way to members of groups on other shards, over kills.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use unbroken_mqtt_proto::{Packet, PacketId};
+use unbroken_store::{Kv, Space, owed};
+
+use crate::kills::again;
+use crate::shard_bus::{Client, publish};
+use crate::{QOS2, World, ack};
+
+/// How far a message is when the broker is killed.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Killed {
+    /// On the disk of the publisher's shard, and on its way to the others.
+    OnTheWay,
+    /// Given to members, and that is not on disk.
+    Given,
+    /// ... it is, and the publisher's shard does not know.
+    GivenOnDisk,
+    /// ... and those who are here have done with it.
+    Done,
+    /// The publisher is answered, and what was noted is not yet forgotten on disk.
+    Answered,
+}
+
+const KILLED: [Killed; 5] = [
+    Killed::OnTheWay,
+    Killed::Given,
+    Killed::GivenOnDisk,
+    Killed::Done,
+    Killed::Answered,
+];
+
+/// Takes what has come, and acknowledges it; how many messages came for the first time.
+fn take_all(world: &mut World, client: Client) -> usize {
+    let mut came = 0;
+    for _ in 0..8 {
+        for packet in world.broker.take(client) {
+            let id = packet.split('#').nth(1).map(|rest| rest.split(' ').next());
+            let Some(id) = id.flatten().and_then(|id| id.parse().ok()) else {
+                continue;
+            };
+            if packet.starts_with("PUBLISH") {
+                came += 1;
+                world.broker.send(client, Packet::PubRec(ack(id)));
+            } else if packet.starts_with("PUBREL") {
+                world.broker.send(client, Packet::PubComp(ack(id)));
+            }
+        }
+        world.broker.stored();
+    }
+    came
+}
+
+/// Publishes to two groups and a subscriber, kills the broker, and publishes again as a client does
+/// that had no answer. How many messages each got.
+fn publish_over_a_kill(
+    publisher: &str,
+    groups: [&str; 2],
+    are_here: bool,
+    killed: Killed,
+) -> BTreeMap<String, usize> {
+    let mut world = World::new(3);
+    let mut members = Vec::new();
+    for group in groups {
+        for member in ["a", "b", "c"] {
+            let id = format!("{group}-{member}");
+            let client = world.resident(&id, &[(&format!("$share/{group}/t"), QOS2)]);
+            members.push((group.to_owned(), id, client));
+        }
+    }
+    let client = world.resident("plain", &[("t", QOS2)]);
+    members.push(("plain".to_owned(), "plain".to_owned(), client));
+    if !are_here {
+        for (_, _, client) in &members {
+            world.broker.cut(*client);
+        }
+    }
+    let from = world.resident(publisher, &[]);
+    world.settle();
+    world.broker.take(from);
+    let mut came = BTreeMap::new();
+    let mut count = |world: &mut World, group: &str, client| {
+        *came.entry(group.to_owned()).or_insert(0) += take_all(world, client);
+    };
+    world.broker.hold_mail = true;
+    world.broker.send(from, publish("t", "x", QOS2, 1));
+    world.broker.stored();
+    if killed != Killed::OnTheWay {
+        world.broker.deliver_mail();
+    }
+    if !matches!(killed, Killed::OnTheWay | Killed::Given) {
+        world.broker.stored();
+        for (group, _, client) in members.iter().filter(|_| are_here) {
+            if killed == Killed::Done {
+                count(&mut world, group, *client);
+            }
+        }
+        world.broker.advance(Duration::from_secs(1));
+        world.broker.stored();
+    }
+    if killed == Killed::Answered {
+        world.broker.deliver_mail();
+        assert_eq!(world.broker.take(from), ["PUBREC #1 00"]);
+    }
+    world.restart();
+    let (from, _) = world.back(publisher);
+    world.broker.send(from, again(publish("t", "x", QOS2, 1)));
+    world.broker.stored();
+    assert_eq!(world.broker.take(from), ["PUBREC #1 00"]);
+    world.broker.send(from, Packet::PubRel(ack(1)));
+    world.settle();
+    assert_eq!(world.broker.take(from), ["PUBCOMP #1 00"]);
+    for (group, id, _) in &members {
+        let (client, received) = world.back(id);
+        let ids = received
+            .iter()
+            .filter(|packet| packet.starts_with("PUBLISH"));
+        let ids: Vec<_> = ids
+            .map(|packet| packet.split(['#', ' ']).nth(5).unwrap().to_owned())
+            .collect();
+        *came.entry(group.clone()).or_insert(0) += ids.len();
+        for id in ids {
+            let id = PacketId::new(id.parse().unwrap()).unwrap();
+            world.broker.send(client, Packet::PubRec(ack(id.get())));
+        }
+        world.settle();
+    }
+    let noted = world
+        .kept
+        .store
+        .scan(Space::Control, owed::PREFIX, None, 1)
+        .unwrap();
+    assert!(noted.pairs.is_empty(), "what was noted is over");
+    came
+}
+
+#[test]
+fn a_message_that_a_group_owes_when_the_broker_is_killed_is_given_to_one_member_and_one_only() {
+    for (publisher, groups) in [("p", ["g", "h"]), ("q", ["g", "i"]), ("r", ["h", "j"])] {
+        for (are_here, killed) in [true, false]
+            .into_iter()
+            .flat_map(|here| KILLED.map(|at| (here, at)))
+        {
+            let came = publish_over_a_kill(publisher, groups, are_here, killed);
+            let counts: Vec<_> = came.values().copied().collect();
+            assert_eq!(
+                counts,
+                [1, 1, 1],
+                "{publisher}, here: {are_here}, killed {killed:?}: {came:?}"
+            );
+        }
+    }
+}
