@@ -296,6 +296,31 @@ fn sessions_are_listed_with_what_they_hold() {
 }
 
 #[test]
+fn what_waits_for_a_session_is_counted_on_request_and_not_what_is_for_others() {
+    let store = Filled::new();
+    store.add_idle("idle");
+    let text = store.run(&["sessions", "ls", "--count"]).well().text;
+    let rows: Vec<Vec<_>> = text
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    assert!(rows[0].ends_with(&["BEHIND", "QUEUED", "BYTES"]), "{text}");
+    let of = |client| rows.iter().find(|row| row[0] == client).unwrap();
+    let desk = of("desk");
+    assert_eq!(desk[desk.len() - 5..][..3], ["1", "12", "12"], "{text}");
+    let idle = of("idle");
+    assert_eq!(idle[idle.len() - 5..][..3], ["0", "20", "0"], "{text}");
+
+    let objects = store.run(&["sessions", "ls", "--count", "--json"]).well();
+    let record = message("news/today", b"words").as_bytes().len() as u64;
+    let desk = &objects.objects()[0];
+    assert_eq!(
+        (&desk["queued"], &desk["queued_bytes"]),
+        (&12.into(), &(12 * record).into())
+    );
+}
+
+#[test]
 fn a_session_is_removed_with_all_that_is_kept_of_it() {
     let store = Filled::new();
     let before = store.run(&["db", "export"]).well().text;

@@ -8,6 +8,7 @@ pub(crate) mod db;
 pub(crate) mod doctor;
 mod examine;
 mod person;
+mod queued;
 mod record;
 pub(crate) mod restore;
 pub(crate) mod retained;

@@ -9,6 +9,7 @@ use unbroken_broker::control::Who;
 use unbroken_store::session::{Head, Part, key};
 use unbroken_store::{Bounds, LogId, Space, StoreError, View};
 
+use super::queued::{self, Queued};
 use super::session::{self, Session};
 use super::{DataArgs, failure, now_ms, person, record};
 use crate::exit::{self, Failure};
@@ -32,11 +33,13 @@ enum Command {
 #[command(after_help = "\
 Examples:
   unbroken sessions ls --data /var/lib/unbroken
+  unbroken sessions ls --data /var/lib/unbroken --count
   unbroken sessions ls --data /var/lib/unbroken --json | jq 'select(.behind > 1000).client'
 
-UNDER WAY are messages that the client was given and has not done with. BEHIND are those that came
-in after the place up to which it was given all: at most so many wait for it, and as long as it has
-not come for them they stay on disk.
+UNDER WAY are messages that the client was given and has not done with. BEHIND are all that came in
+after the place up to which it was given all, for whomever they are: at most so many wait for it,
+and as long as it has not come for them they stay on disk. QUEUED, with --count, are those of them
+that wait for it, and BYTES is what they take on disk.
 
 Exit codes: 0 done; 2 wrong usage; 65 the store is damaged; 66 there is none; 69 another process
 has it; 74 reading or writing failed.")]
@@ -46,6 +49,9 @@ struct Ls {
     /// Print each session as one JSON object
     #[arg(long)]
     json: bool,
+    /// Count what waits for each session: reads all of it
+    #[arg(long)]
+    count: bool,
 }
 
 /// End sessions, with all that waits for them
@@ -90,30 +96,67 @@ fn list(args: &Ls) -> Result<(), Failure> {
             Ok(session) => session,
             Err(wrong) => return Err(Failure::new(exit::DATA, wrong)),
         };
+        let queued = if args.count {
+            Some(queued::count(&*view, &session, &bounds)?)
+        } else {
+            None
+        };
         if args.json {
-            let object = json(&session, &bounds);
+            let object = json(&session, &bounds, queued);
             return writeln!(out, "{object}").map_err(|error| Failure::output(&error));
         }
-        rows.push(row(&session, &bounds, connected, now_ms));
+        let row = row(&session, &bounds, connected, now_ms);
+        rows.push((row, queued.unwrap_or_default()));
         Ok(())
     })?;
-    let titles = [
-        "CLIENT",
-        "STATE",
-        "ENDS",
-        "SUBSCRIPTIONS",
-        "UNDER WAY",
-        "BEHIND",
-    ];
-    let written = if args.json {
-        Ok(())
-    } else {
-        person::table(&mut out, titles, &rows)
+    let written = match (args.json, args.count) {
+        (true, _) => Ok(()),
+        (false, false) => {
+            let rows: Vec<_> = rows.into_iter().map(|(row, _)| row).collect();
+            person::table(&mut out, TITLES, &rows)
+        }
+        (false, true) => {
+            let [client, state, ends, subscriptions, under_way, behind] = TITLES;
+            let titles = [
+                client,
+                state,
+                ends,
+                subscriptions,
+                under_way,
+                behind,
+                "QUEUED",
+                "BYTES",
+            ];
+            let counted = rows.into_iter().map(|(row, Queued { messages, bytes })| {
+                let [client, state, ends, subscriptions, under_way, behind] = row;
+                let (messages, bytes) = (messages.to_string(), person::size(bytes));
+                [
+                    client,
+                    state,
+                    ends,
+                    subscriptions,
+                    under_way,
+                    behind,
+                    messages,
+                    bytes,
+                ]
+            });
+            person::table(&mut out, titles, &counted.collect::<Vec<_>>())
+        }
     };
     written
         .and_then(|()| out.flush())
         .map_err(|error| Failure::output(&error))
 }
+
+const TITLES: [&str; 6] = [
+    "CLIENT",
+    "STATE",
+    "ENDS",
+    "SUBSCRIPTIONS",
+    "UNDER WAY",
+    "BEHIND",
+];
 
 fn remove(args: &Rm) -> Result<(), Failure> {
     let data = args.data.open()?;
@@ -168,13 +211,13 @@ fn behind(session: &Session, bounds: &AllBounds) -> u64 {
     waits.sum()
 }
 
-fn json(session: &Session, bounds: &AllBounds) -> Value {
+fn json(session: &Session, bounds: &AllBounds, queued: Option<Queued>) -> Value {
     let head = &session.head;
     let kept = session.subscriptions.iter().filter(|held| !held.ended);
     let subscriptions: Vec<_> = kept
         .map(|held| json!({ "filter": held.filter, "qos": u8::from(held.options.qos) }))
         .collect();
-    json!({
+    let mut object = json!({
         "client": head.client_id,
         "away_since": head.away_since_ms.map(person::time),
         "expiry_s": record::expiry_s(head),
@@ -183,7 +226,12 @@ fn json(session: &Session, bounds: &AllBounds) -> Value {
         "under_way": session.outbound.len(),
         "unreleased": session.inbound,
         "behind": behind(session, bounds),
-    })
+    });
+    if let Some(Queued { messages, bytes }) = queued {
+        object["queued"] = messages.into();
+        object["queued_bytes"] = bytes.into();
+    }
+    object
 }
 
 fn row(session: &Session, bounds: &AllBounds, connected: &'static str, now_ms: u64) -> [String; 6] {

@@ -1,0 +1,98 @@
+//! What waits for one session in the logs, counted message by message as its broker would find it.
+//!
+//! Invariant: a message counts if a subscription that is no group's held when it came in, matches
+//! its topic and grants it QoS 1 or 2, and the session was not given it. What a group has given is
+//! under way, and is not here.
+//!
+//! Deliberately absent: the broker's memory. Of a client that is connected the disk is half a
+//! second late, and what is too much for a session counts until the broker has read and dropped it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use unbroken_mqtt_proto::{QoS, SubscriptionFilter, TopicFilter, TopicName};
+use unbroken_store::session::{Carried, Subscription};
+use unbroken_store::{Bounds, Entry, LogId, Position, Selection, Sequence, StoreError, View};
+
+use super::PIECE_BYTES;
+use super::session::Session;
+
+/// Messages, and the bytes of their records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Queued {
+    pub(super) messages: u64,
+    pub(super) bytes: u64,
+}
+
+/// Counts what waits for a session. Costs what its filters match above the place where it is.
+pub(super) fn count(
+    view: &dyn View,
+    session: &Session,
+    bounds: &BTreeMap<LogId, Bounds>,
+) -> Result<Queued, StoreError> {
+    let plain: Vec<_> = session.subscriptions.iter().filter_map(plain).collect();
+    let wanted = Selection::new(plain.iter().map(|(_, filter)| *filter));
+    let given = session
+        .outbound
+        .iter()
+        .filter_map(|entry| match entry.what {
+            Carried::Log(at) => Some(at),
+            Carried::Own(_) => None,
+        });
+    let given: BTreeSet<Position> = given.collect();
+    let mut queued = Queued::default();
+    for (log, bounds) in bounds {
+        let Some(place) = session.place(*log) else {
+            continue;
+        };
+        let mut from = place.next().max(bounds.first);
+        while from < bounds.next {
+            let chunk = view.read_matching(*log, from..bounds.next, &wanted, PIECE_BYTES)?;
+            for entry in &chunk.entries {
+                let (log, sequence) = (*log, entry.sequence);
+                let was_given = given.contains(&Position { log, sequence });
+                if !was_given && is_owed(session, &plain, log, entry) {
+                    queued.messages += 1;
+                    queued.bytes += entry.message.as_bytes().len() as u64;
+                }
+            }
+            from = chunk.next;
+        }
+    }
+    Ok(queued)
+}
+
+/// The filter of a subscription that is not a group's.
+fn plain(held: &Subscription) -> Option<(&Subscription, TopicFilter<'_>)> {
+    match SubscriptionFilter::parse(&held.filter) {
+        Ok(SubscriptionFilter::Plain(filter)) => Some((held, filter)),
+        _ => None,
+    }
+}
+
+fn is_owed(
+    session: &Session,
+    plain: &[(&Subscription, TopicFilter<'_>)],
+    log: LogId,
+    entry: &Entry,
+) -> bool {
+    let record = entry.message.record();
+    let own = record.publisher == Some(session.head.client_id.as_str());
+    record.qos > QoS::AtMostOnce
+        && TopicName::parse(record.topic).is_ok_and(|topic| {
+            plain.iter().any(|(held, filter)| {
+                held.options.qos > QoS::AtMostOnce
+                    && !(own && held.options.no_local)
+                    && holds_at(held, log, entry.sequence)
+                    && filter.matches(topic)
+            })
+        })
+}
+
+fn holds_at(held: &Subscription, log: LogId, sequence: Sequence) -> bool {
+    match held.holds.iter().find(|holding| holding.log == log) {
+        Some(holding) => {
+            holding.from <= sequence && holding.until.is_none_or(|until| sequence < until)
+        }
+        None => !held.ended,
+    }
+}
