@@ -28,7 +28,7 @@ pub(crate) use self::{
 };
 
 /// How long a peer may take to accept connections.
-const START_LIMIT: Duration = Duration::from_secs(20);
+const START_LIMIT: Duration = Duration::from_mins(1);
 /// How long it may take to end when asked to.
 const END_LIMIT: Duration = Duration::from_secs(3);
 const POLL_EVERY: Duration = Duration::from_millis(5);

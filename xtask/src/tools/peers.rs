@@ -12,7 +12,12 @@ use super::{Tool, Tools, apt, npm_install, on_path};
 use crate::{Outcome, process, tree};
 
 /// By their names in the benchmark.
-pub(super) const ALL: [(&str, Tool); 3] = [("nats", NATS), ("mochi", MOCHI), ("aedes", AEDES_TOOL)];
+pub(super) const ALL: [(&str, Tool); 4] = [
+    ("nats", NATS),
+    ("mochi", MOCHI),
+    ("aedes", AEDES_TOOL),
+    ("hivemq", HIVEMQ),
+];
 
 /// Those that run without being named, because they are quick to install.
 pub(super) const UNNAMED: [&str; 2] = ["nats", "mochi"];
@@ -45,11 +50,19 @@ const AEDES_TOOL: Tool = Tool {
     install: install_aedes,
 };
 
-// Fixed, so that a run next year compares what this one does. Those of Go's libraries are in their
-// `go.mod`.
+const HIVEMQ: Tool = Tool {
+    name: "HiveMQ CE",
+    is_ready: |tools| tools.peers().join("peer-hivemq").is_file(),
+    install: install_hivemq,
+};
+
+// Fixed, so that a run next year compares what this one does. Those of libraries of Go and
+// Java are in their `go.mod` and `pom.xml`.
 const NATS_SERVER: &str = "github.com/nats-io/nats-server/v2@v2.15.2";
 
 const AEDES: &str = "aedes@1.2.0";
+const COPY_DEPENDENCIES: &str =
+    "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies";
 
 /// Debian's Go may be too old for it; then its own package serves, and the record says which
 /// version it was.
@@ -102,6 +115,28 @@ fn install_aedes(tools: &Tools) -> Outcome {
         "peer-aedes",
         &format!("exec node '{}' \"$@\"", script.display()),
     )
+}
+
+fn install_hivemq(tools: &Tools) -> Outcome {
+    if !on_path("mvn") || !on_path("javac") {
+        apt(&["maven", "default-jdk-headless"])?;
+    }
+    let sources = tree::root().join("crates/bench/peers/hivemq");
+    let directory = tools.directory.join("hivemq");
+    let (libraries, classes) = (directory.join("lib"), directory.join("classes"));
+    let mut maven = Command::new("mvn");
+    maven
+        .args(["-q", "-B", COPY_DEPENDENCIES, "-DincludeScope=runtime"])
+        .arg(format!("-DoutputDirectory={}", libraries.display()))
+        .current_dir(&sources);
+    process::quiet(&mut maven)?;
+    let libraries = libraries.join("*");
+    let mut javac = Command::new("javac");
+    javac.arg("-cp").arg(&libraries).arg("-d").arg(&classes);
+    process::quiet(javac.arg(sources.join("PeerHivemq.java")))?;
+    let path = format!("{}:{}", classes.display(), libraries.display());
+    let line = format!("exec java -XX:+UseParallelGC -Xmx4g -cp '{path}' PeerHivemq \"$@\"");
+    write_program(tools, "peer-hivemq", &line)
 }
 
 /// A program of one line of shell, which the line replaces, so that its process is the peer's.

@@ -1,8 +1,8 @@
 //! Who takes part in `unbroken-bench brokers`: each with its program, its version and its setup.
 //!
 //! A peer that is a library is served by a small program of ours called `peer-NAME`, which takes a
-//! port; its sources are under `crates/bench/peers`, and `cargo xtask install-tools --peers` builds
-//! it. Limits are opened for everyone: a message that a limit drops is not a message routed.
+//! port; its sources are under `crates/bench/peers`, and `cargo xtask bench` builds it. Limits are
+//! opened for everyone: a message that a limit drops is not a message routed.
 
 use std::{
     env, fs, io,
@@ -24,7 +24,7 @@ pub(crate) const TWO_SHARDS: &str = "unbroken2";
 pub(crate) const FLASHMQ: &str = "flashmq";
 pub(crate) const MOSQUITTO_2_1: &str = "mosquitto-2.1";
 
-const BY_THE_TOOLS: &str = "`cargo xtask install-tools --peers` installs it";
+const BY_THE_BENCHMARK: &str = "`cargo xtask bench brokers` installs it when it is to take part";
 const FROM_THE_DIRECTORY: &str =
     "no package of Debian 12 has it: build it, and name its directory with --peers-dir";
 
@@ -63,7 +63,7 @@ pub(super) fn peers(unbroken: &Path, directory: Option<&Path>) -> io::Result<Vec
             command.arg(port.to_string());
             Ok(())
         },
-        hint: BY_THE_TOOLS,
+        hint: BY_THE_BENCHMARK,
         role: Role::Peer,
         runs,
     };
@@ -103,7 +103,7 @@ pub(super) fn peers(unbroken: &Path, directory: Option<&Path>) -> io::Result<Vec
             program: "nats-server".into(),
             version: &["--version"],
             serve: keepers::serve_nats,
-            hint: BY_THE_TOOLS,
+            hint: BY_THE_BENCHMARK,
             role: Role::Peer,
             runs: Runs::InRecords,
         },
@@ -117,6 +117,12 @@ pub(super) fn peers(unbroken: &Path, directory: Option<&Path>) -> io::Result<Vec
             "aedes",
             "peer-aedes",
             "our script around the library: no limits of its queues",
+            Runs::WhenNamed,
+        ),
+        library(
+            "hivemq",
+            "peer-hivemq",
+            "our `main` around HiveMQ CE embedded: parallel collector, `-Xmx4g`, in memory, queues of a million, not warmed up longer than the others",
             Runs::WhenNamed,
         ),
         Peer {
