@@ -68,6 +68,8 @@ struct UnderWay {
     recorded: BTreeMap<PacketId, u64>,
     /// Entries that the disk is to be told of, by their packet id.
     untold: BTreeMap<PacketId, Untold>,
+    /// Among those are some that waited as entries.
+    sent_what_waited: bool,
     /// Entries on disk that have come to their end.
     landed: Vec<u64>,
 }
@@ -280,6 +282,12 @@ impl Kept {
         over
     }
 
+    /// An entry that waited has a packet id, and the disk does not know.
+    fn sent_what_waited(&self) -> bool {
+        let under_way = self.under_way.as_ref();
+        under_way.is_some_and(|under_way| under_way.sent_what_waited)
+    }
+
     /// A number for another entry.
     fn entry(&mut self) -> u64 {
         self.entries += 1;
@@ -473,13 +481,22 @@ impl Clients {
             let waited = NonZeroU64::new(delivery.entry);
             let number = kept.entry();
             let untold = Untold { number, waited };
-            kept.under_way().untold.insert(packet_id, untold);
+            let under_way = kept.under_way();
+            under_way.untold.insert(packet_id, untold);
+            under_way.sent_what_waited |= waited.is_some();
             self.touch(id);
         }
     }
 
     /// A message is about to be sent for the first time under this id: asks for it to be on disk.
+    /// At QoS 1 so is what waited as an entry and was sent before: a restart sends what has an id
+    /// first, and messages of one QoS are to come in their order.
     pub(crate) fn ask_to_send(&mut self, id: SessionId, packet_id: PacketId, qos: QoS) -> StoreId {
+        let session = self.sessions.get(id.index());
+        let kept = session.and_then(|session| session.kept.as_deref());
+        if qos == QoS::AtLeastOnce && kept.is_some_and(Kept::sent_what_waited) {
+            self.tell_progress(id);
+        }
         let Some(session) = self.sessions.get_mut(id.index()) else {
             return StoreId::NOTHING;
         };
@@ -585,6 +602,9 @@ impl Clients {
                 under_way.recorded.insert(id, number);
                 given.push(Entry::new(number, Some(id), qos, message));
             }
+        }
+        if let Some(under_way) = &mut kept.under_way {
+            under_way.sent_what_waited = false;
         }
         let presence = std::mem::take(&mut kept.presence).then_some(Presence { is_here, expiry_s });
         let (landed, done) = kept.take_landed(&through);

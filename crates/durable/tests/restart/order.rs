@@ -53,6 +53,37 @@ fn what_a_group_gave_comes_again_in_its_place_among_what_was_sent() {
 }
 
 #[test]
+fn what_a_group_gave_is_not_overtaken_by_what_it_gave_later_and_was_on_disk_first() {
+    let mut world = World::new(1);
+    let mut limits = Limits::default();
+    limits.inflight_max = 2;
+    world.broker.reconfigure(limits);
+    let client = world.resident("s", &[("$share/g/t", QOS1)]);
+    let publisher = join(&mut world.broker, "p");
+    for (payload, id) in [("a", 1), ("b", 2), ("waited", 3)] {
+        let packet = publish("t", payload, QOS1, id);
+        world.broker.send(publisher, packet);
+        world.broker.stored();
+    }
+    for id in [1, 2] {
+        world.broker.send(client, Packet::PubAck(ack(id)));
+    }
+    let later = publish("t", "later", QOS1, 4);
+    world.broker.send(publisher, later);
+    world.broker.stored();
+    let sent = world.broker.take(client);
+    assert_eq!(
+        sent[2..],
+        ["PUBLISH t \"waited\" q1 #3", "PUBLISH t \"later\" q1 #4"]
+    );
+    // Before the disk is told how far the session is.
+    world.restart();
+    let (_, received) = world.back("s");
+    let place = |payload| received.iter().position(|packet| packet.contains(payload));
+    assert!(place("waited") < place("later"), "{received:?}");
+}
+
+#[test]
 fn an_id_that_is_free_is_not_given_again_at_once_after_a_restart() {
     let mut world = World::new(1);
     sent_behind_a_closed_window(&mut world);
