@@ -430,16 +430,16 @@ pub(crate) struct Hearing<'a> {
 }
 
 impl Hearing<'_> {
-    /// The broker has said no, which it does only if its store has failed.
+    /// The broker has said no, which it does only if its store has failed, or a session is full.
     fn is_refused(&self, reason: ReasonCode) {
-        let expected = matches!(
-            reason,
-            ReasonCode::ImplementationSpecificError | ReasonCode::ServerUnavailable
-        );
-        assert!(
-            self.options.read_only && expected,
-            "a client was refused: {reason:?}"
-        );
+        let expected = match reason {
+            ReasonCode::ImplementationSpecificError | ReasonCode::ServerUnavailable => {
+                self.options.read_only
+            }
+            ReasonCode::QuotaExceeded => self.options.refuses,
+            _ => false,
+        };
+        assert!(expected, "a client was refused: {reason:?}");
     }
 }
 

@@ -36,7 +36,10 @@ impl World {
         let accepts = self.oracle.messages.iter().map(|message| message.accepts);
         let accepted: u64 = accepts.map(u64::from).sum();
         // What was refused has no number.
-        let refused = self.dropped(DropReason::StoreFailed);
+        let mut refused = self.dropped(DropReason::StoreFailed);
+        if self.options.refuses {
+            refused += self.dropped(DropReason::QueueFull);
+        }
         assert!(
             received <= accepted && accepted <= received + refused,
             "{received} messages numbered, {accepted} taken, {refused} refused"

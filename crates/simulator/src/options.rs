@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use unbroken_broker_core::{Limits, Settings};
+use unbroken_broker_core::{Limits, QueueFull, Settings};
 use unbroken_store::Durability;
 
 use crate::rng::Rng;
@@ -73,6 +73,8 @@ pub struct Options {
     pub(crate) turns: bool,
     pub(crate) window: u16,
     pub(crate) queue_messages: u32,
+    /// Publishers are refused what a full session that stays would have to keep.
+    pub(crate) refuses: bool,
     pub(crate) output_bytes: u32,
     pub(crate) retained_messages: u32,
 }
@@ -125,6 +127,7 @@ impl Options {
             turns: r.percent(50),
             window: r.pick(&[1, 2, 5, 1_024, 1_024]),
             queue_messages: r.pick(&[3, 20, 100_000, 100_000, 100_000]),
+            refuses: false,
             output_bytes: r.pick(&[150, 1_000, 1_000_000, 1_000_000, 1_000_000]),
             retained_messages: r.pick(&[2, 1_000, 1_000, 1_000]),
         };
@@ -140,6 +143,19 @@ impl Options {
                 Durability::Relaxed,
                 Durability::Off,
             ]);
+        }
+        if options.durable
+            && options.queue_messages < 100_000
+            && !options.loyal
+            // What was refused is known as long as the answer arrives.
+            && !(options.cuts || options.half_open || options.kills > 0)
+            && Rng::new(seed ^ 0x7265_6675_7365).percent(80)
+        {
+            options.refuses = true;
+            // An older client that is full itself may be cut each time before it takes what waits.
+            options.v5 = 100;
+            // Nobody is told that a will, or what is retained, was refused.
+            (options.retained, options.clears, options.wills) = (false, false, false);
         }
         if options.loyal {
             (options.staying, options.clean_starts) = (100, 0);
@@ -157,7 +173,7 @@ impl Options {
     pub fn with_kills(mut self, kills: u32) -> Self {
         self.kills = kills;
         self.durable = true;
-        self.wills = false;
+        (self.wills, self.refuses) = (false, false);
         (self.read_only, self.reads_fail, self.trims) = (false, false, false);
         self.durability = Durability::Strict;
         self
@@ -169,6 +185,9 @@ impl Options {
         limits.inflight_max = self.window;
         limits.receive_maximum = self.window.max(2);
         limits.queue_messages_max = self.queue_messages;
+        if self.refuses {
+            limits.queue_full = QueueFull::Refuse;
+        }
         limits.output_bytes_max = self.output_bytes;
         limits.retained_messages_max = self.retained_messages;
         limits.connect_timeout = Duration::from_hours(1);

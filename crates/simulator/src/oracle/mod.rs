@@ -50,6 +50,10 @@ pub(crate) struct Oracle {
     retained_fits: bool,
     /// Whoever wants a message keeps it: it is not dropped where it comes in.
     queues_fit: bool,
+    /// Whoever stays keeps it in any case, or its publisher is refused.
+    refuses: bool,
+    /// The audit's own words may be too many.
+    watched: bool,
     /// Whoever a group has chosen stays, and takes what it is given.
     members_keep: bool,
     pub(crate) disk: Disk,
@@ -111,6 +115,8 @@ impl Oracle {
             members_leave: options.members_leave(),
             retained_fits: options.retained_messages >= 1_000,
             queues_fit: options.queue_messages >= 100_000 && !options.small_packets,
+            refuses: options.refuses,
+            watched: options.watched,
             members_keep: !options.members_leave() && !options.refusals,
             disk: Disk::default(),
             synced: Synced::default(),
@@ -646,7 +652,18 @@ impl Oracle {
 
     // ---- drops and totals ----
 
-    pub(crate) fn told_drops(&mut self, client: Option<usize>, reason: DropReason, count: u64) {
+    pub(crate) fn told_drops(
+        &mut self,
+        client: Option<usize>,
+        reason: DropReason,
+        (count, refused): (u64, bool),
+    ) {
+        let session = client.and_then(|client| self.sessions.get(client));
+        let stays = session.is_some_and(|session| session.exists && session.expiry_s > 0);
+        assert!(
+            !self.refuses || refused || self.watched || reason != DropReason::QueueFull || !stays,
+            "a session that stays was too full for {count} messages that nobody was refused"
+        );
         let client = client.unwrap_or(usize::MAX);
         *self.told.entry((client, reason)).or_insert(0) += count;
     }
@@ -677,9 +694,16 @@ impl Oracle {
         let of_clients = self
             .sessions
             .iter()
-            .map(|session| session.outstanding.keys().copied().collect())
+            .map(|session| {
+                let missing = session.outstanding.keys().copied();
+                let taken =
+                    |id: &MessageId| !self.refuses || self.messages[*id].acknowledged.is_some();
+                missing.filter(taken).collect()
+            })
             .collect();
-        (of_clients, self.groups.missing())
+        let mut of_groups = self.groups.missing();
+        of_groups.retain(|id| !self.refuses || self.messages[*id].acknowledged.is_some());
+        (of_clients, of_groups)
     }
 }
 

@@ -159,6 +159,7 @@ impl World {
                         ReasonCode::ImplementationSpecificError | ReasonCode::ServerUnavailable => {
                             self.failed[shard]
                         }
+                        ReasonCode::QuotaExceeded => self.options.refuses,
                         _ => false,
                     };
                     assert!(
@@ -180,10 +181,12 @@ impl World {
                 client_id,
                 reason,
                 count,
+                full,
                 ..
             } => {
                 let client = client_id.strip_prefix('c').and_then(|n| n.parse().ok());
-                self.oracle.told_drops(client, reason, count);
+                self.oracle
+                    .told_drops(client, reason, (count, full.is_some()));
             }
             Event::Refused { .. } if self.failed[shard] => {}
             Event::Refused { detail, .. } => panic!("the broker refused a client: {detail}"),
