@@ -36,7 +36,7 @@ use crate::clients::Clients;
 use crate::ids::SessionId;
 use crate::item::{Item, Terms};
 use crate::kept::{Holding, Kept};
-use crate::limits::{EARLY_MAX, QueueFull};
+use crate::limits::EARLY_MAX;
 use crate::message::{Message, Publication};
 use crate::output::{DropReason, Output};
 use crate::position::{Frontier, LogId, Position};
@@ -413,10 +413,10 @@ impl Clients {
                 Box::new(Backlog::from(before))
             });
             let messages = session.queue.len() as u64 + backlog.messages;
+            let there = session.queue_bytes + backlog.bytes;
             let is_full = messages >= self.limits.queue_messages_max.into()
-                || session.queue_bytes + backlog.bytes + bytes > self.limits.queue_bytes_max
-                    && messages > 0;
-            let skips = is_full && self.limits.queue_full == QueueFull::DropOldest;
+                || there + bytes > self.limits.queue_bytes_max && messages > 0;
+            let skips = is_full && !self.limits.keeps_beyond(messages, there);
             backlog.count(position, tails, publication.stamp, bytes, skips);
             if !skips {
                 self.stats.messages_waiting += 1;

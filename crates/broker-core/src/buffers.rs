@@ -3,26 +3,33 @@
 //!
 //! Invariant: a connection for which nothing waits has no buffer. The memory goes round among those
 //! that need some, so that steady traffic asks the allocator for nothing and an idle connection
-//! costs nothing.
+//! costs nothing. A large one is given only to who has much to put there: a single byte that waits
+//! for long does not hold a megabyte.
 
-use crate::limits::{BUFFER_BYTES_MAX, BUFFER_POOL_BYTES_MAX, BUFFER_POOL_MAX};
+use crate::limits::{
+    BUFFER_BYTES_MAX, BUFFER_POOL_BYTES_MAX, BUFFER_POOL_MAX, SMALL_BUFFER_BYTES_MAX,
+};
 
 /// Used buffers of this shard.
 #[derive(Debug, Default)]
 pub(crate) struct BufferPool {
-    free: Vec<Vec<u8>>,
+    small: Vec<Vec<u8>>,
+    large: Vec<Vec<u8>>,
     /// Capacity of all of them.
     bytes: usize,
 }
 
 impl BufferPool {
-    /// Gives a used buffer, if there is one, to a place that has no memory.
-    pub(crate) fn provide(&mut self, place: &mut Vec<u8>) {
-        if place.capacity() == 0
-            && let Some(buffer) = self.free.pop()
-        {
-            self.bytes -= buffer.capacity();
-            *place = buffer;
+    /// Gives a used buffer, if there is one, to a place that has no memory and will have so many
+    /// bytes.
+    #[inline]
+    pub(crate) fn provide(&mut self, place: &mut Vec<u8>, bytes: usize) {
+        if place.capacity() == 0 {
+            let buffers = self.of(bytes);
+            if let Some(buffer) = buffers.pop() {
+                self.bytes -= buffer.capacity();
+                *place = buffer;
+            }
         }
     }
 
@@ -32,12 +39,20 @@ impl BufferPool {
         let capacity = buffer.capacity();
         let useful = (1..=BUFFER_BYTES_MAX).contains(&capacity);
         if useful
-            && self.free.len() < BUFFER_POOL_MAX
+            && self.small.len() + self.large.len() < BUFFER_POOL_MAX
             && self.bytes + capacity <= BUFFER_POOL_BYTES_MAX
         {
             self.bytes += capacity;
             buffer.clear();
-            self.free.push(buffer);
+            self.of(capacity).push(buffer);
+        }
+    }
+
+    fn of(&mut self, bytes: usize) -> &mut Vec<Vec<u8>> {
+        if bytes > SMALL_BUFFER_BYTES_MAX {
+            &mut self.large
+        } else {
+            &mut self.small
         }
     }
 }
@@ -51,10 +66,10 @@ mod tests {
         let mut pool = BufferPool::default();
         pool.release(b"used".to_vec());
         let mut place = Vec::new();
-        pool.provide(&mut place);
+        pool.provide(&mut place, 1);
         assert!(place.is_empty() && place.capacity() >= 4);
         let mut other = Vec::new();
-        pool.provide(&mut other);
+        pool.provide(&mut other, 1);
         assert_eq!(other.capacity(), 0, "there was one");
     }
 
@@ -63,7 +78,7 @@ mod tests {
         let mut pool = BufferPool::default();
         pool.release(vec![0; 100]);
         let mut place = b"waiting".to_vec();
-        pool.provide(&mut place);
+        pool.provide(&mut place, 1);
         assert_eq!(place, b"waiting");
     }
 
@@ -72,11 +87,11 @@ mod tests {
         let mut pool = BufferPool::default();
         pool.release(vec![0; BUFFER_BYTES_MAX + 1]);
         pool.release(Vec::new());
-        assert_eq!(pool.free.len(), 0);
+        assert_eq!(pool.small.len() + pool.large.len(), 0);
         for _ in 0..=BUFFER_POOL_MAX {
             pool.release(vec![0]);
         }
-        assert_eq!(pool.free.len(), BUFFER_POOL_MAX);
+        assert_eq!(pool.small.len() + pool.large.len(), BUFFER_POOL_MAX);
     }
 
     #[test]
@@ -86,10 +101,22 @@ mod tests {
         for _ in 0..=most {
             pool.release(vec![0; BUFFER_BYTES_MAX]);
         }
-        assert_eq!(pool.free.len(), most);
+        assert_eq!(pool.small.len() + pool.large.len(), most);
         let mut place = Vec::new();
-        pool.provide(&mut place);
+        pool.provide(&mut place, BUFFER_BYTES_MAX);
+        assert_eq!(pool.large.len(), most - 1);
         pool.release(vec![0; BUFFER_BYTES_MAX]);
-        assert_eq!(pool.free.len(), most);
+        assert_eq!(pool.large.len(), most);
+    }
+
+    #[test]
+    fn a_large_buffer_goes_only_to_who_needs_one() {
+        let mut pool = BufferPool::default();
+        pool.release(vec![0; SMALL_BUFFER_BYTES_MAX + 1]);
+        let mut place = Vec::new();
+        pool.provide(&mut place, SMALL_BUFFER_BYTES_MAX);
+        assert_eq!(place.capacity(), 0);
+        pool.provide(&mut place, SMALL_BUFFER_BYTES_MAX + 1);
+        assert!(place.capacity() > SMALL_BUFFER_BYTES_MAX);
     }
 }

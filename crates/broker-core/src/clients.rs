@@ -24,7 +24,7 @@ use foldhash::fast::FixedState;
 use slab::Slab;
 use unbroken_merkle_log::Epoch;
 use unbroken_mqtt_proto::session::{Drained, Resend};
-use unbroken_mqtt_proto::{Ack, Packet, PacketId, QoS};
+use unbroken_mqtt_proto::{Ack, Packet, PacketId, QoS, frame_length};
 
 use crate::audit::account::Fate;
 use crate::audit::letters::LetterNumbers;
@@ -275,7 +275,11 @@ impl Clients {
             || session.queue_bytes + cost > self.limits.queue_bytes_max
                 && !session.queue.is_empty();
         let durable = session.is_durable();
-        if full && !(durable && self.limits.keeps_beyond(item)) {
+        let waiting = session.queue.len() as u64;
+        let keeps_beyond = durable
+            && item.publisher.is_some()
+            && self.limits.keeps_beyond(waiting, session.queue_bytes);
+        if full && !keeps_beyond {
             return self.refuse_entry(now, session_id, terms, item, DropReason::QueueFull);
         }
         if durable {
@@ -568,7 +572,7 @@ impl Clients {
         let Some(connection) = self.connections[index as usize].as_deref_mut() else {
             return false;
         };
-        self.buffers.provide(&mut connection.output);
+        self.buffers.provide(&mut connection.output, 0);
         let fits = connection.append(packet);
         if fits {
             self.stats.packets_sent += 1;
@@ -600,6 +604,7 @@ impl Clients {
     pub(crate) fn may_consume(&self, connection: &Connection) -> bool {
         let waiting = connection.pending() + connection.held_bytes;
         connection.connect.is_none()
+            && !connection.answers_first
             && waiting < self.limits.output_bytes_max as usize
             && self.gate_open(connection)
     }
@@ -623,7 +628,11 @@ impl Clients {
         if let Some(Some(connection)) = self.connections.get_mut(id.index as usize)
             && connection.id == id
         {
-            self.buffers.provide(&mut connection.unread);
+            // A length is believed as far as some of it has come.
+            let length = frame_length(bytes, self.limits.packet_bytes_max);
+            let length = length.ok().flatten().unwrap_or(0);
+            let room = length.min(bytes.len() * BELIEVED_PARTS);
+            self.buffers.provide(&mut connection.unread, room);
             connection.unread.extend_from_slice(bytes);
         }
     }
@@ -740,3 +749,5 @@ fn note_overtaken(session: &mut Session, publication: &Publication<'_>) {
 
 /// The DUP flag in the first byte of a PUBLISH.
 const DUP: u8 = 0b1000;
+/// Of a packet that has begun, the buffer is for at most so many times what has come.
+const BELIEVED_PARTS: usize = 16;

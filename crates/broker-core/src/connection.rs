@@ -60,6 +60,8 @@ pub(crate) struct Connection {
     pub(crate) held: VecDeque<Held>,
     /// Memory of these, and of the SUBACKs that wait.
     pub(crate) held_bytes: usize,
+    /// What it has sent is not looked at before these have left.
+    pub(crate) answers_first: bool,
 }
 
 impl Connection {
@@ -88,6 +90,7 @@ impl Connection {
             gate: StoreId::NOTHING,
             held: VecDeque::new(),
             held_bytes: 0,
+            answers_first: false,
         }
     }
 

@@ -37,7 +37,8 @@ pub(crate) fn write_publish(
         retain,
         identifiers,
     } = copy;
-    buffers.provide(&mut connection.output);
+    let cost = publication.topic.len() + publication.payload.len();
+    buffers.provide(&mut connection.output, cost);
     let layout = Layout {
         version: connection.version,
         qos,

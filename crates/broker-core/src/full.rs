@@ -15,7 +15,8 @@
 //! Invariants:
 //! - With `Refuse` nothing that a publisher was told is taken in goes from a session that stays
 //!   because there is too much of it: what was under way when it became full is kept beyond the
-//!   limit, and so is what nobody can be refused for, a will.
+//!   limit. So is what nobody can be refused for, a will, as far as there is more room than that
+//!   needs: clients that come and go without a word have no other limit.
 //! - A broker without a full session pays one comparison for each message.
 //!
 //! Deliberately absent: sessions that end with their connections, which nobody is refused for, and
@@ -31,7 +32,7 @@ use unbroken_mqtt_proto::{QoS, SubscriptionFilter, TopicFilter, TopicName};
 use crate::clients::Clients;
 use crate::ids::{GroupId, SessionId, ShardId};
 use crate::item::Item;
-use crate::limits::{Limits, QueueFull};
+use crate::limits::{BEYOND_BYTES_MAX, BEYOND_MESSAGES_MAX, Limits, QueueFull};
 use crate::mail::Letter;
 use crate::session::Session;
 use crate::shard::Shard;
@@ -85,10 +86,12 @@ impl Limits {
         messages <= most(self.queue_messages_max.into()) && bytes <= most(self.queue_bytes_max)
     }
 
-    /// Whether a session that stays keeps this beyond its limit: its publisher was not refused, and
-    /// may have been told that it was taken in.
-    pub(crate) fn keeps_beyond(&self, item: &Item<'_>) -> bool {
-        self.queue_full == QueueFull::Refuse && item.publisher.is_some()
+    /// Whether a session that stays and has so much keeps more beyond its limit: publishers that
+    /// were not refused may have been told that it was taken in.
+    pub(crate) fn keeps_beyond(&self, messages: u64, bytes: u64) -> bool {
+        self.queue_full == QueueFull::Refuse
+            && messages < u64::from(self.queue_messages_max) * 2 + BEYOND_MESSAGES_MAX
+            && bytes < self.queue_bytes_max.saturating_mul(2) + BEYOND_BYTES_MAX
     }
 }
 
@@ -359,3 +362,23 @@ fn subscriber(place: usize) -> Subscriber {
 /// A session has room again when one part in so many of each limit is free, and at least one
 /// message.
 const ROOM_PARTS: u64 = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn beyond_a_limit_is_room_for_what_was_under_way_and_not_for_all_there_may_ever_be() {
+        let mut limits = Limits {
+            queue_messages_max: 10,
+            queue_bytes_max: 1_000,
+            ..Limits::default()
+        };
+        assert!(!limits.keeps_beyond(10, 0), "the oldest goes");
+        limits.queue_full = QueueFull::Refuse;
+        assert!(limits.keeps_beyond(10, 2_000));
+        assert!(limits.keeps_beyond(BEYOND_MESSAGES_MAX, BEYOND_BYTES_MAX));
+        assert!(!limits.keeps_beyond(20 + BEYOND_MESSAGES_MAX, 0));
+        assert!(!limits.keeps_beyond(0, 2_000 + BEYOND_BYTES_MAX));
+    }
+}

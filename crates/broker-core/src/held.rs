@@ -577,6 +577,7 @@ impl Clients {
         {
             any = true;
             connection.held_bytes -= held.cost();
+            connection.answers_first &= !connection.held.is_empty();
             if connection.held.is_empty() && connection.held.capacity() > HELD_KEPT {
                 connection.held = VecDeque::new();
             }

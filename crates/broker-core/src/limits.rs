@@ -240,8 +240,14 @@ pub(crate) const MESSAGE_POOL_BYTES_MAX: usize = 4 * 1_024;
 pub(crate) const BUFFER_POOL_MAX: usize = 256;
 pub(crate) const BUFFER_POOL_BYTES_MAX: usize = 16 * 1_024 * 1_024;
 pub(crate) const BUFFER_BYTES_MAX: usize = 1_024 * 1_024;
+/// A buffer of more than so many bytes is kept for who has so much to put there.
+pub(crate) const SMALL_BUFFER_BYTES_MAX: usize = 64 * 1_024;
 /// Bytes at the front of an output that have been written, and are let go of before the rest is.
 pub(crate) const WRITTEN_BYTES_MIN: usize = 64 * 1_024;
+/// What a session that publishers are refused for may have beyond twice its limits: more than can
+/// be under way to it from other shards.
+pub(crate) const BEYOND_MESSAGES_MAX: u64 = 65_536;
+pub(crate) const BEYOND_BYTES_MAX: u64 = 64 * 1_024 * 1_024;
 /// Messages handed over in one piece of a retained answer; the next piece follows in a later turn.
 pub(crate) const RETAINED_SLICE: usize = 256;
 /// Topics remembered while a retained answer is on its way, to leave out copies older than what was

@@ -180,12 +180,19 @@ impl Shard {
             item.is_owed = is_owed;
         }
         let outcome = match self.refusal(&item, session_id) {
+            Some(why) if self.must_answer_first(id, why.why) => {
+                self.put_off(id, session_id, publish);
+                Ok(Outcome::NONE)
+            }
             Some(why) => self.refuse_publish(now, id, session_id, &item, publish.packet_id, &why),
             None => Ok(self.accept(now, id, session_id, publish.dup, item)),
         };
         self.scratch = scratch;
         self.publisher = Some(publisher);
         let outcome = outcome?;
+        if self.put_off {
+            return Ok(());
+        }
         // [MQTT-3.3.4-1, MQTT311-3.3.4-1]: QoS 0 has no packet id, and is not answered.
         if let Some(packet_id) = publish.packet_id {
             let reason = self.expressible(id, outcome.reason);
@@ -285,6 +292,33 @@ impl Shard {
             session.inbound.acknowledged(packet_id);
         }
         Err(Fault::new(reason, detail))
+    }
+
+    /// Whether this client will be disconnected for what it publishes, and is owed answers to what
+    /// it published before. Without them it would send all of that again, be refused again, and
+    /// everybody else would get it once more each time.
+    fn must_answer_first(&self, id: ConnectionId, why: DropReason) -> bool {
+        let connection = self.clients.connection(id.index);
+        why != DropReason::StoreFailed // those answers never come
+            && connection.is_some_and(|connection| {
+                !connection.version.has_properties() && !connection.held.is_empty()
+            })
+    }
+
+    /// The packet is looked at again when everything before it has been answered.
+    #[cold]
+    fn put_off(&mut self, id: ConnectionId, session_id: SessionId, publish: &Publish<'_>) {
+        self.clients.stats.publishes_received -= 1;
+        self.clients.stats.publish_bytes_received -= publish.payload.len() as u64;
+        if let Some(packet_id) = publish.packet_id
+            && let Some(session) = self.clients.session_mut(session_id)
+        {
+            session.inbound.acknowledged(packet_id);
+        }
+        if let Some(connection) = self.clients.named(id) {
+            connection.answers_first = true;
+        }
+        self.put_off = true;
     }
 
     fn accept(
@@ -489,6 +523,13 @@ struct Refusal {
 struct Outcome {
     reason: ReasonCode,
     until: Until,
+}
+
+impl Outcome {
+    const NONE: Self = Self {
+        reason: ReasonCode::Success,
+        until: Until::NOW,
+    };
 }
 
 /// What a client may not say in the properties of a PUBLISH.

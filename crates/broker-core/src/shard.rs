@@ -72,6 +72,8 @@ pub struct Shard {
     /// Numbers what this shard asks of others.
     pub(crate) tokens: u64,
     pub(crate) scratch: PropertyBuf,
+    /// The packet that is being handled is to be looked at again later.
+    pub(crate) put_off: bool,
     /// Of the last PUBLISH, so that a burst of one client counts its references once.
     pub(crate) publisher: Option<Arc<str>>,
     pub(crate) groups_scratch: Vec<GroupId>,
@@ -150,6 +152,7 @@ impl Shard {
             tail_told: (0, 0),
             tokens: 0,
             scratch: PropertyBuf::new(),
+            put_off: false,
             publisher: None,
             groups_scratch: Vec::new(),
             options,
@@ -423,6 +426,10 @@ impl Shard {
             // [MQTT-4.13.1-1, MQTT311-4.8.0-1]
             if let Err(fault) = self.handle_frame(now, id, frame) {
                 self.fail(now, id, fault);
+                break;
+            }
+            if std::mem::take(&mut self.put_off) {
+                self.clients.stats.packets_received -= 1;
                 break;
             }
             used += frame.bytes.len();

@@ -135,6 +135,40 @@ fn an_older_publisher_is_disconnected_without_an_acknowledgement_and_its_message
 }
 
 #[test]
+fn what_an_older_publisher_sent_before_is_answered_before_it_is_disconnected() {
+    for shards in [1, 3] {
+        let mut world = world(shards, refusing(1));
+        for (name, topic) in [("s", "full"), ("b", "ok")] {
+            let away = world.resident(name, &[(topic, QOS1)]);
+            world.broker.cut(away);
+        }
+        let publisher = join(&mut world.broker, "p");
+        publish_all(&mut world, publisher, "full", 1..2);
+        let client = world.broker.open(Version::V3_1_1);
+        let packet = unbroken_mqtt_proto::Connect {
+            version: Version::V3_1_1,
+            clean_start: false,
+            ..connect("older")
+        };
+        world.broker.send(client, Packet::Connect(packet));
+        world.broker.stored();
+        world.broker.take(client);
+        let mut both = Vec::new();
+        for (topic, id) in [("ok", 1), ("full", 2)] {
+            let packet = publish(topic, "x", QOS1, id);
+            packet.encode(Version::V3_1_1, &mut both).unwrap();
+        }
+        world.broker.send_bytes(client, &both);
+        assert!(world.broker.is_open(client), "{shards}");
+        world.broker.stored();
+        assert_eq!(world.broker.take(client), ["PUBACK #1 00"], "{shards}");
+        assert!(!world.broker.is_open(client), "{shards}");
+        let (_, received) = world.back("b");
+        assert_eq!(received.len(), 2, "CONNACK and one copy: {received:?}");
+    }
+}
+
+#[test]
 fn a_session_is_not_full_any_more_when_an_eighth_is_free_and_not_before() {
     for shards in [1, 3] {
         let mut limits = refusing(16);
