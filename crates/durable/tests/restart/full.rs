@@ -8,7 +8,7 @@ use unbroken_mqtt_proto::{
 };
 
 use crate::limits::{dropped, is_balanced, pass, payloads, publish_all};
-use crate::shard_bus::{Client, connect, join, publish, send_subscribe, subscribe};
+use crate::shard_bus::{Client, join, publish, send_subscribe, subscribe};
 use crate::{QOS1, QOS2, World, ack};
 
 const QOS0: QoS = QoS::AtMostOnce;
@@ -109,25 +109,13 @@ fn an_older_publisher_is_disconnected_without_an_acknowledgement_and_its_message
         world.broker.cut(away);
         let publisher = join(&mut world.broker, "p");
         publish_all(&mut world, publisher, "t", 1..2);
-        let come = |world: &mut World| {
-            let client = world.broker.open(Version::V3_1_1);
-            let packet = unbroken_mqtt_proto::Connect {
-                version: Version::V3_1_1,
-                clean_start: false,
-                ..connect("older")
-            };
-            world.broker.send(client, Packet::Connect(packet));
-            world.broker.stored();
-            world.broker.take(client);
-            client
-        };
-        let client = come(&mut world);
+        let client = world.older("older");
         world.broker.send(client, publish("t", "x", QOS2, 7));
         assert!(!world.broker.is_open(client), "it sends it again");
         assert_eq!(world.broker.take(client), [""; 0]);
         let (_, received) = world.back("s");
         assert_eq!(received.len(), 2, "{received:?}");
-        let client = come(&mut world);
+        let client = world.older("older");
         world.broker.send(client, publish("t", "x", QOS2, 7));
         world.broker.stored();
         assert_eq!(world.broker.take(client), ["PUBREC #7 00"]);
@@ -144,15 +132,7 @@ fn what_an_older_publisher_sent_before_is_answered_before_it_is_disconnected() {
         }
         let publisher = join(&mut world.broker, "p");
         publish_all(&mut world, publisher, "full", 1..2);
-        let client = world.broker.open(Version::V3_1_1);
-        let packet = unbroken_mqtt_proto::Connect {
-            version: Version::V3_1_1,
-            clean_start: false,
-            ..connect("older")
-        };
-        world.broker.send(client, Packet::Connect(packet));
-        world.broker.stored();
-        world.broker.take(client);
+        let client = world.older("older");
         let mut both = Vec::new();
         for (topic, id) in [("ok", 1), ("full", 2)] {
             let packet = publish(topic, "x", QOS1, id);

@@ -226,24 +226,12 @@ fn an_older_publisher_that_was_refused_sends_its_message_again_and_it_is_taken_i
     });
     let away = world.resident("s", &[("t", QOS2)]);
     world.broker.cut(away);
-    let come = |world: &mut World| {
-        let client = world.broker.open(Version::V3_1_1);
-        let packet = unbroken_mqtt_proto::Connect {
-            version: Version::V3_1_1,
-            clean_start: false,
-            ..connect("older")
-        };
-        world.broker.send(client, Packet::Connect(packet));
-        world.broker.stored();
-        world.broker.take(client);
-        client
-    };
     world.broker.store_size(1_000);
-    let client = come(&mut world);
+    let client = world.older("older");
     world.broker.send(client, publish("t", "x", QOS2, 7));
     assert!(!world.broker.is_open(client));
     world.broker.store_size(999);
-    let client = come(&mut world);
+    let client = world.older("older");
     world.broker.send(client, publish("t", "x", QOS2, 7));
     world.broker.stored();
     assert_eq!(world.broker.take(client), ["PUBREC #7 00"]);

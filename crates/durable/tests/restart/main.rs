@@ -21,11 +21,14 @@ mod wills;
 use std::sync::Arc;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use shard_bus::{Broker, Client, Disk, join, publish, retained, send_subscribe, stay, subscribe};
+use shard_bus::{
+    Broker, Client, Disk, connect, join, publish, retained, send_subscribe, stay, subscribe,
+};
 use unbroken_broker_core::{DropReason, Limits, ReadAnswer, ReadRequest, Record, Settings};
 use unbroken_durable::{Times, batch_of, read, restore};
 use unbroken_mqtt_proto::{
-    Ack, Packet, PacketId, Properties, QoS, SubscriptionOptions, TopicFilters, Unsubscribe,
+    Ack, Connect, Packet, PacketId, Properties, QoS, SubscriptionOptions, TopicFilters,
+    Unsubscribe, Version,
 };
 use unbroken_store::{Log, Memory, Store};
 
@@ -132,6 +135,20 @@ impl World {
         self.broker.stored();
         let received = self.broker.take(client);
         (client, received)
+    }
+
+    /// A client of MQTT 3.1.1 whose session stays.
+    fn older(&mut self, client_id: &str) -> Client {
+        let client = self.broker.open(Version::V3_1_1);
+        let packet = Connect {
+            version: Version::V3_1_1,
+            clean_start: false,
+            ..connect(client_id)
+        };
+        self.broker.send(client, Packet::Connect(packet));
+        self.broker.stored();
+        self.broker.take(client);
+        client
     }
 }
 
