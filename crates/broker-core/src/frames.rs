@@ -174,14 +174,16 @@ fn encode(
     properties: Properties<'_>,
 ) {
     let start = out.len();
+    let (properties_len, payload_len) = (properties.as_bytes().len(), publication.payload.len());
+    out.reserve(HEADER_BYTES + topic.len() + properties_len + payload_len);
     let header = PublishHeader {
         dup,
         qos: layout.qos,
         retain: layout.retain,
         topic,
         packet_id,
-        property_len: properties.as_bytes().len(),
-        payload_len: publication.payload.len(),
+        property_len: properties_len,
+        payload_len,
     };
     // A message grows by a few bytes on its way through; one of almost 256 MiB may not be
     // expressible any more. It is left out here and found too large by its length of zero.
@@ -191,3 +193,7 @@ fn encode(
         out.extend_from_slice(publication.payload);
     }
 }
+
+/// What a PUBLISH has beside topic, properties and payload, at most: the fixed header, the topic's
+/// length, a packet id, and the length of the properties.
+const HEADER_BYTES: usize = 5 + 2 + 2 + 4;
