@@ -3,11 +3,12 @@
 //!
 //! Invariant: a connection for which nothing waits has no buffer. The memory goes round among those
 //! that need some, so that steady traffic asks the allocator for nothing and an idle connection
-//! costs nothing. A large one is given only to who has much to put there: a single byte that waits
-//! for long does not hold a megabyte.
+//! costs nothing. A large one is given to input only if much of it has come: a single byte that
+//! waits for long does not hold a megabyte. Output takes a large one also when there is no small one
+//! left: the small ones have grown.
 
 use crate::limits::{
-    BUFFER_BYTES_MAX, BUFFER_POOL_BYTES_MAX, BUFFER_POOL_MAX, SMALL_BUFFER_BYTES_MAX,
+    BUFFER_BYTES_MAX, BUFFER_POOL_MAX, LARGE_BUFFER_POOL_MAX, SMALL_BUFFER_BYTES_MAX,
 };
 
 /// Used buffers of this shard.
@@ -15,19 +16,25 @@ use crate::limits::{
 pub(crate) struct BufferPool {
     small: Vec<Vec<u8>>,
     large: Vec<Vec<u8>>,
-    /// Capacity of all of them.
-    bytes: usize,
 }
 
 impl BufferPool {
-    /// Gives a used buffer, if there is one, to a place that has no memory and will have so many
+    /// Gives a used buffer, if there is one, to input that has no memory and will have so many
     /// bytes.
-    #[inline]
     pub(crate) fn provide(&mut self, place: &mut Vec<u8>, bytes: usize) {
+        if place.capacity() == 0
+            && let Some(buffer) = self.of(bytes).pop()
+        {
+            *place = buffer;
+        }
+    }
+
+    /// The same for output that begins with so many bytes.
+    #[inline]
+    pub(crate) fn provide_output(&mut self, place: &mut Vec<u8>, bytes: usize) {
         if place.capacity() == 0 {
-            let buffers = self.of(bytes);
-            if let Some(buffer) = buffers.pop() {
-                self.bytes -= buffer.capacity();
+            let buffer = self.of(bytes).pop().or_else(|| self.large.pop());
+            if let Some(buffer) = buffer {
                 *place = buffer;
             }
         }
@@ -36,15 +43,16 @@ impl BufferPool {
     /// Takes the memory of a place where nothing waits any more. A buffer that has grown large goes
     /// to the allocator.
     pub(crate) fn release(&mut self, mut buffer: Vec<u8>) {
-        let capacity = buffer.capacity();
-        let useful = (1..=BUFFER_BYTES_MAX).contains(&capacity);
-        if useful
-            && self.small.len() + self.large.len() < BUFFER_POOL_MAX
-            && self.bytes + capacity <= BUFFER_POOL_BYTES_MAX
-        {
-            self.bytes += capacity;
+        let (capacity, most) = match buffer.capacity() {
+            0 => return,
+            small @ ..=SMALL_BUFFER_BYTES_MAX => (small, BUFFER_POOL_MAX),
+            large @ ..=BUFFER_BYTES_MAX => (large, LARGE_BUFFER_POOL_MAX),
+            _ => return,
+        };
+        let buffers = self.of(capacity);
+        if buffers.len() < most {
             buffer.clear();
-            self.of(capacity).push(buffer);
+            buffers.push(buffer);
         }
     }
 
@@ -95,18 +103,20 @@ mod tests {
     }
 
     #[test]
-    fn all_together_have_a_limit_and_what_is_given_out_does_not_count() {
+    fn output_that_has_grown_is_taken_again_and_takes_no_place_from_small_ones() {
         let mut pool = BufferPool::default();
-        let most = BUFFER_POOL_BYTES_MAX / BUFFER_BYTES_MAX;
-        for _ in 0..=most {
+        for _ in 0..=LARGE_BUFFER_POOL_MAX {
             pool.release(vec![0; BUFFER_BYTES_MAX]);
         }
-        assert_eq!(pool.small.len() + pool.large.len(), most);
-        let mut place = Vec::new();
-        pool.provide(&mut place, BUFFER_BYTES_MAX);
-        assert_eq!(pool.large.len(), most - 1);
-        pool.release(vec![0; BUFFER_BYTES_MAX]);
-        assert_eq!(pool.large.len(), most);
+        assert_eq!(pool.large.len(), LARGE_BUFFER_POOL_MAX);
+        pool.release(vec![0; 10]);
+        let (mut first, mut second) = (Vec::new(), Vec::new());
+        pool.provide_output(&mut first, 1);
+        pool.provide_output(&mut second, 1);
+        assert_eq!(
+            (first.capacity(), second.capacity()),
+            (10, BUFFER_BYTES_MAX)
+        );
     }
 
     #[test]

@@ -276,9 +276,13 @@ impl Clients {
                 && !session.queue.is_empty();
         let durable = session.is_durable();
         let waiting = session.queue.len() as u64;
-        let keeps_beyond = durable
-            && item.publisher.is_some()
-            && self.limits.keeps_beyond(waiting, session.queue_bytes);
+        // What a group gives there has been taken from a member that ended, or nobody has room.
+        let (has, has_bytes) = match terms.group {
+            Some(_) => (0, 0),
+            None => (waiting, session.queue_bytes),
+        };
+        let keeps_beyond =
+            durable && item.publisher.is_some() && self.limits.keeps_beyond(has, has_bytes);
         if full && !keeps_beyond {
             return self.refuse_entry(now, session_id, terms, item, DropReason::QueueFull);
         }
@@ -572,7 +576,7 @@ impl Clients {
         let Some(connection) = self.connections[index as usize].as_deref_mut() else {
             return false;
         };
-        self.buffers.provide(&mut connection.output, 0);
+        self.buffers.provide_output(&mut connection.output, 0);
         let fits = connection.append(packet);
         if fits {
             self.stats.packets_sent += 1;

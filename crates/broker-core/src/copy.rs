@@ -38,7 +38,7 @@ pub(crate) fn write_publish(
         identifiers,
     } = copy;
     let cost = publication.topic.len() + publication.payload.len();
-    buffers.provide(&mut connection.output, cost);
+    buffers.provide_output(&mut connection.output, cost);
     let layout = Layout {
         version: connection.version,
         qos,

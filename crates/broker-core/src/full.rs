@@ -15,8 +15,9 @@
 //! Invariants:
 //! - With `Refuse` nothing that a publisher was told is taken in goes from a session that stays
 //!   because there is too much of it: what was under way when it became full is kept beyond the
-//!   limit. So is what nobody can be refused for, a will, as far as there is more room than that
-//!   needs: clients that come and go without a word have no other limit.
+//!   limit, and so is what a group gives it that others had. So is what nobody can be refused for, a
+//!   will, up to twice the limits and more than can be under way: clients that come and go without a
+//!   word have no other limit. (So limits that are lowered to less than half of what waits drop.)
 //! - A broker without a full session pays one comparison for each message.
 //!
 //! Deliberately absent: sessions that end with their connections, which nobody is refused for, and
@@ -91,7 +92,11 @@ impl Limits {
     pub(crate) fn keeps_beyond(&self, messages: u64, bytes: u64) -> bool {
         self.queue_full == QueueFull::Refuse
             && messages < u64::from(self.queue_messages_max) * 2 + BEYOND_MESSAGES_MAX
-            && bytes < self.queue_bytes_max.saturating_mul(2) + BEYOND_BYTES_MAX
+            && bytes
+                < self
+                    .queue_bytes_max
+                    .saturating_mul(2)
+                    .saturating_add(BEYOND_BYTES_MAX)
     }
 }
 

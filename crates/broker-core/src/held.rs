@@ -333,8 +333,10 @@ impl Clients {
 
     /// Whether the client is not read because of what it waits for, which is not for it to change.
     pub(crate) fn keeps_waiting(&self, connection: &Connection) -> bool {
+        let unanswered = |held: &Held| !self.promises.true_now(held.until);
         !self.gate_open(connection)
             || connection.held_bytes >= self.limits.output_bytes_max as usize
+            || connection.answers_first && connection.held.front().is_some_and(unanswered)
     }
 
     /// Sends an answer, or holds it until what it promises is true; later ones stand behind it.

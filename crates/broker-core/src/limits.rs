@@ -235,13 +235,13 @@ pub(crate) const SHARDS_MAX: usize = 64;
 /// than these are under way to other shards, the allocator is asked.
 pub(crate) const MESSAGE_POOL_MAX: usize = 1_024;
 pub(crate) const MESSAGE_POOL_BYTES_MAX: usize = 4 * 1_024;
-/// Buffers of output and of incomplete packets kept for reuse by one shard, the memory of all of
-/// them, and the capacity beyond which one is given back to the allocator.
+/// Buffers of output and of incomplete packets kept for reuse by one shard: small ones, and large
+/// ones up to a capacity beyond which one is given back to the allocator. At most 256 x 64 KiB and
+/// 16 x 1 MiB a shard.
 pub(crate) const BUFFER_POOL_MAX: usize = 256;
-pub(crate) const BUFFER_POOL_BYTES_MAX: usize = 16 * 1_024 * 1_024;
-pub(crate) const BUFFER_BYTES_MAX: usize = 1_024 * 1_024;
-/// A buffer of more than so many bytes is kept for who has so much to put there.
 pub(crate) const SMALL_BUFFER_BYTES_MAX: usize = 64 * 1_024;
+pub(crate) const LARGE_BUFFER_POOL_MAX: usize = 16;
+pub(crate) const BUFFER_BYTES_MAX: usize = 1_024 * 1_024;
 /// Bytes at the front of an output that have been written, and are let go of before the rest is.
 pub(crate) const WRITTEN_BYTES_MIN: usize = 64 * 1_024;
 /// What a session that publishers are refused for may have beyond twice its limits: more than can

@@ -310,6 +310,13 @@ impl Shard {
     fn put_off(&mut self, id: ConnectionId, session_id: SessionId, publish: &Publish<'_>) {
         self.clients.stats.publishes_received -= 1;
         self.clients.stats.publish_bytes_received -= publish.payload.len() as u64;
+        let again = self.clients.named(id).map(|connection| connection.repeats);
+        let totals = &mut self.clients.stats.audit;
+        match (publish.dup, again) {
+            (true, Some(true)) => totals.redelivered_in -= 1,
+            (true, Some(false)) => totals.retransmitted -= 1,
+            _ => {}
+        }
         if let Some(packet_id) = publish.packet_id
             && let Some(session) = self.clients.session_mut(session_id)
         {

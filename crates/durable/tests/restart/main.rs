@@ -143,6 +143,7 @@ impl World {
         let packet = Connect {
             version: Version::V3_1_1,
             clean_start: false,
+            keep_alive: 10,
             ..connect(client_id)
         };
         self.broker.send(client, Packet::Connect(packet));
