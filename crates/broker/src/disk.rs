@@ -18,7 +18,8 @@
 //!   to other shards waits until its requests are in the queue.
 //! - A read in the background waits for all that others want of the store, and makes none of them
 //!   wait for more than one piece of a log.
-//! - A log is trimmed by what shards needed so long ago that what they have told since is stored.
+//! - A log is trimmed by what shards needed so long ago that what they have told since is stored,
+//!   and by what they needed for some time before ([`Needs`]).
 //!
 //! Deliberately absent: what a record says in bytes, which is `unbroken-durable`'s.
 
@@ -34,7 +35,7 @@ use std::time::{Duration, Instant, SystemTime};
 use unbroken_broker_core::{
     Forget, Frontier, Position, ReadRequest, RestoreError, Shard, ShardId, StoreId, StoreRequest,
 };
-use unbroken_durable::{Restored, Times, batch_of, log_of, read, restore};
+use unbroken_durable::{Needs, Restored, Times, batch_of, log_of, read, restore};
 use unbroken_store::quarantine::{self, OnCorruption, Quarantined};
 use unbroken_store::{
     Batch, Committer, Embedded, Full, Options, Refusal, Sequence, Store, StoreError,
@@ -251,7 +252,7 @@ impl Found {
             store: Arc::clone(&self.store),
             directory: self.directory.clone(),
             times: self.times,
-            needed: vec![None; found.len()],
+            needs: Needs::new(found.len()),
             background: VecDeque::new(),
             trimmed: Frontier::new(),
             shards: found,
@@ -506,8 +507,7 @@ struct Keeper {
     directory: PathBuf,
     times: Times,
     shards: Vec<Outside>,
-    /// Of each shard, once it has said it since logs were trimmed.
-    needed: Vec<Option<Frontier>>,
+    needs: Needs,
     trimmed: Frontier,
     /// Reads that nobody waits for.
     background: VecDeque<(ShardId, ReadRequest)>,
@@ -530,7 +530,7 @@ impl Keeper {
             let done = match job {
                 Job::Read(shard, request) => self.read(shard, &request),
                 Job::Needed(shard, needed) => {
-                    self.needed[usize::from(shard.0)] = Some(needed);
+                    self.needs.say(usize::from(shard.0), needed);
                     self.trim()
                 }
                 Job::End => return,
@@ -583,7 +583,7 @@ impl Keeper {
 
     /// Lets go what no shard needs, once all have said what they do, and tells them what is left.
     fn trim(&mut self) -> Result<(), StoreError> {
-        let Some(needed) = lowest(&self.needed) else {
+        let Some(needed) = self.needs.end_round() else {
             return Ok(());
         };
         for (log, number) in needed.iter() {
@@ -597,21 +597,8 @@ impl Keeper {
             let needed = needed.clone();
             shard.send(Parcel::StoreSize { bytes, needed });
         }
-        self.needed.fill(None);
         Ok(())
     }
-}
-
-/// Up to where nobody needs each log, once everybody has said so.
-fn lowest(needed: &[Option<Frontier>]) -> Option<Frontier> {
-    let needed: Option<Vec<_>> = needed.iter().map(Option::as_ref).collect();
-    let needed = needed?;
-    let logs = needed.first()?.iter();
-    let lowest = logs.map(|(log, number)| {
-        let of_others = needed.iter().map(|other| other.of(log));
-        (log, of_others.fold(number, u64::min))
-    });
-    Some(lowest.collect())
 }
 
 /// How long somebody waits until what was removed is on disk.

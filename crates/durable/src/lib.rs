@@ -3,6 +3,7 @@
 //! - [`batch_of`]: what a record changes in the store, whole or not at all.
 //! - [`read`]: part of a log as a session that is behind wants it.
 //! - [`restore`]: all shards as the store had them.
+//! - [`Needs`]: up to where logs may be trimmed.
 //! - [`Times`]: the broker's clock, which begins anew with it, as time of day.
 //!
 //! Invariant: what is restored from the batches of some records is what the shard that asked for
@@ -14,6 +15,7 @@
 
 mod lane;
 mod message;
+mod needs;
 mod owed;
 mod read;
 mod restore;
@@ -21,6 +23,7 @@ mod times;
 mod write;
 
 pub use self::{
+    needs::Needs,
     read::read,
     restore::{Restored, restore},
     times::Times,

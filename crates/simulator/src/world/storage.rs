@@ -16,7 +16,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use unbroken_broker_core::{Frontier, ReadAnswer, ReadRequest, StoreId, StoreRequest};
-use unbroken_durable::{Restored, Times, batch_of, log_of, read, restore};
+use unbroken_durable::{Needs, Restored, Times, batch_of, log_of, read, restore};
 use unbroken_store::session::{PartView, parse_key};
 use unbroken_store::{
     Batch, Durability, Fault, Faulty, Kv, LogId, Memory, On, Sequence, Space, Store, backup,
@@ -44,10 +44,10 @@ pub(super) struct Storage {
     /// By shard: what it wants to read, each behind so many inputs'.
     reads: Vec<VecDeque<(u64, ReadRequest)>>,
     /// What shards have said they do not need, by shard: lately, and before that behind so many
-    /// inputs'. What is committed of the latter by all of them is trimmed.
+    /// inputs'. By what is committed of the latter logs are trimmed.
     needed: Vec<Option<Frontier>>,
     needed_before: VecDeque<(u64, usize, Frontier)>,
-    needed_on_disk: Vec<Option<Frontier>>,
+    needed_on_disk: Needs,
     /// What the next commit fails at.
     fails: Option<On>,
     /// It has: nothing is committed any more.
@@ -77,7 +77,7 @@ impl Storage {
             reads: (0..shards).map(|_| VecDeque::new()).collect(),
             needed: vec![None; shards],
             needed_before: VecDeque::new(),
-            needed_on_disk: vec![None; shards],
+            needed_on_disk: Needs::new(shards),
             fails: None,
             dead: false,
         }
@@ -194,18 +194,12 @@ impl Storage {
                 self.needed_before.push_front((behind, shard, needed));
                 break;
             }
-            self.needed_on_disk[shard] = Some(needed);
+            self.needed_on_disk.say(shard, needed);
         }
         if self.dead {
             return None;
         }
-        let needed: Option<Vec<_>> = self.needed_on_disk.iter().map(Option::as_ref).collect();
-        let needed = needed?;
-        let logs = needed.first()?.iter().map(|(log, _)| {
-            let lowest = needed.iter().map(|needed| needed.of(log)).min();
-            (log, lowest.unwrap_or(0))
-        });
-        let lowest: Frontier = logs.collect();
+        let lowest = self.needed_on_disk.end_round()?;
         for (log, number) in lowest.iter() {
             let trimmed = self.store.trim(log_of(log), Sequence(number).next());
             trimmed.expect("no fault of trimming is planned");
@@ -214,7 +208,6 @@ impl Storage {
                 self.unsynced.push(change);
             }
         }
-        self.needed_on_disk.fill(None);
         let bytes = self.store.size_bytes().expect("it is in memory");
         Some((bytes, lowest))
     }
