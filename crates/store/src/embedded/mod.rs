@@ -226,7 +226,7 @@ impl Embedded {
 
     fn write(&self, batches: &[Batch]) -> Result<Vec<Result<Committed, Conflict>>, StoreError> {
         let published = self.read_published();
-        let mut staging = Staging::new(&self.engine, &published, batches);
+        let mut staging = Staging::new(&self.engine, &published);
         let mut results = Vec::with_capacity(batches.len());
         for batch in batches {
             results.push(staging.stage(batch)?);

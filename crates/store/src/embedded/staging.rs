@@ -4,7 +4,7 @@
 //! changes only when all of them are possible.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use fjall::Readable;
 
@@ -20,7 +20,7 @@ pub(super) struct Staging<'s, 'a> {
     engine: &'s Engine,
     published: &'s Published,
     staged: Staged<'a>,
-    /// Empty between batches; kept for its room.
+    /// Empty between batches; kept for the room of its lists.
     own: Own<'a>,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct Staged<'a> {
     pub(super) revision: Revision,
 }
 
-type Values<'a> = HashMap<(Space, Cow<'a, [u8]>), Change<'a>>;
+type Values<'a> = BTreeMap<(Space, Cow<'a, [u8]>), Change<'a>>;
 
 #[derive(Clone, Copy)]
 pub(super) struct Change<'a> {
@@ -51,13 +51,12 @@ struct Own<'a> {
 }
 
 impl<'s, 'a> Staging<'s, 'a> {
-    pub(super) fn new(engine: &'s Engine, published: &'s Published, batches: &'a [Batch]) -> Self {
-        let operations = batches.iter().map(|batch| batch.operations().len()).sum();
+    pub(super) fn new(engine: &'s Engine, published: &'s Published) -> Self {
         Self {
             engine,
             published,
             staged: Staged {
-                values: HashMap::with_capacity(operations),
+                values: Values::new(),
                 appends: BTreeMap::new(),
                 revision: published.revision,
             },
@@ -105,7 +104,7 @@ impl<'s, 'a> Staging<'s, 'a> {
             }
         }
         self.staged.revision.0 += batch.operations().len() as u64;
-        self.staged.values.extend(own.values.drain());
+        self.staged.values.extend(std::mem::take(&mut own.values));
         for (log, message) in own.appends.drain(..) {
             self.staged.appends.entry(log).or_default().push(message);
         }
@@ -178,12 +177,12 @@ impl<'s, 'a> Staging<'s, 'a> {
         Ok(None)
     }
 
-    /// Finds what is there, which costs a scan; only whole sessions are removed so.
+    /// Finds what is there, which costs a scan of what begins so.
     fn delete_all(
         &self,
         own: &mut Own<'a>,
         space: Space,
-        prefix: &[u8],
+        prefix: &'a [u8],
         revision: Revision,
     ) -> Result<Option<Conflict>, StoreError> {
         if prefix.is_empty() {
@@ -191,11 +190,13 @@ impl<'s, 'a> Staging<'s, 'a> {
         }
         let value = None;
         let removed = Change { revision, value };
-        let staged = self.staged.values.keys().chain(own.values.keys());
-        let mut keys: Vec<_> = staged
-            .filter(|(at, key)| *at == space && key.starts_with(prefix))
-            .cloned()
-            .collect();
+        let from = (space, Cow::Borrowed(prefix));
+        let begins = |at: &&(Space, Cow<'a, [u8]>)| at.0 == space && at.1.starts_with(prefix);
+        let mut keys = Vec::new();
+        for values in [&self.staged.values, &own.values] {
+            let found = values.range(from.clone()..).map(|(at, _)| at);
+            keys.extend(found.take_while(begins).cloned());
+        }
         let there = self
             .published
             .snapshot
