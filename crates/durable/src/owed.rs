@@ -5,8 +5,9 @@
 //! to anybody, before the sessions are restored.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
-use unbroken_mqtt_proto::{QoS, SubscriptionFilter, TopicName};
+use unbroken_mqtt_proto::{QoS, SubscriptionFilter, TopicFilter, TopicName};
 use unbroken_store::session::{
     Carried, Head, Outbound, Part, PartView, Subscription, key, parse_key,
 };
@@ -23,13 +24,22 @@ pub(crate) fn give_what_is_owed<S: Store + ?Sized>(store: &S) -> Result<(), Stor
         return Ok(());
     }
     let mut members = members(store)?;
+    let subscriptions = members
+        .iter()
+        .flat_map(|member| member.subscriptions.clone());
+    let subscriptions: Vec<_> = subscriptions.collect();
+    let parsed = subscriptions.iter().filter_map(|subscription| {
+        let filter = group_of(subscription)?.filter();
+        Some((filter, &**subscription))
+    });
+    let parsed: Vec<_> = parsed.collect();
     for (position, note) in notes {
         let range = position.sequence..position.sequence.next();
         let chunk = store.read(position.log, range, 1)?;
         let found = chunk.entries.first();
         let found = found.filter(|found| found.sequence == position.sequence && note.is_owed);
         let Some(found) = found else { continue };
-        for group in groups_owing(&members, position, &found.message) {
+        for group in groups_owing(&parsed, position, &found.message) {
             if note.given_by.contains(&owed::group_name(&group)) {
                 continue;
             }
@@ -75,7 +85,7 @@ struct Member {
     /// None: it has ended with the broker.
     head: Option<Head>,
     /// Those of groups.
-    subscriptions: Vec<Subscription>,
+    subscriptions: Vec<Rc<Subscription>>,
     /// Numbers of its entries, so far.
     entries: u64,
     /// Of each log, the last message that it was given and has not done with.
@@ -91,7 +101,7 @@ fn members<S: Store + ?Sized>(store: &S) -> Result<Vec<Member>, StoreError> {
             .last()
             .is_none_or(|last| *last.client != *view.client)
         {
-            members.retain(Member::is_one);
+            members.pop_if(|last| !last.is_one());
             members.push(Member {
                 client: view.client.to_vec(),
                 ..Member::default()
@@ -105,7 +115,7 @@ fn members<S: Store + ?Sized>(store: &S) -> Result<Vec<Member>, StoreError> {
             PartView::Subscription { .. } => {
                 let subscription = Subscription::decode(value).map_err(error)?;
                 if group_of(&subscription).is_some() {
-                    member.subscriptions.push(subscription);
+                    member.subscriptions.push(Rc::new(subscription));
                 }
             }
             PartView::Outbound(number) => {
@@ -119,7 +129,7 @@ fn members<S: Store + ?Sized>(store: &S) -> Result<Vec<Member>, StoreError> {
         }
         Ok(())
     })?;
-    members.retain(Member::is_one);
+    members.pop_if(|last| !last.is_one());
     Ok(members)
 }
 
@@ -135,7 +145,7 @@ impl Member {
 
     /// Its present subscription, if what that is granted is kept.
     fn subscription(&self, group: &str) -> Option<&Subscription> {
-        let mut subscriptions = self.subscriptions.iter();
+        let mut subscriptions = self.subscriptions.iter().map(|found| &**found);
         subscriptions.find(|found| {
             found.filter == group && !found.ended && found.options.qos > QoS::AtMostOnce
         })
@@ -173,20 +183,18 @@ impl Member {
 
 /// The groups that were there when the message came, and wanted it.
 fn groups_owing(
-    members: &[Member],
+    subscriptions: &[(TopicFilter<'_>, &Subscription)],
     position: Position,
     message: &MessageBytes,
 ) -> BTreeSet<String> {
     let Ok(topic) = TopicName::parse(message.record().topic) else {
         return BTreeSet::new();
     };
-    let subscriptions = members.iter().flat_map(|member| &member.subscriptions);
-    let owing = subscriptions.filter(|subscription| {
-        let matches = group_of(subscription).is_some_and(|filter| filter.filter().matches(topic));
-        matches && holds_at(subscription, position)
-    });
+    let owing = subscriptions
+        .iter()
+        .filter(|(filter, subscription)| filter.matches(topic) && holds_at(subscription, position));
     owing
-        .map(|subscription| subscription.filter.clone())
+        .map(|(_, subscription)| subscription.filter.clone())
         .collect()
 }
 
