@@ -4,8 +4,8 @@
 //! Invariant: a connection for which nothing waits has no buffer. The memory goes round among those
 //! that need some, so that steady traffic asks the allocator for nothing and an idle connection
 //! costs nothing. A large one is given to input only if much of it has come: a single byte that
-//! waits for long does not hold a megabyte. Output takes a large one also when there is no small one
-//! left: the small ones have grown.
+//! waits for long does not hold a megabyte. Output takes a large one also when there is no small
+//! one left: the small ones have grown.
 
 use crate::limits::{
     BUFFER_BYTES_MAX, BUFFER_POOL_MAX, LARGE_BUFFER_POOL_MAX, SMALL_BUFFER_BYTES_MAX,

@@ -15,9 +15,10 @@
 //! Invariants:
 //! - With `Refuse` nothing that a publisher was told is taken in goes from a session that stays
 //!   because there is too much of it: what was under way when it became full is kept beyond the
-//!   limit, and so is what a group gives it that others had. So is what nobody can be refused for, a
-//!   will, up to twice the limits and more than can be under way: clients that come and go without a
-//!   word have no other limit. (So limits that are lowered to less than half of what waits drop.)
+//!   limit, and so is what a group gives it that others had. So is what nobody can be refused for,
+//!   a will, up to twice the limits and more than can be under way: clients that come and go
+//!   without a word have no other limit. (So limits that are lowered to less than half of what
+//!   waits drop.)
 //! - A broker without a full session pays one comparison for each message.
 //!
 //! Deliberately absent: sessions that end with their connections, which nobody is refused for, and
