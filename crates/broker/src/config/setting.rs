@@ -103,89 +103,35 @@ impl<T: Setting> Setting for Option<T> {
     }
 }
 
-impl Setting for Durability {
-    fn to_value(&self) -> Value {
-        Value::Text(match self {
-            Self::Strict => "strict".to_owned(),
-            Self::Relaxed => "relaxed".to_owned(),
-            Self::Off => "off".to_owned(),
-        })
-    }
-    fn from_value(value: Value) -> Option<Self> {
-        [Self::Strict, Self::Relaxed, Self::Off]
-            .into_iter()
-            .find(|durability| durability.to_value() == value)
-    }
+macro_rules! word_settings {
+    ($($word:ty { $($variant:ident = $text:literal),+ })*) => {$(
+        impl Setting for $word {
+            fn to_value(&self) -> Value {
+                let text = match self {
+                    $(Self::$variant => $text,)+
+                };
+                Value::Text(text.to_owned())
+            }
+            fn from_value(value: Value) -> Option<Self> {
+                match value {
+                    Value::Text(text) => match &*text {
+                        $($text => Some(Self::$variant),)+
+                        _ => None,
+                    },
+                    _ => None,
+                }
+            }
+        }
+    )*};
 }
-
-impl Setting for OnCorruption {
-    fn to_value(&self) -> Value {
-        Value::Text(match self {
-            Self::Quarantine => "quarantine".to_owned(),
-            Self::Refuse => "refuse".to_owned(),
-        })
-    }
-    fn from_value(value: Value) -> Option<Self> {
-        [Self::Quarantine, Self::Refuse]
-            .into_iter()
-            .find(|answer| answer.to_value() == value)
-    }
-}
-
-impl Setting for OnError {
-    fn to_value(&self) -> Value {
-        Value::Text(match self {
-            Self::Exit => "exit".to_owned(),
-            Self::ReadOnly => "read_only".to_owned(),
-        })
-    }
-    fn from_value(value: Value) -> Option<Self> {
-        [Self::Exit, Self::ReadOnly]
-            .into_iter()
-            .find(|answer| answer.to_value() == value)
-    }
-}
-
-impl Setting for QueueFull {
-    fn to_value(&self) -> Value {
-        Value::Text(match self {
-            Self::DropOldest => "drop_oldest".to_owned(),
-            Self::Refuse => "refuse".to_owned(),
-        })
-    }
-    fn from_value(value: Value) -> Option<Self> {
-        [Self::DropOldest, Self::Refuse]
-            .into_iter()
-            .find(|answer| answer.to_value() == value)
-    }
-}
-
-impl Setting for StoreFull {
-    fn to_value(&self) -> Value {
-        Value::Text(match self {
-            Self::DropOldest => "drop_oldest".to_owned(),
-            Self::Refuse => "refuse".to_owned(),
-        })
-    }
-    fn from_value(value: Value) -> Option<Self> {
-        [Self::DropOldest, Self::Refuse]
-            .into_iter()
-            .find(|answer| answer.to_value() == value)
-    }
-}
-
-impl Setting for LogFormat {
-    fn to_value(&self) -> Value {
-        Value::Text(match self {
-            Self::Human => "human".to_owned(),
-            Self::Json => "json".to_owned(),
-        })
-    }
-    fn from_value(value: Value) -> Option<Self> {
-        [Self::Human, Self::Json]
-            .into_iter()
-            .find(|format| format.to_value() == value)
-    }
+word_settings! {
+    Durability { Strict = "strict", Relaxed = "relaxed", Off = "off" }
+    OnCorruption { Quarantine = "quarantine", Refuse = "refuse" }
+    OnError { Exit = "exit", ReadOnly = "read_only" }
+    QueueFull { DropOldest = "drop_oldest", Refuse = "refuse" }
+    StoreFull { DropOldest = "drop_oldest", Refuse = "refuse" }
+    LogFormat { Human = "human", Json = "json" }
+    AuditAction { Stamp = "stamp", Verify = "verify", Off = "off" }
 }
 
 impl Setting for LogLevel {
@@ -202,21 +148,6 @@ impl Setting for LogLevel {
         ]
         .into_iter()
         .find(|level| level.to_value() == value)
-    }
-}
-
-impl Setting for AuditAction {
-    fn to_value(&self) -> Value {
-        Value::Text(match self {
-            Self::Stamp => "stamp".to_owned(),
-            Self::Verify => "verify".to_owned(),
-            Self::Off => "off".to_owned(),
-        })
-    }
-    fn from_value(value: Value) -> Option<Self> {
-        [Self::Stamp, Self::Verify, Self::Off]
-            .into_iter()
-            .find(|action| action.to_value() == value)
     }
 }
 

@@ -105,43 +105,17 @@ fn list(args: &Ls) -> Result<(), Failure> {
             let object = json(&session, &bounds, queued);
             return writeln!(out, "{object}").map_err(|error| Failure::output(&error));
         }
-        let row = row(&session, &bounds, connected, now_ms);
-        rows.push((row, queued.unwrap_or_default()));
+        let queued = queued.unwrap_or_default();
+        rows.push(row(&session, &bounds, connected, now_ms, queued));
         Ok(())
     })?;
     let written = match (args.json, args.count) {
         (true, _) => Ok(()),
+        (false, true) => person::table(&mut out, TITLES, &rows),
         (false, false) => {
-            let rows: Vec<_> = rows.into_iter().map(|(row, _)| row).collect();
-            person::table(&mut out, TITLES, &rows)
-        }
-        (false, true) => {
-            let [client, state, ends, subscriptions, under_way, behind] = TITLES;
-            let titles = [
-                client,
-                state,
-                ends,
-                subscriptions,
-                under_way,
-                behind,
-                "QUEUED",
-                "BYTES",
-            ];
-            let counted = rows.into_iter().map(|(row, Queued { messages, bytes })| {
-                let [client, state, ends, subscriptions, under_way, behind] = row;
-                let (messages, bytes) = (messages.to_string(), person::size(bytes));
-                [
-                    client,
-                    state,
-                    ends,
-                    subscriptions,
-                    under_way,
-                    behind,
-                    messages,
-                    bytes,
-                ]
-            });
-            person::table(&mut out, titles, &counted.collect::<Vec<_>>())
+            let [titles @ .., _, _] = TITLES;
+            let uncounted = rows.into_iter().map(|[row @ .., _, _]| row);
+            person::table(&mut out, titles, &uncounted.collect::<Vec<_>>())
         }
     };
     written
@@ -149,13 +123,16 @@ fn list(args: &Ls) -> Result<(), Failure> {
         .map_err(|error| Failure::output(&error))
 }
 
-const TITLES: [&str; 6] = [
+/// The last two are shown where what waits is counted.
+const TITLES: [&str; 8] = [
     "CLIENT",
     "STATE",
     "ENDS",
     "SUBSCRIPTIONS",
     "UNDER WAY",
     "BEHIND",
+    "QUEUED",
+    "BYTES",
 ];
 
 fn remove(args: &Rm) -> Result<(), Failure> {
@@ -234,7 +211,13 @@ fn json(session: &Session, bounds: &AllBounds, queued: Option<Queued>) -> Value 
     object
 }
 
-fn row(session: &Session, bounds: &AllBounds, connected: &'static str, now_ms: u64) -> [String; 6] {
+fn row(
+    session: &Session,
+    bounds: &AllBounds,
+    connected: &'static str,
+    now_ms: u64,
+    queued: Queued,
+) -> [String; TITLES.len()] {
     let head = &session.head;
     let kept = session.subscriptions.iter().filter(|held| !held.ended);
     let ends = match (session.ends_ms(), record::expiry_s(head)) {
@@ -253,6 +236,8 @@ fn row(session: &Session, bounds: &AllBounds, connected: &'static str, now_ms: u
         kept.count().to_string(),
         session.outbound.len().to_string(),
         behind(session, bounds).to_string(),
+        queued.messages.to_string(),
+        person::size(queued.bytes),
     ]
 }
 
