@@ -53,6 +53,10 @@ pub(crate) const BACKLOG: i32 = 4_096;
 /// these they are closed without a word. About 1 KiB each, as any idle connection.
 pub(crate) const REFUSED_AT_ONCE: u32 = 256;
 
+/// Open files that connections leave to the broker: the store's tables (at most 128 at a time),
+/// journals and directories, listeners, the control socket, and each shard's own three.
+pub(crate) const FILES_OF_ITS_OWN: u64 = 256;
+
 /// How long a closed connection is kept open for the peer to read our last words, which are kept as
 /// long. While the broker drains it is `broker.drain_timeout` instead.
 pub(crate) const LINGER: Duration = Duration::from_secs(2);

@@ -54,6 +54,8 @@ pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 /// Counts the connections of the whole broker and of each listener.
 #[derive(Debug)]
 pub(crate) struct Seats {
+    /// As many as the system lets there be, whatever the configuration says.
+    room: u32,
     all: Arc<Count>,
     listeners: Vec<Arc<Count>>,
 }
@@ -74,15 +76,17 @@ pub(crate) struct Seat {
 /// Why there is no seat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Full {
-    /// `limits.connections_max` and those who are being told so.
+    /// `limits.connections_max` and those who are being told so, or all open files but those that
+    /// the broker itself needs.
     Broker,
     /// `listeners.max_connections`.
     Listener,
 }
 
 impl Seats {
-    pub(crate) fn new(limits: &Limits, listener_limits: &[Option<u32>]) -> Self {
+    pub(crate) fn new(room: u32, limits: &Limits, listener_limits: &[Option<u32>]) -> Self {
         let seats = Self {
+            room,
             all: Arc::new(Count::new()),
             listeners: listener_limits
                 .iter()
@@ -96,7 +100,7 @@ impl Seats {
     /// Connections above a lowered limit stay.
     pub(crate) fn set_limits(&self, limits: &Limits, listener_limits: &[Option<u32>]) {
         let all = limits.connections_max.saturating_add(REFUSED_AT_ONCE);
-        self.all.limit.store(all, Ordering::Relaxed);
+        self.all.limit.store(all.min(self.room), Ordering::Relaxed);
         for (count, limit) in self.listeners.iter().zip(listener_limits) {
             count
                 .limit
@@ -439,7 +443,7 @@ pub(crate) mod tests {
 
     /// A seat of a broker that has no other connection.
     pub(crate) fn any_seat() -> Seat {
-        let seats = Seats::new(&Limits::default(), &[None]);
+        let seats = Seats::new(u32::MAX, &Limits::default(), &[None]);
         seats.take(0).unwrap()
     }
 
@@ -491,7 +495,7 @@ pub(crate) mod tests {
     #[test]
     fn a_seat_is_free_again_when_its_connection_ends() {
         let limits = Limits::default();
-        let seats = Seats::new(&limits, &[Some(2), None]);
+        let seats = Seats::new(u32::MAX, &limits, &[Some(2), None]);
         let first = seats.take(0);
         let second = seats.take(0);
         assert!(first.is_ok() && second.is_ok());
@@ -507,7 +511,7 @@ pub(crate) mod tests {
     fn a_lowered_limit_keeps_those_who_are_in() {
         let mut limits = Limits::default();
         limits.connections_max = 2;
-        let seats = Seats::new(&limits, &[None]);
+        let seats = Seats::new(u32::MAX, &limits, &[None]);
         let inside: Vec<_> = (0..2 + REFUSED_AT_ONCE)
             .map(|_| seats.take(0).unwrap())
             .collect();
@@ -517,6 +521,16 @@ pub(crate) mod tests {
         assert_eq!(seats.taken(), 2 + REFUSED_AT_ONCE);
         drop(inside);
         assert!(seats.take(0).is_ok());
+    }
+
+    #[test]
+    fn there_are_no_more_seats_than_the_system_has_room_for() {
+        let limits = Limits::default();
+        let seats = Seats::new(1, &limits, &[None]);
+        let _first = seats.take(0).unwrap();
+        assert_eq!(seats.take(0).err(), Some(Full::Broker));
+        seats.set_limits(&limits, &[None]);
+        assert_eq!(seats.take(0).err(), Some(Full::Broker));
     }
 
     #[test]

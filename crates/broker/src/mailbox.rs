@@ -12,6 +12,7 @@
 //! call: whoever rings has published before, and the thread looks into all feeds before it sleeps.
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -52,10 +53,11 @@ pub(crate) enum Parcel {
     StoreFailed { cause: Arc<str> },
     /// An operator removes this. It is told when it is done, and stored.
     Forget { what: Forget, done: Sender<()> },
-    /// The configuration was read again.
+    /// The configuration was read again. Dropping `applied` says that it is in force.
     Reconfigured {
         limits: Box<unbroken_broker_core::Limits>,
         doors: Arc<Doors>,
+        applied: Sender<Infallible>,
     },
     /// Say goodbye to everybody and end, by this time at the latest.
     Drain { until: Instant },
@@ -243,6 +245,7 @@ pub(crate) type Incoming = stream::Receiver<Parcel>;
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::channel;
     use std::thread;
     use std::time::Duration;
 
@@ -385,6 +388,7 @@ mod tests {
                 outgoing.push(Parcel::Reconfigured {
                     limits: Box::default(),
                     doors: Arc::default(),
+                    applied: channel().0,
                 });
                 sent += 1;
             }

@@ -155,7 +155,8 @@ impl Server {
             });
         }
         let doors = Arc::new(doors(&config.listeners)?);
-        open_files::raise_limit();
+        let room = open_files::raise_limit();
+        open_files::tell(room, config.limits.connections_max);
         let mut found = match config.storage.place() {
             Some(directory) => Some(Found::open(&config.storage, &directory)?),
             None => None,
@@ -179,7 +180,7 @@ impl Server {
         let mut wiring = Wiring::new(count)?;
         let to_shards = wiring.outside_feeds();
         let (askers, verifier) = authenticator(wiring.outside_feeds());
-        let seats = Seats::new(&config.limits, &listener_limits(&config.listeners));
+        let seats = Seats::new(room, &config.limits, &listener_limits(&config.listeners));
         let seats = Arc::new(seats);
         let acceptor = Acceptor::new(sockets, Arc::clone(&seats), wiring.outside_feeds())?;
 
@@ -271,7 +272,8 @@ impl Server {
     }
 
     /// Applies what can be applied while running: limits, passwords, who may come in. Says what has
-    /// changed and what waits for a restart, compared with what is in force.
+    /// changed and what waits for a restart, compared with what is in force. Whoever connects after
+    /// it is met by the new ones, unless a shard has no time for them for 5 s.
     pub fn reload(&mut self, config: Config) -> Result<Vec<Change>, ReloadError> {
         config.limits.check()?;
         let rules = rules(&self.config.listeners, &config.listeners);
@@ -279,12 +281,17 @@ impl Server {
         let changed = changes(&self.config, &config);
         self.seats
             .set_limits(&config.limits, &listener_limits(&rules));
+        let (applied, all_applied) = channel();
         for shard in &mut self.shards {
             shard.send(Parcel::Reconfigured {
                 limits: Box::new(config.limits.clone()),
                 doors: Arc::clone(&doors),
+                applied: Sender::clone(&applied),
             });
         }
+        drop(applied);
+        // Nothing comes: it ends when the last shard has dropped its end.
+        let _ = all_applied.recv_timeout(RELOAD_WAIT);
         self.config = Config {
             listeners: rules,
             ..in_force(&self.config, config)
@@ -536,6 +543,8 @@ fn default_shards() -> u8 {
 }
 
 const SHARDS_MAX: u8 = 64;
+/// How long [`Server::reload`] waits for shards that are busy.
+const RELOAD_WAIT: Duration = Duration::from_secs(5);
 
 /// What a panic said.
 fn message(panic: &(dyn Any + Send)) -> String {

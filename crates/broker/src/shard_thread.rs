@@ -464,9 +464,14 @@ fn use_parcel(
                 desk.tell_when_stored(done);
             }
         }
-        Parcel::Reconfigured { limits, doors } => {
+        Parcel::Reconfigured {
+            limits,
+            doors,
+            applied,
+        } => {
             driver.doors = doors;
             input(shard, driver, now, Input::Reconfigured(limits));
+            drop(applied);
         }
         Parcel::Drain { until } => {
             driver.drain_until = Some(until);
