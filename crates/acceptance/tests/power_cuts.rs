@@ -1,6 +1,7 @@
 //! What was acknowledged is there after a power cut that takes back every name that no sync of its
-//! directory has made safe.
+//! directory has made safe, and all that a sync has failed to make safe.
 
+use unbroken_acceptance::disk::Fault;
 use unbroken_acceptance::raw::{Connect, Publish};
 use unbroken_acceptance::{Broker, Client, Launch};
 
@@ -54,5 +55,24 @@ fn a_log_that_goes_on_in_another_generation_outlives_a_power_cut() {
     let mut reader = broker.accept(&session("reader"));
     for number in 0..3 {
         reader.take_message("reader", &number.to_string());
+    }
+}
+
+/// The system shows what it could not write to whoever reads, as long as the machine runs.
+#[test]
+fn a_message_behind_one_that_the_disk_refused_outlives_a_power_cut() {
+    let (mut broker, mut publisher) = durable();
+    publisher.publish(Publish::new("reader", "first").qos(1));
+    broker.disk().fail(Fault::Sync, 0).unwrap();
+    publisher.send_publish(&Publish::new("reader", "refused").qos(1).packet_id(2));
+    assert_eq!(broker.wait().code(), Some(74));
+    broker.disk().repair().unwrap();
+    broker.start_again();
+    let mut publisher = broker.connect("publisher");
+    publisher.publish(Publish::new("reader", "second").qos(1));
+    cut_power(&mut broker);
+    let mut reader = broker.accept(&session("reader"));
+    for payload in ["first", "refused", "second"] {
+        reader.take_message("reader", payload);
     }
 }

@@ -30,7 +30,8 @@ pub(crate) struct Plan {
     pub(crate) stops: u64,
     /// SIGKILL, and what no sync had made safe is gone.
     pub(crate) cuts: u64,
-    /// The disk fails, and the broker must end by itself; then as a power cut.
+    /// The disk fails, and the broker must end by itself; then as a power cut, some of them after the
+    /// broker was started once more.
     pub(crate) faults: u64,
     /// The disk fails while the broker begins, which must end by itself or do without; then as a
     /// power cut.
@@ -53,7 +54,8 @@ pub(crate) enum End {
     Stop,
     /// SIGKILL, and what no sync had made safe is gone.
     Cut,
-    /// The disk fails. What no sync had made safe is gone then, too.
+    /// The disk fails. What no sync had made safe is gone then, too, or after another while of the
+    /// broker on the same machine.
     Fault(Fault),
     /// The disk has failed since before it listened.
     Begin(Fault),
@@ -142,6 +144,12 @@ pub(crate) async fn run(
                     broker.fail().await?;
                 }
                 disk.repair()?;
+                if random.one_in(2) {
+                    broker.spawn(Some(&disk))?;
+                    broker.listens().await?;
+                    lines.go_on(random.below(STEPS_MAX), &broker).await?;
+                    broker.kill().await?;
+                }
             }
         }
         lines.others.bury();

@@ -23,7 +23,7 @@ pub enum Fault {
     Full,
     /// Every write fails: input/output error.
     Write,
-    /// One sync fails, and nothing that it was to make safe ever is.
+    /// One sync fails, and what it was to make safe is not until it is written and synced again.
     Sync,
     /// Writes of more than a sector take half of it, which is no error.
     Short,
@@ -223,13 +223,18 @@ mod tests {
     }
 
     #[test]
-    fn what_a_failed_sync_was_to_make_safe_never_is() {
-        let room = Room::new();
-        room.disk.fail(Fault::Sync, 0).unwrap();
-        assert!(!room.write("one", ",fsync"));
-        assert_eq!(room.text(), "one");
-        room.disk.lose_all().unwrap();
-        assert_eq!(room.text(), "");
+    fn what_a_failed_sync_was_to_make_safe_is_not_until_it_is_written_again() {
+        for (again, safe) in [("", ""), ("one tw", "one "), ("one two", "one two")] {
+            let room = Room::new();
+            room.disk.fail(Fault::Sync, 0).unwrap();
+            assert!(!room.write("one two", ",fsync"));
+            assert_eq!(room.text(), "one two");
+            room.disk.repair().unwrap();
+            assert!(room.write(again, ",fsync"));
+            assert!(room.shell("sync file"));
+            room.disk.lose_all().unwrap();
+            assert_eq!(room.text(), safe);
+        }
     }
 
     #[test]

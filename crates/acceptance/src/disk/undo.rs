@@ -36,9 +36,8 @@ pub(super) fn take_back(
             }
             NAMES_SYNCED | NAMES_FAILED => {
                 let names = names.entry(path_of(record.before)).or_default();
-                if record.kind == NAMES_FAILED {
-                    names.is_spoilt = true;
-                } else if !names.is_spoilt {
+                names.is_spoilt = record.kind == NAMES_FAILED;
+                if !names.is_spoilt {
                     names.list.retain(|change| change.at >= record.offset);
                 }
             }
@@ -46,9 +45,8 @@ pub(super) fn take_back(
                 let changes = files.entry(record.file).or_default();
                 match kind {
                     CHANGE => changes.list.push((at, record)),
-                    SYNCED if changes.is_spoilt => {}
-                    SYNCED => changes.list.retain(|(at, _)| *at >= record.offset),
-                    _ => changes.is_spoilt = true,
+                    SYNCED => changes.synced(record.offset),
+                    _ => changes.failed(),
                 }
             }
         }
@@ -81,7 +79,8 @@ pub(super) fn take_back(
 #[derive(Default)]
 struct Names<'a> {
     list: Vec<NameChange<'a>>,
-    /// A sync has failed.
+    /// The last sync has failed. A file system that cannot write a name takes no more changes until
+    /// the machine is started again, so a later sync that succeeds has made all safe.
     is_spoilt: bool,
 }
 
@@ -153,17 +152,56 @@ fn path_of(bytes: &[u8]) -> &Path {
 struct Changes<'a> {
     /// With their places in the log.
     list: Vec<(u64, Record<'a>)>,
-    /// A sync has failed, and the system has dropped what it was to make safe.
-    is_spoilt: bool,
+    /// Those at the beginning of the list that a sync was to make safe which has failed: the system
+    /// takes them for written, and no later sync writes them. Only who writes the same again does.
+    spoilt: usize,
+    /// What was written and synced since: beginnings and ends.
+    again: BTreeMap<u64, u64>,
 }
 
 impl Changes<'_> {
+    fn failed(&mut self) {
+        self.spoilt = self.list.len();
+        self.again.clear();
+    }
+
+    /// A sync has made safe what was written before this place in the log.
+    fn synced(&mut self, before: u64) {
+        let later = self.list.split_off(self.spoilt);
+        for (at, change) in later {
+            if at >= before {
+                self.list.push((at, change));
+            } else if self.spoilt > 0 {
+                self.wrote_again(change.offset, change.offset + change.written);
+            }
+        }
+        let fresh = self.list.split_off(self.spoilt);
+        let again = &self.again;
+        self.list.retain(|(_, change)| {
+            let found = again.range(..=change.offset).next_back();
+            found.is_none_or(|(_, end)| *end < change.offset + change.written)
+        });
+        self.spoilt = self.list.len();
+        self.list.extend(fresh);
+    }
+
+    /// Joins what touches.
+    fn wrote_again(&mut self, mut from: u64, mut until: u64) {
+        while let Some((&first, &end)) = self.again.range(..=until).next_back()
+            && end >= from
+        {
+            self.again.remove(&first);
+            (from, until) = (from.min(first), until.max(end));
+        }
+        self.again.insert(from, until);
+    }
+
     fn take_back(self, path: &Path, below: Option<&mut Below<'_>>) -> io::Result<u64> {
         let count = self.list.len();
         // What chance says: changes that stay, bytes of the next, whether the rest is zeros.
         let (kept, part, is_long) = match below {
             _ if count == 0 => return Ok(0),
-            Some(below) if !self.is_spoilt => {
+            Some(below) if self.spoilt == 0 => {
                 let kept = usize::try_from(below(count as u64 + 1)).unwrap_or(count);
                 let next = self.list.get(kept);
                 let part = next.map_or(0, |(_, change)| change.whole_sectors(below));

@@ -3,21 +3,24 @@
 //! | file | content |
 //! |---|---|
 //! | `format` | `unbroken-store 1` |
-//! | `acknowledged` | 24 bytes: `witness1`, the revision up to which was answered, its complement |
+//! | `acknowledged` | 24 bytes: `witness1`, the revision up to which was answered, its complement; `doubted1` after an error |
 //! | `engine/` | the engine's |
 //!
 //! `acknowledged` is the witness: it is written after each commit that was made safe, without an
 //! fsync of its own, so it may be behind what is on disk after a power cut, and never before it. A
-//! store that ends before it has lost what was promised.
+//! store that ends before it has lost what was promised. It says `doubted1` after a write or a sync
+//! has failed: see [`super::rewrite`].
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use crate::batch::Revision;
 use crate::error::StoreError;
 use crate::places::{Place, make, sync};
+
+use super::rewrite::rewrite;
 
 /// The format that is written, and the newest one that is read. A newer version of this code that
 /// changes it reads the one before as well, and writes the new number when it has changed all.
@@ -26,6 +29,7 @@ const FORMAT_NAME: &str = "unbroken-store";
 
 /// The first versions wrote no such name, and are read without.
 const WITNESS_NAME: [u8; 8] = *b"witness1";
+const DOUBTED_NAME: [u8; 8] = *b"doubted1";
 
 /// The files of a store that this process has.
 #[derive(Debug)]
@@ -63,7 +67,29 @@ impl Directory {
             place: place.clone(),
         };
         directory.begin_witness()?;
+        directory.dispel_doubt()?;
         Ok(directory)
+    }
+
+    /// A write or a sync has failed. Nothing more can be done if this fails too: then the next start
+    /// is on a file system that takes no changes, or behind a power cut.
+    pub(crate) fn doubt(&self) {
+        let _ = self.acknowledged.write_all_at(&DOUBTED_NAME, 0);
+    }
+
+    /// Makes safe what the last run could not.
+    fn dispel_doubt(&self) -> Result<(), StoreError> {
+        let witness = || self.witness().display().to_string();
+        let bytes = fs::read(self.witness());
+        let bytes = bytes.map_err(|error| StoreError::io("reading", witness(), error))?;
+        if !bytes.starts_with(&DOUBTED_NAME) {
+            return Ok(());
+        }
+        rewrite(&self.engine())?;
+        let written = self.acknowledged.write_all_at(&WITNESS_NAME, 0);
+        written
+            .and_then(|()| self.acknowledged.sync_all())
+            .map_err(|error| StoreError::io("writing", witness(), error))
     }
 
     /// A power cut may leave zeros where a file has just grown. So the witness has its length
@@ -98,10 +124,9 @@ impl Directory {
 
     /// Up to where it was answered; the beginning if nothing was.
     pub(crate) fn acknowledged(&self) -> Result<Revision, StoreError> {
-        let mut bytes = Vec::new();
-        let mut file = &self.acknowledged;
-        file.read_to_end(&mut bytes)
-            .map_err(|error| StoreError::io("reading", self.witness().display(), error))?;
+        let bytes = fs::read(self.witness());
+        let bytes =
+            bytes.map_err(|error| StoreError::io("reading", self.witness().display(), error))?;
         if bytes.is_empty() {
             return Ok(Revision(0));
         }

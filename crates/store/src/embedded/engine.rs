@@ -5,6 +5,7 @@
 //! [`LOG_BUFFER_BYTES`] for each log that is written and [`SPACE_BUFFER_BYTES`] for each space,
 //! about twice that while older ones are being flushed; open files [`FILES_MAX`].
 
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
@@ -80,9 +81,14 @@ pub(crate) fn space_options() -> KeyspaceCreateOptions {
     KeyspaceCreateOptions::default().max_memtable_size(SPACE_BUFFER_BYTES)
 }
 
-/// What an error of the engine is here.
+/// What an error of the engine is here. What was written and cannot be read any more is damage.
 pub(crate) fn error(doing: &'static str, place: impl ToString, error: fjall::Error) -> StoreError {
     match error {
+        fjall::Error::Io(source) | fjall::Error::Storage(fjall::LsmError::Io(source))
+            if doing == READING && is_unreadable(&source) =>
+        {
+            StoreError::damaged(place, source)
+        }
         fjall::Error::Io(source) | fjall::Error::Storage(fjall::LsmError::Io(source)) => {
             StoreError::io(doing, place, source)
         }
@@ -98,6 +104,19 @@ pub(crate) fn error(doing: &'static str, place: impl ToString, error: fjall::Err
     }
 }
 
+/// To be said to [`error`] by whoever reads what the store has acknowledged.
+pub(crate) const READING: &str = "reading";
+
+/// The disk does not give back what lies there, or less of it than there was.
+pub(crate) fn is_unreadable(error: &io::Error) -> bool {
+    use io::ErrorKind::{InvalidData, UnexpectedEof};
+
+    matches!(error.kind(), UnexpectedEof | InvalidData) || error.raw_os_error() == Some(EIO)
+}
+
+/// Input/output error, on every Unix.
+const EIO: i32 = 5;
+
 /// As [`error`], but what is missing or too short is damage: the directory was complete once.
 fn opening(path: &Path, error: fjall::Error) -> StoreError {
     use std::io::ErrorKind::{InvalidData, NotFound, UnexpectedEof};
@@ -109,5 +128,22 @@ fn opening(path: &Path, error: fjall::Error) -> StoreError {
             StoreError::damaged(place, source)
         }
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_read_is_damage_and_what_cannot_be_written_is_not() {
+        let failed = |doing, number| {
+            let cause = io::Error::from_raw_os_error(number);
+            error(doing, "a place", fjall::Error::Io(cause))
+        };
+        assert!(matches!(failed(READING, EIO), StoreError::Damaged { .. }));
+        assert!(matches!(failed("writing", EIO), StoreError::Io { .. }));
+        // Too many open files say nothing about the disk.
+        assert!(matches!(failed(READING, 24), StoreError::Io { .. }));
     }
 }

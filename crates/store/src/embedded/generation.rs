@@ -270,7 +270,7 @@ impl Generation {
     }
 
     fn failed(&self, error: fjall::Error) -> StoreError {
-        engine::error("reading", self, error)
+        engine::error(engine::READING, self, error)
     }
 
     pub(crate) fn damaged(&self, what: impl ToString) -> StoreError {

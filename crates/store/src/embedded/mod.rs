@@ -26,6 +26,7 @@ mod engine;
 mod frozen;
 mod generation;
 mod generations;
+mod rewrite;
 pub(crate) mod salvage;
 mod staging;
 
@@ -219,7 +220,10 @@ impl Embedded {
 
     fn or_dead<T>(&self, result: Result<T, StoreError>) -> Result<T, StoreError> {
         if let Err(error) = &result {
-            self.dead.get_or_init(|| error.to_string());
+            self.dead.get_or_init(|| {
+                self.directory.doubt();
+                error.to_string()
+            });
         }
         result
     }
@@ -536,7 +540,7 @@ impl Engine {
             return Ok(None);
         }
         let found = snapshot.get(self.space(space), key);
-        match found.map_err(|error| engine::error("reading", space, error))? {
+        match found.map_err(|error| engine::error(engine::READING, space, error))? {
             Some(bytes) => parse_value(space, &bytes).map(Some),
             None => Ok(None),
         }
@@ -559,7 +563,8 @@ impl Engine {
         let range = (from, Bound::Unbounded);
         for guard in snapshot.range::<&[u8], _>(self.space(space), range) {
             let pair = guard.into_inner();
-            let (key, value) = pair.map_err(|error| engine::error("reading", space, error))?;
+            let (key, value) =
+                pair.map_err(|error| engine::error(engine::READING, space, error))?;
             if !key.starts_with(prefix) {
                 break;
             }
@@ -578,7 +583,7 @@ impl Engine {
     /// What is there, as it was published last.
     fn recover(&self) -> Result<Published, StoreError> {
         let snapshot = self.database.snapshot();
-        let failed = |error| engine::error("reading", "own", error);
+        let failed = |error| engine::error(engine::READING, "own", error);
         let own = |key: &[u8]| snapshot.get(&self.own, key).map_err(failed);
         let revision = match own(REVISION_KEY)? {
             Some(bytes) => Revision(number("revision", &bytes)?),

@@ -9,7 +9,7 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use fjall::{Database, Keyspace, Readable};
+use fjall::{Database, Keyspace, Readable as _};
 
 use super::block::Block;
 use super::generation::{Generation, blocks, parse_block_key};
@@ -148,8 +148,9 @@ impl Attempt {
                 let kept = left.min(bytes);
                 left -= kept;
                 if kept > 0 {
+                    let readable = fs::File::open(&path).map(Readable)?;
                     let mut to = fs::File::create(copy.join(name))?;
-                    io::copy(&mut fs::File::open(&path)?.take(kept), &mut to)?;
+                    io::copy(&mut readable.take(kept), &mut to)?;
                 }
             }
             Ok(())
@@ -429,7 +430,8 @@ fn journals_io(engine: &Path) -> io::Result<Vec<(PathBuf, u64)>> {
                 let entry = entry?;
                 let name = entry.file_name().to_string_lossy().into_owned();
                 if let Some(number) = journal_number(&name) {
-                    let bytes = fs::read(entry.path())?;
+                    let mut bytes = Vec::new();
+                    Readable(fs::File::open(entry.path())?).read_to_end(&mut bytes)?;
                     let zeros = bytes.iter().rev().take_while(|byte| **byte == 0).count();
                     journals.insert(number, (entry.path(), (bytes.len() - zeros) as u64));
                 }
@@ -437,6 +439,18 @@ fn journals_io(engine: &Path) -> io::Result<Vec<(PathBuf, u64)>> {
         }
     }
     Ok(journals.into_values().collect())
+}
+
+/// A file that ends where the disk does not give back what follows.
+struct Readable(fs::File);
+
+impl Read for Readable {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        match self.0.read(bytes) {
+            Err(error) if engine::is_unreadable(&error) => Ok(0),
+            read => read,
+        }
+    }
 }
 
 fn journal_number(name: &str) -> Option<u64> {

@@ -203,7 +203,7 @@ impl<'s, 'a> Staging<'s, 'a> {
             .prefix(self.engine.space(space), prefix);
         for guard in there {
             let key = guard.key();
-            let key = key.map_err(|error| engine::error("reading", space, error))?;
+            let key = key.map_err(|error| engine::error(engine::READING, space, error))?;
             keys.push((space, Cow::Owned(key.to_vec())));
         }
         own.values.extend(keys.into_iter().map(|at| (at, removed)));
