@@ -14,10 +14,10 @@
 //! Invariants:
 //! - A session becomes live between two inputs, when it has read up to the last message that this
 //!   shard has had of each log. So there is neither a gap nor a repetition.
-//! - No more is owed than `queue_messages_max` and `queue_bytes_max` allow: beyond it the oldest
-//!   are skipped, and named when they are read: by a client that comes, or by [`crate::laggards`].
-//!   What waits from before the broker started is counted by [`crate::census`]. Where publishers
-//!   are refused instead ([`crate::full`]) nothing is skipped.
+//! - All that waits is counted, messages and bytes. While that is more than `queue_messages_max` or
+//!   `queue_bytes_max` allow, what is read is dropped, by name: by a client that comes, or by
+//!   [`crate::laggards`]. So it is the oldest. What waits from before the broker started is counted
+//!   by [`crate::census`]. Where publishers are refused instead ([`crate::full`]) nothing is.
 //! - At most one read of a session is under way, and none of a client's while anything waits in its
 //!   queue.
 //!
@@ -51,9 +51,6 @@ pub(crate) struct Backlog {
     /// Messages and bytes that were routed to the session since, and not read.
     pub(crate) messages: u64,
     pub(crate) bytes: u64,
-    /// The oldest of those that were routed are more than may wait: so many are dropped, by name,
-    /// when they are read.
-    skipped: u64,
     /// Where the first of those is, if all are counted.
     first: Option<Frontier>,
     /// What waits from before the broker started, while not all of it is counted.
@@ -149,7 +146,6 @@ impl Backlog {
             read,
             messages: 0,
             bytes: 0,
-            skipped: 0,
             first: None,
             uncounted: None,
             was_here: false,
@@ -197,15 +193,8 @@ impl Backlog {
         }
     }
 
-    /// A message was routed to the session. If that is one too many the oldest is skipped.
-    fn count(
-        &mut self,
-        position: Position,
-        tails: &Frontier,
-        stamp: Instant,
-        bytes: u64,
-        skips: bool,
-    ) {
+    /// A message was routed to the session.
+    fn count(&mut self, position: Position, tails: &Frontier, stamp: Instant, bytes: u64) {
         let first = self.first.get_or_insert_with(|| tails.clone());
         first.lower(position);
         let oldest = match &mut self.uncounted {
@@ -214,12 +203,8 @@ impl Backlog {
         };
         *oldest = Some(oldest.map_or(stamp, |other| other.min(stamp)));
         self.counted += 1;
-        if skips {
-            self.skipped += 1;
-        } else {
-            self.messages += 1;
-            self.bytes += bytes;
-        }
+        self.messages += 1;
+        self.bytes += bytes;
     }
 
     /// Nobody reads for it.
@@ -230,11 +215,6 @@ impl Backlog {
     fn has_many_early(&self) -> bool {
         let early = self.early.as_deref();
         early.is_some_and(|early| early.messages.len() >= EARLY_MAX)
-    }
-
-    /// It is worth reading what is to be skipped.
-    pub(crate) fn skips_many(&self) -> bool {
-        self.skipped > 0 && self.skipped * SKIP_PARTS >= self.messages
     }
 
     /// All that waits was counted.
@@ -268,21 +248,6 @@ impl Backlog {
             self.bytes += bytes;
         }
         is_new
-    }
-
-    /// The next message that is found is one too many.
-    pub(crate) fn skips(&self) -> bool {
-        self.skipped > 0
-    }
-
-    /// A message was found; true if it is one too many.
-    pub(crate) fn skip(&mut self) -> bool {
-        let skips = self.skipped > 0;
-        if skips {
-            self.skipped -= 1;
-            self.found += 1;
-        }
-        skips
     }
 
     /// A message was found that does not wait here any more; true if it was counted.
@@ -412,17 +377,10 @@ impl Clients {
                 before.lower(position);
                 Box::new(Backlog::from(before))
             });
-            let messages = session.queue.len() as u64 + backlog.messages;
-            let there = session.queue_bytes + backlog.bytes;
-            let is_full = messages >= self.limits.queue_messages_max.into()
-                || there + bytes > self.limits.queue_bytes_max && messages > 0;
-            let skips = is_full && !self.limits.keeps_beyond(messages, there);
-            backlog.count(position, tails, publication.stamp, bytes, skips);
-            if !skips {
-                self.stats.messages_waiting += 1;
-                self.stats.messages_waiting_bytes += bytes;
-                self.note_fill(id);
-            }
+            backlog.count(position, tails, publication.stamp, bytes);
+            self.stats.messages_waiting += 1;
+            self.stats.messages_waiting_bytes += bytes;
+            self.note_fill(id);
         }
     }
 
@@ -434,7 +392,7 @@ impl Clients {
         let backlog = kept.and_then(|kept| kept.backlog.take());
         let Some(backlog) = backlog else { return 0 };
         self.uncount(backlog.messages, backlog.bytes);
-        backlog.messages + backlog.skipped
+        backlog.messages
     }
 
     /// A message was found that a session will not find again. If nobody has counted it, that is
@@ -736,5 +694,3 @@ impl Kept {
 
 /// About so much of a log is read at a time.
 const READ_BYTES_MAX: usize = 256 * 1024;
-/// What is to be skipped is read when it is one part in so many of what waits.
-const SKIP_PARTS: u64 = 8;

@@ -88,6 +88,22 @@ impl Limits {
         messages <= most(self.queue_messages_max.into()) && bytes <= most(self.queue_bytes_max)
     }
 
+    /// Whether so much is more than may wait for a session that stays: the oldest of it goes, but
+    /// not the last one.
+    pub(crate) fn is_exceeded(&self, messages: u64, bytes: u64) -> bool {
+        let exceeds = messages > self.queue_messages_max.into()
+            || bytes > self.queue_bytes_max && messages > 1;
+        exceeds && !self.keeps_beyond(messages, bytes)
+    }
+
+    /// Whether it is so much more that it is worth reading what goes.
+    pub(crate) fn is_far_exceeded(&self, messages: u64, bytes: u64) -> bool {
+        let most = |max: u64| max.saturating_add(max / EXCESS_PARTS);
+        self.is_exceeded(messages, bytes)
+            && (messages > most(self.queue_messages_max.into())
+                || bytes > most(self.queue_bytes_max))
+    }
+
     /// Whether a session that stays and has so much keeps more beyond its limit: publishers that
     /// were not refused may have been told that it was taken in.
     pub(crate) fn keeps_beyond(&self, messages: u64, bytes: u64) -> bool {
@@ -102,6 +118,28 @@ impl Limits {
 }
 
 impl Session {
+    /// More waits for it than may, as far as that is counted: the oldest of what is on disk goes.
+    pub(crate) fn holds_too_much(&self, limits: &Limits) -> bool {
+        let (messages, bytes) = self.counted();
+        limits.is_exceeded(messages, bytes)
+    }
+
+    /// So much more that it is worth reading.
+    pub(crate) fn holds_far_too_much(&self, limits: &Limits) -> bool {
+        let (messages, bytes) = self.counted();
+        limits.is_far_exceeded(messages, bytes)
+    }
+
+    /// What waits for it, but while not all is counted without what waits in memory: that was read
+    /// since, whether or not it was counted, and is older than what was.
+    fn counted(&self) -> (u64, u64) {
+        let kept = self.kept.as_deref();
+        match kept.and_then(|kept| kept.backlog.as_deref()) {
+            Some(backlog) if !backlog.is_counted() => (backlog.messages, backlog.bytes),
+            _ => self.waiting(),
+        }
+    }
+
     /// Messages and bytes that wait for it.
     fn waiting(&self) -> (u64, u64) {
         let backlog = self
@@ -368,6 +406,8 @@ fn subscriber(place: usize) -> Subscriber {
 /// A session has room again when one part in so many of each limit is free, and at least one
 /// message.
 const ROOM_PARTS: u64 = 8;
+/// What is too much is read when it is more than one part in so many of a limit.
+const EXCESS_PARTS: u64 = 8;
 
 #[cfg(test)]
 mod tests {
@@ -386,5 +426,25 @@ mod tests {
         assert!(limits.keeps_beyond(BEYOND_MESSAGES_MAX, BEYOND_BYTES_MAX));
         assert!(!limits.keeps_beyond(20 + BEYOND_MESSAGES_MAX, 0));
         assert!(!limits.keeps_beyond(0, 2_000 + BEYOND_BYTES_MAX));
+    }
+
+    #[test]
+    fn what_is_beyond_a_limit_is_worth_reading_when_it_is_an_eighth_and_never_the_last_message() {
+        let limits = Limits {
+            queue_messages_max: 16,
+            queue_bytes_max: 1_600,
+            ..Limits::default()
+        };
+        for (messages, bytes, exceeded, far) in [
+            (16, 1_600, false, false),
+            (17, 0, true, false),
+            (19, 0, true, true),
+            (2, 1_601, true, false),
+            (2, 1_801, true, true),
+            (1, 1_000_000, false, false),
+        ] {
+            assert_eq!(limits.is_exceeded(messages, bytes), exceeded);
+            assert_eq!(limits.is_far_exceeded(messages, bytes), far);
+        }
     }
 }

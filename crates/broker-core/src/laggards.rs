@@ -7,7 +7,7 @@
 //!
 //! A log is trimmed up to what the slowest session needs, so one device that never comes back would
 //! keep everything that came since. Three limits end that: what a session is owed beyond its count
-//! and bytes is skipped, what is older than `queue_age_max_s` is dropped, and when the store is at
+//! and bytes is dropped, and what is older than `queue_age_max_s`, and when the store is at
 //! `store_bytes_max` the oldest eighth of what waits is let go, if that is the configured answer.
 //!
 //! Sessions that have something to drop are *laggards*. Each drops what waits in memory, then reads
@@ -155,7 +155,7 @@ impl Clients {
             let mut let_go = self.laggards.let_go.iter();
             let too_old = |oldest| is_too_old(&self.limits, now, oldest);
             backlog.is_idle()
-                && (backlog.skips_many()
+                && (session.holds_far_too_much(&self.limits)
                     || backlog.oldest.is_some_and(too_old)
                     || let_go.any(|(log, number)| needs.of(log) < number))
         })
@@ -365,31 +365,26 @@ impl Shard {
             retain: false,
             durable: true,
         };
-        let outstayed = |clients: &Clients| {
-            let laggards = &clients.laggards;
-            laggards.outstayed(&clients.limits, now, waiting)
+        let Clients {
+            sessions,
+            laggards,
+            limits,
+            ..
+        } = &self.clients;
+        let session = sessions.get(id.index());
+        let why = if session.is_some_and(|session| session.holds_too_much(limits)) {
+            Some(DropReason::QueueFull)
+        } else {
+            laggards.outstayed(limits, now, waiting)
         };
-        let why = outstayed(&self.clients);
-        let Some(position) = message.position() else {
+        let (Some(why), Some(position)) = (why, message.position()) else {
             return false;
         };
-        let Some(backlog) = self.clients.backlog_of(id) else {
-            return false;
-        };
-        if !backlog.skips() && why.is_none() {
-            return false;
-        }
         let bytes = item.publication.cost();
         self.clients.count_found(id, position, bytes);
         let Some(backlog) = self.clients.backlog_of(id) else {
             return false;
         };
-        if backlog.skip() {
-            self.clients
-                .refuse_entry(now, id, terms, &item, DropReason::QueueFull);
-            return true;
-        }
-        let Some(why) = why else { return false };
         if backlog.take(bytes) {
             self.clients.uncount(1, bytes);
         }

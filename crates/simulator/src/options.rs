@@ -73,6 +73,10 @@ pub struct Options {
     pub(crate) turns: bool,
     pub(crate) window: u16,
     pub(crate) queue_messages: u32,
+    pub(crate) queue_bytes: u64,
+    /// Seconds; `u32::MAX`: what waits has no age.
+    pub(crate) queue_age_s: u32,
+    pub(crate) store_bytes: u64,
     /// Publishers are refused what a full session that stays would have to keep.
     pub(crate) refuses: bool,
     pub(crate) output_bytes: u32,
@@ -126,7 +130,10 @@ impl Options {
             watched: Rng::new(seed ^ 0x0061_7564_6974).percent(25),
             turns: r.percent(50),
             window: r.pick(&[1, 2, 5, 1_024, 1_024]),
-            queue_messages: r.pick(&[3, 20, 100_000, 100_000, 100_000]),
+            queue_messages: r.pick(&[3, 20, ENOUGH_MESSAGES, ENOUGH_MESSAGES, ENOUGH_MESSAGES]),
+            queue_bytes: ENOUGH_BYTES,
+            queue_age_s: u32::MAX,
+            store_bytes: ENOUGH_BYTES,
             refuses: false,
             output_bytes: r.pick(&[150, 1_000, 1_000_000, 1_000_000, 1_000_000]),
             retained_messages: r.pick(&[2, 1_000, 1_000, 1_000]),
@@ -145,7 +152,7 @@ impl Options {
             ]);
         }
         if options.durable
-            && options.queue_messages < 100_000
+            && options.queue_messages < ENOUGH_MESSAGES
             && !options.loyal
             // What was refused is known as long as the answer arrives.
             && !(options.cuts || options.half_open || options.kills > 0)
@@ -157,11 +164,17 @@ impl Options {
             // Nobody is told that a will, or what is retained, was refused.
             (options.retained, options.clears, options.wills) = (false, false, false);
         }
+        let mut limits = Rng::new(seed ^ 0x006c_696d_6974_7300);
+        if options.durable && !options.loyal && !options.refuses && limits.percent(40) {
+            options.queue_bytes = limits.pick(&[100, 500, ENOUGH_BYTES]);
+            options.queue_age_s = limits.pick(&[20, 200, u32::MAX]);
+            options.store_bytes = limits.pick(&[1_000, 5_000, ENOUGH_BYTES]);
+        }
         if options.loyal {
             (options.staying, options.clean_starts) = (100, 0);
             (options.unsubscribes, options.session_expiry) = (false, false);
             (options.refusals, options.small_packets) = (false, false);
-            options.queue_messages = 100_000;
+            options.queue_messages = ENOUGH_MESSAGES;
             options.shared = true;
         }
         options
@@ -175,6 +188,8 @@ impl Options {
         self.durable = true;
         (self.wills, self.refuses) = (false, false);
         (self.read_only, self.reads_fail, self.trims) = (false, false, false);
+        (self.queue_bytes, self.store_bytes) = (ENOUGH_BYTES, ENOUGH_BYTES);
+        self.queue_age_s = u32::MAX;
         self.durability = Durability::Strict;
         self
     }
@@ -185,6 +200,9 @@ impl Options {
         limits.inflight_max = self.window;
         limits.receive_maximum = self.window.max(2);
         limits.queue_messages_max = self.queue_messages;
+        limits.queue_bytes_max = self.queue_bytes;
+        limits.queue_age_max_s = self.queue_age_s;
+        limits.store_bytes_max = self.store_bytes;
         if self.refuses {
             limits.queue_full = QueueFull::Refuse;
         }
@@ -192,6 +210,16 @@ impl Options {
         limits.retained_messages_max = self.retained_messages;
         limits.connect_timeout = Duration::from_hours(1);
         limits
+    }
+
+    /// What waits is never too much.
+    pub(crate) fn queues_fit(&self) -> bool {
+        self.queue_messages >= ENOUGH_MESSAGES && self.queue_bytes >= ENOUGH_BYTES
+    }
+
+    /// What waits is let go for no reason but that its session ends.
+    pub(crate) fn queues_keep(&self) -> bool {
+        self.queues_fit() && self.queue_age_s == u32::MAX && self.store_bytes >= ENOUGH_BYTES
     }
 
     pub(crate) fn settings(&self) -> Settings {
@@ -208,3 +236,7 @@ impl Options {
         sessions_end || self.shared && self.unsubscribes
     }
 }
+
+/// More than a run can have.
+const ENOUGH_MESSAGES: u32 = 100_000;
+const ENOUGH_BYTES: u64 = 1024 * 1024 * 1024;

@@ -144,6 +144,48 @@ fn what_is_too_much_for_a_session_does_not_hold_on_to_the_log() {
 }
 
 #[test]
+fn bytes_count_as_they_come_and_as_they_go_whatever_their_sizes_are() {
+    // Messages, and bytes of each with its topic.
+    let (few_large, many_large, many_small) = ((10, 100), (20, 100), (50, 10));
+    for (earlier, later, expected) in [
+        (few_large, many_small, (55, 1_000)),
+        (many_small, many_large, (10, 1_000)),
+        ((1, 100), (1, 5_000), (1, 5_000)),
+    ] {
+        for restarts in [false, true] {
+            let mut limits = Limits::default();
+            limits.queue_bytes_max = 1_000;
+            let mut world = World::new(1);
+            world.broker.reconfigure(limits.clone());
+            let away = world.resident("s", &[("t", QOS1)]);
+            world.broker.cut(away);
+            let publisher = join(&mut world.broker, "p");
+            for (count, bytes) in [earlier, later] {
+                for id in 1..=count {
+                    let payload = "x".repeat(bytes - 1);
+                    let packet = publish("t", &payload, QOS1, id);
+                    world.broker.send(publisher, packet);
+                    world.broker.stored();
+                }
+            }
+            if restarts {
+                world.restart();
+                world.broker.reconfigure(limits);
+            }
+            pass(&mut world, 11);
+            let sleepers: Vec<_> = world.broker.shards[0].sleeping(world.broker.now).collect();
+            assert_eq!((sleepers[0].messages, sleepers[0].bytes), expected);
+            let gone = u64::from(earlier.0 + later.0) - expected.0;
+            assert_eq!(dropped(&world, DropReason::QueueFull), gone);
+            let received = payloads(&mut world, "s");
+            let bytes: usize = received.iter().map(|payload| payload.len() + 1).sum();
+            assert_eq!((received.len() as u64, bytes as u64), expected);
+            is_balanced(&world);
+        }
+    }
+}
+
+#[test]
 fn a_full_store_lets_go_of_the_oldest_and_names_it() {
     for shards in [1, 3] {
         let mut world = with_limits(shards, |limits| limits.store_bytes_max = 1_000);

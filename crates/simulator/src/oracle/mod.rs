@@ -114,7 +114,7 @@ impl Oracle {
             serials: 0,
             members_leave: options.members_leave(),
             retained_fits: options.retained_messages >= 1_000,
-            queues_fit: options.queue_messages >= 100_000 && !options.small_packets,
+            queues_fit: options.queues_keep() && !options.small_packets,
             refuses: options.refuses,
             watched: options.watched,
             members_keep: !options.members_leave() && !options.refusals,
@@ -712,7 +712,9 @@ pub(crate) fn check_reasons(options: &Options, dropped: impl Fn(DropReason) -> u
     for reason in DropReason::ALL {
         let count = dropped(reason);
         let possible = match reason {
-            DropReason::QueueFull => options.queue_messages < 100_000,
+            DropReason::QueueFull => !options.queues_fit(),
+            DropReason::TooOld => options.queue_age_s < u32::MAX,
+            DropReason::StoreFull => !options.queues_keep(),
             DropReason::SlowReceiver => options.output_bytes < 1_000_000,
             DropReason::Expired => options.message_expiry,
             DropReason::TooLargeForReceiver => options.small_packets,
