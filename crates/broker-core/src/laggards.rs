@@ -75,6 +75,11 @@ impl<'a> Waiting<'a> {
 }
 
 impl Laggards {
+    /// Something is let go of, to make room.
+    fn lets_go(&self) -> bool {
+        self.let_go.iter().next().is_some()
+    }
+
     /// The number of the delivery that is about to leave this session, beyond all if none waits.
     /// `None`: the next one will not leave.
     #[cold]
@@ -126,23 +131,33 @@ impl Clients {
         self.laggards.outstayed(&self.limits, now, waiting)
     }
 
+    /// Whether any of these is to be dropped. What may stay does not hide what is behind it; but
+    /// what was not sent as retained has come in order, so that the first tells how old it is.
+    fn any_outstayed<'a>(
+        &self,
+        now: Instant,
+        session: &Session,
+        mut deliveries: impl Iterator<Item = &'a Delivery>,
+    ) -> bool {
+        let lets_go = session.is_durable() && self.laggards.lets_go();
+        deliveries
+            .find_map(|delivery| {
+                let outstayed = self.outstayed(now, session, delivery).is_some();
+                let is_oldest = !delivery.retain && !lets_go;
+                (outstayed || is_oldest).then_some(outstayed)
+            })
+            .unwrap_or(false)
+    }
+
     /// Whether something is to be dropped of what waits for this session. Costs a look at the
-    /// oldest of each kind.
+    /// oldest of each kind, and at all that is in memory when the store is full.
     fn lags(&self, now: Instant, session: &Session) -> bool {
         if self.store_failed() && session.is_durable() {
             return false; // what it has is on disk, and stays there
         }
-        let outstayed = |delivery| self.outstayed(now, session, delivery).is_some();
-        if session
-            .queue
-            .front()
-            .is_some_and(|(_, oldest)| outstayed(oldest))
-        {
-            return true;
-        }
-        if session.connection.is_none()
-            && let Some(InFlight::Publish { message, .. }) = session.outbound.iter().next()
-            && outstayed(message)
+        let queued = session.queue.iter().map(|(_, delivery)| delivery);
+        if self.any_outstayed(now, session, queued)
+            || session.connection.is_none() && self.any_outstayed(now, session, in_flight(session))
         {
             return true;
         }
@@ -224,14 +239,29 @@ impl Shard {
         }
     }
 
-    /// From the front of what waits in memory.
+    /// Of what waits in memory.
     fn drop_outstayed_queue(&mut self, now: Instant, id: SessionId) {
-        while let Some(session) = self.clients.sessions.get(id.index())
-            && let Some((_, oldest)) = session.queue.front()
-            && let Some(why) = self.clients.outstayed(now, session, oldest)
-            && let Some(session) = self.clients.session_mut(id)
-            && let Some((_, delivery)) = session.queue.pop_front()
-        {
+        let Clients {
+            sessions,
+            laggards,
+            limits,
+            ..
+        } = &mut self.clients;
+        let Some(session) = sessions.get_mut(id.index()) else {
+            return;
+        };
+        let durable = session.is_durable();
+        let mut outstayed = Vec::new();
+        for (qos, delivery) in std::mem::take(&mut session.queue) {
+            match laggards.outstayed(limits, now, Waiting::of(&delivery, durable)) {
+                Some(why) => outstayed.push((delivery, why)),
+                None => session.queue.push_back((qos, delivery)),
+            }
+        }
+        for (delivery, why) in outstayed {
+            let Some(session) = self.clients.session_mut(id) else {
+                return;
+            };
             let (number, cost) = (delivery.number, delivery.message.publication().cost());
             session.queue_bytes = session.queue_bytes.saturating_sub(cost);
             let waiting_bytes = &mut self.clients.stats.messages_waiting_bytes;
@@ -400,6 +430,14 @@ impl Shard {
             self.advance_laggards(now);
         }
     }
+}
+
+/// Messages that were sent and are not acknowledged.
+fn in_flight(session: &Session) -> impl Iterator<Item = &Delivery> {
+    session.outbound.iter().filter_map(|entry| match entry {
+        InFlight::Publish { message, .. } => Some(message),
+        InFlight::PubRel { .. } => None,
+    })
 }
 
 fn is_too_old(limits: &Limits, now: Instant, stamp: Instant) -> bool {

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use unbroken_broker_core::{DropReason, Limits, LogId, StoreFull};
-use unbroken_mqtt_proto::{Packet, QoS, Version};
+use unbroken_mqtt_proto::{Packet, QoS, SubscriptionOptions, Version};
 
-use crate::shard_bus::{Client, connect, join, publish, retained, subscribe};
+use crate::shard_bus::{Client, connect, join, publish, retained, send_subscribe, subscribe};
 use crate::{QOS1, QOS2, World, ack};
 
 const LOG: LogId = LogId(0);
@@ -127,6 +127,58 @@ fn what_a_dead_device_was_sent_does_not_hold_on_to_the_log() {
     is_balanced(&world);
     world.restart();
     assert_eq!(payloads(&mut world, "s"), [""; 0]);
+}
+
+#[test]
+fn what_may_stay_does_not_hide_what_was_sent_behind_it_to_a_dead_device() {
+    let mut world = with_limits(1, |limits| limits.queue_age_max_s = 40);
+    let dead = world.resident("s", &[("t", QOS2)]);
+    let publisher = join(&mut world.broker, "p");
+    for id in [1, 2] {
+        world.broker.send(publisher, publish("t", "x", QOS2, id));
+        world.settle();
+    }
+    world.broker.send(dead, Packet::PubRec(ack(1)));
+    world.settle();
+    world.broker.cut(dead);
+    pass(&mut world, 60);
+    assert_eq!(dropped(&world, DropReason::TooOld), 1);
+    assert_eq!(world.broker.shards[0].needed().of(LOG), 2);
+    let (_, received) = world.back("s");
+    assert_eq!(received, ["CONNACK 1 00", "PUBREL #1 00"]);
+    is_balanced(&world);
+}
+
+#[test]
+fn what_may_stay_does_not_hide_what_waits_behind_it_in_memory() {
+    let mut world = with_limits(1, |limits| {
+        limits.queue_age_max_s = 40;
+        limits.inflight_max = 1;
+    });
+    let slow = world.resident("s", &[]);
+    let options = SubscriptionOptions {
+        qos: QOS1,
+        retain_as_published: true,
+        ..SubscriptionOptions::default()
+    };
+    send_subscribe(&mut world.broker, slow, &[("t", options)]);
+    world.broker.stored();
+    let publisher = join(&mut world.broker, "p");
+    for packet in [
+        publish("t", "1", QOS1, 1),
+        retained("t", "2", QOS1, 2),
+        publish("t", "3", QOS1, 3),
+    ] {
+        world.broker.send(publisher, packet);
+        world.broker.stored();
+    }
+    world.broker.take(slow);
+    pass(&mut world, 60);
+    assert_eq!(dropped(&world, DropReason::TooOld), 1);
+    world.broker.send(slow, Packet::PubAck(ack(1)));
+    world.broker.send(slow, Packet::PubAck(ack(2)));
+    assert_eq!(world.broker.take(slow), ["PUBLISH t \"2\" q1 #2 retain"]);
+    is_balanced(&world);
 }
 
 #[test]
