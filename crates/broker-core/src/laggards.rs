@@ -17,27 +17,29 @@
 //! Invariants:
 //! - At most [`ADVANCING_MAX`] laggards read at a time.
 //! - What is dropped is a [`DropReason`], counted and told, as everywhere.
-//!
-//! Deliberately absent: a client that is connected and does not acknowledge. What it was sent is
-//! its own until its connection ends [MQTT-4.4.0-1].
+//! - What a client was sent is its own until its connection ends [MQTT-4.4.0-1]. So a client that
+//!   does not acknowledge what is let go is disconnected, if the store is still full when the driver
+//!   says so the next time.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use unbroken_mqtt_proto::ReasonCode;
 use unbroken_mqtt_proto::session::Entry as InFlight;
 
 use crate::audit::account::Fate;
 use crate::backlog::ReadAnswer;
 use crate::clients::Clients;
-use crate::ids::SessionId;
+use crate::connection::Connection;
+use crate::ids::{ConnectionId, SessionId};
 use crate::item::{Item, Terms};
 use crate::limits::{Limits, StoreFull};
 use crate::message::Message;
 use crate::output::{DropReason, Output};
 use crate::position::{Frontier, Position};
 use crate::session::{Delivery, Session};
-use crate::shard::Shard;
+use crate::shard::{Fault, Shard};
 use crate::timers::Timer;
 
 /// Who is to drop something, and what makes it.
@@ -50,6 +52,8 @@ pub(crate) struct Laggards {
     pub(crate) store_is_full: bool,
     /// What is within is let go, to make room.
     let_go: Frontier,
+    /// Over these some of that was under way when it was let go.
+    holders: Vec<ConnectionId>,
     /// [`Timer::Laggards`] is set.
     looking: bool,
 }
@@ -149,6 +153,24 @@ impl Clients {
             .unwrap_or(false)
     }
 
+    /// Whether some of what was let go is under way over this connection.
+    fn holds_on(&self, connection: &Connection) -> bool {
+        let session = connection
+            .session
+            .and_then(|id| self.sessions.get(id.index()));
+        session.is_some_and(|session| {
+            let mut positions = in_flight(session).filter_map(|sent| sent.message.position());
+            session.is_durable() && positions.any(|at| self.laggards.let_go.covers(at))
+        })
+    }
+
+    /// Finds the connections that hold on to what was let go. Costs a look at all that is in flight.
+    fn note_holders(&mut self) {
+        let connections = self.connections.iter().flatten();
+        let holders = connections.filter(|found| self.gate_open(found) && self.holds_on(found));
+        self.laggards.holders = holders.map(|connection| connection.id).collect();
+    }
+
     /// Whether something is to be dropped of what waits for this session. Costs a look at the
     /// oldest of each kind, and at all that is in memory when the store is full.
     fn lags(&self, now: Instant, session: &Session) -> bool {
@@ -184,8 +206,10 @@ impl Shard {
         let is_full = bytes >= self.clients.limits.store_bytes_max;
         self.clients.laggards.store_is_full = is_full;
         if !is_full || self.clients.limits.store_full == StoreFull::Refuse {
+            self.clients.laggards.holders.clear();
             return;
         }
+        self.disconnect_holders(now);
         let Clients {
             promises, laggards, ..
         } = &mut self.clients;
@@ -197,7 +221,19 @@ impl Shard {
                 number: needed + waits.div_ceil(LET_GO_PARTS),
             });
         }
+        self.clients.note_holders();
         self.look_for_laggards(now);
+    }
+
+    /// Ends the connections of clients that have not acknowledged what was let go the last time.
+    fn disconnect_holders(&mut self, now: Instant) {
+        for id in std::mem::take(&mut self.clients.laggards.holders) {
+            let connection = self.clients.connection(id.index);
+            if connection.is_some_and(|found| found.id == id && self.clients.holds_on(found)) {
+                let detail = "the store is full, and it does not acknowledge what it was sent";
+                self.disconnect(now, id, Fault::new(ReasonCode::QuotaExceeded, detail));
+            }
+        }
     }
 
     /// Sees to it that somebody looks whether anything has waited for too long.

@@ -168,7 +168,9 @@ impl Options {
         if options.durable && !options.loyal && !options.refuses && limits.percent(40) {
             options.queue_bytes = limits.pick(&[100, 500, ENOUGH_BYTES]);
             options.queue_age_s = limits.pick(&[20, 200, u32::MAX]);
-            options.store_bytes = limits.pick(&[1_000, 5_000, ENOUGH_BYTES]);
+            options.store_bytes = limits.pick(&[200, 2_000, ENOUGH_BYTES]);
+            // The size is said with that.
+            options.trims |= options.store_fills();
         }
         if options.loyal {
             (options.staying, options.clean_starts) = (100, 0);
@@ -217,9 +219,14 @@ impl Options {
         self.queue_messages >= ENOUGH_MESSAGES && self.queue_bytes >= ENOUGH_BYTES
     }
 
+    /// The store may be at its limit.
+    pub(crate) fn store_fills(&self) -> bool {
+        self.store_bytes < ENOUGH_BYTES
+    }
+
     /// What waits is let go for no reason but that its session ends.
     pub(crate) fn queues_keep(&self) -> bool {
-        self.queues_fit() && self.queue_age_s == u32::MAX && self.store_bytes >= ENOUGH_BYTES
+        self.queues_fit() && self.queue_age_s == u32::MAX && !self.store_fills()
     }
 
     pub(crate) fn settings(&self) -> Settings {

@@ -264,6 +264,52 @@ fn a_full_store_lets_go_of_the_oldest_and_names_it() {
 }
 
 #[test]
+fn a_client_that_does_not_acknowledge_does_not_hold_on_to_a_full_store() {
+    for shards in [1, 3] {
+        let mut world = with_limits(shards, |limits| limits.store_bytes_max = 1_000);
+        let hung = world.resident("hung", &[("t", QOS1)]);
+        let late = world.resident("late", &[("t", QOS1)]);
+        let back = world.resident("back", &[("t", QOS1)]);
+        let away = world.resident("away", &[("t", QOS1)]);
+        world.broker.cut(away);
+        let publisher = join(&mut world.broker, "p");
+        publish_all(&mut world, publisher, "t", 1..17);
+        world.broker.store_size(1_000);
+        world.broker.stored();
+        assert_eq!(dropped(&world, DropReason::StoreFull), 2, "of who is away");
+        let take_two = |world: &mut World, client| {
+            for id in [1, 2] {
+                world.broker.send(client, Packet::PubAck(ack(id)));
+            }
+            world.broker.stored();
+        };
+        take_two(&mut world, late);
+        world.broker.cut(back);
+        let (back, _) = world.back("back");
+        world.broker.take(hung);
+        // What was let go the last time is still under way to two, over one connection since then.
+        world.broker.store_size(1_000);
+        world.broker.stored();
+        assert_eq!(world.broker.take(hung), ["DISCONNECT 97"], "{shards}");
+        assert!(!world.broker.is_open(hung) && world.broker.is_open(late));
+        assert!(world.broker.is_open(back), "it has just come");
+        take_two(&mut world, back);
+        assert_eq!(dropped(&world, DropReason::StoreFull), 4);
+        let needed = world.broker.shards.iter().map(|shard| {
+            let logs = shard.needed();
+            logs.iter().map(|(_, number)| number).sum::<u64>()
+        });
+        assert_eq!(needed.min(), Some(2));
+        world.settle();
+        let expected: Vec<_> = (3..17).map(|id| id.to_string()).collect();
+        for client_id in ["hung", "away"] {
+            assert_eq!(payloads(&mut world, client_id), expected, "{client_id}");
+        }
+        is_balanced(&world);
+    }
+}
+
+#[test]
 fn a_full_store_refuses_what_it_would_have_to_keep_if_that_is_the_answer() {
     for shards in [1, 3] {
         let mut world = with_limits(shards, |limits| {

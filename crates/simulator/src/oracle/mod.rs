@@ -714,7 +714,7 @@ pub(crate) fn check_reasons(options: &Options, dropped: impl Fn(DropReason) -> u
         let possible = match reason {
             DropReason::QueueFull => !options.queues_fit(),
             DropReason::TooOld => options.queue_age_s < u32::MAX,
-            DropReason::StoreFull => !options.queues_keep(),
+            DropReason::StoreFull => options.store_fills(),
             DropReason::SlowReceiver => options.output_bytes < 1_000_000,
             DropReason::Expired => options.message_expiry,
             DropReason::TooLargeForReceiver => options.small_packets,

@@ -159,7 +159,9 @@ impl World {
                         ReasonCode::ImplementationSpecificError | ReasonCode::ServerUnavailable => {
                             self.failed[shard]
                         }
-                        ReasonCode::QuotaExceeded => self.options.refuses,
+                        ReasonCode::QuotaExceeded => {
+                            self.options.refuses || self.options.store_fills()
+                        }
                         _ => false,
                     };
                     assert!(
