@@ -13,7 +13,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use unbroken_mqtt_proto::connection::{alias, keepalive};
 use unbroken_mqtt_proto::topic::TopicName;
@@ -473,7 +473,7 @@ impl Shard {
         }
         session.inbound.handle_disconnected();
         session.outbound.handle_disconnected();
-        let expiry_s = session.expiry_s;
+        let stays = session.expiry_s > 0;
         let client_id = Arc::clone(&session.client_id);
         self.clients.fall_behind(session_id);
         self.clients.touch_presence(session_id);
@@ -481,17 +481,10 @@ impl Shard {
         self.tell_groups(session_id, false);
         self.schedule_will(now, session_id);
         // [MQTT-4.1.0-2] [MQTT-3.1.2-23]
-        if expiry_s == 0 && !self.is_left_on_disk(session_id) {
+        if stays {
+            self.schedule_end(session_id, now);
+        } else if !self.is_left_on_disk(session_id) {
             self.end_session(now, session_id, DropReason::SessionEnded);
-        } else if expiry_s > 0 && expiry_s != u32::MAX {
-            let at = now + std::time::Duration::from_secs(expiry_s.into());
-            self.timers.set(
-                at,
-                Timer::SessionExpiry {
-                    session: session_id,
-                    absence,
-                },
-            );
         }
         self.clients.stats.clients_disconnected =
             self.clients.sessions.len() as u64 - self.clients.stats.clients_connected;
@@ -501,9 +494,48 @@ impl Shard {
         // Never one that is connected. [MQTT-4.1.0-1, MQTT311-4.1.0-1, MQTT311-4.1.0-2]
         let absent = |session: &Session| session.absence == absence && session.connection.is_none();
         let is_absent = self.clients.sessions.get(id.index()).is_some_and(absent);
-        if is_absent && !self.is_left_on_disk(id) {
+        if !is_absent || self.is_left_on_disk(id) {
+            return;
+        }
+        if self.end_of(id).is_some_and(|end| end <= now) {
             self.clients.stats.sessions_expired += 1;
             self.end_session(now, id, DropReason::SessionEnded);
+        } else {
+            // The limit was lower when this timer was set.
+            self.schedule_end(id, now);
+        }
+    }
+
+    /// The limit is lower than before: sessions that sleep end sooner, but not at once.
+    pub(crate) fn shorten_absences(&mut self, now: Instant) {
+        let sessions = self.clients.sessions.iter();
+        let sleeping = sessions.filter(|(_, session)| session.away_since.is_some());
+        let ids = sleeping.filter_map(|(key, _)| u32::try_from(key).ok());
+        for id in ids.collect::<Vec<_>>() {
+            self.schedule_end(SessionId(id), now + GRACE);
+        }
+    }
+
+    /// Sees to it that a session that has no connection ends in its time, but not before `earliest`.
+    pub(crate) fn schedule_end(&mut self, id: SessionId, earliest: Instant) {
+        if let Some(end) = self.end_of(id)
+            && let Some(session) = self.clients.sessions.get(id.index())
+        {
+            let (session, absence) = (id, session.absence);
+            let timer = Timer::SessionExpiry { session, absence };
+            self.timers.set(end.max(earliest), timer);
+        }
+    }
+
+    /// When a session that has no connection ends, as the limit is now. `None`: it does not.
+    fn end_of(&self, id: SessionId) -> Option<Instant> {
+        let session = self.clients.sessions.get(id.index())?;
+        let Some(since) = session.away_since else {
+            return Some(self.options.start); // of its client there is only a will
+        };
+        match self.clients.limits.expiry_s(session.expiry_s) {
+            u32::MAX => None,
+            seconds => Some(since + Duration::from_secs(seconds.into())),
         }
     }
 
@@ -655,5 +687,8 @@ fn mix(value: u64) -> u64 {
     z ^ (z >> 31)
 }
 
+/// A session whose client could not come, or could not know that it had to, is there for at least
+/// so long.
+pub(crate) const GRACE: Duration = Duration::from_secs(10);
 /// The limit of MQTT 3.1, section 3.1.
 const CLIENT_ID_CHARS_MAX_3_1: usize = 23;

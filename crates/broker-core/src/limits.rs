@@ -73,7 +73,8 @@ pub struct Limits {
     pub topic_aliases_out_max: u16,
     /// Time from the opening of a connection to its CONNECT.
     pub connect_timeout: Duration,
-    /// Longest time a session outlives its connection, in seconds; `u32::MAX` is without end.
+    /// Longest time a session outlives its connection, in seconds; `u32::MAX` is without end. Of
+    /// sessions that were to stay for longer too.
     pub session_expiry_max_s: u32,
 }
 
@@ -166,6 +167,12 @@ pub enum LimitsError {
 }
 
 impl Limits {
+    /// Seconds for which a session outlives its connection if so many were agreed on; `u32::MAX` is
+    /// without end. One that stays does so for a second at least.
+    pub(crate) fn expiry_s(&self, agreed_s: u32) -> u32 {
+        agreed_s.min(self.session_expiry_max_s.max(1))
+    }
+
     /// Checks each limit by itself and against the others.
     pub fn check(&self) -> Result<(), LimitsError> {
         let at_least_one: [(&'static str, u64); 14] = [

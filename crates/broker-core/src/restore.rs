@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 use unbroken_mqtt_proto::session::{Entry as InFlight, Inbound, Outbound};
 use unbroken_mqtt_proto::{PacketId, QoS, SubscriptionFilter};
 
+use crate::admission::GRACE;
 use crate::backlog::Backlog;
 use crate::clients::Clients;
 use crate::ids::SessionId;
@@ -253,13 +254,7 @@ impl Shard {
             }
         }
         self.tell_groups(id, false);
-        if restored.expiry_s != u32::MAX {
-            let stays = Duration::from_secs(restored.expiry_s.into());
-            let at = now + stays.saturating_sub(away).max(GRACE);
-            let session = id;
-            self.timers
-                .set(at, Timer::SessionExpiry { session, absence });
-        }
+        self.schedule_end(id, now + GRACE);
         self.revive_will(now, id, away);
         if was_here {
             // From now on it is away.
@@ -396,7 +391,3 @@ impl Shard {
         self.keep_retained(now, Arc::new(message));
     }
 }
-
-/// A session that is restored is there for at least so long, however long its client was away: it
-/// could not have come.
-const GRACE: Duration = Duration::from_secs(10);

@@ -185,9 +185,13 @@ impl Shard {
             Input::Timeout => self.handle_timeout(now),
             Input::Forget(what) => self.forget(now, &what),
             Input::Reconfigured(limits) => {
+                let before = self.clients.limits.session_expiry_max_s;
                 self.clients.limits = Limits::clone(&limits);
                 self.options.limits = *limits;
                 self.clients.look_at_all_for_fullness();
+                if self.clients.limits.session_expiry_max_s < before {
+                    self.shorten_absences(now);
+                }
             }
             Input::Drain => self.drain(now),
         }

@@ -80,7 +80,7 @@ impl Shard {
         Some(SleepingSession {
             client_id: Arc::clone(&session.client_id),
             away,
-            expiry_s: session.expiry_s,
+            expiry_s: self.clients.limits.expiry_s(session.expiry_s),
             subscriptions: u32::try_from(session.subscriptions.len()).unwrap_or(u32::MAX),
             messages: session.queue.len() as u64 + backlog.map_or(0, |backlog| backlog.messages),
             bytes: session.queue_bytes + backlog.map_or(0, |backlog| backlog.bytes),

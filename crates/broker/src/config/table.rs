@@ -306,7 +306,9 @@ pub(super) const SECTIONS: &[Section] = &[
                 name: "session_expiry_max",
                 kind: time(0, u32::MAX as u64 - 1, Some("never")),
                 applies: Applies::Live,
-                doc: &["Longest time a session outlives its connection."],
+                doc: &[
+                    "Longest time a session outlives its connection, also one that sleeps already.",
+                ],
                 get: |config| ExpirySeconds(config.limits.session_expiry_max_s).to_value(),
                 set: |config, value| {
                     ExpirySeconds::from_value(value)

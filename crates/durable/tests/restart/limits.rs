@@ -407,3 +407,83 @@ fn who_sleeps_and_what_waits_for_them_can_be_asked() {
         world.restart();
     }
 }
+
+/// The clients whose sessions sleep.
+fn asleep(world: &World) -> Vec<String> {
+    let shards = world.broker.shards.iter();
+    let sleeping = shards.flat_map(|shard| shard.sleeping(world.broker.now));
+    let mut names: Vec<_> = sleeping.map(|one| one.client_id.to_string()).collect();
+    names.sort();
+    names
+}
+
+fn staying_at_most(seconds: u32) -> Limits {
+    let mut limits = Limits::default();
+    limits.session_expiry_max_s = seconds;
+    limits
+}
+
+#[test]
+fn a_lower_limit_ends_sessions_that_sleep_and_those_that_will() {
+    let mut world = World::new(1);
+    let endless = world.older("endless");
+    let away = world.resident("100 s", &[("t", QOS1)]);
+    let here = world.resident("here", &[("t", QOS1)]);
+    world.broker.cut(endless);
+    world.broker.cut(away);
+    pass(&mut world, 20);
+    world.broker.reconfigure(staying_at_most(35));
+    world.broker.cut(here);
+    assert_eq!(asleep(&world), ["100 s", "endless", "here"]);
+    pass(&mut world, 14);
+    assert_eq!(asleep(&world), ["100 s", "endless", "here"]);
+    pass(&mut world, 1);
+    assert_eq!(asleep(&world), ["here"], "35 s");
+    pass(&mut world, 20);
+    assert_eq!(asleep(&world), [""; 0]);
+    is_balanced(&world);
+}
+
+#[test]
+fn sessions_that_are_over_by_a_lower_limit_have_a_moment_left_and_a_higher_one_saves_them() {
+    for raised in [100, u32::MAX] {
+        let mut world = World::new(1);
+        for client_id in ["endless", "too"] {
+            let away = world.older(client_id);
+            world.broker.cut(away);
+        }
+        pass(&mut world, 50);
+        world.broker.reconfigure(staying_at_most(35));
+        pass(&mut world, 5);
+        world.broker.reconfigure(staying_at_most(raised));
+        pass(&mut world, 44);
+        assert_eq!(asleep(&world), ["endless", "too"]);
+        pass(&mut world, 1);
+        assert_eq!(asleep(&world).is_empty(), raised == 100);
+        world.broker.reconfigure(staying_at_most(0));
+        pass(&mut world, 10);
+        assert_eq!(asleep(&world), [""; 0]);
+    }
+}
+
+#[test]
+fn a_restart_with_a_lower_limit_ends_sessions_that_sleep() {
+    for shards in [1, 3] {
+        let mut world = World::new(shards);
+        for (client_id, seconds) in [("a", 20), ("b", 0)] {
+            let away = world.older(client_id);
+            world.broker.cut(away);
+            pass(&mut world, seconds);
+        }
+        world.settle();
+        world.restart_limited(staying_at_most(35));
+        pass(&mut world, 10);
+        assert_eq!(asleep(&world), ["a", "b"], "{shards}");
+        pass(&mut world, 10);
+        assert_eq!(asleep(&world), ["b"], "{shards}");
+        pass(&mut world, 20);
+        assert_eq!(asleep(&world), [""; 0], "{shards}");
+        world.restart();
+        assert_eq!(asleep(&world), [""; 0], "{shards}");
+    }
+}

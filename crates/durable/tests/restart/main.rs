@@ -60,7 +60,7 @@ struct World {
 
 impl World {
     fn new(shards: u8) -> Self {
-        let broker = begin(shards);
+        let broker = begin(shards, Limits::default());
         let kept = Kept {
             store: Arc::new(Memory::new()),
             times: Times::new(broker.now, UNIX_EPOCH + Duration::from_secs(1_790_000_000)),
@@ -101,9 +101,14 @@ impl World {
 
     /// No shard has been told anything yet.
     fn restart_quietly(&mut self, shards: u8) {
-        let now = self.broker.now;
         self.shards = shards;
-        self.broker = begin(shards);
+        self.restart_limited(Limits::default());
+    }
+
+    /// The same with other limits.
+    fn restart_limited(&mut self, limits: Limits) {
+        let now = self.broker.now;
+        self.broker = begin(self.shards, limits);
         self.broker.now = now;
         self.hand_out();
     }
@@ -153,11 +158,11 @@ impl World {
     }
 }
 
-fn begin(shards: u8) -> Broker {
+fn begin(shards: u8, limits: Limits) -> Broker {
     let mut settings = Settings::default();
     settings.durable = true;
     settings.audit.enabled = true;
-    Broker::with(shards, Limits::default(), settings)
+    Broker::with(shards, limits, settings)
 }
 
 fn ack(id: u16) -> Ack<'static> {
