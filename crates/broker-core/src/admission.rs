@@ -401,14 +401,18 @@ impl Shard {
     }
 
     pub(crate) fn new_session(&mut self, client_id: &Arc<str>) -> Option<SessionId> {
-        if !self
-            .options
-            .totals
-            .sessions
-            .try_add(1, self.clients.limits.sessions_max.into())
-        {
-            return None;
-        }
+        let max = self.clients.limits.sessions_max.into();
+        let has_room = self.options.totals.sessions.try_add(1, max);
+        has_room.then(|| self.insert_session(client_id))
+    }
+
+    /// One that was there before the broker started: it is kept, whatever the limit is now.
+    pub(crate) fn old_session(&mut self, client_id: &Arc<str>) -> SessionId {
+        self.options.totals.sessions.add(1);
+        self.insert_session(client_id)
+    }
+
+    fn insert_session(&mut self, client_id: &Arc<str>) -> SessionId {
         let key = self
             .clients
             .sessions
@@ -418,7 +422,7 @@ impl Shard {
         let id =
             SessionId(u32::try_from(key).expect("sessions_max is a u32, and keys are below it"));
         self.clients.by_client_id.insert(Arc::clone(client_id), id);
-        Some(id)
+        id
     }
 
     /// Disconnects whoever uses this session now [MQTT-3.1.4-3, MQTT311-3.1.4-2].
@@ -516,7 +520,8 @@ impl Shard {
         }
     }
 
-    /// Sees to it that a session that has no connection ends in its time, but not before `earliest`.
+    /// Sees to it that a session that has no connection ends in its time, and not before
+    /// `earliest`.
     pub(crate) fn schedule_end(&mut self, id: SessionId, earliest: Instant) {
         if let Some(end) = self.end_of(id)
             && let Some(session) = self.clients.sessions.get(id.index())

@@ -18,8 +18,8 @@
 //! - At most [`ADVANCING_MAX`] laggards read at a time.
 //! - What is dropped is a [`DropReason`], counted and told, as everywhere.
 //! - What a client was sent is its own until its connection ends [MQTT-4.4.0-1]. So a client that
-//!   does not acknowledge what is let go is disconnected, if the store is still full when the driver
-//!   says so the next time.
+//!   does not acknowledge what is let go is disconnected, if the store is still full when the
+//!   driver says so the next time.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -164,7 +164,8 @@ impl Clients {
         })
     }
 
-    /// Finds the connections that hold on to what was let go. Costs a look at all that is in flight.
+    /// Finds the connections that hold on to what was let go. Costs a look at all that is in
+    /// flight.
     fn note_holders(&mut self) {
         let connections = self.connections.iter().flatten();
         let holders = connections.filter(|found| self.gate_open(found) && self.holds_on(found));

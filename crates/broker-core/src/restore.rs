@@ -1,5 +1,8 @@
 //! A shard as the disk had it: sessions and retained messages of an earlier run.
 //!
+//! Sessions and subscriptions beyond the limits are kept: they were promised, and nobody else is
+//! let in before some have ended.
+//!
 //! Before the first input, in this order: [`Shard::restore_tails`], then sessions, lanes,
 //! wills and retained messages. What a session waits for stays on disk until its client comes:
 //! however much that is, it costs nothing to begin with. It is counted afterwards
@@ -103,14 +106,6 @@ impl RestoredEntry {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RestoreError {
-    /// There are more than the limits allow.
-    #[error("session {client_id}: {limit} is reached; raise it, or the session cannot be kept")]
-    Full {
-        /// Whose session.
-        client_id: Arc<str>,
-        /// The limit.
-        limit: &'static str,
-    },
     /// What cannot be true of one session, such as that it is there twice.
     #[error("session {client_id}: {what}")]
     Contradiction {
@@ -161,12 +156,7 @@ impl Shard {
         if self.clients.by_client_id.contains_key(&client_id) {
             return Err(contradiction("it is there twice"));
         }
-        let Some(id) = self.new_session(&client_id) else {
-            return Err(RestoreError::Full {
-                client_id,
-                limit: "limits.sessions_max",
-            });
-        };
+        let id = self.old_session(&client_id);
         let absence = self.token();
         let Clients {
             sessions,
@@ -283,12 +273,7 @@ impl Shard {
                 what: "its will is there twice",
             });
         }
-        let Some(id) = self.new_session(client_id) else {
-            return Err(RestoreError::Full {
-                client_id: Arc::clone(client_id),
-                limit: "limits.sessions_max",
-            });
-        };
+        let id = self.old_session(client_id);
         let absence = self.token();
         if let Some(session) = self.clients.session_mut(id) {
             session.absence = absence;
@@ -364,13 +349,7 @@ impl Shard {
                 what: "a subscription has a filter that is none",
             });
         };
-        let overall = self.clients.limits.subscriptions_max;
-        if !self.options.totals.subscriptions.try_add(1, overall.into()) {
-            return Err(RestoreError::Full {
-                client_id: Arc::clone(client_id),
-                limit: "limits.subscriptions_max",
-            });
-        }
+        self.options.totals.subscriptions.add(1);
         self.clients.stats.subscriptions += 1;
         let grant = Grant {
             qos: holding.options.qos,

@@ -123,6 +123,11 @@ impl Total {
         added
     }
 
+    /// Adds, whatever the limit is: of what was there before.
+    pub(crate) fn add(&self, amount: u64) {
+        self.0.fetch_add(amount, Ordering::Relaxed);
+    }
+
     pub(crate) fn subtract(&self, amount: u64) {
         let before = self.0.fetch_sub(amount, Ordering::Relaxed);
         debug_assert!(

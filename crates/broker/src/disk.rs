@@ -33,7 +33,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
 use unbroken_broker_core::{
-    Forget, Frontier, Position, ReadRequest, RestoreError, Shard, ShardId, StoreId, StoreRequest,
+    Forget, Frontier, Limits, Position, ReadRequest, RestoreError, Shard, ShardId, StoreId,
+    StoreRequest,
 };
 use unbroken_durable::{Needs, Restored, Times, batch_of, log_of, read, restore};
 use unbroken_store::quarantine::{self, OnCorruption, Quarantined};
@@ -228,8 +229,30 @@ impl Found {
 
     /// Gives each shard what is its own. They have to read each other's mail before any client
     /// comes.
-    pub(crate) fn restore(&mut self, shards: &mut [Shard]) -> Result<(), DiskError> {
+    pub(crate) fn restore(
+        &mut self,
+        shards: &mut [Shard],
+        limits: &Limits,
+    ) -> Result<(), DiskError> {
         let restored = std::mem::take(&mut self.restored);
+        let holdings = restored
+            .sessions
+            .iter()
+            .flat_map(|session| &session.holdings);
+        let subscriptions = holdings.filter(|holding| holding.until.is_none()).count();
+        for (what, count, max) in [
+            ("sessions_max", restored.sessions.len(), limits.sessions_max),
+            ("subscriptions_max", subscriptions, limits.subscriptions_max),
+        ] {
+            if count > max as usize {
+                tracing::warn!(
+                    count,
+                    max,
+                    "limits.{what} is lower than what is stored: all of it is kept, and nothing is \
+                     added until there is less"
+                );
+            }
+        }
         restored
             .hand_out(Instant::now(), shards)
             .map_err(|source| DiskError::Restore {

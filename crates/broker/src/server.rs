@@ -217,7 +217,7 @@ impl Server {
             }));
         }
         if let Some(mut found) = found.take() {
-            found.restore(&mut shards)?;
+            found.restore(&mut shards, &server.config.limits)?;
             let (stored, read) = (wiring.outside_feeds(), wiring.outside_feeds());
             let forget = wiring.outside_feeds();
             let notify = server.notify.clone();

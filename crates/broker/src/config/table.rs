@@ -140,7 +140,10 @@ pub(super) const SECTIONS: &[Section] = &[
                 "sessions_max",
                 U32,
                 Live,
-                ["Sessions at once, connected or not. About 720 bytes each, without queue."],
+                [
+                    "Sessions at once, connected or not. About 720 bytes each, without queue. Those that are",
+                    "there when it is lowered stay."
+                ],
                 limits.sessions_max
             ),
             key!(

@@ -5,7 +5,7 @@ use std::time::Duration;
 use unbroken_broker_core::{DropReason, Limits, LogId, StoreFull};
 use unbroken_mqtt_proto::{Packet, QoS, SubscriptionOptions, Version};
 
-use crate::shard_bus::{Client, connect, join, publish, retained, send_subscribe, subscribe};
+use crate::shard_bus::{Client, connect, join, publish, retained, send_subscribe, stay, subscribe};
 use crate::{QOS1, QOS2, World, ack};
 
 const LOG: LogId = LogId(0);
@@ -485,5 +485,40 @@ fn a_restart_with_a_lower_limit_ends_sessions_that_sleep() {
         assert_eq!(asleep(&world), [""; 0], "{shards}");
         world.restart();
         assert_eq!(asleep(&world), [""; 0], "{shards}");
+    }
+}
+
+#[test]
+fn more_sessions_than_a_lower_limit_allows_are_there_after_a_restart_and_others_are_refused() {
+    for shards in [1, 3] {
+        let mut world = World::new(shards);
+        for client_id in ["a", "b", "c"] {
+            let away = world.resident(client_id, &[("t", QOS1)]);
+            world.broker.cut(away);
+        }
+        let mut limits = Limits::default();
+        limits.sessions_max = 2;
+        limits.subscriptions_max = 2;
+        world.restart_limited(limits);
+        world.settle();
+        let connect_new = |world: &mut World| {
+            let client = world.broker.open(Version::V5);
+            world.broker.send(client, Packet::Connect(connect("new")));
+            world.broker.take(client).concat()
+        };
+        assert_eq!(connect_new(&mut world), "CONNACK 0 97", "{shards}");
+        let (a, received) = world.back("a");
+        assert_eq!(received, ["CONNACK 1 00"]);
+        subscribe(&mut world.broker, a, "u", QOS1);
+        world.broker.stored();
+        assert_eq!(world.broker.take(a), ["SUBACK #1 [97]"]);
+        for client_id in ["b", "c"] {
+            let clean = stay(&mut world.broker, client_id, true);
+            world.broker.stored();
+            let taken = world.broker.take(clean).concat();
+            let expected = if client_id == "b" { "97" } else { "00" };
+            assert_eq!(taken, format!("CONNACK 0 {expected}"), "{client_id}");
+        }
+        is_balanced(&world);
     }
 }
