@@ -58,9 +58,6 @@ pub(crate) struct Backlog {
     /// Counted, and found.
     counted: u64,
     found: u64,
-    /// Its client was connected when the broker stopped: of what it finds that came before, it may
-    /// have been sent some.
-    was_here: bool,
     /// What was under way when the broker stopped: it lies beyond what is read, and is an entry.
     under_way: BTreeSet<Position>,
     /// What came before its time, if anything did.
@@ -148,7 +145,6 @@ impl Backlog {
             bytes: 0,
             first: None,
             uncounted: None,
-            was_here: false,
             counted: 0,
             found: 0,
             under_way: BTreeSet::new(),
@@ -160,16 +156,13 @@ impl Backlog {
         }
     }
 
-    /// As the disk has it, of a session that may have waited since then, and whose client was
-    /// connected until the broker stopped or was not.
+    /// As the disk has it, of a session that may have waited since then.
     pub(crate) fn restored(
         read: Frontier,
         under_way: impl IntoIterator<Item = Position>,
         oldest: Instant,
-        was_here: bool,
     ) -> Self {
         let mut backlog = Self::from(read);
-        backlog.was_here = was_here;
         backlog.uncounted = Some(Box::new(Uncounted {
             through: backlog.read.clone(),
             oldest: None,
@@ -586,7 +579,6 @@ impl Shard {
             self.clients.count_found(id, position, bytes);
         }
         let backlog = self.clients.backlog_of(id);
-        let was_here = backlog.as_ref().is_some_and(|backlog| backlog.was_here);
         if !backlog.is_some_and(|backlog| backlog.take(bytes)) {
             self.clients.stats.messages_waiting += 1;
             self.clients.stats.messages_waiting_bytes += bytes;
@@ -594,11 +586,13 @@ impl Shard {
         let Some(session) = self.clients.sessions.get_mut(id.index()) else {
             return;
         };
-        let tails = &self.clients.census.tails;
-        let came_before = item.position().is_some_and(|at| tails.covers(at));
+        let (kept, position) = (session.kept.as_ref(), item.position());
+        let sent_before = kept
+            .zip(position)
+            .is_some_and(|(kept, at)| kept.sent_before.covers(at));
         let mut delivery = item.delivery(terms.terms(), &mut self.clients.pool);
         // One of QoS 2 has not left before the disk had its packet id.
-        delivery.again = was_here && came_before && terms.qos == QoS::AtLeastOnce;
+        delivery.again = sent_before && terms.qos == QoS::AtLeastOnce;
         delivery.tracked = self.clients.home.watching > 0;
         delivery.number = session.account.accept(&mut self.clients.stats.audit);
         session.queue_bytes += bytes;

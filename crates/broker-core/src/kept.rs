@@ -36,6 +36,7 @@ use crate::message::Message;
 use crate::output::StoreId;
 use crate::position::{Frontier, LogId, Position};
 use crate::record::Record;
+use crate::sent_before::{MaybeSent, SentBefore};
 use crate::session::{Delivery, Identifiers, Session};
 use crate::shard::Shard;
 use crate::timers::Timer;
@@ -53,6 +54,8 @@ pub(crate) struct Kept {
     earlier: Option<Box<Earlier>>,
     /// Entries ever.
     entries: u64,
+    /// What the client may have been sent before the broker was started.
+    pub(crate) sent_before: SentBefore,
     /// The disk is to be told of progress.
     touched: bool,
     /// Whether it is connected is to be told.
@@ -239,6 +242,12 @@ impl Kept {
     pub(crate) fn restore_over(&mut self, number: u64, position: Option<Position>) {
         self.restore_entry(number, None, position);
         self.under_way().landed.push(number);
+    }
+
+    /// The client may have been sent all that there is, up to here in the logs.
+    pub(crate) fn restore_sent_all(&mut self, through: Frontier) {
+        let entries = self.entries;
+        self.sent_before = SentBefore::untold(MaybeSent { through, entries });
     }
 
     /// Takes out the entries that have come to their end: what can be forgotten, and what must be
@@ -582,14 +591,20 @@ impl Clients {
         let through = session.through(&self.promises.tails);
         let is_here = session.connection.is_some();
         let expiry_s = session.expiry_s;
-        let Some(kept) = session.kept.as_deref_mut() else {
+        let Session {
+            kept,
+            queue,
+            outbound,
+            ..
+        } = session;
+        let Some(kept) = kept.as_deref_mut() else {
             return;
         };
         if !std::mem::take(&mut kept.touched) {
             return;
         }
         let mut given = Vec::new();
-        for in_flight in session.outbound.iter() {
+        for in_flight in outbound.iter() {
             if let InFlight::Publish { id, qos, message } = in_flight
                 && kept.entry_of(id).is_none()
             {
@@ -609,6 +624,8 @@ impl Clients {
         let presence = std::mem::take(&mut kept.presence).then_some(Presence { is_here, expiry_s });
         let (landed, done) = kept.take_landed(&through);
         let past = kept.take_past(&through);
+        let waiting = queue.iter().map(|(_, delivery)| delivery.entry);
+        let maybe_sent = kept.sent_before.take_news(&through, waiting);
         kept.through = through.clone();
         self.ask_of(id, |client_id| Record::Progress {
             client_id,
@@ -619,6 +636,7 @@ impl Clients {
                 done,
                 past,
                 presence,
+                maybe_sent,
             }),
         });
     }
@@ -640,6 +658,9 @@ pub struct Progress {
     pub past: Vec<(Box<str>, u32)>,
     /// If that has changed: whether it is connected.
     pub presence: Option<Presence>,
+    /// If that has changed: what may have been sent before the broker was started; nothing, if it
+    /// is empty.
+    pub maybe_sent: Option<MaybeSent>,
 }
 
 /// Whether a session has a connection.

@@ -56,6 +56,7 @@ mod record;
 mod restore;
 mod retain;
 mod retained;
+mod sent_before;
 mod session;
 mod settings;
 pub mod shard;
@@ -86,6 +87,7 @@ pub use output::{Credentials, Disconnection, DropReason, Event, Output, StoreId,
 pub use position::{Frontier, LogId, Position};
 pub use record::{Errand, Marker, Record};
 pub use restore::{RestoreError, RestoredEntry, RestoredSession};
+pub use sent_before::MaybeSent;
 pub use settings::{AuditSettings, Settings, ShardOptions, Totals};
 pub use shard::{Outputs, Shard};
 pub use sleeping::{SleepingSession, SleepingTotals};

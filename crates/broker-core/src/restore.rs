@@ -13,7 +13,8 @@
 //! go on. What is due at once is published when this shard knows what the others want.
 //!
 //! The disk is told late what a client was sent at QoS 1 and has acknowledged. So one that was
-//! connected gets with DUP what it finds in the log, and may have had already [MQTT-3.3.1-1].
+//! connected gets with DUP what it finds in the log, and may have had already [MQTT-3.3.1-1], also
+//! if the broker is started again before it comes.
 //!
 //! Lanes of the audit are in [`crate::audit::rest`].
 
@@ -34,6 +35,7 @@ use crate::message::Message;
 use crate::output::DropReason;
 use crate::placement;
 use crate::position::{Frontier, Position};
+use crate::sent_before::{MaybeSent, SentBefore};
 use crate::session::Session;
 use crate::shard::Shard;
 use crate::subscriptions::Grant;
@@ -57,6 +59,8 @@ pub struct RestoredSession {
     pub through: Frontier,
     /// What it was given and has not done with, in the order of the numbers.
     pub entries: Vec<RestoredEntry>,
+    /// What it may have been sent before the broker was started the last time.
+    pub maybe_sent: MaybeSent,
     /// Messages of QoS 2 that came from it and are not released.
     pub markers: Vec<PacketId>,
 }
@@ -178,6 +182,13 @@ impl Shard {
         let through = restored.through;
         let mut kept = Kept::new(through.clone());
         let (mut in_flight, mut positions) = (Vec::new(), Vec::new());
+        // A client that was connected may have been sent all.
+        let maybe_sent = restored.maybe_sent;
+        let sent_entries = if was_here {
+            u64::MAX
+        } else {
+            maybe_sent.entries
+        };
         // What may have been sent went before what waits.
         let mut entries = restored.entries;
         entries.sort_by_key(RestoredEntry::waits);
@@ -209,7 +220,8 @@ impl Shard {
                         });
                     } else {
                         delivery.number = session.account.accept(&mut stats.audit);
-                        delivery.again = was_here && entry.qos == QoS::AtLeastOnce;
+                        delivery.again =
+                            entry.number <= sent_entries && entry.qos == QoS::AtLeastOnce;
                         session.queue_bytes += cost;
                         stats.messages_waiting_bytes += cost;
                         session.queue.push_back((entry.qos, delivery));
@@ -234,9 +246,14 @@ impl Shard {
         let backlog = if through.reaches(&census.tails) {
             Backlog::from(through)
         } else {
-            Backlog::restored(through, positions, since, was_here)
+            Backlog::restored(through, positions, since)
         };
         kept.backlog = Some(Box::new(backlog));
+        if was_here {
+            kept.restore_sent_all(census.tails.clone());
+        } else if maybe_sent != MaybeSent::default() {
+            kept.sent_before = SentBefore::told(maybe_sent);
+        }
         session.kept = Some(Box::new(kept));
         for holding in restored.holdings {
             if holding.until.is_none() {

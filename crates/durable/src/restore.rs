@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use unbroken_broker_core::{
-    Entry, Frontier, Holding, LaneAtRest, LogId, Message, ReceivedEntry, RestoreError,
+    Entry, Frontier, Holding, LaneAtRest, LogId, MaybeSent, Message, ReceivedEntry, RestoreError,
     RestoredEntry, RestoredSession, Shard, Will,
 };
 use unbroken_store::errand::{self, Errand};
@@ -202,6 +202,7 @@ struct Parts {
     outbound: Vec<(u64, Outbound)>,
     markers: Vec<unbroken_mqtt_proto::PacketId>,
     will: Option<store::session::Will>,
+    maybe_sent: store::session::MaybeSent,
 }
 
 impl Parts {
@@ -223,6 +224,9 @@ impl Parts {
                 self.markers.push(id);
             }
             PartView::Will => self.will = Some(store::session::Will::decode(value)?),
+            PartView::MaybeSent => {
+                self.maybe_sent = store::session::MaybeSent::decode(value)?;
+            }
         }
         Ok(())
     }
@@ -275,9 +279,18 @@ impl Parts {
             holdings,
             through,
             entries,
+            maybe_sent: maybe_sent(&self.maybe_sent),
             markers: self.markers,
         });
         Ok(())
+    }
+}
+
+fn maybe_sent(stored: &store::session::MaybeSent) -> MaybeSent {
+    let through = stored.through.iter();
+    MaybeSent {
+        through: through.map(|at| (LogId(at.log.0), at.sequence.0)).collect(),
+        entries: stored.entries,
     }
 }
 

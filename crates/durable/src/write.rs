@@ -1,13 +1,13 @@
 //! What a record changes in the store.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Instant;
 
 use unbroken_broker_core::{
-    Entry, Errand, Frontier, Holding, LogId, Message, Position, Presence, Progress, ReceivedEntry,
-    Record,
+    Entry, Errand, Frontier, Holding, LogId, MaybeSent, Message, Position, Presence, Progress,
+    ReceivedEntry, Record,
 };
 use unbroken_mqtt_proto::{PacketId, QoS};
 use unbroken_store::lane::{self, Floor};
@@ -290,6 +290,22 @@ fn put_progress(
     }
     if let Some(presence) = progress.presence {
         put_head(batch, client_id, presence, now, times);
+    }
+    match &progress.maybe_sent {
+        Some(sent) if *sent == MaybeSent::default() => delete(batch, client_id, Part::MaybeSent),
+        Some(sent) => put(batch, client_id, Part::MaybeSent, maybe_sent(sent).encode()),
+        None => {}
+    }
+}
+
+fn maybe_sent(sent: &MaybeSent) -> session::MaybeSent {
+    let logs: BTreeMap<LogId, u64> = sent.through.iter().collect();
+    let through = logs.into_iter();
+    session::MaybeSent {
+        entries: sent.entries,
+        through: through
+            .map(|(log, number)| stored(Position { log, number }))
+            .collect(),
     }
 }
 

@@ -9,6 +9,7 @@
 //!                  3 number                  Outbound
 //!                  4 packet id               Inbound
 //!                  5                         Will
+//!                  6                         MaybeSent
 //! ```
 //!
 //! A client id or filter of up to 255 bytes is in the key as it is, its length before it; a longer
@@ -47,6 +48,8 @@ pub enum Part<'a> {
     Inbound(PacketId),
     /// [`Will`].
     Will,
+    /// [`MaybeSent`].
+    MaybeSent,
 }
 
 /// What a key says about itself.
@@ -68,6 +71,7 @@ pub enum PartView {
     Outbound(u64),
     Inbound(PacketId),
     Will,
+    MaybeSent,
 }
 
 /// What all keys of a client begin with, and no key of another.
@@ -100,6 +104,7 @@ pub fn key(client_id: &str, part: Part<'_>) -> Vec<u8> {
             out.extend_from_slice(&id.get().to_be_bytes());
         }
         Part::Will => out.push(WILL),
+        Part::MaybeSent => out.push(MAYBE_SENT),
     }
     out
 }
@@ -121,6 +126,7 @@ pub fn parse_key(bytes: &[u8]) -> Result<KeyView<'_>, RecordError> {
         OUTBOUND => PartView::Outbound(u64::from_be_bytes(reader.array("number")?)),
         INBOUND => PartView::Inbound(packet_id(&mut reader)?),
         WILL => PartView::Will,
+        MAYBE_SENT => PartView::MaybeSent,
         value => return Err(meaningless("part", value)),
     };
     reader.end()?;
@@ -227,6 +233,16 @@ pub struct Will {
     pub delay_s: u32,
     /// The message; its stamp is that of CONNECT, and its lifetime begins when it is published.
     pub message: MessageBytes,
+}
+
+/// What a client may have been sent before the broker last began, without the disk knowing: it is
+/// sent with DUP, however often the broker begins before the client comes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MaybeSent {
+    /// Of what it was given by groups and waits, all up to this number.
+    pub entries: u64,
+    /// Of what it finds in logs, all up to here; each log at most once, in ascending order.
+    pub through: Vec<Position>,
 }
 
 impl Head {
@@ -462,6 +478,35 @@ impl Will {
     }
 }
 
+impl MaybeSent {
+    /// The value in bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![VERSION];
+        put_number(&mut out, self.entries);
+        for position in &self.through {
+            put_number(&mut out, position.log.0.into());
+            put_number(&mut out, position.sequence.0);
+        }
+        out
+    }
+
+    /// Reads a value.
+    pub fn decode(bytes: &[u8]) -> Result<Self, RecordError> {
+        let mut reader = Reader::versioned(bytes)?;
+        let entries = reader.number("entries")?;
+        let mut through: Vec<Position> = Vec::new();
+        while reader.len() > 0 {
+            let log = LogId(reader.small("log")?);
+            if through.last().is_some_and(|last| log <= last.log) {
+                return Err(RecordError::Number("log"));
+            }
+            let sequence = Sequence(reader.number("sequence")?);
+            through.push(Position { log, sequence });
+        }
+        Ok(Self { entries, through })
+    }
+}
+
 pub(crate) fn put_name(out: &mut Vec<u8>, name: &str) {
     if let Ok(length @ 1..) = u8::try_from(name.len()) {
         out.push(length);
@@ -529,6 +574,7 @@ const CURSOR: u8 = 2;
 const OUTBOUND: u8 = 3;
 const INBOUND: u8 = 4;
 const WILL: u8 = 5;
+const MAYBE_SENT: u8 = 6;
 
 #[cfg(test)]
 mod tests {
@@ -557,6 +603,7 @@ mod tests {
                 (Part::Outbound(1), PartView::Outbound(1)),
                 (Part::Inbound(id(2)), PartView::Inbound(id(2))),
                 (Part::Will, PartView::Will),
+                (Part::MaybeSent, PartView::MaybeSent),
             ] {
                 let key = key(client, part);
                 assert!(key.len() < 600);
@@ -574,7 +621,7 @@ mod tests {
             &b""[..],
             b"\x02a",
             b"\x01a",
-            b"\x01a\x06",
+            b"\x01a\x07",
             b"\x01a\x00\x00",
             b"\x01a\x03\x00\x00",
             b"\x00short\x00",
@@ -690,5 +737,16 @@ mod tests {
             message: message.encode(),
         };
         check(will, Will::encode, Will::decode);
+        for logs in [&[][..], &[2], &[0, 3]] {
+            let through = logs.iter().map(|log| Position {
+                log: LogId(*log),
+                sequence: Sequence(300),
+            });
+            let maybe_sent = MaybeSent {
+                entries: 7,
+                through: through.collect(),
+            };
+            check(maybe_sent, MaybeSent::encode, MaybeSent::decode);
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use serde_json::{Map, Value, json};
 use unbroken_store::session::{
-    Cursor, Head, Inbound, Outbound, PartView, Subscription, Will, parse_key,
+    Cursor, Head, Inbound, MaybeSent, Outbound, PartView, Subscription, Will, parse_key,
 };
 use unbroken_store::{MessageBytes, Pair, RecordError, Space, StoreError};
 
@@ -143,6 +143,16 @@ impl Client {
                 let message = Value::Object(record::message(&will.message.record()));
                 let delay = json!(will.delay_s);
                 ("will", fields([("delay_s", delay), ("message", message)]))
+            }
+            PartView::MaybeSent => {
+                let sent = MaybeSent::decode(value)?;
+                let through = sent.through.iter();
+                let through: Vec<_> = through
+                    .map(|at| json!({ "log": at.log.0, "through": at.sequence.0 }))
+                    .collect();
+                let entries = json!(sent.entries);
+                let object = fields([("entries", entries), ("logs", json!(through))]);
+                ("maybe_sent", object)
             }
         };
         // What is left of a session that ended has no head.

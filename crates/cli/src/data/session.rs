@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use unbroken_store::session::{
-    Cursor, Head, Inbound, Outbound, PartView, Subscription, Will, parse_key,
+    Cursor, Head, Inbound, MaybeSent, Outbound, PartView, Subscription, Will, parse_key,
 };
 use unbroken_store::{LogId, RecordError, Sequence, Space, StoreError, View};
 
@@ -106,6 +106,9 @@ impl Parts {
             }
             PartView::Will => {
                 Will::decode(value)?;
+            }
+            PartView::MaybeSent => {
+                MaybeSent::decode(value)?;
             }
         }
         Ok(())

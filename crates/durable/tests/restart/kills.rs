@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use unbroken_broker_core::{DropReason, Limits};
 use unbroken_mqtt_proto::{Packet, Property, PropertyBuf, Publish, Version};
+use unbroken_store::session::{Part, key};
 use unbroken_store::{Kv, Space};
 
 use crate::shard_bus::{connect, join, publish, retained, stay, subscribe};
@@ -241,6 +242,38 @@ fn what_was_acknowledged_just_before_a_kill_comes_again_with_dup() {
         let expected = ["PUBLISH t \"x\" q1 #1", "PUBLISH t \"y\" q1 #2"];
         assert_eq!(received[1..], expected, "it was away");
         assert_eq!(faults(&world), 0);
+    }
+}
+
+/// [MQTT-3.3.1-1]
+#[test]
+fn what_may_have_been_sent_comes_with_dup_however_often_the_broker_is_started_before() {
+    for (shards, filter) in [(1, "t"), (3, "t"), (1, "$share/g/t"), (3, "$share/g/t")] {
+        let mut world = World::new(shards);
+        let client = world.resident("s", &[(filter, QOS1)]);
+        world.settle();
+        let publisher = join(&mut world.broker, "p");
+        world.broker.send(publisher, publish("t", "x", QOS1, 1));
+        world.broker.stored();
+        assert_eq!(world.broker.take(client), ["PUBLISH t \"x\" q1 #1"]);
+        for _ in 0..3 {
+            world.restart();
+        }
+        let publisher = join(&mut world.broker, "p");
+        world.broker.send(publisher, publish("t", "y", QOS1, 2));
+        world.settle();
+        world.restart();
+        let (client, received) = world.back("s");
+        let expected = ["PUBLISH t \"x\" q1 #1 dup", "PUBLISH t \"y\" q1 #2"];
+        assert_eq!(received[1..], expected, "{shards} shards, {filter}");
+        for id in [1, 2] {
+            world.broker.send(client, Packet::PubAck(ack(id)));
+        }
+        world.broker.cut(client);
+        world.settle();
+        let sent = key("s", Part::MaybeSent);
+        let sent = world.kept.store.get(Space::Sessions, &sent).unwrap();
+        assert_eq!(sent, None, "{shards} shards, {filter}: it has all");
     }
 }
 

@@ -25,7 +25,8 @@ use crate::position::{LogId, Sequence};
 use crate::quarantine::Salvaged;
 use crate::record::MessageBytes;
 use crate::session::{
-    Carried, Cursor, Head, Holding, Inbound, Outbound, PartView, Subscription, Will, parse_key,
+    Carried, Cursor, Head, Holding, Inbound, MaybeSent, Outbound, PartView, Subscription, Will,
+    parse_key,
 };
 use crate::store::Store;
 
@@ -380,6 +381,7 @@ fn check(space: Space, key: &[u8], value: &[u8]) -> Result<(), RecordError> {
             PartView::Outbound(_) => Outbound::decode(value).map(drop),
             PartView::Inbound(_) => Inbound::decode(value).map(drop),
             PartView::Will => Will::decode(value).map(drop),
+            PartView::MaybeSent => MaybeSent::decode(value).map(drop),
         },
         Space::Retained => MessageBytes::parse(value.to_vec()).map(drop),
         Space::Lanes if key == FLOOR_KEY => Floor::decode(value).map(drop),
