@@ -552,6 +552,8 @@ impl Shard {
         self.publish_will(now, id);
         let unread = self.clients.drop_backlog(id);
         self.end_fullness(id);
+        let session = self.clients.sessions.get(id.index());
+        let was_kept = session.is_some_and(Session::is_durable);
         self.clients.ask_to_forget(id);
         self.unsubscribe_all(id);
         let Some(mut session) = self.clients.sessions.try_remove(id.index()) else {
@@ -583,7 +585,7 @@ impl Shard {
             let group = delivery.group.clone().filter(|_| may_go_on);
             fates.push((number, Fate::at_the_end(sent, group.is_some())));
             match group {
-                Some(group) => self.hand_over(now, &group, delivery),
+                Some(group) => self.hand_over(now, &group, delivery, was_kept),
                 None => lost.push(delivery),
             }
         }

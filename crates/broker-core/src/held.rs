@@ -36,7 +36,7 @@ use crate::item::Item;
 use crate::mail::Letter;
 use crate::output::{Output, StoreId, StoreRequest};
 use crate::position::{Frontier, LogId, Position};
-use crate::record::Record;
+use crate::record::{HandOver, Record};
 use crate::session::{Delivery, Session};
 
 /// A packet that waits for something.
@@ -371,7 +371,7 @@ impl Clients {
         }
     }
 
-    fn ask(&mut self, record: Record) -> StoreId {
+    pub(crate) fn ask(&mut self, record: Record) -> StoreId {
         self.promises.ask(&mut self.outputs, record)
     }
 
@@ -399,6 +399,12 @@ impl Clients {
             let group = Arc::clone(group);
             item.wait_for(self.ask(Record::GivenBy { group, position }));
         }
+    }
+
+    /// What a session that has ended had from a group is a session's of this shard, or nobody's and
+    /// named.
+    pub(crate) fn note_handed_on(&mut self, hand_over: HandOver) {
+        self.ask(Record::HandedOn { hand_over });
     }
 
     /// The will of this client is over when the letters with this token are answered.

@@ -9,7 +9,7 @@ use crate::full::Holder;
 use crate::ids::SessionId;
 use crate::interest::Want;
 use crate::message::Message;
-use crate::record::Errand;
+use crate::record::{Errand, HandOver};
 use crate::shared::{GroupRef, Member, Readiness};
 use crate::stats::Stats;
 use crate::subscriptions::Grant;
@@ -65,6 +65,24 @@ pub(crate) struct Awaited {
     /// Whichever group gives it to somebody has that on disk, as
     /// [`Record::GivenBy`](crate::Record::GivenBy).
     pub(crate) owed: bool,
+}
+
+/// What comes with giving a message to a member of a group, whoever it is in the end; also with
+/// giving it to nobody, by name.
+#[derive(Clone, Debug)]
+pub(crate) enum Duty {
+    /// Nothing.
+    None,
+    /// The shard of the group waits for it.
+    Awaited {
+        /// Names it in the answer.
+        token: u64,
+        /// The group, as its filter is written, if it is to be on disk that it has given it, as
+        /// [`Record::GivenBy`](crate::Record::GivenBy).
+        owing: Option<Arc<str>>,
+    },
+    /// A session that has ended had it, and that is noted until then.
+    HandedOver(HandOver),
 }
 
 #[derive(Debug)]
@@ -129,27 +147,28 @@ pub(crate) enum Letter {
         member: Member,
         readiness: Readiness,
     },
-    /// Your session was chosen to get this one; if that is awaited, answer `Settled` when it is
-    /// stored.
+    /// Your session was chosen to get this one, with this duty: if that is awaited, answer
+    /// `Settled` when it is stored.
     ShareDelivery {
         member: Member,
         group: GroupRef,
         grant: Grant,
         message: Arc<Message>,
-        awaited: Option<Awaited>,
+        duty: Duty,
     },
-    /// You chose my session for this, and it has left the group: give it to another member. Awaited
-    /// as you sent it.
+    /// You chose my session for this, and it has left the group: give it to another member, with
+    /// the duty that it came with.
     ShareReturn {
         group: GroupRef,
         message: Arc<Message>,
-        awaited: Option<Awaited>,
+        duty: Duty,
     },
     /// My session was given this by a group of yours, that with this filter as it is written, and
     /// ended before it had it: give it to another member.
     ShareHandOver {
         group: Arc<str>,
         message: Arc<Message>,
+        duty: Duty,
     },
     /// Keep this as the retained message of its topic, which is yours (empty payload: forget it);
     /// with a token, answer `Settled` when that is stored; with an errand, note it as done.

@@ -45,7 +45,7 @@ impl Shard {
             Letter::BarrierAsked { barrier } => self.answer_barrier(from, barrier),
             Letter::BarrierReached { barrier, tail } => {
                 self.barriers.handle_reached(from, barrier);
-                self.begin_revived();
+                self.begin_revived(now);
                 // What was wanted of what came before has come by mail.
                 self.take_tail(from, tail);
                 self.release_subacks(now);
@@ -112,19 +112,22 @@ impl Shard {
                 group,
                 grant,
                 message,
-                awaited,
+                duty,
             } => {
                 let mut item = Item::kept(&message);
-                item.is_owed = awaited.is_some_and(|awaited| awaited.owed);
                 self.clients.begin_item(false);
-                self.deliver_as_member(now, member, grant, group, &mut item, awaited);
+                self.deliver_as_member(now, member, grant, group, &mut item, duty);
             }
             Letter::ShareReturn {
                 group,
                 message,
-                awaited,
-            } => self.redistribute(now, group, &message, awaited),
-            Letter::ShareHandOver { group, message } => self.hand_on(now, &group, &message),
+                duty,
+            } => self.redistribute(now, group, &message, duty),
+            Letter::ShareHandOver {
+                group,
+                message,
+                duty,
+            } => self.hand_on(now, &group, &message, duty),
             Letter::Retain {
                 message,
                 token,

@@ -28,7 +28,7 @@ use crate::held::{Answer, Until};
 use crate::ids::{ConnectionId, SessionId, ShardId};
 use crate::item::{Item, Storing, Terms};
 use crate::limits::{QueueFull, StoreFull};
-use crate::mail::Letter;
+use crate::mail::{Duty, Letter};
 use crate::message::{self, Publication};
 use crate::output::DropReason;
 use crate::placement;
@@ -489,7 +489,7 @@ impl Shard {
                 // If its member ends it goes to another, and that one may stay.
                 item.store(&mut self.clients);
             }
-            self.deliver_to_group(now, group, item, None);
+            self.deliver_to_group(now, group, item, Duty::None);
         }
         self.groups_scratch = groups;
         routed

@@ -16,6 +16,8 @@
 //! | [`Owed`](Record::Owed)                 | PUBREC                                  |
 //! | [`GivenBy`](Record::GivenBy)           | PUBREC, on the shard of the publisher   |
 //! | [`OwedNoMore`](Record::OwedNoMore)     | nothing                                 |
+//! | [`HandedOver`](Record::HandedOver)     | nothing                                 |
+//! | [`HandedOn`](Record::HandedOn)         | nothing                                 |
 //! | [`Received`](Record::Received)         | PUBREL                                  |
 //! | [`Will`](Record::Will)                 | CONNACK                                 |
 //! | [`WillOver`](Record::WillOver)         | the next CONNACK of its client          |
@@ -63,6 +65,21 @@ pub struct Errand {
     pub to: ShardId,
     /// Grows with each that `from` sends in one run: `to` does them in this order.
     pub number: u64,
+}
+
+/// A message that a session which has ended had from a group, on its way to another member. The
+/// name holds until the message is there, over any number of runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HandOver {
+    /// The shard of the session; or [`NO_SHARD`](Self::NO_SHARD).
+    pub from: ShardId,
+    /// Grows with each that `from` notes.
+    pub number: u64,
+}
+
+impl HandOver {
+    /// Who ended the session was none of the broker's shards, of which there are at most 64.
+    pub const NO_SHARD: ShardId = ShardId(u8::MAX);
 }
 
 /// One thing to be put on disk, whole or not at all.
@@ -171,6 +188,22 @@ pub enum Record {
     OwedNoMore {
         /// Where the message is stored.
         position: Position,
+    },
+    /// A session has ended with a message that a group had given to it, and another member is to
+    /// have it: a restart gives it to one. It is asked for with the end of the session.
+    HandedOver {
+        /// Its name.
+        hand_over: HandOver,
+        /// The group, as its filter is written.
+        group: Arc<str>,
+        /// The message; one without a [position](Message::position) is in no log.
+        message: Arc<Message>,
+    },
+    /// The group has given such a message to somebody, or to nobody and by name. It is asked for
+    /// with what that leads to.
+    HandedOn {
+        /// Its name.
+        hand_over: HandOver,
     },
     /// PUBREC came: the message must not be sent again, only PUBREL [MQTT-4.3.3-6].
     Received {

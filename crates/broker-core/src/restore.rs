@@ -4,9 +4,9 @@
 //! let in before some have ended.
 //!
 //! Before the first input, in this order: [`Shard::restore_tails`], then sessions, lanes,
-//! wills and retained messages. What a session waits for stays on disk until its client comes:
-//! however much that is, it costs nothing to begin with. It is counted afterwards
-//! ([`crate::census`]).
+//! wills, what ended sessions left to their groups, and retained messages. What a session waits for
+//! stays on disk until its client comes: however much that is, it costs nothing to begin with. It
+//! is counted afterwards ([`crate::census`]).
 //!
 //! A client that was connected when the broker stopped has lost its connection with it: its will,
 //! its delay and the end of its session count from the restart. Of one that was away before, they
@@ -30,11 +30,12 @@ use crate::backlog::Backlog;
 use crate::clients::Clients;
 use crate::ids::SessionId;
 use crate::kept::{Entry, Holding, Kept, ReceivedEntry};
-use crate::mail::Letter;
+use crate::mail::{Duty, Letter};
 use crate::message::Message;
 use crate::output::DropReason;
 use crate::placement;
 use crate::position::{Frontier, Position};
+use crate::record::HandOver;
 use crate::sent_before::{MaybeSent, SentBefore};
 use crate::session::Session;
 use crate::shard::Shard;
@@ -106,6 +107,17 @@ impl RestoredEntry {
     }
 }
 
+/// A message that a session which has ended had from a group, and that nobody has had since.
+#[derive(Clone, Debug)]
+pub struct RestoredHandOver {
+    /// Its name.
+    pub hand_over: HandOver,
+    /// The group, as its filter is written.
+    pub group: Arc<str>,
+    /// The message.
+    pub message: Arc<Message>,
+}
+
 /// Why something cannot be restored.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -126,6 +138,7 @@ pub(crate) struct Revived {
     /// All shards have answered this.
     barrier: u64,
     timers: Vec<(Instant, Timer)>,
+    hand_overs: Vec<RestoredHandOver>,
 }
 
 impl Shard {
@@ -302,6 +315,24 @@ impl Shard {
         Ok(())
     }
 
+    /// Goes on with what a session that has ended has left to a group: another member gets it when
+    /// the shard of the group knows its members. Every shard is told.
+    pub fn restore_hand_over(&mut self, now: Instant, restored: &RestoredHandOver) {
+        let HandOver { from, number } = restored.hand_over;
+        if from == self.options.id {
+            self.hand_overs = number.max(self.hand_overs);
+        }
+        let Ok(SubscriptionFilter::Shared { group, filter }) =
+            SubscriptionFilter::parse(&restored.group)
+        else {
+            return;
+        };
+        if placement::of_group(group, filter.as_str(), self.options.shards) == self.options.id {
+            self.await_others(now);
+            self.revived.hand_overs.push(restored.clone());
+        }
+    }
+
     /// A client comes whose last session was over with the broker: its will is due, if it was not
     /// yet published.
     pub(crate) fn end_orphan(&mut self, now: Instant, client_id: &Arc<str>) {
@@ -334,7 +365,12 @@ impl Shard {
     /// Sets a timer as soon as this shard knows what the others want: their mail that says so is
     /// before the answer to a question of this one.
     fn revive(&mut self, now: Instant, at: Instant, timer: Timer) {
-        if self.revived.timers.is_empty() && self.options.shards > 1 {
+        self.await_others(now);
+        self.revived.timers.push((at, timer));
+    }
+
+    fn await_others(&mut self, now: Instant) {
+        if self.revived.barrier == 0 && self.options.shards > 1 {
             let barrier = self.barriers.issue();
             self.revived.barrier = barrier;
             for shard in self.others() {
@@ -342,15 +378,19 @@ impl Shard {
             }
         }
         self.timers.set(now, Timer::Revive);
-        self.revived.timers.push((at, timer));
     }
 
     /// Begins what waits for all shards, if it need not wait any more.
-    pub(crate) fn begin_revived(&mut self) {
-        if self.barriers.reached() >= self.revived.barrier {
-            for (at, timer) in self.revived.timers.drain(..) {
-                self.timers.set(at, timer);
-            }
+    pub(crate) fn begin_revived(&mut self, now: Instant) {
+        if self.barriers.reached() < self.revived.barrier {
+            return;
+        }
+        for (at, timer) in self.revived.timers.drain(..) {
+            self.timers.set(at, timer);
+        }
+        for restored in std::mem::take(&mut self.revived.hand_overs) {
+            let duty = Duty::HandedOver(restored.hand_over);
+            self.hand_on(now, &restored.group, &restored.message, duty);
         }
     }
 

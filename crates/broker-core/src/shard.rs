@@ -63,6 +63,9 @@ pub struct Shard {
     pub(crate) telling: bool,
     /// [`Timer::Progress`] is set.
     pub(crate) telling_progress: bool,
+    /// How much was noted as [handed over](crate::Record::HandedOver), by this run and those before
+    /// it, as far as that is still there.
+    pub(crate) hand_overs: u64,
     /// What was restored and begins when the shards know what each other want.
     pub(crate) revived: Revived,
     /// [`Timer::Tail`] is set.
@@ -147,6 +150,7 @@ impl Shard {
             stamped: PropertyBuf::new(),
             telling: false,
             telling_progress: false,
+            hand_overs: 0,
             revived: Revived::default(),
             telling_tail: false,
             tail_told: (0, 0),
@@ -668,7 +672,7 @@ impl Shard {
                 Timer::Sys => self.publish_sys(now),
                 Timer::Audit => self.tick_audit(now),
                 Timer::Publishers => self.tick_publishers(now),
-                Timer::Revive => self.begin_revived(),
+                Timer::Revive => self.begin_revived(now),
                 Timer::Ask => {}
             }
         }

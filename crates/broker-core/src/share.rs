@@ -15,16 +15,17 @@ use unbroken_mqtt_proto::{QoS, SubscriptionFilter, TopicFilter, TopicName};
 use crate::audit::receipt::News;
 use crate::full::Holder;
 use crate::held::Until;
-use crate::ids::{GroupId, SessionId};
+use crate::ids::{GroupId, SessionId, ShardId};
 use crate::interest::Want;
 use crate::item::{Item, Terms};
-use crate::mail::{Awaited, Letter};
+use crate::mail::{Awaited, Duty, Letter};
 use crate::message::Message;
 use crate::output::DropReason;
 use crate::placement;
+use crate::record::{HandOver, Record};
 use crate::session::{Delivery, Identifiers};
 use crate::shard::Shard;
-use crate::shared::{GroupRef, Member, Readiness};
+use crate::shared::{GroupRef, Member, Readiness, share_text};
 use crate::subscriptions::{Grant, Subscriber};
 
 impl Shard {
@@ -209,19 +210,18 @@ impl Shard {
         }
     }
 
-    /// Gives a message to the member whose turn it is. With what is awaited of a letter that came
-    /// back: it is answered when the member has the message on disk.
+    /// Gives a message to the member whose turn it is, with a duty if it was given before.
     pub(crate) fn deliver_to_group(
         &mut self,
         now: Instant,
         id: GroupId,
         item: &mut Item<'_>,
-        awaited: Option<Awaited>,
+        duty: Duty,
     ) {
         let chosen = self.groups.choose(id).zip(self.groups.serial(id));
         let Some(((member, grant), serial)) = chosen else {
             self.drop_of_group(now, item, DropReason::SessionEnded);
-            return self.settle_own(now, awaited);
+            return self.fulfil(now, duty, self.options.id, item);
         };
         let group = GroupRef {
             shard: self.options.id,
@@ -229,11 +229,14 @@ impl Shard {
             serial,
         };
         if member.shard == self.options.id {
-            self.deliver_as_member(now, member, grant, group, item, awaited);
+            self.deliver_as_member(now, member, grant, group, item, duty);
         } else {
             let message = item.message_to_mail(&mut self.clients.pool);
-            let awaited = match awaited {
-                None if item.is_awaited => Some(self.expect_groups(item)),
+            let duty = match duty {
+                Duty::None if item.is_awaited => Duty::Awaited {
+                    token: self.expect_settled(item),
+                    owing: self.groups.text(id).filter(|_| item.is_owed).cloned(),
+                },
                 again => again,
             };
             self.mail(
@@ -243,13 +246,13 @@ impl Shard {
                     group,
                     grant,
                     message,
-                    awaited,
+                    duty,
                 },
             );
         }
     }
 
-    /// What to ask of another shard whose groups, or whose member of a group, gets this message.
+    /// What to ask of another shard whose groups get this message.
     pub(crate) fn expect_groups(&mut self, item: &mut Item<'_>) -> Awaited {
         Awaited {
             token: self.expect_settled(item),
@@ -267,8 +270,8 @@ impl Shard {
         route.sharing != 0 || route.groups.iter().any(|group| groups.stays(*group))
     }
 
-    /// The session was chosen; if it has left the group meanwhile, that gets the message back. What
-    /// is awaited is the group's.
+    /// The session was chosen; if it has left the group meanwhile, that gets the message back, with
+    /// the duty.
     pub(crate) fn deliver_as_member(
         &mut self,
         now: Instant,
@@ -276,13 +279,13 @@ impl Shard {
         grant: Grant,
         group: GroupRef,
         item: &mut Item<'_>,
-        awaited: Option<Awaited>,
+        duty: Duty,
     ) {
         let session = self.clients.sessions.get(member.session.index());
         let text = session.and_then(|session| session.memberships.named(member.serial));
         let Some(text) = text.cloned() else {
             let message = item.message(&mut self.clients.pool);
-            return self.return_to_group(now, group, message, awaited);
+            return self.return_to_group(now, group, message, duty);
         };
         // [MQTT-3.3.4-5]
         let identifiers: Identifiers = grant.identifier.into_iter().collect();
@@ -296,22 +299,35 @@ impl Shard {
         if item.is_owed {
             self.clients.note_given(&text, item);
         }
-        if let Some(Awaited { token, .. }) = awaited {
-            let until = Until::stored(item.until.stored);
-            self.clients.settle_when(now, until, group.shard, token);
-        }
+        self.fulfil(now, duty, group.shard, item);
     }
 
-    /// Nobody is to have a message whose letter came back.
-    fn settle_own(&mut self, now: Instant, awaited: Option<Awaited>) {
-        if let Some(Awaited { token, .. }) = awaited {
-            self.clients.settle(now, self.options.id, token);
+    /// A message was given to a session of this shard, or to nobody and by name. `home`: the shard
+    /// of the group.
+    fn fulfil(&mut self, now: Instant, duty: Duty, home: ShardId, item: &mut Item<'_>) {
+        match duty {
+            Duty::None => {}
+            Duty::Awaited { token, owing } => {
+                if let Some(group) = owing {
+                    self.clients.note_given(&group, item);
+                }
+                let until = Until::stored(item.until.stored);
+                self.clients.settle_when(now, until, home, token);
+            }
+            Duty::HandedOver(hand_over) => self.clients.note_handed_on(hand_over),
         }
     }
 
     /// A member's session has ended with a message it had not acknowledged. The group is named by
-    /// its filter as it is written, which a restart does not change.
-    pub(crate) fn hand_over(&mut self, now: Instant, text: &Arc<str>, delivery: Delivery) {
+    /// its filter as it is written, which a restart does not change. `kept`: the disk had it for
+    /// the session.
+    pub(crate) fn hand_over(
+        &mut self,
+        now: Instant,
+        text: &Arc<str>,
+        delivery: Delivery,
+        kept: bool,
+    ) {
         self.clients.stats.messages_waiting = self.clients.stats.messages_waiting.saturating_sub(1);
         let message = delivery.message;
         let Ok(SubscriptionFilter::Shared { group, filter }) = SubscriptionFilter::parse(text)
@@ -319,21 +335,50 @@ impl Shard {
             return;
         };
         let owner = placement::of_group(group, filter.as_str(), self.options.shards);
-        if owner == self.options.id {
-            self.hand_on(now, text, &message);
+        let duty = if kept {
+            self.note_handed_over(text, &message)
         } else {
-            let group = Arc::clone(text);
-            self.mail(owner, Letter::ShareHandOver { group, message });
+            Duty::None
+        };
+        if owner == self.options.id {
+            self.hand_on(now, text, &message, duty);
+        } else {
+            let letter = Letter::ShareHandOver {
+                group: Arc::clone(text),
+                message,
+                duty,
+            };
+            self.mail(owner, letter);
         }
     }
 
+    /// Between the end of one session and the beginning for another nobody has the message on disk,
+    /// if they are on different shards.
+    fn note_handed_over(&mut self, group: &Arc<str>, message: &Arc<Message>) -> Duty {
+        if self.options.shards == 1 {
+            return Duty::None; // both are stored together
+        }
+        self.hand_overs += 1;
+        let hand_over = HandOver {
+            from: self.options.id,
+            number: self.hand_overs,
+        };
+        let (group, message) = (Arc::clone(group), Arc::clone(message));
+        self.clients.ask(Record::HandedOver {
+            hand_over,
+            group,
+            message,
+        });
+        Duty::HandedOver(hand_over)
+    }
+
     /// Gives a message to another member of a group, if that has one.
-    pub(crate) fn hand_on(&mut self, now: Instant, text: &str, message: &Arc<Message>) {
+    pub(crate) fn hand_on(&mut self, now: Instant, text: &str, message: &Arc<Message>, duty: Duty) {
         let group = match SubscriptionFilter::parse(text) {
             Ok(SubscriptionFilter::Shared { group, filter }) => self.groups.find(group, filter),
             _ => None,
         };
-        self.give_again(now, group, message, None);
+        self.give_again(now, group, message, duty);
     }
 
     fn return_to_group(
@@ -341,15 +386,15 @@ impl Shard {
         now: Instant,
         group: GroupRef,
         message: Arc<Message>,
-        awaited: Option<Awaited>,
+        duty: Duty,
     ) {
         if group.shard == self.options.id {
-            self.redistribute(now, group, &message, awaited);
+            self.redistribute(now, group, &message, duty);
         } else {
             let letter = Letter::ShareReturn {
                 group,
                 message,
-                awaited,
+                duty,
             };
             self.mail(group.shard, letter);
         }
@@ -362,10 +407,10 @@ impl Shard {
         now: Instant,
         group: GroupRef,
         message: &Arc<Message>,
-        awaited: Option<Awaited>,
+        duty: Duty,
     ) {
         let is_there = self.groups.serial(group.group) == Some(group.serial);
-        self.give_again(now, is_there.then_some(group.group), message, awaited);
+        self.give_again(now, is_there.then_some(group.group), message, duty);
     }
 
     /// `group`: none if it has dissolved.
@@ -374,25 +419,19 @@ impl Shard {
         now: Instant,
         group: Option<GroupId>,
         message: &Arc<Message>,
-        awaited: Option<Awaited>,
+        duty: Duty,
     ) {
         let mut item = Item::kept(message);
-        item.is_owed = awaited.is_some_and(|awaited| awaited.owed);
         self.clients.begin_item(false);
         if item.publication.expired(now) {
             self.drop_of_group(now, &item, DropReason::Expired); // [MQTT-3.3.2-5]
-            self.settle_own(now, awaited);
+            self.fulfil(now, duty, self.options.id, &mut item);
         } else if let Some(group) = group {
-            self.deliver_to_group(now, group, &mut item, awaited);
+            self.deliver_to_group(now, group, &mut item, duty);
         } else {
             self.drop_of_group(now, &item, DropReason::SessionEnded);
-            self.settle_own(now, awaited);
+            self.fulfil(now, duty, self.options.id, &mut item);
         }
         item.finish(&mut self.clients.pool);
     }
-}
-
-/// A shared subscription as its client wrote it.
-fn share_text(group: &str, filter: TopicFilter<'_>) -> Box<str> {
-    format!("$share/{group}/{}", filter.as_str()).into()
 }

@@ -18,6 +18,7 @@
 //! index).
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use slab::Slab;
@@ -49,8 +50,8 @@ pub(crate) struct GroupRef {
 #[derive(Debug, Default)]
 pub(crate) struct SharedGroups {
     groups: Slab<Group>,
-    /// By `group/filter`: a group's name has no `/` in it [MQTT-4.8.2-1].
-    by_key: HashMap<Box<str>, GroupId, RandomState>,
+    /// By `$share/group/filter`: a group's name has no `/` in it [MQTT-4.8.2-1].
+    by_text: HashMap<Arc<str>, GroupId, RandomState>,
     seats: Slab<Seat>,
     by_member: HashMap<(GroupId, Member), SeatId, RandomState>,
     /// Groups opened, ever.
@@ -59,8 +60,8 @@ pub(crate) struct SharedGroups {
 
 #[derive(Debug)]
 struct Group {
-    /// Name and filter, as in `by_key`.
-    key: Box<str>,
+    /// Name and filter, as in `by_text`.
+    text: Arc<str>,
     /// Never used again, unlike its number.
     serial: u64,
     /// By [`Readiness`].
@@ -149,14 +150,19 @@ impl SharedGroups {
         if group.rings.iter().any(|ring| ring.head.is_some()) {
             return false;
         }
-        self.by_key.remove(&group.key);
+        self.by_text.remove(&group.text);
         self.groups.remove(id.key());
         true
     }
 
     /// The group of this name and filter.
     pub(crate) fn find(&self, group: &str, filter: TopicFilter<'_>) -> Option<GroupId> {
-        self.by_key.get(&*key(group, filter.as_str())).copied()
+        self.by_text.get(&*share_text(group, filter)).copied()
+    }
+
+    /// It as its members write it, `$share/…`.
+    pub(crate) fn text(&self, id: GroupId) -> Option<&Arc<str>> {
+        Some(&self.groups.get(id.key())?.text)
     }
 
     /// What tells a group from the next one of its number; `None` if there is no such group.
@@ -204,16 +210,16 @@ impl SharedGroups {
     }
 
     fn open(&mut self, name: &str, filter: TopicFilter<'_>) -> GroupId {
-        let key = key(name, filter.as_str());
+        let text: Arc<str> = share_text(name, filter).into();
         self.opened += 1;
         let number = self.groups.insert(Group {
-            key: key.clone(),
+            text: Arc::clone(&text),
             serial: self.opened,
             rings: Default::default(),
             staying: 0,
         });
         let id = GroupId(u32::try_from(number).expect("2^32 groups do not fit in memory"));
-        self.by_key.insert(key, id);
+        self.by_text.insert(text, id);
         id
     }
 
@@ -268,8 +274,9 @@ impl GroupId {
     }
 }
 
-fn key(group: &str, filter: &str) -> Box<str> {
-    format!("{group}/{filter}").into()
+/// A shared subscription as its client wrote it.
+pub(crate) fn share_text(group: &str, filter: TopicFilter<'_>) -> Box<str> {
+    format!("$share/{group}/{}", filter.as_str()).into()
 }
 
 #[cfg(test)]

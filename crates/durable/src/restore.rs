@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use unbroken_broker_core::{
-    Entry, Frontier, Holding, LaneAtRest, LogId, MaybeSent, Message, ReceivedEntry, RestoreError,
-    RestoredEntry, RestoredSession, Shard, Will,
+    Entry, Frontier, HandOver, Holding, LaneAtRest, LogId, MaybeSent, Message, ReceivedEntry,
+    RestoreError, RestoredEntry, RestoredHandOver, RestoredSession, Shard, ShardId, Will,
 };
 use unbroken_store::errand::{self, Errand};
+use unbroken_store::hand_over::{self, Left};
 use unbroken_store::lane::{FLOOR_KEY, Floor, Lane};
 use unbroken_store::session::{
     Carried, Cursor, Head, Inbound, Outbound, PartView, Subscription, ToRetain, parse_key,
@@ -35,9 +36,12 @@ pub struct Restored {
     pub floor: Option<u32>,
     /// Wills of clients whose sessions have ended with the broker, for all shards.
     pub wills: Vec<(Arc<str>, Will)>,
+    /// What sessions that have ended have left to groups of all shards, in the order in which each
+    /// shard has noted it.
+    pub hand_overs: Vec<RestoredHandOver>,
     /// Retained messages of all shards.
     pub retained: Vec<Message>,
-    /// Messages that a client was given, and that are in no log any more.
+    /// Messages that a client was given, or that one had left, and that are in no log any more.
     pub lost: Vec<String>,
 }
 
@@ -66,6 +70,11 @@ impl Restored {
         for (client_id, will) in self.wills {
             if let Some(home) = shards.iter_mut().find(|s| s.is_home_of(&client_id)) {
                 home.restore_will(now, &client_id, will)?;
+            }
+        }
+        for left in &self.hand_overs {
+            for shard in &mut *shards {
+                shard.restore_hand_over(now, left);
             }
         }
         for message in self.retained {
@@ -105,6 +114,7 @@ pub fn restore<S: Store + ?Sized>(
         taken.map_err(|error| damaged(key, &error))
     })?;
     session.finish(store, now, times, &mut restored)?;
+    read_hand_overs(store, times, &mut restored)?;
     each(store, Space::Lanes, &[], |key, value| {
         if key == FLOOR_KEY {
             let floor = Floor::decode(value).map_err(|error| damaged(key, &error))?;
@@ -335,18 +345,8 @@ fn entry<S: Log + ?Sized>(
             }))
         }));
     }
-    let message = match &outbound.what {
-        Carried::Own(bytes) => message_of(bytes, None, times),
-        Carried::Log(at) => {
-            let range = at.sequence..at.sequence.next();
-            let chunk = store.read(at.log, range, 1)?;
-            match chunk.entries.first() {
-                Some(found) if found.sequence == at.sequence => {
-                    message_of(&found.message, position_of(at.log, at.sequence), times)
-                }
-                _ => return Ok(None),
-            }
-        }
+    let Some(message) = message(store, &outbound.what, times)? else {
+        return Ok(None);
     };
     Ok(Some(RestoredEntry::Given(Entry {
         number,
@@ -358,6 +358,57 @@ fn entry<S: Log + ?Sized>(
         by_group: outbound.by_group,
         group: outbound.group.map(Arc::from),
     })))
+}
+
+/// What was noted stays so until another member has it. Of what is lost it is told once.
+fn read_hand_overs<S: Store + ?Sized>(
+    store: &S,
+    times: &Times,
+    into: &mut Restored,
+) -> Result<(), StoreError> {
+    let mut lost = Batch::new();
+    each(store, Space::Control, hand_over::PREFIX, |key, value| {
+        let name = hand_over::HandOver::parse_key(key).map_err(|error| damaged(key, &error))?;
+        let left = Left::decode(value).map_err(|error| damaged(key, &error))?;
+        let group = left.group;
+        let Some(message) = message(store, &left.what, times)? else {
+            into.lost.push(format!(
+                "group {group}: a message that a session has left to it is in no log"
+            ));
+            lost.delete(Space::Control, key.to_vec());
+            return Ok(());
+        };
+        into.hand_overs.push(RestoredHandOver {
+            hand_over: HandOver {
+                from: ShardId(name.from),
+                number: name.number,
+            },
+            group: Arc::from(group),
+            message: Arc::new(message),
+        });
+        Ok(())
+    })?;
+    if !lost.is_empty() {
+        store.commit(&[lost])?;
+    }
+    Ok(())
+}
+
+/// `None`: it is in a log no more.
+fn message<S: Log + ?Sized>(
+    store: &S,
+    what: &Carried,
+    times: &Times,
+) -> Result<Option<Message>, StoreError> {
+    let at = match what {
+        Carried::Own(bytes) => return Ok(Some(message_of(bytes, None, times))),
+        Carried::Log(at) => at,
+    };
+    let range = at.sequence..at.sequence.next();
+    let chunk = store.read(at.log, range, 1)?;
+    let found = chunk.entries.first();
+    let found = found.filter(|found| found.sequence == at.sequence);
+    Ok(found.map(|found| message_of(&found.message, position_of(at.log, at.sequence), times)))
 }
 
 /// Bytes of keys and values that are read at a time.

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use unbroken_broker_core::{
-    Entry, Errand, Frontier, Holding, LogId, MaybeSent, Message, Position, Presence, Progress,
-    ReceivedEntry, Record,
+    Entry, Errand, Frontier, HandOver, Holding, LogId, MaybeSent, Message, Position, Presence,
+    Progress, ReceivedEntry, Record,
 };
 use unbroken_mqtt_proto::{PacketId, QoS};
+use unbroken_store::hand_over::{self, Left};
 use unbroken_store::lane::{self, Floor};
 use unbroken_store::session::{
     self, Carried, Cursor, Head, Inbound, Outbound, Part, Subscription, ToRetain, key, prefix,
@@ -114,6 +115,21 @@ pub fn batch_of(record: &Record, now: Instant, times: &Times) -> Batch {
         Record::OwedNoMore { position } => {
             batch.delete_all(Space::Control, owed::key(stored(*position)));
         }
+        Record::HandedOver {
+            hand_over,
+            group,
+            message,
+        } => {
+            let left = Left {
+                group: group.to_string(),
+                what: carried(message.position(), message, times),
+            };
+            let key = stored_hand_over(*hand_over).key();
+            batch.put(Space::Control, key, left.encode());
+        }
+        Record::HandedOn { hand_over } => {
+            batch.delete(Space::Control, stored_hand_over(*hand_over).key());
+        }
         Record::Received {
             client_id,
             received,
@@ -189,6 +205,13 @@ fn stored_errand(errand: Errand) -> store::errand::Errand {
         from: errand.from.0,
         to: errand.to.0,
         number: errand.number,
+    }
+}
+
+fn stored_hand_over(hand_over: HandOver) -> hand_over::HandOver {
+    hand_over::HandOver {
+        from: hand_over.from.0,
+        number: hand_over.number,
     }
 }
 

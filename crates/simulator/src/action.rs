@@ -241,7 +241,8 @@ impl World {
                     QoS::ExactlyOnce,
                     QoS::ExactlyOnce,
                 ]));
-                if self.options.loyal && text.starts_with("$share/") {
+                let certain = self.options.loyal || self.options.heirs;
+                if certain && text.starts_with("$share/") {
                     options.qos = options.qos.max(QoS::AtLeastOnce);
                 }
                 if v5 {

@@ -64,6 +64,11 @@ impl Groups {
         (*received, self.repeatable.contains(&message))
     }
 
+    /// Somebody has got it.
+    pub(crate) fn has_received(&self, message: MessageId) -> bool {
+        self.received.contains_key(&message)
+    }
+
     /// A member is no longer certain. A group that nobody is left in owes nothing.
     pub(crate) fn left(&mut self, text: &str, member: Member) {
         self.expected.retain_mut(|expected| {

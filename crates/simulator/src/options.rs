@@ -38,6 +38,8 @@ pub struct Options {
     pub(crate) shared: bool,
     /// Groups whose members stay, and want every message for certain.
     pub(crate) loyal: bool,
+    /// The same, but sessions end, of a broker that is killed: what they were given goes to others.
+    pub(crate) heirs: bool,
     pub(crate) retained: bool,
     pub(crate) clears: bool,
     pub(crate) wills: bool,
@@ -106,6 +108,7 @@ impl Options {
             unsubscribes: r.percent(50),
             shared: r.percent(40),
             loyal: Rng::new(seed ^ 0x0067_726f_7570).percent(12),
+            heirs: Rng::new(seed ^ 0x656e_6473).percent(8),
             retained: r.percent(50),
             clears: r.percent(40),
             wills: r.percent(35),
@@ -164,17 +167,21 @@ impl Options {
             // Nobody is told that a will, or what is retained, was refused.
             (options.retained, options.clears, options.wills) = (false, false, false);
         }
-        let mut limits = Rng::new(seed ^ 0x006c_696d_6974_7300);
-        if options.durable && !options.loyal && !options.refuses && limits.percent(40) {
-            options.queue_bytes = limits.pick(&[100, 500, ENOUGH_BYTES]);
-            options.queue_age_s = limits.pick(&[20, 200, u32::MAX]);
-            options.store_bytes = limits.pick(&[200, 2_000, ENOUGH_BYTES]);
-            // The size is said with that.
-            options.trims |= options.store_fills();
+        options.heirs &= !options.loyal;
+        if options.heirs {
+            options = options.with_kills(fate.pick(&[3, 10]));
+            options.shards = options.shards.max(2);
+            (options.steps, options.mail_weight) = (2_000, options.mail_weight.min(10));
+            // They come back as new ones, with what they had not yet acknowledged.
+            (options.clean_starts, options.v5) = (60, options.v5.max(50));
+            (options.cuts, options.lazy_acks) = (true, true);
+            options.message_expiry = false;
         }
         if options.loyal {
-            (options.staying, options.clean_starts) = (100, 0);
-            (options.unsubscribes, options.session_expiry) = (false, false);
+            (options.clean_starts, options.session_expiry) = (0, false);
+        }
+        if options.loyal || options.heirs {
+            (options.staying, options.unsubscribes) = (100, false);
             (options.refusals, options.small_packets) = (false, false);
             options.queue_messages = ENOUGH_MESSAGES;
             options.shared = true;

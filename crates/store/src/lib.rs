@@ -31,6 +31,7 @@ mod embedded;
 pub mod errand;
 mod error;
 mod faulty;
+pub mod hand_over;
 pub mod lane;
 mod memory;
 pub mod owed;

@@ -376,13 +376,7 @@ impl Outbound {
         if let Some(group) = &self.group {
             put_string(&mut out, group.as_bytes());
         }
-        match &self.what {
-            Carried::Log(position) => {
-                put_number(&mut out, position.log.0.into());
-                put_number(&mut out, position.sequence.0);
-            }
-            Carried::Own(message) => out.extend_from_slice(message.as_bytes()),
-        }
+        self.what.encode_into(&mut out);
         out
     }
 
@@ -415,12 +409,9 @@ impl Outbound {
             Some(group.to_owned())
         };
         let what = if state & OWN == 0 {
-            let log = LogId(reader.small("log")?);
-            let sequence = Sequence(reader.number("sequence")?);
-            reader.end()?;
-            Carried::Log(Position { log, sequence })
+            Carried::read_place(reader)?
         } else {
-            Carried::Own(MessageBytes::parse(reader.rest().to_vec())?)
+            Carried::read_message(reader)?
         };
         Ok(Self {
             what,
@@ -432,6 +423,31 @@ impl Outbound {
             group,
             identifiers,
         })
+    }
+}
+
+impl Carried {
+    pub(crate) fn encode_into(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Log(position) => {
+                put_number(out, position.log.0.into());
+                put_number(out, position.sequence.0);
+            }
+            Self::Own(message) => out.extend_from_slice(message.as_bytes()),
+        }
+    }
+
+    /// Reads the rest, which is where the message is.
+    pub(crate) fn read_place(mut reader: Reader<'_>) -> Result<Self, RecordError> {
+        let log = LogId(reader.small("log")?);
+        let sequence = Sequence(reader.number("sequence")?);
+        reader.end()?;
+        Ok(Self::Log(Position { log, sequence }))
+    }
+
+    /// Reads the rest, which is the message.
+    pub(crate) fn read_message(reader: Reader<'_>) -> Result<Self, RecordError> {
+        Ok(Self::Own(MessageBytes::parse(reader.rest().to_vec())?))
     }
 }
 

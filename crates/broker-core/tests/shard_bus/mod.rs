@@ -402,6 +402,16 @@ impl Broker {
         self.flush();
     }
 
+    /// The oldest letter that is held arrives. False if there is none.
+    pub(crate) fn deliver_letter(&mut self) -> bool {
+        let Some((from, to, mail)) = self.mail.pop_front() else {
+            return false;
+        };
+        self.input_one(usize::from(to.0), Input::Mail { from, mail });
+        self.flush();
+        true
+    }
+
     fn input(&mut self, shard: usize, input: Input<'_>) {
         self.input_one(shard, input);
         if !self.hold_mail {
@@ -621,6 +631,8 @@ fn show_record(record: &Record) -> String {
         Record::Owed { .. } => "owed".to_owned(),
         Record::GivenBy { group, .. } => format!("given by {group}"),
         Record::OwedNoMore { .. } => "owed no more".to_owned(),
+        Record::HandedOver { group, .. } => format!("handed over to {group}"),
+        Record::HandedOn { .. } => "handed on".to_owned(),
         Record::Received {
             client_id,
             received,

@@ -12,6 +12,7 @@ mod shard_bus;
 mod census;
 mod full;
 mod groups;
+mod hand_overs;
 mod kills;
 mod lanes;
 mod limits;

@@ -49,6 +49,8 @@ pub(crate) struct Request {
     facts: Vec<(Fact, Effect)>,
     /// Of which session it says what has come to its end.
     landed: Option<(usize, u64, Vec<MessageId>)>,
+    /// What it says of entries, if it may be about what groups have given.
+    of_groups: Option<Record>,
 }
 
 /// What it does there.
@@ -185,12 +187,19 @@ impl Oracle {
             let ended = std::mem::take(&mut session.repeats.ended);
             landed = Some((client, session.serial, ended));
         }
-        Request { facts, landed }
+        Request {
+            facts,
+            landed,
+            of_groups: self.left_to_groups.concerns(record).then(|| record.clone()),
+        }
     }
 
     /// It is on disk.
     pub(crate) fn committed(&mut self, request: &Request) {
         self.disk.commit(request);
+        if let Some(record) = &request.of_groups {
+            self.left_to_groups.commit(record);
+        }
         if let Some((client, serial, landed)) = &request.landed
             && self.sessions[*client].serial == *serial
         {
@@ -307,6 +316,8 @@ fn facts_of(record: &Record) -> Vec<(Fact, Effect)> {
         | Record::Owed { .. }
         | Record::GivenBy { .. }
         | Record::OwedNoMore { .. }
+        | Record::HandedOver { .. }
+        | Record::HandedOn { .. }
         | Record::Progress { .. } => Vec::new(),
         Record::Will { client_id, will } => {
             let message = identify(will.message.payload());
@@ -371,7 +382,7 @@ fn facts_of(record: &Record) -> Vec<(Fact, Effect)> {
     }
 }
 
-fn number_of(client_id: &str) -> usize {
+pub(super) fn number_of(client_id: &str) -> usize {
     let number = client_id.strip_prefix('c').and_then(|n| n.parse().ok());
     number.unwrap_or_else(|| panic!("nobody is called {client_id:?}"))
 }

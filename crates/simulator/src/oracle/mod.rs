@@ -9,6 +9,7 @@
 //! Time is counted in ticks: one for each thing noted, so that everything has an order.
 
 mod disk;
+mod left_to_groups;
 mod power;
 mod restart;
 mod retained;
@@ -25,6 +26,7 @@ use unbroken_mqtt_proto::{
 
 use self::disk::Disk;
 pub(crate) use self::disk::Request;
+use self::left_to_groups::LeftToGroups;
 use self::power::Synced;
 pub(crate) use self::restart::Heard;
 use self::retained::superseded;
@@ -56,6 +58,7 @@ pub(crate) struct Oracle {
     watched: bool,
     /// Whoever a group has chosen stays, and takes what it is given.
     members_keep: bool,
+    left_to_groups: LeftToGroups,
     pub(crate) disk: Disk,
     synced: Synced,
     must_be_stored: BTreeSet<MessageId>,
@@ -118,6 +121,7 @@ impl Oracle {
             refuses: options.refuses,
             watched: options.watched,
             members_keep: !options.members_leave() && !options.refusals,
+            left_to_groups: LeftToGroups::new(options),
             disk: Disk::default(),
             synced: Synced::default(),
             must_be_stored: BTreeSet::new(),

@@ -5,8 +5,8 @@
 //!
 //! What may be lost: sessions that end with their connection; QoS 0; messages that nobody has
 //! acknowledged; retained messages that a subscription was still to be sent; and what a group has
-//! given to a session that has ended. What may come again: copies at QoS 1 whose acknowledgement
-//! was not on disk.
+//! given to a session that ends with its connection. What may come again: copies at QoS 1 whose
+//! acknowledgement was not on disk.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
@@ -47,10 +47,15 @@ impl Oracle {
         }
         self.markers_restarted();
         self.retained_restarted(&restored.retained);
-        let given: Vec<_> = (0..heard.len())
+        let mut given: Vec<_> = (0..heard.len())
             .flat_map(|client| self.given_by_groups(client, restored))
             .collect();
+        let left = restored.hand_overs.iter();
+        given.extend(left.filter_map(|left| identify(left.message.payload())));
         self.check_given(restored);
+        let may_be_over =
+            |id: MessageId| self.messages[id].expiry_s.is_some() || self.groups.has_received(id);
+        self.left_to_groups.restarted(restored, may_be_over);
         self.groups.restarted(&given);
         self.disk.restarted();
         let disk = &self.disk;

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use unbroken_broker_core::{Frontier, ReadAnswer, ReadRequest, StoreId, StoreRequest};
 use unbroken_durable::{Needs, Restored, Times, batch_of, log_of, read, restore};
+use unbroken_store::hand_over;
 use unbroken_store::session::{PartView, parse_key};
 use unbroken_store::{
     Batch, Durability, Fault, Faulty, Kv, LogId, Memory, On, Sequence, Space, Store, backup,
@@ -321,19 +322,23 @@ impl Storage {
         self.store = Faulty::new(synced);
     }
 
-    /// Keys of sessions and of retained messages. What is left of a session that had no end is in
-    /// nobody's way, and is no session.
+    /// Keys of sessions, of retained messages, and of what sessions have left to groups. What is
+    /// left of a session that had no end is in nobody's way, and is no session.
     pub(super) fn keys(&self) -> Vec<String> {
         let is_whole = |space: Space, key: &[u8]| {
             let head = |key| parse_key(key).is_ok_and(|view| matches!(view.part, PartView::Head));
-            space == Space::Retained || head(key)
+            match space {
+                Space::Sessions => head(key),
+                Space::Control => key.starts_with(hand_over::PREFIX),
+                _ => true,
+            }
         };
         let of_space = |space| {
             let page = self.store.scan(space, &[], None, usize::MAX);
             let pairs = page.into_iter().flat_map(|page| page.pairs);
             pairs.filter(move |pair| is_whole(space, &pair.key))
         };
-        let pairs = [Space::Sessions, Space::Retained]
+        let pairs = [Space::Sessions, Space::Retained, Space::Control]
             .into_iter()
             .flat_map(of_space);
         pairs

@@ -18,6 +18,7 @@ use crate::batch::{Batch, Space};
 use crate::codec::RecordError;
 use crate::errand;
 use crate::error::StoreError;
+use crate::hand_over::{self, HandOver, Left};
 use crate::lane::{self, FLOOR_KEY, Floor, Lane};
 use crate::owed;
 use crate::places::{Place, SALVAGING, STORE};
@@ -198,8 +199,14 @@ impl Work {
                 if space == Space::Lanes && lane::is_at_rest(&key) {
                     continue; // what made it void may be what was lost
                 }
-                if space == Space::Sessions {
-                    self.note_positions(&key, &value.bytes);
+                match space {
+                    Space::Sessions => self.note_positions(&key, &value.bytes),
+                    Space::Control if key.starts_with(hand_over::PREFIX) => {
+                        if let Ok(left) = Left::decode(&value.bytes) {
+                            self.note_message(&left.what);
+                        }
+                    }
+                    _ => {}
                 }
                 self.salvaged.values += 1;
                 self.batch.put(space, key, value.bytes);
@@ -314,13 +321,17 @@ impl Work {
                 }
             }
             Ok(PartView::Outbound(_)) => {
-                if let Ok(outbound) = Outbound::decode(value)
-                    && let Carried::Log(position) = outbound.what
-                {
-                    self.note(position.log, position.sequence);
+                if let Ok(outbound) = Outbound::decode(value) {
+                    self.note_message(&outbound.what);
                 }
             }
             _ => {}
+        }
+    }
+
+    fn note_message(&mut self, what: &Carried) {
+        if let Carried::Log(position) = what {
+            self.note(position.log, position.sequence);
         }
     }
 
@@ -389,6 +400,10 @@ fn check(space: Space, key: &[u8], value: &[u8]) -> Result<(), RecordError> {
         Space::Control if key.starts_with(errand::PREFIX) => errand::last_done(value).map(drop),
         Space::Control if key.starts_with(owed::PREFIX) => {
             owed::parse_key(key).and_then(|_| owed::check(value))
+        }
+        Space::Control if key.starts_with(hand_over::PREFIX) => {
+            HandOver::parse_key(key)?;
+            Left::decode(value).map(drop)
         }
         Space::Wills | Space::Control => Ok(()),
     }
