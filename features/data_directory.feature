@@ -63,6 +63,23 @@ Feature: The data directory
     Then it ends with code 1
     And its errors mention "has no retained message"
 
+  Scenario: What a group gave to a session that is removed when the broker has ended goes to another member
+    When phone reconnects
+    And phone subscribes to "$share/team/jobs" at QoS 1
+    And phone disconnects
+    And I run `unbroken pub -p PORT -t jobs -m dig -q 1`
+    And tablet connects with a persistent session
+    And tablet subscribes to "$share/team/jobs" at QoS 1
+    And tablet disconnects
+    And the broker is told to stop
+    Then the broker ends with code 0
+    When I run `unbroken sessions rm --data DATA phone`
+    Then it ends with code 0
+    When the broker is started again
+    And tablet reconnects
+    Then tablet receives "dig" on "jobs" at QoS 1
+    And tablet receives nothing else
+
   Scenario: A directory without a store is refused and not made
     When I run `unbroken sessions ls --data elsewhere`
     Then it ends with code 66

@@ -25,7 +25,7 @@ use nix::unistd::Uid;
 use unbroken_broker::config::Storage;
 use unbroken_broker::control::{Remote, Who};
 use unbroken_broker::failure as failure_file;
-use unbroken_store::session::prefix;
+use unbroken_store::hand_over;
 use unbroken_store::{
     Batch, Embedded, LogId, Options, Pair, Sequence, Space, Store, StoreError, View,
 };
@@ -135,12 +135,10 @@ impl Data {
         })
     }
 
-    /// Removes a session with everything that is kept of it.
+    /// Removes a session with everything that is kept of it; what groups gave to it goes to others.
     pub(crate) fn remove_session(&self, client_id: &str) -> Result<(), StoreError> {
         match self {
-            Self::Own(store) => commit(store, |batch| {
-                batch.delete_all(Space::Sessions, prefix(client_id));
-            }),
+            Self::Own(store) => commit(store, &hand_over::end_session(store, client_id)?),
             Self::Broker(remote) => remote.remove_session(client_id),
         }
     }
@@ -148,18 +146,18 @@ impl Data {
     /// Removes the retained message of a topic.
     pub(crate) fn remove_retained(&self, topic: &str) -> Result<(), StoreError> {
         match self {
-            Self::Own(store) => commit(store, |batch| {
+            Self::Own(store) => {
+                let mut batch = Batch::new();
                 batch.delete(Space::Retained, topic.as_bytes().to_vec());
-            }),
+                commit(store, &batch)
+            }
             Self::Broker(remote) => remote.remove_retained(topic),
         }
     }
 }
 
-fn commit(store: &Embedded, fill: impl FnOnce(&mut Batch)) -> Result<(), StoreError> {
-    let mut batch = Batch::new();
-    fill(&mut batch);
-    for result in store.commit(&[batch])? {
+fn commit(store: &Embedded, batch: &Batch) -> Result<(), StoreError> {
+    for result in store.commit(std::slice::from_ref(batch))? {
         // Nothing was expected to be there, so nothing can be otherwise.
         result.map_err(|conflict| StoreError::damaged("the store", conflict))?;
     }

@@ -62,6 +62,7 @@ Examples:
   unbroken sessions rm --data /var/lib/unbroken old-phone older-phone
 
 Their subscriptions and what waits for them are gone; their clients, when they come again, are new.
+What shared groups gave them goes to other members; without a broker, when one is started.
 A running broker disconnects them (0x98), publishes their wills, and names what they lose.
 Without one, a will is not published.
 
