@@ -75,6 +75,8 @@ struct UnderWay {
     sent_what_waited: bool,
     /// Entries on disk that have come to their end.
     landed: Vec<u64>,
+    /// Subscriptions for which all that is retained was sent, and the disk does not know.
+    scanned: Vec<Box<str>>,
 }
 
 /// An entry that got its packet id.
@@ -110,6 +112,8 @@ pub struct Holding {
     pub since: Frontier,
     /// What is not within came after it.
     pub until: Option<Frontier>,
+    /// What is retained is still to be sent for it, or some of it.
+    pub retained_due: bool,
 }
 
 /// A message that a session was given and has not done with.
@@ -331,6 +335,34 @@ impl Kept {
         held.find(|held| *held.filter == *filter && held.until.is_none())
     }
 
+    /// What is retained is to be sent for the present subscription with this filter.
+    pub(crate) fn begin_scan(&mut self, filter: &str) {
+        if let Some(holding) = self.holding_mut(filter) {
+            holding.retained_due = true;
+        }
+    }
+
+    /// All of that was sent. False if none was to be.
+    fn end_scan(&mut self, filter: &str) -> bool {
+        let holding = self.holding_mut(filter);
+        let was_due = holding.is_some_and(|held| std::mem::take(&mut held.retained_due));
+        if was_due {
+            self.under_way().scanned.push(filter.into());
+        }
+        was_due
+    }
+
+    /// Subscriptions for which that has come to its end since it was last asked, if they are still
+    /// there.
+    fn take_scanned(&mut self) -> Vec<Holding> {
+        let Some(under_way) = &mut self.under_way else {
+            return Vec::new();
+        };
+        let filters = std::mem::take(&mut under_way.scanned);
+        let present = filters.iter().filter_map(|filter| self.holding(filter));
+        present.cloned().collect()
+    }
+
     /// A subscription begins, maybe in place of one with the same filter: what has come to its end
     /// by that.
     pub(crate) fn subscribe(
@@ -361,6 +393,8 @@ impl Kept {
             identifier,
             since: tails.clone(),
             until: None,
+            // A scan goes on when its subscription is replaced.
+            retained_due: ended.as_ref().is_some_and(|held| held.retained_due),
         });
         ended
     }
@@ -468,6 +502,16 @@ impl Clients {
             && let Some(kept) = session.kept.as_deref_mut()
         {
             kept.presence = true;
+        }
+    }
+
+    /// All that is retained for this subscription was sent.
+    pub(crate) fn end_scan(&mut self, id: SessionId, filter: &str) {
+        if let Some(session) = self.sessions.get_mut(id.index())
+            && let Some(kept) = session.kept.as_deref_mut()
+            && kept.end_scan(filter)
+        {
+            self.touch(id);
         }
     }
 
@@ -622,6 +666,7 @@ impl Clients {
             under_way.sent_what_waited = false;
         }
         let presence = std::mem::take(&mut kept.presence).then_some(Presence { is_here, expiry_s });
+        let scanned = kept.take_scanned();
         let (landed, done) = kept.take_landed(&through);
         let past = kept.take_past(&through);
         let waiting = queue.iter().map(|(_, delivery)| delivery.entry);
@@ -634,6 +679,7 @@ impl Clients {
                 given,
                 landed,
                 done,
+                scanned,
                 past,
                 presence,
                 maybe_sent,
@@ -654,6 +700,8 @@ pub struct Progress {
     /// Entries that have, and where their messages are: above *through*, so that a restart would
     /// find them in the log again.
     pub done: Vec<(u64, Position)>,
+    /// Subscriptions for which all that is retained was sent: it is among what was given.
+    pub scanned: Vec<Holding>,
     /// Filter and era of subscriptions that are not needed any more.
     pub past: Vec<(Box<str>, u32)>,
     /// If that has changed: whether it is connected.

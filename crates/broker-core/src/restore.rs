@@ -417,6 +417,9 @@ impl Shard {
         if let Some(session) = self.clients.session_mut(id) {
             session.subscriptions.insert(holding.filter.clone(), grant);
         }
+        if let (true, SubscriptionFilter::Plain(filter)) = (holding.retained_due, &parsed) {
+            self.restore_retained_scan(id, *filter, grant);
+        }
         // Other shards are told before anything can be published there.
         self.put_subscription(id, parsed, grant);
         Ok(())

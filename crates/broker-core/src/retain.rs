@@ -266,6 +266,21 @@ impl Shard {
         });
     }
 
+    /// The same for a subscription that was there before the broker started: it is sent all of it,
+    /// since nobody knows how far it was.
+    pub(crate) fn restore_retained_scan(
+        &mut self,
+        session: SessionId,
+        filter: TopicFilter<'_>,
+        grant: Grant,
+    ) {
+        self.add_retained_scan(session, filter, grant);
+        let session = self.clients.session_mut(session);
+        if let Some(scan) = session.and_then(|session| session.retained.back_mut()) {
+            scan.waits = false; // its SUBACK has left, or will not
+        }
+    }
+
     /// Begins the scans with these tokens.
     pub(crate) fn begin_retained(
         &mut self,
@@ -439,11 +454,18 @@ impl Shard {
             && !scan.more
         {
             if scan.shard == scan.last {
-                session.retained.pop_front();
+                let done = session.retained.pop_front();
                 if session.retained.is_empty() {
                     // Most sessions subscribe when they begin and never again, and room for four
                     // scans is as much as the rest of a session.
                     session.retained = VecDeque::new();
+                }
+                let mut others = session.retained.iter();
+                if let Some(RetainedScan { filter, .. }) = done
+                    && session.kept.is_some()
+                    && others.all(|scan| scan.filter != filter)
+                {
+                    self.clients.end_scan(session_id, &filter);
                 }
             } else {
                 scan.shard = ShardId(scan.shard.0 + 1);

@@ -76,14 +76,13 @@ impl Shard {
                             RetainHandling::SendIfNew => new,   // [MQTT-3.3.1-10]
                             RetainHandling::DoNotSend => false, // [MQTT-3.3.1-11]
                         };
-                        // A shared subscription gets nothing retained.
-                        if wanted
-                            && let Ok(SubscriptionFilter::Plain(filter)) =
-                                SubscriptionFilter::parse(text)
-                        {
-                            retained.push((filter, grant));
-                        }
-                        match self.keep_subscription(session_id, text, options, identifier, new) {
+                        let scan = match SubscriptionFilter::parse(text) {
+                            Ok(SubscriptionFilter::Plain(filter)) if wanted => Some(filter),
+                            _ => None, // a shared subscription gets nothing retained
+                        };
+                        let (id, scans) = (session_id, scan.is_some());
+                        retained.extend(scan.map(|filter| (filter, grant)));
+                        match self.keep_subscription(id, text, options, identifier, new, scans) {
                             Some(asked) => stored = asked.max(stored),
                             None => filters.push(text.into()),
                         }
@@ -306,6 +305,7 @@ impl Shard {
         options: SubscriptionOptions,
         identifier: Option<NonZeroU32>,
         new: bool,
+        scans: bool,
     ) -> Option<StoreId> {
         let waits = self.barriers.latest() > self.barriers.reached();
         let Self {
@@ -320,6 +320,9 @@ impl Shard {
         let tails = &clients.promises.tails;
         let was_in_force = kept.holding(filter).is_some_and(Holding::is_in_force);
         let replaced = kept.subscribe(filter, options, identifier, tails);
+        if scans {
+            kept.begin_scan(filter);
+        }
         let joins = waits && (new || !was_in_force);
         if joins {
             kept.join(filter, others(shard));

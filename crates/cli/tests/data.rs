@@ -63,6 +63,7 @@ impl Filled {
             },
             identifier: None,
             ended: false,
+            retained_due: false,
             holds: vec![Holding {
                 log: LOG,
                 from: Sequence(3),
@@ -122,6 +123,7 @@ impl Filled {
             },
             identifier: None,
             ended: false,
+            retained_due: false,
             holds: vec![Holding {
                 log: LOG,
                 from: Sequence(1),

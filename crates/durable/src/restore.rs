@@ -322,6 +322,7 @@ fn holding(era: u32, subscription: Subscription) -> Holding {
         identifier: subscription.identifier,
         since,
         until: ended.then_some(until),
+        retained_due: subscription.retained_due,
     }
 }
 

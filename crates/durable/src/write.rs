@@ -307,6 +307,9 @@ fn put_progress(
         let part = Part::Outbound(*number);
         put(batch, client_id, part, done_entry(*position).encode());
     }
+    for holding in &progress.scanned {
+        put_subscription(batch, client_id, holding);
+    }
     for (filter, era) in &progress.past {
         let era = *era;
         delete(batch, client_id, Part::Subscription { filter, era });
@@ -359,6 +362,7 @@ fn subscription(holding: &Holding) -> Subscription {
         options: holding.options,
         identifier: holding.identifier,
         ended: until.is_some(),
+        retained_due: holding.retained_due,
         holds: holds.collect(),
     }
 }

@@ -104,6 +104,7 @@ fn seeds() -> Vec<(u8, Vec<u8>)> {
         },
         identifier: Some(NonZeroU32::MIN),
         ended: false,
+        retained_due: false,
         holds: vec![Holding {
             log: LogId(1),
             from: Sequence(5),

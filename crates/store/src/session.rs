@@ -156,6 +156,8 @@ pub struct Subscription {
     pub identifier: Option<NonZeroU32>,
     /// It has ended: in logs that are not listed it holds for nothing. Otherwise it does for all.
     pub ended: bool,
+    /// What is retained is still to be sent for it, or some of it.
+    pub retained_due: bool,
     /// At most one for each log, in ascending order of logs.
     pub holds: Vec<Holding>,
 }
@@ -288,7 +290,8 @@ impl Subscription {
                 | (u8::from(options.no_local) << 2)
                 | (u8::from(options.retain_as_published) << 3)
                 | ((options.retain_handling as u8) << 4)
-                | (u8::from(self.ended) * ENDED),
+                | (u8::from(self.ended) * ENDED)
+                | (u8::from(self.retained_due) * RETAINED_DUE),
         );
         put_number(&mut out, self.identifier.map_or(0, NonZeroU32::get).into());
         for holding in &self.holds {
@@ -306,7 +309,8 @@ impl Subscription {
         SubscriptionFilter::parse(&filter)?;
         let byte = reader.byte("options")?;
         let ended = byte & ENDED != 0;
-        let options = options(byte & !ENDED)?;
+        let retained_due = byte & RETAINED_DUE != 0;
+        let options = options(byte & !(ENDED | RETAINED_DUE))?;
         let identifier = NonZeroU32::new(reader.small("identifier")?);
         let mut holds = Vec::new();
         let mut next_log = 0u64;
@@ -333,6 +337,7 @@ impl Subscription {
             options,
             identifier,
             ended,
+            retained_due,
             holds,
         })
     }
@@ -572,6 +577,8 @@ fn meaningless(field: &'static str, value: u8) -> RecordError {
 
 /// The bit of the options that says that the subscription has ended.
 const ENDED: u8 = 1 << 6;
+/// ... that what is retained is still to be sent for it.
+const RETAINED_DUE: u8 = 1 << 7;
 /// The bit of a state that says that PUBREC came.
 const RECEIVED: u8 = 1 << 2;
 /// ... that the message follows.
@@ -690,6 +697,7 @@ mod tests {
             },
             identifier: NonZeroU32::new(7),
             ended: true,
+            retained_due: true,
             holds: vec![
                 Holding {
                     log: LogId(0),

@@ -259,6 +259,7 @@ fn a_log_that_is_lost_goes_on_where_a_subscription_holds() {
             },
             identifier: None,
             ended: until.is_some(),
+            retained_due: false,
             holds: holds.to_vec(),
         };
         let filter = "plant/#";

@@ -81,6 +81,7 @@ pub(crate) fn subscription(subscription: &Subscription) -> Map<String, Value> {
         "retain_handling": options.retain_handling as u8,
         "identifier": subscription.identifier,
         "ended": subscription.ended,
+        "retained_due": subscription.retained_due,
         "holds": holds,
     }))
 }

@@ -22,6 +22,7 @@ mod wills;
 use std::sync::Arc;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
+use limits::is_balanced;
 use shard_bus::{
     Broker, Client, Disk, connect, join, publish, retained, send_subscribe, stay, subscribe,
 };
@@ -638,4 +639,48 @@ fn options_of_a_subscription_survive() {
     world.broker.stored();
     let (_, received) = world.back("s");
     assert_eq!(received[1..], ["PUBLISH t \"kept\" q1 #1 retain"]);
+}
+
+#[test]
+fn what_is_retained_and_was_still_to_be_sent_for_a_subscription_is_sent_after_a_restart() {
+    for shards in [1, 3] {
+        for qos in [QOS1, QOS2] {
+            for stops_in_order in [false, true] {
+                let mut world = World::new(shards);
+                let publisher = join(&mut world.broker, "p");
+                let topics = ["r/1", "r/2", "r/3", "r/4", "r/5"];
+                for (id, topic) in (1..).zip(topics) {
+                    world.broker.send(publisher, retained(topic, "x", qos, id));
+                    world.broker.stored();
+                }
+                let mut limits = Limits::default();
+                limits.inflight_max = 1;
+                world.broker.reconfigure(limits);
+                world.resident("s", &[("r/+", qos)]);
+                world.settle();
+                if stops_in_order {
+                    world.broker.drain();
+                    world.broker.stored();
+                }
+                world.restart();
+                let (client, received) = world.back("s");
+                let mut came: Vec<_> = received
+                    .iter()
+                    .filter_map(|packet| packet.strip_prefix("PUBLISH ")?.split(' ').next())
+                    .collect();
+                came.sort_unstable();
+                came.dedup();
+                assert_eq!(came, topics, "{shards} {qos:?} {received:?}");
+                // When they were all sent, that is over.
+                world.settle();
+                world.broker.cut(client);
+                world.settle();
+                world.restart();
+                let (_, again) = world.back("s");
+                let again = again.iter().filter(|packet| packet.contains("PUBLISH"));
+                assert_eq!(again.count(), received.len() - 1, "only what is under way");
+                is_balanced(&world);
+            }
+        }
+    }
 }

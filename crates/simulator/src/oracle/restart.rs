@@ -4,9 +4,9 @@
 //! what they have seen. The broker must go on with the first, and the second must be part of it.
 //!
 //! What may be lost: sessions that end with their connection; QoS 0; messages that nobody has
-//! acknowledged; retained messages that a subscription was still to be sent; and what a group has
-//! given to a session that ends with its connection. What may come again: copies at QoS 1 whose
-//! acknowledgement was not on disk.
+//! acknowledged; and what a group has given to a session that has ended. What may come again:
+//! copies at QoS 1 whose acknowledgement was not on disk, and what is retained, while some of it
+//! was still to be sent for a subscription.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
@@ -269,7 +269,16 @@ impl Session {
         self.expiry_s = found.expiry_s;
         self.will = None;
         self.will_due = None;
-        self.retained.clear();
+        let held = |text: &str| {
+            let mut held = found.holdings.iter().filter(|held| held.until.is_none());
+            held.find(|held| *held.filter == *text)
+        };
+        self.retained
+            .retain(|expected| held(expected.text).is_some());
+        for filter in &mut self.filters {
+            // As if it had subscribed again.
+            filter.asked += u32::from(held(filter.text).is_some_and(|held| held.retained_due));
+        }
         self.unreleased.retain(|id, _| found.markers.contains(id));
         let stays =
             (found.expiry_s != u32::MAX).then(|| Duration::from_secs(found.expiry_s.into()));

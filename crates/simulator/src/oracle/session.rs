@@ -74,7 +74,7 @@ pub(super) struct Filter {
     pub(super) own_too: bool,
     /// When UNSUBACK was seen.
     pub(super) until: Option<u64>,
-    /// SUBSCRIBEs sent, each of which may bring retained messages.
+    /// SUBSCRIBEs sent, each of which may bring retained messages, and restarts that go on with it.
     pub(super) asked: u32,
     /// When the last of them was sent, and when it was answered.
     pub(super) asked_at: u64,

@@ -68,6 +68,7 @@ pub(crate) fn fill(store: &dyn Store) {
         },
         identifier: NonZeroU32::new(5),
         ended: false,
+        retained_due: false,
         holds: vec![Holding {
             log: LOG,
             from: Sequence(1),
