@@ -12,6 +12,10 @@ use std::time::Duration;
 /// connection that has more waits for the others to have theirs.
 pub(crate) const READ_BYTES: usize = 256 * 1024;
 
+/// Bytes read in one turn before what they have led to is written, and reading goes on. Together
+/// with their copies in the outputs they fit into 1 MiB, which is in the cache of a core.
+pub(crate) const READ_BEFORE_WRITE: usize = 256 * 1024;
+
 /// Connections read in one turn while something waits for the disk, so that acknowledgements do not
 /// wait for the reading of all connections.
 ///

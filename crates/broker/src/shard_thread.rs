@@ -6,7 +6,8 @@
 //!   mail       take every incoming feed's batch, give it to the shard
 //!   read       each readable connection once, into one buffer of the thread, straight to the shard
 //!   news       what has come meanwhile from threads that are no shards: what is on disk now
-//!   write      each connection that has output once
+//!   write      each connection that has output once; in the middle of reading too, as often as
+//!              `READ_BEFORE_WRITE` bytes have been read
 //!   timeouts   if one is due, or writing has made room for more
 //!   feeds      hand over what the shard wrote to other shards: one wake for a batch
 //!   close      the connections that the shard has done with, and tell it what they did not take
@@ -20,6 +21,10 @@
 //! - Edges of both directions are registered once, when a connection comes. There is no `epoll_ctl`
 //!   afterwards; what the kernel has told is kept in [`Sockets`]. A read shorter than the buffer
 //!   has emptied the socket, so there is no second read to hear it said.
+//! - What is written is what has just been read, and large messages are cheap while both are in the
+//!   core's own cache. So a turn that reads much does not read all of it first. With 20 connections
+//!   and 64 KiB a message took a seventh less, and a quarter more went through; with 100 and 1 KiB
+//!   it took a fifth less. Small messages do not come to so many bytes, and gather as before.
 //! - One read and one write for each connection and turn, each of bounded size, is also what makes
 //!   the loop fair: a publisher that never stops gets one buffer's worth before everybody else has
 //!   had theirs.
@@ -53,7 +58,9 @@ use unbroken_broker_core::{
 };
 
 use crate::authenticator::{Authenticator, Doors};
-use crate::bounds::{EVENTS, LINGER, READ_BYTES, READS_WHILE_STORING, WRITE_BYTES};
+use crate::bounds::{
+    EVENTS, LINGER, READ_BEFORE_WRITE, READ_BYTES, READS_WHILE_STORING, WRITE_BYTES,
+};
 use crate::coalesce::{Coalescer, Turn};
 use crate::disk::Desk;
 use crate::log;
@@ -234,39 +241,53 @@ impl ShardThread {
     }
 
     fn read_clients(&mut self, now: Instant, turn: &mut Turn) {
-        let (shard, driver) = (&mut self.shard, &mut self.driver);
-        let most = if driver.waits_for_disk() {
+        let most = if self.driver.waits_for_disk() {
             READS_WHILE_STORING
         } else {
             usize::MAX
         };
-        driver.sockets.take_ready(&mut self.round, most);
-        for index in self.round.drain(..) {
-            if driver.is_behind() {
-                driver.sockets.put_back(index);
+        let mut round = std::mem::take(&mut self.round);
+        self.driver.sockets.take_ready(&mut round, most);
+        let mut unwritten = 0;
+        for index in round.drain(..) {
+            if self.driver.is_behind() {
+                self.driver.sockets.put_back(index);
                 continue;
             }
-            match driver.sockets.read(index, &mut self.buffer) {
-                Found::Bytes {
-                    connection,
-                    count,
-                    spoken_to,
-                } => {
-                    let packets = shard.stats().packets_received;
-                    let bytes = &self.buffer[..count];
-                    input(shard, driver, now, Input::Received { connection, bytes });
-                    if !shard.wants_input(connection) {
-                        driver.sockets.pause(connection);
-                    }
-                    let frames = shard.stats().packets_received - packets;
-                    turn.reads += 1;
-                    turn.frames += frames;
-                    turn.answers += u64::from(spoken_to && frames <= 1);
+            unwritten += self.read_client(now, index, turn);
+            if unwritten >= READ_BEFORE_WRITE {
+                self.write_clients(now);
+                unwritten = 0;
+            }
+        }
+        self.round = round;
+    }
+
+    /// Reads one connection once; answers how many bytes came.
+    fn read_client(&mut self, now: Instant, index: u32, turn: &mut Turn) -> usize {
+        let (shard, driver) = (&mut self.shard, &mut self.driver);
+        match driver.sockets.read(index, &mut self.buffer) {
+            Found::Bytes {
+                connection,
+                count,
+                spoken_to,
+            } => {
+                let packets = shard.stats().packets_received;
+                let bytes = &self.buffer[..count];
+                input(shard, driver, now, Input::Received { connection, bytes });
+                if !shard.wants_input(connection) {
+                    driver.sockets.pause(connection);
                 }
-                Found::Nothing => {}
-                Found::Ended { connection, cause } => {
-                    input(shard, driver, now, Input::Closed { connection, cause });
-                }
+                let frames = shard.stats().packets_received - packets;
+                turn.reads += 1;
+                turn.frames += frames;
+                turn.answers += u64::from(spoken_to && frames <= 1);
+                count
+            }
+            Found::Nothing => 0,
+            Found::Ended { connection, cause } => {
+                input(shard, driver, now, Input::Closed { connection, cause });
+                0
             }
         }
     }
