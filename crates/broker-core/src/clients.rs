@@ -398,7 +398,29 @@ impl Clients {
 
     /// Sends what may be sent now: first what an earlier connection left unanswered, then the
     /// queue. Answers whether there is room for more.
+    #[inline]
     pub(crate) fn pump(&mut self, now: Instant, session_id: SessionId) -> bool {
+        self.has_room_and_nothing(session_id) || self.pump_waiting(now, session_id)
+    }
+
+    /// Whether nothing waits for this session, and something might leave. So it is behind nearly
+    /// every acknowledgement.
+    #[inline]
+    fn has_room_and_nothing(&self, session_id: SessionId) -> bool {
+        let Some(session) = self.sessions.get(session_id.index()) else {
+            return false;
+        };
+        let connection = session.connection.and_then(|index| self.connection(index));
+        session.queue.is_empty()
+            && session.missed.is_none()
+            && session.window_open(&self.limits)
+            && connection.is_some_and(|connection| {
+                connection.held.is_empty()
+                    && connection.pending() < self.limits.output_bytes_max as usize
+            })
+    }
+
+    fn pump_waiting(&mut self, now: Instant, session_id: SessionId) -> bool {
         if let Some(id) = self.connection_of(session_id) {
             self.release(now, id);
         }

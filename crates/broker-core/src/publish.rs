@@ -173,6 +173,7 @@ impl Shard {
             }),
         });
         let is_owed = marked.is_some() && self.options.shards > 1 && self.is_shared(name);
+        let mut stamped = std::mem::take(&mut self.stamped);
         let mut item = Item::borrowed(publication, Some(&publisher));
         if self.options.settings.durable && publish.qos > QoS::AtMostOnce {
             item.storing = Storing::IfWanted(marker);
@@ -185,8 +186,10 @@ impl Shard {
                 Ok(Outcome::NONE)
             }
             Some(why) => self.refuse_publish(now, id, session_id, &item, publish.packet_id, &why),
-            None => Ok(self.accept(now, id, session_id, publish.dup, item)),
+            None => Ok(self.accept(now, id, session_id, publish.dup, &mut item, &mut stamped)),
         };
+        item.finish(&mut self.clients.pool);
+        self.stamped = stamped;
         self.scratch = scratch;
         self.publisher = Some(publisher);
         let outcome = outcome?;
@@ -328,15 +331,17 @@ impl Shard {
         self.put_off = true;
     }
 
-    fn accept(
+    /// The item stays where it was made: it is large to move. `stamped`: holds its properties, if
+    /// they get a stamp.
+    fn accept<'a>(
         &mut self,
         now: Instant,
         id: ConnectionId,
         session_id: SessionId,
         again: bool,
-        item: Item<'_>,
+        item: &mut Item<'a>,
+        stamped: &'a mut PropertyBuf,
     ) -> Outcome {
-        let mut item = item;
         let publication = &mut item.publication;
         let allowed = self.clients.connection(id.index).is_none_or(|connection| {
             access::may_publish(&connection.identity, publication.topic) == Access::Allowed
@@ -351,14 +356,13 @@ impl Shard {
             };
         }
         self.verify_publisher(now, session_id, again, publication);
-        let mut stamped = std::mem::take(&mut self.stamped);
-        self.put_mark(now, session_id, publication, &mut stamped);
+        self.put_mark(now, session_id, publication, stamped);
         // [MQTT-3.3.1-8, MQTT311-3.3.1-12]
         if publication.retain {
             let qos = publication.qos;
-            self.retain(now, &mut item, qos);
+            self.retain(now, item, qos);
         }
-        let wanted = self.route(now, &mut item, Some(session_id));
+        let wanted = self.route(now, item, Some(session_id));
         if let Storing::IfWanted(Some(marker)) = item.storing {
             let message = |errand| (errand, item.message(&mut self.clients.pool));
             let retained = marker.retained.map(message);
@@ -370,11 +374,9 @@ impl Shard {
             item.wait_for(self.clients.ask_of(session_id, marker));
         }
         if item.is_owed {
-            self.clients.note_owed(&mut item);
+            self.clients.note_owed(item);
         }
         let until = item.until;
-        item.finish(&mut self.clients.pool);
-        self.stamped = stamped;
         let reason = if wanted {
             ReasonCode::Success
         } else {

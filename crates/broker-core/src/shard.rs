@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use unbroken_mqtt_proto::connection::server::Phase;
 use unbroken_mqtt_proto::{
-    Connect, DecodeError, Disconnect, Frame, Packet, PacketType, PropertyBuf, ReasonCode,
+    Connect, DecodeError, Disconnect, Frame, Packet, PacketType, PropertyBuf, Publish, ReasonCode,
     frame_length, next_frame,
 };
 
@@ -472,6 +472,13 @@ impl Shard {
         {
             connection.version = claimed;
             connection.greeted = true;
+        }
+        if packet_type == PacketType::Publish
+            && let Some(session) = session
+        {
+            // By itself, since most packets are one: what holds any packet is large to move.
+            let publish = Publish::decode(frame, version)?;
+            return self.handle_publish(now, id, session, publish);
         }
         let packet = Packet::decode(frame, version)?;
         if let Packet::Connect(connect) = packet {

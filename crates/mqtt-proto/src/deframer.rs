@@ -44,6 +44,7 @@ impl Frame<'_> {
 /// `frame.bytes.len()`.
 ///
 /// `limit` holds for the whole packet, header included, as Maximum Packet Size does.
+#[inline]
 pub fn next_frame(bytes: &[u8], limit: u32) -> Result<Option<Frame<'_>>, DecodeError> {
     let Some(header) = header(bytes, limit)? else {
         return Ok(None);
@@ -74,6 +75,7 @@ struct Header {
     frame_length: usize,
 }
 
+#[inline]
 fn header(bytes: &[u8], limit: u32) -> Result<Option<Header>, DecodeError> {
     let Some((&first_byte, rest)) = bytes.split_first() else {
         return Ok(None);

@@ -95,6 +95,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Binary data: two bytes of length, then as many bytes.
+    #[inline]
     pub(crate) fn binary(&mut self, field: Field) -> Result<&'a [u8], DecodeError> {
         let length = self.u16(field)?;
         self.slice(usize::from(length), field)
@@ -103,6 +104,7 @@ impl<'a> Reader<'a> {
     /// A string. A byte order mark is a character like any other and stays.
     ///
     /// [MQTT-1.5.4-3, MQTT311-1.5.3-3]
+    #[inline]
     pub(crate) fn string(&mut self, field: Field) -> Result<&'a str, DecodeError> {
         let bytes = self.binary(field)?;
         let packet = self.packet;
@@ -126,6 +128,7 @@ impl<'a> Reader<'a> {
         }) // [MQTT-2.2.1-3, MQTT311-2.3.1-1]
     }
 
+    #[inline]
     pub(crate) fn slice(&mut self, length: usize, field: Field) -> Result<&'a [u8], DecodeError> {
         let Some((taken, rest)) = self.rest.split_at_checked(length) else {
             return Err(self.truncated(field));
@@ -187,6 +190,7 @@ pub(crate) const fn varint_len(value: usize) -> usize {
 }
 
 /// Appends binary data with its two bytes of length.
+#[inline]
 pub(crate) fn put_binary(out: &mut Vec<u8>, bytes: &[u8]) -> Result<(), EncodeError> {
     let Ok(length) = u16::try_from(bytes.len()) else {
         return Err(EncodeError::ValueTooLong {
@@ -199,6 +203,7 @@ pub(crate) fn put_binary(out: &mut Vec<u8>, bytes: &[u8]) -> Result<(), EncodeEr
 }
 
 /// Appends a string with its two bytes of length.
+#[inline]
 pub(crate) fn put_string(out: &mut Vec<u8>, text: &str) -> Result<(), EncodeError> {
     if text.as_bytes().contains(&0) {
         return Err(EncodeError::NullCharacter); // [MQTT-1.5.4-2]

@@ -39,6 +39,7 @@ pub enum Phase {
 impl Phase {
     /// Decides whether a packet may come now. For AUTH, [`handle_auth`](Self::handle_auth) has a
     /// second question.
+    #[inline]
     pub fn expect(self, packet: PacketType, version: Version) -> Result<(), Violation> {
         use PacketType as P;
         match (self, packet) {

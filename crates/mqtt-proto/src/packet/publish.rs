@@ -56,6 +56,7 @@ pub struct PublishHeader<'a> {
 impl<'a> Publish<'a> {
     /// One pass over header and properties; the payload is not looked at. For callers that know the
     /// frame is a PUBLISH.
+    #[inline]
     pub fn decode(frame: Frame<'a>, version: Version) -> Result<Self, DecodeError> {
         match frame.packet_type() {
             Some(PACKET) => {
@@ -72,6 +73,7 @@ impl<'a> Publish<'a> {
         }
     }
 
+    #[inline]
     pub(super) fn decode_body(
         flags: u8,
         reader: &mut Reader<'a>,
@@ -128,6 +130,7 @@ impl<'a> Publish<'a> {
 ///
 /// Returns where in `out` the packet id went, so that a copy of the bytes can be patched
 /// ([`patch_packet_id`]).
+#[inline]
 pub fn encode_header(
     out: &mut Vec<u8>,
     version: Version,
