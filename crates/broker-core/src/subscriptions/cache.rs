@@ -10,6 +10,10 @@
 //!
 //! Deliberately absent: recency. Within a set of [`WAYS`] places a stale route goes first, then
 //! any.
+//!
+//! Tried and lost: with 50,000 topics in turn, to keep only one of 17 routes where all places of a
+//! set are in use, and the generations beside the tags. Instructions fell, but a delivery took no
+//! less time: in eight interleaved rounds a sixth more.
 
 use std::hash::BuildHasher;
 use std::num::NonZeroU32;
