@@ -471,9 +471,12 @@ impl Shard {
         session.connection = None;
         session.away_since = Some(now);
         session.absence = absence;
-        // What overtook a retained message may be lost with the connection.
+        // What overtook a retained message at QoS 0 may be lost with the connection.
         for scan in &mut session.retained {
-            scan.overtaken.clear();
+            scan.overtaken.retain(|_, overtaken| {
+                overtaken.newest = overtaken.newest_kept;
+                overtaken.newest.is_some()
+            });
         }
         session.inbound.handle_disconnected();
         session.outbound.handle_disconnected();

@@ -138,7 +138,7 @@ impl Clients {
         let qos = terms.qos.min(item.publication.qos); // [MQTT-3.8.4-8, MQTT311-3.8.4-6]
         let arrives = qos > QoS::AtMostOnce || session.connection.is_some();
         if !session.retained.is_empty() && item.publication.retain && arrives {
-            note_overtaken(session, &item.publication);
+            note_overtaken(session, &item.publication, qos);
         }
         let connection = session
             .connection
@@ -762,13 +762,17 @@ impl std::fmt::Debug for Clients {
 }
 
 #[cold]
-fn note_overtaken(session: &mut Session, publication: &Publication<'_>) {
+fn note_overtaken(session: &mut Session, publication: &Publication<'_>, qos: QoS) {
+    let topic = publication.topic;
+    let stamp = Some(publication.stamp);
     for scan in &mut session.retained {
-        if let Some(stamp) = scan.overtaken.get_mut(publication.topic) {
-            *stamp = publication.stamp.max(*stamp);
-        } else if scan.overtaken.len() < RETAINED_RACE_TOPICS_MAX {
-            scan.overtaken
-                .insert(publication.topic.into(), publication.stamp);
+        if scan.overtaken.len() >= RETAINED_RACE_TOPICS_MAX && !scan.overtaken.contains_key(topic) {
+            continue;
+        }
+        let overtaken = scan.overtaken.entry(topic.into()).or_default();
+        overtaken.newest = overtaken.newest.max(stamp);
+        if qos > QoS::AtMostOnce {
+            overtaken.newest_kept = overtaken.newest_kept.max(stamp);
         }
     }
 }

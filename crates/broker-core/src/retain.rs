@@ -439,7 +439,7 @@ impl Shard {
             let newer_given = scans.front_mut().is_some_and(|scan| {
                 scan.found.pop_front();
                 let given = scan.overtaken.get(publication.topic);
-                given.is_some_and(|stamp| *stamp >= publication.stamp)
+                given.is_some_and(|given| given.newest >= Some(publication.stamp))
             });
             if !newer_given && !own && !publication.expired(now) {
                 self.send_retained(now, session_id, grant, &message);

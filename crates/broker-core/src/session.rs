@@ -120,9 +120,17 @@ pub(crate) struct RetainedScan {
     pub(crate) more: bool,
     /// For its SUBACK, or for the answer to a question that is on its way.
     pub(crate) waits: bool,
-    /// Live messages delivered meanwhile, newest stamp per topic: an older retained copy is left
-    /// out.
-    pub(crate) overtaken: HashMap<Box<str>, Instant, foldhash::fast::FixedState>,
+    /// Live messages delivered meanwhile, by topic: an older retained copy is left out.
+    pub(crate) overtaken: HashMap<Box<str>, Overtaken, foldhash::fast::FixedState>,
+}
+
+/// The stamps of the newest live messages of a topic.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Overtaken {
+    /// Of all.
+    pub(crate) newest: Option<Instant>,
+    /// Of those at QoS 1 and 2, which a lost connection does not take along.
+    pub(crate) newest_kept: Option<Instant>,
 }
 
 impl Session {

@@ -7,7 +7,7 @@ mod shard_bus;
 
 use std::time::Duration;
 
-use shard_bus::{Broker, connect, join, publish, retained, send_subscribe, subscribe};
+use shard_bus::{Broker, connect, join, publish, retained, send_subscribe, stay, subscribe};
 use unbroken_broker_core::{DropReason, Limits, Settings};
 use unbroken_mqtt_proto::{
     Ack, Connect, Packet, PacketId, Property, PropertyBuf, QoS, SubscriptionOptions, Version,
@@ -156,4 +156,26 @@ fn a_message_that_has_expired_is_not_handed_over() {
     assert_eq!(broker.take(second), Vec::<String>::new());
     let expired = broker.shards[0].stats().dropped[DropReason::Expired as usize];
     assert_eq!(expired, 1);
+}
+
+#[test]
+fn what_waits_over_a_lost_connection_is_not_followed_by_an_older_retained_message() {
+    let mut broker = broker(1, |limits| limits.inflight_max = 1);
+    let publisher = join(&mut broker, "publisher");
+    broker.send(publisher, retained("r", "old", QoS::AtLeastOnce, 1));
+    let client = stay(&mut broker, "client", true);
+    subscribe(&mut broker, client, "x", QoS::AtLeastOnce);
+    // It fills the window, so that what is retained waits, and what is newer waits before that.
+    broker.send(publisher, publish("x", "x", QoS::AtLeastOnce, 1));
+    subscribe(&mut broker, client, "r", QoS::AtLeastOnce);
+    broker.send(publisher, retained("r", "new", QoS::AtLeastOnce, 1));
+    broker.cut(client);
+    let client = stay(&mut broker, "client", false);
+    let mut got = Vec::new();
+    for id in 1..=4 {
+        got.extend(broker.take_payloads(client));
+        let ack = Ack::success(PacketId::new(id).unwrap());
+        broker.send(client, Packet::PubAck(ack));
+    }
+    assert_eq!(got, [b"x".to_vec(), b"new".to_vec()]);
 }
