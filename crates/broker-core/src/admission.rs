@@ -196,6 +196,9 @@ impl Shard {
         self.end_orphan(now, &client_id);
         // A takeover may have ended the session.
         let mut existing = self.clients.by_client_id.get(&client_id).copied();
+        if let Some(session) = existing {
+            self.clients.catch_up(now, session);
+        }
         // [MQTT-3.1.4-4, MQTT311-3.1.4-3, MQTT311-3.1.2-6]
         if connect.clean_start
             && let Some(session) = existing.take()
@@ -553,6 +556,7 @@ impl Shard {
         // The session's end makes a delayed will due [MQTT-3.1.2-8]. On disk it is there as long as
         // the session.
         self.publish_will(now, id);
+        self.clients.catch_up(now, id);
         let unread = self.clients.drop_backlog(id);
         self.end_fullness(id);
         let session = self.clients.sessions.get(id.index());

@@ -49,6 +49,7 @@ use crate::message::{MessagePool, Publication};
 use crate::output::{DropReason, Output};
 use crate::session::{Delivery, Session};
 use crate::settings::ShardOptions;
+use crate::spread::Spreads;
 use crate::stats::Stats;
 
 pub(crate) struct Clients {
@@ -79,7 +80,7 @@ pub(crate) struct Clients {
     /// Sessions of which the disk is to be told how far they are; some may have ended since.
     pub(crate) touched: Vec<SessionId>,
     dirty: Vec<ConnectionId>,
-    frames: Frames,
+    pub(crate) frames: Frames,
     /// Lanes of sessions that have ended, while what they published is followed.
     pub(crate) departed: HashMap<(Arc<str>, Epoch), Box<IngressLane>, FixedState>,
     /// Which shard this is, and what the audit has to tell.
@@ -87,6 +88,8 @@ pub(crate) struct Clients {
     /// Of letters to and from other shards.
     pub(crate) letters: LetterNumbers,
     pub(crate) buffers: BufferPool,
+    /// Messages that are on their way to very many.
+    pub(crate) spreads: Spreads,
 }
 
 impl Clients {
@@ -115,6 +118,7 @@ impl Clients {
             home: Home::new(options),
             letters: LetterNumbers::default(),
             buffers: BufferPool::default(),
+            spreads: Spreads::new(options.settings.at_once),
         }
     }
 
@@ -125,7 +129,20 @@ impl Clients {
         self.frames.begin(shared);
     }
 
+    /// Brings a message to one session.
     pub(crate) fn deliver(
+        &mut self,
+        now: Instant,
+        session_id: SessionId,
+        terms: Terms<'_>,
+        item: &mut Item<'_>,
+    ) {
+        self.catch_up(now, session_id);
+        self.give(now, session_id, terms, item);
+    }
+
+    /// The same, after what was on its way to the session.
+    pub(crate) fn give(
         &mut self,
         now: Instant,
         session_id: SessionId,
@@ -631,6 +648,7 @@ impl Clients {
         let waiting = connection.pending() + connection.held_bytes;
         connection.connect.is_none()
             && !connection.answers_first
+            && !connection.waits_for_spreads
             && waiting < self.limits.output_bytes_max as usize
             && self.gate_open(connection)
     }

@@ -62,6 +62,8 @@ pub(crate) struct Connection {
     pub(crate) held_bytes: usize,
     /// What it has sent is not looked at before these have left.
     pub(crate) answers_first: bool,
+    /// Nor while much of what it has published is on its way to very many.
+    pub(crate) waits_for_spreads: bool,
 }
 
 impl Connection {
@@ -91,6 +93,7 @@ impl Connection {
             held: VecDeque::new(),
             held_bytes: 0,
             answers_first: false,
+            waits_for_spreads: false,
         }
     }
 

@@ -74,6 +74,9 @@ impl Clients {
         farewell: impl FnOnce(&Connection, &mut Vec<u8>),
     ) -> Option<LastWords> {
         let session = self.named(id)?.session;
+        if let Some(session) = session {
+            self.catch_up(self.home.now, session);
+        }
         let session = session.and_then(|session| self.sessions.get(session.index()));
         let client_id = session.map(|session| Arc::clone(&session.client_id));
         let connection = self.named(id)?;

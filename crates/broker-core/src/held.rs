@@ -335,6 +335,7 @@ impl Clients {
     pub(crate) fn keeps_waiting(&self, connection: &Connection) -> bool {
         let unanswered = |held: &Held| !self.promises.true_now(held.until);
         !self.gate_open(connection)
+            || connection.waits_for_spreads
             || connection.held_bytes >= self.limits.output_bytes_max as usize
             || connection.answers_first && connection.held.front().is_some_and(unanswered)
     }
@@ -622,7 +623,7 @@ impl Clients {
 
     /// Something that kept it waiting does so no more: it is for the driver to look at. It was not
     /// read meanwhile, and not for a fault of its own.
-    fn relieve(&mut self, now: Instant, id: ConnectionId) {
+    pub(crate) fn relieve(&mut self, now: Instant, id: ConnectionId) {
         if let Some(connection) = self.named(id) {
             connection.last_received = now;
             self.mark_dirty(id);

@@ -20,6 +20,7 @@ use crate::output::{Output, StoreId};
 use crate::position::Position;
 use crate::record::{Marker, Record};
 use crate::session::{Delivery, Identifiers};
+use crate::subscriptions::Receiver;
 
 /// A message in delivery: where its bytes lie now, and the copy that is kept once somebody needs
 /// one.
@@ -38,6 +39,8 @@ pub(crate) struct Item<'a> {
     /// It is marked, and groups on other shards may want it: which has given it to somebody is put
     /// on disk, since the message is not taken in again.
     pub(crate) is_owed: bool,
+    /// It is on its way to many receivers of this shard.
+    pub(crate) is_spreading: bool,
     /// What its acknowledgement waits for.
     pub(crate) until: Until,
 }
@@ -67,6 +70,7 @@ impl<'a> Item<'a> {
             storing: Storing::No,
             is_awaited: false,
             is_owed: false,
+            is_spreading: false,
             until: Until::NOW,
         }
     }
@@ -82,6 +86,7 @@ impl<'a> Item<'a> {
             storing: Storing::No,
             is_awaited: false,
             is_owed: false,
+            is_spreading: false,
             until: Until::NOW,
         }
     }
@@ -190,4 +195,17 @@ pub(crate) struct Terms<'a> {
     pub(crate) identifiers: &'a [NonZeroU32],
     /// The group that has chosen it, as its filter is written.
     pub(crate) group: Option<&'a Arc<str>>,
+}
+
+impl<'a> Terms<'a> {
+    /// Of one receiver of a route. `retain`: as published.
+    pub(crate) fn of(receiver: &'a Receiver, retain: bool) -> Self {
+        Self {
+            qos: receiver.qos,
+            // [MQTT-3.3.1-12, MQTT311-3.3.1-9] [MQTT-3.3.1-13]
+            retain: retain && receiver.retain_as_published,
+            identifiers: &receiver.identifiers,
+            group: None,
+        }
+    }
 }

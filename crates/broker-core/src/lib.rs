@@ -63,6 +63,7 @@ pub mod shard;
 mod share;
 mod shared;
 mod sleeping;
+mod spread;
 mod stats;
 mod subscribe;
 mod subscriptions;

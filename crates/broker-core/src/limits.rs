@@ -257,6 +257,12 @@ pub(crate) const BEYOND_MESSAGES_MAX: u64 = 65_536;
 pub(crate) const BEYOND_BYTES_MAX: u64 = 64 * 1_024 * 1_024;
 /// Messages handed over in one piece of a retained answer; the next piece follows in a later turn.
 pub(crate) const RETAINED_SLICE: usize = 256;
+/// Messages with very many receivers that are on their way to them on one shard. Each keeps its
+/// bytes, and a bit for each receiver; those of one topic share the route, 36 bytes a receiver, as
+/// long as nobody subscribes meanwhile. Beyond it the oldest goes to all the others at once.
+pub(crate) const SPREADS_MAX: usize = 32;
+/// So many, and the publisher of the last is not read until half of them have arrived.
+pub(crate) const SPREADS_WAITED_FOR: usize = 16;
 /// Topics remembered while a retained answer is on its way, to leave out copies older than what was
 /// delivered meanwhile. Beyond it such a copy may arrive late: allowed by MQTT, never a loss.
 pub(crate) const RETAINED_RACE_TOPICS_MAX: usize = 1_024;
@@ -288,6 +294,10 @@ const _: () = assert!(
     "a shard is a bit of a u64"
 );
 const _: () = assert!(RETAINED_SLICE > 0, "an answer must make progress");
+const _: () = assert!(
+    SPREADS_WAITED_FOR < SPREADS_MAX,
+    "a publisher waits before it makes others hurry"
+);
 
 #[cfg(test)]
 mod tests {

@@ -3,6 +3,7 @@
 //! ```text
 //! handle_publish: topic (alias?) -> QoS 2 seen before? -> may it? -> retain? -> route -> answer
 //! route:          receivers here: deliver · other shards: mail once each · groups here: one member
+//!                 very many here: over several turns (see [`crate::spread`])
 //! ```
 //!
 //! The route of a topic is cached with the generation of the subscription index, so that a repeated
@@ -376,6 +377,9 @@ impl Shard {
         if item.is_owed {
             self.clients.note_owed(item);
         }
+        if item.is_spreading {
+            self.wait_for_spread(id, &mut item);
+        }
         let until = item.until;
         let reason = if wanted {
             ReasonCode::Success
@@ -461,25 +465,23 @@ impl Shard {
         let published_retain = item.publication.retain;
         let is_in_no_log = item.is_in_no_log();
         let mut own = None;
-        for receiver in &route.receivers {
-            if is_in_no_log && clients.is_too_early(receiver.session, topic) {
-                continue;
+        if clients.spreads.is_wide(route) {
+            own = clients.begin_spread(now, route, topic, from, item, &mut routed);
+        } else {
+            for receiver in &route.receivers {
+                if is_in_no_log && clients.is_too_early(receiver.session, topic) {
+                    continue;
+                }
+                routed.wanted = true;
+                if receiver.no_local_some && from == Some(receiver.session) {
+                    own = from;
+                    continue;
+                }
+                routed.owed += 1;
+                // [MQTT-4.5.0-1, MQTT311-4.5.0-1]
+                let terms = Terms::of(receiver, published_retain);
+                clients.deliver(now, receiver.session, terms, item);
             }
-            routed.wanted = true;
-            if receiver.no_local_some && from == Some(receiver.session) {
-                own = from;
-                continue;
-            }
-            let terms = Terms {
-                qos: receiver.qos,
-                // [MQTT-3.3.1-12, MQTT311-3.3.1-9] [MQTT-3.3.1-13]
-                retain: published_retain && receiver.retain_as_published,
-                identifiers: &receiver.identifiers,
-                group: None,
-            };
-            routed.owed += 1;
-            // [MQTT-4.5.0-1, MQTT311-4.5.0-1]
-            clients.deliver(now, receiver.session, terms, item);
         }
         if let Some(session) = own {
             routed.owed += u32::from(self.deliver_to_publisher(now, session, topic, item));
@@ -494,6 +496,9 @@ impl Shard {
             self.deliver_to_group(now, group, item, Duty::None);
         }
         self.groups_scratch = groups;
+        if item.is_spreading {
+            self.schedule_spread(now);
+        }
         routed
     }
 
@@ -510,12 +515,7 @@ impl Shard {
         let Some(receiver) = self.index.receiver_of_own(topic, session) else {
             return false;
         };
-        let terms = Terms {
-            qos: receiver.qos,
-            retain: item.publication.retain && receiver.retain_as_published,
-            identifiers: &receiver.identifiers,
-            group: None,
-        };
+        let terms = Terms::of(&receiver, item.publication.retain);
         self.clients.deliver(now, session, terms, item);
         true
     }

@@ -310,6 +310,8 @@ impl Shard {
     /// Goes on with the session's first scan while there is room for what it finds. After some
     /// slices the others have their turn, and this goes on in the next one.
     pub(crate) fn pump_retained(&mut self, now: Instant, session_id: SessionId) {
+        // Of that, copies that were found may be older.
+        self.clients.catch_up(now, session_id);
         for _ in 0..RETAINED_SLICES_A_TURN {
             let me = self.options.id;
             let Some(scan) = self.front_scan(session_id) else {

@@ -49,6 +49,9 @@ pub struct Settings {
     /// What outlives a connection is asked to be stored, and nothing that promises it leaves
     /// before [`crate::Input::Stored`]: see [`crate::Record`].
     pub durable: bool,
+    /// Receivers on one shard up to which a message goes to all of them in one turn. With more, a
+    /// turn brings it to a sixteenth of this number, and at least to one.
+    pub at_once: u32,
     /// What is audited.
     pub audit: AuditSettings,
 }
@@ -89,6 +92,7 @@ impl Default for Settings {
             sys_interval: Some(Duration::from_secs(10)),
             version: format!("unbroken version {}", env!("CARGO_PKG_VERSION")),
             durable: false,
+            at_once: 4_096,
             audit: AuditSettings::default(),
         }
     }

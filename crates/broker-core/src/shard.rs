@@ -671,6 +671,7 @@ impl Shard {
                 }
                 Timer::Retained(message) => self.expire_retained(now, &message),
                 Timer::Scan(session) => self.pump_retained(now, session),
+                Timer::Spread => self.go_on_spreading(now),
                 Timer::TellDrops => self.tell_untold(now),
                 Timer::Progress => self.tell_progress(),
                 Timer::Tail => self.tell_tail(),
@@ -720,6 +721,7 @@ impl Shard {
     }
 
     fn drain(&mut self, now: Instant) {
+        self.clients.finish_spreads(now);
         let ids: Vec<_> = self
             .clients
             .connections

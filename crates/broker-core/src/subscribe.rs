@@ -43,6 +43,7 @@ impl Shard {
         session_id: SessionId,
         subscribe: Subscribe<'_>,
     ) -> Result<(), Fault> {
+        self.clients.catch_up(now, session_id);
         let identifier = subscribe
             .properties
             .subscription_identifiers()
@@ -264,6 +265,7 @@ impl Shard {
         session_id: SessionId,
         unsubscribe: Unsubscribe<'_>,
     ) {
+        self.clients.catch_up(now, session_id);
         let mut codes = Vec::new();
         let mut stored = StoreId::NOTHING;
         // [MQTT-3.10.4-6, MQTT311-3.10.4-6]

@@ -33,6 +33,8 @@ pub(crate) enum Timer {
     Retained(Weak<Message>),
     /// A scan for retained messages goes on, after the others had their turn.
     Scan(SessionId),
+    /// What is on its way to very many goes on.
+    Spread,
     /// What was dropped and only counted is to be told.
     TellDrops,
     /// The disk is to be told how far sessions are.
@@ -126,6 +128,7 @@ impl Shard {
             }
             Timer::Retained(message) => message.strong_count() > 0,
             Timer::Scan(_)
+            | Timer::Spread
             | Timer::TellDrops
             | Timer::Progress
             | Timer::Tail

@@ -202,7 +202,7 @@ impl ShardThread {
             turn.busy = ended - now;
             let pause = self.coalescer.turn_ended(&turn);
             waited = Duration::ZERO;
-            if !pause.is_zero() && !self.has_work() && !self.driver.waits_for_disk() {
+            if !pause.is_zero() && !self.has_work(ended) && !self.driver.waits_for_disk() {
                 thread::sleep(pause);
                 let now = Instant::now();
                 (waited, ended) = (now - ended, now);
@@ -326,7 +326,7 @@ impl ShardThread {
 
     /// Waits for the kernel, a feed or a deadline, and remembers what has become possible.
     fn wait(&mut self, now: Instant) -> io::Result<()> {
-        let timeout = if self.has_work() {
+        let timeout = if self.has_work(now) {
             Some(Duration::ZERO)
         } else {
             self.bell.fall_asleep();
@@ -354,8 +354,10 @@ impl ShardThread {
     }
 
     /// Whether the next turn has something to do whatever the kernel says.
-    fn has_work(&self) -> bool {
-        !self.dirty.is_empty() || (self.driver.sockets.has_ready() && !self.driver.is_behind())
+    fn has_work(&self, now: Instant) -> bool {
+        !self.dirty.is_empty()
+            || (self.driver.sockets.has_ready() && !self.driver.is_behind())
+            || self.shard.next_timeout().is_some_and(|at| at <= now)
     }
 
     /// Whether a feed has something for this thread or room for what it keeps. If not, whoever

@@ -83,6 +83,8 @@ pub struct Options {
     pub(crate) refuses: bool,
     pub(crate) output_bytes: u32,
     pub(crate) retained_messages: u32,
+    /// A message with more receivers on a shard goes to one a turn.
+    pub(crate) at_once: u32,
 }
 
 impl Options {
@@ -140,6 +142,7 @@ impl Options {
             refuses: false,
             output_bytes: r.pick(&[150, 1_000, 1_000_000, 1_000_000, 1_000_000]),
             retained_messages: r.pick(&[2, 1_000, 1_000, 1_000]),
+            at_once: Rng::new(seed ^ 0x0073_7072_6561_6400).pick(&[0, 1, 2, 4_096, 4_096]),
         };
         let mut fate = Rng::new(seed ^ 0x6b69_6c6c_732a);
         if options.durable && fate.percent(60) {
@@ -240,6 +243,7 @@ impl Options {
         let mut settings = Settings::default();
         settings.sys_interval = None;
         settings.durable = self.durable;
+        settings.at_once = self.at_once;
         settings
     }
 

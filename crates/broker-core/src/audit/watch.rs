@@ -226,20 +226,20 @@ impl Shard {
 
     /// Publishes what is to be told.
     pub(crate) fn tell_audit(&mut self, now: Instant) {
-        if self.clients.home.told.is_empty() {
-            return;
-        }
-        let told = std::mem::take(&mut self.clients.home.told);
-        if self.clients.stopping {
-            return; // nobody would hear it
-        }
-        for Told { topic, payload } in told {
-            let mut item = Item::borrowed(verdict(now, &topic, &payload), None);
-            let unrouted = self.clients.stats.publishes_unrouted;
-            self.route(now, &mut item, None);
-            // The broker's own word is not a client's message that nobody wanted.
-            self.clients.stats.publishes_unrouted = unrouted;
-            item.finish(&mut self.clients.pool);
+        // Whoever is told something gets what is on its way to them, of which there is more to tell.
+        while !self.clients.home.told.is_empty() {
+            let told = std::mem::take(&mut self.clients.home.told);
+            if self.clients.stopping {
+                return; // nobody would hear it
+            }
+            for Told { topic, payload } in told {
+                let mut item = Item::borrowed(verdict(now, &topic, &payload), None);
+                let unrouted = self.clients.stats.publishes_unrouted;
+                self.route(now, &mut item, None);
+                // The broker's own word is not a client's message that nobody wanted.
+                self.clients.stats.publishes_unrouted = unrouted;
+                item.finish(&mut self.clients.pool);
+            }
         }
     }
 

@@ -15,14 +15,16 @@
 //! set are in use, and the generations beside the tags. Instructions fell, but a delivery took no
 //! less time: in eight interleaved rounds a sixth more.
 
+use std::cell::OnceCell;
 use std::hash::BuildHasher;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use smallvec::SmallVec;
 use unbroken_mqtt_proto::{QoS, TopicName};
 
-use super::{Grant, Subscriber, SubscriptionIndex};
+use super::{Grant, Subscriber, SubscriptionIndex, WideRoute};
 use crate::ids::{GroupId, SessionId, ShardId};
 use crate::interest::Want;
 
@@ -40,12 +42,20 @@ pub(crate) struct Route {
     pub(crate) sharing: u64,
     /// Shared groups of this shard that want it.
     pub(crate) groups: SmallVec<[GroupId; 2]>,
+    /// Its receivers once more, since somebody wanted to keep them.
+    pub(super) wide: OnceCell<Arc<WideRoute>>,
 }
 
 impl Route {
     /// Nobody wants it.
     pub(crate) fn is_empty(&self) -> bool {
         self.receivers.is_empty() && self.shards == 0 && self.groups.is_empty()
+    }
+
+    /// Its receivers, to be kept; the same for all who ask while the route is good.
+    pub(crate) fn wide(&self) -> Arc<WideRoute> {
+        let made = || Arc::new(WideRoute::of(&self.receivers));
+        Arc::clone(self.wide.get_or_init(made))
     }
 }
 
@@ -205,6 +215,7 @@ impl Route {
         self.receivers.clear();
         (self.shards, self.staying, self.sharing) = (0, 0, 0);
         self.groups.clear();
+        self.wide.take();
     }
 
     /// `clone`, into the memory that is there.
@@ -213,6 +224,7 @@ impl Route {
         (self.shards, self.staying) = (other.shards, other.staying);
         self.sharing = other.sharing;
         self.groups.clone_from(&other.groups);
+        self.wide.take();
     }
 }
 

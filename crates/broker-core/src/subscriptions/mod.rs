@@ -18,6 +18,7 @@ mod list;
 mod tree;
 #[cfg(test)]
 mod twin;
+mod wide;
 
 use std::num::NonZeroU32;
 
@@ -26,8 +27,9 @@ use unbroken_mqtt_proto::QoS;
 use crate::ids::{GroupId, SessionId, ShardId};
 use crate::interest::Want;
 
-pub(crate) use cache::RouteCache;
+pub(crate) use cache::{Receiver, Route, RouteCache};
 pub(crate) use tree::SubscriptionIndex;
+pub(crate) use wide::WideRoute;
 
 /// Who subscribed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
