@@ -1,9 +1,11 @@
 //! `unbroken-bench fairness`: what one client does to the others, held against its bars.
 //!
-//! A quiet pair beside a publisher at full speed, and everybody beside a subscriber that has
-//! stopped reading. Each figure stands beside the same load without the unfair client, on a broker
-//! of its own, in the same round.
+//! A quiet pair beside a publisher at full speed and beside messages to a crowd, and everybody
+//! beside a subscriber that has stopped reading. Each figure stands beside the same load without
+//! the unfair client in the same round, that beside a crowd on the same broker and the others on
+//! brokers of their own.
 
+mod crowd;
 mod flood;
 mod silence;
 
@@ -34,6 +36,9 @@ pub(crate) struct Fairness {
     /// Measured seconds of every run
     #[arg(long, default_value_t = 10.0)]
     secs: f64,
+    /// Subscribers of the crowd; each is a descriptor here and one in the broker
+    #[arg(long, default_value_t = 15_000)]
+    crowd: u32,
     /// Peers beside Unbroken, by the names of `brokers`, separated by commas
     #[arg(long, value_delimiter = ',', default_value = "mosquitto,nats")]
     peers: Vec<String>,
@@ -53,8 +58,9 @@ pub(crate) struct Fairness {
 
 const NOTES: &str = "each round every broker in turn, started anew for each load. The quiet pair \
     sends 100 messages/s of 16 bytes, open loop; the flood is one publisher and one subscriber, 100 \
-    bytes, 32 messages a write, with at most 10,000 under way. The silent subscriber asks for `#` and \
-    reads nothing more, beside 100 connections in pairs with messages of 1 KiB. All is QoS 0. Load \
+    bytes, 32 messages a write, with at most 10,000 under way. The crowd has one topic and reads \
+    nothing; five times a second somebody publishes to it at QoS 1. The silent subscriber asks for `#` and \
+    reads nothing more, beside 100 connections in pairs with messages of 1 KiB. All else is QoS 0. Load \
     and broker share the machine, so a latency holds the wait for a processor too.";
 
 impl Fairness {
@@ -62,6 +68,7 @@ impl Fairness {
         let machine = Machine::here();
         let rounds = if self.smoke { 1 } else { self.rounds.max(1) };
         let secs = if self.smoke { 0.3 } else { self.secs };
+        let crowd = if self.smoke { 200 } else { self.crowd };
         let secs = Duration::try_from_secs_f64(secs).map_err(io::Error::other)?;
         let unbroken = self.unbroken.map_or_else(cli::sibling, Ok)?;
         let names: Vec<_> = [vec![peer::OURS.to_owned()], self.peers].concat();
@@ -73,6 +80,7 @@ impl Fairness {
         }
         let progress = &mut io::stderr().lock();
         let mut floods = Vec::new();
+        let mut crowds = Vec::new();
         let mut silences = Vec::new();
         for round in 0..rounds {
             for turn in 0..peers.len() {
@@ -80,13 +88,17 @@ impl Fairness {
                 write!(progress, "round {}/{rounds}  {:<10}", round + 1, peer.name)?;
                 let flood = flood::measure(peer, secs)?;
                 write!(progress, "  beside a flood: {flood}")?;
+                let to_all = crowd::measure(peer, secs, crowd)?;
+                write!(progress, "  beside a crowd: {to_all}")?;
                 let silence = silence::measure(peer, secs)?;
                 writeln!(progress, "  beside silence: {silence}")?;
                 floods.push((round, peer.name, flood));
+                crowds.push((round, peer.name, to_all));
                 silences.push((round, peer.name, silence));
             }
         }
         let mut figures = flood::figures(&floods);
+        figures.extend(crowd::figures(&crowds, crowd));
         figures.extend(silence::figures(&silences));
         if self.smoke {
             return Ok(ExitCode::SUCCESS);

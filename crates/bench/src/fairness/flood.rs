@@ -87,7 +87,7 @@ pub(super) fn measure(peer: &Peer, secs: Duration) -> Result<Found, BenchError> 
 }
 
 /// The quiet pair for so long; all of its messages have to arrive.
-fn quiet(peer: &Peer, target: SocketAddr, secs: Duration) -> Result<Report, BenchError> {
+pub(super) fn quiet(peer: &Peer, target: SocketAddr, secs: Duration) -> Result<Report, BenchError> {
     let settings = Settings {
         rate: Some(QUIET_RATE),
         extent: Extent::Time(secs),
@@ -132,7 +132,7 @@ impl Observer for Watch<'_> {
     }
 }
 
-fn p99_ms(report: &Report) -> f64 {
+pub(super) fn p99_ms(report: &Report) -> f64 {
     P99(report).unwrap_or(f64::NAN) / 1e3
 }
 

@@ -226,7 +226,7 @@ impl Shard {
 
     /// Publishes what is to be told.
     pub(crate) fn tell_audit(&mut self, now: Instant) {
-        // Whoever is told something gets what is on its way to them, of which there is more to tell.
+        // Whoever is told something gets what is on its way there, of which there is more to tell.
         while !self.clients.home.told.is_empty() {
             let told = std::mem::take(&mut self.clients.home.told);
             if self.clients.stopping {
