@@ -65,8 +65,9 @@ struct Brokers {
     #[arg(long, value_delimiter = ',')]
     rows: Vec<String>,
     /// Peers by name, separated by commas: unbroken, mosquitto, relay, nats, mochi if left out;
-    /// also aedes, hivemq, or all (every broker there is); unbroken1, unbroken2 (so many shards),
-    /// unstamped (no numbers and hashes of the audit). What is missing is installed
+    /// also aedes, hivemq, rumqttd, or all (every broker there is); unbroken1,
+    /// unbroken2 (so many shards), unstamped (no numbers and hashes of the audit). What is missing
+    /// is installed
     #[arg(long, value_delimiter = ',')]
     peers: Vec<String>,
     /// Holds programs of which no package is at hand: `flashmq` and `mosquitto-2.1` are run if they

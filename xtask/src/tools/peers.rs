@@ -1,8 +1,8 @@
 //! The brokers of others that `cargo xtask bench brokers` compares, with their versions.
 //!
 //! One that is a program is installed as it is; one that is a library is built into a program of
-//! ours, `peer-NAME`, from `crates/bench/peers/NAME`. Deliberately absent: Mosquitto, which `ci`
-//! needs as well, and what no package gives.
+//! ours, `peer-NAME`, from `crates/bench/peers/NAME`, or `crates/bench/peers-rust`. Deliberately
+//! absent: Mosquitto, which `ci` needs as well, and what no package gives.
 
 use std::fs;
 use std::path::Path;
@@ -12,11 +12,12 @@ use super::{Tool, Tools, apt, npm_install, on_path};
 use crate::{Outcome, process, tree};
 
 /// By their names in the benchmark.
-pub(super) const ALL: [(&str, Tool); 4] = [
+pub(super) const ALL: [(&str, Tool); 5] = [
     ("nats", NATS),
     ("mochi", MOCHI),
     ("aedes", AEDES_TOOL),
     ("hivemq", HIVEMQ),
+    ("rumqttd", RUMQTTD),
 ];
 
 /// Those that run without being named, because they are quick to install.
@@ -56,8 +57,14 @@ const HIVEMQ: Tool = Tool {
     install: install_hivemq,
 };
 
-// Fixed, so that a run next year compares what this one does. Those of libraries of Go and
-// Java are in their `go.mod` and `pom.xml`.
+const RUMQTTD: Tool = Tool {
+    name: "rumqttd",
+    is_ready: |_| false, // as mochi
+    install: |tools| build_rust(tools, "peer-rumqttd"),
+};
+
+// Fixed, so that a run next year compares what this one does. Those of libraries of Go, Java and
+// Rust are in their `go.mod`, `pom.xml` and `Cargo.toml`.
 const NATS_SERVER: &str = "github.com/nats-io/nats-server/v2@v2.15.2";
 
 const AEDES: &str = "aedes@1.2.0";
@@ -96,6 +103,24 @@ fn build_go(module: &str, output: &Path, packages: &[&str]) -> Outcome {
         .args(packages)
         .current_dir(tree::root().join("crates/bench").join(module));
     process::quiet(&mut go).map(|_| ())
+}
+
+/// Builds a program of the workspace of peers in Rust.
+fn build_rust(tools: &Tools, program: &str) -> Outcome {
+    let target = tools.directory.join("peers-rust");
+    let mut cargo = process::cargo(&["build", "--quiet", "--release", "--locked"]);
+    cargo
+        .args(["--manifest-path", "crates/bench/peers-rust/Cargo.toml"])
+        .args(["--bin", program, "--target-dir"])
+        .arg(&target);
+    process::quiet(&mut cargo)?;
+    let built = target.join("release").join(program);
+    let copy = || {
+        fs::create_dir_all(tools.peers())?;
+        fs::copy(&built, tools.peers().join(program))
+    };
+    let copied = copy().map(|_| ());
+    copied.map_err(|error| format!("cannot copy {}: {error}", built.display()))
 }
 
 /// The script resolves the library beside itself, so it is copied to where that is installed.

@@ -125,6 +125,12 @@ pub(super) fn peers(unbroken: &Path, directory: Option<&Path>) -> io::Result<Vec
             "our `main` around HiveMQ CE embedded: parallel collector, `-Xmx4g`, in memory, queues of a million, not warmed up longer than the others",
             Runs::WhenNamed,
         ),
+        library(
+            "rumqttd",
+            "peer-rumqttd",
+            "our `main` around the library: ten segments of 100 MiB, 65,535 messages in flight",
+            Runs::WhenNamed,
+        ),
         Peer {
             name: FLASHMQ,
             setup: "`thread_count` one a core (its default), `tcp_nodelay true`, limits opened",
