@@ -202,6 +202,11 @@ impl SubscriptionIndex {
     //
     // Tried and lost: a table of children in each node instead of one for all. As fast at best, a
     // half slower where many nodes have one child, and up to 40 % more memory.
+    //
+    // Tried and lost, with `examples/levels.rs`: cutting the topic into a buffer with memchr before
+    // the walk. 38 ns where `str::split` takes 28 (4 levels, 23 bytes), 48 for 19 (8 levels of one
+    // byte), and only with levels of 36 bytes 25 for 39. Byte by byte is 20, 14 and 44: eight ns of
+    // a walk that takes hundreds.
     fn walk<'i>(&'i self, topic: TopicName<'_>, mut visit: impl FnMut(&'i SubscriberList)) {
         let mut frontier: SmallVec<[NodeId; FRONTIER_INLINE]> = SmallVec::new();
         let mut next: SmallVec<[NodeId; FRONTIER_INLINE]> = SmallVec::new();
