@@ -378,7 +378,7 @@ impl Shard {
             self.clients.note_owed(item);
         }
         if item.is_spreading {
-            self.wait_for_spread(id, &mut item);
+            self.wait_for_spread(id, item);
         }
         let until = item.until;
         let reason = if wanted {

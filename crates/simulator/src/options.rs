@@ -180,6 +180,19 @@ impl Options {
             (options.cuts, options.lazy_acks) = (true, true);
             options.message_expiry = false;
         }
+        let mut limits = Rng::new(seed ^ 0x006c_696d_6974_7300);
+        if options.durable
+            && !options.loyal
+            && !options.heirs
+            && !options.refuses
+            && limits.percent(40)
+        {
+            options.queue_bytes = limits.pick(&[100, 500, ENOUGH_BYTES]);
+            options.queue_age_s = limits.pick(&[20, 200, u32::MAX]);
+            options.store_bytes = limits.pick(&[200, 2_000, ENOUGH_BYTES]);
+            // The size is said with that.
+            options.trims |= options.store_fills();
+        }
         if options.loyal {
             (options.clean_starts, options.session_expiry) = (0, false);
         }

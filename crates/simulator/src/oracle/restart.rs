@@ -4,9 +4,9 @@
 //! what they have seen. The broker must go on with the first, and the second must be part of it.
 //!
 //! What may be lost: sessions that end with their connection; QoS 0; messages that nobody has
-//! acknowledged; and what a group has given to a session that has ended. What may come again:
-//! copies at QoS 1 whose acknowledgement was not on disk, and what is retained, while some of it
-//! was still to be sent for a subscription.
+//! acknowledged; and what a group has given to a session that ends with its connection. What may
+//! come again: copies at QoS 1 whose acknowledgement was not on disk, and what is retained, while
+//! some of it was still to be sent for a subscription.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
