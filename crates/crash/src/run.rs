@@ -30,8 +30,8 @@ pub(crate) struct Plan {
     pub(crate) stops: u64,
     /// SIGKILL, and what no sync had made safe is gone.
     pub(crate) cuts: u64,
-    /// The disk fails, and the broker must end by itself; then as a power cut, some of them after the
-    /// broker was started once more.
+    /// The disk fails, and the broker must end by itself; then as a power cut, some of them after
+    /// the broker was started once more.
     pub(crate) faults: u64,
     /// The disk fails while the broker begins, which must end by itself or do without; then as a
     /// power cut.

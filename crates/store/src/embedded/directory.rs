@@ -3,7 +3,7 @@
 //! | file | content |
 //! |---|---|
 //! | `format` | `unbroken-store 1` |
-//! | `acknowledged` | 24 bytes: `witness1`, the revision up to which was answered, its complement; `doubted1` after an error |
+//! | `acknowledged` | 24 bytes: `witness1`, the revision up to which was answered, its complement |
 //! | `engine/` | the engine's |
 //!
 //! `acknowledged` is the witness: it is written after each commit that was made safe, without an
@@ -71,8 +71,8 @@ impl Directory {
         Ok(directory)
     }
 
-    /// A write or a sync has failed. Nothing more can be done if this fails too: then the next start
-    /// is on a file system that takes no changes, or behind a power cut.
+    /// A write or a sync has failed. Nothing more can be done if this fails too: then the next
+    /// start is on a file system that takes no changes, or behind a power cut.
     pub(crate) fn doubt(&self) {
         let _ = self.acknowledged.write_all_at(&DOUBTED_NAME, 0);
     }
