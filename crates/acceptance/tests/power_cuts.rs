@@ -1,5 +1,6 @@
 //! What was acknowledged is there after a power cut that takes back every name that no sync of its
-//! directory has made safe, and all that a sync has failed to make safe.
+//! directory has made safe, and all that a sync has failed to make safe. And what lies beside a
+//! sector that the disk does not give back is there.
 
 use unbroken_acceptance::disk::Fault;
 use unbroken_acceptance::raw::{Connect, Publish};
@@ -75,4 +76,31 @@ fn a_message_behind_one_that_the_disk_refused_outlives_a_power_cut() {
     for payload in ["first", "refused", "second"] {
         reader.take_message("reader", payload);
     }
+}
+
+#[test]
+fn a_journal_with_a_sector_that_cannot_be_read_is_set_aside_and_read_up_to_there() {
+    let mut broker = Launch::config("")
+        .shards(1)
+        .on_a_disk_that_may_fail()
+        .start();
+    broker.accept(&session("reader")).subscribe_to("reader", 1);
+    let mut publisher = broker.connect("publisher");
+    publisher.publish(Publish::new("reader", "first").qos(1));
+    let large = "x".repeat(10_000);
+    publisher.publish(Publish::new("reader", &large).qos(1));
+    broker.kill();
+    let journal = broker.data().join("store/engine/0.jnl");
+    let bytes = std::fs::read(journal).unwrap();
+    let zeros = bytes.iter().rev().take_while(|byte| **byte == 0).count();
+    let bad = bytes.len() - zeros - 5_000;
+    broker
+        .disk()
+        .fail(Fault::Sector, u64::try_from(bad).unwrap())
+        .unwrap();
+    broker.start_again();
+    broker.wait_for_log("the store was damaged");
+    broker
+        .accept(&session("reader"))
+        .take_message("reader", "first");
 }

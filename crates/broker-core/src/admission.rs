@@ -492,6 +492,7 @@ impl Shard {
         self.schedule_will(now, session_id);
         // [MQTT-4.1.0-2] [MQTT-3.1.2-23]
         if stays {
+            self.let_go_of_absent(now, session_id);
             self.schedule_end(session_id, now);
         } else if !self.is_left_on_disk(session_id) {
             self.end_session(now, session_id, DropReason::SessionEnded);

@@ -208,6 +208,7 @@ impl Shard {
         self.clients.laggards.store_is_full = is_full;
         if !is_full || self.clients.limits.store_full == StoreFull::Refuse {
             self.clients.laggards.holders.clear();
+            self.clients.laggards.let_go = Frontier::new();
             return;
         }
         self.disconnect_holders(now);
@@ -305,6 +306,16 @@ impl Shard {
             *waiting_bytes = waiting_bytes.saturating_sub(cost);
             self.clients.drop_waiting(now, id, delivery, why);
             self.clients.account(id, number, Fate::Dropped);
+        }
+    }
+
+    /// A session has lost its connection: what was under way over it may be what was let go, and is
+    /// not sent again. A client that comes back all the time, and acknowledges nothing, would hold
+    /// on to it.
+    pub(crate) fn let_go_of_absent(&mut self, now: Instant, id: SessionId) {
+        if self.clients.laggards.lets_go() && !self.clients.store_failed() {
+            self.drop_outstayed_in_flight(now, id);
+            self.clients.note_room(id);
         }
     }
 

@@ -58,8 +58,11 @@ pub(crate) const BACKLOG: i32 = 4_096;
 pub(crate) const REFUSED_AT_ONCE: u32 = 256;
 
 /// Open files that connections leave to the broker: the store's tables (at most 128 at a time),
-/// journals and directories, listeners, the control socket, and each shard's own three.
+/// journals and directories, listeners and the control socket.
 pub(crate) const FILES_OF_ITS_OWN: u64 = 256;
+
+/// And to each shard: what it polls and is woken with, and a table of its log that is being written.
+pub(crate) const FILES_OF_A_SHARD: u64 = 4;
 
 /// How long a closed connection is kept open for the peer to read our last words, which are kept as
 /// long. While the broker drains it is `broker.drain_timeout` instead.

@@ -155,7 +155,12 @@ impl Server {
             });
         }
         let doors = Arc::new(doors(&config.listeners)?);
-        let room = open_files::raise_limit();
+        let count = config
+            .broker
+            .shards
+            .unwrap_or_else(default_shards)
+            .clamp(1, SHARDS_MAX);
+        let room = open_files::raise_limit(count);
         open_files::tell(room, config.limits.connections_max);
         let mut found = match config.storage.place() {
             Some(directory) => Some(Found::open(&config.storage, &directory)?),
@@ -172,11 +177,6 @@ impl Server {
             })
             .collect();
 
-        let count = config
-            .broker
-            .shards
-            .unwrap_or_else(default_shards)
-            .clamp(1, SHARDS_MAX);
         let mut wiring = Wiring::new(count)?;
         let to_shards = wiring.outside_feeds();
         let (askers, verifier) = authenticator(wiring.outside_feeds());

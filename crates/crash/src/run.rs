@@ -57,7 +57,7 @@ pub(crate) enum End {
     /// The disk fails. What no sync had made safe is gone then, too, or after another while of the
     /// broker on the same machine.
     Fault(Fault),
-    /// The disk has failed since before it listened.
+    /// The disk has failed since before it listened; then as after a fault.
     Begin(Fault),
 }
 
@@ -129,11 +129,7 @@ pub(crate) async fn run(
         }
         match end {
             End::Early => {}
-            End::Kill | End::Cut => broker.kill().await?,
-            End::Begin(_) => {
-                broker.kill().await?;
-                disk.repair()?;
-            }
+            End::Kill | End::Cut | End::Begin(_) => broker.kill().await?,
             End::Stop => broker.stop().await?,
             End::Fault(fault) => {
                 disk.fail(*fault, random.below(FAULT_AFTER_MAX))?;
@@ -143,13 +139,15 @@ pub(crate) async fn run(
                 } else {
                     broker.fail().await?;
                 }
-                disk.repair()?;
-                if random.one_in(2) {
-                    broker.spawn(Some(&disk))?;
-                    broker.listens().await?;
-                    lines.go_on(random.below(STEPS_MAX), &broker).await?;
-                    broker.kill().await?;
-                }
+            }
+        }
+        if let End::Fault(_) | End::Begin(_) = end {
+            disk.repair()?;
+            if random.one_in(2) {
+                broker.spawn(Some(&disk))?;
+                broker.listens().await?;
+                lines.go_on(random.below(STEPS_MAX), &broker).await?;
+                broker.kill().await?;
             }
         }
         lines.others.bury();

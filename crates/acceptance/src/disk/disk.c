@@ -13,7 +13,8 @@
  *                   `sync EIO 0` (the next sync, once: the system forgets such an error when it has
  *                   told of it) or `write short 0` (every write of more than a sector takes half of
  *                   it). Other calls are `open` (of what is there), `make` (a file or a directory),
- *                   `rename`, `truncate` and `remove`.
+ *                   `rename`, `truncate` and `remove`; and `sector EIO 4096` is a journal (`*.jnl`)
+ *                   of which the sector from that byte on cannot be read.
  *
  * Changes of what is in a file lie in the undo file in the order in which they are made, and before
  * they are made: one that was never made is undone by writing what is there. Changes of names lie
@@ -174,7 +175,8 @@ static void remember(int fd, const struct stat *file, uint64_t offset, uint64_t 
     char link[64];
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     int reader = bytes > 0 ? open_to_read(link) : -1;
-    if (before == NULL || (bytes > 0 && pread(reader, before, bytes, offset) != (ssize_t)bytes))
+    if (before == NULL ||
+        (bytes > 0 && syscall(SYS_pread64, reader, before, bytes, offset) != (ssize_t)bytes))
         abort();
     if (reader >= 0)
         close(reader);
@@ -186,21 +188,26 @@ static void remember(int fd, const struct stat *file, uint64_t offset, uint64_t 
     free(before);
 }
 
-/* The error that this call has to meet; 0 for none, -1 for taking half. */
-static int fault(const char *call)
+static int knows_fault(void)
 {
     if (!fault_is_known) {
         char text[64] = {0};
         int fd = open_to_read(fault_file);
         if (fd < 0)
             return 0;
-        ssize_t length = read(fd, text, sizeof text - 1);
+        ssize_t length = syscall(SYS_read, fd, text, sizeof text - 1);
         close(fd);
         if (length <= 0 || sscanf(text, "%15s %15s %ld", fault_call, fault_error, &fault_after) != 3)
             abort();
         fault_is_known = 1;
     }
-    if (strcmp(fault_call, call) != 0)
+    return 1;
+}
+
+/* The error that this call has to meet; 0 for none, -1 for taking half. */
+static int fault(const char *call)
+{
+    if (!knows_fault() || strcmp(fault_call, call) != 0)
         return 0;
     if (fault_after > 0) {
         fault_after--;
@@ -211,6 +218,46 @@ static int fault(const char *call)
     if (strcmp(call, "sync") == 0)
         fault_call[0] = 0;
     return strcmp(fault_error, "ENOSPC") == 0 ? ENOSPC : EIO;
+}
+
+/* How much of this can be read: what is before a bad sector, 0 from it on. */
+static size_t readable(int fd, size_t length, uint64_t at)
+{
+    struct stat file;
+    char path[PATH_MAX];
+    if (length == 0 || !is_ours(fd, &file) || !path_of(fd, path))
+        return length;
+    pthread_mutex_lock(&turn);
+    int known = knows_fault() && strcmp(fault_call, "sector") == 0;
+    uint64_t bad = known ? fault_after : 0;
+    pthread_mutex_unlock(&turn);
+    size_t name = strlen(path);
+    if (!known || name < 4 || strcmp(path + name - 4, ".jnl") != 0)
+        return length;
+    if (at + length <= bad || at >= bad + SECTOR)
+        return length;
+    return at < bad ? bad - at : 0;
+}
+
+ssize_t read(int fd, void *bytes, size_t length)
+{
+    off64_t at = lseek64(fd, 0, SEEK_CUR);
+    size_t found = at < 0 ? length : readable(fd, length, at);
+    if (found == 0 && length > 0) {
+        errno = EIO;
+        return -1;
+    }
+    return syscall(SYS_read, fd, bytes, found);
+}
+
+ssize_t pread64(int fd, void *bytes, size_t length, off64_t offset)
+{
+    size_t found = readable(fd, length, offset);
+    if (found == 0 && length > 0) {
+        errno = EIO;
+        return -1;
+    }
+    return syscall(SYS_pread64, fd, bytes, found, offset);
 }
 
 /* Writes at an offset, or where the descriptor stands if that is -1. */

@@ -37,6 +37,8 @@ pub enum Fault {
     Truncate,
     /// Nothing is removed: input/output error.
     Remove,
+    /// A sector of a journal cannot be read, from this byte on: input/output error.
+    Sector,
 }
 
 /// The disk under one directory.
@@ -93,7 +95,7 @@ impl Disk {
         ]
     }
 
-    /// The fault begins after so many more calls of its kind.
+    /// The fault begins after so many more calls of its kind; [`Fault::Sector`] at this byte.
     pub fn fail(&self, fault: Fault, after: u64) -> io::Result<()> {
         let (call, error) = match fault {
             Fault::Full => ("write", "ENOSPC"),
@@ -105,6 +107,7 @@ impl Disk {
             Fault::Rename => ("rename", "ENOSPC"),
             Fault::Truncate => ("truncate", "ENOSPC"),
             Fault::Remove => ("remove", "EIO"),
+            Fault::Sector => ("sector", "EIO"),
         };
         // Whole at once, since it is looked for all the time.
         let new = self.fault.with_extension("new");

@@ -150,8 +150,7 @@ impl Embedded {
         options: Options,
     ) -> Result<Self, StoreError> {
         let directory = Directory::open(place, name)?;
-        let engine = Engine::open(&directory.engine())?;
-        let published = engine.recover()?;
+        let (engine, published) = Engine::recovered(&directory)?;
         let store = Self {
             options,
             writing: Mutex::new(()),
@@ -468,7 +467,10 @@ impl Store for Embedded {
         for generation in gone {
             let place = generation.to_string();
             let deleted = self.engine.database.delete_keyspace(generation.keyspace);
-            deleted.map_err(|error| engine::error("trimming", place, error))?;
+            deleted.map_err(|error| {
+                self.directory.doubt();
+                engine::error("trimming", place, error)
+            })?;
         }
         Ok(())
     }
@@ -485,6 +487,25 @@ impl Store for Embedded {
 }
 
 impl Engine {
+    /// Opens it, and finds what was published last. What cannot be read any more is damage; what it
+    /// could not make safe is doubted by the next start.
+    fn recovered(directory: &Directory) -> Result<(Self, Published), StoreError> {
+        let path = directory.engine();
+        let opened = Self::open(&path).and_then(|engine| {
+            let published = engine.recover()?;
+            Ok((engine, published))
+        });
+        opened.map_err(|error| {
+            directory.doubt();
+            match &error {
+                StoreError::Io { source, .. } if engine::is_unreadable(source) => {
+                    rewrite::read_all(&path).err().unwrap_or(error)
+                }
+                _ => error,
+            }
+        })
+    }
+
     fn open(path: &Path) -> Result<Self, StoreError> {
         let database = engine::open(path)?;
         let failed = |error| engine::error("opening", path.display(), error);

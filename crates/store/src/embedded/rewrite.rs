@@ -37,36 +37,53 @@ fn rewrite_file(path: &Path) -> Result<(), StoreError> {
     let failed = |error| StoreError::io("writing again", path.display(), error);
     let open = OpenOptions::new().read(true).write(true).open(path);
     let file = open.map_err(failed)?;
-    let mut bytes = vec![0; PIECE_BYTES];
-    let mut at = 0;
-    loop {
-        let piece = read_piece(&file, &mut bytes, at);
-        let piece = piece.map_err(|error| {
-            engine::error(engine::READING, path.display(), fjall::Error::Io(error))
-        })?;
-        if piece.is_empty() {
-            return file.sync_all().map_err(failed);
-        }
+    each_piece(path, &file, |piece, at| {
         // A journal is made with room at its end, which takes none on the disk.
         if piece.iter().any(|byte| *byte != 0) {
             file.write_all_at(piece, at).map_err(failed)?;
         }
-        at += piece.len() as u64;
-    }
+        Ok(())
+    })?;
+    file.sync_all().map_err(failed)
 }
 
-/// As much as there is, up to a piece; nothing at the end of the file.
-fn read_piece<'a>(file: &File, bytes: &'a mut [u8], at: u64) -> io::Result<&'a [u8]> {
-    let mut read = 0;
-    while let Some(rest) = bytes.get_mut(read..).filter(|rest| !rest.is_empty()) {
-        match file.read_at(rest, at + read as u64) {
-            Ok(0) => break,
-            Ok(more) => read += more,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+/// Reads everything below a directory of the engine, to tell a disk that does not give it back from
+/// other errors. What cannot be opened is not read.
+pub(super) fn read_all(path: &Path) -> Result<(), StoreError> {
+    let Ok(entries) = fs::read_dir(path) else {
+        return Ok(());
+    };
+    for path in entries.flatten().map(|entry| entry.path()) {
+        if path.is_dir() {
+            read_all(&path)?;
+        } else if let Ok(file) = File::open(&path) {
+            each_piece(&path, &file, |_, _| Ok(()))?;
         }
     }
-    Ok(bytes.get(..read).unwrap_or_default())
+    Ok(())
+}
+
+/// Gives each piece of a file and its place, in their order.
+fn each_piece(
+    path: &Path,
+    file: &File,
+    mut give: impl FnMut(&[u8], u64) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    let mut bytes = vec![0; PIECE_BYTES];
+    let mut at = 0;
+    loop {
+        let read = match file.read_at(&mut bytes, at) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            read => read.map_err(fjall::Error::Io),
+        };
+        let read = read.map_err(|error| engine::error(engine::READING, path.display(), error))?;
+        let piece = bytes.get(..read).unwrap_or_default();
+        if piece.is_empty() {
+            return Ok(());
+        }
+        give(piece, at)?;
+        at += piece.len() as u64;
+    }
 }
 
 /// What each of the engine's trees has its tables in.

@@ -119,6 +119,21 @@ async fn is_cut_off_without_acknowledgement(scene: &mut Scene, name: String) {
         .await;
 }
 
+/// The connection ends, or the answer is a refusal.
+#[then(regex = r"^(\w+) never learns that it was stored$")]
+async fn never_learns_that_it_was_stored(scene: &mut Scene, name: String) {
+    scene
+        .act(move |room| {
+            while let Some(packet) = room.client(&name).receive_or_close() {
+                if let Packet::Ack(ack) = packet {
+                    assert!(ack.reason >= 0x80, "{ack:?}");
+                    return;
+                }
+            }
+        })
+        .await;
+}
+
 /// 5.0 clients are told why; for 3.x it is enough that the connection ends.
 #[then(regex = r"^(\w+) is cut off because (.+)$")]
 async fn is_cut_off_because(scene: &mut Scene, name: String, why: String) {
