@@ -125,6 +125,11 @@ pub(crate) struct OwnProperties<'a> {
     pub(crate) identifiers: &'a [NonZeroU32],
 }
 
+/// What a PUBLISH takes in an output, at most, in bytes: without what is its receiver's own.
+pub(crate) fn encoded_bytes(publication: &Publication<'_>) -> u64 {
+    publication.cost() + (HEADER_BYTES + EXPIRY_BYTES) as u64
+}
+
 /// The publisher's properties, then what the broker adds, if this layout has any. User properties
 /// keep their order [MQTT-3.3.2-18].
 #[inline]
@@ -197,3 +202,5 @@ fn encode(
 /// What a PUBLISH has beside topic, properties and payload, at most: the fixed header, the topic's
 /// length, a packet id, and the length of the properties.
 const HEADER_BYTES: usize = 5 + 2 + 2 + 4;
+/// The Message Expiry Interval, which is none of the publication's properties.
+const EXPIRY_BYTES: usize = 1 + 4;

@@ -257,11 +257,15 @@ pub(crate) const BEYOND_MESSAGES_MAX: u64 = 65_536;
 pub(crate) const BEYOND_BYTES_MAX: u64 = 64 * 1_024 * 1_024;
 /// Messages handed over in one piece of a retained answer; the next piece follows in a later turn.
 pub(crate) const RETAINED_SLICE: usize = 256;
-/// Messages with very many receivers that are on their way to them on one shard. Each keeps its
-/// bytes, and a bit for each receiver; those of one topic share the route, 36 bytes a receiver, as
-/// long as nobody subscribes meanwhile. Beyond it the oldest goes to all the others at once.
+/// Messages with very many receivers that are on their way to them on one shard. Beyond it the
+/// oldest goes to all the others at once, and so it does when those on their way come to
+/// [`Limits::output_bytes_max`]: they have less than that and one packet. Each is there as it came,
+/// once more for each layout in use (protocol, QoS and retain flag: 12 at most), and with a bit for
+/// each receiver. Those of one topic share the route as long as nobody subscribes meanwhile: 32
+/// bytes a receiver, and 4 for each number of a session up to the highest in it.
 pub(crate) const SPREADS_MAX: usize = 32;
-/// So many, and the publisher of the last is not read until half of them have arrived.
+/// So many, or half the bytes, and the publisher of the last is not read until half of that has
+/// arrived.
 pub(crate) const SPREADS_WAITED_FOR: usize = 16;
 /// Topics remembered while a retained answer is on its way, to leave out copies older than what was
 /// delivered meanwhile. Beyond it such a copy may arrive late: allowed by MQTT, never a loss.

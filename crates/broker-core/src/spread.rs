@@ -17,7 +17,9 @@
 //!   session is in the log, is as if nothing were on its way. So a kill loses nothing that is.
 //! - A session is in the route of what is on its way for as long as its number is its own.
 //! - The acknowledgement leaves when all have it. A publisher of many such messages is not read
-//!   while [`SPREADS_WAITED_FOR`] are under way.
+//!   while [`SPREADS_WAITED_FOR`] are under way, or half the bytes that an output has room for.
+//! - What is under way has room in the output of a receiver that has taken what came before, so
+//!   that none loses it for being served late.
 //!
 //! Deliberately absent: groups, each of which gives to one member, at once; and other shards, each
 //! of which does this for its own receivers.
@@ -30,7 +32,7 @@ use unbroken_mqtt_proto::QoS;
 use unbroken_mqtt_proto::topic::TopicName;
 
 use crate::clients::Clients;
-use crate::frames::Frames;
+use crate::frames::{Frames, encoded_bytes};
 use crate::ids::{ConnectionId, SessionId};
 use crate::item::{Item, Terms};
 use crate::limits::{SPREADS_MAX, SPREADS_WAITED_FOR};
@@ -46,6 +48,8 @@ use crate::timers::Timer;
 #[derive(Debug)]
 pub(crate) struct Spreads {
     under_way: VecDeque<Spread>,
+    /// Of these, as a receiver gets them, each once.
+    bytes: u64,
     /// Publishers that are not read.
     waiting: Vec<ConnectionId>,
     /// Receivers up to which a message goes to all of them in one turn.
@@ -72,6 +76,7 @@ impl Spreads {
     pub(crate) fn new(at_once: u32) -> Self {
         Self {
             under_way: VecDeque::new(),
+            bytes: 0,
             waiting: Vec::new(),
             at_once: at_once as usize,
             is_due: false,
@@ -86,6 +91,11 @@ impl Spreads {
     #[inline]
     pub(crate) fn is_wide(&self, route: &Route) -> bool {
         route.receivers.len() > self.at_once
+    }
+
+    /// Whether so many messages, or so many bytes of them, are on their way.
+    fn has(&self, messages: usize, bytes: u64) -> bool {
+        self.under_way.len() >= messages || self.bytes >= bytes
     }
 
     /// Receivers a turn.
@@ -106,6 +116,10 @@ impl Spread {
             frames,
             token: None,
         }
+    }
+
+    fn bytes(&self) -> u64 {
+        encoded_bytes(&self.message.publication())
     }
 
     /// Answers whether it was not done before.
@@ -183,7 +197,7 @@ impl Clients {
         item: &mut Item<'_>,
         routed: &mut Routed,
     ) -> Option<SessionId> {
-        while self.spreads.under_way.len() >= SPREADS_MAX {
+        while !self.spreads.is_empty() && self.spreads.has(SPREADS_MAX, self.room()) {
             self.finish_oldest(now);
         }
         self.begin_item(true);
@@ -208,9 +222,15 @@ impl Clients {
                 self.deliver(now, receiver.session, terms, item);
             }
         }
+        self.spreads.bytes += spread.bytes();
         self.spreads.under_way.push_back(spread);
         item.is_spreading = true;
         own
+    }
+
+    /// Bytes that a receiver takes in one turn, if it has taken what came before.
+    fn room(&self) -> u64 {
+        self.limits.output_bytes_max.into()
     }
 
     /// How far a session that stays is in the log counts what it has, and nothing else.
@@ -233,7 +253,10 @@ impl Clients {
                 }
             }
         }
-        if self.spreads.under_way.len() <= SPREADS_WAITED_FOR / 2 {
+        if !self
+            .spreads
+            .has(SPREADS_WAITED_FOR / 2 + 1, self.room() / 4 + 1)
+        {
             for id in std::mem::take(&mut self.spreads.waiting) {
                 if let Some(connection) = self.named(id) {
                     connection.waits_for_spreads = false;
@@ -257,6 +280,7 @@ impl Clients {
         let Some(spread) = self.spreads.under_way.pop_front() else {
             return;
         };
+        self.spreads.bytes -= spread.bytes();
         self.pool.release(spread.message);
         if let Some(token) = spread.token {
             self.settle(now, self.home.shard, token);
@@ -292,6 +316,7 @@ impl Shard {
     pub(crate) fn wait_for_spread(&mut self, id: ConnectionId, item: &mut Item<'_>) {
         let is_answered = item.publication.qos > QoS::AtMostOnce;
         let token = is_answered.then(|| self.expect_settled(item));
+        let room = self.clients.room();
         let Clients {
             spreads,
             connections,
@@ -300,7 +325,7 @@ impl Shard {
         if let Some(spread) = spreads.under_way.back_mut() {
             spread.token = token;
         }
-        if spreads.under_way.len() >= SPREADS_WAITED_FOR
+        if spreads.has(SPREADS_WAITED_FOR, room / 2)
             && let Some(Some(connection)) = connections.get_mut(id.index as usize)
             && connection.id == id
         {

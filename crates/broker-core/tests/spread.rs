@@ -11,7 +11,7 @@ use shard_bus::{Broker, Client, join, publish, stay, subscribe};
 use unbroken_broker_core::{Limits, Settings};
 use unbroken_mqtt_proto::{
     Disconnect, Packet, PacketId, Properties, Property, PropertyBuf, Publish, QoS, ReasonCode,
-    TopicFilters, Unsubscribe,
+    TopicFilters, Unsubscribe, Version,
 };
 
 const NOTHING: [&str; 0] = [];
@@ -26,6 +26,15 @@ fn broker() -> Broker {
 fn with(mut settings: Settings) -> Broker {
     settings.at_once = 2;
     Broker::with(1, Limits::default(), settings)
+}
+
+/// The same, with room for so many bytes to one client.
+fn with_room_for(output_bytes_max: u32) -> Broker {
+    let mut limits = Limits::default();
+    limits.output_bytes_max = output_bytes_max;
+    let mut settings = Settings::default();
+    settings.at_once = 2;
+    Broker::with(1, limits, settings)
 }
 
 /// Clients that have subscribed to `t`.
@@ -44,6 +53,30 @@ fn turn(broker: &mut Broker) {
 
 fn turns(broker: &mut Broker, count: usize) {
     (0..count).for_each(|_| turn(broker));
+}
+
+/// A message to `t`, so often.
+fn repeated(payload: &str, count: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    publish("t", payload, QoS::AtMostOnce, 0)
+        .encode(Version::V5, &mut bytes)
+        .unwrap();
+    bytes.repeat(count)
+}
+
+/// Publishes to `t` what holds for so many seconds.
+fn publish_for(broker: &mut Broker, publisher: Client, seconds: u32) {
+    let mut properties = PropertyBuf::new();
+    let expiry = Property::MessageExpiryInterval(seconds);
+    properties.push(expiry).unwrap();
+    let Packet::Publish(packet) = publish("t", "x", QoS::AtMostOnce, 0) else {
+        unreachable!()
+    };
+    let expiring = Publish {
+        properties: properties.as_properties(),
+        ..packet
+    };
+    broker.send(publisher, Packet::Publish(expiring));
 }
 
 fn leave(broker: &mut Broker, client: Client, reason: ReasonCode) {
@@ -220,14 +253,7 @@ fn a_publisher_of_many_is_not_read_while_many_are_on_their_way() {
     let mut broker = broker();
     let crowd = crowd(&mut broker, QoS::AtMostOnce);
     let [publisher, other] = ["p", "q"].map(|name| join(&mut broker, name));
-    let mut bytes = Vec::new();
-    for _ in 0..40 {
-        let packet = publish("t", "x", QoS::AtMostOnce, 0);
-        packet
-            .encode(unbroken_mqtt_proto::Version::V5, &mut bytes)
-            .unwrap();
-    }
-    broker.send_bytes(publisher, &bytes);
+    broker.send_bytes(publisher, &repeated("x", 40));
     assert!(!broker.wants_input(publisher));
     assert!(broker.wants_input(other));
     turn(&mut broker);
@@ -256,22 +282,43 @@ fn too_many_on_their_way_make_the_oldest_hurry() {
     assert_eq!(broker.shards[0].stats().publishes_sent, 33 * 5);
 }
 
+#[test]
+fn a_publisher_of_large_ones_is_not_read_so_that_receivers_have_room_for_all() {
+    let mut broker = with_room_for(1_000);
+    let crowd = crowd(&mut broker, QoS::AtMostOnce);
+    let publisher = join(&mut broker, "p");
+    broker.send_bytes(publisher, &repeated(&"x".repeat(300), 10));
+    assert!(!broker.wants_input(publisher));
+    turns(&mut broker, 60);
+    assert!(broker.wants_input(publisher));
+    assert_eq!(broker.shards[0].stats().dropped_total(), 0);
+    for client in crowd {
+        assert_eq!(broker.take(client).len(), 10);
+    }
+}
+
+#[test]
+fn too_many_bytes_on_their_way_make_the_oldest_hurry() {
+    let mut broker = with_room_for(1_000);
+    let crowd = crowd(&mut broker, QoS::AtMostOnce);
+    for n in 0..10 {
+        let publisher = join(&mut broker, &format!("p{n}"));
+        broker.send_bytes(publisher, &repeated(&"x".repeat(300), 1));
+    }
+    turns(&mut broker, 10);
+    assert_eq!(broker.shards[0].stats().dropped_total(), 0);
+    for client in crowd {
+        assert_eq!(broker.take(client).len(), 10);
+    }
+}
+
 // [MQTT-3.3.2-5]
 #[test]
 fn what_expires_on_its_way_is_named() {
     let mut broker = broker();
     let crowd = crowd(&mut broker, QoS::AtMostOnce);
     let publisher = join(&mut broker, "p");
-    let mut properties = PropertyBuf::new();
-    properties.push(Property::MessageExpiryInterval(1)).unwrap();
-    let Packet::Publish(packet) = publish("t", "x", QoS::AtMostOnce, 0) else {
-        unreachable!()
-    };
-    let expiring = Publish {
-        properties: properties.as_properties(),
-        ..packet
-    };
-    broker.send(publisher, Packet::Publish(expiring));
+    publish_for(&mut broker, publisher, 1);
     turn(&mut broker);
     assert_eq!(broker.take(crowd[0]).len(), 1);
     broker.now += Duration::from_secs(1);
