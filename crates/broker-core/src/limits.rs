@@ -264,8 +264,8 @@ pub(crate) const RETAINED_SLICE: usize = 256;
 /// each receiver. Those of one topic share the route as long as nobody subscribes meanwhile: 32
 /// bytes a receiver, and 4 for each number of a session up to the highest in it.
 pub(crate) const SPREADS_MAX: usize = 32;
-/// So many, or half the bytes, and the publisher of the last is not read until half of that has
-/// arrived.
+/// So many, or half the bytes, and the publisher of the last is not read until that one has
+/// arrived, or less than half of so much is left.
 pub(crate) const SPREADS_WAITED_FOR: usize = 16;
 /// Topics remembered while a retained answer is on its way, to leave out copies older than what was
 /// delivered meanwhile. Beyond it such a copy may arrive late: allowed by MQTT, never a loss.

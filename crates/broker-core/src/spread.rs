@@ -16,8 +16,9 @@
 //! - A session that stays has a message of QoS 1 or 2 at once: what is stored, and how far the
 //!   session is in the log, is as if nothing were on its way. So a kill loses nothing that is.
 //! - A session is in the route of what is on its way for as long as its number is its own.
-//! - The acknowledgement leaves when all have it. A publisher of many such messages is not read
-//!   while [`SPREADS_WAITED_FOR`] are under way, or half the bytes that an output has room for.
+//! - The acknowledgement leaves when all have it. A publisher to whose message
+//!   [`SPREADS_WAITED_FOR`] are under way, or half the bytes that an output has room for, is not
+//!   read before all have that one, or few are left: it does not wait for what came later.
 //! - What is under way has room in the output of a receiver that has taken what came before, so
 //!   that none loses it for being served late.
 //!
@@ -50,8 +51,6 @@ pub(crate) struct Spreads {
     under_way: VecDeque<Spread>,
     /// Of these, as a receiver gets them, each once.
     bytes: u64,
-    /// Publishers that are not read.
-    waiting: Vec<ConnectionId>,
     /// Receivers up to which a message goes to all of them in one turn.
     at_once: usize,
     /// [`Timer::Spread`] is set.
@@ -70,6 +69,8 @@ struct Spread {
     frames: Frames,
     /// Settled when everybody has it.
     token: Option<u64>,
+    /// Its publisher, if that is not read before everybody has it.
+    waiting: Option<ConnectionId>,
 }
 
 impl Spreads {
@@ -77,7 +78,6 @@ impl Spreads {
         Self {
             under_way: VecDeque::new(),
             bytes: 0,
-            waiting: Vec::new(),
             at_once: at_once as usize,
             is_due: false,
         }
@@ -115,6 +115,7 @@ impl Spread {
             next: 0,
             frames,
             token: None,
+            waiting: None,
         }
     }
 
@@ -253,17 +254,6 @@ impl Clients {
                 }
             }
         }
-        if !self
-            .spreads
-            .has(SPREADS_WAITED_FOR / 2 + 1, self.room() / 4 + 1)
-        {
-            for id in std::mem::take(&mut self.spreads.waiting) {
-                if let Some(connection) = self.named(id) {
-                    connection.waits_for_spreads = false;
-                    self.relieve(now, id);
-                }
-            }
-        }
     }
 
     fn finish_oldest(&mut self, now: Instant) {
@@ -284,6 +274,23 @@ impl Clients {
         self.pool.release(spread.message);
         if let Some(token) = spread.token {
             self.settle(now, self.home.shard, token);
+        }
+        self.read_again(now, spread.waiting);
+        if !self.spreads.has(SPREADS_WAITED_FOR / 2, self.room() / 4) {
+            for later in 0..self.spreads.under_way.len() {
+                let waiting = self.spreads.under_way[later].waiting.take();
+                self.read_again(now, waiting);
+            }
+        }
+    }
+
+    /// Lets a publisher that waited, if there is one, go on.
+    fn read_again(&mut self, now: Instant, waiting: Option<ConnectionId>) {
+        if let Some(id) = waiting
+            && let Some(connection) = self.named(id)
+        {
+            connection.waits_for_spreads = false;
+            self.relieve(now, id);
         }
     }
 
@@ -311,7 +318,7 @@ impl Shard {
     }
 
     /// The message that was begun last is this publisher's: its acknowledgement waits for all to
-    /// have it, and what else it publishes, if that is a lot, for most.
+    /// have it, and so does what else it publishes, if much is under way.
     #[cold]
     pub(crate) fn wait_for_spread(&mut self, id: ConnectionId, item: &mut Item<'_>) {
         let is_answered = item.publication.qos > QoS::AtMostOnce;
@@ -322,15 +329,17 @@ impl Shard {
             connections,
             ..
         } = &mut self.clients;
-        if let Some(spread) = spreads.under_way.back_mut() {
-            spread.token = token;
-        }
-        if spreads.has(SPREADS_WAITED_FOR, room / 2)
+        let is_much = spreads.has(SPREADS_WAITED_FOR, room / 2);
+        let Some(spread) = spreads.under_way.back_mut() else {
+            return;
+        };
+        spread.token = token;
+        if is_much
             && let Some(Some(connection)) = connections.get_mut(id.index as usize)
             && connection.id == id
         {
             connection.waits_for_spreads = true;
-            spreads.waiting.push(id);
+            spread.waiting = Some(id);
         }
     }
 }

@@ -312,6 +312,30 @@ fn too_many_bytes_on_their_way_make_the_oldest_hurry() {
     }
 }
 
+#[test]
+fn a_publisher_waits_for_its_own_messages_and_not_for_those_of_others() {
+    let mut broker = broker();
+    crowd(&mut broker, QoS::AtMostOnce);
+    let mut others = 0;
+    let mut publish_as_others = |broker: &mut Broker, count| {
+        for n in others..others + count {
+            let other = join(broker, &format!("p{n}"));
+            broker.send(other, publish("t", "y", QoS::AtMostOnce, 0));
+        }
+        others += count;
+    };
+    publish_as_others(&mut broker, 15);
+    let publisher = join(&mut broker, "p");
+    broker.send(publisher, publish("t", "x", QoS::AtMostOnce, 0));
+    for _ in 0..4 {
+        turn(&mut broker);
+        publish_as_others(&mut broker, 3);
+        assert!(!broker.wants_input(publisher));
+    }
+    turn(&mut broker);
+    assert!(broker.wants_input(publisher), "everybody has its message");
+}
+
 // [MQTT-3.3.2-5]
 #[test]
 fn what_expires_on_its_way_is_named() {
