@@ -67,6 +67,8 @@ struct Spread {
     /// Everybody before this place is done: `0..=route.len()`.
     next: usize,
     frames: Frames,
+    /// What these say of the Message Expiry Interval.
+    seconds_left: Option<u32>,
     /// Settled when everybody has it.
     token: Option<u64>,
     /// Its publisher, if that is not read before everybody has it.
@@ -114,6 +116,7 @@ impl Spread {
             route,
             next: 0,
             frames,
+            seconds_left: None,
             token: None,
             waiting: None,
         }
@@ -180,6 +183,12 @@ impl Clients {
             // [MQTT-3.3.2-5]
             let reason = DropReason::Expired;
             return self.refuse_entry(now, receiver.session, terms, &item, reason);
+        }
+        let seconds_left = item.publication.seconds_left(now);
+        if spread.seconds_left != seconds_left {
+            // [MQTT-3.3.2-6]
+            spread.frames.begin(true);
+            spread.seconds_left = seconds_left;
         }
         std::mem::swap(&mut self.frames, &mut spread.frames);
         self.give(now, receiver.session, terms, &mut item);

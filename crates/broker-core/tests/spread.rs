@@ -336,6 +336,21 @@ fn a_publisher_waits_for_its_own_messages_and_not_for_those_of_others() {
     assert!(broker.wants_input(publisher), "everybody has its message");
 }
 
+// [MQTT-3.3.2-6]
+#[test]
+fn who_has_it_later_is_told_how_long_it_holds_then() {
+    let mut broker = broker();
+    let crowd = crowd(&mut broker, QoS::AtMostOnce);
+    let publisher = join(&mut broker, "p");
+    publish_for(&mut broker, publisher, 100);
+    for (client, left) in crowd.into_iter().zip([100, 90, 80, 70, 60]) {
+        turn(&mut broker);
+        let expected = format!("{X} MessageExpiryInterval({left})");
+        assert_eq!(broker.take(client), [expected]);
+        broker.now += Duration::from_secs(10);
+    }
+}
+
 // [MQTT-3.3.2-5]
 #[test]
 fn what_expires_on_its_way_is_named() {
