@@ -16,11 +16,15 @@
 //! - A session that stays has a message of QoS 1 or 2 at once: what is stored, and how far the
 //!   session is in the log, is as if nothing were on its way. So a kill loses nothing that is.
 //! - A session is in the route of what is on its way for as long as its number is its own.
-//! - The acknowledgement leaves when all have it. A publisher to whose message
-//!   [`SPREADS_WAITED_FOR`] are under way, or half the bytes that an output has room for, is not
-//!   read before all have that one, or few are left: it does not wait for what came later.
+//! - The acknowledgement leaves when all on the publisher's shard have it. A publisher on this
+//!   shard with whose message [`SPREADS_WAITED_FOR`] are under way, or half the bytes that an
+//!   output has room for, is not read before all have that one, or few are left: it does not wait
+//!   for what came later.
 //! - What is under way has room in the output of a receiver that has taken what came before, so
 //!   that none loses it for being served late.
+//! - Publishers on other shards do not wait. Where more comes than may be under way, the oldest
+//!   goes to everybody who has not got it, and with it all that is behind it: in a flood from
+//!   another shard one turn brings up to [`SPREADS_MAX`] messages to all.
 //!
 //! Deliberately absent: groups, each of which gives to one member, at once; and other shards, each
 //! of which does this for its own receivers.

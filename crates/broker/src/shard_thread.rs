@@ -25,9 +25,10 @@
 //!   core's own cache. So a turn that reads much does not read all of it first. With 20 connections
 //!   and 64 KiB a message took a seventh less, and a quarter more went through; with 100 and 1 KiB
 //!   it took a fifth less. Small messages do not come to so many bytes, and gather as before.
-//! - One read and one write for each connection and turn, each of bounded size, is also what makes
-//!   the loop fair: a publisher that never stops gets one buffer's worth before everybody else has
-//!   had theirs.
+//! - One read for each connection and turn, of bounded size, is also what makes the loop fair: a
+//!   publisher that never stops gets one buffer's worth before everybody else has had theirs.
+//!   Writes are of bounded size too: one for each `READ_BEFORE_WRITE` bytes that the turn has read,
+//!   and one at its end.
 //! - What a turn reads is on disk long before the turn is over, if it reads many connections. So
 //!   the disk's answers are taken once more before the write, and while something waits for the
 //!   disk a turn reads [`READS_WHILE_STORING`] connections and the next one goes on with the others
