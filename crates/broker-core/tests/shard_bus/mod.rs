@@ -423,6 +423,8 @@ impl Broker {
 
     fn input_one(&mut self, shard: usize, input: Input<'_>) {
         let outputs: Vec<_> = self.shards[shard].handle(self.now, input).collect();
+        // For the same shard, when all that it has asked for is done.
+        let mut answers = Vec::new();
         for output in outputs {
             match output {
                 Output::Close {
@@ -437,7 +439,7 @@ impl Broker {
                     }
                     last_words.wrote(taken);
                     if !last_words.unwritten().is_empty() {
-                        self.input_one(shard, Input::Unsaid(last_words));
+                        answers.push(Input::Unsaid(last_words));
                     }
                 }
                 Output::Move {
@@ -475,13 +477,10 @@ impl Broker {
                     let admission = Admission::Granted {
                         user: credentials.user_name.map(Into::into),
                     };
-                    self.input_one(
-                        shard,
-                        Input::Authenticated {
-                            connection,
-                            admission,
-                        },
-                    );
+                    answers.push(Input::Authenticated {
+                        connection,
+                        admission,
+                    });
                 }
                 Output::Mail { to, mail } => {
                     self.mail
@@ -495,6 +494,9 @@ impl Broker {
                 Output::Read(request) => self.reads.push((shard, request)),
                 Output::Event(event) => self.events.push(event),
             }
+        }
+        for answer in answers {
+            self.input_one(shard, answer);
         }
     }
 

@@ -41,8 +41,11 @@ impl World {
         self.carry_out(shard, now, outputs);
     }
 
+    /// Does all that a shard wants done, and only then gives it the input that follows from that:
+    /// its letters leave in the order in which it wrote them.
     pub(super) fn carry_out(&mut self, shard: usize, now: Instant, outputs: Vec<Output>) {
         self.storage.begin_input();
+        let mut unsaid = Vec::new();
         for output in outputs {
             match output {
                 Output::Close {
@@ -61,7 +64,7 @@ impl World {
                         if link.used {
                             link.down.extend_from_slice(last_words.unwritten());
                         } else {
-                            self.leave_unsaid(shard, now, last_words);
+                            unsaid.push(last_words);
                         }
                     }
                 }
@@ -107,6 +110,9 @@ impl World {
             if let Some(Some(link)) = self.tables[shard].get(id.index as usize) {
                 self.dirty.insert(*link);
             }
+        }
+        for last_words in unsaid {
+            self.leave_unsaid(shard, now, last_words);
         }
     }
 
