@@ -181,7 +181,8 @@ impl Member {
     }
 }
 
-/// The groups that were there when the message came, and wanted it.
+/// The groups that were there when the message came, and had a member that was to keep it. What
+/// goes to others at QoS 0 is sent before it is noted, so it may have come, and is owed to nobody.
 fn groups_owing(
     subscriptions: &[(TopicFilter<'_>, &Subscription)],
     position: Position,
@@ -190,9 +191,11 @@ fn groups_owing(
     let Ok(topic) = TopicName::parse(message.record().topic) else {
         return BTreeSet::new();
     };
-    let owing = subscriptions
-        .iter()
-        .filter(|(filter, subscription)| filter.matches(topic) && holds_at(subscription, position));
+    let owing = subscriptions.iter().filter(|(filter, subscription)| {
+        subscription.options.qos > QoS::AtMostOnce
+            && filter.matches(topic)
+            && holds_at(subscription, position)
+    });
     owing
         .map(|(_, subscription)| subscription.filter.clone())
         .collect()

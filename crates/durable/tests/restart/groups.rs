@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use unbroken_mqtt_proto::{Packet, PacketId};
+use unbroken_mqtt_proto::{Packet, PacketId, QoS};
 use unbroken_store::{Kv, Space, owed};
 
 use crate::kills::again;
-use crate::shard_bus::{Client, publish};
+use crate::shard_bus::{Client, publish, subscribe};
 use crate::{QOS2, World, ack};
 
 /// How far a message is when the broker is killed.
@@ -152,5 +152,26 @@ fn a_message_that_a_group_owes_when_the_broker_is_killed_is_given_to_one_member_
                 "{publisher}, here: {are_here}, killed {killed:?}: {came:?}"
             );
         }
+    }
+}
+
+#[test]
+fn what_a_group_had_for_members_at_qos_0_is_not_given_again_to_one_that_wants_more_by_then() {
+    for group in ["g", "h", "i", "j"] {
+        let filter = format!("$share/{group}/t");
+        let mut world = World::new(3);
+        let client = world.resident("p", &[(&filter, QoS::AtMostOnce)]);
+        world.settle();
+        world.broker.hold_mail = true;
+        world.broker.send(client, publish("t", "x", QOS2, 1));
+        world.broker.stored();
+        subscribe(&mut world.broker, client, &filter, QOS2);
+        world.broker.stored();
+        // On another shard the group has not heard of that, and what it gives is not on disk.
+        world.broker.deliver_mail();
+        assert_eq!(world.broker.take_payloads(client), [b"x"], "{group}");
+        world.restart();
+        let (_, received) = world.back("p");
+        assert_eq!(received, ["CONNACK 1 00"], "{group}");
     }
 }
