@@ -425,7 +425,8 @@ impl Shard {
             shards &= !bit;
             wanted = true;
             let message = item.message_to_mail(&mut self.clients.pool);
-            let is_awaited = item.is_awaited && sharing & bit != 0;
+            // Whose groups are not known to keep messages may have one that does by now.
+            let is_awaited = item.is_awaited && (item.is_owed || sharing & bit != 0);
             let awaited = is_awaited.then(|| self.expect_groups(item));
             self.mail(shard, Letter::Publish { message, awaited });
         }

@@ -7,7 +7,7 @@ use unbroken_mqtt_proto::{Packet, PacketId, QoS};
 use unbroken_store::{Kv, Space, owed};
 
 use crate::kills::again;
-use crate::shard_bus::{Client, publish, subscribe};
+use crate::shard_bus::{Client, join, publish, stay, subscribe};
 use crate::{QOS2, World, ack};
 
 /// How far a message is when the broker is killed.
@@ -173,5 +173,43 @@ fn what_a_group_had_for_members_at_qos_0_is_not_given_again_to_one_that_wants_mo
         world.restart();
         let (_, received) = world.back("p");
         assert_eq!(received, ["CONNACK 1 00"], "{group}");
+    }
+}
+
+/// The publisher's shard knows of one group that keeps messages, and not yet that another does.
+#[test]
+fn what_a_group_has_given_that_was_not_known_to_keep_messages_is_not_given_again() {
+    for (group, publisher) in ["g", "i", "j"]
+        .into_iter()
+        .flat_map(|group| ["p", "q", "r", "o"].map(|publisher| (group, publisher)))
+    {
+        for letters in 0..6 {
+            let filter = format!("$share/{group}/t");
+            let mut world = World::new(3);
+            world.resident("known", &[("$share/h/t", QOS2)]);
+            let from = world.resident(publisher, &[]);
+            let first = join(&mut world.broker, "first");
+            subscribe(&mut world.broker, first, &filter, QOS2);
+            world.settle();
+            world.broker.hold_mail = true;
+            let member = stay(&mut world.broker, "s", false);
+            subscribe(&mut world.broker, member, &filter, QOS2);
+            for _ in 0..letters {
+                world.broker.deliver_letter();
+            }
+            world.broker.send(from, publish("t", "x", QOS2, 1));
+            world.broker.stored();
+            world.broker.deliver_mail();
+            // All is on disk, and the publisher's shard does not know.
+            world.broker.stored();
+            let mut came = world.broker.take_payloads(first).len();
+            world.restart();
+            for (client_id, before) in [("s", came), ("known", 0)] {
+                let (_, received) = world.back(client_id);
+                let publishes = received.iter().filter(|one| one.starts_with("PUBLISH"));
+                came = before + publishes.count();
+                assert_eq!(came, 1, "{client_id}: {group} {publisher} {letters}");
+            }
+        }
     }
 }
