@@ -17,6 +17,8 @@ pub(crate) struct Groups {
     /// Messages of which a copy was sent at QoS 1: it is handed over if its receiver's session
     /// ends, though that may have got it.
     repeatable: BTreeSet<MessageId>,
+    /// Copies that left before it was on disk that they had been given.
+    unnoted: BTreeMap<MessageId, u32>,
 }
 
 /// One message for one group.
@@ -52,6 +54,17 @@ impl Groups {
                 text,
                 members,
             }));
+    }
+
+    /// A copy came at QoS 0, or to a session that ends with its connection: it waited for no disk,
+    /// so for a broker that was killed the group may owe the message still.
+    pub(crate) fn note_unnoted(&mut self, message: MessageId) {
+        *self.unnoted.entry(message).or_insert(0) += 1;
+    }
+
+    /// How many of those there are.
+    pub(crate) fn unnoted(&self, message: MessageId) -> u32 {
+        self.unnoted.get(&message).copied().unwrap_or(0)
     }
 
     /// Counts a copy; answers how many there are, and whether one was sent at QoS 1.
