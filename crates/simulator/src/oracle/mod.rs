@@ -464,10 +464,7 @@ impl Oracle {
         if let Some(filter) = session.live_mut(text) {
             filter.certain = false;
         }
-        session.outstanding.retain(|_, expected| {
-            expected.by.retain(|by| *by != text);
-            !expected.by.is_empty()
-        });
+        session.expect_without(text);
         session.retained.retain(|expected| expected.text != text);
         self.groups.left(text, (client, session.serial));
     }

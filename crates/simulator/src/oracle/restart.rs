@@ -159,10 +159,14 @@ impl Oracle {
             *session.repeats.allowed.entry(id).or_insert(0) += count;
         }
         session.repeats.ended.clear();
-        let disk = &self.disk;
-        session
-            .outstanding
-            .retain(|id, expected| expected.low > QoS::AtMostOnce && disk.has(*id));
+        let (disk, messages) = (&self.disk, &self.messages);
+        session.outstanding.retain(|id, expected| {
+            let message = &messages[*id];
+            // What is on disk may be the copy that was sent before: at QoS 1 that is another.
+            let is_other = expected.again && message.qos == QoS::AtLeastOnce;
+            let may_be_lost = is_other && message.acknowledged.is_none();
+            expected.low > QoS::AtMostOnce && disk.has(*id) && !may_be_lost
+        });
     }
 
     /// What was acknowledged and is owed to this session is on disk.

@@ -89,6 +89,8 @@ pub(super) struct Expected {
     pub(super) by: Vec<&'static str>,
     pub(super) version: u64,
     pub(super) link: Option<usize>,
+    /// Nobody waited for it when it was first taken, and it was sent again.
+    pub(super) again: bool,
     /// Known only if everything is certain.
     pub(super) identifiers: Option<Vec<u32>>,
 }
@@ -141,6 +143,25 @@ impl Session {
             .find(|f| f.text == text && f.until.is_none())
     }
 
+    /// What is on its way between the shards comes by what is left, when this filter goes.
+    pub(super) fn expect_without(&mut self, text: &str) {
+        let (link, filters) = (self.link, &self.filters);
+        let lowest = |by: &&str| {
+            let live = filters
+                .iter()
+                .find(|f| f.text == *by && f.until.is_none())?;
+            live.terms.iter().map(|terms| terms.options.qos).min()
+        };
+        self.outstanding.retain(|_, expected| {
+            expected.by.retain(|by| *by != text);
+            let left = expected.by.iter().filter_map(lowest).max();
+            if let Some(left) = left.filter(|left| *left < expected.low) {
+                (expected.low, expected.link) = (left, link);
+            }
+            !expected.by.is_empty()
+        });
+    }
+
     /// What this session must get of a message that is taken now.
     pub(super) fn expect(&self, message: &Message, own: bool) -> Option<Expected> {
         let matching = |f: &&Filter| f.until.is_none() && matches(f.text, message.topic);
@@ -171,6 +192,7 @@ impl Session {
             by: certain.iter().map(|f| f.text).collect(),
             version: self.version,
             link: self.link,
+            again: message.accepts > 1,
             identifiers,
         })
     }
