@@ -379,7 +379,12 @@ mod tests {
         for n in 0..500 {
             subscribe(&mut index, &format!("pair/{n}"), n);
         }
-        for (topics, most) in [(10, ROUTES_MIN), (500, ROUTES_MAX), (20_000, ROUTES_MAX)] {
+        // The hash is another one in each run: now and then five of ten topics meet in one set.
+        for (topics, most) in [
+            (10, 2 * ROUTES_MIN),
+            (500, ROUTES_MAX),
+            (20_000, ROUTES_MAX),
+        ] {
             for n in 0..topics {
                 let expect: &[u32] = if n < 500 { &[n] } else { &[] };
                 assert_eq!(sessions(&mut cache, &index, &format!("pair/{n}")), expect);
