@@ -61,7 +61,7 @@ pub(crate) const REFUSED_AT_ONCE: u32 = 256;
 /// journals and directories, listeners and the control socket.
 pub(crate) const FILES_OF_ITS_OWN: u64 = 256;
 
-/// And to each shard: what it polls and is woken with, and a table of its log that is being written.
+/// And to each shard: what it polls and is woken with, and the table that its log is written to.
 pub(crate) const FILES_OF_A_SHARD: u64 = 4;
 
 /// How long a closed connection is kept open for the peer to read our last words, which are kept as
