@@ -333,6 +333,13 @@ impl Broker {
         if let Some(disk) = &self.disk {
             disk.repair().expect("its directory is writable");
         }
+        self.start_as_the_disk_is();
+    }
+
+    /// Starts it again on a disk that may fail still.
+    #[track_caller]
+    pub fn start_as_the_disk_is(&mut self) {
+        self.running.kill();
         self.running = self.launch.spawn(self.directory.path(), self.disk.as_ref());
         self.address = self.running.wait_for_address();
     }

@@ -97,7 +97,7 @@ fn a_journal_with_a_sector_that_cannot_be_read_is_set_aside_and_read_up_to_there
         .disk()
         .fail(Fault::Sector, u64::try_from(bad).unwrap())
         .unwrap();
-    broker.start_again();
+    broker.start_as_the_disk_is();
     broker.wait_for_log("the store was damaged");
     broker
         .accept(&session("reader"))

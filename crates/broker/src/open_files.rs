@@ -33,7 +33,7 @@ fn room(files: u64, shards: u8) -> u32 {
 /// Says it to whoever has allowed more than that.
 pub(crate) fn tell(room: u32, connections_max: u32) {
     if room < connections_max {
-        tracing::warn!(
+        tracing::info!(
             connections = room,
             connections_max,
             "the system's limit of open files allows fewer connections than limits.connections_max; \
