@@ -15,10 +15,11 @@
 //! set are in use, and the generations beside the tags. Instructions fell, but a delivery took no
 //! less time: in eight interleaved rounds a sixth more.
 
-use std::cell::OnceCell;
+use std::cell::Cell;
+use std::fmt;
 use std::hash::BuildHasher;
 use std::num::NonZeroU32;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use foldhash::fast::RandomState;
 use smallvec::SmallVec;
@@ -42,8 +43,25 @@ pub(crate) struct Route {
     pub(crate) sharing: u64,
     /// Shared groups of this shard that want it.
     pub(crate) groups: SmallVec<[GroupId; 2]>,
-    /// Its receivers once more, since somebody wanted to keep them.
-    pub(super) wide: OnceCell<Arc<WideRoute>>,
+    /// Its receivers once more, as long as somebody keeps them: they are megabytes.
+    pub(super) wide: LastWide,
+}
+
+/// Does not hold on to it.
+#[derive(Default)]
+pub(super) struct LastWide(Cell<Weak<WideRoute>>);
+
+/// Another route makes its own.
+impl Clone for LastWide {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+impl fmt::Debug for LastWide {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LastWide").finish_non_exhaustive()
+    }
 }
 
 impl Route {
@@ -54,8 +72,11 @@ impl Route {
 
     /// Its receivers, to be kept; the same for all who ask while the route is good.
     pub(crate) fn wide(&self) -> Arc<WideRoute> {
-        let made = || Arc::new(WideRoute::of(&self.receivers));
-        Arc::clone(self.wide.get_or_init(made))
+        let last = self.wide.0.take();
+        let wide = last.upgrade();
+        let wide = wide.unwrap_or_else(|| Arc::new(WideRoute::of(&self.receivers)));
+        self.wide.0.set(Arc::downgrade(&wide));
+        wide
     }
 }
 
@@ -215,7 +236,7 @@ impl Route {
         self.receivers.clear();
         (self.shards, self.staying, self.sharing) = (0, 0, 0);
         self.groups.clear();
-        self.wide.take();
+        self.wide.0.take();
     }
 
     /// `clone`, into the memory that is there.
@@ -224,7 +245,7 @@ impl Route {
         (self.shards, self.staying) = (other.shards, other.staying);
         self.sharing = other.sharing;
         self.groups.clone_from(&other.groups);
-        self.wide.take();
+        self.wide.0.take();
     }
 }
 
