@@ -16,7 +16,8 @@
 //!   first is on disk; an entry is not.
 //! - Numbers of entries with a packet id are in the order of the packet ids: what a group gave, and
 //!   waited as an entry, gets another number with its id.
-//! - A subscription that has ended is kept as long as something above *through* may be for it.
+
+mod holdings;
 
 use std::collections::BTreeMap;
 use std::num::{NonZeroU32, NonZeroU64};
@@ -24,10 +25,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use unbroken_mqtt_proto::session::Entry as InFlight;
-use unbroken_mqtt_proto::{
-    PacketId, QoS, SubscriptionFilter, SubscriptionOptions, TopicFilter, TopicName,
-};
+use unbroken_mqtt_proto::{PacketId, QoS};
 
+pub use self::holdings::Holding;
 use crate::backlog::Backlog;
 use crate::clients::Clients;
 use crate::ids::SessionId;
@@ -97,25 +97,6 @@ struct Earlier {
     done: Vec<(u64, Position)>,
 }
 
-/// A subscription, and for which part of each log it holds.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Holding {
-    /// As the client wrote it, `$share/…` included.
-    pub filter: Box<str>,
-    /// Counts the subscriptions with this filter that replaced each other, from 0.
-    pub era: u32,
-    /// As granted.
-    pub options: SubscriptionOptions,
-    /// The Subscription Identifier, if it has one.
-    pub identifier: Option<NonZeroU32>,
-    /// What is within came before it.
-    pub since: Frontier,
-    /// What is not within came after it.
-    pub until: Option<Frontier>,
-    /// What is retained is still to be sent for it, or some of it.
-    pub retained_due: bool,
-}
-
 /// A message that a session was given and has not done with.
 #[derive(Clone, Debug)]
 pub struct Entry {
@@ -151,34 +132,6 @@ pub struct ReceivedEntry {
     pub position: Option<Position>,
     /// As in [`Entry::by_group`].
     pub by_group: bool,
-}
-
-impl Holding {
-    /// Whether it holds for something of every log.
-    pub(crate) fn is_in_force(&self) -> bool {
-        self.since.iter().all(|(_, number)| number != NOT_IN_FORCE)
-    }
-
-    /// Whether a message at this position is one that came while it held.
-    pub(crate) fn holds_at(&self, position: Position) -> bool {
-        !self.since.covers(position)
-            && self
-                .until
-                .as_ref()
-                .is_none_or(|until| until.covers(position))
-    }
-
-    /// The filter, if it is not that of a group: a group's messages are entries.
-    pub(crate) fn plain(&self) -> Option<TopicFilter<'_>> {
-        match SubscriptionFilter::parse(&self.filter) {
-            Ok(SubscriptionFilter::Plain(filter)) => Some(filter),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn matches(&self, topic: TopicName<'_>) -> bool {
-        self.plain().is_some_and(|filter| filter.matches(topic))
-    }
 }
 
 impl Entry {
@@ -322,133 +275,6 @@ impl Kept {
         let waited = untold.and_then(|untold| untold.waited);
         under_way.landed.extend(ended);
         under_way.landed.extend(waited.map(NonZeroU64::get));
-    }
-
-    /// The present subscription with this filter.
-    pub(crate) fn holding(&self, filter: &str) -> Option<&Holding> {
-        let mut held = self.holdings.iter();
-        held.find(|held| *held.filter == *filter && held.until.is_none())
-    }
-
-    fn holding_mut(&mut self, filter: &str) -> Option<&mut Holding> {
-        let mut held = self.holdings.iter_mut();
-        held.find(|held| *held.filter == *filter && held.until.is_none())
-    }
-
-    /// What is retained is to be sent for the present subscription with this filter.
-    pub(crate) fn begin_scan(&mut self, filter: &str) {
-        if let Some(holding) = self.holding_mut(filter) {
-            holding.retained_due = true;
-        }
-    }
-
-    /// All of that was sent. False if none was to be.
-    fn end_scan(&mut self, filter: &str) -> bool {
-        let holding = self.holding_mut(filter);
-        let was_due = holding.is_some_and(|held| std::mem::take(&mut held.retained_due));
-        if was_due {
-            self.under_way().scanned.push(filter.into());
-        }
-        was_due
-    }
-
-    /// Subscriptions for which that has come to its end since it was last asked, if they are still
-    /// there.
-    fn take_scanned(&mut self) -> Vec<Holding> {
-        let Some(under_way) = &mut self.under_way else {
-            return Vec::new();
-        };
-        let filters = std::mem::take(&mut under_way.scanned);
-        let present = filters.iter().filter_map(|filter| self.holding(filter));
-        present.cloned().collect()
-    }
-
-    /// A subscription begins, maybe in place of one with the same filter: what has come to its end
-    /// by that.
-    pub(crate) fn subscribe(
-        &mut self,
-        filter: &str,
-        options: SubscriptionOptions,
-        identifier: Option<NonZeroU32>,
-        tails: &Frontier,
-    ) -> Option<Holding> {
-        self.forget_filters();
-        if let Some(holding) = self.holding_mut(filter)
-            && holding.since.reaches(tails)
-        {
-            // Nothing has come for it as it was.
-            holding.options = options;
-            holding.identifier = identifier;
-            return None;
-        }
-        let ended = self.unsubscribe(filter, tails);
-        if self.holdings.is_empty() {
-            self.holdings.reserve_exact(1); // most sleep with one, and sleepers are many
-        }
-        let eras = self.holdings.iter().filter(|held| *held.filter == *filter);
-        self.holdings.push(Holding {
-            filter: filter.into(),
-            era: eras.map(|held| held.era + 1).max().unwrap_or(0),
-            options,
-            identifier,
-            since: tails.clone(),
-            until: None,
-            // A scan goes on when its subscription is replaced.
-            retained_due: ended.as_ref().is_some_and(|held| held.retained_due),
-        });
-        ended
-    }
-
-    /// A subscription holds for nothing of these logs until it [comes into
-    /// force](Self::come_into_force) there.
-    pub(crate) fn join(&mut self, filter: &str, logs: impl Iterator<Item = LogId>) {
-        if let Some(holding) = self.holding_mut(filter) {
-            for log in logs {
-                holding.since.set(log, NOT_IN_FORCE);
-            }
-        }
-    }
-
-    /// From now on it holds for what comes into these logs. False if there is no such subscription.
-    pub(crate) fn come_into_force(
-        &mut self,
-        filter: &str,
-        logs: impl Iterator<Item = LogId>,
-        tails: &Frontier,
-    ) -> bool {
-        let Some(holding) = self.holding_mut(filter) else {
-            return false;
-        };
-        for log in logs {
-            if holding.since.of(log) == NOT_IN_FORCE {
-                holding.since.set(log, tails.of(log));
-            }
-        }
-        true
-    }
-
-    /// A subscription ends. It stays until all before its end was given to the session.
-    pub(crate) fn unsubscribe(&mut self, filter: &str, tails: &Frontier) -> Option<Holding> {
-        let holding = self.holding_mut(filter)?;
-        holding.until = Some(tails.clone());
-        Some(holding.clone())
-    }
-
-    fn forget_filters(&mut self) {
-        if let Some(backlog) = &mut self.backlog {
-            backlog.forget_filters();
-        }
-    }
-
-    /// Takes out the subscriptions that nothing above `through` can be for.
-    fn take_past(&mut self, through: &Frontier) -> Vec<(Box<str>, u32)> {
-        let past = |held: &mut Holding| {
-            held.until
-                .as_ref()
-                .is_some_and(|until| through.reaches(until))
-        };
-        let past = self.holdings.extract_if(.., past);
-        past.map(|held| (held.filter, held.era)).collect()
     }
 }
 
@@ -809,8 +635,6 @@ impl Session {
     }
 }
 
-/// Where a subscription begins in the log of a shard that does not know of it yet.
-const NOT_IN_FORCE: u64 = u64::MAX;
 /// What a restart repeats at most, with DUP, of messages of QoS 1 that were acknowledged.
 const TELL_PROGRESS_EVERY: Duration = Duration::from_millis(500);
 /// How long another shard holds on to the log of this one at most, without wanting any of it.
