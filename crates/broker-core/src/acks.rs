@@ -137,7 +137,10 @@ impl Shard {
         };
         let packet_id = ack.packet_id;
         let known = session.inbound.handle_pubrel(packet_id);
-        session.unanswered.retain(|(id, _)| *id != packet_id);
+        session.unanswered.clear_if(|unanswered| {
+            unanswered.retain(|(id, _)| *id != packet_id);
+            unanswered.is_empty()
+        });
         let reason = if known || !version.has_properties() {
             ReasonCode::Success
         } else {

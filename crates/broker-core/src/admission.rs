@@ -475,7 +475,7 @@ impl Shard {
         session.away_since = Some(now);
         session.absence = absence;
         // What overtook a retained message at QoS 0 may be lost with the connection.
-        for scan in &mut session.retained {
+        for scan in session.retained.iter_mut() {
             scan.overtaken.retain(|_, overtaken| {
                 overtaken.newest = overtaken.newest_kept;
                 overtaken.newest.is_some()

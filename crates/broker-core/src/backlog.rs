@@ -40,6 +40,7 @@ use crate::limits::EARLY_MAX;
 use crate::message::{Message, Publication};
 use crate::output::{DropReason, Output};
 use crate::position::{Frontier, LogId, Position};
+use crate::seldom::Seldom;
 use crate::session::Identifiers;
 use crate::shard::Shard;
 
@@ -58,8 +59,9 @@ pub(crate) struct Backlog {
     /// Counted, and found.
     counted: u64,
     found: u64,
-    /// What was under way when the broker stopped: it lies beyond what is read, and is an entry.
-    under_way: BTreeSet<Position>,
+    /// What was under way when the broker stopped, if anything was: it lies beyond what is read, and
+    /// is an entry.
+    under_way: Seldom<BTreeSet<Position>>,
     /// What came before its time, if anything did.
     early: Option<Box<Early>>,
     /// Names the read that is under way.
@@ -147,7 +149,7 @@ impl Backlog {
             uncounted: None,
             counted: 0,
             found: 0,
-            under_way: BTreeSet::new(),
+            under_way: Seldom::default(),
             early: None,
             reading: None,
             filters: None,
@@ -169,7 +171,10 @@ impl Backlog {
             is_listed: false,
         }));
         backlog.oldest = Some(oldest);
-        backlog.under_way.extend(under_way);
+        let under_way: BTreeSet<_> = under_way.into_iter().collect();
+        if !under_way.is_empty() {
+            backlog.under_way = under_way.into();
+        }
         backlog
     }
 
@@ -284,7 +289,10 @@ impl Backlog {
             self.read.raise(Position { log, number });
         }
         let read = &self.read;
-        self.under_way.retain(|position| !read.covers(*position));
+        self.under_way.clear_if(|under_way| {
+            under_way.retain(|position| !read.covers(*position));
+            under_way.is_empty()
+        });
         self.forget_filters();
         self.read != before
     }
@@ -642,8 +650,10 @@ impl Kept {
         let early = early.cloned();
         let terms = early.or_else(|| self.terms(client_id, position, message))?;
         let backlog = self.backlog.as_deref_mut()?;
-        let was_given = backlog.read.covers(position) || backlog.under_way.remove(&position);
-        (!was_given).then_some(terms)
+        let is_read = backlog.read.covers(position);
+        let under_way = backlog.under_way.get_mut().filter(|_| !is_read);
+        let was_under_way = under_way.is_some_and(|all| all.remove(&position));
+        (!is_read && !was_under_way).then_some(terms)
     }
 
     /// Whether a message waits for the session that is neither read nor counted.
@@ -652,8 +662,9 @@ impl Kept {
             return false;
         };
         let uncounted = backlog.uncounted.as_ref();
+        let under_way = backlog.under_way.get();
         !backlog.read.covers(position)
-            && !backlog.under_way.contains(&position)
+            && !under_way.is_some_and(|all| all.contains(&position))
             && uncounted.is_some_and(|uncounted| !uncounted.through.covers(position))
             && self.terms(client_id, position, message).is_some()
     }

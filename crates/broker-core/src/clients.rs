@@ -783,7 +783,7 @@ impl std::fmt::Debug for Clients {
 fn note_overtaken(session: &mut Session, publication: &Publication<'_>, qos: QoS) {
     let topic = publication.topic;
     let stamp = Some(publication.stamp);
-    for scan in &mut session.retained {
+    for scan in session.retained.iter_mut() {
         if scan.overtaken.len() >= RETAINED_RACE_TOPICS_MAX && !scan.overtaken.contains_key(topic) {
             continue;
         }

@@ -20,13 +20,15 @@ use crate::ids::SessionId;
 use crate::item::{Item, Terms};
 use crate::message::Publication;
 use crate::output::{DropReason, Event, Output};
+use crate::seldom::Seldom;
 use crate::session::Delivery;
 use crate::shard::Shard;
 use crate::timers::Timer;
 
-/// What was dropped for each reason since it was last told.
+/// What was dropped for each reason since it was last told. Of most sessions nothing ever was, and
+/// that takes one word.
 #[derive(Debug, Default)]
-pub(crate) struct DropTallies(Vec<DropTally>);
+pub(crate) struct DropTallies(Seldom<Vec<DropTally>>);
 
 #[derive(Debug)]
 struct DropTally {
@@ -53,8 +55,9 @@ impl DropTallies {
         let is_same = |tally: &&mut DropTally| {
             tally.reason == reason && tally.full.is_some() == full.is_some()
         };
-        let Some(tally) = self.0.iter_mut().find(is_same) else {
-            self.0.push(DropTally {
+        let tallies = self.0.get_or_insert_default();
+        let Some(tally) = tallies.iter_mut().find(is_same) else {
+            tallies.push(DropTally {
                 reason,
                 told: now,
                 untold: 0,
@@ -79,13 +82,14 @@ impl DropTallies {
     }
 
     fn has_untold(&self) -> bool {
-        self.0.iter().any(|tally| tally.untold > 0)
+        let mut tallies = self.0.get().into_iter().flatten();
+        tallies.any(|tally| tally.untold > 0)
     }
 
     /// What was counted and not yet told.
     pub(crate) fn take_untold(&mut self, now: Instant) -> impl Iterator<Item = Event> + '_ {
-        self.0
-            .iter_mut()
+        let tallies = self.0.get_mut().into_iter().flatten();
+        tallies
             .filter(|tally| tally.untold > 0)
             .map(move |tally| tally.tell(now))
     }

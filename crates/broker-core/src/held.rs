@@ -487,10 +487,16 @@ impl Clients {
         let Some(session) = self.sessions.get_mut(session.index()) else {
             return Until::NOW;
         };
-        let Some(at) = session.unanswered.iter().position(|(of, _)| *of == id) else {
+        let Some(unanswered) = session.unanswered.get_mut() else {
             return Until::NOW;
         };
-        let (_, mut until) = session.unanswered.swap_remove(at);
+        let Some(at) = unanswered.iter().position(|(of, _)| *of == id) else {
+            return Until::NOW;
+        };
+        let (_, mut until) = unanswered.swap_remove(at);
+        session
+            .unanswered
+            .clear_if(|unanswered| unanswered.is_empty());
         if until.stored <= self.promises.stored {
             until.stored = StoreId::NOTHING;
         }

@@ -56,6 +56,8 @@ mod record;
 mod restore;
 mod retain;
 mod retained;
+mod scans;
+mod seldom;
 mod sent_before;
 mod session;
 mod settings;

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 /// One log: what the shard of this number took in, in this run of the broker and those before.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -21,9 +21,18 @@ pub struct Position {
     pub number: u64,
 }
 
-/// How far something is in each log: everything up to these numbers, 0 being nothing.
-#[derive(Clone, Default, PartialEq, Eq, Debug)]
-pub struct Frontier(SmallVec<[(LogId, u64); 1]>);
+/// How far something is in each log: everything up to these numbers, 0 being nothing. 16 bytes for
+/// one log: each session that stays has several of these.
+#[derive(Clone, Default, Debug)]
+pub struct Frontier(Numbers);
+
+#[derive(Clone, Default, Debug)]
+enum Numbers {
+    #[default]
+    None,
+    One(LogId, u64),
+    More(Box<SmallVec<[(LogId, u64); 2]>>),
+}
 
 impl Position {
     /// As one number that is not 0.
@@ -49,17 +58,24 @@ impl Frontier {
 
     /// The last number of this log that is within.
     pub fn of(&self, log: LogId) -> u64 {
-        match self.0.iter().find(|(other, _)| *other == log) {
-            Some((_, number)) => *number,
-            None => 0,
-        }
+        let mut numbers = self.iter();
+        let number = numbers.find(|(other, _)| *other == log);
+        number.map_or(0, |(_, number)| number)
     }
 
     /// Puts it at this number of a log, whatever it was.
     pub fn set(&mut self, log: LogId, number: u64) {
-        match self.0.iter_mut().find(|(other, _)| *other == log) {
-            Some((_, there)) => *there = number,
-            None => self.0.push((log, number)),
+        match &mut self.0 {
+            Numbers::None => self.0 = Numbers::One(log, number),
+            Numbers::One(one, there) if *one == log => *there = number,
+            Numbers::One(one, there) => {
+                let both = smallvec![(*one, *there), (log, number)];
+                self.0 = Numbers::More(Box::new(both));
+            }
+            Numbers::More(more) => match more.iter_mut().find(|(other, _)| *other == log) {
+                Some((_, there)) => *there = number,
+                None => more.push((log, number)),
+            },
         }
     }
 
@@ -87,11 +103,24 @@ impl Frontier {
         other.iter().all(|(log, number)| number <= self.of(log))
     }
 
-    /// The last number of each log of which something is within.
+    /// The last number of each log that it was told of, which may be 0.
     pub fn iter(&self) -> impl Iterator<Item = (LogId, u64)> + '_ {
-        self.0.iter().copied()
+        let (one, more) = match &self.0 {
+            Numbers::None => (None, &[][..]),
+            Numbers::One(log, number) => (Some((*log, *number)), &[][..]),
+            Numbers::More(more) => (None, &more[..]),
+        };
+        one.into_iter().chain(more.iter().copied())
     }
 }
+
+impl PartialEq for Frontier {
+    fn eq(&self, other: &Self) -> bool {
+        self.reaches(other) && other.reaches(self)
+    }
+}
+
+impl Eq for Frontier {}
 
 impl FromIterator<(LogId, u64)> for Frontier {
     fn from_iter<I: IntoIterator<Item = (LogId, u64)>>(logs: I) -> Self {
@@ -111,6 +140,8 @@ impl fmt::Display for Position {
 
 const NUMBER_BITS: u32 = 48;
 
+const _: () = assert!(size_of::<Option<Frontier>>() == 16, "the figure above");
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -128,6 +159,19 @@ mod tests {
             assert_eq!(Position::unpack(position.pack()), Some(position));
         }
         assert_eq!(Position::unpack(0), None);
+    }
+
+    #[test]
+    fn frontiers_are_equal_when_the_same_is_within() {
+        let of = |numbers: &[(u16, u64)]| -> Frontier {
+            numbers.iter().map(|(log, n)| (LogId(*log), *n)).collect()
+        };
+        assert_eq!(of(&[(1, 5), (2, 3)]), of(&[(2, 3), (1, 5)]));
+        assert_eq!(of(&[(1, 5), (2, 0), (3, 0)]), of(&[(1, 5)]));
+        assert_eq!(of(&[(1, 0)]), Frontier::new());
+        assert_ne!(of(&[(1, 5), (2, 3)]), of(&[(1, 5)]));
+        let told = of(&[(1, 0)]);
+        assert_eq!(told.iter().collect::<Vec<_>>(), [(LogId(1), 0)]);
     }
 
     #[test]

@@ -30,7 +30,8 @@ use crate::message::Message;
 use crate::output::{DropReason, StoreId};
 use crate::placement;
 use crate::record::{Errand, Record};
-use crate::session::{Identifiers, RetainedScan};
+use crate::scans::RetainedScan;
+use crate::session::Identifiers;
 use crate::shard::Shard;
 use crate::subscriptions::Grant;
 use crate::timers::Timer;
@@ -248,9 +249,7 @@ impl Shard {
         };
         if session.retained.len() >= scans_max {
             // Only by subscribing to the same again, faster than it is answered: once is enough.
-            session
-                .retained
-                .retain(|scan| *scan.filter != *filter.as_str());
+            session.retained.remove(filter.as_str());
         }
         session.retained.push_back(RetainedScan {
             token,
@@ -294,14 +293,7 @@ impl Shard {
         let Some(session) = self.clients.session_mut(session_id) else {
             return;
         };
-        // Scans are in the order of their tokens.
-        let first = session
-            .retained
-            .partition_point(|scan| scan.token < tokens.start);
-        for scan in session.retained.range_mut(first..) {
-            if scan.token >= tokens.end {
-                break;
-            }
+        for scan in session.retained.range_mut(tokens) {
             scan.waits = false;
         }
         self.pump(now, session_id);
@@ -457,15 +449,9 @@ impl Shard {
         {
             if scan.shard == scan.last {
                 let done = session.retained.pop_front();
-                if session.retained.is_empty() {
-                    // Most sessions subscribe when they begin and never again, and room for four
-                    // scans is as much as the rest of a session.
-                    session.retained = VecDeque::new();
-                }
-                let mut others = session.retained.iter();
                 if let Some(RetainedScan { filter, .. }) = done
                     && session.kept.is_some()
-                    && others.all(|scan| scan.filter != filter)
+                    && session.retained.iter().all(|scan| scan.filter != filter)
                 {
                     self.clients.end_scan(session_id, &filter);
                 }

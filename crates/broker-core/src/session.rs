@@ -1,6 +1,6 @@
 //! What the broker knows of a client between CONNECT and the end of its session.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,16 +14,18 @@ use crate::audit::{Account, IngressLane};
 use crate::by_filter::ByFilter;
 use crate::drops::DropTallies;
 use crate::held::{Answer, Held, Until};
-use crate::ids::ShardId;
 use crate::kept::Kept;
 use crate::limits::Limits;
 use crate::memberships::Memberships;
 use crate::message::Message;
 use crate::output::StoreId;
+use crate::scans::Scans;
+use crate::seldom::Seldom;
 use crate::subscriptions::Grant;
 use crate::will::Will;
 
-/// A session: state that outlives its connection if the client wishes.
+/// A session: state that outlives its connection if the client wishes. 400 bytes, and sessions are
+/// many.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) client_id: Arc<str>,
@@ -52,7 +54,7 @@ pub(crate) struct Session {
     pub(crate) inbound: Inbound,
     /// QoS 2 messages that are here, and whose PUBREC had to wait until after the connection: when
     /// they come again it still waits for what it promises.
-    pub(crate) unanswered: Vec<(PacketId, Until)>,
+    pub(crate) unanswered: Seldom<Vec<(PacketId, Until)>>,
     pub(crate) outbound: Outbound<Delivery>,
     /// Of the messages in flight, those that are held until their id is stored.
     pub(crate) unsent: u32,
@@ -65,7 +67,7 @@ pub(crate) struct Session {
     /// The disk has a will of this client.
     pub(crate) will_on_disk: bool,
     /// Retained messages still to be sent for subscriptions, in the order these were made.
-    pub(crate) retained: VecDeque<RetainedScan>,
+    pub(crate) retained: Scans,
     pub(crate) drops: DropTallies,
     /// What it is owed, and had.
     pub(crate) account: Account,
@@ -76,6 +78,8 @@ pub(crate) struct Session {
     /// What it publishes, once it has.
     pub(crate) lane: Option<Box<IngressLane>>,
 }
+
+const _: () = assert!(size_of::<Session>() <= 400, "the figure above");
 
 /// A message on its way to one session.
 #[derive(Clone, Debug)]
@@ -100,39 +104,6 @@ pub(crate) struct Delivery {
 /// The subscription identifiers a copy carries.
 pub(crate) type Identifiers = SmallVec<[NonZeroU32; 1]>;
 
-/// A subscription's walk through the retained messages of all shards, in slices, as the connection
-/// takes them.
-#[derive(Debug)]
-pub(crate) struct RetainedScan {
-    /// Names it in mail.
-    pub(crate) token: u64,
-    pub(crate) filter: Box<str>,
-    pub(crate) grant: Grant,
-    /// The shard being asked.
-    pub(crate) shard: ShardId,
-    /// The last shard to ask.
-    pub(crate) last: ShardId,
-    /// Where in that shard's topics to go on.
-    pub(crate) after: Option<Box<str>>,
-    /// What was found and is still to be sent, in the order of the topics.
-    pub(crate) found: VecDeque<Arc<Message>>,
-    /// `after` is set: this shard has more behind what was found.
-    pub(crate) more: bool,
-    /// For its SUBACK, or for the answer to a question that is on its way.
-    pub(crate) waits: bool,
-    /// Live messages delivered meanwhile, by topic: an older retained copy is left out.
-    pub(crate) overtaken: HashMap<Box<str>, Overtaken, foldhash::fast::FixedState>,
-}
-
-/// The stamps of the newest live messages of a topic.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Overtaken {
-    /// Of all.
-    pub(crate) newest: Option<Instant>,
-    /// Of those at QoS 1 and 2, which a lost connection does not take along.
-    pub(crate) newest_kept: Option<Instant>,
-}
-
 impl Session {
     /// The connection has gone with answers that had to wait.
     pub(crate) fn keep_unanswered(&mut self, held: impl IntoIterator<Item = Held>) {
@@ -141,7 +112,9 @@ impl Session {
                 Answer::PubRec(id, reason) if reason.is_error() => {
                     self.inbound.acknowledged(id);
                 }
-                Answer::PubRec(id, _) => self.unanswered.push((id, until)),
+                Answer::PubRec(id, _) => {
+                    self.unanswered.get_or_insert_default().push((id, until));
+                }
                 // What they answer comes again, as new, or is sent again by what is in flight.
                 Answer::PubAck(..)
                 | Answer::PubRel(..)
@@ -185,7 +158,7 @@ impl Session {
             subscriptions: ByFilter::new(),
             memberships: Memberships::default(),
             inbound: Inbound::new(),
-            unanswered: Vec::new(),
+            unanswered: Seldom::default(),
             outbound: Outbound::new(),
             unsent: 0,
             inflight_bytes: 0,
@@ -193,7 +166,7 @@ impl Session {
             queue_bytes: 0,
             will: None,
             will_on_disk: false,
-            retained: VecDeque::new(),
+            retained: Scans::default(),
             drops: DropTallies::default(),
             account: Account::default(),
             missed: None,

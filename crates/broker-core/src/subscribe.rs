@@ -397,9 +397,7 @@ impl Shard {
                 self.note_filter(filter.as_str(), false);
                 // Deliveries that have begun are finished. [MQTT-3.10.4-3, MQTT311-3.10.4-3]
                 if let Some(session) = self.clients.session_mut(session_id) {
-                    session
-                        .retained
-                        .retain(|scan| *scan.filter != *filter.as_str());
+                    session.retained.remove(filter.as_str());
                 }
                 let want = self.want_of(session_id);
                 self.withdraw(filter.as_str(), want);

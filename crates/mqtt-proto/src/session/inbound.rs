@@ -41,7 +41,7 @@ pub struct Inbound {
     /// Sorted by id. Clients count upwards, so entries come at the back and leave at the front.
     entries: VecDeque<Entry>,
     /// Entries that count for the present connection.
-    here: usize,
+    here: u32,
     receive_maximum: u16,
 }
 
@@ -115,7 +115,7 @@ impl Inbound {
         let known = position.ok().and_then(|at| self.entries.get_mut(at));
         let counted = known.as_ref().is_some_and(|entry| entry.here);
         if !counted {
-            if self.here >= usize::from(self.receive_maximum) {
+            if self.here >= u32::from(self.receive_maximum) {
                 let receive_maximum = self.receive_maximum;
                 return Err(ReceiveMaximumExceeded { receive_maximum });
             }
@@ -207,7 +207,7 @@ impl Inbound {
 
     fn forget(&mut self, at: usize) {
         if let Some(entry) = self.entries.remove(at) {
-            self.here -= usize::from(entry.here);
+            self.here -= u32::from(entry.here);
         }
     }
 

@@ -56,7 +56,7 @@ pub struct Outbound<M> {
     table: Table<State<M>>,
     receive_maximum: u16,
     /// Entries under way on the present connection.
-    under_way: usize,
+    under_way: u32,
     /// The oldest entry that the present connection has not seen; after it, none has been.
     resend_next: Option<PacketId>,
 }
@@ -347,7 +347,7 @@ impl<M> Outbound<M> {
     }
 
     fn has_room(&self) -> bool {
-        self.under_way < usize::from(self.receive_maximum)
+        self.under_way < u32::from(self.receive_maximum)
     }
 
     /// The entry that an acknowledgement may speak of: what has not left cannot be acknowledged.
@@ -364,7 +364,7 @@ impl<M> Outbound<M> {
             self.skip_under_way();
         }
         let state = self.table.remove(id)?;
-        self.under_way -= usize::from(state.under_way);
+        self.under_way -= u32::from(state.under_way);
         Some(state.awaiting)
     }
 

@@ -35,9 +35,9 @@ const LULL_MAX: u8 = 64;
 pub(super) struct Table<V> {
     /// Empty, or a power of two of them.
     slots: Vec<Option<Linked<V>>>,
-    len: usize,
+    len: u32,
     /// The most entries since its size was last in use.
-    peak: usize,
+    peak: u32,
     /// How many times it has run empty since.
     lull: u8,
     oldest: Option<PacketId>,
@@ -68,12 +68,12 @@ impl<V> Table<V> {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.len
+        self.len as usize
     }
 
     /// The next free id, with room for its entry; none when the table is full.
     pub(super) fn vacant_id(&mut self) -> Option<PacketId> {
-        if self.len >= MAX_ENTRIES {
+        if self.len() >= MAX_ENTRIES {
             return None;
         }
         self.reserve_one();
@@ -172,7 +172,7 @@ impl<V> Table<V> {
     /// Room for one more entry while half of the slots stay free, or each id has its own.
     fn reserve_one(&mut self) {
         let is_largest = self.slots.len() == MAX_SLOTS;
-        if self.slots.is_empty() || self.len >= self.slots.len() / 2 && !is_largest {
+        if self.slots.is_empty() || self.len() >= self.slots.len() / 2 && !is_largest {
             self.grow();
         }
     }
@@ -194,7 +194,8 @@ impl<V> Table<V> {
     /// emptied often without needing it: between two bursts come many single messages, and what the
     /// next burst needs is not to be allocated again.
     fn ran_empty(&mut self) {
-        let wanted = (self.peak * 4).next_power_of_two().max(MIN_SLOTS);
+        let wanted = (self.peak as usize * 4).next_power_of_two();
+        let wanted = wanted.max(MIN_SLOTS);
         if wanted < self.slots.len() {
             self.lull += 1;
             if self.lull < LULL_MAX {
