@@ -38,7 +38,7 @@ impl World {
         // What was refused has no number.
         let mut refused = self.dropped(DropReason::StoreFailed);
         if self.options.refuses {
-            refused += self.dropped(DropReason::QueueFull);
+            refused += self.dropped(DropReason::QueueFull) + self.dropped(DropReason::StoreFull);
         }
         assert!(
             received <= accepted && accepted <= received + refused,

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use unbroken_broker_core::{Limits, QueueFull, Settings};
+use unbroken_broker_core::{Limits, QueueFull, Settings, StoreFull};
 use unbroken_store::Durability;
 
 use crate::rng::Rng;
@@ -169,6 +169,11 @@ impl Options {
             options.v5 = 100;
             // Nobody is told that a will, or what is retained, was refused.
             (options.retained, options.clears, options.wills) = (false, false, false);
+            let mut full = Rng::new(seed ^ 0x0066_756c_6c00);
+            if full.percent(40) {
+                options.store_bytes = full.pick(&[200, 2_000]);
+                options.trims = true; // the size is said with that
+            }
         }
         options.heirs &= !options.loyal;
         if options.heirs {
@@ -230,6 +235,7 @@ impl Options {
         limits.store_bytes_max = self.store_bytes;
         if self.refuses {
             limits.queue_full = QueueFull::Refuse;
+            limits.store_full = StoreFull::Refuse;
         }
         limits.output_bytes_max = self.output_bytes;
         limits.retained_messages_max = self.retained_messages;

@@ -77,14 +77,39 @@ fn to_file(view: &dyn View, to: &Path) -> Result<Contents, Failure> {
             Failure::new(exit::CANNOT_CREATE, what)
         })?;
     let written = write(view, file).and_then(|contents| {
-        // Unlike a rename, a link does not take the place of a file that came meanwhile.
-        fs::hard_link(&partial, to).map_err(making)?;
+        give_name(&partial, to, |from, to| fs::hard_link(from, to)).map_err(making)?;
         Ok(contents)
     });
     let removed = fs::remove_file(&partial);
     let contents = written?;
-    removed.map_err(making)?;
+    match removed {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(making(error)),
+        _ => {}
+    }
+    sync_directory(to).map_err(making)?;
     Ok(contents)
+}
+
+/// Unlike a rename, a link does not take the place of a file that came meanwhile. Where there are
+/// no links (FAT, some network drives), an empty file takes the name first.
+fn give_name(
+    from: &Path,
+    to: &Path,
+    link: impl FnOnce(&Path, &Path) -> io::Result<()>,
+) -> io::Result<()> {
+    match link(from, to) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            File::create_new(to)?;
+            fs::rename(from, to)
+        }
+        linked => linked,
+    }
+}
+
+/// A file is found after a power cut when its directory is on the disk, too.
+fn sync_directory(of: &Path) -> io::Result<()> {
+    let parent = of.parent().filter(|parent| !parent.as_os_str().is_empty());
+    File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 fn write(view: &dyn View, file: File) -> Result<Contents, Failure> {
@@ -115,5 +140,39 @@ pub(super) fn told(error: BackupError) -> Failure {
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         failure(&error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn no_links(_: &Path, _: &Path) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    #[test]
+    fn a_backup_gets_its_name_where_there_are_no_links() -> io::Result<()> {
+        let directory = tempfile::tempdir()?;
+        let [from, to] = ["a.partial", "a"].map(|name| directory.path().join(name));
+        fs::write(&from, "whole")?;
+        give_name(&from, &to, no_links)?;
+        assert_eq!(fs::read_to_string(&to)?, "whole");
+        assert!(!from.try_exists()?);
+        sync_directory(&to)
+    }
+
+    #[test]
+    fn a_backup_never_takes_the_place_of_a_file() -> io::Result<()> {
+        let directory = tempfile::tempdir()?;
+        let [from, to] = ["a.partial", "a"].map(|name| directory.path().join(name));
+        fs::write(&from, "whole")?;
+        fs::write(&to, "another's")?;
+        for link in [no_links, |from: &Path, to: &Path| fs::hard_link(from, to)] {
+            let refused = give_name(&from, &to, link).unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::AlreadyExists);
+            assert_eq!(fs::read_to_string(&to)?, "another's");
+        }
+        Ok(())
     }
 }
