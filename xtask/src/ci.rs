@@ -111,6 +111,7 @@ impl Ci {
             let name = format!("crashes, durability: {durability}");
             self.check(&name, self.crashes_of_the_broker_alone(durability))?;
         }
+        self.check("crashes, much to write", self.crashes_under_load())?;
         let seeds = if self.full { "500000" } else { "20000" };
         let mut simulator = cargo(&["run", "--locked", "--release"]);
         simulator.args(["-p", "unbroken-simulator", "--", "--seeds", seeds]);
@@ -189,6 +190,20 @@ impl Ci {
         command
             .args(["--kills", kills, "--stops", stops])
             .args(["--durability", durability]);
+        command
+    }
+
+    /// So much that journals and generations of logs are ended, trimmed and begun all the time.
+    fn crashes_under_load(&self) -> Command {
+        let [kills, stops, cuts] = if self.full {
+            ["100", "10", "40"]
+        } else {
+            ["12", "1", "3"]
+        };
+        let mut command = crash();
+        command
+            .args(["--kills", kills, "--stops", stops, "--cuts", cuts])
+            .args(["--heavy", "200000"]);
         command
     }
 

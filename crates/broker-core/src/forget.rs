@@ -10,7 +10,9 @@ use std::time::Instant;
 
 use unbroken_mqtt_proto::{ReasonCode, TopicName};
 
+use crate::clients::Clients;
 use crate::output::DropReason;
+use crate::record::Record;
 use crate::shard::{Fault, Shard};
 
 /// What is to be removed. A shard that does not have it does nothing.
@@ -32,20 +34,29 @@ impl Shard {
     pub(crate) fn forget(&mut self, now: Instant, what: &Forget) {
         match what {
             Forget::Session { client_id } => self.forget_session(now, client_id),
-            Forget::Retained { topic } => {
-                // The broker's own are made anew; they are not the operator's to remove.
-                let removed = TopicName::parse(topic)
-                    .ok()
-                    .filter(|topic| {
-                        let kept = self.retained.get(*topic);
-                        kept.is_some_and(|kept| kept.publisher().is_some())
-                    })
-                    .and_then(|topic| self.retained.remove(topic));
-                if let Some(removed) = removed {
-                    self.uncount_retained(&removed);
-                    self.store_unretained(&removed, None);
-                }
-            }
+            Forget::Retained { topic } => self.forget_retained(topic),
+        }
+    }
+
+    fn forget_retained(&mut self, topic: &str) {
+        let Ok(name) = TopicName::parse(topic) else {
+            return;
+        };
+        let kept = self.retained.get(name);
+        // The broker's own are made anew; they are not the operator's to remove.
+        if !self.keeps_retained(topic) || kept.is_some_and(|kept| kept.publisher().is_none()) {
+            return;
+        }
+        if let Some(removed) = self.retained.remove(name) {
+            self.uncount_retained(&removed);
+        }
+        // One that the limits did not let in at the start is on disk all the same.
+        if self.options.settings.durable {
+            let (topic, errand) = (topic.into(), None);
+            let Clients {
+                promises, outputs, ..
+            } = &mut self.clients;
+            promises.ask(outputs, Record::Unretained { topic, errand });
         }
     }
 

@@ -86,6 +86,16 @@ pub(crate) struct Publisher {
     pub(crate) qos: QoS,
     pub(crate) spools: PathBuf,
     pub(crate) seed: u64,
+    pub(crate) load: Load,
+}
+
+/// What messages are like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Load {
+    /// Mostly short; now and then as long as several blocks of the store.
+    Light,
+    /// Up to this number of bytes that cannot be compressed: journals and generations come and go.
+    Heavy(u64),
 }
 
 impl Publisher {
@@ -103,7 +113,7 @@ impl Publisher {
         let mut random = Random::new(self.seed);
         let mut under_way: VecDeque<Stamped> = VecDeque::new();
         while !progress.now().is_over {
-            let message = Message::new(&*topic, payload(&mut random));
+            let message = Message::new(&*topic, self.load.payload(&mut random));
             let message = message.expect("a topic of the harness is one");
             under_way.push_back(publisher.send(message).await?);
             if under_way.len() >= UNDER_WAY {
@@ -150,15 +160,25 @@ pub(crate) fn prefix(qos: QoS) -> String {
     format!("audit-{}", word(qos))
 }
 
-/// Mostly short; now and then as long as several blocks of the store.
-fn payload(random: &mut Random) -> Vec<u8> {
-    let length = if random.one_in(64) {
-        random.below(40_000)
-    } else {
-        random.below(200)
-    };
-    let byte = u8::try_from(random.below(256)).unwrap_or_default();
-    vec![byte; usize::try_from(length).unwrap_or_default()]
+impl Load {
+    fn payload(self, random: &mut Random) -> Vec<u8> {
+        match self {
+            Self::Light => {
+                let length = if random.one_in(64) {
+                    random.below(40_000)
+                } else {
+                    random.below(200)
+                };
+                let byte = u8::try_from(random.below(256)).unwrap_or_default();
+                vec![byte; usize::try_from(length).unwrap_or_default()]
+            }
+            Self::Heavy(max) => {
+                let words = random.below(max + 1) / 8;
+                let words = (0..words).map(|_| random.below(u64::MAX).to_le_bytes());
+                words.flatten().collect()
+            }
+        }
+    }
 }
 
 /// Messages of a publisher that the broker has not acknowledged.

@@ -32,6 +32,7 @@ mod witness;
 use std::process::ExitCode;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use crate::line::Load;
 use crate::run::Plan;
 
 fn main() -> ExitCode {
@@ -118,6 +119,7 @@ fn plan(arguments: impl Iterator<Item = String>) -> Result<Plan, String> {
         starts: 0,
         shards: 1,
         durability: "strict".to_owned(),
+        load: Load::Light,
         seed: now.map_or(0, |now| u64::from(now.subsec_nanos())),
     };
     let mut arguments = arguments;
@@ -137,6 +139,7 @@ fn plan(arguments: impl Iterator<Item = String>) -> Result<Plan, String> {
             "--faults" => plan.faults = number,
             "--starts" => plan.starts = number,
             "--seed" => plan.seed = number,
+            "--heavy" => plan.load = Load::Heavy(number),
             "--shards" => {
                 plan.shards = number
                     .try_into()
@@ -149,6 +152,6 @@ fn plan(arguments: impl Iterator<Item = String>) -> Result<Plan, String> {
 }
 
 const USAGE: &str = "unbroken-crash [--kills N] [--stops N] [--cuts N] [--faults N] [--starts N] [--shards N] \
-                     [--durability strict|relaxed|off] [--seed N]";
+                     [--durability strict|relaxed|off] [--heavy BYTES] [--seed N]";
 /// Rounds between two lines of progress.
 const TELL_EVERY: u64 = 25;

@@ -15,7 +15,7 @@ use unbroken_client::QoS;
 use unbroken_merkle_log::LaneId;
 
 use crate::broker::{Broker, BrokerError, PATIENCE};
-use crate::line::{LineError, Progress, Publisher};
+use crate::line::{LineError, Load, Progress, Publisher};
 use crate::others::Others;
 use crate::random::Random;
 use crate::subscriber::Subscriber;
@@ -39,6 +39,7 @@ pub(crate) struct Plan {
     pub(crate) shards: u32,
     /// The broker's: `strict` is what power cuts and faults are for.
     pub(crate) durability: String,
+    pub(crate) load: Load,
     /// The same number gives the same ends, at moments that differ as machines do.
     pub(crate) seed: u64,
 }
@@ -285,6 +286,7 @@ impl Lines {
                 qos,
                 spools: home.join("spools"),
                 seed: seed ^ number,
+                load: plan.load,
             };
             lines
                 .publishers

@@ -70,14 +70,15 @@ fn parts_of<'a>(record: &MessageRecord<'a>, times: &Times) -> MessageParts<'a> {
         number: mark.number,
         leaf: mark.leaf,
     });
+    let (stamp, expires) = times.stay(record.stamp_ms, record.expires_ms);
     MessageParts {
         topic: record.topic,
         properties: record.properties,
         payload: record.payload,
         qos: record.qos,
         retain: record.retain,
-        stamp: times.instant(record.stamp_ms),
-        expires: record.expires_ms.map(|ms| times.instant(ms)),
+        stamp,
+        expires,
         publisher: record.publisher.map(Arc::from),
         mark,
     }

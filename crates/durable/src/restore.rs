@@ -90,6 +90,7 @@ impl Restored {
 /// Reads everything but the logs. Costs memory for sessions, what is under way, and what is
 /// retained; nothing for what waits. Messages that a shard was to retain, and had not said so, are
 /// retained first, and given what groups had not given to anybody: their publishers had no answer.
+/// What is left of sessions that have ended is removed.
 pub fn restore<S: Store + ?Sized>(
     store: &S,
     now: Instant,
@@ -103,6 +104,7 @@ pub fn restore<S: Store + ?Sized>(
     retain_what_is_owed(store)?;
     give_what_is_owed(store)?;
     let mut session = Parts::default();
+    let mut left = Batch::new();
     each(store, Space::Sessions, &[], |key, value| {
         let view = parse_key(key).map_err(|error| damaged(key, &error))?;
         if *session.client != *view.client {
@@ -111,9 +113,18 @@ pub fn restore<S: Store + ?Sized>(
             session.client = view.client.to_vec();
         }
         let taken = session.take(view.part, value);
-        taken.map_err(|error| damaged(key, &error))
+        taken.map_err(|error| damaged(key, &error))?;
+        // The head is the first of a session's keys. A session that was to end with its connection
+        // has none, and has the rest if the broker was killed before that.
+        if session.head.is_none() && view.part != PartView::Will {
+            left.delete(Space::Sessions, key.to_vec());
+        }
+        Ok(())
     })?;
     session.finish(store, now, times, &mut restored)?;
+    if !left.is_empty() {
+        store.commit(&[left])?;
+    }
     read_hand_overs(store, times, &mut restored)?;
     each(store, Space::Lanes, &[], |key, value| {
         if key == FLOOR_KEY {

@@ -39,11 +39,34 @@ impl Times {
         moment.unwrap_or(self.instant)
     }
 
-    /// How long ago this was at `now`; nothing if it is still to come.
+    /// How long ago this was at `now`; nothing if it is still to come, or if nobody knows.
     pub fn since(&self, ms: u64, now: Instant) -> Duration {
+        if self.is_unknown(ms) {
+            return Duration::ZERO;
+        }
         Duration::from_millis(self.ms(now).saturating_sub(ms))
     }
+
+    /// When a message came, and when it expires if it does. One that came nobody knows when has all
+    /// of its interval from here on.
+    pub fn stay(&self, came_ms: u64, expires_ms: Option<u64>) -> (Instant, Option<Instant>) {
+        if !self.is_unknown(came_ms) {
+            return (self.instant(came_ms), expires_ms.map(|ms| self.instant(ms)));
+        }
+        let here = self.ms(self.instant);
+        let expires = expires_ms.map(|ms| here.saturating_add(ms.saturating_sub(came_ms)));
+        (self.instant, expires.map(|ms| self.instant(ms)))
+    }
+
+    /// Whether an earlier run wrote this before its machine knew the time of day, as one without a
+    /// battery does when it starts, and this one knows it.
+    fn is_unknown(&self, ms: u64) -> bool {
+        ms < CLOCK_IS_SET_MS && self.ms(self.instant) >= CLOCK_IS_SET_MS
+    }
 }
+
+/// No broker wrote a store before 2025.
+const CLOCK_IS_SET_MS: u64 = 1_735_689_600_000;
 
 #[cfg(test)]
 mod tests {
@@ -66,6 +89,22 @@ mod tests {
         let hour_ago = times.ms(start) - 3_600_000;
         assert_eq!(times.since(hour_ago, start), Duration::from_hours(1));
         assert_eq!(times.since(times.ms(start) + 1, start), Duration::ZERO);
+    }
+
+    #[test]
+    fn what_a_clock_said_that_was_not_set_is_of_no_age() {
+        let start = Instant::now();
+        let hour = Duration::from_hours(1);
+        let set = Times::new(start, UNIX_EPOCH + Duration::from_secs(1_790_000_000));
+        assert_eq!(set.since(60_000, start + hour), Duration::ZERO);
+        assert_eq!(
+            set.stay(60_000, Some(60_000 + 3_600_000)),
+            (start, Some(start + hour))
+        );
+        // Nor is one that is not set yet.
+        let unset = Times::new(start, UNIX_EPOCH + hour);
+        assert_eq!(unset.since(60_000, start), Duration::from_mins(59));
+        assert_eq!(unset.stay(3_600_000, None), (start, None));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use unbroken_broker_core::{DropReason, Limits};
-use unbroken_mqtt_proto::{Packet, Property, PropertyBuf, Publish, Version};
+use unbroken_mqtt_proto::{Connect, Packet, Property, PropertyBuf, Publish, Version};
 use unbroken_store::session::{Part, key};
 use unbroken_store::{Kv, Space};
 
@@ -445,4 +445,32 @@ fn a_retained_message_that_has_expired_is_not_on_disk() {
     world.settle();
     let kept = world.kept.store.get(Space::Retained, b"t").unwrap();
     assert_eq!(kept, None);
+}
+
+#[test]
+fn nothing_is_left_of_a_session_that_was_to_end_with_its_connection() {
+    for shards in [1, 3] {
+        let mut world = World::new(shards);
+        let client = world.resident("s", &[("t", QOS1)]);
+        world.broker.cut(client);
+        let publisher = join(&mut world.broker, "p");
+        for id in 1..=3 {
+            world.broker.send(publisher, publish("t", "x", QOS1, id));
+        }
+        world.settle();
+        // It has something to read, and does not stay this time.
+        let client = world.broker.open(Version::V5);
+        let packet = Connect {
+            clean_start: false,
+            ..connect("s")
+        };
+        world.broker.send(client, Packet::Connect(packet));
+        world.broker.stored_at_most(1);
+        world.restart();
+        let left = world.kept.store.scan(Space::Sessions, &[], None, 1_000_000);
+        let left: Vec<_> = left.unwrap().pairs.into_iter().map(|p| p.key).collect();
+        assert_eq!(left, [[0_u8; 0]; 0], "{shards} shards");
+        let (_, received) = world.back("s");
+        assert_eq!(received, ["CONNACK 0 00"]);
+    }
 }

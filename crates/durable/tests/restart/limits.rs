@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use unbroken_broker_core::{DropReason, Limits, LogId, StoreFull};
+use unbroken_broker_core::{DropReason, Forget, Limits, LogId, StoreFull};
 use unbroken_mqtt_proto::{Packet, QoS, SubscriptionOptions, Version};
+use unbroken_store::{Kv, Space};
 
 use crate::shard_bus::{Client, connect, join, publish, retained, send_subscribe, stay, subscribe};
 use crate::{QOS1, QOS2, World, ack};
@@ -521,5 +522,28 @@ fn more_sessions_than_a_lower_limit_allows_are_there_after_a_restart_and_others_
             assert_eq!(taken, format!("CONNACK 0 {expected}"), "{client_id}");
         }
         is_balanced(&world);
+    }
+}
+
+#[test]
+fn a_retained_message_that_the_limits_did_not_let_in_can_be_removed() {
+    for shards in [1, 3] {
+        let mut world = World::new(shards);
+        let publisher = join(&mut world.broker, "p");
+        for (id, topic) in (1..).zip(["a", "b", "c"]) {
+            world.broker.send(publisher, retained(topic, "x", QOS1, id));
+        }
+        world.settle();
+        let mut limits = Limits::default();
+        limits.retained_messages_max = 0;
+        world.restart_limited(limits);
+        world.settle();
+        for topic in ["a", "b", "c"] {
+            let topic = topic.into();
+            world.broker.forget(&Forget::Retained { topic });
+        }
+        world.settle();
+        let kept = world.kept.store.scan(Space::Retained, &[], None, 1_000);
+        assert!(kept.unwrap().pairs.is_empty(), "{shards} shards");
     }
 }
