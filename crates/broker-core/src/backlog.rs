@@ -59,8 +59,8 @@ pub(crate) struct Backlog {
     /// Counted, and found.
     counted: u64,
     found: u64,
-    /// What was under way when the broker stopped, if anything was: it lies beyond what is read, and
-    /// is an entry.
+    /// What was under way when the broker stopped, if anything was: it lies beyond what is read,
+    /// and is an entry.
     under_way: Seldom<BTreeSet<Position>>,
     /// What came before its time, if anything did.
     early: Option<Box<Early>>,

@@ -12,7 +12,8 @@ use unbroken_store::errand::{self, Errand};
 use unbroken_store::hand_over::{self, Left};
 use unbroken_store::lane::{FLOOR_KEY, Floor, Lane};
 use unbroken_store::session::{
-    Carried, Cursor, Head, Inbound, Outbound, PartView, Subscription, ToRetain, parse_key,
+    Carried, Cursor, Head, Inbound, Outbound, Part, PartView, Subscription, ToRetain, key,
+    parse_key,
 };
 use unbroken_store::{
     self as store, Batch, Kv, Log, MessageBytes, Page, RecordError, Space, Store, StoreError,
@@ -90,7 +91,7 @@ impl Restored {
 /// Reads everything but the logs. Costs memory for sessions, what is under way, and what is
 /// retained; nothing for what waits. Messages that a shard was to retain, and had not said so, are
 /// retained first, and given what groups had not given to anybody: their publishers had no answer.
-/// What is left of sessions that have ended is removed.
+/// What is left of sessions that have ended, and of messages that are in no log, is removed.
 pub fn restore<S: Store + ?Sized>(
     store: &S,
     now: Instant,
@@ -109,7 +110,7 @@ pub fn restore<S: Store + ?Sized>(
         let view = parse_key(key).map_err(|error| damaged(key, &error))?;
         if *session.client != *view.client {
             let done = std::mem::take(&mut session);
-            done.finish(store, now, times, &mut restored)?;
+            done.finish(store, now, times, &mut restored, &mut left)?;
             session.client = view.client.to_vec();
         }
         let taken = session.take(view.part, value);
@@ -121,7 +122,7 @@ pub fn restore<S: Store + ?Sized>(
         }
         Ok(())
     })?;
-    session.finish(store, now, times, &mut restored)?;
+    session.finish(store, now, times, &mut restored, &mut left)?;
     if !left.is_empty() {
         store.commit(&[left])?;
     }
@@ -259,6 +260,7 @@ impl Parts {
         now: Instant,
         times: &Times,
         into: &mut Restored,
+        left: &mut Batch,
     ) -> Result<(), StoreError> {
         let will = self.will.map(|will| will_of(&will, times));
         let Some(head) = self.head else {
@@ -283,13 +285,16 @@ impl Parts {
         }
         let mut entries = Vec::new();
         for (number, outbound) in self.outbound {
-            match entry(from, number, outbound, times)? {
-                Some(entry) => entries.push(entry),
-                None => into.lost.push(format!(
-                    "session {}: message {number} that it was given is in no log",
-                    head.client_id
-                )),
+            if let Some(entry) = entry(from, number, outbound, times)? {
+                entries.push(entry);
+                continue;
             }
+            // Of what is lost it is told once.
+            let id = &head.client_id;
+            into.lost.push(format!(
+                "session {id}: message {number} that it was given is in no log"
+            ));
+            left.delete(Space::Sessions, key(id, Part::Outbound(number)));
         }
         let away = head.away_since_ms.map(|since| times.since(since, now));
         into.sessions.push(RestoredSession {

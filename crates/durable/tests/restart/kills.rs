@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use unbroken_broker_core::{DropReason, Limits};
+use unbroken_durable::restore;
 use unbroken_mqtt_proto::{Connect, Packet, Property, PropertyBuf, Publish, Version};
-use unbroken_store::session::{Part, key};
-use unbroken_store::{Kv, Space};
+use unbroken_store::session::{Carried, Outbound, Part, key};
+use unbroken_store::{Batch, Kv, Space, Store};
 
 use crate::shard_bus::{connect, join, publish, retained, stay, subscribe};
 use crate::{QOS1, QOS2, World, ack};
@@ -472,5 +473,33 @@ fn nothing_is_left_of_a_session_that_was_to_end_with_its_connection() {
         assert_eq!(left, [[0_u8; 0]; 0], "{shards} shards");
         let (_, received) = world.back("s");
         assert_eq!(received, ["CONNACK 0 00"]);
+    }
+}
+
+#[test]
+fn of_a_message_that_is_in_no_log_it_is_told_once() {
+    let mut world = World::new(1);
+    world.resident("s", &[("t", QOS1)]);
+    let lost = Outbound {
+        what: Carried::Log(unbroken_store::Position {
+            log: unbroken_store::LogId(0),
+            sequence: unbroken_store::Sequence(99),
+        }),
+        packet_id: None,
+        qos: QOS1,
+        received: false,
+        retain: false,
+        by_group: true,
+        group: Some("$share/g/t".to_owned()),
+        identifiers: Vec::new(),
+    };
+    let mut batch = Batch::new();
+    let key = key("s", Part::Outbound(7));
+    batch.put(Space::Sessions, key, lost.encode());
+    assert!(world.kept.store.commit(&[batch]).unwrap()[0].is_ok());
+    for times in [1, 0] {
+        let restored = restore(&*world.kept.store, world.broker.now, &world.kept.times).unwrap();
+        assert_eq!(restored.lost.len(), times);
+        assert_eq!(restored.sessions.len(), 1);
     }
 }
