@@ -676,9 +676,8 @@ impl Oracle {
     ) {
         let session = client.and_then(|client| self.sessions.get(client));
         let stays = session.is_some_and(|session| session.exists && session.expiry_s > 0);
-        let full = matches!(reason, DropReason::QueueFull | DropReason::StoreFull);
         assert!(
-            !self.refuses || refused || self.watched || !full || !stays,
+            !self.refuses || refused || self.watched || reason != DropReason::QueueFull || !stays,
             "a session that stays was too full for {count} messages that nobody was refused"
         );
         let client = client.unwrap_or(usize::MAX);
