@@ -117,36 +117,26 @@ impl Ci {
         simulator.args(["-p", "unbroken-simulator", "--", "--seeds", seeds]);
         self.check("simulator", simulator)?;
         self.fuzz()?;
-        let mut brokers = cargo(&["xtask", "bench", "brokers"]);
-        brokers.env("UNBROKEN_BIN", binary());
+        let mut brokers = bench(&["brokers"]);
         if !self.full {
             brokers.arg("--smoke");
         }
-        if tools::must_have_all() {
-            brokers.env("UNBROKEN_REQUIRE_TOOLS", "1");
-        }
         self.check("benchmarks", brokers)?;
         // Sizes and counts of the proof have bars; a million messages go through real processes.
-        let mut audit = cargo(&["xtask", "bench", "audit", "--smoke"]);
-        audit.env("UNBROKEN_BIN", binary());
+        let mut audit = bench(&["audit", "--smoke"]);
         if self.full {
             audit.arg("--trial");
         }
         self.check("what the proof costs", audit)?;
-        let mut keeping = cargo(&["xtask", "bench", "durability", "--smoke"]);
-        if tools::must_have_all() {
-            keeping.env("UNBROKEN_REQUIRE_TOOLS", "1");
-        }
-        keeping.env("UNBROKEN_BIN", binary());
+        let keeping = bench(&["durability", "--smoke"]);
         self.check("what keeping costs", keeping)?;
-        let mut fairness = cargo(&["xtask", "bench", "fairness", "--smoke"]);
-        if tools::must_have_all() {
-            fairness.env("UNBROKEN_REQUIRE_TOOLS", "1");
-        }
-        fairness.env("UNBROKEN_BIN", binary());
+        let fairness = bench(&["fairness", "--smoke"]);
         self.check("what one client does to others", fairness)?;
-        let mut scaling = cargo(&["xtask", "bench", "scaling", "--smoke"]);
-        scaling.env("UNBROKEN_BIN", binary());
+        // One row of each kind; `brokers` has run them all.
+        let rows = "pairs100,lat5k,idle";
+        let shards = bench(&["shards", "--smoke", "--rows", rows]);
+        self.check("what a second shard costs", shards)?;
+        let scaling = bench(&["scaling", "--smoke"]);
         self.check("what more cores and clients would take", scaling)
     }
 
@@ -401,6 +391,16 @@ impl Ci {
             )),
         }
     }
+}
+
+/// A benchmark of our binary, in which no peer may be missing where all can be installed.
+fn bench(arguments: &[&str]) -> Command {
+    let mut command = cargo(&["xtask", "bench"]);
+    command.args(arguments).env("UNBROKEN_BIN", binary());
+    if tools::must_have_all() {
+        command.env("UNBROKEN_REQUIRE_TOOLS", "1");
+    }
+    command
 }
 
 /// Cargo without the data for building the next change faster: it doubles what a run puts on disk.

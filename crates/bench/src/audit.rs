@@ -13,33 +13,22 @@ mod trial;
 
 use std::{
     io::{self, Write},
-    path::PathBuf,
     process::ExitCode,
 };
 
 use clap::Args;
 
-use crate::{error::BenchError, figure::Record, machine::Machine};
+use crate::{arguments::Common, error::BenchError, figure::Record, machine::Machine};
 
 /// How much is run, and where it is recorded.
 #[derive(Debug, Args)]
 pub(crate) struct Audit {
-    /// Rounds; medians of fewer than five say little
-    #[arg(long, default_value_t = 7)]
-    rounds: usize,
-    /// Where the record is written
-    #[arg(long, default_value = "docs/benchmarks")]
-    out: PathBuf,
-    /// One short round of everything, no record; fails if a count or a size misses its bar
-    #[arg(long)]
-    smoke: bool,
     /// Also a million messages through real processes, with 1, 10, 100 and 1,000 wounds: about a
     /// quarter of an hour
     #[arg(long)]
     trial: bool,
-    /// The program of the trial
-    #[arg(long, env = "UNBROKEN_BIN")]
-    unbroken: Option<PathBuf>,
+    #[command(flatten)]
+    common: Common,
 }
 
 const NOTES: &str = "on one thread. Ratios are taken within a round, in which hashing and judging \
@@ -53,23 +42,23 @@ const TRIAL_MESSAGES: u32 = 1_000_000;
 impl Audit {
     pub(crate) fn run(self) -> Result<ExitCode, BenchError> {
         let machine = Machine::here();
-        let rounds = if self.smoke { 1 } else { self.rounds.max(1) };
+        let (rounds, smoke) = (self.common.rounds(), self.common.smoke);
         let mut figures = rates::figures();
         for round in 1..=rounds {
             writeln!(io::stderr(), "round {round} of {rounds}")?;
-            rates::round(&mut figures, self.smoke);
+            rates::round(&mut figures, smoke);
         }
         figures.extend(cost::figures());
         writeln!(
             io::stderr(),
             "a million swaps, a million messages with faults"
         )?;
-        figures.extend(faults::figures(self.smoke));
-        let unbroken = self.unbroken.map_or_else(crate::cli::sibling, Ok)?;
+        figures.extend(faults::figures(smoke));
+        let unbroken = self.common.unbroken()?;
         figures.extend(stamping::figures(
             &unbroken,
             rounds,
-            self.smoke,
+            smoke,
             &mut io::stderr().lock(),
         )?);
         if self.trial {
@@ -84,11 +73,11 @@ impl Audit {
             rounds,
             figures,
         };
-        if self.smoke {
+        if smoke {
             record.refuse_missed()?;
             Ok(ExitCode::SUCCESS)
         } else {
-            record.write(&self.out, "audit")
+            record.write(&self.common.out, "audit")
         }
     }
 }

@@ -48,8 +48,16 @@ pub(crate) struct Noted {
 pub(crate) const NOTED_ON: &str = "November 2026, another run on another machine (AMD EPYC, 2 cores, 1 to 4 rounds): FlashMQ 1.26.2 with one \
      thread or two, whichever was cheaper, and Mosquitto 2.1.2";
 
-/// CPU per delivery with two shards to that with one; in runs that have both.
+/// Of the yardstick, as Debian 12 has it: ratios to another are not the ones the bars mean.
+pub(crate) const YARDSTICK_VERSION: &str = "2.0.11";
+
+/// CPU per delivery with two shards to that with one.
 pub(crate) const TWO_SHARDS_TO_ONE: Bar = AtMost(1.25);
+/// Deliveries per second with two shards to those with one, in these rows, on a machine of so many
+/// cores at least: on a smaller one the load has what the second shard would need.
+pub(crate) const SECOND_SHARD_BRINGS: Bar = AtLeast(1.6);
+pub(crate) const SCALING_ROWS: [&str; 3] = ["pairs100", "pairs500", "pairs1000"];
+pub(crate) const SCALING_CORES: usize = 4;
 
 /// A latency bar is about so many runs of so many seconds at least.
 pub(crate) const LATENCY_ROUNDS: usize = 5;

@@ -1,19 +1,20 @@
 //! The arguments of the benchmarks and what they set off.
 
 use crate::{
+    arguments::{self, Common, Missing},
     audit::Audit,
     cross_check::Programs,
     durability::Durability,
     error::BenchError,
     fairness::Fairness,
     machine::Machine,
-    peer::{self, Peer, Role},
-    record::{Described, Record, Skipped},
+    peer,
+    record::{Described, Record},
     relay::{Fate, Relay},
-    results::{Cell, RowResult},
-    rounds,
-    rows::{self, Row},
+    results::{self, RowResult},
+    rounds, rows,
     scaling::Scaling,
+    shards::Shards,
     verdict::{self, Verdict},
 };
 use clap::{Args, Parser, Subcommand};
@@ -43,6 +44,8 @@ enum Command {
     Durability(Durability),
     /// Measure what one client's flood or silence does to the others, beside peers, and record it
     Fairness(Fairness),
+    /// Put the same load on Unbroken with one shard and with two in turn, and record the ratios
+    Shards(Shards),
     /// Measure what connections, filters and shards take, and compute what more of them would
     Scaling(Scaling),
     /// Serve as the floor: forward frames by their length
@@ -74,22 +77,9 @@ struct Brokers {
     /// are there. Without them the record says what they reached elsewhere
     #[arg(long, value_name = "DIR")]
     peers_dir: Option<PathBuf>,
-    /// Rounds; medians of fewer than five say little
-    #[arg(long, default_value_t = 5)]
-    rounds: usize,
     /// Measured seconds of every run, instead of each row's own
     #[arg(long)]
     secs: Option<f64>,
-    /// The program to compare
-    #[arg(long, env = "UNBROKEN_BIN")]
-    unbroken: Option<PathBuf>,
-    /// Where the record is written
-    #[arg(long, default_value = "docs/benchmarks")]
-    out: PathBuf,
-    /// One short round of everything, no record; fails only if something does not run or does not
-    /// arrive
-    #[arg(long)]
-    smoke: bool,
     /// Also put two rows on every peer with load generators that we did not write, `loadtest` and
     /// `pingtest` of 2013
     #[arg(long, conflicts_with = "smoke")]
@@ -97,9 +87,10 @@ struct Brokers {
     /// A bar that is missed is a failure of the whole, when everything is written
     #[arg(long)]
     require_bars: bool,
-    /// In the short round, a peer whose program is missing is a failure instead of being skipped
-    #[arg(long, env = "UNBROKEN_REQUIRE_TOOLS", value_parser = clap::builder::FalseyValueParser::new())]
-    require_tools: bool,
+    #[command(flatten)]
+    common: Common,
+    #[command(flatten)]
+    missing: Missing,
 }
 
 /// Does what the arguments say.
@@ -109,6 +100,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, BenchError> {
         Command::Audit(args) => args.run(),
         Command::Durability(args) => args.run(),
         Command::Fairness(args) => args.run(),
+        Command::Shards(args) => args.run(),
         Command::Scaling(args) => args.run(),
         Command::Relay { port, rest } => {
             let forever = AtomicBool::new(false);
@@ -120,41 +112,28 @@ pub fn run(cli: Cli) -> Result<ExitCode, BenchError> {
 
 impl Brokers {
     fn run(self) -> Result<ExitCode, BenchError> {
-        let secs = self
-            .secs
-            .map(Duration::try_from_secs_f64)
-            .transpose()
-            .map_err(io::Error::other)?;
-        let rows: Vec<Row> = rows::choose(&self.rows)?
-            .into_iter()
-            .map(|row| if self.smoke { row.smoke() } else { row })
-            .map(|row| row.lasting(secs))
-            .collect();
-        let unbroken = self.unbroken.map_or_else(sibling, Ok)?;
+        let smoke = self.common.smoke;
+        let rows = rows::prepared(&self.rows, self.secs, smoke)?;
+        let unbroken = self.common.unbroken()?;
         let directory = self.peers_dir.as_deref().map(path::absolute).transpose()?;
-        let mut peers = peer::choose(&unbroken, directory.as_deref(), &self.peers, self.smoke)?;
-        let mut skipped = if self.smoke && self.require_tools {
-            Vec::new()
-        } else {
-            skip_missing(&mut peers)
-        };
+        let mut peers = peer::choose(&unbroken, directory.as_deref(), &self.peers, smoke)?;
+        let mut skipped = self.missing.take_out(smoke, &mut peers);
         let programs = self
             .cross_check
             .then(|| Programs::find(directory.as_deref()));
         if let Some(programs) = &programs {
             skipped.extend_from_slice(&programs.skipped);
         }
-        for what in &skipped {
-            writeln!(io::stderr(), "skipped: {what}")?;
-        }
+        arguments::tell(&skipped)?;
         let described = peers.iter().map(Described::of).collect::<Result<_, _>>()?;
-        let rounds = if self.smoke { 1 } else { self.rounds.max(1) };
+        let rounds = self.common.rounds();
         let machine = Machine::here();
         let progress = &mut io::stderr().lock();
         let rows = rounds::run(&rows, &peers, rounds, progress)?;
         let checks = programs.map(|programs| programs.run(&peers, rounds, progress));
-        if self.smoke {
-            return refuse_faults(&rows);
+        if smoke {
+            results::refuse_faults(&rows)?;
+            return Ok(ExitCode::SUCCESS);
         }
         let record = Record {
             machine,
@@ -165,11 +144,11 @@ impl Brokers {
             checks: checks.transpose()?.unwrap_or_default(),
             rows: rows.into_iter().map(without_curves).collect(),
         };
-        record.write(&self.out)?;
+        record.write(&self.common.out)?;
         write!(
             io::stdout().lock(),
             "{record}\n\nWritten to {}\n",
-            self.out.display()
+            self.common.out.display()
         )?;
         let missed = record.verdicts.iter().filter(|verdict| !verdict.passed);
         let missed: Vec<_> = missed.map(Verdict::name).collect();
@@ -182,28 +161,6 @@ impl Brokers {
         } else {
             ExitCode::SUCCESS
         })
-    }
-}
-
-/// Without a peer the others can still be tried; without our own program there is nothing to try.
-pub(crate) fn skip_missing(peers: &mut Vec<Peer>) -> Vec<Skipped> {
-    let missing = peers.extract_if(.., |peer| peer.role != Role::Ours && peer.is_missing());
-    missing.map(|peer| Skipped::of(&peer)).collect()
-}
-
-/// Our own program is built beside this one.
-pub(crate) fn sibling() -> io::Result<PathBuf> {
-    Ok(std::env::current_exe()?.with_file_name("unbroken"))
-}
-
-fn refuse_faults(rows: &[RowResult]) -> Result<ExitCode, BenchError> {
-    let all = rows
-        .iter()
-        .flat_map(|row| row.cells.iter().map(move |cell| (row.row, cell)));
-    let mut faulty = all.filter(|(_, cell)| !cell.is_clean());
-    match faulty.next() {
-        Some((row, Cell { peer, .. })) => Err(BenchError::Faulty { row, peer }),
-        None => Ok(ExitCode::SUCCESS),
     }
 }
 

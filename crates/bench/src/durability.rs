@@ -6,14 +6,13 @@
 
 use std::{
     io::{self, Write},
-    path::PathBuf,
     process::ExitCode,
 };
 
 use clap::Args;
 
 use crate::{
-    cli,
+    arguments::{self, Common, Missing},
     error::BenchError,
     figure::{Bar, Figure, Record},
     machine::Machine,
@@ -29,27 +28,16 @@ mod waiting;
 /// How much is run, and where it is recorded.
 #[derive(Debug, Args)]
 pub(crate) struct Durability {
-    /// Rounds; medians of fewer than five say little
-    #[arg(long, default_value_t = 5)]
-    rounds: usize,
-    /// Where the record is written
-    #[arg(long, default_value = "docs/benchmarks")]
-    out: PathBuf,
-    /// One short round of everything, no record; fails if something is lost
-    #[arg(long)]
-    smoke: bool,
     /// Sessions that sleep while ten messages are published to all of them
     #[arg(long, default_value_t = 100_000)]
     sleepers: u32,
     /// Messages that wait while the broker is killed
     #[arg(long, default_value_t = 10_000_000)]
     waiting: u32,
-    /// The program to compare
-    #[arg(long, env = "UNBROKEN_BIN")]
-    unbroken: Option<PathBuf>,
-    /// In the short round, a peer whose program is missing is a failure instead of being skipped
-    #[arg(long, env = "UNBROKEN_REQUIRE_TOOLS", value_parser = clap::builder::FalseyValueParser::new())]
-    require_tools: bool,
+    #[command(flatten)]
+    common: Common,
+    #[command(flatten)]
+    missing: Missing,
 }
 
 const NOTES: &str = "each round one run of every broker in turn. 200 publishers send messages of \
@@ -63,15 +51,13 @@ const MESSAGE_BYTES: f64 = 100.0 + 8.0;
 impl Durability {
     pub(crate) fn run(self) -> Result<ExitCode, BenchError> {
         let machine = Machine::here();
-        let rounds = if self.smoke { 1 } else { self.rounds.max(1) };
-        let unbroken = self.unbroken.map_or_else(cli::sibling, Ok)?;
+        let (rounds, smoke) = (self.common.rounds(), self.common.smoke);
+        let unbroken = self.common.unbroken()?;
         let mut peers = peer::keepers(&unbroken)?;
-        if self.smoke && !self.require_tools {
-            for peer in cli::skip_missing(&mut peers) {
-                writeln!(io::stderr(), "skipped: {peer}")?;
-            }
+        if smoke {
+            arguments::tell(&self.missing.take_out(smoke, &mut peers))?;
         }
-        let row = if self.smoke { KEPT.smoke() } else { KEPT };
+        let row = if smoke { KEPT.smoke() } else { KEPT };
         let progress = &mut io::stderr().lock();
         let at_full_speed = rounds::run_one(&row, &peers, rounds, progress)?;
         let strict = median(&at_full_speed, STRICT, PUBLISHED);
@@ -83,13 +69,13 @@ impl Durability {
             .collect();
         let at_half = rounds::run_one(&half, &ours, rounds, progress)?;
         let mut figures = figures(&at_full_speed, &at_half);
-        let sleepers = if self.smoke { 200 } else { self.sleepers };
+        let sleepers = if smoke { 200 } else { self.sleepers };
         writeln!(progress, "{sleepers} sessions that sleep")?;
         figures.extend(sleepers::figures(&peers, sleepers)?);
-        let waiting = if self.smoke { 20_000 } else { self.waiting };
+        let waiting = if smoke { 20_000 } else { self.waiting };
         writeln!(progress, "{waiting} messages that wait")?;
         figures.extend(waiting::figures(&unbroken, waiting)?);
-        if self.smoke {
+        if smoke {
             return Ok(ExitCode::SUCCESS);
         }
         let record = Record {
@@ -100,7 +86,7 @@ impl Durability {
             rounds,
             figures,
         };
-        record.write(&self.out, "durability")
+        record.write(&self.common.out, "durability")
     }
 }
 

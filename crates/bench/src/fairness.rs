@@ -11,7 +11,6 @@ mod silence;
 
 use std::{
     io::{self, Write},
-    path::PathBuf,
     process::ExitCode,
     time::Duration,
 };
@@ -20,7 +19,7 @@ use clap::Args;
 use unbroken_load::{Report, Settings, Unobserved};
 
 use crate::{
-    cli,
+    arguments::{self, Common, Missing},
     error::BenchError,
     figure::Record,
     machine::Machine,
@@ -30,9 +29,6 @@ use crate::{
 /// How much is run, on whom, and where it is recorded.
 #[derive(Debug, Args)]
 pub(crate) struct Fairness {
-    /// Rounds; medians of fewer than five say little
-    #[arg(long, default_value_t = 5)]
-    rounds: usize,
     /// Measured seconds of every run
     #[arg(long, default_value_t = 10.0)]
     secs: f64,
@@ -42,18 +38,10 @@ pub(crate) struct Fairness {
     /// Peers beside Unbroken, by the names of `brokers`, separated by commas
     #[arg(long, value_delimiter = ',', default_value = "mosquitto,nats")]
     peers: Vec<String>,
-    /// Where the record is written
-    #[arg(long, default_value = "docs/benchmarks")]
-    out: PathBuf,
-    /// One short round of everything, no record; fails if something does not run
-    #[arg(long)]
-    smoke: bool,
-    /// The program to compare
-    #[arg(long, env = "UNBROKEN_BIN")]
-    unbroken: Option<PathBuf>,
-    /// In the short round, a peer whose program is missing is a failure instead of being skipped
-    #[arg(long, env = "UNBROKEN_REQUIRE_TOOLS", value_parser = clap::builder::FalseyValueParser::new())]
-    require_tools: bool,
+    #[command(flatten)]
+    common: Common,
+    #[command(flatten)]
+    missing: Missing,
 }
 
 const NOTES: &str = "each round every broker in turn, started anew for each load. The quiet pair \
@@ -66,17 +54,15 @@ const NOTES: &str = "each round every broker in turn, started anew for each load
 impl Fairness {
     pub(crate) fn run(self) -> Result<ExitCode, BenchError> {
         let machine = Machine::here();
-        let rounds = if self.smoke { 1 } else { self.rounds.max(1) };
-        let secs = if self.smoke { 0.3 } else { self.secs };
-        let crowd = if self.smoke { 200 } else { self.crowd };
+        let (rounds, smoke) = (self.common.rounds(), self.common.smoke);
+        let secs = if smoke { 0.3 } else { self.secs };
+        let crowd = if smoke { 200 } else { self.crowd };
         let secs = Duration::try_from_secs_f64(secs).map_err(io::Error::other)?;
-        let unbroken = self.unbroken.map_or_else(cli::sibling, Ok)?;
+        let unbroken = self.common.unbroken()?;
         let names: Vec<_> = [vec![peer::OURS.to_owned()], self.peers].concat();
-        let mut peers = peer::choose(&unbroken, None, &names, self.smoke)?;
-        if self.smoke && !self.require_tools {
-            for peer in cli::skip_missing(&mut peers) {
-                writeln!(io::stderr(), "skipped: {peer}")?;
-            }
+        let mut peers = peer::choose(&unbroken, None, &names, smoke)?;
+        if smoke {
+            arguments::tell(&self.missing.take_out(smoke, &mut peers))?;
         }
         let progress = &mut io::stderr().lock();
         let mut floods = Vec::new();
@@ -100,7 +86,7 @@ impl Fairness {
         let mut figures = flood::figures(&floods);
         figures.extend(crowd::figures(&crowds, crowd));
         figures.extend(silence::figures(&silences));
-        if self.smoke {
+        if smoke {
             return Ok(ExitCode::SUCCESS);
         }
         let record = Record {
@@ -111,7 +97,7 @@ impl Fairness {
             rounds,
             figures,
         };
-        record.write(&self.out, "fairness")
+        record.write(&self.common.out, "fairness")
     }
 }
 

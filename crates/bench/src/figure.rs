@@ -90,9 +90,20 @@ impl Figure {
         self
     }
 
+    /// What there is to say beside the figure.
+    pub(crate) fn with_remark(mut self, remark: &str) -> Self {
+        self.title.to_mut().push_str(remark);
+        self
+    }
+
     /// Adds the value of a round.
     pub(crate) fn add(&mut self, value: f64) {
         self.values.push(value);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn title(&self) -> &str {
+        &self.title
     }
 
     #[cfg(test)]
@@ -164,18 +175,7 @@ impl fmt::Display for Record {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let machine = &self.machine;
         writeln!(f, "# {}\n", self.title)?;
-        writeln!(
-            f,
-            "{}, {} cores, {:.0} GiB, {}, kernel {}. {}, commit {}, load average before: {}.\n",
-            machine.processor,
-            machine.cores,
-            machine.memory_gib,
-            machine.system,
-            machine.kernel,
-            machine.date,
-            machine.commit,
-            machine.load_before,
-        )?;
+        writeln!(f, "{machine}.\n")?;
         writeln!(f, "Repeat it with `{}`.\n", machine.command)?;
         writeln!(
             f,

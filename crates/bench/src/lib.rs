@@ -8,12 +8,14 @@
 //! `unbroken-bench audit` holds what the proof costs against its bars, beside only hashing;
 //! `unbroken-bench durability` what it costs to keep messages, beside a peer that keeps them too;
 //! `unbroken-bench fairness` what one client's flood or silence does to the others;
+//! `unbroken-bench shards` what a second shard costs in each row, and brings;
 //! `unbroken-bench scaling` what more cores and more clients would take.
 //!
 //! Invariants: peers listen on the loopback only, live in a directory of their own and are ended by
 //! their process number; a figure is printed with the number of rounds, the load of others and
 //! whether everything arrived. Deliberately absent: installing peers.
 
+mod arguments;
 mod audit;
 mod bars;
 pub mod cli;
@@ -32,6 +34,7 @@ mod results;
 mod rounds;
 mod rows;
 mod scaling;
+mod shards;
 mod verdict;
 
 pub use self::error::BenchError;

@@ -1,7 +1,7 @@
 //! Where and when a run took place, so that its figures can be read and repeated.
 
 use serde::Serialize;
-use std::{fs, process::Command};
+use std::{fmt, fs, process::Command};
 
 /// The machine, the system and the source.
 #[derive(Debug, Clone, Serialize)]
@@ -44,6 +44,24 @@ impl Machine {
             command: command(),
             load_before: load(),
         }
+    }
+}
+
+/// For the head of a record, without the stop at its end.
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}, {} cores, {:.0} GiB, {}, kernel {}. {}, commit {}, load average before: {}",
+            self.processor,
+            self.cores,
+            self.memory_gib,
+            self.system,
+            self.kernel,
+            self.date,
+            self.commit,
+            self.load_before,
+        )
     }
 }
 

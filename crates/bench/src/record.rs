@@ -2,15 +2,16 @@
 //! other.
 
 use crate::{
+    bars::YARDSTICK_VERSION,
     cross_check::{self, Check},
     error::BenchError,
     machine::Machine,
     peer::{Peer, YARDSTICK},
     plot::{self, Group},
     results::{
-        CONNECT_BYTES, CONNECTIONS, CPU, Cell, DELIVERED, GENERATOR_CPU, GENERATOR_SHARE,
-        IDLE_SHARE, Kind, MAX, Metric, OTHERS, P50, P99, P999, PEAK_MB, PUBLISHED, RowResult,
-        SUBSCRIBE_BYTES, SWITCHES,
+        CONNECT_BYTES, CONNECT_SHARE, CONNECTIONS, CPU, Cell, DELIVERED, GENERATOR_CPU,
+        GENERATOR_SHARE, IDLE_SHARE, Kind, MAX, Metric, OTHERS, P50, P99, P999, PEAK_MB, PUBLISHED,
+        RowResult, SUBSCRIBE_BYTES, SWITCHES,
     },
     verdict::{self, Verdict},
 };
@@ -99,11 +100,12 @@ const LATENCY: [Column; 10] = [
     ("loadgen cores", GENERATOR_SHARE, 2),
     ("other load", OTHERS, 2),
 ];
-const IDLE: [Column; 4] = [
+const IDLE: [Column; 5] = [
     ("connections/s", CONNECTIONS, 0),
     ("RSS B/connection", CONNECT_BYTES, 0),
     ("+B/subscription", SUBSCRIBE_BYTES, 0),
     ("idle cores", IDLE_SHARE, 4),
+    ("loadgen cores", CONNECT_SHARE, 2),
 ];
 
 impl Record {
@@ -148,21 +150,20 @@ impl fmt::Display for Record {
         writeln!(f, "# Brokers beside each other\n")?;
         writeln!(
             f,
-            "{}, {} cores, {:.0} GiB, {}, kernel {}. {}, commit {}, load average before: {}. Client and broker share the \
-             machine over the loopback.\n",
-            machine.processor,
-            machine.cores,
-            machine.memory_gib,
-            machine.system,
-            machine.kernel,
-            machine.date,
-            machine.commit,
-            machine.load_before,
+            "{machine}. Client and broker share the machine over the loopback.\n"
         )?;
         writeln!(f, "Repeat it with `{}`.\n", machine.command)?;
         writeln!(f, "| peer | version | setup |\n|---|---|---|")?;
         for peer in &self.peers {
             writeln!(f, "| {} | {} | {} |", peer.name, peer.version, peer.setup)?;
+        }
+        let yardstick = self.peers.iter().find(|peer| peer.name == YARDSTICK);
+        if let Some(other) = yardstick.filter(|peer| !peer.version.contains(YARDSTICK_VERSION)) {
+            writeln!(
+                f,
+                "\nThe bars are ratios to {YARDSTICK} {YARDSTICK_VERSION}; in this run they are held against {}.",
+                other.version
+            )?;
         }
         for peer in &self.skipped {
             writeln!(f, "\nNot in this run: {peer}.")?;
@@ -190,7 +191,7 @@ impl fmt::Display for Record {
         for row in &self.rows {
             detail(f, row)?;
         }
-        Ok(())
+        self.times(f)
     }
 }
 
@@ -217,6 +218,23 @@ impl Record {
             writeln!(f)?;
         }
         Ok(())
+    }
+}
+
+impl Record {
+    /// For who wants to repeat a part of it.
+    fn times(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let total: f64 = self.rows.iter().map(|row| row.took_s).sum();
+        let rows = self.rows.iter();
+        let rows: Vec<_> = rows
+            .map(|row| format!("{} {:.0} s", row.row, row.took_s))
+            .collect();
+        writeln!(
+            f,
+            "\n## How long it took\n\n{:.0} minutes for all rows, each with starting and ending the brokers: {}.",
+            (total / 60.0).ceil(),
+            rows.join(", ")
+        )
     }
 }
 

@@ -2,6 +2,7 @@
 //! yardstick.
 
 use crate::{
+    error::BenchError,
     peer::{Peer, Role, YARDSTICK},
     rows::Row,
 };
@@ -16,6 +17,8 @@ pub(crate) struct RowResult {
     #[serde(skip)]
     pub(crate) kind: Kind,
     pub(crate) cells: Vec<Cell>,
+    /// Of all its runs, with starting and ending the brokers.
+    pub(crate) took_s: f64,
 }
 
 /// What matters in a row.
@@ -59,6 +62,7 @@ pub(crate) const MAX: Metric = |report| figures(report).map(|figures| figures.la
 pub(crate) const CONNECTIONS: Metric = |report| Some(report.connecting.per_second);
 pub(crate) const CONNECT_CPU: Metric = |report| report.connecting.broker_cpu_us;
 pub(crate) const CONNECT_BYTES: Metric = |report| report.connecting.broker_bytes;
+pub(crate) const CONNECT_SHARE: Metric = |report| report.connecting.generator_cpu_share;
 pub(crate) const SUBSCRIBE_BYTES: Metric = |report| report.connecting.broker_bytes_per_subscriber;
 pub(crate) const IDLE_SHARE: Metric = |report| report.idle?.broker_cpu_share;
 
@@ -92,6 +96,7 @@ impl RowResult {
             title: row.title,
             kind,
             cells: cells.collect(),
+            took_s: 0.0,
         }
     }
 
@@ -147,6 +152,17 @@ impl Cell {
     }
 }
 
+/// Fails if a run did not end, or something did not arrive in it.
+pub(crate) fn refuse_faults(rows: &[RowResult]) -> Result<(), BenchError> {
+    let mut all = rows
+        .iter()
+        .flat_map(|row| row.cells.iter().map(move |cell| (row.row, cell)));
+    match all.find(|(_, cell)| !cell.is_clean()) {
+        Some((row, Cell { peer, .. })) => Err(BenchError::Faulty { row, peer }),
+        None => Ok(()),
+    }
+}
+
 pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
@@ -162,6 +178,53 @@ pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rows::IDLE;
+    use unbroken_load::{Connecting, Told};
+
+    impl RowResult {
+        /// The row `idle`, each peer with the CPU time that connecting took in each round.
+        pub(crate) fn made_of(peers: &[(&'static str, Role, &[f64])]) -> Self {
+            let cells = peers.iter().map(|(peer, role, times)| Cell {
+                peer,
+                role: *role,
+                runs: times.iter().map(|time| report(*time)).collect(),
+                failures: Vec::new(),
+            });
+            Self {
+                cells: cells.collect(),
+                ..Self::new(&IDLE, &[])
+            }
+        }
+    }
+
+    fn report(broker_cpu_us: f64) -> Report {
+        Report {
+            scenario: "idle",
+            told: Told {
+                connections: 1,
+                mqtt: "3.1.1",
+                payload_bytes: 16,
+                qos: 0,
+                window: 1,
+                batch: 1,
+                rate: None,
+                seconds: Some(1.0),
+                messages_per_publisher: None,
+                warm_up_seconds: 0.0,
+                threads: 1,
+            },
+            connecting: Connecting {
+                connections: 1,
+                per_second: 1.0,
+                broker_cpu_us: Some(broker_cpu_us),
+                broker_bytes: Some(1_000.0),
+                broker_bytes_per_subscriber: None,
+                generator_cpu_share: None,
+            },
+            figures: None,
+            idle: None,
+        }
+    }
 
     #[test]
     fn the_median_is_the_middle_or_between_the_two_middle_ones() {

@@ -4,10 +4,10 @@
 use crate::{
     error::BenchError,
     peer::Peer,
-    results::{Cell, RowResult},
+    results::{self, Cell, RowResult},
     rows::Row,
 };
-use std::io::Write;
+use std::{io::Write, time::Instant};
 use unbroken_load::{Report, Unobserved, grouped};
 
 /// Runs everything and tells `progress` a line for each run. A run that fails is kept as a failure;
@@ -21,6 +21,7 @@ pub(crate) fn run(
     let mut results: Vec<_> = rows.iter().map(|row| RowResult::new(row, peers)).collect();
     for round in 0..rounds {
         for (row, result) in rows.iter().zip(&mut results) {
+            let began = Instant::now();
             let count = result.cells.len().max(1);
             for turn in 0..count {
                 let place = (round + turn) % count;
@@ -39,6 +40,7 @@ pub(crate) fn run(
                     peer.name
                 )?;
             }
+            result.took_s += began.elapsed().as_secs_f64();
         }
     }
     Ok(results)
@@ -51,14 +53,9 @@ pub(crate) fn run_one(
     rounds: usize,
     progress: &mut dyn Write,
 ) -> Result<RowResult, BenchError> {
-    let result = run(&[*row], peers, rounds, progress)?.remove(0);
-    match result.cells.iter().find(|cell| !cell.is_clean()) {
-        Some(cell) => Err(BenchError::Faulty {
-            row: row.name,
-            peer: cell.peer,
-        }),
-        None => Ok(result),
-    }
+    let mut results = run(&[*row], peers, rounds, progress)?;
+    results::refuse_faults(&results)?;
+    Ok(results.remove(0))
 }
 
 /// One row on one freshly started peer.

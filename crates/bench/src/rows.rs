@@ -2,7 +2,7 @@
 //! version to version.
 
 use crate::error::BenchError;
-use std::{net::SocketAddr, time::Duration};
+use std::{io, net::SocketAddr, time::Duration};
 use unbroken_load::{Extent, Scenario, Settings};
 
 /// One load with a name.
@@ -17,6 +17,7 @@ pub(crate) struct Row {
     batch: u32,
     rate: Option<f64>,
     stay: bool,
+    threads: u32,
     warm_up: Duration,
     extent: Duration,
     /// The length-cutting relay can do it too: QoS 0, no wildcards.
@@ -34,6 +35,7 @@ const fn pairs(name: &'static str, title: &'static str, connections: u32) -> Row
         batch: 1,
         rate: None,
         stay: false,
+        threads: 1,
         warm_up: Duration::from_millis(300),
         extent: Duration::from_millis(1_200),
         has_floor: true,
@@ -217,6 +219,19 @@ pub(crate) fn choose(names: &[String]) -> Result<Vec<Row>, BenchError> {
     names.iter().map(find).collect()
 }
 
+/// The same, as long as a run is to be: a short round, so many seconds, or each its own.
+pub(crate) fn prepared(
+    names: &[String],
+    secs: Option<f64>,
+    smoke: bool,
+) -> Result<Vec<Row>, BenchError> {
+    let secs = secs.map(Duration::try_from_secs_f64).transpose();
+    let secs = secs.map_err(io::Error::other)?;
+    let rows = choose(names)?.into_iter();
+    let rows = rows.map(|row| if smoke { row.smoke() } else { row });
+    Ok(rows.map(|row| row.lasting(secs)).collect())
+}
+
 impl Row {
     pub(crate) fn is_idle(&self) -> bool {
         matches!(self.scenario, Scenario::Idle { .. })
@@ -250,7 +265,13 @@ impl Row {
         self
     }
 
-    pub(crate) fn lasting(mut self, extent: Option<Duration>) -> Self {
+    /// With so many threads of the load generator.
+    pub(crate) fn driven_by(mut self, threads: u32) -> Self {
+        self.threads = threads;
+        self
+    }
+
+    fn lasting(mut self, extent: Option<Duration>) -> Self {
         self.extent = extent.unwrap_or(self.extent);
         self
     }
@@ -263,6 +284,7 @@ impl Row {
             batch: self.batch,
             rate: self.rate,
             stay: self.stay,
+            threads: self.threads,
             warm_up: self.warm_up,
             extent: Extent::Time(self.extent),
             pid: Some(pid),

@@ -9,13 +9,10 @@ use serde::Serialize;
 use unbroken_load::grouped;
 
 use crate::{
-    bars::{
-        Against, BARS, Demand, LATENCY_ROUNDS, LATENCY_SECONDS, NOTED_ON, Noted, RowBars,
-        TWO_SHARDS_TO_ONE,
-    },
+    bars::{Against, BARS, Demand, LATENCY_ROUNDS, LATENCY_SECONDS, NOTED_ON, Noted, RowBars},
     figure::Bar,
-    peer::{FLASHMQ, MOSQUITTO_2_1, ONE_SHARD, OURS, Role, TWO_SHARDS},
-    results::{CPU, Cell, GENERATOR_SHARE, Kind, RowResult},
+    peer::{FLASHMQ, MOSQUITTO_2_1, OURS, Role},
+    results::{Cell, GENERATOR_SHARE, Kind, RowResult},
 };
 
 /// One bar of one row.
@@ -58,13 +55,6 @@ fn judge_row(row: &RowResult) -> Vec<Verdict> {
             Some(number(ours.faulty_runs())),
             Bar::AtMost(0.0),
         ));
-    }
-    if let (Some(one), Some(two)) = (row.cell(ONE_SHARD), row.cell(TWO_SHARDS)) {
-        let ratio = ratio(two.median(CPU), one.median(CPU));
-        if row.kind != Kind::Idle {
-            let what = "CPU of a delivery, two shards to one";
-            verdicts.push(Verdict::new(row, what, ratio, TWO_SHARDS_TO_ONE));
-        }
     }
     verdicts
 }
@@ -258,51 +248,7 @@ fn shown(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{results::CONNECT_CPU, rows::IDLE};
-    use unbroken_load::{Connecting, Report, Told};
-
-    /// Each with the CPU time that connecting took in each round.
-    fn row(peers: &[(&'static str, Role, &[f64])]) -> RowResult {
-        let mut row = RowResult::new(&IDLE, &[]);
-        row.cells = peers
-            .iter()
-            .map(|(peer, role, times)| Cell {
-                peer,
-                role: *role,
-                runs: times.iter().map(|time| report(*time)).collect(),
-                failures: Vec::new(),
-            })
-            .collect();
-        row
-    }
-
-    fn report(broker_cpu_us: f64) -> Report {
-        Report {
-            scenario: "idle",
-            told: Told {
-                connections: 1,
-                mqtt: "3.1.1",
-                payload_bytes: 16,
-                qos: 0,
-                window: 1,
-                batch: 1,
-                rate: None,
-                seconds: Some(1.0),
-                messages_per_publisher: None,
-                warm_up_seconds: 0.0,
-                threads: 1,
-            },
-            connecting: Connecting {
-                connections: 1,
-                per_second: 1.0,
-                broker_cpu_us: Some(broker_cpu_us),
-                broker_bytes: Some(1_000.0),
-                broker_bytes_per_subscriber: None,
-            },
-            figures: None,
-            idle: None,
-        }
-    }
+    use crate::results::CONNECT_CPU;
 
     fn demand(against: Against, bar: Bar) -> Demand {
         Demand {
@@ -315,7 +261,7 @@ mod tests {
 
     #[test]
     fn the_median_to_the_yardsticks_is_held_against_the_bar_with_the_best_peer_beside_it() {
-        let row = row(&[
+        let row = RowResult::made_of(&[
             (OURS, Role::Ours, &[20.0, 10.0, 90.0]),
             ("mosquitto", Role::Peer, &[40.0, 50.0, 30.0]),
             ("quick", Role::Peer, &[12.0]),
@@ -333,7 +279,7 @@ mod tests {
 
     #[test]
     fn a_peer_that_lost_something_is_not_the_best() {
-        let mut row = row(&[
+        let mut row = RowResult::made_of(&[
             (OURS, Role::Ours, &[20.0]),
             ("lossy", Role::Peer, &[1.0]),
             ("slow", Role::Peer, &[25.0]),
@@ -350,7 +296,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_compared_is_not_passed() {
-        let row = row(&[(OURS, Role::Ours, &[20.0])]);
+        let row = RowResult::made_of(&[(OURS, Role::Ours, &[20.0])]);
         for against in [Against::Yardstick, Against::BestPeer] {
             let verdict = demand(against, Bar::AtMost(1.0)).judge(&row, &row.cells[0]);
             assert!(!verdict.passed && verdict.to_string().contains("not measured"));
@@ -359,7 +305,8 @@ mod tests {
 
     #[test]
     fn a_failed_run_misses_the_row_and_absent_peers_are_read_elsewhere() {
-        let mut row = row(&[(OURS, Role::Ours, &[20.0]), (FLASHMQ, Role::Peer, &[25.0])]);
+        let mut row =
+            RowResult::made_of(&[(OURS, Role::Ours, &[20.0]), (FLASHMQ, Role::Peer, &[25.0])]);
         let missed = |row: &RowResult| {
             let verdicts = judge(std::slice::from_ref(row)).into_iter();
             let missed = verdicts.filter(|verdict| !verdict.passed);

@@ -125,19 +125,7 @@ impl fmt::Display for Record {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let machine = &self.machine;
         writeln!(f, "# Channels beside each other\n")?;
-        writeln!(
-            f,
-            "{}, {} cores, {:.0} GiB, {}, kernel {}. {}, commit {}, load average before: {}, after: {}.\n",
-            machine.processor,
-            machine.cores,
-            machine.memory_gib,
-            machine.system,
-            machine.kernel,
-            machine.date,
-            machine.commit,
-            machine.load_before,
-            self.load_after,
-        )?;
+        writeln!(f, "{machine}, after: {}.\n", self.load_after)?;
         writeln!(f, "Repeat it with `{}`.\n", machine.command)?;
         writeln!(
             f,

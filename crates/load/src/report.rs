@@ -61,6 +61,8 @@ pub struct Connecting {
     pub broker_bytes: Option<f64>,
     /// Memory that came on top by subscribing, divided by all connections.
     pub broker_bytes_per_subscriber: Option<f64>,
+    /// CPU seconds of this program per second.
+    pub generator_cpu_share: Option<f64>,
 }
 
 /// Connections without traffic.
@@ -318,6 +320,12 @@ impl Report {
                     grouped(bytes),
                     grouped(more),
                 ),
+            );
+        }
+        if let Some(share) = connecting.generator_cpu_share {
+            write_to(
+                &mut text,
+                format_args!("; load generator {:.0} % of a core", share * 100.0),
             );
         }
         lines.push(("connecting", text));

@@ -359,19 +359,20 @@ fn connecting(
         broker_cpu_us: broker(cpu, start, connected),
         broker_bytes: broker(grown, start, connected),
         broker_bytes_per_subscriber: broker(grown, connected, subscribed),
+        generator_cpu_share: spent(start.own, connected.own).map(|cpu| cpu.as_secs_f64() / took),
     }
 }
 
 fn idle(from: Sample, to: Sample) -> Idle {
     let seconds = (to.at - from.at).as_secs_f64();
-    let cpu = from
-        .broker
-        .zip(to.broker)
-        .map(|(from, to)| to.cpu.saturating_sub(from.cpu));
     Idle {
         seconds,
-        broker_cpu_share: cpu.map(|cpu| cpu.as_secs_f64() / seconds),
+        broker_cpu_share: spent(from.broker, to.broker).map(|cpu| cpu.as_secs_f64() / seconds),
     }
+}
+
+fn spent(from: Option<Usage>, to: Option<Usage>) -> Option<Duration> {
+    Some(to?.cpu.saturating_sub(from?.cpu))
 }
 
 fn figures(outcomes: &[Outcome], before: Sample, after: Sample) -> Figures {
@@ -386,7 +387,6 @@ fn figures(outcomes: &[Outcome], before: Sample, after: Sample) -> Figures {
         let _ = acknowledged.add(&outcome.acknowledged);
     }
     let wall = after.at - before.at;
-    let spent = |from: Option<Usage>, to: Option<Usage>| Some(to?.cpu.saturating_sub(from?.cpu));
     let own = spent(before.own, after.own);
     let broker = spent(before.broker, after.broker);
     let busy = before

@@ -1,0 +1,153 @@
+//! `unbroken-bench shards`: the rows of `brokers` on Unbroken with one shard and with two, in turns:
+//! what the second costs, and what it brings.
+//!
+//! A message whose publisher and subscriber live on different shards crosses a feed and is matched
+//! twice, so it costs more; how much is held against a bar on any machine. What the second shard
+//! brings can be seen only where the load does not take its core: on a machine of fewer than
+//! [`SCALING_CORES`] the ratio of the rates is shown and asked nothing.
+
+use std::{io, path::Path, process::ExitCode};
+
+use clap::Args;
+
+use crate::{
+    arguments::Common,
+    bars::{SCALING_CORES, SCALING_ROWS, SECOND_SHARD_BRINGS, TWO_SHARDS_TO_ONE},
+    error::BenchError,
+    figure::{Bar, Figure, Record},
+    grouped,
+    machine::Machine,
+    peer::{self, ONE_SHARD, Peer, TWO_SHARDS},
+    results::{self, DELIVERED, GENERATOR_SHARE, Kind, Metric, P99, RowResult},
+    rounds, rows,
+};
+
+/// Which rows are run, and how long.
+#[derive(Debug, Args)]
+pub(crate) struct Shards {
+    /// Rows by the names of `brokers`, separated by commas; all if left out
+    #[arg(long, value_delimiter = ',')]
+    rows: Vec<String>,
+    /// Measured seconds of every run, instead of each row's own
+    #[arg(long)]
+    secs: Option<f64>,
+    #[command(flatten)]
+    common: Common,
+}
+
+const NOTES: &str = "in each of which both take turns, each on a broker of its own; ratios are taken \
+    within a round, and beside them stand the medians. Everything arrived. The load generator has one \
+    thread for each two cores.";
+
+impl Shards {
+    pub(crate) fn run(self) -> Result<ExitCode, BenchError> {
+        let machine = Machine::here();
+        let (rounds, smoke) = (self.common.rounds(), self.common.smoke);
+        // It uses the cores that the shards leave.
+        let threads = u32::try_from(machine.cores / 2).unwrap_or(u32::MAX).max(1);
+        let rows = rows::prepared(&self.rows, self.secs, smoke)?.into_iter();
+        let rows: Vec<_> = rows.map(|row| row.driven_by(threads)).collect();
+        let peers = peers(&self.common.unbroken()?)?;
+        let results = rounds::run(&rows, &peers, rounds, &mut io::stderr().lock())?;
+        results::refuse_faults(&results)?;
+        if smoke {
+            return Ok(ExitCode::SUCCESS);
+        }
+        let of_row = |row| [dearer(row)].into_iter().chain(brings(row, machine.cores));
+        let figures = results.iter().flat_map(of_row).collect();
+        let record = Record {
+            title: "What a second shard costs, and what it brings",
+            notes: NOTES,
+            below: "",
+            machine,
+            rounds,
+            figures,
+        };
+        record.write(&self.common.out, "shards")
+    }
+}
+
+/// Ours with one shard and with two.
+pub(crate) fn peers(unbroken: &Path) -> Result<Vec<Peer>, BenchError> {
+    peer::choose(
+        unbroken,
+        None,
+        &[ONE_SHARD, TWO_SHARDS].map(String::from),
+        false,
+    )
+}
+
+/// CPU time with two shards to that with one, held against its bar where it is about messages.
+pub(crate) fn dearer(row: &RowResult) -> Figure {
+    let (what, bar) = match row.kind {
+        Kind::Idle => ("CPU time to connect", None),
+        _ => ("CPU time of a delivery", Some(TWO_SHARDS_TO_ONE)),
+    };
+    let shown = |value: f64| format!("{value:.2} µs");
+    compared(row, what, row.headline(), bar, shown)
+}
+
+/// Rate is what there is to win; where it is given, the latency says what is lost.
+fn brings(row: &RowResult, cores: usize) -> Option<Figure> {
+    match row.kind {
+        Kind::Idle => None,
+        Kind::Latency => {
+            let shown = |value: f64| format!("{} µs", grouped(value));
+            Some(compared(row, "p99", P99, None, shown))
+        }
+        Kind::Throughput => {
+            let has_bar = cores >= SCALING_CORES && SCALING_ROWS.contains(&row.row);
+            let bar = has_bar.then_some(SECOND_SHARD_BRINGS);
+            let figure = compared(row, "deliveries/s", DELIVERED, bar, grouped);
+            let [two, one] = medians(row, GENERATOR_SHARE, |share| format!("{share:.2}"));
+            let remark = format!("; the load generator took {two} cores, {one}");
+            Some(figure.with_remark(&remark))
+        }
+    }
+}
+
+/// The ratio in each round, with the medians beside it.
+fn compared(
+    row: &RowResult,
+    what: &str,
+    metric: Metric,
+    bar: Option<Bar>,
+    shown: fn(f64) -> String,
+) -> Figure {
+    let [two, one] = medians(row, metric, shown);
+    let title = format!("{what} with two shards to that with one: {two}, {one}");
+    let mut figure = Figure::new(row.row, "", "ratio", bar).titled(title);
+    let with_one = row.values(ONE_SHARD, metric);
+    for (two, one) in row.values(TWO_SHARDS, metric).iter().zip(with_one) {
+        figure.add(two / one);
+    }
+    figure
+}
+
+fn medians(row: &RowResult, metric: Metric, shown: fn(f64) -> String) -> [String; 2] {
+    [TWO_SHARDS, ONE_SHARD].map(|peer| {
+        let median = row.cell(peer).and_then(|cell| cell.median(metric));
+        median.map_or_else(|| "unknown".to_owned(), shown)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peer::Role;
+
+    #[test]
+    fn what_two_shards_cost_is_divided_round_by_round() {
+        let row = RowResult::made_of(&[
+            (TWO_SHARDS, Role::Ours, &[30.0, 12.0, 80.0]),
+            (ONE_SHARD, Role::Ours, &[20.0, 10.0, 40.0]),
+        ]);
+        let figure = dearer(&row);
+        assert!((figure.median() - 1.5).abs() < 1e-9);
+        let title = figure.title();
+        assert!(
+            title.ends_with("two shards to that with one: 30.00 µs, 20.00 µs"),
+            "{title}"
+        );
+    }
+}
