@@ -68,7 +68,7 @@ struct Brokers {
     #[arg(long, value_delimiter = ',')]
     rows: Vec<String>,
     /// Peers by name, separated by commas: unbroken, mosquitto, relay, nats, mochi if left out;
-    /// also aedes, hivemq, rumqttd, or all (every broker there is); unbroken1,
+    /// also aedes, hivemq, rabbitmq, rmqtt, rumqttd, or all (every broker there is); unbroken1,
     /// unbroken2 (so many shards), unstamped (no numbers and hashes of the audit). What is missing
     /// is installed
     #[arg(long, value_delimiter = ',')]

@@ -231,7 +231,7 @@ impl Record {
             .collect();
         writeln!(
             f,
-            "\n## How long it took\n\n{:.0} minutes for all rows, each with starting and ending the brokers: {}.",
+            "\n## How long it took\n\n{:.0} min for all rows, each with starting and ending the brokers: {}.",
             (total / 60.0).ceil(),
             rows.join(", ")
         )

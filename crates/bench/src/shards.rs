@@ -1,5 +1,5 @@
-//! `unbroken-bench shards`: the rows of `brokers` on Unbroken with one shard and with two, in turns:
-//! what the second costs, and what it brings.
+//! `unbroken-bench shards`: what a second shard costs, and what it brings, in the rows of `brokers`
+//! on Unbroken with one shard and with two, in turns.
 //!
 //! A message whose publisher and subscriber live on different shards crosses a feed and is matched
 //! twice, so it costs more; how much is held against a bar on any machine. What the second shard

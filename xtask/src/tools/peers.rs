@@ -12,11 +12,13 @@ use super::{Tool, Tools, apt, npm_install, on_path};
 use crate::{Outcome, process, tree};
 
 /// By their names in the benchmark.
-pub(super) const ALL: [(&str, Tool); 5] = [
+pub(super) const ALL: [(&str, Tool); 7] = [
     ("nats", NATS),
     ("mochi", MOCHI),
     ("aedes", AEDES_TOOL),
     ("hivemq", HIVEMQ),
+    ("rabbitmq", RABBITMQ),
+    ("rmqtt", RMQTT),
     ("rumqttd", RUMQTTD),
 ];
 
@@ -57,6 +59,19 @@ const HIVEMQ: Tool = Tool {
     install: install_hivemq,
 };
 
+const RABBITMQ: Tool = Tool {
+    name: "RabbitMQ",
+    // The script is ours, and may have changed.
+    is_ready: |_| false,
+    install: install_rabbitmq,
+};
+
+const RMQTT: Tool = Tool {
+    name: "rmqtt",
+    is_ready: |_| false, // as mochi
+    install: |tools| build_rust(tools, "peer-rmqtt"),
+};
+
 const RUMQTTD: Tool = Tool {
     name: "rumqttd",
     is_ready: |_| false, // as mochi
@@ -68,6 +83,8 @@ const RUMQTTD: Tool = Tool {
 const NATS_SERVER: &str = "github.com/nats-io/nats-server/v2@v2.15.2";
 
 const AEDES: &str = "aedes@1.2.0";
+// Of Debian's packages the version, with whatever Debian has mended in it.
+const RABBITMQ_PACKAGE: &str = "rabbitmq-server=3.10.*";
 const COPY_DEPENDENCIES: &str =
     "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies";
 
@@ -111,7 +128,7 @@ fn build_rust(tools: &Tools, program: &str) -> Outcome {
     let mut cargo = process::cargo(&["build", "--quiet", "--release", "--locked"]);
     cargo
         .args(["--manifest-path", "crates/bench/peers-rust/Cargo.toml"])
-        .args(["--bin", program, "--target-dir"])
+        .args(["--package", program, "--target-dir"])
         .arg(&target);
     process::quiet(&mut cargo)?;
     let built = target.join("release").join(program);
@@ -121,6 +138,27 @@ fn build_rust(tools: &Tools, program: &str) -> Outcome {
     };
     let copied = copy().map(|_| ());
     copied.map_err(|error| format!("cannot copy {}: {error}", built.display()))
+}
+
+/// Debian's script on the path gives up its rights first, and with them the directory of a run.
+const RABBITMQ_SCRIPT: &str = "\
+if [ \"$1\" = --version ]; then
+    exec dpkg-query --show --showformat '${Package} ${Version}\\n' rabbitmq-server
+fi
+exec /usr/lib/rabbitmq/bin/rabbitmq-server";
+
+fn install_rabbitmq(tools: &Tools) -> Outcome {
+    if !Path::new("/usr/lib/rabbitmq/bin/rabbitmq-server").is_file() {
+        apt(&[RABBITMQ_PACKAGE])?;
+        if on_path("service") {
+            // As with Mosquitto, nobody asked for the one that the package starts.
+            let _ = process::quiet(Command::new("service").args(["rabbitmq-server", "stop"]));
+        }
+        // And it leaves Erlang's port mapper, listening on all interfaces. If some node has need of
+        // it, it refuses.
+        let _ = process::quiet(Command::new("epmd").arg("-kill"));
+    }
+    write_program(tools, "peer-rabbitmq", RABBITMQ_SCRIPT)
 }
 
 /// The script resolves the library beside itself, so it is copied to where that is installed.
@@ -164,12 +202,12 @@ fn install_hivemq(tools: &Tools) -> Outcome {
     write_program(tools, "peer-hivemq", &line)
 }
 
-/// A program of one line of shell, which the line replaces, so that its process is the peer's.
-fn write_program(tools: &Tools, name: &str, line: &str) -> Outcome {
+/// A program of some lines of shell, which the last replaces, so that its process is the peer's.
+fn write_program(tools: &Tools, name: &str, lines: &str) -> Outcome {
     let path = tools.peers().join(name);
     let write = || {
         fs::create_dir_all(tools.peers())?;
-        fs::write(&path, format!("#!/bin/sh\n{line}\n"))
+        fs::write(&path, format!("#!/bin/sh\n{lines}\n"))
     };
     write().map_err(|error| format!("cannot write {}: {error}", path.display()))?;
     process::quiet(Command::new("chmod").arg("+x").arg(&path)).map(|_| ())

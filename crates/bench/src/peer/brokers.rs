@@ -1,8 +1,8 @@
 //! Who takes part in `unbroken-bench brokers`: each with its program, its version and its setup.
 //!
 //! A peer that is a library is served by a small program of ours called `peer-NAME`, which takes a
-//! port; its sources are under `crates/bench/peers`, and `cargo xtask bench` builds it. Limits are
-//! opened for everyone: a message that a limit drops is not a message routed.
+//! port; its sources are under `crates/bench/peers` or `peers-rust`, and `cargo xtask bench` builds
+//! it. Limits are opened for everyone: a message that a limit drops is not a message routed.
 
 use std::{
     env, fs, io,
@@ -123,6 +123,22 @@ pub(super) fn peers(unbroken: &Path, directory: Option<&Path>) -> io::Result<Vec
             "hivemq",
             "peer-hivemq",
             "our `main` around HiveMQ CE embedded: parallel collector, `-Xmx4g`, in memory, queues of a million, not warmed up longer than the others",
+            Runs::WhenNamed,
+        ),
+        Peer {
+            name: "rabbitmq",
+            setup: "the plugin for MQTT and nothing else, `mqtt.prefetch = 65535`",
+            program: "peer-rabbitmq".into(),
+            version: &["--version"],
+            serve: serve_rabbitmq,
+            hint: BY_THE_BENCHMARK,
+            role: Role::Peer,
+            runs: Runs::WhenNamed,
+        },
+        library(
+            "rmqtt",
+            "peer-rmqtt",
+            "our `main` around the library: queues of a million, 65,535 messages in flight, `nodelay`, never too busy for a client",
             Runs::WhenNamed,
         ),
         library(
@@ -267,6 +283,48 @@ fn serve_flashmq(
     configure(command, "--config-file", dir.join("flashmq.conf"), &text)
 }
 
+/// A node of its own in the run's directory, which nobody can join. Told its name by the first
+/// argument it has one before RabbitMQ looks, so that this does not start Erlang's port mapper,
+/// which would listen on all interfaces and stay behind.
+fn serve_rabbitmq(command: &mut Command, port: u16, dir: &Path) -> io::Result<()> {
+    let config = dir.join("rabbitmq.conf");
+    let text = format!(
+        "listeners.tcp = none\n\
+         mqtt.listeners.tcp.1 = 127.0.0.1:{port}\n\
+         mqtt.allow_anonymous = true\n\
+         mqtt.prefetch = 65535\n\
+         mqtt.tcp_listen_options.nodelay = true\n\
+         mqtt.tcp_listen_options.backlog = 4096\n\
+         log.console.level = error\n"
+    );
+    fs::write(&config, text)?;
+    let plugins = dir.join("enabled_plugins");
+    fs::write(&plugins, "[rabbitmq_mqtt].\n")?;
+    // The node is this process, and no shell of Erlang's waits for words from it.
+    command.env("RABBITMQ_ALLOW_INPUT", "1");
+    command.env("RABBITMQ_SERVER_START_ARGS", "-noinput");
+    let node = format!("bench{port}@127.0.0.1");
+    // Port 0 is any that is free.
+    let alone = format!(
+        "-name {node} -start_epmd false -erl_epmd_port 0 \
+         -kernel inet_dist_use_interface {{127,0,0,1}}"
+    );
+    command.env("RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS", alone);
+    command.env("RABBITMQ_NODENAME", node);
+    command.env("RABBITMQ_USE_LONGNAME", "true");
+    command.env("RABBITMQ_CONFIG_FILE", config);
+    command.env("RABBITMQ_ENABLED_PLUGINS_FILE", plugins);
+    for (name, place) in [("HOME", "home"), ("RABBITMQ_MNESIA_BASE", "data")] {
+        let place = dir.join(place);
+        // There already when it is started again.
+        fs::create_dir_all(&place)?;
+        command.env(name, place);
+    }
+    command.env("RABBITMQ_LOG_BASE", dir.join("log"));
+    command.env("RABBITMQ_LOGS", "-");
+    Ok(())
+}
+
 fn configure(command: &mut Command, flag: &str, path: PathBuf, text: &str) -> io::Result<()> {
     fs::write(&path, text)?;
     command.arg(flag).arg(path);
@@ -288,7 +346,7 @@ mod tests {
         assert_eq!(names(&[], true), [OURS, YARDSTICK, "relay"]);
         assert!(names(&[], false).contains(&"nats"));
         let all = names(&["all"], false);
-        assert!(all.contains(&"aedes") && all.contains(&FLASHMQ));
+        assert!(all.contains(&"aedes") && all.contains(&"rabbitmq") && all.contains(&FLASHMQ));
         assert!(!all.contains(&ONE_SHARD));
     }
 
