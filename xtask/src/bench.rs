@@ -1,8 +1,9 @@
 //! `cargo xtask bench …`: hands everything to the program in `crates/bench`, or in
 //! `crates/channel-bench` where channels are compared.
 //!
-//! Before `bench brokers`, the peers that are to take part are installed. The short run takes those
-//! that are there.
+//! Our own program is built first, unless another is named, so that one command measures what lies
+//! here and nothing older. Before `bench brokers`, the peers that are to take part are installed.
+//! The short run takes those that are there.
 
 use std::env;
 
@@ -21,12 +22,24 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
             tools.install_load_generators()?;
         }
     }
+    if is_of_ours(&words, env::var_os("UNBROKEN_BIN").is_some()) {
+        let build = ["build", "--release", "--quiet", "-p", "unbroken"];
+        process::stream(&mut process::cargo(&build), |_| {})?;
+    }
     let mut cargo = process::cargo(&["run", "--release", "--quiet", "-p", package, "--"]);
     let path = env::var_os("PATH").unwrap_or_default();
     let ours = [tools.go_programs(), tools.peers()].into_iter();
     let path = env::join_paths(ours.chain(env::split_paths(&path)));
     let path = path.map_err(|error| error.to_string())?;
     process::stream(cargo.args(arguments).env("PATH", path), |_| {})
+}
+
+/// Whether the program that is built here is measured, and not a named one or none at all.
+fn is_of_ours(words: &[&str], is_named: bool) -> bool {
+    let without = |word: &&str| ["channels", "relay", "--help", "-h"].contains(word);
+    let names = |word: &&str| *word == "--unbroken" || word.starts_with("--unbroken=");
+    let mut words = words.iter();
+    !is_named && !words.any(|word| without(word) || names(word))
 }
 
 /// Whether more is asked for than a short run or help.
@@ -64,6 +77,21 @@ mod tests {
             assert_eq!(named_peers(words), ["nats", "mochi"]);
         }
         assert!(named_peers(&["brokers", "--peers-dir", "nats"]).is_empty());
+    }
+
+    #[test]
+    fn our_own_is_built_unless_another_is_named_or_none_is_measured() {
+        assert!(is_of_ours(&["brokers", "--rows", "pairs100"], false));
+        assert!(is_of_ours(&["shards", "--smoke"], false));
+        assert!(!is_of_ours(&["brokers"], true));
+        for words in [
+            &["brokers", "--unbroken", "/tmp/other"][..],
+            &["brokers", "--unbroken=/tmp/other"],
+            &["channels", "--quick"],
+            &["audit", "--help"],
+        ] {
+            assert!(!is_of_ours(words, false), "{words:?}");
+        }
     }
 
     #[test]
