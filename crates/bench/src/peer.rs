@@ -45,6 +45,8 @@ pub(crate) struct Peer {
     /// How to get the program.
     pub(crate) hint: &'static str,
     pub(crate) role: Role,
+    /// What clients say on connecting: none, except where that is refused.
+    pub(crate) keep_alive_s: u16,
     runs: Runs,
 }
 

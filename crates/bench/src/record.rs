@@ -241,7 +241,8 @@ impl Record {
 fn overview_cell(row: &RowResult, cell: &Cell) -> Option<String> {
     let metric = row.headline();
     let Some(value) = cell.median(metric) else {
-        return cell.failures.first().map(|_| "fails".to_owned());
+        // It did not end, or it did and nothing came.
+        return (!cell.is_clean()).then(|| "fails".to_owned());
     };
     let mut text = format!("{value:.2}");
     if let Some(ratio) = row.ratio(cell, metric) {
@@ -300,6 +301,9 @@ fn detail(f: &mut fmt::Formatter<'_>, row: &RowResult) -> fmt::Result {
         writeln!(f, " {verdict} | {} |", cell.runs.len())?;
     }
     for cell in &row.cells {
+        if cell.median(DELIVERED) == Some(0.0) {
+            writeln!(f, "\n{} delivered nothing.", cell.peer)?;
+        }
         for failure in &cell.failures {
             writeln!(
                 f,

@@ -42,7 +42,11 @@ pub(crate) struct Cell {
 /// A figure of a run, if the run has it.
 pub(crate) type Metric = fn(&Report) -> Option<f64>;
 
-pub(crate) const CPU: Metric = |report| broker(report).map(|broker| broker.cpu_us);
+/// Of a delivery, so it is nothing where nothing is delivered.
+pub(crate) const CPU: Metric = |report| {
+    let figures = figures(report).filter(|figures| figures.tally.delivered > 0)?;
+    Some(figures.broker?.cpu_us)
+};
 pub(crate) const SWITCHES: Metric = |report| broker(report).map(|broker| broker.switches);
 pub(crate) const PEAK_MB: Metric = |report| {
     #[expect(clippy::cast_precision_loss, reason = "memory is far below 2^52 bytes")]
@@ -179,7 +183,7 @@ pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
 mod tests {
     use super::*;
     use crate::rows::IDLE;
-    use unbroken_load::{Connecting, Told};
+    use unbroken_load::{Connecting, Latency, Tally, Told};
 
     impl RowResult {
         /// The row `idle`, each peer with the CPU time that connecting took in each round.
@@ -194,6 +198,52 @@ mod tests {
                 cells: cells.collect(),
                 ..Self::new(&IDLE, &[])
             }
+        }
+    }
+
+    #[test]
+    fn a_broker_that_delivers_nothing_has_no_time_for_a_delivery() {
+        let mut report = report(1.0);
+        for (delivered, expected) in [(0, None), (1, Some(3.0))] {
+            report.figures = Some(figures(delivered));
+            assert_eq!(CPU(&report), expected);
+        }
+    }
+
+    fn figures(delivered: u64) -> Figures {
+        Figures {
+            tally: Tally {
+                delivered,
+                ..Tally::default()
+            },
+            lost: 0,
+            seconds: 1.0,
+            published_per_second: 0.0,
+            delivered_per_second: 0.0,
+            latency: Latency {
+                count: 0,
+                min: 0.0,
+                mean: 0.0,
+                p50: 0.0,
+                p90: 0.0,
+                p99: 0.0,
+                p999: 0.0,
+                max: 0.0,
+                curve: Vec::new(),
+            },
+            acknowledged: None,
+            broker: Some(Broker {
+                cpu_us: 3.0,
+                system_us: 0.0,
+                cpu_share: 0.0,
+                switches: 0.0,
+                resident: 0,
+                peak_resident: 0,
+                written: None,
+            }),
+            generator_cpu_us: None,
+            generator_cpu_share: None,
+            other_load: None,
         }
     }
 

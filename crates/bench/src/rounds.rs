@@ -61,7 +61,8 @@ pub(crate) fn run_one(
 /// One row on one freshly started peer.
 fn measure(row: &Row, peer: &Peer, cell: &mut Cell) -> String {
     let outcome = peer.start().and_then(|running| {
-        let settings = row.settings(running.target, running.pid());
+        let mut settings = row.settings(running.target, running.pid());
+        settings.identity.keep_alive_s = peer.keep_alive_s;
         unbroken_load::run(settings, &mut Unobserved).map_err(|source| BenchError::Load {
             row: row.name,
             peer: peer.name,
@@ -84,7 +85,7 @@ fn measure(row: &Row, peer: &Peer, cell: &mut Cell) -> String {
 
 fn summary(report: &Report) -> String {
     if let Some(figures) = &report.figures {
-        let cpu = figures.broker.map_or(0.0, |broker| broker.cpu_us);
+        let cpu = results::CPU(report).unwrap_or_default();
         let verdict = if figures.tally.is_clean() {
             "all arrived"
         } else {

@@ -217,6 +217,7 @@ impl Args {
                 version: self.protocol_version,
                 user_name: self.username.clone(),
                 password: self.pw.clone(),
+                keep_alive_s: 0,
             },
             payload: self.payload,
             stay: self.stay,

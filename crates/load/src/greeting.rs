@@ -14,6 +14,9 @@ pub struct Identity {
     pub user_name: Option<String>,
     /// Sent if given.
     pub password: Option<String>,
+    /// Seconds after which the broker may think a silent client gone, or 0 for never. Nobody sends
+    /// PINGREQ, so it is to be longer than the run.
+    pub keep_alive_s: u16,
 }
 
 impl Default for Identity {
@@ -22,6 +25,7 @@ impl Default for Identity {
             version: Version::V3_1_1,
             user_name: None,
             password: None,
+            keep_alive_s: 0,
         }
     }
 }
@@ -62,8 +66,7 @@ impl Identity {
         self.version.has_properties()
     }
 
-    /// Appends a CONNECT, with a clean session unless it is to stay. Keep alive is off: runs are
-    /// short, and idle connections must be idle.
+    /// Appends a CONNECT, with a clean session unless it is to stay.
     pub(crate) fn connect(
         &self,
         client_id: &str,
@@ -79,7 +82,7 @@ impl Identity {
         let packet = Connect {
             version: self.version,
             clean_start: !stays,
-            keep_alive: 0,
+            keep_alive: self.keep_alive_s,
             client_id,
             will: None,
             user_name: self.user_name.as_deref(),
@@ -163,5 +166,24 @@ impl Identity {
         let frame = next_frame(bytes, u32::MAX).map_err(|error| unexpected(&error))?;
         let frame = frame.ok_or_else(|| unexpected(&"half a packet"))?;
         Packet::decode(frame, self.version).map_err(|error| unexpected(&error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_says_the_keep_alive_of_its_identity() {
+        for keep_alive_s in [0, u16::MAX] {
+            let identity = Identity {
+                keep_alive_s,
+                ..Identity::default()
+            };
+            let mut packet = Vec::new();
+            identity.connect("a", false, &mut packet).unwrap();
+            // Two bytes of fixed header, then name, level and flags.
+            assert_eq!(packet[10..12], keep_alive_s.to_be_bytes());
+        }
     }
 }

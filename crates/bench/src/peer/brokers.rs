@@ -42,6 +42,7 @@ pub(super) fn peers(unbroken: &Path, directory: Option<&Path>) -> io::Result<Vec
         },
         hint: "build it with `cargo build --release -p unbroken`, or name it with --unbroken",
         role: Role::Ours,
+        keep_alive_s: 0,
         runs: Runs::Always,
     };
     let mosquitto = Peer {
@@ -52,6 +53,7 @@ pub(super) fn peers(unbroken: &Path, directory: Option<&Path>) -> io::Result<Vec
         serve: serve_mosquitto,
         hint: "on Debian, `apt-get install mosquitto`",
         role: Role::Peer,
+        keep_alive_s: 0,
         runs: Runs::Always,
     };
     let library = |name, program: &str, setup, runs| Peer {
@@ -65,6 +67,7 @@ pub(super) fn peers(unbroken: &Path, directory: Option<&Path>) -> io::Result<Vec
         },
         hint: BY_THE_BENCHMARK,
         role: Role::Peer,
+        keep_alive_s: 0,
         runs,
     };
     let with_shards = |name, setup, serve| Peer {
@@ -95,6 +98,7 @@ pub(super) fn peers(unbroken: &Path, directory: Option<&Path>) -> io::Result<Vec
             },
             hint: "it is part of this program",
             role: Role::Floor,
+            keep_alive_s: 0,
             runs: Runs::Always,
         },
         Peer {
@@ -105,6 +109,7 @@ pub(super) fn peers(unbroken: &Path, directory: Option<&Path>) -> io::Result<Vec
             serve: keepers::serve_nats,
             hint: BY_THE_BENCHMARK,
             role: Role::Peer,
+            keep_alive_s: 0,
             runs: Runs::InRecords,
         },
         library(
@@ -133,6 +138,7 @@ pub(super) fn peers(unbroken: &Path, directory: Option<&Path>) -> io::Result<Vec
             serve: serve_rabbitmq,
             hint: BY_THE_BENCHMARK,
             role: Role::Peer,
+            keep_alive_s: 0,
             runs: Runs::WhenNamed,
         },
         library(
@@ -141,12 +147,16 @@ pub(super) fn peers(unbroken: &Path, directory: Option<&Path>) -> io::Result<Vec
             "our `main` around the library: queues of a million, 65,535 messages in flight, `nodelay`, never too busy for a client",
             Runs::WhenNamed,
         ),
-        library(
-            "rumqttd",
-            "peer-rumqttd",
-            "our `main` around the library: ten segments of 100 MiB, 65,535 messages in flight",
-            Runs::WhenNamed,
-        ),
+        Peer {
+            // It refuses who wants none.
+            keep_alive_s: u16::MAX,
+            ..library(
+                "rumqttd",
+                "peer-rumqttd",
+                "our `main` around the library: ten segments of 100 MiB, 65,535 messages in flight; clients with a keep alive of 65,535 s",
+                Runs::WhenNamed,
+            )
+        },
         Peer {
             name: FLASHMQ,
             setup: "`thread_count` one a core (its default), `tcp_nodelay true`, limits opened",
@@ -155,6 +165,7 @@ pub(super) fn peers(unbroken: &Path, directory: Option<&Path>) -> io::Result<Vec
             serve: |command, port, dir| serve_flashmq(command, port, dir, None),
             hint: FROM_THE_DIRECTORY,
             role: Role::Peer,
+            keep_alive_s: 0,
             runs: named_or_found,
         },
         Peer {
@@ -165,6 +176,7 @@ pub(super) fn peers(unbroken: &Path, directory: Option<&Path>) -> io::Result<Vec
             serve: |command, port, dir| serve_flashmq(command, port, dir, Some(1)),
             hint: FROM_THE_DIRECTORY,
             role: Role::Peer,
+            keep_alive_s: 0,
             runs: named_or_found,
         },
         Peer {
