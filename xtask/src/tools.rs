@@ -27,11 +27,7 @@ struct Tool {
 
 /// What `ci` uses.
 const ALL: [Tool; 7] = [
-    Tool {
-        name: "mosquitto (broker, mosquitto_pub, mosquitto_sub)",
-        is_ready: |_| on_path("mosquitto_pub") && on_path("mosquitto_sub") && mosquitto(),
-        install: install_mosquitto,
-    },
+    MOSQUITTO,
     Tool {
         name: "paho for Python",
         is_ready: |tools| {
@@ -65,6 +61,13 @@ const ALL: [Tool; 7] = [
         install: install_cargo_fuzz,
     },
 ];
+
+/// Also the yardstick of `bench brokers`.
+const MOSQUITTO: Tool = Tool {
+    name: "mosquitto (broker, mosquitto_pub, mosquitto_sub)",
+    is_ready: |_| on_path("mosquitto_pub") && on_path("mosquitto_sub") && mosquitto(),
+    install: install_mosquitto,
+};
 
 // Fixed, so that a run next year tests what this one does.
 const PAHO_PYTHON: &str = "paho-mqtt==2.1.0";
@@ -122,17 +125,9 @@ impl Tools {
     /// that run without being named. What cannot be installed is left out of the benchmark, which
     /// says so.
     pub(crate) fn install_peers(&self, names: &[&str]) -> Outcome {
-        let chosen: Vec<_> = peers::ALL
-            .iter()
-            .filter(|(peer, _)| {
-                if names.is_empty() {
-                    peers::UNNAMED.contains(peer)
-                } else {
-                    names.contains(peer) || names == ["all"]
-                }
-            })
-            .map(|(_, tool)| tool)
-            .collect();
+        let chosen = peers::ALL.iter();
+        let chosen = chosen.filter(|(peer, _)| peers::is_chosen(peer, names));
+        let chosen = chosen.map(|(_, tool)| tool);
         self.install_missing(chosen).map(|_| ())
     }
 

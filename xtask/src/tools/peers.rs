@@ -2,17 +2,18 @@
 //!
 //! One that is a program is installed as it is; one that is a library is built into a program of
 //! ours, `peer-NAME`, from `crates/bench/peers/NAME`, or `crates/bench/peers-rust`. Deliberately
-//! absent: Mosquitto, which `ci` needs as well, and what no package gives.
+//! absent: what no package gives.
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use super::{Tool, Tools, apt, npm_install, on_path};
+use super::{MOSQUITTO, Tool, Tools, apt, npm_install, on_path};
 use crate::{Outcome, process, tree};
 
 /// By their names in the benchmark.
-pub(super) const ALL: [(&str, Tool); 7] = [
+pub(super) const ALL: [(&str, Tool); 8] = [
+    ("mosquitto", MOSQUITTO),
     ("nats", NATS),
     ("mochi", MOCHI),
     ("aedes", AEDES_TOOL),
@@ -23,7 +24,16 @@ pub(super) const ALL: [(&str, Tool); 7] = [
 ];
 
 /// Those that run without being named, because they are quick to install.
-pub(super) const UNNAMED: [&str; 2] = ["nats", "mochi"];
+const UNNAMED: [&str; 3] = ["mosquitto", "nats", "mochi"];
+
+/// Whether a peer takes part when these are named.
+pub(super) fn is_chosen(peer: &str, names: &[&str]) -> bool {
+    if names.is_empty() {
+        UNNAMED.contains(&peer)
+    } else {
+        names.contains(&peer) || names == ["all"]
+    }
+}
 
 /// Also a tool of `ci`, whose short run of `bench durability` has it.
 pub(super) const NATS: Tool = Tool {
@@ -211,4 +221,23 @@ fn write_program(tools: &Tools, name: &str, lines: &str) -> Outcome {
     };
     write().map_err(|error| format!("cannot write {}: {error}", path.display()))?;
     process::quiet(Command::new("chmod").arg("+x").arg(&path)).map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(names: &[&str], expected: &[&str]) {
+        let all = ALL.iter().map(|(peer, _)| *peer);
+        let chosen: Vec<_> = all.filter(|peer| is_chosen(peer, names)).collect();
+        assert_eq!(chosen, expected);
+    }
+
+    #[test]
+    fn the_yardstick_is_installed_unless_others_are_named() {
+        check(&[], &["mosquitto", "nats", "mochi"]);
+        check(&["unbroken", "rmqtt"], &["rmqtt"]);
+        check(&["all"], &ALL.map(|(peer, _)| peer));
+    }
 }
