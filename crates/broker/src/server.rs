@@ -534,9 +534,9 @@ fn settings(config: &Config) -> Settings {
 }
 
 /// One shard for each two cores: the kernel's side of the same connections, and the clients of a
-/// small machine, need the other. Measured on two cores with the load on the same machine: a second
-/// shard made each message twice as dear, because half of them change shards, and no more of them
-/// went through.
+/// small machine, need the other. Measured on two cores with the load on the same machine
+/// (docs/scaling.md): a second shard makes nearly every load dearer, up to twice, because half of
+/// the messages change shards, and hardly more of them go through.
 fn default_shards() -> u8 {
     let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
     u8::try_from(cores.div_ceil(2)).unwrap_or(SHARDS_MAX)
