@@ -75,6 +75,12 @@ pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// costs its text.
 pub(crate) const LOG_LINES: usize = 8_192;
 
+/// Bytes of log lines that are written at once, and one line more.
+pub(crate) const LOG_WRITE_BYTES: usize = 64 * 1024;
+
+/// Time between two writes of the log: so late a line may be that comes behind another.
+pub(crate) const LOG_PAUSE: Duration = Duration::from_millis(5);
+
 /// Listeners of one broker: their position is a `u16`.
 pub(crate) const LISTENERS: u16 = 1_024;
 
