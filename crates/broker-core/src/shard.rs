@@ -13,8 +13,8 @@ use std::time::Instant;
 
 use unbroken_mqtt_proto::connection::server::Phase;
 use unbroken_mqtt_proto::{
-    Connect, DecodeError, Disconnect, Frame, Packet, PacketType, PropertyBuf, Publish, ReasonCode,
-    frame_length, next_frame,
+    Ack, Connect, DecodeError, Disconnect, Frame, Packet, PacketType, PropertyBuf, Publish,
+    ReasonCode, frame_length, next_frame,
 };
 
 use crate::audit::Lanes;
@@ -479,6 +479,12 @@ impl Shard {
             // By itself, since most packets are one: what holds any packet is large to move.
             let publish = Publish::decode(frame, version)?;
             return self.handle_publish(now, id, session, publish);
+        }
+        if packet_type == PacketType::PubAck
+            && let Some(session) = session
+        {
+            let ack = Ack::decode_puback(frame, version)?;
+            return self.handle_puback(now, session, ack);
         }
         let packet = Packet::decode(frame, version)?;
         if let Packet::Connect(connect) = packet {

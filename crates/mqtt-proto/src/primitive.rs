@@ -111,10 +111,7 @@ impl<'a> Reader<'a> {
         // Refuses surrogates as well. // [MQTT-1.5.4-1, MQTT311-1.5.3-1]
         let text = core::str::from_utf8(bytes)
             .map_err(|_| DecodeError::IllFormedUtf8 { packet, field })?;
-        // One pass that does not stop early: most strings are shorter than what `contains` needs
-        // before it begins.
-        let null = |byte: &u8| *byte == 0;
-        if bytes.iter().fold(false, |found, byte| found | null(byte)) {
+        if has_null(bytes) {
             // [MQTT-1.5.4-2, MQTT311-1.5.3-2]
             return Err(DecodeError::NullCharacter { packet, field });
         }
@@ -202,10 +199,18 @@ pub(crate) fn put_binary(out: &mut Vec<u8>, bytes: &[u8]) -> Result<(), EncodeEr
     Ok(())
 }
 
+/// One pass that does not stop early: most strings are shorter than what `contains` needs before
+/// it begins.
+#[inline]
+fn has_null(bytes: &[u8]) -> bool {
+    let null = |byte: &u8| *byte == 0;
+    bytes.iter().fold(false, |found, byte| found | null(byte))
+}
+
 /// Appends a string with its two bytes of length.
 #[inline]
 pub(crate) fn put_string(out: &mut Vec<u8>, text: &str) -> Result<(), EncodeError> {
-    if text.as_bytes().contains(&0) {
+    if has_null(text.as_bytes()) {
         return Err(EncodeError::NullCharacter); // [MQTT-1.5.4-2]
     }
     put_binary(out, text.as_bytes())

@@ -399,3 +399,29 @@ fn packet_ids_follow_each_other_and_leave_out_0() {
     assert_eq!(last.next(), PacketId::FIRST);
     assert_eq!(PacketId::new(0), None);
 }
+
+#[test]
+fn a_puback_alone_is_what_it_is_among_all_packets() {
+    for version in Version::ALL {
+        for bytes in [
+            &b"\x40\x02\0\x07"[..],
+            b"\x40\x03\0\x07\x10",
+            b"\x40\x03\0\x07\x01",
+            b"\x40\x04\0\x07\0\0",
+            b"\x40\x05\0\x07\0\0\0",
+            b"\x40\x02\0\0",
+            b"\x40\x01\0",
+            b"\x42\x02\0\x07",
+        ] {
+            let frame = next_frame(bytes, u32::MAX).unwrap().unwrap();
+            let alone = Ack::decode_puback(frame, version).map(Packet::PubAck);
+            assert_eq!(alone, Packet::decode(frame, version), "{bytes:x?}");
+        }
+        let pubrec = next_frame(b"\x50\x02\0\x07", u32::MAX).unwrap().unwrap();
+        let (packet, expected) = (PacketType::PubRec, PacketType::PubAck);
+        assert_eq!(
+            Ack::decode_puback(pubrec, version),
+            Err(DecodeError::UnexpectedPacket { packet, expected })
+        );
+    }
+}

@@ -1,7 +1,8 @@
 //! PUBACK, PUBREC, PUBREL and PUBCOMP, which have one form.
 
-use super::{PacketType, put_outcome, read_outcome};
+use super::{PacketType, open, put_outcome, read_outcome};
 use crate::{
+    deframer::Frame,
     error::{DecodeError, EncodeError},
     primitive::Reader,
     property::Properties,
@@ -36,6 +37,21 @@ impl<'a> Ack<'a> {
         }
     }
 
+    /// The PUBACK in a frame. Behind each message at QoS 1 comes one, and what holds any packet is
+    /// large to move.
+    #[inline]
+    pub fn decode_puback(frame: Frame<'a>, version: Version) -> Result<Self, DecodeError> {
+        let expected = PacketType::PubAck;
+        let (packet, mut reader) = open(frame, version)?;
+        if packet != expected {
+            return Err(DecodeError::UnexpectedPacket { packet, expected });
+        }
+        let ack = Self::decode(&mut reader, version)?;
+        reader.finish()?;
+        Ok(ack)
+    }
+
+    #[inline]
     pub(super) fn decode(reader: &mut Reader<'a>, version: Version) -> Result<Self, DecodeError> {
         let packet_id = reader.packet_id()?;
         let (reason, properties) = read_outcome(reader, version)?;
@@ -44,6 +60,15 @@ impl<'a> Ack<'a> {
             reason,
             properties,
         })
+    }
+
+    /// The whole packet, if it says no more than what it acknowledges: 3.x has no words for more.
+    #[inline]
+    pub(super) fn shortest(&self, packet: PacketType, version: Version) -> Option<[u8; 4]> {
+        let says_more = version.has_properties()
+            && (self.reason != ReasonCode::Success || !self.properties.is_empty());
+        let [high, low] = self.packet_id.get().to_be_bytes();
+        (!says_more).then_some([packet.first_byte(), 2, high, low])
     }
 
     pub(super) fn encode_body(

@@ -63,20 +63,7 @@ pub enum Packet<'a> {
 impl<'a> Packet<'a> {
     /// The packet in a frame. `version` is what the connection speaks; a CONNECT says its own.
     pub fn decode(frame: Frame<'a>, version: Version) -> Result<Self, DecodeError> {
-        let first_byte = frame.first_byte;
-        let Some(packet) = frame.packet_type() else {
-            return Err(DecodeError::UnknownPacketType { first_byte });
-        };
-        if !version.has_packet(packet) {
-            return Err(DecodeError::PacketNotInVersion { packet, version });
-        }
-        if !version.allows_flags(packet, frame.flags()) {
-            return Err(DecodeError::ReservedFlags {
-                packet,
-                flags: frame.flags(),
-            });
-        }
-        let mut reader = Reader::new(packet, frame.body);
+        let (packet, mut reader) = open(frame, version)?;
         let decoded = match packet {
             PacketType::Connect => Self::Connect(Connect::decode(&mut reader)?),
             PacketType::ConnAck => Self::ConnAck(ConnAck::decode(&mut reader, version)?),
@@ -114,6 +101,12 @@ impl<'a> Packet<'a> {
         if let Self::Publish(publish) = self {
             return publish.encode(version, out);
         }
+        if let Self::PubAck(ack) | Self::PubRec(ack) | Self::PubRel(ack) | Self::PubComp(ack) = self
+            && let Some(bytes) = ack.shortest(packet, version)
+        {
+            out.extend_from_slice(&bytes);
+            return Ok(());
+        }
         encode_frame(packet, out, |out| match self {
             Self::Connect(connect) => connect.encode_body(out),
             Self::ConnAck(connack) => connack.encode_body(version, out),
@@ -150,6 +143,25 @@ impl<'a> Packet<'a> {
             Self::Auth(_) => PacketType::Auth,
         }
     }
+}
+
+/// The type of a packet that this version has, with the flags it must have, and its body.
+#[inline]
+fn open(frame: Frame<'_>, version: Version) -> Result<(PacketType, Reader<'_>), DecodeError> {
+    let first_byte = frame.first_byte;
+    let Some(packet) = frame.packet_type() else {
+        return Err(DecodeError::UnknownPacketType { first_byte });
+    };
+    if !version.has_packet(packet) {
+        return Err(DecodeError::PacketNotInVersion { packet, version });
+    }
+    if !version.allows_flags(packet, frame.flags()) {
+        return Err(DecodeError::ReservedFlags {
+            packet,
+            flags: frame.flags(),
+        });
+    }
+    Ok((packet, Reader::new(packet, frame.body)))
 }
 
 /// Appends fixed header and body; the remaining length is known once the body is written.
