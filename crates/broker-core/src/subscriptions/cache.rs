@@ -13,7 +13,11 @@
 //!
 //! Tried and lost: with 50,000 topics in turn, to keep only one of 17 routes where all places of a
 //! set are in use, and the generations beside the tags. Instructions fell, but a delivery took no
-//! less time: in eight interleaved rounds a sixth more.
+//! less time: in eight interleaved rounds a sixth more. Tried again with one of 8, and one
+//! generation for all places: the core alone took 18 % less (870 ns a message instead of 1,070,
+//! with short texts in the tree's table), and the broker 1.96 µs a delivery before and 2.12 after
+//! in nine interleaved rounds, 0.93 and 0.98 with ten times the window in seven. A broker that is
+//! done sooner gathers less: the writes to 500 subscribers are most of what this costs.
 
 use std::cell::Cell;
 use std::fmt;
