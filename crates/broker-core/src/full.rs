@@ -187,6 +187,11 @@ impl Clients {
         }
     }
 
+    /// Whether no session is full, as far as the shards know, and none has changed.
+    pub(crate) fn nobody_is_full(&self) -> bool {
+        self.fullness.told.is_empty() && self.fullness.changed.is_empty()
+    }
+
     /// Whether all shards know that this session is full.
     pub(crate) fn is_told_full(&self, id: SessionId) -> bool {
         self.fullness.told.contains(&id)

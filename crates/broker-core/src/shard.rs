@@ -239,7 +239,9 @@ impl Shard {
     /// written, and goes on with what the connection had sent. If that makes the shard ask for
     /// something, it is due for a timeout at once, and asks then.
     pub fn wrote(&mut self, now: Instant, connection: ConnectionId, bytes: usize) {
-        if let Some(session) = self.clients.wrote(now, connection, bytes) {
+        if let Some(session) = self.clients.wrote(now, connection, bytes)
+            && !self.clients.is_at_rest(connection, session)
+        {
             self.clients.home.now = now;
             self.pump(now, session);
             self.consume_unread(now, connection);

@@ -125,6 +125,11 @@ impl Home {
         }
     }
 
+    /// Whether there is something to tell.
+    pub(crate) fn has_untold(&self) -> bool {
+        !self.told.is_empty()
+    }
+
     pub(crate) fn tell(&mut self, told: Told) {
         self.told.push(told);
     }
