@@ -5,6 +5,7 @@
 //! DIR/store/       the store
 //! DIR/making/      one that is being made, with nothing in it
 //! DIR/restoring/   one that is being filled from a backup
+//! DIR/examining/   copies of parts of the store, to look at
 //! DIR/salvaging/   one that is being filled from a damaged one
 //! DIR/salvaged/    that one, whole: it takes the place of the damaged one
 //! DIR/damaged-T/   a damaged one that was set aside
@@ -26,6 +27,7 @@ use crate::error::StoreError;
 
 pub(crate) const STORE: &str = "store";
 pub(crate) const MAKING: &str = "making";
+pub(crate) const EXAMINING: &str = "examining";
 pub(crate) const RESTORING: &str = "restoring";
 pub(crate) const SALVAGING: &str = "salvaging";
 pub(crate) const SALVAGED: &str = "salvaged";
@@ -84,6 +86,7 @@ impl Place {
     /// A damaged store is set aside when the other is whole, so without the one the other is it.
     fn settle(&self) -> Result<(), StoreError> {
         self.clear(MAKING)?;
+        self.clear(EXAMINING)?;
         self.clear(RESTORING)?;
         self.clear(SALVAGING)?;
         if !exists(&self.part(SALVAGED))? {
@@ -119,7 +122,8 @@ pub(crate) fn damaged_stores(path: &Path) -> Result<Vec<PathBuf>, StoreError> {
 
 /// Something in this directory that is neither of its own besides a store, nor of the file system.
 pub(crate) fn in_the_way(path: &Path) -> Result<Option<PathBuf>, StoreError> {
-    let of_ours = |name: &str| [LOCK, MAKING, RESTORING].contains(&name) || is_set_aside(name);
+    let parts = [LOCK, MAKING, EXAMINING, RESTORING];
+    let of_ours = |name: &str| parts.contains(&name) || is_set_aside(name);
     let look = || -> io::Result<_> {
         for entry in fs::read_dir(path)? {
             let entry = entry?;
@@ -239,7 +243,7 @@ mod tests {
     fn who_does_not_have_the_directory_changes_nothing_in_it() {
         let temp = tempfile::tempdir().unwrap();
         let held = Place::take(temp.path()).unwrap();
-        let halves = [MAKING, RESTORING, SALVAGING, SALVAGED];
+        let halves = [MAKING, EXAMINING, RESTORING, SALVAGING, SALVAGED];
         for name in halves {
             fs::create_dir(held.part(name)).unwrap();
         }

@@ -114,11 +114,21 @@ fn a_batch_that_was_being_written_is_gone_whole_and_no_damage() {
     let begins = fs::metadata(journal(&before)).unwrap().len();
     let begins = usize::try_from(begins).unwrap();
     let torn = [1, 2, 14, 60, written.len() - begins - 1].map(|length| begins + length);
-    for length in torn {
+    let torn = torn.map(|length| written[..length].to_vec());
+    // Or all of it but for some bytes in the middle, of the payload or of something else.
+    let payload = written[begins..].windows(60).position(|it| it == [7; 60]);
+    let payload = begins + payload.unwrap();
+    let holes = [(begins, 10), (payload, 20), (written.len() - 40, 20)];
+    let with_hole = |(from, bytes): (usize, usize)| {
+        let mut written = written.clone();
+        written[from..from + bytes].fill(0);
+        written
+    };
+    for (length, torn) in torn.into_iter().chain(holes.map(with_hole)).enumerate() {
         // The disk has part of the batch, and nobody was answered.
         let image = temp.path().join(format!("torn {length}"));
         copy(&before, &image);
-        fs::write(journal(&image), &written[..length]).unwrap();
+        fs::write(journal(&image), &torn).unwrap();
         let found = open(&image, options, OnCorruption::Refuse);
         let found = found.unwrap().0;
         assert_eq!(count(&found), 1, "{length}");

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 use crate::batch::Revision;
 use crate::error::StoreError;
-use crate::places::{Place, make, sync};
+use crate::places::{Place, exists, make, sync};
 
 use super::rewrite::rewrite;
 
@@ -27,6 +27,7 @@ use super::rewrite::rewrite;
 const FORMAT: u64 = 1;
 const FORMAT_NAME: &str = "unbroken-store";
 
+const WITNESS: &str = "acknowledged";
 /// The first versions wrote no such name, and are read without.
 const WITNESS_NAME: [u8; 8] = *b"witness1";
 const DOUBTED_NAME: [u8; 8] = *b"doubted1";
@@ -51,7 +52,7 @@ impl Directory {
             .map_err(|error| StoreError::io("looking for", engine.display(), error))?;
         check_format(&path.join("format"), made)?;
         make(&engine).map_err(|error| StoreError::io("making", engine.display(), error))?;
-        let witness = path.join("acknowledged");
+        let witness = path.join(WITNESS);
         let failed = |doing, error| StoreError::io(doing, witness.display(), error);
         name_witness(&witness).map_err(|error| failed("writing", error))?;
         let acknowledged = OpenOptions::new()
@@ -124,20 +125,39 @@ impl Directory {
 
     /// Up to where it was answered; the beginning if nothing was.
     pub(crate) fn acknowledged(&self) -> Result<Revision, StoreError> {
-        let bytes = fs::read(self.witness());
-        let bytes =
-            bytes.map_err(|error| StoreError::io("reading", self.witness().display(), error))?;
-        if bytes.is_empty() {
-            return Ok(Revision(0));
-        }
-        let wrong = || StoreError::damaged(self.witness().display(), "it holds no revision");
-        let named = bytes.strip_prefix(&WITNESS_NAME);
-        named.and_then(parse_revision).ok_or_else(wrong)
+        acknowledged(&self.path)
     }
 
     fn witness(&self) -> PathBuf {
-        self.path.join("acknowledged")
+        self.path.join(WITNESS)
     }
+}
+
+/// Whether there is a store in this directory, in a format that is known.
+pub(super) fn is_there(path: &Path) -> Result<bool, StoreError> {
+    let format = path.join("format");
+    if !exists(&format)? && !exists(&path.join("engine"))? {
+        return Ok(false);
+    }
+    check_format(&format, true)?;
+    Ok(true)
+}
+
+/// Up to where the store in this directory was acknowledged, without having it; the beginning if
+/// nothing was.
+pub(super) fn acknowledged(path: &Path) -> Result<Revision, StoreError> {
+    let witness = path.join(WITNESS);
+    let bytes = match fs::read(&witness) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Revision(0)),
+        read => read.map_err(|error| StoreError::io("reading", witness.display(), error))?,
+    };
+    if bytes.is_empty() {
+        return Ok(Revision(0));
+    }
+    let names = [&WITNESS_NAME, &DOUBTED_NAME];
+    let named = names.iter().find_map(|name| bytes.strip_prefix(*name));
+    let wrong = || StoreError::damaged(witness.display(), "it holds no revision");
+    parse_revision(named.unwrap_or(&bytes)).ok_or_else(wrong)
 }
 
 fn witness_of(revision: Revision) -> [u8; 24] {

@@ -34,7 +34,7 @@ pub(crate) const fn memory_bytes_max(logs: u64) -> u64 {
 }
 
 /// Where the engine has its trees, each in a directory.
-const TREES: &str = "keyspaces";
+pub(super) const TREES: &str = "keyspaces";
 
 /// The engine syncs what is in a tree that it has made, and not the name of its directory: until
 /// that is done a power cut takes back the tree, with all that is in it.
@@ -118,7 +118,7 @@ pub(crate) fn is_unreadable(error: &io::Error) -> bool {
 const EIO: i32 = 5;
 
 /// As [`error`], but what is missing or too short is damage: the directory was complete once.
-fn opening(path: &Path, error: fjall::Error) -> StoreError {
+pub(super) fn opening(path: &Path, error: fjall::Error) -> StoreError {
     use std::io::ErrorKind::{InvalidData, NotFound, UnexpectedEof};
 
     match self::error("opening", path.display(), error) {

@@ -6,8 +6,12 @@
 //! 0                      format of the generation, 1
 //! 1 first number (8 BE)  block of messages
 //! 2 topic                postings: the messages on this topic     written when it is sealed
-//! 3                      the next generation's first message      written when it is sealed
+//! 3                      the next generation's first message,     written when it is sealed
+//!                        and what follows the last of this one
 //! ```
+//!
+//! Between two generations numbers may be left out. The first versions did not say in key 3 how
+//! many.
 //!
 //! The index of the newest generation is in memory, and made anew from its messages at a start. A
 //! topic that is longer than a key can be is cut; whoever reads looks at the message again.
@@ -89,6 +93,7 @@ impl Generation {
         }
         let mut end = Vec::new();
         put_number(&mut end, next.0);
+        put_number(&mut end, index.next(self.first).0);
         batch.insert(&self.keyspace, [SEALED_KEY], end);
     }
 
@@ -116,6 +121,23 @@ impl Generation {
         Ok(Some(Sequence(next)))
     }
 
+    /// Whether there was a message of this number, where no later one is.
+    fn had(&self, snapshot: &Snapshot, at: Sequence) -> Result<bool, StoreError> {
+        let sealed = snapshot.get(&self.keyspace, [SEALED_KEY]);
+        let Some(sealed) = sealed.map_err(|error| self.failed(error))? else {
+            return Ok(true);
+        };
+        let mut reader = Reader::plain(&sealed);
+        let end = reader.number("end");
+        end.map_err(|error| self.damaged(error))?;
+        if reader.len() == 0 {
+            return Ok(false);
+        }
+        let behind = reader.number("last");
+        let behind = behind.map_err(|error| self.damaged(error))?;
+        Ok(at.0 < behind)
+    }
+
     /// Reads all of it, and makes its index.
     pub(crate) fn index(&self, snapshot: &Snapshot) -> Result<LiveIndex, StoreError> {
         let mut index = LiveIndex::default();
@@ -134,7 +156,7 @@ impl Generation {
     }
 
     /// Adds messages of a range to a chunk, those that are wanted, until it has `bytes_max`. False
-    /// if it is full.
+    /// if it is full. The range is of messages that were written: one that is missing is damage.
     pub(crate) fn read(
         &self,
         snapshot: &Snapshot,
@@ -142,6 +164,8 @@ impl Generation {
         matcher: Option<&Matcher<'_>>,
         room: &mut Room<'_>,
     ) -> Result<bool, StoreError> {
+        let mut next = range.start;
+        let missing = |next: Sequence| self.damaged(format_args!("message {next} is missing"));
         let from = self.block_of(snapshot, range.start)?;
         let end = [BLOCK_KEY + 1].to_vec();
         for guard in snapshot.range(&self.keyspace, block_key(from).to_vec()..end) {
@@ -158,12 +182,19 @@ impl Generation {
                 if entry.sequence >= range.end {
                     break;
                 }
+                if entry.sequence != next {
+                    return Err(missing(next));
+                }
+                next = Sequence(next.0 + 1);
                 if matcher.is_none_or(|matcher| matcher.matches(entry.message.topic()))
                     && !room.put(entry)
                 {
                     return Ok(false);
                 }
             }
+        }
+        if next < range.end && self.had(snapshot, next)? {
+            return Err(missing(next));
         }
         Ok(true)
     }

@@ -3,7 +3,8 @@
 //! ```text
 //! DIR/store/format acknowledged    see `directory`; what else is in DIR, see `places`
 //! DIR/store/engine/                one journal for all; trees:
-//!   own                            revision, and where each log's newest generation begins
+//!   own                            revision, where each log's newest generation begins, and the
+//!                                  number of the batch
 //!   sessions retained wills lanes control    key -> revision (8 BE), value
 //!   log.<log>.<first message>      a generation of a log: messages, and their index by topic
 //! ```
@@ -16,16 +17,20 @@
 //! - A generation says where the next one begins, so none is missed; there is always a newest one,
 //!   so numbers go on when all was trimmed.
 //! - All but the newest generation of a log are sealed: they never change, and have their index.
-//! - What is found at a start is as far as was acknowledged, or the store is damaged.
+//! - What is found at a start is as far as was acknowledged, or the store is damaged: that is
+//!   [looked at](examine) before the engine has it, since opening a store changes it.
+//! - Every batch of the engine has a number, one more than the batch before it.
 //!
 //! Deliberately absent: an answer to damage, which is [`crate::quarantine`]'s.
 
 mod block;
 mod directory;
 mod engine;
+mod examine;
 mod frozen;
 mod generation;
 mod generations;
+mod journals;
 mod rewrite;
 pub(crate) mod salvage;
 mod staging;
@@ -33,15 +38,17 @@ mod staging;
 use std::collections::BTreeMap;
 use std::ops::{Bound, Range};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
-use fjall::{Database, Keyspace, PersistMode, Readable, Snapshot};
+use fjall::{Database, Keyspace, OwnedWriteBatch, PersistMode, Readable, Snapshot};
 
 use self::directory::Directory;
 use self::frozen::Frozen;
 use self::generation::{Generation, LiveIndex};
 use self::generations::{Generations, Part};
+use self::journals::{Journals, Link, Tail};
 use self::staging::Staging;
 use crate::batch::{Batch, Revision, Space};
 use crate::codec::Reader;
@@ -111,6 +118,8 @@ struct Engine {
     database: Database,
     own: Keyspace,
     spaces: [Keyspace; Space::ALL.len()],
+    /// The number of the last batch.
+    link: AtomicU64,
 }
 
 /// What readers see.
@@ -149,26 +158,24 @@ impl Embedded {
         name: &str,
         options: Options,
     ) -> Result<Self, StoreError> {
+        // One of another name is new.
+        let path = place.part(name);
+        let journals = if name == STORE && directory::is_there(&path)? {
+            examine::examine(place, &path)?
+        } else {
+            Journals::default()
+        };
+        journals.tail.as_ref().map_or(Ok(()), Tail::cut)?;
         let directory = Directory::open(place, name)?;
-        let (engine, published) = Engine::recovered(&directory)?;
-        let store = Self {
+        let (engine, published) = Engine::recovered(&directory, &journals)?;
+        Ok(Self {
             options,
             writing: Mutex::new(()),
             dead: OnceLock::new(),
             published: RwLock::new(published),
             engine,
             directory,
-        };
-        let acknowledged = store.directory.acknowledged()?;
-        let found = store.read_published().revision;
-        if found < acknowledged {
-            let what = format!(
-                "{} changes were acknowledged after the last one found",
-                acknowledged.0 - found.0
-            );
-            return Err(StoreError::damaged(place.part(name).display(), what));
-        }
-        Ok(store)
+        })
     }
 
     /// The most memory that a store with so many logs takes, in bytes.
@@ -208,6 +215,11 @@ impl Embedded {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Nothing is written before what comes before it is safe.
+    fn is_strict(&self) -> bool {
+        self.options.durability == Durability::Strict
+    }
+
     fn alive(&self) -> Result<(), StoreError> {
         match self.dead.get() {
             Some(cause) => Err(StoreError::Dead {
@@ -244,7 +256,7 @@ impl Embedded {
         for (log, messages) in &staged.appends {
             appended.push((self.generation_for(*log)?, messages));
         }
-        let mut batch = self.engine.database.batch();
+        let mut batch = self.engine.batch(self.is_strict());
         batch = batch.durability(Some(match self.options.durability {
             Durability::Strict => PersistMode::SyncData,
             Durability::Relaxed | Durability::Off => PersistMode::Buffer,
@@ -263,7 +275,7 @@ impl Embedded {
         batch.insert(&self.engine.own, REVISION_KEY, revision.0.to_be_bytes());
         let written = batch.commit();
         written.map_err(|error| engine::error("writing", "the store", error))?;
-        if self.options.durability == Durability::Strict {
+        if self.is_strict() {
             self.directory.acknowledge(revision)?;
         }
         let mut published = self.write_published();
@@ -301,7 +313,7 @@ impl Embedded {
         let database = &self.engine.database;
         let published = self.read_published();
         if let Some(log) = published.logs.get(&log) {
-            let mut batch = database.batch();
+            let mut batch = self.engine.batch(self.is_strict());
             log.generations.live.seal(&mut batch, &log.index, first);
             batch.commit().map_err(failed)?;
         }
@@ -317,7 +329,7 @@ impl Embedded {
             first,
             keyspace,
         };
-        let mut batch = database.batch();
+        let mut batch = self.engine.batch(true);
         batch = batch.durability(Some(PersistMode::SyncData));
         live.begin(&mut batch);
         let begins = first.0.to_be_bytes();
@@ -489,28 +501,27 @@ impl Store for Embedded {
 impl Engine {
     /// Opens it, and finds what was published last. What cannot be read any more is damage; what it
     /// could not make safe is doubted by the next start.
-    fn recovered(directory: &Directory) -> Result<(Self, Published), StoreError> {
+    fn recovered(
+        directory: &Directory,
+        journals: &Journals,
+    ) -> Result<(Self, Published), StoreError> {
         let path = directory.engine();
-        let opened = Self::open(&path).and_then(|engine| {
-            let published = engine.recover()?;
+        let opened = Self::open(&path, journals).and_then(|engine| {
+            let published = engine.recover(directory)?;
             Ok((engine, published))
         });
         opened.map_err(|error| {
             directory.doubt();
-            match &error {
-                StoreError::Io { source, .. } if engine::is_unreadable(source) => {
-                    rewrite::read_all(&path).err().unwrap_or(error)
-                }
-                _ => error,
-            }
+            rewrite::or_unreadable(&path, error)
         })
     }
 
-    fn open(path: &Path) -> Result<Self, StoreError> {
+    fn open(path: &Path, journals: &Journals) -> Result<Self, StoreError> {
         let database = engine::open(path)?;
+        journals.are_uncut()?;
         let failed = |error| engine::error("opening", path.display(), error);
         let own = database
-            .keyspace("own", engine::space_options)
+            .keyspace(OWN, engine::space_options)
             .map_err(failed)?;
         let mut spaces = Vec::with_capacity(Space::ALL.len());
         for space in Space::ALL {
@@ -528,15 +539,32 @@ impl Engine {
             spaces.push(tree.map_err(failed)?);
         }
         engine::make_trees_safe(path)?;
-        let mut batch = database.batch().durability(Some(PersistMode::SyncData));
-        batch.insert(&own, MADE_KEY, [FORMAT]);
-        batch.commit().map_err(failed)?;
+        let link = own.get(LINK_KEY).map_err(failed)?;
+        let link = link.and_then(|link| Link::decode(&link));
         let spaces = spaces.try_into().unwrap_or_else(|_| unreachable!());
-        Ok(Self {
+        let this = Self {
             database,
             own,
             spaces,
-        })
+            link: AtomicU64::new(link.map_or(0, |link| link.number)),
+        };
+        // The engine has made safe what it has found.
+        let mut batch = this.batch(true).durability(Some(PersistMode::SyncData));
+        batch.insert(&this.own, MADE_KEY, [FORMAT]);
+        batch.commit().map_err(failed)?;
+        Ok(this)
+    }
+
+    /// A batch that has its number, to be committed before the next is asked for.
+    fn batch(&self, behind_safe: bool) -> OwnedWriteBatch {
+        let number = self.link.fetch_add(1, Ordering::Relaxed) + 1;
+        let link = Link {
+            number,
+            behind_safe,
+        };
+        let mut batch = self.database.batch();
+        batch.insert(&self.own, LINK_KEY, link.encode());
+        batch
     }
 
     fn space(&self, space: Space) -> &Keyspace {
@@ -602,7 +630,7 @@ impl Engine {
     }
 
     /// What is there, as it was published last.
-    fn recover(&self) -> Result<Published, StoreError> {
+    fn recover(&self, directory: &Directory) -> Result<Published, StoreError> {
         let snapshot = self.database.snapshot();
         let failed = |error| engine::error(engine::READING, "own", error);
         let own = |key: &[u8]| snapshot.get(&self.own, key).map_err(failed);
@@ -610,6 +638,12 @@ impl Engine {
             Some(bytes) => Revision(number("revision", &bytes)?),
             None => Revision(0),
         };
+        let acknowledged = directory.acknowledged()?;
+        if revision < acknowledged {
+            let lost = acknowledged.0 - revision.0;
+            let what = format!("{lost} changes were acknowledged after the last one found");
+            return Err(StoreError::damaged(directory.engine().display(), what));
+        }
         let mut generations: BTreeMap<LogId, BTreeMap<Sequence, Generation>> = BTreeMap::new();
         for name in self.database.list_keyspace_names() {
             let Some((log, first)) = Generation::parse_name(&name) else {
@@ -658,7 +692,7 @@ impl Engine {
     }
 
     /// A log, from its generations. A crash may have come while the last one was begun: then it is
-    /// not the `newest` that is known, and has nothing in it.
+    /// not the `newest` that is known, and has nothing in it. It is made again when it is needed.
     fn recover_log(
         &self,
         snapshot: &Snapshot,
@@ -668,7 +702,12 @@ impl Engine {
         while let Some(last) = sealed.last_entry()
             && newest.is_none_or(|newest| *last.key() > newest)
         {
-            let keyspace = last.remove().keyspace;
+            let last = last.remove();
+            let empty = snapshot.is_empty(&last.keyspace);
+            if !empty.map_err(|error| engine::error(engine::READING, &last, error))? {
+                return Err(last.damaged("it was never begun, and something is in it"));
+            }
+            let keyspace = last.keyspace;
             let deleted = self.database.delete_keyspace(keyspace);
             deleted.map_err(|error| engine::error("trimming", "a generation", error))?;
         }
@@ -763,7 +802,76 @@ fn newest_key(log: LogId) -> Vec<u8> {
 /// Generations that one read looks at: a selection that finds nothing in them answers so, and
 /// where to go on.
 const GENERATIONS_PER_READ: usize = 64;
+/// The tree of the store's own.
+const OWN: &str = "own";
 const FORMAT: u8 = 1;
 const MADE_KEY: &[u8] = b"format";
+const LINK_KEY: &[u8] = b"link";
 const REVISION_KEY: &[u8] = b"revision";
 const NEWEST_KEY: &[u8] = b"newest ";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::MessageRecord;
+    use unbroken_mqtt_proto::{Properties, QoS};
+
+    /// Two generations, the first of them with three blocks.
+    fn filled(path: &Path) -> Embedded {
+        let options = Options {
+            generation_bytes: 100_000,
+            ..Options::default()
+        };
+        let store = Embedded::open(path, options).unwrap();
+        for number in 1..=4 {
+            let record = MessageRecord {
+                topic: "a",
+                qos: QoS::AtLeastOnce,
+                retain: false,
+                stamp_ms: number,
+                expires_ms: None,
+                publisher: None,
+                mark: None,
+                properties: Properties::EMPTY,
+                payload: &vec![7; 40_000],
+            };
+            let mut batch = Batch::new();
+            batch.append(LogId(0), Sequence(number), record.encode());
+            assert!(store.commit(&[batch]).unwrap()[0].is_ok());
+        }
+        assert_eq!(store.generations(LogId(0)).len(), 2);
+        store
+    }
+
+    #[test]
+    fn a_block_that_is_missing_from_a_sealed_generation_is_damage_and_no_gap() {
+        for gone in 1..=3 {
+            let temp = tempfile::tempdir().unwrap();
+            let store = filled(temp.path());
+            let mut key = vec![1];
+            key.extend_from_slice(&u64::to_be_bytes(gone));
+            let name = Generation::name(LogId(0), Sequence::FIRST);
+            let tree = store.engine.database.keyspace(&name, engine::log_options);
+            tree.unwrap().remove(key).unwrap();
+            store.write_published().snapshot = store.engine.database.snapshot();
+            let read = store.read(LogId(0), Sequence::FIRST..Sequence::END, usize::MAX);
+            let damage = read.unwrap_err().to_string();
+            assert!(
+                damage.contains(&format!("message {gone} is missing")),
+                "{damage}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_in_a_generation_that_was_never_begun_is_not_removed() {
+        let temp = tempfile::tempdir().unwrap();
+        let store = filled(temp.path());
+        let mut batch = store.engine.batch(true);
+        batch.remove(&store.engine.own, newest_key(LogId(0)));
+        batch.commit().unwrap();
+        drop(store);
+        let refused = Embedded::open(temp.path(), Options::default()).unwrap_err();
+        assert!(refused.to_string().contains("never begun"), "{refused}");
+    }
+}

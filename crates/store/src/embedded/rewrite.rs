@@ -47,9 +47,19 @@ fn rewrite_file(path: &Path) -> Result<(), StoreError> {
     file.sync_all().map_err(failed)
 }
 
-/// Reads everything below a directory of the engine, to tell a disk that does not give it back from
-/// other errors. What cannot be opened is not read.
-pub(super) fn read_all(path: &Path) -> Result<(), StoreError> {
+/// What an error of opening a directory of the engine is: damage, if the disk does not give back
+/// all that is there.
+pub(super) fn or_unreadable(path: &Path, error: StoreError) -> StoreError {
+    match &error {
+        StoreError::Io { source, .. } if engine::is_unreadable(source) => {
+            read_all(path).err().unwrap_or(error)
+        }
+        _ => error,
+    }
+}
+
+/// Reads everything below a directory of the engine. What cannot be opened is not read.
+fn read_all(path: &Path) -> Result<(), StoreError> {
     let Ok(entries) = fs::read_dir(path) else {
         return Ok(());
     };

@@ -1,19 +1,26 @@
 //! Reading what can be read of a damaged engine directory.
 //!
-//! The engine opens all of it or nothing, so the parts that keep it from opening are looked for by
-//! trying: first the end of the journal is left out, as little as needed, then whole trees. Within
-//! a tree that opens, reading goes from both ends towards the damage.
+//! The engine opens all of it or nothing, so it is given a copy without what keeps it from opening:
+//! trees that do not open alone, and of each journal what is no whole batch. Within a tree that
+//! opens, reading goes from both ends towards the damage.
+//!
+//! What is behind a hole in a journal is kept, so a value may be there that had been removed in the
+//! hole: who has it once more loses less than who loses all that came after.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::ops::Range;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
 
 use fjall::{Database, Keyspace, Readable as _};
 
 use super::block::Block;
+use super::engine::TREES;
+use super::examine::{LIST, Trees, copy_tree};
 use super::generation::{Generation, blocks, parse_block_key};
-use super::{Durability, Embedded, Options, engine, parse_value};
+use super::{Durability, Embedded, Options, engine, journals, parse_value};
 use crate::batch::{Batch, Space};
 use crate::codec::RecordError;
 use crate::errand;
@@ -38,17 +45,14 @@ pub(crate) fn salvage(place: &Place, mut options: Options) -> Result<Salvaged, S
     options.durability = Durability::Off;
     let store = Embedded::open_part(place, SALVAGING, options)?;
     let damaged = &place.part(STORE).join("engine");
+    let copy = place.part(SALVAGING).join("copy");
     let mut work = Work {
         store,
         batch: Batch::new(),
         ends: BTreeMap::new(),
         salvaged: Salvaged::default(),
     };
-    let copy = place.part(SALVAGING).join("copy");
-    let attempt = Attempt::find(damaged, &copy, &mut work.salvaged.lost)?;
-    if let Some(attempt) = attempt {
-        attempt.copy(damaged, &copy)?;
-        let database = engine::open(&copy)?;
+    if let Some(database) = opened(damaged, &copy, &mut work.salvaged.lost)? {
         work.copy_spaces(&database)?;
         work.copy_logs(&database)?;
     } else {
@@ -58,114 +62,129 @@ pub(crate) fn salvage(place: &Place, mut options: Options) -> Result<Salvaged, S
     work.finish(&copy)
 }
 
-/// What of a directory is given to the engine.
-#[derive(Clone)]
-struct Attempt {
-    /// Names of trees that are left out.
-    without: BTreeSet<String>,
-    /// Bytes of the journals, oldest first.
-    journal_bytes: u64,
+/// A copy of what opens of a directory; what is left out is added to `lost`.
+fn opened(
+    damaged: &Path,
+    copy: &Path,
+    lost: &mut Vec<String>,
+) -> Result<Option<Database>, StoreError> {
+    let trees = Trees::new(damaged, &copy.join("trees"));
+    let copy = &copy.join("engine");
+    let names = match trees.names() {
+        Err(error @ StoreError::Damaged { .. }) => {
+            lost.push(error.to_string());
+            return Ok(None);
+        }
+        names => names?,
+    };
+    let mut wanted = BTreeSet::from([LIST]);
+    for (number, name) in names {
+        match trees.open(number, &name) {
+            Err(error @ StoreError::Damaged { .. }) => {
+                lost.push(format!("the engine's tree {name}, all of it: {error}"));
+            }
+            opened => {
+                opened?;
+                wanted.insert(number);
+            }
+        }
+    }
+    copy_trees(damaged, copy, &wanted)?;
+    let mut broken = Vec::new();
+    copy_journals(damaged, copy, &mut broken)?;
+    match engine::open(copy) {
+        Err(error @ StoreError::Damaged { .. }) => {
+            lost.push(format!("all journals: {error}"));
+            copy_trees(damaged, copy, &wanted)?;
+            match engine::open(copy) {
+                Err(StoreError::Damaged { .. }) => Ok(None),
+                opened => opened.map(Some),
+            }
+        }
+        opened => {
+            lost.append(&mut broken);
+            opened.map(Some)
+        }
+    }
 }
 
-impl Attempt {
-    /// The largest part that opens; what it leaves out is added to `lost`.
-    fn find(
-        damaged: &Path,
-        copy: &Path,
-        lost: &mut Vec<String>,
-    ) -> Result<Option<Self>, StoreError> {
-        let journals = journals(damaged)?;
-        let whole: u64 = journals.iter().map(|(_, bytes)| bytes).sum();
-        let mut attempt = Self {
-            without: BTreeSet::new(),
-            journal_bytes: whole,
-        };
-        if attempt.opens(damaged, copy)? {
-            return Ok(Some(attempt));
-        }
-        attempt.journal_bytes = 0;
-        if !attempt.opens(damaged, copy)? {
-            let trees = trees(damaged)?;
-            for tree in &trees {
-                let alone = trees.iter().filter(|other| *other != tree).cloned();
-                let alone = Self {
-                    without: alone.collect(),
-                    journal_bytes: 0,
-                };
-                if !alone.opens(damaged, copy)? {
-                    lost.push(format!("the engine's tree {tree}, all of it"));
-                    attempt.without.insert(tree.clone());
-                }
-            }
-            if !attempt.opens(damaged, copy)? {
-                return Ok(None);
-            }
-        }
-        let with_all = Self {
-            journal_bytes: whole,
-            ..attempt.clone()
-        };
-        if with_all.opens(damaged, copy)? {
-            return Ok(Some(with_all));
-        }
-        // So many bytes open, so many do not.
-        let (mut good, mut bad) = (0, whole);
-        while bad - good > JOURNAL_STEP {
-            attempt.journal_bytes = good.midpoint(bad);
-            if attempt.opens(damaged, copy)? {
-                good = attempt.journal_bytes;
-            } else {
-                bad = attempt.journal_bytes;
-            }
-        }
-        attempt.journal_bytes = good;
-        lost.push(format!(
-            "what was written last: the journal from about byte {good} of {whole} on"
-        ));
-        Ok(Some(attempt))
+/// Makes the copy anew, with an empty journal.
+fn copy_trees(damaged: &Path, copy: &Path, wanted: &BTreeSet<u64>) -> Result<(), StoreError> {
+    remove(copy)?;
+    for number in wanted {
+        let tree = Path::new(TREES).join(number.to_string());
+        copy_tree(&damaged.join(&tree), &copy.join(&tree))?;
     }
-
-    fn opens(&self, damaged: &Path, copy: &Path) -> Result<bool, StoreError> {
-        self.copy(damaged, copy)?;
-        match engine::open(copy) {
-            Ok(_) => Ok(true),
-            Err(StoreError::Damaged { .. }) => Ok(false),
-            Err(other) => Err(other),
-        }
+    // What is damaged may be these, and they say nothing of what is in it.
+    let version = copy.join("version");
+    fs::write(&version, ENGINE_VERSION)
+        .map_err(|error| StoreError::io("writing", version.display(), error))?;
+    // Without a journal the engine does not look how new what it finds in the trees is.
+    for name in ["lock", "0.jnl"] {
+        let file = copy.join(name);
+        fs::write(&file, "").map_err(|error| StoreError::io("writing", file.display(), error))?;
     }
+    Ok(())
+}
 
-    /// Makes the copy anew: tables are linked, since they never change, the rest is copied.
-    fn copy(&self, damaged: &Path, copy: &Path) -> Result<(), StoreError> {
-        let made = || {
-            match fs::remove_dir_all(copy) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
-            copy_directory(damaged, copy, &|path| !self.leaves_out(path))?;
-            let mut left = self.journal_bytes;
-            for (path, bytes) in journals_io(damaged)? {
-                let Some(name) = path.file_name() else {
-                    continue;
-                };
-                let kept = left.min(bytes);
-                left -= kept;
-                if kept > 0 {
-                    let readable = fs::File::open(&path).map(Readable)?;
-                    let mut to = fs::File::create(copy.join(name))?;
-                    io::copy(&mut readable.take(kept), &mut to)?;
-                }
+fn remove(copy: &Path) -> Result<(), StoreError> {
+    match fs::remove_dir_all(copy) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(StoreError::io("removing", copy.display(), error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Copies what is whole in the journals.
+fn copy_journals(damaged: &Path, copy: &Path, lost: &mut Vec<String>) -> Result<(), StoreError> {
+    for (_, path) in journals::list(damaged)? {
+        let Some(name) = path.file_name() else {
+            continue;
+        };
+        let bytes = read_around(&path);
+        let bytes = bytes.map_err(|error| StoreError::io("reading", path.display(), error))?;
+        let (whole, broken) = journals::pieces(&bytes);
+        for Range { start, end } in broken {
+            let name = name.display();
+            lost.push(format!(
+                "what was written in {name} from byte {start} to {end}"
+            ));
+        }
+        if whole.is_empty() {
+            lost.push(format!("all of {}, if anything was in it", name.display()));
+        }
+        let to = copy.join(name);
+        let write = || {
+            let mut to = File::create(&to)?;
+            for piece in whole {
+                to.write_all(bytes.get(piece).unwrap_or_default())?;
             }
             Ok(())
         };
-        made().map_err(|error| StoreError::io("copying", damaged.display(), error))
+        write().map_err(|error| StoreError::io("writing", to.display(), error))?;
     }
+    Ok(())
+}
 
-    /// Journals are copied apart from the rest, as far as they are wanted.
-    fn leaves_out(&self, path: &Path) -> bool {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let is_tree = path.parent().is_some_and(|parent| parent.ends_with(TREES));
-        journal_number(&name).is_some() || is_tree && self.without.contains(&*name)
+/// All of a file, with zeros where the disk does not give back what is there.
+fn read_around(path: &Path) -> io::Result<Vec<u8>> {
+    match fs::read(path) {
+        Err(error) if engine::is_unreadable(&error) => {}
+        read => return read,
     }
+    let file = File::open(path)?;
+    let length = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
+    let mut bytes = vec![0; length];
+    let mut at = 0;
+    for piece in bytes.chunks_mut(SECTOR_BYTES) {
+        match file.read_exact_at(piece, at) {
+            Err(error) if engine::is_unreadable(&error) => piece.fill(0),
+            read => read?,
+        }
+        at += piece.len() as u64;
+    }
+    Ok(bytes)
 }
 
 struct Work {
@@ -285,8 +304,7 @@ impl Work {
             self.store.go_on_at(log, next)?;
         }
         self.store.sync()?;
-        let removed = fs::remove_dir_all(copy);
-        removed.map_err(|error| StoreError::io("removing", copy.display(), error))?;
+        remove(copy)?;
         Ok(self.salvaged)
     }
 
@@ -414,93 +432,10 @@ fn tree(database: &Database, name: &str) -> Result<Keyspace, StoreError> {
     tree.map_err(|error| engine::error("opening", name, error))
 }
 
-/// The names of the engine's trees, but for the one that lists them.
-fn trees(engine: &Path) -> Result<BTreeSet<String>, StoreError> {
-    let place = engine.join(TREES);
-    let list = || -> io::Result<_> {
-        let mut names = BTreeSet::new();
-        for entry in fs::read_dir(&place)? {
-            names.insert(entry?.file_name().to_string_lossy().into_owned());
-        }
-        names.remove("0");
-        Ok(names)
-    };
-    match list() {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(BTreeSet::new()),
-        listed => listed.map_err(|error| StoreError::io("reading", place.display(), error)),
-    }
-}
-
-fn journals(engine: &Path) -> Result<Vec<(PathBuf, u64)>, StoreError> {
-    journals_io(engine).map_err(|error| StoreError::io("reading", engine.display(), error))
-}
-
-/// The journals, oldest first, and the length of each without the zeros that the engine sets aside
-/// at its end.
-fn journals_io(engine: &Path) -> io::Result<Vec<(PathBuf, u64)>> {
-    let mut journals = BTreeMap::new();
-    match fs::read_dir(engine) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(error),
-        Ok(entries) => {
-            for entry in entries {
-                let entry = entry?;
-                let name = entry.file_name().to_string_lossy().into_owned();
-                if let Some(number) = journal_number(&name) {
-                    let mut bytes = Vec::new();
-                    Readable(fs::File::open(entry.path())?).read_to_end(&mut bytes)?;
-                    let zeros = bytes.iter().rev().take_while(|byte| **byte == 0).count();
-                    journals.insert(number, (entry.path(), (bytes.len() - zeros) as u64));
-                }
-            }
-        }
-    }
-    Ok(journals.into_values().collect())
-}
-
-/// A file that ends where the disk does not give back what follows.
-struct Readable(fs::File);
-
-impl Read for Readable {
-    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        match self.0.read(bytes) {
-            Err(error) if engine::is_unreadable(&error) => Ok(0),
-            read => read,
-        }
-    }
-}
-
-fn journal_number(name: &str) -> Option<u64> {
-    name.strip_suffix(".jnl")?.parse().ok()
-}
-
-fn copy_directory(from: &Path, to: &Path, wanted: &dyn Fn(&Path) -> bool) -> io::Result<()> {
-    fs::create_dir_all(to)?;
-    let entries = match fs::read_dir(from) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        entries => entries?,
-    };
-    for entry in entries {
-        let entry = entry?;
-        let (path, target) = (entry.path(), to.join(entry.file_name()));
-        if !wanted(&path) {
-            continue;
-        }
-        if entry.file_type()?.is_dir() {
-            copy_directory(&path, &target, wanted)?;
-        } else if from.ends_with("tables") && fs::hard_link(&path, &target).is_ok() {
-            // It is there twice now.
-        } else {
-            fs::copy(&path, &target)?;
-        }
-    }
-    Ok(())
-}
-
-/// Where the engine's trees are, each in a directory with a number.
-const TREES: &str = "keyspaces";
-/// So exactly the end of what can be read of the journal is found.
-const JOURNAL_STEP: u64 = 256;
+/// As the engine names its format.
+const ENGINE_VERSION: [u8; 4] = *b"FJL\x03";
+/// A disk gives back so much or nothing of it.
+const SECTOR_BYTES: usize = 512;
 const BATCH_BYTES: usize = 1024 * 1024;
 /// More than the messages that can have been lost with the end of a log.
 const NUMBERS_LEFT_OUT: u64 = 1 << 32;

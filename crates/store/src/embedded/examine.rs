@@ -1,0 +1,281 @@
+//! Looking at a store before the engine has it.
+//!
+//! The engine is not asked whether a store is whole: when it opens one it cuts journals where it
+//! does not understand them, and removes trees that are not in its list or have no beginning. So
+//! the journals are [read here](super::journals), each tree is opened alone, in a copy with its
+//! tables linked, and what both say together is compared with what was acknowledged.
+//!
+//! Invariant: nothing of the store is changed here. What is made is in DIR/examining.
+//!
+//! Deliberately absent: the blocks of tables. They have checksums, and whoever reads one hears of
+//! its damage; see [`crate::quarantine`].
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read as _};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use lsm_tree::{AbstractTree as _, AnyTree, Cache, Guard as _, SeqNo, SequenceNumberCounter};
+
+use super::engine::{self, TREES};
+use super::generation::Generation;
+use super::journals::{Journals, Link};
+use super::{LINK_KEY, OWN, REVISION_KEY, directory, newest_key, number, rewrite};
+use crate::batch::{Revision, Space};
+use crate::error::StoreError;
+use crate::places::{EXAMINING, Place, exists};
+
+/// The trees of an engine's directory, each to be looked at alone.
+pub(super) struct Trees {
+    directory: PathBuf,
+    /// Where copies are made.
+    scratch: PathBuf,
+    cache: Arc<Cache>,
+}
+
+/// Whether all is there that was acknowledged; the journals, as they are.
+pub(super) fn examine(place: &Place, store: &Path) -> Result<Journals, StoreError> {
+    place.clear(EXAMINING)?;
+    let found = look(store, &place.part(EXAMINING));
+    let cleared = place.clear(EXAMINING);
+    found.and_then(|journals| cleared.map(|()| journals))
+}
+
+fn look(store: &Path, scratch: &Path) -> Result<Journals, StoreError> {
+    let acknowledged = directory::acknowledged(store)?;
+    let engine = &store.join("engine");
+    let trees = Trees::new(engine, scratch);
+    // Without it the engine would make all anew.
+    let version = engine.join("version");
+    if !exists(&version)? {
+        return Err(StoreError::damaged(version.display(), "it is missing"));
+    }
+    let names = trees.names()?;
+    let number_of = |wanted: &str| {
+        let found = names.iter().find(|(_, name)| name.as_str() == wanted);
+        let missing = || trees.damaged(LIST, format_args!("it does not name {wanted}"));
+        found.map(|(number, _)| *number).ok_or_else(missing)
+    };
+    let own = number_of(OWN)?;
+    for space in Space::ALL {
+        number_of(space.name())?;
+    }
+    let journals = Journals::read(engine, own)?;
+    let mut begun = Begun {
+        journals: &journals,
+        own: trees.open(own, OWN)?,
+        place: trees.path(own),
+    };
+    begun.is_joined()?;
+    let found = begun.revision()?;
+    if found < acknowledged {
+        let count = acknowledged.0 - found.0;
+        let mut what = format!("{count} changes were acknowledged after the last one found");
+        if let Some(tail) = &journals.tail {
+            what = format!("{what}; they were in {tail}");
+        }
+        return Err(StoreError::damaged(store.display(), what));
+    }
+    for (number, name) in names.iter().filter(|(number, _)| **number != own) {
+        if trees.has_beginning(*number)? {
+            trees.open(*number, name)?;
+        } else if begun.has(name)? {
+            return Err(trees.has_no_beginning(*number, name));
+        }
+    }
+    Ok(journals)
+}
+
+/// The store's own tree, and what the journals have of it.
+struct Begun<'a> {
+    journals: &'a Journals,
+    own: AnyTree,
+    place: PathBuf,
+}
+
+impl Begun<'_> {
+    /// Between what tables have and what journals have is nothing missing.
+    fn is_joined(&self) -> Result<(), StoreError> {
+        let in_tables = self.in_tables(LINK_KEY)?;
+        let in_tables = in_tables.and_then(|link| Link::decode(&link));
+        let (Some(in_tables), Some((first, last))) = (in_tables, self.journals.links) else {
+            let missing = self.journals.links.filter(|(first, _)| *first > 1);
+            return missing.map_or(Ok(()), |(first, _)| Err(self.torn_off(first, 0)));
+        };
+        if first > in_tables.number.saturating_add(1) {
+            return Err(self.torn_off(first, in_tables.number));
+        }
+        if last < in_tables.number
+            && let Some(tail) = &self.journals.tail
+        {
+            let what = format!("change {} is missing behind {last} in {tail}", last + 1);
+            return Err(StoreError::damaged(self.place.display(), what));
+        }
+        Ok(())
+    }
+
+    fn torn_off(&self, first: u64, before: u64) -> StoreError {
+        let what = format!("the *.jnl begin with change {first}, and the tables end with {before}");
+        let engine = self.place.ancestors().nth(2).unwrap_or(&self.place);
+        StoreError::damaged(engine.display(), what)
+    }
+
+    /// The last that there is.
+    fn revision(&self) -> Result<Revision, StoreError> {
+        Ok(Revision(
+            self.last(REVISION_KEY, "revision")?.unwrap_or_default(),
+        ))
+    }
+
+    /// Whether a tree of this name had been begun, so that it cannot be without a beginning. A
+    /// crash leaves those that had not.
+    fn has(&mut self, name: &str) -> Result<bool, StoreError> {
+        let Some((log, first)) = Generation::parse_name(name) else {
+            return Ok(true);
+        };
+        let newest = self.last(&newest_key(log), "newest generation")?;
+        Ok(newest.is_some_and(|newest| newest >= first.0))
+    }
+
+    /// A number that only grows.
+    fn last(&self, key: &[u8], field: &'static str) -> Result<Option<u64>, StoreError> {
+        let in_tables = self.in_tables(key)?;
+        let in_tables = in_tables.map(|bytes| number(field, &bytes)).transpose()?;
+        let later = self.journals.own.get(key);
+        let later = later.map(|bytes| number(field, bytes)).transpose()?;
+        Ok(in_tables.max(later))
+    }
+
+    fn in_tables(&self, key: &[u8]) -> Result<Option<lsm_tree::Slice>, StoreError> {
+        let found = self.own.get(key, SeqNo::MAX).map_err(fjall::Error::Storage);
+        found.map_err(|error| engine::error(engine::READING, self.place.display(), error))
+    }
+}
+
+impl Trees {
+    pub(super) fn new(engine: &Path, scratch: &Path) -> Self {
+        Self {
+            directory: engine.join(TREES),
+            scratch: scratch.to_owned(),
+            cache: Arc::new(Cache::with_capacity_bytes(CACHE_BYTES)),
+        }
+    }
+
+    /// The names of the trees that are in the engine's list, by their numbers.
+    pub(super) fn names(&self) -> Result<BTreeMap<u64, String>, StoreError> {
+        if !self.has_beginning(LIST)? {
+            return Err(self.has_no_beginning(LIST, "the list of all"));
+        }
+        let list = self.open(LIST, "the list of all")?;
+        let mut names = BTreeMap::new();
+        for guard in list.prefix(NAME_KEY, SeqNo::MAX, None) {
+            let read = guard.into_inner().map_err(fjall::Error::Storage);
+            let place = self.path(LIST);
+            let read = read.map_err(|error| engine::error(engine::READING, place.display(), error));
+            let (key, name) = read?;
+            let number = key.strip_prefix(NAME_KEY).and_then(|it| it.try_into().ok());
+            let name = str::from_utf8(&name).ok().map(str::to_owned);
+            let (Some(number), Some(name)) = (number.map(u64::from_be_bytes), name) else {
+                return Err(self.damaged(LIST, "it has a name that is none"));
+            };
+            names.insert(number, name);
+        }
+        Ok(names)
+    }
+
+    pub(super) fn has_beginning(&self, number: u64) -> Result<bool, StoreError> {
+        exists(&self.path(number).join(BEGINNING))
+    }
+
+    /// Opens one that has a beginning, with what is in its tables.
+    pub(super) fn open(&self, number: u64, name: &str) -> Result<AnyTree, StoreError> {
+        let (path, copy) = (self.path(number), self.scratch.join(number.to_string()));
+        if !self.has_beginning(number)? {
+            return Err(self.has_no_beginning(number, name));
+        }
+        copy_tree(&path, &copy)?;
+        let counter = SequenceNumberCounter::default;
+        let config = lsm_tree::Config::new(&copy, counter(), counter());
+        let config = config.use_cache(Arc::clone(&self.cache));
+        // Some of the engine's checks of what it finds on disk are assertions.
+        match catch_unwind(AssertUnwindSafe(|| config.open())) {
+            Ok(opened) => opened.map_err(|error| failed(&path, error)),
+            Err(_) => Err(self.damaged(number, "the engine cannot make sense of it")),
+        }
+    }
+
+    fn path(&self, number: u64) -> PathBuf {
+        self.directory.join(number.to_string())
+    }
+
+    fn has_no_beginning(&self, number: u64, name: &str) -> StoreError {
+        self.damaged(
+            number,
+            format_args!("{name}: its file `{BEGINNING}` is missing"),
+        )
+    }
+
+    fn damaged(&self, number: u64, what: impl ToString) -> StoreError {
+        StoreError::damaged(self.path(number).display(), what)
+    }
+}
+
+/// Makes a copy of a tree's directory: tables are linked, since they never change.
+pub(super) fn copy_tree(from: &Path, to: &Path) -> Result<(), StoreError> {
+    let making = |error| StoreError::io("making", to.display(), error);
+    fs::create_dir_all(to).map_err(making)?;
+    for path in entries(from)? {
+        let Some(name) = path.file_name() else {
+            continue;
+        };
+        let copy = to.join(name);
+        if path.is_dir() {
+            copy_tree(&path, &copy)?;
+        } else if from.ends_with(TABLES) && fs::hard_link(&path, &copy).is_ok() {
+            // It is there twice now.
+        } else {
+            let bytes = read(&path)?;
+            let written = fs::write(&copy, bytes);
+            written.map_err(|error| StoreError::io("writing", copy.display(), error))?;
+        }
+    }
+    Ok(())
+}
+
+/// What is in a directory; nothing if it is not there.
+pub(super) fn entries(directory: &Path) -> Result<Vec<PathBuf>, StoreError> {
+    let entries = fs::read_dir(directory).and_then(|entries| {
+        let paths = entries.map(|entry| Ok(entry?.path()));
+        paths.collect()
+    });
+    match entries {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        entries => entries.map_err(|error| StoreError::io("reading", directory.display(), error)),
+    }
+}
+
+/// What the disk does not give back is damage, and what cannot be opened is not.
+fn read(path: &Path) -> Result<Vec<u8>, StoreError> {
+    let opened = File::open(path);
+    let mut file = opened.map_err(|error| StoreError::io("opening", path.display(), error))?;
+    let mut bytes = Vec::new();
+    let read = file.read_to_end(&mut bytes).map_err(fjall::Error::Io);
+    read.map_err(|error| engine::error(engine::READING, path.display(), error))?;
+    Ok(bytes)
+}
+
+/// A tree does not open.
+fn failed(path: &Path, error: lsm_tree::Error) -> StoreError {
+    rewrite::or_unreadable(path, engine::opening(path, fjall::Error::Storage(error)))
+}
+
+/// The tree of the engine's own, which lists the others.
+pub(super) const LIST: u64 = 0;
+/// What the keys of names begin with there; the number of a tree follows.
+const NAME_KEY: &[u8] = b"n";
+/// The file of a tree that says which others it has.
+const BEGINNING: &str = "current";
+const TABLES: &str = "tables";
+const CACHE_BYTES: u64 = 1024 * 1024;

@@ -1,0 +1,378 @@
+//! Damage that the engine would take for an end, or clear away: it is noticed before the engine has
+//! the store, every byte is left as it was found, and what is intact is kept.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use unbroken_mqtt_proto::{Properties, QoS};
+use unbroken_store::quarantine::{OnCorruption, Quarantined, open};
+use unbroken_store::{
+    Batch, Durability, Embedded, Kv, Log, LogId, MessageBytes, MessageRecord, Options, Sequence,
+    Space, Store, StoreError,
+};
+
+const LOG: LogId = LogId(1);
+const COUNT: u64 = 60;
+
+fn options() -> Options {
+    let mut options = Options::default();
+    options.generation_bytes = 8_000;
+    options
+}
+
+fn message(number: u64, payload: &[u8]) -> MessageBytes {
+    let record = MessageRecord {
+        topic: "plant/7",
+        qos: QoS::AtLeastOnce,
+        retain: false,
+        stamp_ms: number,
+        expires_ms: None,
+        publisher: None,
+        mark: None,
+        properties: Properties::EMPTY,
+        payload,
+    };
+    record.encode()
+}
+
+fn write(store: &Embedded, numbers: std::ops::RangeInclusive<u64>) {
+    for number in numbers {
+        let mut batch = Batch::new();
+        batch
+            .append(LOG, Sequence(number), message(number, &[7; 160]))
+            .put(Space::Control, number.to_be_bytes().to_vec(), vec![1; 30]);
+        assert!(store.commit(&[batch]).unwrap()[0].is_ok());
+    }
+}
+
+/// A store whose journal has `COUNT` commits, and as many messages in several generations.
+struct Damaged {
+    temp: tempfile::TempDir,
+}
+
+impl Damaged {
+    fn new() -> Self {
+        let this = Self {
+            temp: tempfile::tempdir().unwrap(),
+        };
+        write(&Embedded::open(&this.path(), options()).unwrap(), 1..=COUNT);
+        trim(&this.journal(0));
+        this
+    }
+
+    /// With the first part of it in a journal that is sealed.
+    fn in_two_journals() -> Self {
+        let this = Self::new();
+        let bytes = fs::read(this.journal(0)).unwrap();
+        let cut = end_of_batch(&bytes, bytes.len() * 2 / 3);
+        fs::write(this.journal(0), &bytes[..cut]).unwrap();
+        fs::write(this.journal(1), &bytes[cut..]).unwrap();
+        this
+    }
+
+    fn path(&self) -> PathBuf {
+        self.temp.path().join("data")
+    }
+
+    fn journal(&self, number: u64) -> PathBuf {
+        self.path().join(format!("store/engine/{number}.jnl"))
+    }
+
+    fn copy(&self) -> Self {
+        fn copy(from: &Path, to: &Path) {
+            fs::create_dir_all(to).unwrap();
+            for entry in fs::read_dir(from).unwrap() {
+                let entry = entry.unwrap();
+                let to = to.join(entry.file_name());
+                if entry.path().is_dir() {
+                    copy(&entry.path(), &to);
+                } else {
+                    fs::copy(entry.path(), to).unwrap();
+                }
+            }
+        }
+        let this = Self {
+            temp: tempfile::tempdir().unwrap(),
+        };
+        copy(&self.path(), &this.path());
+        this
+    }
+
+    /// Without its damage being acted upon: as `refuse` and `doctor` open it.
+    fn is_refused_and_left(&self, words: &str) {
+        let before = files(&self.path().join("store"));
+        let refused = open(&self.path(), options(), OnCorruption::Refuse).unwrap_err();
+        assert!(matches!(refused, StoreError::Damaged { .. }), "{refused}");
+        assert!(refused.to_string().contains(words), "{refused}");
+        assert_same(&files(&self.path().join("store")), &before, words);
+        let refused = Embedded::open(&self.path(), Options::default()).unwrap_err();
+        assert!(refused.to_string().contains(words), "{refused}");
+        assert_same(&files(&self.path().join("store")), &before, words);
+    }
+
+    fn is_set_aside_as_it_was(&self) -> (Embedded, Quarantined) {
+        let before = files(&self.path().join("store"));
+        let (store, quarantined) = open(&self.path(), options(), OnCorruption::Quarantine).unwrap();
+        let quarantined = quarantined.unwrap();
+        let mut aside = files(&quarantined.set_aside);
+        aside.remove(Path::new("damage.txt")).unwrap();
+        assert_same(&aside, &before, &quarantined.cause);
+        (store, quarantined)
+    }
+}
+
+/// Without what the engine has set aside, copies take no time.
+fn trim(journal: &Path) {
+    let bytes = fs::read(journal).unwrap();
+    let used = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1;
+    fs::write(journal, &bytes[..used]).unwrap();
+}
+
+/// Where the first batch of the engine ends that ends behind this byte.
+fn end_of_batch(journal: &[u8], behind: usize) -> usize {
+    let ends = |bytes: &[u8]| bytes == b"FJL\x03";
+    behind + journal[behind..].windows(4).position(ends).unwrap() + 4
+}
+
+fn files(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    fn add(root: &Path, directory: &Path, all: &mut BTreeMap<PathBuf, Vec<u8>>) {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                add(root, &path, all);
+            } else {
+                let name = path.strip_prefix(root).unwrap().to_owned();
+                all.insert(name, fs::read(&path).unwrap());
+            }
+        }
+    }
+    let mut all = BTreeMap::new();
+    add(directory, directory, &mut all);
+    all
+}
+
+fn assert_same(
+    found: &BTreeMap<PathBuf, Vec<u8>>,
+    before: &BTreeMap<PathBuf, Vec<u8>>,
+    case: &str,
+) {
+    let names = |of: &BTreeMap<PathBuf, Vec<u8>>| of.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(names(found), names(before), "{case}");
+    for (name, bytes) in before {
+        assert!(found[name] == *bytes, "{case}: {}", name.display());
+    }
+}
+
+fn numbers(store: &Embedded) -> Vec<u64> {
+    let mut numbers = Vec::new();
+    let next = store.bounds(LOG).unwrap().next;
+    let mut from = Sequence::FIRST;
+    while from < next {
+        let chunk = store.read(LOG, from..Sequence::END, usize::MAX).unwrap();
+        numbers.extend(chunk.entries.iter().map(|entry| entry.sequence.0));
+        from = chunk.next;
+    }
+    numbers
+}
+
+fn keys(store: &Embedded) -> Vec<u64> {
+    let page = store.scan(Space::Control, &[], None, usize::MAX).unwrap();
+    let keys = page.pairs.into_iter().map(|pair| pair.key);
+    keys.map(|key| u64::from_be_bytes(key.try_into().unwrap()))
+        .collect()
+}
+
+#[test]
+fn two_journals_are_read_as_one() {
+    let store = Damaged::in_two_journals();
+    let (store, quarantined) = open(&store.path(), options(), OnCorruption::Refuse).unwrap();
+    assert_eq!(quarantined, None);
+    assert_eq!(numbers(&store), (1..=COUNT).collect::<Vec<_>>());
+}
+
+#[test]
+fn damage_in_an_older_journal_is_noticed_and_costs_what_it_covers() {
+    type Damage = (&'static str, fn(&mut Vec<u8>));
+    let damages: [Damage; 5] = [
+        ("zeros in the middle", |bytes| {
+            let third = bytes.len() / 3;
+            bytes[third..third + 512].fill(0);
+        }),
+        ("a bit", |bytes| {
+            let third = bytes.len() / 3;
+            bytes[third] ^= 16;
+        }),
+        ("its tail is zeros", |bytes| {
+            let half = bytes.len() / 2;
+            bytes[half..].fill(0);
+        }),
+        ("its tail is zeros from the end of a batch on", |bytes| {
+            let cut = end_of_batch(bytes, bytes.len() / 2);
+            bytes[cut..].fill(0);
+        }),
+        ("emptied", Vec::clear),
+    ];
+    for (case, damage) in damages {
+        let store = Damaged::in_two_journals();
+        let mut bytes = fs::read(store.journal(0)).unwrap();
+        damage(&mut bytes);
+        fs::write(store.journal(0), &bytes).unwrap();
+        store.is_refused_and_left("0.jnl");
+        let (opened, quarantined) = store.is_set_aside_as_it_was();
+        assert!(quarantined.cause.contains("0.jnl"), "{case}: {quarantined}");
+        let (numbers, keys) = (numbers(&opened), keys(&opened));
+        // What the newer one has is kept, and what the older one still has.
+        assert_eq!(keys.last(), Some(&COUNT), "{case}: {quarantined}");
+        let kept = if case == "emptied" { 15 } else { 25 };
+        assert!(keys.len() > kept, "{case}: {keys:?} {quarantined}");
+        assert_eq!(quarantined.salvaged.messages, numbers.len() as u64);
+        assert!(!quarantined.salvaged.lost.is_empty(), "{case}");
+    }
+}
+
+#[test]
+fn a_journal_that_is_missing_between_others_or_before_them_is_noticed() {
+    for gone in [0, 1] {
+        let store = Damaged::in_two_journals();
+        let bytes = fs::read(store.journal(1)).unwrap();
+        let cut = end_of_batch(&bytes, bytes.len() / 2);
+        fs::write(store.journal(1), &bytes[..cut]).unwrap();
+        fs::write(store.journal(2), &bytes[cut..]).unwrap();
+        fs::remove_file(store.journal(gone)).unwrap();
+        store.is_refused_and_left(".jnl");
+        let (opened, _) = store.is_set_aside_as_it_was();
+        assert_eq!(keys(&opened).last(), Some(&COUNT));
+    }
+}
+
+/// As the engine itself makes them: the small values stay in the older one, with most of the bytes.
+#[test]
+fn sessions_that_are_in_a_sealed_journal_do_not_vanish_with_a_hole_in_it() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = Damaged { temp };
+    let opened = Embedded::open(&store.path(), Options::default()).unwrap();
+    for number in 1..=50_u64 {
+        let mut batch = Batch::new();
+        batch.put(Space::Control, number.to_be_bytes().to_vec(), vec![1; 300]);
+        assert!(opened.commit(&[batch]).unwrap()[0].is_ok());
+    }
+    // Nothing that would take less room if it were compressed.
+    let mut state = 1_u64;
+    let payload = std::iter::repeat_with(|| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        state.to_be_bytes()[0]
+    });
+    let payload: Vec<u8> = payload.take(1_000_000).collect();
+    let mut messages = 0;
+    while messages < 10 || !store.journal(1).exists() {
+        messages += 1;
+        let mut batch = Batch::new();
+        batch.append(LOG, Sequence(messages), message(messages, &payload));
+        assert!(opened.commit(&[batch]).unwrap()[0].is_ok());
+    }
+    let mut batch = Batch::new();
+    batch.put(Space::Control, 51_u64.to_be_bytes().to_vec(), vec![1; 300]);
+    assert!(opened.commit(&[batch]).unwrap()[0].is_ok());
+    drop(opened);
+    trim(&store.journal(1));
+    let whole = store.copy();
+    let whole = open(&whole.path(), Options::default(), OnCorruption::Refuse).unwrap();
+    assert_eq!(keys(&whole.0).len(), 51);
+    let mut bytes = fs::read(store.journal(0)).unwrap();
+    bytes[4096..4608].fill(0);
+    fs::write(store.journal(0), &bytes).unwrap();
+    store.is_refused_and_left("0.jnl");
+    let (opened, quarantined) = store.is_set_aside_as_it_was();
+    assert!(keys(&opened).len() >= 48, "{quarantined}");
+    assert_eq!(numbers(&opened), (1..=messages).collect::<Vec<_>>());
+}
+
+/// Under `strict` nothing is written before what comes before it is safe, so a hole with a whole
+/// batch behind it is none that a power cut leaves, whatever the witness knows.
+#[test]
+fn a_hole_in_the_newest_journal_is_damage_where_what_follows_says_that_all_was_safe() {
+    for durability in [Durability::Strict, Durability::Off] {
+        let mut options = options();
+        options.durability = durability;
+        let temp = tempfile::tempdir().unwrap();
+        let store = Damaged { temp };
+        let opened = Embedded::open(&store.path(), options).unwrap();
+        write(&opened, 1..=5);
+        let witness = store.path().join("store/acknowledged");
+        let early = fs::read(&witness).unwrap();
+        write(&opened, 6..=20);
+        drop(opened);
+        trim(&store.journal(0));
+        // It is behind, as a power cut may leave it.
+        fs::write(&witness, early).unwrap();
+        let mut bytes = fs::read(store.journal(0)).unwrap();
+        let from = end_of_batch(&bytes, bytes.len() * 2 / 3);
+        bytes[from + 20..from + 40].fill(0);
+        fs::write(store.journal(0), &bytes).unwrap();
+        if durability == Durability::Strict {
+            store.is_refused_and_left("0.jnl");
+        } else {
+            let (opened, _) = open(&store.path(), options, OnCorruption::Refuse).unwrap();
+            assert!(numbers(&opened).len() > 5);
+        }
+    }
+}
+
+#[test]
+fn a_journal_of_null_bytes_costs_nothing_that_is_in_tables() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = Damaged { temp };
+    let opened = Embedded::open(&store.path(), Options::default()).unwrap();
+    // More than the engine holds back, until it names a table.
+    let payload = vec![9; 500_000];
+    let mut number = 0;
+    let trees = store.path().join("store/engine/keyspaces");
+    let log = || {
+        let trees = fs::read_dir(&trees).unwrap().map(|it| it.unwrap().path());
+        let number = |tree: &PathBuf| tree.file_name()?.to_str()?.parse::<u64>().ok();
+        trees.max_by_key(number).unwrap()
+    };
+    let mut empty = None;
+    while empty.is_none() || empty == fs::read(log().join("current")).ok() {
+        number += 1;
+        let mut batch = Batch::new();
+        batch.append(LOG, Sequence(number), message(number, &payload));
+        assert!(opened.commit(&[batch]).unwrap()[0].is_ok());
+        empty = empty.or_else(|| fs::read(log().join("current")).ok());
+    }
+    drop(opened);
+    trim(&store.journal(0));
+    let mut bytes = fs::read(store.journal(0)).unwrap();
+    bytes.fill(0);
+    fs::write(store.journal(0), &bytes).unwrap();
+    store.is_refused_and_left("were acknowledged after");
+    let (opened, quarantined) = store.is_set_aside_as_it_was();
+    assert!(quarantined.salvaged.messages >= 10, "{quarantined}");
+    let kept: Vec<_> = (1..=quarantined.salvaged.messages).collect();
+    assert_eq!(numbers(&opened), kept);
+}
+
+#[test]
+fn a_tree_whose_beginning_is_missing_is_noticed_and_nothing_is_cleared_away() {
+    let pristine = Damaged::new();
+    let trees = pristine.path().join("store/engine/keyspaces");
+    let trees = fs::read_dir(trees).unwrap().map(|it| it.unwrap().path());
+    let trees: Vec<_> = trees.map(|it| it.file_name().unwrap().to_owned()).collect();
+    assert!(trees.len() > 8);
+    for tree in trees {
+        let store = pristine.copy();
+        let of_tree = store.path().join("store/engine/keyspaces").join(&tree);
+        fs::remove_file(of_tree.join("current")).unwrap();
+        store.is_refused_and_left(&format!("keyspaces/{}", tree.display()));
+        let (opened, quarantined) = store.is_set_aside_as_it_was();
+        if tree != *"0" {
+            let most = numbers(&opened).len().max(keys(&opened).len());
+            assert_eq!(most as u64, COUNT, "{}: {quarantined}", tree.display());
+        }
+    }
+}
