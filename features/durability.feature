@@ -119,12 +119,41 @@ Feature: Durability
     And the broker is started again
     Then the broker's log mentions "the store was damaged: it is set aside"
     And its damaged data lies beside the new
+    And the report there mentions "Copied: 0 messages, 0 values"
+    And the report there mentions "Not copied: all of 0.jnl"
     When sensor reconnects
     And sensor publishes "shut" to "door" at QoS 1, retained
     And the broker is killed and started again
     And phone connects
     And phone subscribes to "door"
     Then phone receives "shut" on "door", as a retained message
+
+  # Sessions and retained messages that vanish with a word nobody said.
+  Scenario: A sector of null bytes in an old journal costs what lay in it
+    Given a durable broker with the configuration:
+      """
+      [limits]
+      queue_bytes_max = "1 GiB"
+      """
+    And sensor connects
+    And sensor publishes "open" to "door" at QoS 1, retained
+    And phone connects with a persistent session
+    And phone subscribes to "log" at QoS 1
+    And phone disconnects
+    And machine connects
+    And machine publishes 90 messages of 1000000 bytes to "log" at QoS 1
+    When the broker is killed
+    And a sector in the middle of its oldest journal is overwritten with null bytes
+    And I run `unbroken doctor --data DATA`
+    Then it ends with code 1
+    And its output mentions "0.jnl is damaged"
+    When the broker is started again
+    Then the broker's log mentions "the store was damaged: it is set aside"
+    And its damaged data lies beside the new
+    And the report there mentions "in 0.jnl from byte"
+    When visitor connects
+    And visitor subscribes to "door"
+    Then visitor receives "open" on "door", as a retained message
 
   # A broker that refuses to start, or does not, against the wish of its owner.
   Scenario: A damaged store is refused where its owner wants that

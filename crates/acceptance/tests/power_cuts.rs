@@ -79,7 +79,7 @@ fn a_message_behind_one_that_the_disk_refused_outlives_a_power_cut() {
 }
 
 #[test]
-fn a_journal_with_a_sector_that_cannot_be_read_is_set_aside_and_read_up_to_there() {
+fn a_journal_with_a_sector_that_cannot_be_read_is_set_aside_and_read_around_it() {
     let mut broker = Launch::config("")
         .shards(1)
         .on_a_disk_that_may_fail()

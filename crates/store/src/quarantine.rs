@@ -12,7 +12,8 @@
 //! is interrupted between has not, and the next one [hears of it](untold).
 //!
 //! Invariants:
-//! - The damaged store is read from a copy, and not changed.
+//! - The damaged store is read from a copy, and not changed but for damage.txt. What a start finds
+//!   is found before the engine has it; see `embedded/examine.rs`.
 //! - At whatever moment this is interrupted, the next start finds the damaged store where it was,
 //!   or the new one whole.
 //! - The directory is locked from before the damage is looked for until the new store is given up.

@@ -16,7 +16,8 @@
 //! [`Link`]: so what is missing between two batches is noticed wherever it lay.
 //!
 //! What a crash leaves, and is no damage: behind the last whole batch of the newest journal,
-//! anything that no whole batch follows for which it was safe.
+//! anything that no whole batch follows for which it was safe. A sector there that cannot be read
+//! is as good as a torn one.
 //!
 //! Deliberately absent: changes, but for [`Tail::cut`].
 
@@ -24,6 +25,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::hash::Hasher as _;
 use std::io::{self, BufReader, ErrorKind, Read, Seek, SeekFrom};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use xxhash_rust::xxh3::Xxh3;
@@ -268,18 +270,48 @@ fn starts(journal: &[u8], from: usize) -> impl Iterator<Item = usize> {
     bytes.filter(|(_, byte)| **byte == START).map(|(at, _)| at)
 }
 
+/// All of a file, with zeros where the disk does not give back what is there.
+pub(super) fn read_around(path: &Path) -> Result<Vec<u8>, StoreError> {
+    sectors(path).map_err(|error| StoreError::io("reading", path.display(), error))
+}
+
+fn sectors(path: &Path) -> io::Result<Vec<u8>> {
+    match fs::read(path) {
+        Err(error) if engine::is_unreadable(&error) => {}
+        read => return read,
+    }
+    let file = File::open(path)?;
+    let length = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
+    let mut bytes = vec![0; length];
+    let mut at = 0;
+    for piece in bytes.chunks_mut(PIECE_BYTES) {
+        match file.read_exact_at(piece, at) {
+            Err(error) if engine::is_unreadable(&error) => read_sectors(&file, piece, at)?,
+            read => read?,
+        }
+        at += piece.len() as u64;
+    }
+    Ok(bytes)
+}
+
+fn read_sectors(file: &File, piece: &mut [u8], mut at: u64) -> io::Result<()> {
+    for sector in piece.chunks_mut(SECTOR_BYTES) {
+        match file.read_exact_at(sector, at) {
+            Err(error) if engine::is_unreadable(&error) => sector.fill(0),
+            read => read?,
+        }
+        at += sector.len() as u64;
+    }
+    Ok(())
+}
+
 /// Behind a hole that a crash has left nothing says that what lay in it was safe.
 fn nothing_safe_follows(path: &Path, whole: u64, own: u64) -> Result<(), StoreError> {
-    let read = || -> io::Result<_> {
-        let mut file = File::open(path)?;
-        file.seek(SeekFrom::Start(whole))?;
-        let mut rest = Vec::new();
-        file.read_to_end(&mut rest)?;
-        Ok(rest)
-    };
-    let rest = read().map_err(|error| unreadable(path, error))?;
-    for at in starts(&rest, 1) {
-        let link = batch_at(&rest, at, own).and_then(|batch| batch.link());
+    let all = read_around(path)?;
+    let from = usize::try_from(whole).unwrap_or(usize::MAX);
+    let rest = all.get(from..).unwrap_or_default();
+    for at in starts(rest, 1) {
+        let link = batch_at(rest, at, own).and_then(|batch| batch.link());
         if link.is_some_and(|link| link.behind_safe) {
             let next = whole + at as u64;
             let what = format!("what begins at byte {whole} is not whole, and byte {next} goes on");
@@ -324,6 +356,7 @@ impl Whole {
         Ok(batch)
     }
 
+    /// Or what may be something, and the disk does not give it back.
     fn anything_follows(mut self) -> io::Result<bool> {
         self.from.seek(SeekFrom::Start(self.at))?;
         let (mut piece, zeros) = (vec![0; PIECE_BYTES], vec![0; PIECE_BYTES]);
@@ -331,6 +364,7 @@ impl Whole {
             match self.from.read(&mut piece) {
                 Ok(0) => return Ok(false),
                 Ok(read) if piece.get(..read) != zeros.get(..read) => return Ok(true),
+                Err(error) if engine::is_unreadable(&error) => return Ok(true),
                 Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
                 _ => {}
             }
@@ -491,4 +525,6 @@ const REMOVE_ONE: u8 = 2;
 const PLAIN: u8 = 0;
 const LZ4: u8 = 1;
 const TRAILER: [u8; 4] = *b"FJL\x03";
+/// A disk gives back so much or nothing of it.
+const SECTOR_BYTES: usize = 512;
 const PIECE_BYTES: usize = 64 * 1024;

@@ -34,6 +34,8 @@ mod journals;
 mod rewrite;
 pub(crate) mod salvage;
 mod staging;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, Range};
@@ -809,69 +811,3 @@ const MADE_KEY: &[u8] = b"format";
 const LINK_KEY: &[u8] = b"link";
 const REVISION_KEY: &[u8] = b"revision";
 const NEWEST_KEY: &[u8] = b"newest ";
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::record::MessageRecord;
-    use unbroken_mqtt_proto::{Properties, QoS};
-
-    /// Two generations, the first of them with three blocks.
-    fn filled(path: &Path) -> Embedded {
-        let options = Options {
-            generation_bytes: 100_000,
-            ..Options::default()
-        };
-        let store = Embedded::open(path, options).unwrap();
-        for number in 1..=4 {
-            let record = MessageRecord {
-                topic: "a",
-                qos: QoS::AtLeastOnce,
-                retain: false,
-                stamp_ms: number,
-                expires_ms: None,
-                publisher: None,
-                mark: None,
-                properties: Properties::EMPTY,
-                payload: &vec![7; 40_000],
-            };
-            let mut batch = Batch::new();
-            batch.append(LogId(0), Sequence(number), record.encode());
-            assert!(store.commit(&[batch]).unwrap()[0].is_ok());
-        }
-        assert_eq!(store.generations(LogId(0)).len(), 2);
-        store
-    }
-
-    #[test]
-    fn a_block_that_is_missing_from_a_sealed_generation_is_damage_and_no_gap() {
-        for gone in 1..=3 {
-            let temp = tempfile::tempdir().unwrap();
-            let store = filled(temp.path());
-            let mut key = vec![1];
-            key.extend_from_slice(&u64::to_be_bytes(gone));
-            let name = Generation::name(LogId(0), Sequence::FIRST);
-            let tree = store.engine.database.keyspace(&name, engine::log_options);
-            tree.unwrap().remove(key).unwrap();
-            store.write_published().snapshot = store.engine.database.snapshot();
-            let read = store.read(LogId(0), Sequence::FIRST..Sequence::END, usize::MAX);
-            let damage = read.unwrap_err().to_string();
-            assert!(
-                damage.contains(&format!("message {gone} is missing")),
-                "{damage}"
-            );
-        }
-    }
-
-    #[test]
-    fn what_is_in_a_generation_that_was_never_begun_is_not_removed() {
-        let temp = tempfile::tempdir().unwrap();
-        let store = filled(temp.path());
-        let mut batch = store.engine.batch(true);
-        batch.remove(&store.engine.own, newest_key(LogId(0)));
-        batch.commit().unwrap();
-        drop(store);
-        let refused = Embedded::open(temp.path(), Options::default()).unwrap_err();
-        assert!(refused.to_string().contains("never begun"), "{refused}");
-    }
-}

@@ -11,7 +11,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::ops::Range;
-use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use fjall::{Database, Keyspace, Readable as _};
@@ -142,8 +141,7 @@ fn copy_journals(damaged: &Path, copy: &Path, lost: &mut Vec<String>) -> Result<
         let Some(name) = path.file_name() else {
             continue;
         };
-        let bytes = read_around(&path);
-        let bytes = bytes.map_err(|error| StoreError::io("reading", path.display(), error))?;
+        let bytes = journals::read_around(&path)?;
         let (whole, broken) = journals::pieces(&bytes);
         for Range { start, end } in broken {
             let name = name.display();
@@ -165,26 +163,6 @@ fn copy_journals(damaged: &Path, copy: &Path, lost: &mut Vec<String>) -> Result<
         write().map_err(|error| StoreError::io("writing", to.display(), error))?;
     }
     Ok(())
-}
-
-/// All of a file, with zeros where the disk does not give back what is there.
-fn read_around(path: &Path) -> io::Result<Vec<u8>> {
-    match fs::read(path) {
-        Err(error) if engine::is_unreadable(&error) => {}
-        read => return read,
-    }
-    let file = File::open(path)?;
-    let length = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
-    let mut bytes = vec![0; length];
-    let mut at = 0;
-    for piece in bytes.chunks_mut(SECTOR_BYTES) {
-        match file.read_exact_at(piece, at) {
-            Err(error) if engine::is_unreadable(&error) => piece.fill(0),
-            read => read?,
-        }
-        at += piece.len() as u64;
-    }
-    Ok(bytes)
 }
 
 struct Work {
@@ -434,8 +412,6 @@ fn tree(database: &Database, name: &str) -> Result<Keyspace, StoreError> {
 
 /// As the engine names its format.
 const ENGINE_VERSION: [u8; 4] = *b"FJL\x03";
-/// A disk gives back so much or nothing of it.
-const SECTOR_BYTES: usize = 512;
 const BATCH_BYTES: usize = 1024 * 1024;
 /// More than the messages that can have been lost with the end of a log.
 const NUMBERS_LEFT_OUT: u64 = 1 << 32;

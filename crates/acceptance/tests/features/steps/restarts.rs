@@ -1,6 +1,7 @@
 //! A broker that is killed and started again where it was, and the disk under it.
 
 use std::fs;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use cucumber::gherkin::Step;
@@ -87,17 +88,32 @@ async fn ten_seconds_pass(scene: &mut Scene) {
 #[when("its journal is overwritten with null bytes")]
 async fn journal_is_overwritten(scene: &mut Scene) {
     scene
+        .act(|room| overwrite(&room.broker().data(), |bytes| bytes.fill(0)))
+        .await;
+}
+
+#[when("a sector in the middle of its oldest journal is overwritten with null bytes")]
+async fn sector_is_overwritten(scene: &mut Scene) {
+    scene
         .act(|room| {
-            let engine = room.broker().data().join("store/engine");
-            let files = fs::read_dir(engine).expect("the store has an engine");
-            let mut paths = files.map(|file| file.expect("it can be listed").path());
-            let journal = paths.find(|path| path.extension().is_some_and(|it| it == "jnl"));
-            let journal = journal.expect("the engine has a journal");
-            let length = fs::metadata(&journal).expect("it is there").len();
-            let length = usize::try_from(length).expect("it fits into memory");
-            fs::write(journal, vec![0; length]).expect("it can be written");
+            overwrite(&room.broker().data(), |bytes| {
+                let used = bytes.iter().rposition(|byte| *byte != 0);
+                let middle = used.expect("something is in it") / 2;
+                bytes[middle..middle + 512].fill(0);
+            });
         })
         .await;
+}
+
+/// Changes the oldest journal.
+fn overwrite(data: &Path, change: impl Fn(&mut Vec<u8>)) {
+    let files = fs::read_dir(data.join("store/engine")).expect("the store has an engine");
+    let paths = files.map(|file| file.expect("it can be listed").path());
+    let journals = paths.filter(|path| path.extension().is_some_and(|it| it == "jnl"));
+    let journal = journals.min().expect("the engine has a journal");
+    let mut bytes = fs::read(&journal).expect("it can be read");
+    change(&mut bytes);
+    fs::write(journal, bytes).expect("it can be written");
 }
 
 /// The last of the engine's trees is that of the newest messages, which a start reads.
@@ -133,6 +149,19 @@ async fn damaged_data_lies_beside(scene: &mut Scene) {
             let mut paths = files.map(|file| file.expect("it can be listed").path());
             let is_report = paths.any(|path| path.join("damage.txt").is_file());
             assert!(is_report, "nothing was set aside");
+        })
+        .await;
+}
+
+#[then(regex = r#"^the report there mentions "([^"]*)"$"#)]
+async fn report_mentions(scene: &mut Scene, part: String) {
+    scene
+        .act(move |room| {
+            let files = fs::read_dir(room.broker().data()).expect("it can be listed");
+            let mut paths = files.map(|file| file.expect("it can be listed").path());
+            let report = paths.find_map(|path| fs::read_to_string(path.join("damage.txt")).ok());
+            let report = report.expect("nothing was set aside");
+            assert!(report.contains(&part), "{part:?} is not in it:\n{report}");
         })
         .await;
 }
