@@ -16,8 +16,9 @@
 //!   ([`Notice::StoreFailed`]).
 //! - A shard that the committer has no room for is behind: it reads no client, and what it writes
 //!   to other shards waits until its requests are in the queue.
-//! - A read in the background waits for all that others want of the store, and makes none of them
-//!   wait for more than one piece of a log.
+//! - A read that somebody waits for waits for no more than one generation to be deleted. A read in
+//!   the background waits for all that others want of the store and for what is to be trimmed, and
+//!   makes none of them wait for more than one piece of a log.
 //! - A log is trimmed by what shards needed so long ago that what they have told since is stored,
 //!   and by what they needed for some time before ([`Needs`]).
 //!
@@ -144,6 +145,8 @@ enum Token {
 enum Job {
     Read(ShardId, ReadRequest),
     Needed(ShardId, Frontier),
+    /// Go on trimming.
+    Trim,
     End,
 }
 
@@ -277,7 +280,8 @@ impl Found {
             times: self.times,
             needs: Needs::new(found.len()),
             background: VecDeque::new(),
-            trimmed: Frontier::new(),
+            trimming: None,
+            reads_since_trim: 0,
             shards: found,
             waiting,
             notify: notify.clone(),
@@ -531,11 +535,22 @@ struct Keeper {
     times: Times,
     shards: Vec<Outside>,
     needs: Needs,
-    trimmed: Frontier,
+    /// Trimming that is not at its end.
+    trimming: Option<Trimming>,
+    /// Reads for clients that went before it since something was trimmed.
+    reads_since_trim: u32,
     /// Reads that nobody waits for.
     background: VecDeque<(ShardId, ReadRequest)>,
     waiting: Receiver<Job>,
     notify: Sender<Notice>,
+}
+
+/// What is to be let go of, a generation at a time.
+struct Trimming {
+    /// What no shard needs.
+    needed: Frontier,
+    /// Logs in which there may be something to free, and up to where.
+    logs: VecDeque<Position>,
 }
 
 impl Drop for Keeper {
@@ -550,28 +565,43 @@ impl Drop for Keeper {
 impl Keeper {
     fn run(mut self) {
         while let Some(job) = self.next_job() {
-            let done = match job {
-                Job::Read(shard, request) => self.read(shard, &request),
-                Job::Needed(shard, needed) => {
-                    self.needs.say(usize::from(shard.0), needed);
-                    self.trim()
-                }
-                Job::End => return,
-            };
-            if let Err(error) = done {
+            if matches!(job, Job::End) {
+                return;
+            }
+            if let Err(error) = self.carry_out(job) {
                 self.tell(&error);
                 return;
             }
         }
     }
 
-    /// What somebody waits for first, and one read of the others when there is nothing else.
+    fn carry_out(&mut self, job: Job) -> Result<(), StoreError> {
+        match job {
+            Job::Read(shard, request) => self.read(shard, &request),
+            Job::Needed(shard, needed) => {
+                self.needs.say(usize::from(shard.0), needed);
+                self.begin_trimming();
+                Ok(())
+            }
+            Job::Trim => self.trim(),
+            Job::End => Ok(()),
+        }
+    }
+
+    /// What somebody waits for first, then trimming, and one read in the background when there is
+    /// nothing else. Reads without end do not keep anything from being trimmed.
     fn next_job(&mut self) -> Option<Job> {
         loop {
-            let job = if self.background.is_empty() {
+            let may_trim = self.trimming.is_some();
+            if may_trim && self.reads_since_trim >= READS_BEFORE_TRIM {
+                return Some(Job::Trim);
+            }
+            let job = if !may_trim && self.background.is_empty() {
                 self.waiting.recv().ok()?
             } else if let Ok(job) = self.waiting.try_recv() {
                 job
+            } else if may_trim {
+                return Some(Job::Trim);
             } else {
                 let (shard, request) = self.background.pop_front()?;
                 return Some(Job::Read(shard, request));
@@ -601,20 +631,37 @@ impl Keeper {
     fn read(&mut self, shard: ShardId, request: &ReadRequest) -> Result<(), StoreError> {
         let answer = read(&*self.store, request, &self.times)?;
         self.shards[usize::from(shard.0)].send(Parcel::Read(Box::new(answer)));
+        self.reads_since_trim = self.reads_since_trim.saturating_add(1);
         Ok(())
     }
 
-    /// Lets go what no shard needs, once all have said what they do, and tells them what is left.
+    /// Finds what no shard needs, once all have said what they do. What is trimmed already costs a
+    /// look.
+    fn begin_trimming(&mut self) {
+        if let Some(needed) = self.needs.end_round() {
+            let logs = needed.iter();
+            let logs = logs.map(|(log, number)| Position { log, number });
+            let logs = logs.collect();
+            self.trimming = Some(Trimming { needed, logs });
+        }
+    }
+
+    /// Lets go one generation that no shard needs. When there is none tells the shards what is
+    /// left.
     fn trim(&mut self) -> Result<(), StoreError> {
-        let Some(needed) = self.needs.end_round() else {
+        self.reads_since_trim = 0;
+        let Some(trimming) = &mut self.trimming else {
             return Ok(());
         };
-        for (log, number) in needed.iter() {
-            if number > self.trimmed.of(log) {
-                self.store.trim(log_of(log), Sequence(number).next())?;
-                self.trimmed.raise(Position { log, number });
+        while let Some(Position { log, number }) = trimming.logs.front().copied() {
+            if self.store.trim(log_of(log), Sequence(number).next())? {
+                return Ok(());
             }
+            trimming.logs.pop_front();
         }
+        let Some(Trimming { needed, .. }) = self.trimming.take() else {
+            return Ok(());
+        };
         let bytes = self.store.size_bytes()?;
         for shard in &mut self.shards {
             let needed = needed.clone();
@@ -628,14 +675,22 @@ impl Keeper {
 const FORGET_WAIT: Duration = Duration::from_secs(30);
 /// How often shards say what they need. The disk has been told within half a second.
 const ASK_NEEDED_EVERY: Duration = Duration::from_secs(5);
+/// Reads that go before a generation is deleted at most: each takes some milliseconds, and that
+/// about 100.
+const READS_BEFORE_TRIM: u32 = 64;
 /// The committer has no room: its next commit ends about then.
 const TRY_AGAIN: Duration = Duration::from_millis(1);
 
 #[cfg(test)]
 mod tests {
-    use unbroken_store::Space;
+    use unbroken_broker_core::SessionId;
+    use unbroken_mqtt_proto::{Properties, QoS};
+    use unbroken_store::{LogId, MessageRecord, Space};
 
     use super::*;
+    use crate::mailbox::{Incoming, outside_feed};
+
+    const LOG: LogId = LogId(0);
 
     fn found(directory: &Path, on_corruption: OnCorruption) -> Result<Found, DiskError> {
         let storage = Storage {
@@ -695,6 +750,116 @@ mod tests {
         let line = first.lines().find(|line| line.contains(&aside)).unwrap();
         assert!(line.contains(" WARN "), "{first}");
         assert!(!said().contains(&aside));
+    }
+
+    /// A keeper of one shard over a store whose only log has so many generations, of one message
+    /// each; and what the shard is told.
+    fn keeper_of(directory: &Path, generations: u64) -> (Keeper, Sender<Job>, Incoming) {
+        let mut options = Options::default();
+        options.generation_bytes = 1;
+        let store = Embedded::open(directory, options).unwrap();
+        for number in 1..=generations {
+            let mut batch = Batch::new();
+            let message = MessageRecord {
+                topic: "t",
+                qos: QoS::AtLeastOnce,
+                retain: false,
+                stamp_ms: 0,
+                expires_ms: None,
+                publisher: None,
+                mark: None,
+                properties: Properties::default(),
+                payload: b"x",
+            };
+            batch.append(LOG, Sequence(number), message.encode());
+            assert!(store.commit(&[batch]).unwrap()[0].is_ok());
+        }
+        let (jobs, waiting) = mpsc::channel();
+        let (shard, told) = outside_feed();
+        let keeper = Keeper {
+            store: Arc::new(store),
+            directory: directory.to_owned(),
+            times: Times::new(Instant::now(), SystemTime::now()),
+            shards: vec![shard],
+            needs: Needs::new(1),
+            trimming: None,
+            reads_since_trim: 0,
+            background: VecDeque::new(),
+            waiting,
+            notify: mpsc::channel().0,
+        };
+        (keeper, jobs, told)
+    }
+
+    /// Nothing up to here is needed, and has not been for long enough.
+    fn say_needed(jobs: &Sender<Job>, through: u64) {
+        let needed: Frontier = [(unbroken_broker_core::LogId(0), through)]
+            .into_iter()
+            .collect();
+        for _ in 0..3 {
+            jobs.send(Job::Needed(ShardId(0), needed.clone())).unwrap();
+        }
+    }
+
+    fn a_read(token: u64) -> Job {
+        let request = ReadRequest {
+            session: SessionId(0),
+            token,
+            log: unbroken_broker_core::LogId(0),
+            after: 0,
+            last: u64::MAX,
+            filters: Arc::new(["t".into()]),
+            bytes_max: 1,
+            in_background: false,
+        };
+        Job::Read(ShardId(0), request)
+    }
+
+    /// Carries out the next job; how many generations are left then.
+    fn turn(keeper: &mut Keeper) -> usize {
+        let job = keeper.next_job().unwrap();
+        keeper.carry_out(job).unwrap();
+        keeper.store.generations(LOG).len()
+    }
+
+    #[test]
+    fn a_read_for_a_client_waits_for_one_generation_to_be_deleted_and_no_more() {
+        let temp = tempfile::tempdir().unwrap();
+        let (mut keeper, jobs, mut told) = keeper_of(temp.path(), 5);
+        say_needed(&jobs, 4);
+        let left: Vec<_> = (0..3).map(|_| turn(&mut keeper)).collect();
+        assert_eq!(
+            left,
+            [5, 5, 5],
+            "what is needed is heard before anything is trimmed"
+        );
+        assert_eq!(turn(&mut keeper), 4);
+        jobs.send(a_read(7)).unwrap();
+        assert_eq!(turn(&mut keeper), 4, "the read goes first");
+        assert!(matches!(told.try_recv(), Ok(Parcel::Read(answer)) if answer.token == 7));
+        let left: Vec<_> = (0..3).map(|_| turn(&mut keeper)).collect();
+        assert_eq!(left, [3, 2, 1]);
+        assert!(told.try_recv().is_err(), "it is told when all is done");
+        turn(&mut keeper);
+        assert!(matches!(told.try_recv(), Ok(Parcel::StoreSize { .. })));
+        assert!(keeper.trimming.is_none());
+    }
+
+    #[test]
+    fn reads_without_end_do_not_keep_a_log_from_being_trimmed() {
+        let temp = tempfile::tempdir().unwrap();
+        let (mut keeper, jobs, _told) = keeper_of(temp.path(), 3);
+        say_needed(&jobs, 2);
+        for _ in 0..3 {
+            turn(&mut keeper);
+        }
+        for token in 0..=u64::from(READS_BEFORE_TRIM) {
+            jobs.send(a_read(token)).unwrap();
+        }
+        for _ in 0..READS_BEFORE_TRIM {
+            assert_eq!(turn(&mut keeper), 3);
+        }
+        assert_eq!(turn(&mut keeper), 2);
     }
 
     #[test]

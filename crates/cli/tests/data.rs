@@ -557,7 +557,7 @@ fn the_doctor_says_where_a_session_contradicts_the_logs() {
     batch.put(Space::Retained, b"plant/mode".to_vec(), b"\0".to_vec());
     let opened = open(&store.path(), options());
     assert!(opened.commit(&[batch]).unwrap()[0].is_ok());
-    opened.trim(LOG, Sequence(8)).unwrap();
+    while opened.trim(LOG, Sequence(8)).unwrap() {}
     drop(opened);
     let ended = store.run(&["doctor"]);
     assert_eq!(ended.code, Some(1), "{ended:?}");

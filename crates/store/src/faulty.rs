@@ -191,7 +191,7 @@ impl<S: Store> Store for Faulty<S> {
         self.inner.go_on_at(log, next)
     }
 
-    fn trim(&self, log: LogId, below: Sequence) -> Result<(), StoreError> {
+    fn trim(&self, log: LogId, below: Sequence) -> Result<bool, StoreError> {
         self.inner.trim(log, below)
     }
 

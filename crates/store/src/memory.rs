@@ -176,7 +176,7 @@ impl Store for Memory {
         Ok(())
     }
 
-    fn trim(&self, log: LogId, below: Sequence) -> Result<(), StoreError> {
+    fn trim(&self, log: LogId, below: Sequence) -> Result<bool, StoreError> {
         let mut state = self.write_state();
         let state = &mut *state;
         if let Some(log) = state.logs.get_mut(&log) {
@@ -186,7 +186,7 @@ impl Store for Memory {
                 state.bytes -= message.as_bytes().len() as u64;
             }
         }
-        Ok(())
+        Ok(false)
     }
 
     fn snapshot(&self) -> Result<Box<dyn View + '_>, StoreError> {

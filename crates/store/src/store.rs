@@ -88,9 +88,10 @@ pub trait Store: View {
     /// another had. An error is final.
     fn go_on_at(&self, log: LogId, next: Sequence) -> Result<(), StoreError>;
 
-    /// Nobody needs what is below this number: it may go, at once, later, or partly. Sequences go
-    /// on as if it were there.
-    fn trim(&self, log: LogId, below: Sequence) -> Result<(), StoreError>;
+    /// Nobody needs what is below this number: it may go, at once, later, or partly, and is not
+    /// read any more. Sequences go on as if it were there. At most one part of the log is freed at
+    /// a time, since that takes long: true if one was, and there may be another.
+    fn trim(&self, log: LogId, below: Sequence) -> Result<bool, StoreError>;
 
     /// Everything as it is now, whatever is written, trimmed or removed later. It is made at once;
     /// as long as it lives, what it shows takes its place on disk.

@@ -354,7 +354,9 @@ impl Change {
                 let done = store.commit(std::slice::from_ref(batch));
                 assert!(done.is_ok_and(|results| results.iter().all(Result::is_ok)));
             }
-            Self::Trim(log, below) => store.trim(*log, *below).expect("it is in memory"),
+            Self::Trim(log, below) => {
+                store.trim(*log, *below).expect("it is in memory");
+            }
         }
     }
 }

@@ -44,18 +44,18 @@ impl Generations {
         self.sealed.insert(sealed.first, sealed);
     }
 
-    /// Takes out the generations in which all is below this number.
-    pub(super) fn trim(&mut self, below: Sequence) -> Vec<Generation> {
-        let mut gone = Vec::new();
+    /// Lets go of what is below this number. Takes out the oldest generation if that is all that
+    /// is in it.
+    pub(super) fn trim(&mut self, below: Sequence) -> Option<Generation> {
         self.floor = self.floor.max(below);
-        while let Some(oldest) = self.sealed.first_entry() {
-            let first = *oldest.key();
-            if self.end_of(first) > self.floor {
-                break;
-            }
-            gone.extend(self.sealed.remove(&first));
+        let (first, _) = self.sealed.first_key_value()?;
+        let first = *first;
+        let is_needed = self.end_of(first) > self.floor;
+        if is_needed {
+            None
+        } else {
+            self.sealed.remove(&first)
         }
-        gone
     }
 
     /// What of a range is in which generation, oldest first, from at most so many generations.

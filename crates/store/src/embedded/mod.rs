@@ -471,22 +471,23 @@ impl Store for Embedded {
         self.or_dead(self.begin_generation(log, next))
     }
 
-    /// Frees whole generations. What is left of one is there again after a restart.
-    fn trim(&self, log: LogId, below: Sequence) -> Result<(), StoreError> {
-        let mut gone = Vec::new();
+    /// Frees a whole generation. What is left of one is there again after a restart.
+    fn trim(&self, log: LogId, below: Sequence) -> Result<bool, StoreError> {
+        let mut gone = None;
         if let Some(log) = self.write_published().logs.get_mut(&log) {
             let below = below.min(log.next());
             gone = log.generations.trim(below);
         }
-        for generation in gone {
-            let place = generation.to_string();
-            let deleted = self.engine.database.delete_keyspace(generation.keyspace);
-            deleted.map_err(|error| {
-                self.directory.doubt();
-                engine::error("trimming", place, error)
-            })?;
-        }
-        Ok(())
+        let Some(generation) = gone else {
+            return Ok(false);
+        };
+        let place = generation.to_string();
+        let deleted = self.engine.database.delete_keyspace(generation.keyspace);
+        deleted.map_err(|error| {
+            self.directory.doubt();
+            engine::error("trimming", place, error)
+        })?;
+        Ok(true)
     }
 
     fn snapshot(&self) -> Result<Box<dyn View + '_>, StoreError> {

@@ -459,7 +459,7 @@ pub(crate) fn what_is_trimmed_is_not_read_and_numbers_go_on(subject: &impl Subje
     }
     store.trim(LOG, Sequence(2)).unwrap();
     assert_eq!(store.bounds(LOG).unwrap(), Bounds { first, next });
-    store.trim(LOG, Sequence::END).unwrap();
+    while store.trim(LOG, Sequence::END).unwrap() {}
     let bounds = Bounds { first: next, next };
     assert_eq!(store.bounds(LOG).unwrap(), bounds);
     append(&*store, &["a"; 2]);

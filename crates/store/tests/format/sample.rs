@@ -53,7 +53,7 @@ pub(crate) fn fill(store: &dyn Store) {
     batch.append(LOG, Sequence(1 << 32), message(1 << 32));
     commit(store, batch);
     store.go_on_at(LogId(4), Sequence(77)).unwrap();
-    store.trim(LOG, Sequence(20)).unwrap();
+    while store.trim(LOG, Sequence(20)).unwrap() {}
     let phone = |part| key("phone", part);
     let head = Head {
         client_id: "phone".into(),
