@@ -30,7 +30,7 @@ Feature: Limits of what is kept
       sys_interval = "1s"
 
       [limits]
-      store_bytes_max = "1 KiB"
+      store_bytes_max = "100 B"
       """
     And phone connects with a persistent session
     And phone subscribes to "log" at QoS 1
@@ -54,6 +54,7 @@ Feature: Limits of what is kept
       """
     And phone connects with a persistent session
     And phone subscribes to "log" at QoS 1
+    And phone disconnects
     And lamp connects
     And lamp subscribes to "hall" at QoS 1
     And machine connects
@@ -66,6 +67,27 @@ Feature: Limits of what is kept
     When auditor connects
     And auditor subscribes to "$SYS/broker/unbroken/dropped/store-full"
     Then auditor sooner or later receives "2" on "$SYS/broker/unbroken/dropped/store-full"
+
+  # A limit that is less than what the store sets aside for its journals.
+  Scenario: A full store takes in again what comes when nobody waits for anything
+    Given a durable broker with the configuration:
+      """
+      [limits]
+      store_bytes_max = "100 B"
+      store_full = "refuse"
+      """
+    And phone connects with a persistent session
+    And phone subscribes to "log" at QoS 1
+    And phone disconnects
+    And machine connects
+    And machine publishes messages 1 to 16 to "log" at QoS 1
+    Then machine sooner or later learns that a quota is exceeded when it publishes "16" to "log" at QoS 1
+    When I run `unbroken sessions rm --data DATA phone`
+    Then its output mentions "removed phone"
+    And machine sooner or later learns that nobody subscribes to the topic when it publishes "17" to "log" at QoS 1
+    When tablet connects with a persistent session
+    And tablet subscribes to "log" at QoS 1
+    Then machine sooner or later learns that all is well when it publishes "18" to "log" at QoS 1
 
   # The last reading of a meter, gone because the evaluation was down for too long.
   Scenario: A full session refuses publishers if its owner wants that, and loses nothing

@@ -54,10 +54,13 @@ pub enum Input<'a> {
     Read(ReadAnswer),
     /// How large the store is: told to every shard now and then, and after logs were trimmed. A
     /// shard that is told that it is at `store_bytes_max` takes in nothing that has to be stored,
-    /// or lets go of the oldest that waits, as its limits say.
+    /// or lets go of the oldest that waits, as its limits say; if values alone are as large, it
+    /// lets go of nothing, since nothing is gained.
     StoreSize {
-        /// Bytes on disk.
+        /// Bytes of what is kept in it: messages that were not trimmed, and values.
         bytes: u64,
+        /// Of these, bytes of values.
+        values: u64,
         /// Up to where no shard needs each log: the lowest of what all of them have
         /// [said](crate::Shard::needed).
         needed: Frontier,

@@ -8,7 +8,8 @@
 //! A log is trimmed up to what the slowest session needs, so one device that never comes back would
 //! keep everything that came since. Three limits end that: what a session is owed beyond its count
 //! and bytes is dropped, and what is older than `queue_age_max_s`, and when the store is at
-//! `store_bytes_max` the oldest eighth of what waits is let go, if that is the configured answer.
+//! `store_bytes_max` the oldest eighth of what waits is let go, if that is the configured answer
+//! and not values alone fill it.
 //!
 //! Sessions that have something to drop are *laggards*. Each drops what waits in memory, then reads
 //! its logs from where it is to the first message that it may keep, and drops those before by name.
@@ -49,7 +50,9 @@ pub(crate) struct Laggards {
     /// The reads under way.
     reading: Vec<u64>,
     /// The store is at its limit.
-    pub(crate) store_is_full: bool,
+    store_is_full: bool,
+    /// So are its values alone: letting go of messages would not help.
+    values_fill_store: bool,
     /// What is within is let go, to make room.
     let_go: Frontier,
     /// Over these some of that was under way when it was let go.
@@ -79,6 +82,13 @@ impl<'a> Waiting<'a> {
 }
 
 impl Laggards {
+    /// The store is at its limit, and publishers are told: so the limits say, or nothing else
+    /// helps.
+    pub(crate) fn store_refuses(&self, limits: &Limits) -> bool {
+        let is_told = limits.store_full == StoreFull::Refuse || self.values_fill_store;
+        self.store_is_full && is_told
+    }
+
     /// Something is let go of, to make room.
     fn lets_go(&self) -> bool {
         self.let_go.iter().next().is_some()
@@ -202,13 +212,22 @@ impl Clients {
 
 impl Shard {
     /// Says how large the store is, and up to where no shard needs its logs.
-    pub(crate) fn handle_store_size(&mut self, now: Instant, bytes: u64, needed: &Frontier) {
+    pub(crate) fn handle_store_size(
+        &mut self,
+        now: Instant,
+        bytes: u64,
+        values: u64,
+        needed: &Frontier,
+    ) {
         self.clients.stats.store_bytes = bytes;
-        let is_full = bytes >= self.clients.limits.store_bytes_max;
-        self.clients.laggards.store_is_full = is_full;
-        if !is_full || self.clients.limits.store_full == StoreFull::Refuse {
-            self.clients.laggards.holders.clear();
-            self.clients.laggards.let_go = Frontier::new();
+        let Clients {
+            limits, laggards, ..
+        } = &mut self.clients;
+        laggards.store_is_full = bytes >= limits.store_bytes_max;
+        laggards.values_fill_store = values >= limits.store_bytes_max;
+        if !laggards.store_is_full || laggards.store_refuses(limits) {
+            laggards.holders.clear();
+            laggards.let_go = Frontier::new();
             return;
         }
         self.disconnect_holders(now);

@@ -42,7 +42,8 @@ pub struct Limits {
     /// over a connection that has ended, and was not acknowledged:
     /// [`crate::DropReason::TooOld`].
     pub queue_age_max_s: u32,
-    /// Bytes of the store, on disk. At it, what [`store_full`](Self::store_full) says.
+    /// Bytes of what the store keeps: messages that somebody waits for, and values. On disk there
+    /// is more beside it, which the store knows. At it, what [`store_full`](Self::store_full) says.
     pub store_bytes_max: u64,
     /// What happens at `store_bytes_max`.
     pub store_full: StoreFull,
@@ -96,7 +97,8 @@ pub enum QueueFull {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum StoreFull {
     /// What has waited longest is let go, in all sessions: [`crate::DropReason::StoreFull`].
-    /// Publishers notice nothing. The store may grow a little beyond its limit meanwhile.
+    /// Publishers notice nothing. The store may grow a little beyond its limit meanwhile. If values
+    /// alone reach it nothing would be gained, and it is as with [`Self::Refuse`].
     #[default]
     DropOldest,
     /// A message of QoS 1 or 2 that would have to be stored is refused. A 5.0 publisher is told

@@ -28,7 +28,7 @@ use crate::audit::receipt::News;
 use crate::held::{Answer, Until};
 use crate::ids::{ConnectionId, SessionId, ShardId};
 use crate::item::{Item, Storing, Terms};
-use crate::limits::{QueueFull, StoreFull};
+use crate::limits::QueueFull;
 use crate::mail::{Duty, Letter};
 use crate::message::{self, Publication};
 use crate::output::DropReason;
@@ -228,13 +228,12 @@ impl Shard {
         })
     }
 
-    /// Why nothing can be put on disk, if so: the store has failed, or is full and the limits say
-    /// that publishers are told.
+    /// Why nothing can be put on disk, if so: the store has failed, or is full and publishers are
+    /// told.
     pub(crate) fn store_refuses(&self) -> Option<DropReason> {
-        let is_full = self.clients.laggards.store_is_full;
         if self.clients.store_failed() {
             Some(DropReason::StoreFailed)
-        } else if is_full && self.clients.limits.store_full == StoreFull::Refuse {
+        } else if self.clients.laggards.store_refuses(&self.clients.limits) {
             Some(DropReason::StoreFull)
         } else {
             None

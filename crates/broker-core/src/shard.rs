@@ -183,7 +183,11 @@ impl Shard {
                 self.release_subacks(now);
             }
             Input::Read(answer) => self.handle_read(now, &answer),
-            Input::StoreSize { bytes, needed } => self.handle_store_size(now, bytes, &needed),
+            Input::StoreSize {
+                bytes,
+                values,
+                needed,
+            } => self.handle_store_size(now, bytes, values, &needed),
             Input::StoreFailed { cause } => self.handle_store_failed(now, cause),
             Input::Mail { from, mail } => self.handle_mail(now, from, mail),
             Input::Timeout => self.handle_timeout(now),

@@ -127,6 +127,8 @@ pub(crate) struct Desk {
     /// What the shard needed when it was last asked, and when to ask again.
     needed: Option<Frontier>,
     ask_at: Instant,
+    /// Times that it is still to be asked in quick succession.
+    early_asks: u32,
 }
 
 /// What a batch was committed for.
@@ -256,6 +258,15 @@ impl Found {
                 );
             }
         }
+        let beside = Embedded::overhead_bytes_max(shards.len() as u64);
+        if limits.store_bytes_max < beside {
+            tracing::warn!(
+                max = limits.store_bytes_max,
+                beside,
+                "limits.store_bytes_max counts what is kept, and the directory may take more beside \
+                 it than that: see that the disk has room for both, or take at least so much"
+            );
+        }
         restored
             .hand_out(Instant::now(), shards)
             .map_err(|source| DiskError::Restore {
@@ -355,7 +366,8 @@ impl Disk {
             stored: StoreId::default(),
             unsubmitted: VecDeque::new(),
             needed: None,
-            ask_at: Instant::now() + ASK_NEEDED_EVERY,
+            ask_at: Instant::now() + ASK_EARLY_EVERY,
+            early_asks: EARLY_ASKS,
         })
     }
 }
@@ -445,7 +457,12 @@ impl Desk {
             }
         }
         if self.ask_at <= now {
-            self.ask_at = now + ASK_NEEDED_EVERY;
+            self.early_asks = self.early_asks.saturating_sub(1);
+            self.ask_at = now
+                + match self.early_asks {
+                    0 => ASK_NEEDED_EVERY,
+                    _ => ASK_EARLY_EVERY,
+                };
             let needed = shard.needed();
             if let Some(before) = self.needed.replace(needed) {
                 self.submit(Batch::new(), Token::Needed(self.shard, before));
@@ -662,10 +679,10 @@ impl Keeper {
         let Some(Trimming { needed, .. }) = self.trimming.take() else {
             return Ok(());
         };
-        let bytes = self.store.size_bytes()?;
+        let kept = self.store.kept_bytes()?;
         for shard in &mut self.shards {
             let needed = needed.clone();
-            shard.send(Parcel::StoreSize { bytes, needed });
+            shard.send(Parcel::StoreSize { kept, needed });
         }
         Ok(())
     }
@@ -675,6 +692,10 @@ impl Keeper {
 const FORGET_WAIT: Duration = Duration::from_secs(30);
 /// How often shards say what they need. The disk has been told within half a second.
 const ASK_NEEDED_EVERY: Duration = Duration::from_secs(5);
+/// The same at the start, so many times: after as many rounds it is known what is needed, and with
+/// that whether the store is full. What counts then is what was said the first time.
+const ASK_EARLY_EVERY: Duration = Duration::from_secs(1);
+const EARLY_ASKS: u32 = 4;
 /// Reads that go before a generation is deleted at most: each takes some milliseconds, and that
 /// about 100.
 const READS_BEFORE_TRIM: u32 = 64;
@@ -843,6 +864,22 @@ mod tests {
         turn(&mut keeper);
         assert!(matches!(told.try_recv(), Ok(Parcel::StoreSize { .. })));
         assert!(keeper.trimming.is_none());
+    }
+
+    #[test]
+    fn a_store_that_nobody_needs_anything_of_is_empty() {
+        let temp = tempfile::tempdir().unwrap();
+        let (mut keeper, jobs, mut told) = keeper_of(temp.path(), 1);
+        for (needed, is_empty) in [(0, false), (1, true)] {
+            say_needed(&jobs, needed);
+            let kept = loop {
+                turn(&mut keeper);
+                if let Ok(Parcel::StoreSize { kept, .. }) = told.try_recv() {
+                    break kept;
+                }
+            };
+            assert_eq!(kept.sum() == 0, is_empty, "{kept:?}");
+        }
     }
 
     #[test]

@@ -25,6 +25,7 @@ use session_channels::stream::{self, TrySendError, stream};
 use unbroken_broker_core::{
     Admission, ConnectionId, Forget, Frontier, Mail, Peer, ReadAnswer, StoreId,
 };
+use unbroken_store::KeptBytes;
 
 use crate::authenticator::Doors;
 use crate::bounds::{FEED_BYTES, FEED_OTHERS};
@@ -48,7 +49,7 @@ pub(crate) enum Parcel {
     /// What was asked for of a log.
     Read(Box<ReadAnswer>),
     /// How large the store is, and what of the logs nobody needs.
-    StoreSize { bytes: u64, needed: Frontier },
+    StoreSize { kept: KeptBytes, needed: Frontier },
     /// The store takes nothing any more.
     StoreFailed { cause: Arc<str> },
     /// An operator removes this. It is told when it is done, and stored.

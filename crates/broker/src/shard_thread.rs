@@ -473,8 +473,14 @@ fn use_parcel(
             input(shard, driver, now, Input::Stored(id));
         }
         Parcel::Read(answer) => input(shard, driver, now, Input::Read(*answer)),
-        Parcel::StoreSize { bytes, needed } => {
-            input(shard, driver, now, Input::StoreSize { bytes, needed });
+        Parcel::StoreSize { kept, needed } => {
+            let (bytes, values) = (kept.sum(), kept.values);
+            let size = Input::StoreSize {
+                bytes,
+                values,
+                needed,
+            };
+            input(shard, driver, now, size);
         }
         Parcel::StoreFailed { cause } => {
             if let Some(desk) = &mut driver.desk {

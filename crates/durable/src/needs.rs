@@ -20,7 +20,7 @@ pub struct Needs {
     /// By shard: the lowest that it has said in this round, if anything.
     said: Vec<Option<Frontier>>,
     /// The lowest of each round before, the last one first. Of before the start nothing is known.
-    before: [Frontier; ROUNDS_BEFORE],
+    before: [Option<Frontier>; ROUNDS_BEFORE],
 }
 
 impl Needs {
@@ -45,18 +45,23 @@ impl Needs {
         });
     }
 
-    /// Ends the round, if all shards have said what they need: nobody needs what is within.
+    /// Ends the round, if all shards have said what they need: nobody needs what is within. Nothing
+    /// is known until there have been enough rounds.
     pub fn end_round(&mut self) -> Option<Frontier> {
         if self.said.iter().any(Option::is_none) {
             return None;
         }
         let said = self.said.iter_mut().filter_map(Option::take);
         let round = said.reduce(|one, other| lower(&one, &other))?;
-        let before = self.before.iter();
-        let needed = before.fold(round.clone(), |needed, before| lower(&needed, before));
+        let needed = self
+            .before
+            .iter()
+            .try_fold(round.clone(), |needed, before| {
+                before.as_ref().map(|before| lower(&needed, before))
+            });
         self.before.rotate_right(1);
-        self.before[0] = round;
-        Some(needed)
+        self.before[0] = Some(round);
+        needed
     }
 }
 
@@ -113,7 +118,7 @@ mod tests {
     fn what_nobody_has_needed_for_some_rounds_is_let_go() {
         let mut needs = Needs::new(2);
         for _ in 0..ROUNDS_BEFORE {
-            assert_eq!(round(&mut needs, [(0, GIVEN), (1, TAIL)]), Some(0));
+            assert_eq!(round(&mut needs, [(0, GIVEN), (1, TAIL)]), None);
         }
         assert_eq!(round(&mut needs, [(1, TAIL), (0, GIVEN)]), Some(GIVEN));
         for _ in 0..ROUNDS_BEFORE {

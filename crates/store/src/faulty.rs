@@ -8,7 +8,7 @@ use crate::batch::{Batch, Space};
 use crate::error::{Conflict, StoreError};
 use crate::position::{LogId, Sequence};
 use crate::selection::Selection;
-use crate::store::{Bounds, Chunk, Committed, Kv, Log, Page, Store, Value, View};
+use crate::store::{Bounds, Chunk, Committed, KeptBytes, Kv, Log, Page, Store, Value, View};
 
 /// A store in front of which faults happen. After a fault of a commit or of
 /// [`sync`](Store::sync) it is dead, as the traits say.
@@ -203,5 +203,9 @@ impl<S: Store> Store for Faulty<S> {
 
     fn size_bytes(&self) -> Result<u64, StoreError> {
         self.inner.size_bytes()
+    }
+
+    fn kept_bytes(&self) -> Result<KeptBytes, StoreError> {
+        self.inner.kept_bytes()
     }
 }

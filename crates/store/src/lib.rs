@@ -59,6 +59,7 @@ pub use self::{
     selection::{Matcher, Selection},
     stats::CommitStats,
     store::{
-        Bounds, Chunk, Committed, Entry, KEY_BYTES_MAX, Kv, Log, Page, Pair, Store, Value, View,
+        Bounds, Chunk, Committed, Entry, KEY_BYTES_MAX, KeptBytes, Kv, Log, Page, Pair, Store,
+        Value, View,
     },
 };

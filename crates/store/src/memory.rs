@@ -13,7 +13,8 @@ use crate::position::{LogId, Sequence};
 use crate::record::MessageBytes;
 use crate::selection::Selection;
 use crate::store::{
-    Bounds, Chunk, Committed, Entry, KEY_BYTES_MAX, Kv, Log, Page, Pair, Store, Value, View,
+    Bounds, Chunk, Committed, Entry, KEY_BYTES_MAX, KeptBytes, Kv, Log, Page, Pair, Store, Value,
+    View,
 };
 
 /// A [`Store`] in memory. All of it is gone with it.
@@ -28,7 +29,7 @@ struct State {
     values: BTreeMap<(Space, Vec<u8>), Value>,
     /// Of the last operation.
     revision: u64,
-    bytes: u64,
+    bytes: KeptBytes,
 }
 
 #[derive(Clone, Debug)]
@@ -183,7 +184,7 @@ impl Store for Memory {
             log.first = log.first.max(below.min(log.next));
             let kept = log.messages.split_off(&log.first);
             for message in std::mem::replace(&mut log.messages, kept).into_values() {
-                state.bytes -= message.as_bytes().len() as u64;
+                state.bytes.messages -= message.as_bytes().len() as u64;
             }
         }
         Ok(false)
@@ -195,6 +196,10 @@ impl Store for Memory {
     }
 
     fn size_bytes(&self) -> Result<u64, StoreError> {
+        Ok(self.read_state().bytes.sum())
+    }
+
+    fn kept_bytes(&self) -> Result<KeptBytes, StoreError> {
         Ok(self.read_state().bytes)
     }
 }
@@ -241,7 +246,7 @@ impl State {
                         next,
                     });
                 }
-                self.bytes += message.as_bytes().len() as u64;
+                self.bytes.messages += message.as_bytes().len() as u64;
                 let is_new = !self.logs.contains_key(log);
                 let one = self.logs.entry(*log).or_insert_with(|| OneLog::new(next));
                 one.messages.insert(next, message.clone());
@@ -308,12 +313,12 @@ impl State {
 
     fn set(&mut self, at: (Space, Vec<u8>), value: Option<Value>) -> Option<Value> {
         let cost = |value: &Value| (at.1.len() + value.bytes.len()) as u64;
-        self.bytes += value.as_ref().map_or(0, cost);
+        self.bytes.values += value.as_ref().map_or(0, cost);
         let before = match value {
             Some(value) => self.values.insert(at.clone(), value),
             None => self.values.remove(&at),
         };
-        self.bytes -= before.as_ref().map_or(0, cost);
+        self.bytes.values -= before.as_ref().map_or(0, cost);
         before
     }
 
@@ -330,7 +335,7 @@ impl State {
                     && let Some((at, message)) = one.messages.pop_last()
                 {
                     one.next = at;
-                    self.bytes -= message.as_bytes().len() as u64;
+                    self.bytes.messages -= message.as_bytes().len() as u64;
                 }
                 if was_new {
                     self.logs.remove(&log);

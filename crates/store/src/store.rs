@@ -99,6 +99,19 @@ pub trait Store: View {
 
     /// Bytes on disk, or in memory if there is no disk; about.
     fn size_bytes(&self) -> Result<u64, StoreError>;
+
+    /// What is kept for somebody, and grows and shrinks with that: what a limit may count.
+    fn kept_bytes(&self) -> Result<KeptBytes, StoreError>;
+}
+
+/// Bytes of what is kept, about. On disk there is more: journals, and what was trimmed of a part of
+/// a log that is not gone yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KeptBytes {
+    /// Of the messages that were not trimmed.
+    pub messages: u64,
+    /// Of values.
+    pub values: u64,
 }
 
 /// What is in a log.
@@ -161,6 +174,13 @@ pub struct Page {
 pub struct Committed {
     /// The revision of the first of its operations; each further one has one more.
     pub revision: Revision,
+}
+
+impl KeptBytes {
+    /// Of everything.
+    pub const fn sum(self) -> u64 {
+        self.messages.saturating_add(self.values)
+    }
 }
 
 impl Chunk {

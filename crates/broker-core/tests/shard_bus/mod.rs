@@ -209,6 +209,11 @@ impl Broker {
 
     /// Tells every shard how large the store is.
     pub(crate) fn store_size(&mut self, bytes: u64) {
+        self.store_size_with(bytes, 0);
+    }
+
+    /// The same, so much of it values.
+    pub(crate) fn store_size_with(&mut self, bytes: u64, values: u64) {
         let mut lowest = BTreeMap::new();
         for shard in &self.shards {
             for (log, number) in shard.needed().iter() {
@@ -219,7 +224,12 @@ impl Broker {
         let needed: Frontier = lowest.into_iter().collect();
         for shard in 0..self.shards.len() {
             let needed = needed.clone();
-            self.input(shard, Input::StoreSize { bytes, needed });
+            let size = Input::StoreSize {
+                bytes,
+                values,
+                needed,
+            };
+            self.input(shard, size);
         }
     }
 

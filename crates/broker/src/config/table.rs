@@ -216,8 +216,9 @@ pub(super) const SECTIONS: &[Section] = &[
                 SIZE64,
                 Live,
                 [
-                    "Bytes of the storage directory. The engine's journal alone takes up to 128 MB of",
-                    "them, and space comes back 64 MiB at a time."
+                    "Bytes of what the store keeps: messages that somebody waits for, sessions, retained",
+                    "messages. The directory takes up to 192 MiB and 64 MiB for each shard beside it, for",
+                    "journals and for what is let go 64 MiB at a time: the disk needs room for both."
                 ],
                 limits.store_bytes_max
             ),
@@ -226,7 +227,8 @@ pub(super) const SECTIONS: &[Section] = &[
                 Kind::Choice(&["drop_oldest", "refuse"]),
                 Live,
                 [
-                    "At store_bytes_max. drop_oldest: what has waited longest is dropped (store-full).",
+                    "At store_bytes_max. drop_oldest: what has waited longest is dropped (store-full),",
+                    "unless what is no message in a log is as large: nothing is gained then, so refuse.",
                     "refuse: what would have to be stored is not taken in: a 5.0 publisher is told",
                     "0x97 Quota exceeded, an older one is disconnected without an acknowledgement."
                 ],

@@ -265,6 +265,27 @@ fn a_full_store_lets_go_of_the_oldest_and_names_it() {
 }
 
 #[test]
+fn nothing_is_let_go_where_values_alone_fill_the_store() {
+    let mut world = with_limits(1, |limits| limits.store_bytes_max = 1_000);
+    let away = world.resident("s", &[("t", QOS1)]);
+    world.broker.cut(away);
+    let publisher = join(&mut world.broker, "p");
+    publish_all(&mut world, publisher, "t", 1..17);
+    world.broker.store_size_with(2_000, 1_000);
+    world.broker.stored();
+    assert_eq!(dropped(&world, DropReason::StoreFull), 0);
+    world.broker.send(publisher, publish("t", "x", QOS1, 17));
+    world.broker.stored();
+    assert_eq!(world.broker.take(publisher), ["PUBACK #17 97"]);
+    world.broker.store_size_with(1_000, 999);
+    world.broker.stored();
+    assert_eq!(dropped(&world, DropReason::StoreFull), 1 + 2);
+    let expected: Vec<_> = (3..17).map(|id| id.to_string()).collect();
+    assert_eq!(payloads(&mut world, "s"), expected);
+    is_balanced(&world);
+}
+
+#[test]
 fn a_client_that_does_not_acknowledge_does_not_hold_on_to_a_full_store() {
     for shards in [1, 3] {
         let mut world = with_limits(shards, |limits| limits.store_bytes_max = 1_000);

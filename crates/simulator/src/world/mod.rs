@@ -564,7 +564,13 @@ impl World {
         self.note(|| format!("logs are trimmed up to {needed:?}"));
         for shard in 0..self.shards.len() {
             let needed = needed.clone();
-            self.input(shard, Input::StoreSize { bytes, needed });
+            let size = Input::StoreSize {
+                bytes,
+                // Who is refused because of them is not told of wills and what is retained.
+                values: 0,
+                needed,
+            };
+            self.input(shard, size);
         }
         true
     }

@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use fjall::config::{CompressionPolicy, FilterPolicy};
-use fjall::{CompressionType, Database, KeyspaceCreateOptions};
+use fjall::{AbstractTree, CompressionType, Database, Keyspace, KeyspaceCreateOptions};
 
 use super::generation::INDEX_BYTES_MAX;
 use crate::batch::Space;
@@ -22,8 +22,10 @@ const LOG_BUFFER_BYTES: u64 = 8 * 1024 * 1024;
 const SPACE_BUFFER_BYTES: u64 = 4 * 1024 * 1024;
 const FILES_MAX: usize = 128;
 /// Journals on disk. The engine rotates one at 64 MB, and has what holds back the oldest written
-/// out when they exceed this together.
+/// out when they exceed this together, without the newest.
 const JOURNAL_BYTES: u64 = 128 * 1024 * 1024;
+/// The newest journal: so much is set aside for it.
+const NEWEST_JOURNAL_BYTES: u64 = 64 * 1024 * 1024;
 
 /// The most memory that a store with so many logs takes, in bytes: what this file says above, and
 /// the index of each log's newest generation.
@@ -31,6 +33,12 @@ pub(crate) const fn memory_bytes_max(logs: u64) -> u64 {
     // Spaces, and the tree of the store's own.
     let values = (Space::ALL.len() as u64 + 1) * SPACE_BUFFER_BYTES;
     CACHE_BYTES + 2 * (values + logs * LOG_BUFFER_BYTES) + logs * INDEX_BYTES_MAX
+}
+
+/// The most bytes that a store with so many logs takes on disk beside what is kept in it: journals,
+/// and of each log what is trimmed of a generation that is not gone yet.
+pub(crate) const fn overhead_bytes_max(logs: u64, generation_bytes: u64) -> u64 {
+    JOURNAL_BYTES + NEWEST_JOURNAL_BYTES + logs * generation_bytes
 }
 
 /// Where the engine has its trees, each in a directory.
@@ -41,6 +49,12 @@ pub(super) const TREES: &str = "keyspaces";
 pub(crate) fn make_trees_safe(path: &Path) -> Result<(), StoreError> {
     let trees = path.join(TREES);
     sync(&trees).map_err(|error| StoreError::io("syncing", trees.display(), error))
+}
+
+/// Bytes of what is in a tree, tables and what is not yet written to one: about what it takes on
+/// disk when all of it is.
+pub(crate) fn tree_bytes(tree: &Keyspace) -> u64 {
+    tree.disk_space() + tree.tree.active_memtable().size()
 }
 
 /// Opens the engine's directory, or makes it.

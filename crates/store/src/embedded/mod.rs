@@ -58,7 +58,7 @@ use crate::error::{Conflict, StoreError};
 use crate::places::{self, MAKING, Place, STORE};
 use crate::position::{LogId, Sequence};
 use crate::selection::{Matcher, Selection};
-use crate::store::{Bounds, Chunk, Committed, Kv, Log, Page, Pair, Store, Value, View};
+use crate::store::{Bounds, Chunk, Committed, KeptBytes, Kv, Log, Page, Pair, Store, Value, View};
 
 /// The bytes of messages after which a log goes on in another generation: trimming frees so much at
 /// a time.
@@ -183,6 +183,12 @@ impl Embedded {
     /// The most memory that a store with so many logs takes, in bytes.
     pub const fn memory_bytes_max(logs: u64) -> u64 {
         engine::memory_bytes_max(logs)
+    }
+
+    /// The most bytes that a store with so many logs takes on disk beside its
+    /// [`kept_bytes`](Store::kept_bytes).
+    pub const fn overhead_bytes_max(logs: u64) -> u64 {
+        engine::overhead_bytes_max(logs, GENERATION_BYTES)
     }
 
     /// Whether there is a store in a directory, of whatever version and in whatever state.
@@ -498,6 +504,16 @@ impl Store for Embedded {
     fn size_bytes(&self) -> Result<u64, StoreError> {
         let size = self.engine.database.disk_space();
         size.map_err(|error| engine::error("measuring", "the store", error))
+    }
+
+    /// Of values those that are not in the journal alone, which has 4 MiB of each kind at most.
+    fn kept_bytes(&self) -> Result<KeptBytes, StoreError> {
+        let published = self.read_published();
+        let logs = published.logs.values();
+        Ok(KeptBytes {
+            messages: logs.map(|log| log.generations.kept_bytes(log.next())).sum(),
+            values: self.engine.spaces.iter().map(Keyspace::disk_space).sum(),
+        })
     }
 }
 

@@ -82,6 +82,7 @@ macro_rules! conformance {
                 long_topics_are_selected_too,
                 a_selection_is_read_in_pieces,
                 what_is_trimmed_is_not_read_and_numbers_go_on,
+                what_is_trimmed_counts_no_more,
                 a_log_goes_on_at_a_greater_number_and_at_no_smaller_one,
                 a_snapshot_stays_as_it_was_whatever_happens_to_the_store,
                 what_was_committed_is_there_after_a_restart,

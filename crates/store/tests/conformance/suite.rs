@@ -466,6 +466,24 @@ pub(crate) fn what_is_trimmed_is_not_read_and_numbers_go_on(subject: &impl Subje
     assert_eq!(numbers(&read_all(&*store, LOG, None, 99)), [11, 12]);
 }
 
+pub(crate) fn what_is_trimmed_counts_no_more(subject: &impl Subject) {
+    let store = subject.open();
+    assert_eq!(store.kept_bytes().unwrap().messages, 0);
+    append(&*store, &["a"; 100]);
+    let mut before = store.kept_bytes().unwrap().messages;
+    let least = (before / 100).max(1);
+    for below in [26, 51, 76] {
+        store.trim(LOG, Sequence(below)).unwrap();
+        let kept = store.kept_bytes().unwrap().messages;
+        assert!(kept + least < before, "{kept} of {before} at {below}");
+        before = kept;
+    }
+    store.trim(LOG, Sequence::END).unwrap();
+    assert_eq!(store.kept_bytes().unwrap().messages, 0);
+    append(&*store, &["a"]);
+    assert!(store.kept_bytes().unwrap().messages > 0);
+}
+
 pub(crate) fn a_log_goes_on_at_a_greater_number_and_at_no_smaller_one<S: Subject>(subject: &S) {
     let mut store = subject.open();
     let other = LogId(8);
