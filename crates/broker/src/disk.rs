@@ -496,12 +496,16 @@ struct Answerer {
     /// Of those answered in one commit, the last one of each shard says it for all.
     latest: Vec<Option<StoreId>>,
     jobs: Sender<Job>,
-    /// Gone when the failure was told.
+    /// Gone when the failure was told: from then on nothing is answered.
     notify: Option<Sender<Notice>>,
 }
 
 impl Answerer {
     fn answer(&mut self, answers: impl Iterator<Item = unbroken_store::Answer<Token>>) {
+        if self.notify.is_none() {
+            // A later request that is stored would answer for the one that is not.
+            return answers.for_each(drop);
+        }
         for answer in answers {
             if let Err(refusal) = answer.result {
                 self.fail(&refusal);
@@ -706,7 +710,7 @@ const TRY_AGAIN: Duration = Duration::from_millis(1);
 mod tests {
     use unbroken_broker_core::SessionId;
     use unbroken_mqtt_proto::{Properties, QoS};
-    use unbroken_store::{LogId, MessageRecord, Space};
+    use unbroken_store::{Answer, Committed, Conflict, LogId, MessageRecord, Revision, Space};
 
     use super::*;
     use crate::mailbox::{Incoming, outside_feed};
@@ -864,6 +868,47 @@ mod tests {
         turn(&mut keeper);
         assert!(matches!(told.try_recv(), Ok(Parcel::StoreSize { .. })));
         assert!(keeper.trimming.is_none());
+    }
+
+    #[test]
+    fn after_a_request_that_was_refused_nothing_is_answered() {
+        let (shard, mut told) = outside_feed();
+        let (notify, notices) = mpsc::channel();
+        let (jobs, waiting) = mpsc::channel();
+        let mut answerer = Answerer {
+            latest: vec![None],
+            shards: vec![shard],
+            jobs,
+            notify: Some(notify),
+        };
+        let id = |number| StoreId(number);
+        let stored = |token| Answer {
+            token,
+            result: Ok(Committed {
+                revision: Revision(1),
+            }),
+        };
+        let refused = Answer {
+            token: Token::Stored(ShardId(0), id(2)),
+            result: Err(Refusal::Conflict(Conflict::Key {
+                space: Space::Control,
+                bytes: 0,
+            })),
+        };
+        let before = stored(Token::Stored(ShardId(0), id(1)));
+        answerer.answer([before, refused].into_iter());
+        assert!(matches!(told.try_recv(), Ok(Parcel::Stored(stored)) if stored == id(1)));
+        assert!(matches!(notices.try_recv(), Ok(Notice::StoreFailed { .. })));
+        let (done, is_done) = mpsc::channel();
+        let later = [
+            stored(Token::Stored(ShardId(0), id(3))),
+            stored(Token::Needed(ShardId(0), Frontier::new())),
+            stored(Token::Told(done)),
+        ];
+        answerer.answer(later.into_iter());
+        assert!(told.try_recv().is_err());
+        assert!(waiting.try_recv().is_err());
+        assert!(is_done.recv().is_err());
     }
 
     #[test]
