@@ -141,6 +141,7 @@ impl Shard {
             unanswered.retain(|(id, _)| *id != packet_id);
             unanswered.is_empty()
         });
+        self.clients.unreleased.release(session_id, packet_id);
         let reason = if known || !version.has_properties() {
             ReasonCode::Success
         } else {

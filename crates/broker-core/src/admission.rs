@@ -572,6 +572,7 @@ impl Shard {
             "a session ends after its connection"
         );
         self.clients.by_client_id.remove(&session.client_id);
+        self.clients.unreleased.end(id);
         self.options.totals.sessions.subtract(1);
         self.clients.stats.messages_waiting_bytes = self
             .clients

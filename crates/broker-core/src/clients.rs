@@ -51,6 +51,7 @@ use crate::session::{Delivery, Session};
 use crate::settings::ShardOptions;
 use crate::spread::Spreads;
 use crate::stats::Stats;
+use crate::unreleased::Unreleased;
 
 pub(crate) struct Clients {
     pub(crate) limits: Limits,
@@ -90,6 +91,8 @@ pub(crate) struct Clients {
     pub(crate) buffers: BufferPool,
     /// Messages that are on their way to very many.
     pub(crate) spreads: Spreads,
+    /// What is on disk of messages of QoS 2 that clients have not released.
+    pub(crate) unreleased: Unreleased,
 }
 
 impl Clients {
@@ -118,6 +121,7 @@ impl Clients {
             home: Home::new(options),
             letters: LetterNumbers::default(),
             buffers: BufferPool::default(),
+            unreleased: Unreleased::default(),
             spreads: Spreads::new(options.settings.at_once),
         }
     }

@@ -71,6 +71,7 @@ mod subscribe;
 mod subscriptions;
 mod sys;
 mod timers;
+mod unreleased;
 mod will;
 
 pub use audit::fault::{FaultKind, FaultPlace};

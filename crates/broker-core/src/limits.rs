@@ -32,7 +32,9 @@ pub struct Limits {
     /// which all receivers share. Beyond it what [`queue_full`](Self::queue_full) says.
     pub queue_messages_max: u32,
     /// Bytes of topic, properties and payload waiting in one session. Beyond it the same. As many
-    /// may be in flight to it; beyond these, messages wait.
+    /// may be in flight to it; beyond these, messages wait. As many may be on disk of what it has
+    /// published to be retained at QoS 2 and not released, or one message; beyond it that is
+    /// refused, as with [`QueueFull::Refuse`], whatever `queue_full` says.
     pub queue_bytes_max: u64,
     /// What happens at `queue_messages_max` and `queue_bytes_max`.
     pub queue_full: QueueFull,

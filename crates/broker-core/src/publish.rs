@@ -217,6 +217,12 @@ impl Shard {
         {
             return Some(Refusal { why, full: None });
         }
+        if !self.has_room_for_copy(item, publisher) {
+            let session = self.clients.sessions.get(publisher.index());
+            let full = session.map(|session| Arc::clone(&session.client_id));
+            let why = DropReason::QueueFull;
+            return Some(Refusal { why, full });
+        }
         if self.clients.limits.queue_full == QueueFull::DropOldest {
             return None;
         }
@@ -226,6 +232,14 @@ impl Shard {
             why,
             full: Some(full),
         })
+    }
+
+    /// Whether the publisher may have another copy of a retained message on disk, if it is to have
+    /// one of this.
+    fn has_room_for_copy(&self, item: &Item<'_>, publisher: SessionId) -> bool {
+        let (unreleased, limits) = (&self.clients.unreleased, &self.clients.limits);
+        copied_with(&item.storing).is_none()
+            || unreleased.has_room(limits, publisher, item.publication.cost())
     }
 
     /// Why nothing can be put on disk, if so: the store has failed, or is full and publishers are
@@ -359,6 +373,10 @@ impl Shard {
         self.put_mark(now, session_id, publication, stamped);
         // [MQTT-3.3.1-8, MQTT311-3.3.1-12]
         if publication.retain {
+            if let Some(packet_id) = copied_with(&item.storing) {
+                let bytes = publication.cost();
+                self.clients.unreleased.keep(session_id, packet_id, bytes);
+            }
             let qos = publication.qos;
             self.retain(now, item, qos);
         }
@@ -518,6 +536,14 @@ impl Shard {
         let terms = Terms::of(&receiver, item.publication.retain);
         self.clients.deliver(now, session, terms, item);
         true
+    }
+}
+
+/// The packet id with which a copy of this message is kept until it is released, if so.
+fn copied_with(storing: &Storing) -> Option<PacketId> {
+    match storing {
+        Storing::IfWanted(Some(marker)) => marker.retained.map(|_| marker.packet_id),
+        _ => None,
     }
 }
 

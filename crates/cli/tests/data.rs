@@ -267,7 +267,8 @@ fn sessions_are_listed_with_what_they_hold() {
     assert!(lines[0].starts_with("CLIENT "), "{text}");
     let desk: Vec<_> = lines[1].split_whitespace().collect();
     assert_eq!((desk[0], desk[1]), ("desk", "away"), "{text}");
-    assert_eq!(desk[desk.len() - 4..], ["never", "1", "1", "12"], "{text}");
+    let held = ["never", "1", "1", "0", "B", "12"];
+    assert_eq!(desk[desk.len() - held.len()..], held, "{text}");
     let phone: Vec<_> = lines[2].split_whitespace().collect();
     assert_eq!(phone[0], "phone", "{text}");
     // A broker that was killed has told nobody that its clients are gone.
@@ -288,6 +289,7 @@ fn sessions_are_listed_with_what_they_hold() {
         "subscriptions": [{ "filter": "news/#", "qos": 1 }],
         "under_way": 1,
         "unreleased": 0,
+        "unreleased_bytes": 0,
         "behind": 12,
     });
     assert_eq!(objects[0], expected);
@@ -295,6 +297,7 @@ fn sessions_are_listed_with_what_they_hold() {
         (&objects[1]["client"], &objects[1]["unreleased"]),
         (&"phone".into(), &1.into())
     );
+    assert!(objects[1]["unreleased_bytes"].as_u64() > Some(0));
 }
 
 #[test]
@@ -309,9 +312,17 @@ fn what_waits_for_a_session_is_counted_on_request_and_not_what_is_for_others() {
     assert!(rows[0].ends_with(&["BEHIND", "QUEUED", "BYTES"]), "{text}");
     let of = |client| rows.iter().find(|row| row[0] == client).unwrap();
     let desk = of("desk");
-    assert_eq!(desk[desk.len() - 5..][..3], ["1", "12", "12"], "{text}");
+    assert_eq!(
+        desk[desk.len() - 7..][..5],
+        ["1", "0", "B", "12", "12"],
+        "{text}"
+    );
     let idle = of("idle");
-    assert_eq!(idle[idle.len() - 5..][..3], ["0", "20", "0"], "{text}");
+    assert_eq!(
+        idle[idle.len() - 7..][..5],
+        ["0", "0", "B", "20", "0"],
+        "{text}"
+    );
 
     let objects = store.run(&["sessions", "ls", "--count", "--json"]).well();
     let record = message("news/today", b"words").as_bytes().len() as u64;

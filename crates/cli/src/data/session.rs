@@ -18,6 +18,8 @@ pub(crate) struct Session {
     pub(crate) outbound: Vec<Outbound>,
     /// Messages of QoS 2 from the client that are not released.
     pub(crate) inbound: usize,
+    /// Bytes that these take.
+    pub(crate) inbound_bytes: u64,
 }
 
 impl Session {
@@ -87,6 +89,7 @@ struct Parts {
     cursors: BTreeMap<LogId, Sequence>,
     outbound: Vec<Outbound>,
     inbound: usize,
+    inbound_bytes: u64,
 }
 
 impl Parts {
@@ -103,6 +106,7 @@ impl Parts {
             PartView::Inbound(_) => {
                 Inbound::decode(value)?;
                 self.inbound += 1;
+                self.inbound_bytes += value.len() as u64;
             }
             PartView::Will => {
                 Will::decode(value)?;
@@ -126,6 +130,7 @@ impl Parts {
             cursors: self.cursors,
             outbound: self.outbound,
             inbound: self.inbound,
+            inbound_bytes: self.inbound_bytes,
         }))
     }
 }

@@ -36,7 +36,8 @@ Examples:
   unbroken sessions ls --data /var/lib/unbroken --count
   unbroken sessions ls --data /var/lib/unbroken --json | jq 'select(.behind > 1000).client'
 
-UNDER WAY are messages that the client was given and has not done with. BEHIND are all that came in
+UNDER WAY are messages that the client was given and has not done with. UNRELEASED is what messages
+at QoS 2 from it take that it has not released (PUBREL). BEHIND are all that came in
 after the place up to which it was given all, for whomever they are: at most so many wait for it,
 and as long as it has not come for them they stay on disk. QUEUED, with --count, are those of them
 that wait for it, and BYTES is what they take on disk.
@@ -125,12 +126,13 @@ fn list(args: &Ls) -> Result<(), Failure> {
 }
 
 /// The last two are shown where what waits is counted.
-const TITLES: [&str; 8] = [
+const TITLES: [&str; 9] = [
     "CLIENT",
     "STATE",
     "ENDS",
     "SUBSCRIPTIONS",
     "UNDER WAY",
+    "UNRELEASED",
     "BEHIND",
     "QUEUED",
     "BYTES",
@@ -203,6 +205,7 @@ fn json(session: &Session, bounds: &AllBounds, queued: Option<Queued>) -> Value 
         "subscriptions": subscriptions,
         "under_way": session.outbound.len(),
         "unreleased": session.inbound,
+        "unreleased_bytes": session.inbound_bytes,
         "behind": behind(session, bounds),
     });
     if let Some(Queued { messages, bytes }) = queued {
@@ -236,6 +239,7 @@ fn row(
         ends,
         kept.count().to_string(),
         session.outbound.len().to_string(),
+        person::size(session.inbound_bytes),
         behind(session, bounds).to_string(),
         queued.messages.to_string(),
         person::size(queued.bytes),

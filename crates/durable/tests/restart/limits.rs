@@ -285,6 +285,55 @@ fn nothing_is_let_go_where_values_alone_fill_the_store() {
     is_balanced(&world);
 }
 
+// What another shard retains lies with the id on disk until it is released.
+#[test]
+fn a_client_that_releases_nothing_has_no_more_on_disk_than_may_wait_for_it() {
+    for has_reasons in [true, false] {
+        let mut world = with_limits(3, |limits| limits.queue_bytes_max = 1_000);
+        let mut refused = 0;
+        for shard in &[0, 1, 2] {
+            let shards = &world.broker.shards;
+            let mut names = (0..).map(|n| format!("p{n}"));
+            let name = names.find(|name| shards[*shard].is_home_of(name)).unwrap();
+            let client = if has_reasons {
+                world.resident(&name, &[])
+            } else {
+                world.older(&name)
+            };
+            let send = |world: &mut World, packet: Packet<'_>| {
+                world.broker.send(client, packet);
+                world.broker.stored();
+                world.broker.stored();
+                world.broker.take(client)
+            };
+            // One may always be.
+            let large = "x".repeat(5_000);
+            let answers = send(&mut world, retained("t", &large, QOS2, 9));
+            assert!(answers[0].starts_with("PUBREC #9"), "{answers:?}");
+            send(&mut world, Packet::PubRel(ack(9)));
+            let text = "x".repeat(399);
+            for id in [1, 2] {
+                let answers = send(&mut world, retained("t", &text, QOS2, id));
+                assert!(answers[0].starts_with("PUBREC"), "{answers:?}");
+            }
+            let answers = send(&mut world, retained("t", &text, QOS2, 3));
+            if answers == ["PUBREC #3 97"] {
+                refused += 1;
+                send(&mut world, Packet::PubRel(ack(1)));
+                let answers = send(&mut world, retained("t", &text, QOS2, 3));
+                assert_eq!(answers, ["PUBREC #3 10"]);
+            } else if !world.broker.is_open(client) {
+                assert_eq!((answers.len(), has_reasons), (0, false));
+                refused += 1;
+            } else {
+                assert!(answers[0].starts_with("PUBREC #3"), "{answers:?}");
+            }
+        }
+        assert_eq!(refused, 2, "one shard keeps the topic itself");
+        assert_eq!(dropped(&world, DropReason::QueueFull), 2);
+    }
+}
+
 #[test]
 fn a_client_that_does_not_acknowledge_does_not_hold_on_to_a_full_store() {
     for shards in [1, 3] {
