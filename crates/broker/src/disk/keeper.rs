@@ -1,0 +1,344 @@
+//! The thread that reads the logs for shards, and trims them.
+//!
+//! Invariants:
+//! - A read that somebody waits for waits for no more than one generation to be deleted. A read in
+//!   the background waits for all that others want of the store and for what is to be trimmed, and
+//!   makes none of them wait for more than one piece of a log.
+//! - A log is trimmed by what shards needed so long ago that what they have told since is stored,
+//!   and by what they needed for some time before ([`Needs`]).
+//! - How large the store is is said when what nobody needs is gone.
+//!
+//! Deliberately absent: when shards say what they need, which is [`Desk`](super::Desk)'s.
+
+use std::collections::VecDeque;
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender};
+use std::thread;
+
+use unbroken_broker_core::{Frontier, Position, ReadRequest, ShardId};
+use unbroken_durable::{Needs, Times, log_of, read};
+use unbroken_store::{Embedded, Sequence, Store, StoreError, quarantine};
+
+use super::tell_failed;
+use crate::mailbox::{Outside, Parcel};
+use crate::server::Notice;
+
+/// Work for the keeper.
+#[derive(Debug)]
+pub(super) enum Job {
+    Read(ShardId, ReadRequest),
+    Needed(ShardId, Frontier),
+    /// Go on trimming.
+    Trim,
+    End,
+}
+
+/// The thread that reads and trims.
+pub(super) struct Keeper {
+    store: Arc<Embedded>,
+    directory: PathBuf,
+    times: Times,
+    shards: Vec<Outside>,
+    needs: Needs,
+    /// Trimming that is not at its end.
+    trimming: Option<Trimming>,
+    /// Reads for clients that went before it since something was trimmed.
+    reads_since_trim: u32,
+    /// Reads that nobody waits for.
+    background: VecDeque<(ShardId, ReadRequest)>,
+    waiting: Receiver<Job>,
+    notify: Sender<Notice>,
+}
+
+/// What is to be let go of, a generation at a time.
+struct Trimming {
+    /// What no shard needs.
+    needed: Frontier,
+    /// Logs in which there may be something to free, and up to where.
+    logs: VecDeque<Position>,
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let reason = "the thread that reads the store panicked";
+            tell_failed(&self.notify, reason.to_owned());
+        }
+    }
+}
+
+impl Keeper {
+    pub(super) fn new(
+        store: Arc<Embedded>,
+        directory: PathBuf,
+        times: Times,
+        shards: Vec<Outside>,
+        waiting: Receiver<Job>,
+        notify: Sender<Notice>,
+    ) -> Self {
+        Self {
+            store,
+            directory,
+            times,
+            needs: Needs::new(shards.len()),
+            trimming: None,
+            reads_since_trim: 0,
+            background: VecDeque::new(),
+            shards,
+            waiting,
+            notify,
+        }
+    }
+
+    /// Works until it is told to end, or something cannot be read or trimmed, which it tells.
+    pub(super) fn run(mut self) {
+        while let Some(job) = self.next_job() {
+            if matches!(job, Job::End) {
+                return;
+            }
+            if let Err(error) = self.carry_out(job) {
+                self.tell(&error);
+                return;
+            }
+        }
+    }
+
+    fn carry_out(&mut self, job: Job) -> Result<(), StoreError> {
+        match job {
+            Job::Read(shard, request) => self.read(shard, &request),
+            Job::Needed(shard, needed) => {
+                self.needs.say(usize::from(shard.0), needed);
+                self.begin_trimming();
+                Ok(())
+            }
+            Job::Trim => self.trim(),
+            Job::End => Ok(()),
+        }
+    }
+
+    /// What somebody waits for first, then trimming, and one read in the background when there is
+    /// nothing else. Reads without end do not keep anything from being trimmed.
+    fn next_job(&mut self) -> Option<Job> {
+        loop {
+            let may_trim = self.trimming.is_some();
+            if may_trim && self.reads_since_trim >= READS_BEFORE_TRIM {
+                return Some(Job::Trim);
+            }
+            let job = if !may_trim && self.background.is_empty() {
+                self.waiting.recv().ok()?
+            } else if let Ok(job) = self.waiting.try_recv() {
+                job
+            } else if may_trim {
+                return Some(Job::Trim);
+            } else {
+                let (shard, request) = self.background.pop_front()?;
+                return Some(Job::Read(shard, request));
+            };
+            match job {
+                Job::Read(shard, request) if request.in_background => {
+                    self.background.push_back((shard, request));
+                }
+                other => return Some(other),
+            }
+        }
+    }
+
+    /// Damage is left to the next start, which sets the store aside or refuses it.
+    fn tell(&self, error: &StoreError) {
+        let mut reason = error.to_string();
+        if !matches!(error, StoreError::Damaged { .. }) {
+            return tell_failed(&self.notify, reason);
+        }
+        if let Err(unmarked) = quarantine::mark(&self.directory, error) {
+            write!(reason, "; and the next start is not told: {unmarked}")
+                .expect("a string takes everything");
+        }
+        let _ = self.notify.send(Notice::StoreDamaged { reason }); // if nobody waits, it is ending
+    }
+
+    fn read(&mut self, shard: ShardId, request: &ReadRequest) -> Result<(), StoreError> {
+        let answer = read(&*self.store, request, &self.times)?;
+        self.shards[usize::from(shard.0)].send(Parcel::Read(Box::new(answer)));
+        self.reads_since_trim = self.reads_since_trim.saturating_add(1);
+        Ok(())
+    }
+
+    /// Finds what no shard needs, once all have said what they do. What is trimmed already costs a
+    /// look.
+    fn begin_trimming(&mut self) {
+        if let Some(needed) = self.needs.end_round() {
+            let logs = needed.iter();
+            let logs = logs.map(|(log, number)| Position { log, number });
+            let logs = logs.collect();
+            self.trimming = Some(Trimming { needed, logs });
+        }
+    }
+
+    /// Lets go one generation that no shard needs. When there is none tells the shards what is
+    /// left.
+    fn trim(&mut self) -> Result<(), StoreError> {
+        self.reads_since_trim = 0;
+        let Some(trimming) = &mut self.trimming else {
+            return Ok(());
+        };
+        while let Some(Position { log, number }) = trimming.logs.front().copied() {
+            if self.store.trim(log_of(log), Sequence(number).next())? {
+                return Ok(());
+            }
+            trimming.logs.pop_front();
+        }
+        let Some(Trimming { needed, .. }) = self.trimming.take() else {
+            return Ok(());
+        };
+        let kept = self.store.kept_bytes()?;
+        for shard in &mut self.shards {
+            let needed = needed.clone();
+            shard.send(Parcel::StoreSize { kept, needed });
+        }
+        Ok(())
+    }
+}
+
+/// Reads that go before a generation is deleted at most: each takes some milliseconds, and that
+/// about 100.
+const READS_BEFORE_TRIM: u32 = 64;
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::mpsc;
+    use std::time::{Instant, SystemTime};
+
+    use unbroken_broker_core::SessionId;
+    use unbroken_mqtt_proto::{Properties, QoS};
+    use unbroken_store::{Batch, LogId, MessageRecord, Options};
+
+    use super::*;
+    use crate::mailbox::{Incoming, outside_feed};
+
+    const LOG: LogId = LogId(0);
+
+    /// A keeper of one shard over a store whose only log has so many generations, of one message
+    /// each; and what the shard is told.
+    fn keeper_of(directory: &Path, generations: u64) -> (Keeper, Sender<Job>, Incoming) {
+        let mut options = Options::default();
+        options.generation_bytes = 1;
+        let store = Embedded::open(directory, options).unwrap();
+        for number in 1..=generations {
+            let mut batch = Batch::new();
+            let message = MessageRecord {
+                topic: "t",
+                qos: QoS::AtLeastOnce,
+                retain: false,
+                stamp_ms: 0,
+                expires_ms: None,
+                publisher: None,
+                mark: None,
+                properties: Properties::default(),
+                payload: b"x",
+            };
+            batch.append(LOG, Sequence(number), message.encode());
+            assert!(store.commit(&[batch]).unwrap()[0].is_ok());
+        }
+        let (jobs, waiting) = mpsc::channel();
+        let (shard, told) = outside_feed();
+        let keeper = Keeper::new(
+            Arc::new(store),
+            directory.to_owned(),
+            Times::new(Instant::now(), SystemTime::now()),
+            vec![shard],
+            waiting,
+            mpsc::channel().0,
+        );
+        (keeper, jobs, told)
+    }
+
+    /// Nothing up to here is needed, and has not been for long enough.
+    fn say_needed(jobs: &Sender<Job>, through: u64) {
+        let needed: Frontier = [(unbroken_broker_core::LogId(0), through)]
+            .into_iter()
+            .collect();
+        for _ in 0..3 {
+            jobs.send(Job::Needed(ShardId(0), needed.clone())).unwrap();
+        }
+    }
+
+    fn a_read(token: u64) -> Job {
+        let request = ReadRequest {
+            session: SessionId(0),
+            token,
+            log: unbroken_broker_core::LogId(0),
+            after: 0,
+            last: u64::MAX,
+            filters: Arc::new(["t".into()]),
+            bytes_max: 1,
+            in_background: false,
+        };
+        Job::Read(ShardId(0), request)
+    }
+
+    /// Carries out the next job; how many generations are left then.
+    fn turn(keeper: &mut Keeper) -> usize {
+        let job = keeper.next_job().unwrap();
+        keeper.carry_out(job).unwrap();
+        keeper.store.generations(LOG).len()
+    }
+
+    #[test]
+    fn a_read_for_a_client_waits_for_one_generation_to_be_deleted_and_no_more() {
+        let temp = tempfile::tempdir().unwrap();
+        let (mut keeper, jobs, mut told) = keeper_of(temp.path(), 5);
+        say_needed(&jobs, 4);
+        let left: Vec<_> = (0..3).map(|_| turn(&mut keeper)).collect();
+        assert_eq!(
+            left,
+            [5, 5, 5],
+            "what is needed is heard before anything is trimmed"
+        );
+        assert_eq!(turn(&mut keeper), 4);
+        jobs.send(a_read(7)).unwrap();
+        assert_eq!(turn(&mut keeper), 4, "the read goes first");
+        assert!(matches!(told.try_recv(), Ok(Parcel::Read(answer)) if answer.token == 7));
+        let left: Vec<_> = (0..3).map(|_| turn(&mut keeper)).collect();
+        assert_eq!(left, [3, 2, 1]);
+        assert!(told.try_recv().is_err(), "it is told when all is done");
+        turn(&mut keeper);
+        assert!(matches!(told.try_recv(), Ok(Parcel::StoreSize { .. })));
+        assert!(keeper.trimming.is_none());
+    }
+
+    #[test]
+    fn a_store_that_nobody_needs_anything_of_is_empty() {
+        let temp = tempfile::tempdir().unwrap();
+        let (mut keeper, jobs, mut told) = keeper_of(temp.path(), 1);
+        for (needed, is_empty) in [(0, false), (1, true)] {
+            say_needed(&jobs, needed);
+            let kept = loop {
+                turn(&mut keeper);
+                if let Ok(Parcel::StoreSize { kept, .. }) = told.try_recv() {
+                    break kept;
+                }
+            };
+            assert_eq!(kept.sum() == 0, is_empty, "{kept:?}");
+        }
+    }
+
+    #[test]
+    fn reads_without_end_do_not_keep_a_log_from_being_trimmed() {
+        let temp = tempfile::tempdir().unwrap();
+        let (mut keeper, jobs, _told) = keeper_of(temp.path(), 3);
+        say_needed(&jobs, 2);
+        for _ in 0..3 {
+            turn(&mut keeper);
+        }
+        for token in 0..=u64::from(READS_BEFORE_TRIM) {
+            jobs.send(a_read(token)).unwrap();
+        }
+        for _ in 0..READS_BEFORE_TRIM {
+            assert_eq!(turn(&mut keeper), 3);
+        }
+        assert_eq!(turn(&mut keeper), 2);
+    }
+}
