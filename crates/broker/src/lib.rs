@@ -18,6 +18,7 @@ mod coalesce;
 pub mod config;
 pub mod control;
 mod disk;
+mod driver;
 pub mod failure;
 mod listener;
 mod log;

@@ -46,7 +46,6 @@
 //!
 //! Deliberately absent: any decision about MQTT.
 
-use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::task::Waker;
@@ -54,18 +53,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use mio::{Events, Poll, Token};
-use unbroken_broker_core::{
-    Admission, ConnectionId, Input, LastWords, Output, Shard, ShardId, StoreId,
-};
+use unbroken_broker_core::{ConnectionId, Input, Shard, ShardId};
 
 use crate::authenticator::{Authenticator, Doors};
-use crate::bounds::{
-    EVENTS, LINGER, READ_BEFORE_WRITE, READ_BYTES, READS_WHILE_STORING, WRITE_BYTES,
-};
+use crate::bounds::{EVENTS, READ_BEFORE_WRITE, READ_BYTES, READS_WHILE_STORING, WRITE_BYTES};
 use crate::coalesce::{Coalescer, Turn};
 use crate::disk::Desk;
-use crate::log;
-use crate::mailbox::{Arrival, Doorbell, Incoming, Outgoing, Parcel};
+use crate::driver::{Driver, input, open};
+use crate::mailbox::{Doorbell, Incoming, Outgoing, Parcel};
 use crate::sockets::{Found, Sockets};
 
 /// The token of the doorbell; no table is that long.
@@ -109,49 +104,18 @@ pub(crate) struct ShardThread {
     round: Vec<u32>,
 }
 
-/// Everything but the shard, so that a shard's outputs can be carried out while they borrow it.
-#[derive(Debug)]
-struct Driver {
-    sockets: Sockets,
-    to_shards: Vec<Option<Outgoing>>,
-    authenticator: Authenticator,
-    doors: Arc<Doors>,
-    desk: Option<Desk>,
-    /// What the shard asked and could be answered at once.
-    answers: VecDeque<Answer>,
-    /// Connections to close behind what is to be handed over to other shards.
-    closing: Vec<(ConnectionId, LastWords)>,
-    /// Some of these wait for a feed since the last turn.
-    closing_waits: bool,
-    /// When the broker is stopping: the time by which this thread ends.
-    drain_until: Option<Instant>,
-}
-
-#[derive(Debug)]
-enum Answer {
-    Admission {
-        connection: ConnectionId,
-        admission: Admission,
-    },
-    Stored(StoreId),
-}
-
 impl ShardThread {
     pub(crate) fn new(parts: Parts) -> io::Result<Self> {
         let sockets = Sockets::new(parts.poll.registry().try_clone()?);
         Ok(Self {
             shard: parts.shard,
-            driver: Driver {
+            driver: Driver::new(
                 sockets,
-                to_shards: parts.to_shards,
-                authenticator: parts.authenticator,
-                doors: parts.doors,
-                desk: parts.desk,
-                answers: VecDeque::new(),
-                closing: Vec::new(),
-                closing_waits: false,
-                drain_until: None,
-            },
+                parts.to_shards,
+                parts.authenticator,
+                parts.doors,
+                parts.desk,
+            ),
             poll: parts.poll,
             events: Events::with_capacity(EVENTS),
             waker: Waker::from(Arc::clone(&parts.bell)),
@@ -510,202 +474,13 @@ fn use_parcel(
     }
 }
 
-/// Gives the shard one input and does what it asks for, until it asks for nothing more.
-fn input(shard: &mut Shard, driver: &mut Driver, now: Instant, input: Input<'_>) {
-    carry_out(shard, driver, now, input);
-    while let Some(answer) = driver.answers.pop_front() {
-        let input = match answer {
-            Answer::Admission {
-                connection,
-                admission,
-            } => {
-                driver.sockets.resume(connection);
-                Input::Authenticated {
-                    connection,
-                    admission,
-                }
-            }
-            Answer::Stored(id) => Input::Stored(id),
-        };
-        carry_out(shard, driver, now, input);
-    }
-}
-
-fn carry_out(shard: &mut Shard, driver: &mut Driver, now: Instant, input: Input<'_>) {
-    for output in shard.handle(now, input) {
-        driver.carry_out(now, output);
-    }
-    if let Some(desk) = &mut driver.desk {
-        desk.submit_gathered();
-    }
-}
-
-fn open(shard: &mut Shard, driver: &mut Driver, now: Instant, arrival: Arrival) {
-    if driver.drain_until.is_some() {
-        return; // dropping it closes it
-    }
-    match driver.sockets.open(arrival) {
-        Ok((connection, peer, unread)) => {
-            input(shard, driver, now, Input::Opened { connection, peer });
-            if !unread.is_empty() {
-                input(
-                    shard,
-                    driver,
-                    now,
-                    Input::Received {
-                        connection,
-                        bytes: &unread,
-                    },
-                );
-            }
-        }
-        Err(error) => tracing::error!(%error, "cannot watch a new connection; it was closed"),
-    }
-}
-
-impl Driver {
-    fn carry_out(&mut self, now: Instant, output: Output) {
-        match output {
-            Output::Mail { to, mail } => self.send(to, Parcel::Mail(mail)),
-            Output::Event(event) => log::event(&event),
-            Output::Close {
-                connection,
-                last_words,
-            } => self.closing.push((connection, last_words)),
-            Output::Move {
-                connection,
-                to,
-                unread,
-            } => match self.sockets.release(connection, unread) {
-                Ok(arrival) => self.send(to, Parcel::Connection(Box::new(arrival))),
-                Err(error) => tracing::error!(%error, "cannot move a connection; it was closed"),
-            },
-            Output::Authenticate {
-                connection,
-                credentials,
-            } => {
-                self.sockets.pause(connection);
-                if let Some(admission) =
-                    self.authenticator.ask(&self.doors, connection, credentials)
-                {
-                    self.answers.push_back(Answer::Admission {
-                        connection,
-                        admission,
-                    });
-                }
-            }
-            Output::Store(request) => match &mut self.desk {
-                Some(desk) => desk.store(now, &request),
-                // Everything is in memory: it is as safe as it gets.
-                None => self.answers.push_back(Answer::Stored(request.id)),
-            },
-            Output::Read(request) => match &mut self.desk {
-                Some(desk) => desk.read(request),
-                None => debug_assert!(false, "nothing is on disk: {request:?}"),
-            },
-        }
-    }
-
-    /// How long a connection that is closed now may take to read its last words. The thread ends at
-    /// `drain_until`, so it does not matter that this may be sooner than for those before.
-    fn leave_by(&self, now: Instant) -> Instant {
-        self.drain_until.unwrap_or(now + LINGER)
-    }
-
-    fn send(&mut self, to: ShardId, parcel: Parcel) {
-        if let Some(Some(feed)) = self.to_shards.get_mut(usize::from(to.0)) {
-            feed.push(parcel);
-        }
-    }
-
-    /// Whether an answer of the disk is on its way that lets something leave.
-    fn waits_for_disk(&self) -> bool {
-        self.desk.as_ref().is_some_and(Desk::is_awaited)
-    }
-
-    fn is_behind(&self) -> bool {
-        self.closing_waits
-            || self.desk.as_ref().is_some_and(Desk::is_behind)
-            || self.to_shards.iter().flatten().any(Outgoing::is_behind)
-    }
-
-    /// Whether something is neither with another shard nor with the disk.
-    fn has_unsent(&self) -> bool {
-        self.desk.as_ref().is_some_and(Desk::is_behind)
-            || !self.to_shards.iter().flatten().all(Outgoing::is_flushed)
-    }
-
-    fn flush_feeds(&mut self) {
-        // Another shard may ask for what it is written about: that comes first.
-        if self.desk.as_ref().is_some_and(Desk::is_behind) {
-            return;
-        }
-        self.to_shards
-            .iter_mut()
-            .flatten()
-            .for_each(Outgoing::flush);
-    }
-
-    /// Closes what is to be closed, once all that was written to other shards is handed over. A
-    /// shard that stops may have stopped reading: then nothing waits for it.
-    fn close(&mut self, now: Instant) {
-        let handed_over = self.to_shards.iter().flatten().all(Outgoing::is_flushed);
-        if handed_over || self.drain_until.is_some() {
-            let until = self.leave_by(now);
-            for (connection, last_words) in self.closing.drain(..) {
-                self.sockets.leave(until, connection, last_words);
-            }
-        }
-        self.closing_waits = !self.closing.is_empty();
-        self.sockets.close_overdue(now);
-    }
-}
-
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::authenticator::{Door, authenticator};
     use crate::listener::tests::any_arrival;
     use crate::mailbox::{feed, outside_feed};
-    use unbroken_broker_core::{Limits, Peer, Settings, ShardOptions, Totals};
-
-    #[test]
-    fn a_reader_has_until_the_end_of_the_drain_and_otherwise_a_moment() {
-        let now = Instant::now();
-        assert_eq!(closed_by(None, now), Some(now + LINGER));
-        let end = now + 10 * LINGER;
-        assert_eq!(closed_by(Some(end), now), Some(end));
-    }
-
-    /// When a connection is given up that is told to close `now`, and whose peer does not react.
-    fn closed_by(drain_until: Option<Instant>, now: Instant) -> Option<Instant> {
-        let (mut driver, connection, _poll) = driver();
-        driver.drain_until = drain_until;
-        driver.carry_out(now, close(connection));
-        driver.close(now);
-        driver.sockets.next_deadline()
-    }
-
-    #[test]
-    fn a_connection_is_closed_behind_all_that_is_for_other_shards() {
-        let now = Instant::now();
-        let (mut driver, connection, _poll) = driver();
-        let (outgoing, mut incoming) = feed(1);
-        driver.to_shards = vec![Some(outgoing)];
-        for _ in 0..2 {
-            driver.send(ShardId(0), Parcel::Drain { until: now });
-        }
-        driver.carry_out(now, close(connection));
-        assert!(driver.is_behind(), "two letters, and room for one");
-        for closed in [false, true] {
-            driver.flush_feeds();
-            driver.close(now);
-            assert_eq!(driver.sockets.next_deadline().is_some(), closed);
-            assert_eq!(driver.is_behind(), !closed);
-            assert!(incoming.try_recv().is_ok());
-            assert!(incoming.is_empty());
-        }
-    }
+    use unbroken_broker_core::{Limits, Settings, ShardOptions, Totals};
 
     #[test]
     fn a_message_for_a_shard_that_has_ended_is_named() {
@@ -776,7 +551,7 @@ mod tests {
         .unwrap()
     }
 
-    fn options(id: u8, shards: u8) -> ShardOptions {
+    pub(crate) fn options(id: u8, shards: u8) -> ShardOptions {
         ShardOptions {
             id: ShardId(id),
             shards,
@@ -785,48 +560,6 @@ mod tests {
             totals: Arc::new(Totals::default()),
             seed: 0,
             start: Instant::now(),
-        }
-    }
-
-    /// A driver with a connection whose peer is silent.
-    fn driver() -> (Driver, ConnectionId, Poll) {
-        let poll = Poll::new().unwrap();
-        let (outside, _incoming) = outside_feed();
-        let (mut askers, _verifier) = authenticator(vec![outside]);
-        let mut driver = Driver {
-            sockets: Sockets::new(poll.registry().try_clone().unwrap()),
-            to_shards: Vec::new(),
-            authenticator: askers.remove(0),
-            doors: Arc::new(Doors::default()),
-            desk: None,
-            answers: VecDeque::new(),
-            closing: Vec::new(),
-            closing_waits: false,
-            drain_until: None,
-        };
-        let (connection, ..) = driver.sockets.open(any_arrival(Vec::new())).unwrap();
-        (driver, connection, poll)
-    }
-
-    /// What a shard says of a connection that begins with DISCONNECT.
-    fn close(connection: ConnectionId) -> Output {
-        let now = Instant::now();
-        let mut shard = Shard::new(options(0, 1));
-        let peer = nobody();
-        shard
-            .handle(now, Input::Opened { connection, peer })
-            .for_each(drop);
-        let bytes = &[0xe0, 0];
-        shard
-            .handle(now, Input::Received { connection, bytes })
-            .find(|output| matches!(output, Output::Close { .. }))
-            .unwrap()
-    }
-
-    fn nobody() -> Peer {
-        Peer {
-            address: None,
-            listener: 0,
         }
     }
 }

@@ -181,7 +181,11 @@ pub(super) const SECTIONS: &[Section] = &[
                 "queue_bytes_max",
                 SIZE64,
                 Live,
-                ["Topics, properties and payloads waiting in one session."],
+                [
+                    "Topics, properties and payloads waiting in one session. As many may be on disk of",
+                    "what it has published to be retained at QoS 2 and not released; beyond it that is",
+                    "refused, whatever queue_full says."
+                ],
                 limits.queue_bytes_max
             ),
             key!(
