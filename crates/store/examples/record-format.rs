@@ -24,7 +24,7 @@ fn main() {
     drop(store);
     let of_store = directory.join("store");
     let format = fs::read_to_string(of_store.join("format")).unwrap();
-    let number = format.trim_end().rsplit(' ').next().unwrap();
+    let number = format.lines().next().unwrap().rsplit(' ').next().unwrap();
     let write = |ending: &str, bytes: &[u8]| {
         let path = folder.join(format!("format-{number}.{ending}"));
         fs::write(path, bytes).unwrap();

@@ -185,6 +185,44 @@ fn keys(store: &Embedded) -> Vec<u64> {
         .collect()
 }
 
+fn used(journal: &Path) -> usize {
+    let bytes = fs::read(journal).unwrap();
+    bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1
+}
+
+/// What a client may send: a payload that is the engine's batches, of which nothing is secret.
+/// Each puts 999 into the control values.
+fn forged() -> Vec<u8> {
+    fn item(tree: u64, key: &[u8], value: &[u8]) -> Vec<u8> {
+        let length = u32::try_from(value.len()).unwrap().to_le_bytes();
+        let mut item = vec![2, 0, 0];
+        item.extend_from_slice(&tree.to_le_bytes());
+        item.extend_from_slice(&u16::try_from(key.len()).unwrap().to_le_bytes());
+        item.extend_from_slice(&[length, length].concat());
+        item.extend_from_slice(key);
+        item.extend_from_slice(value);
+        item
+    }
+    let mut link = [0; 25];
+    link[16..24].copy_from_slice(&1_000_000_u64.to_be_bytes());
+    link[24] = 1;
+    let mut payload = vec![7; 3];
+    for (seqno, link) in [(u64::MAX - 1, &link[16..]), (u64::MAX, &link[..])] {
+        let mut value = 1_u64.to_be_bytes().to_vec();
+        value.push(66);
+        let mut items = item(1, b"link", link);
+        items.extend(item(6, &999_u64.to_be_bytes(), &value));
+        let checksum = xxhash_rust::xxh3::xxh3_64(&items);
+        payload.extend_from_slice(&[1, 2, 0, 0, 0]);
+        payload.extend_from_slice(&seqno.to_le_bytes());
+        payload.extend_from_slice(&items);
+        payload.push(3);
+        payload.extend_from_slice(&checksum.to_le_bytes());
+        payload.extend_from_slice(b"FJL\x03");
+    }
+    payload
+}
+
 #[test]
 fn two_journals_are_read_as_one() {
     let store = Damaged::in_two_journals();
@@ -321,6 +359,64 @@ fn a_hole_in_the_newest_journal_is_damage_where_what_follows_says_that_all_was_s
             assert!(numbers(&opened).len() > 5);
         }
     }
+}
+
+/// The publisher had no answer, and the power was cut: nothing is missing, whatever was in it.
+#[test]
+fn a_payload_that_looks_like_a_batch_does_not_make_damage_of_a_torn_end() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = Damaged { temp };
+    let opened = Embedded::open(&store.path(), Options::default()).unwrap();
+    write(&opened, 1..=5);
+    let witness = store.path().join("store/acknowledged");
+    let early = fs::read(&witness).unwrap();
+    let torn = used(&store.journal(0));
+    let mut batch = Batch::new();
+    batch.append(LOG, Sequence(6), message(6, &forged()));
+    assert!(opened.commit(&[batch]).unwrap()[0].is_ok());
+    drop(opened);
+    trim(&store.journal(0));
+    fs::write(&witness, early).unwrap();
+    let mut bytes = fs::read(store.journal(0)).unwrap();
+    bytes[torn + 20..torn + 40].fill(0);
+    fs::write(store.journal(0), &bytes).unwrap();
+    let (opened, _) = open(&store.path(), options(), OnCorruption::Refuse).unwrap();
+    assert_eq!(numbers(&opened), (1..=5).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_payload_that_looks_like_a_batch_puts_nothing_in_and_takes_nothing_away() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = Damaged { temp };
+    let opened = Embedded::open(&store.path(), Options::default()).unwrap();
+    write(&opened, 1..=20);
+    let hole = used(&store.journal(0));
+    let mut batch = Batch::new();
+    batch.append(LOG, Sequence(21), message(21, &forged()));
+    assert!(opened.commit(&[batch]).unwrap()[0].is_ok());
+    write(&opened, 22..=40);
+    drop(opened);
+    trim(&store.journal(0));
+    let mut bytes = fs::read(store.journal(0)).unwrap();
+    bytes[hole + 20..hole + 40].fill(0);
+    fs::write(store.journal(0), &bytes).unwrap();
+    store.is_refused_and_left("0.jnl");
+    let (opened, quarantined) = store.is_set_aside_as_it_was();
+    let kept: Vec<_> = (1..=20).chain(22..=40).collect();
+    assert_eq!(keys(&opened), kept, "{quarantined}");
+    assert_eq!(numbers(&opened), kept, "{quarantined}");
+}
+
+/// What tells the store's batches from others is not only at the beginning of its journals.
+#[test]
+fn a_hole_at_the_beginning_of_the_only_journal_costs_what_it_covers() {
+    let store = Damaged::new();
+    let mut bytes = fs::read(store.journal(0)).unwrap();
+    bytes[..512].fill(0);
+    fs::write(store.journal(0), &bytes).unwrap();
+    store.is_refused_and_left("0.jnl");
+    let (opened, quarantined) = store.is_set_aside_as_it_was();
+    assert!(keys(&opened).len() as u64 > COUNT - 5, "{quarantined}");
 }
 
 #[test]

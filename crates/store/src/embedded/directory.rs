@@ -2,9 +2,12 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `format` | `unbroken-store 1` |
+//! | `format` | `unbroken-store 1`; in another line `secret` and the digits of a [`Secret`] |
 //! | `acknowledged` | 24 bytes: `witness1`, the revision up to which was answered, its complement |
 //! | `engine/` | the engine's |
+//!
+//! The secret is that of the store's batches. They have it themselves; here it is for the day when
+//! those are damaged that would tell.
 //!
 //! `acknowledged` is the witness: it is written after each commit that was made safe, without an
 //! fsync of its own, so it may be behind what is on disk after a power cut, and never before it. A
@@ -20,12 +23,15 @@ use crate::batch::Revision;
 use crate::error::StoreError;
 use crate::places::{Place, exists, make, sync};
 
+use super::link::Secret;
 use super::rewrite::rewrite;
 
 /// The format that is written, and the newest one that is read. A newer version of this code that
 /// changes it reads the one before as well, and writes the new number when it has changed all.
 const FORMAT: u64 = 1;
 const FORMAT_NAME: &str = "unbroken-store";
+const FORMAT_FILE: &str = "format";
+const SECRET_NAME: &str = "secret";
 
 const WITNESS: &str = "acknowledged";
 /// The first versions wrote no such name, and are read without.
@@ -50,7 +56,7 @@ impl Directory {
         let made = engine
             .try_exists()
             .map_err(|error| StoreError::io("looking for", engine.display(), error))?;
-        check_format(&path.join("format"), made)?;
+        check_format(&path.join(FORMAT_FILE), made)?;
         make(&engine).map_err(|error| StoreError::io("making", engine.display(), error))?;
         let witness = path.join(WITNESS);
         let failed = |doing, error| StoreError::io(doing, witness.display(), error);
@@ -128,6 +134,11 @@ impl Directory {
         acknowledged(&self.path)
     }
 
+    /// What was made with the store for its batches.
+    pub(super) fn secret(&self) -> Option<Secret> {
+        secret(&self.path)
+    }
+
     fn witness(&self) -> PathBuf {
         self.path.join(WITNESS)
     }
@@ -135,12 +146,19 @@ impl Directory {
 
 /// Whether there is a store in this directory, in a format that is known.
 pub(super) fn is_there(path: &Path) -> Result<bool, StoreError> {
-    let format = path.join("format");
+    let format = path.join(FORMAT_FILE);
     if !exists(&format)? && !exists(&path.join("engine"))? {
         return Ok(false);
     }
     check_format(&format, true)?;
     Ok(true)
+}
+
+/// What the store in this directory was made with; none if it is older than secrets, or damaged.
+pub(super) fn secret(path: &Path) -> Option<Secret> {
+    let text = fs::read_to_string(path.join(FORMAT_FILE)).ok()?;
+    let line = text.lines().nth(1)?.strip_prefix(SECRET_NAME)?;
+    Secret::parse(line.strip_prefix(' ')?)
 }
 
 /// Up to where the store in this directory was acknowledged, without having it; the beginning if
@@ -206,7 +224,8 @@ fn check_format(path: &Path, made: bool) -> Result<(), StoreError> {
     match fs::read(path) {
         Ok(bytes) => {
             let text = String::from_utf8_lossy(&bytes);
-            let number = text.trim_end().strip_prefix(FORMAT_NAME);
+            let first = text.lines().next().unwrap_or_default().trim_end();
+            let number = first.strip_prefix(FORMAT_NAME);
             match number.and_then(|number| number.strip_prefix(' ')?.parse().ok()) {
                 Some(FORMAT) => Ok(()),
                 Some(found) if found > FORMAT => Err(StoreError::Format {
@@ -218,7 +237,10 @@ fn check_format(path: &Path, made: bool) -> Result<(), StoreError> {
             }
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound && !made => {
-            let text = format!("{FORMAT_NAME} {FORMAT}\n");
+            let secret = Secret::new()
+                .map_err(|error| failed("making", error))?
+                .digits();
+            let text = format!("{FORMAT_NAME} {FORMAT}\n{SECRET_NAME} {secret}\n");
             replace(path, text.as_bytes()).map_err(|error| failed("writing", error))
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {

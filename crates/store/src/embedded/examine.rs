@@ -21,7 +21,8 @@ use lsm_tree::{AbstractTree as _, AnyTree, Cache, Guard as _, SeqNo, SequenceNum
 
 use super::engine::{self, TREES};
 use super::generation::Generation;
-use super::journals::{Journals, Link};
+use super::journals::{Journals, Known};
+use super::link::{Link, Secret};
 use super::{LINK_KEY, OWN, REVISION_KEY, directory, newest_key, number, rewrite};
 use crate::batch::{Revision, Space};
 use crate::error::StoreError;
@@ -62,10 +63,16 @@ fn look(store: &Path, scratch: &Path) -> Result<Journals, StoreError> {
     for space in Space::ALL {
         number_of(space.name())?;
     }
-    let journals = Journals::read(engine, own)?;
+    let tree = trees.open(own, OWN)?;
+    let known = Known {
+        own: Some(own),
+        secret: trees.secret(own, &tree)?,
+        likely: directory::secret(store),
+    };
+    let journals = Journals::read(engine, known)?;
     let mut begun = Begun {
         journals: &journals,
-        own: trees.open(own, OWN)?,
+        own: tree,
         place: trees.path(own),
     };
     begun.is_joined()?;
@@ -149,8 +156,7 @@ impl Begun<'_> {
     }
 
     fn in_tables(&self, key: &[u8]) -> Result<Option<lsm_tree::Slice>, StoreError> {
-        let found = self.own.get(key, SeqNo::MAX).map_err(fjall::Error::Storage);
-        found.map_err(|error| engine::error(engine::READING, self.place.display(), error))
+        in_tables(&self.own, &self.place, key)
     }
 }
 
@@ -206,6 +212,13 @@ impl Trees {
         }
     }
 
+    /// What the links of the store have, if it is in the tables of its own tree.
+    pub(super) fn secret(&self, own: u64, tree: &AnyTree) -> Result<Option<Secret>, StoreError> {
+        let link = in_tables(tree, &self.path(own), LINK_KEY)?;
+        let link = link.and_then(|link| Link::decode(&link));
+        Ok(link.map(|link| link.secret))
+    }
+
     fn path(&self, number: u64) -> PathBuf {
         self.directory.join(number.to_string())
     }
@@ -220,6 +233,15 @@ impl Trees {
     fn damaged(&self, number: u64, what: impl ToString) -> StoreError {
         StoreError::damaged(self.path(number).display(), what)
     }
+}
+
+fn in_tables(
+    tree: &AnyTree,
+    place: &Path,
+    key: &[u8],
+) -> Result<Option<lsm_tree::Slice>, StoreError> {
+    let found = tree.get(key, SeqNo::MAX).map_err(fjall::Error::Storage);
+    found.map_err(|error| engine::error(engine::READING, place.display(), error))
 }
 
 /// Makes a copy of a tree's directory: tables are linked, since they never change.

@@ -25,20 +25,26 @@ use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::hash::Hasher as _;
 use std::io::{self, BufReader, ErrorKind, Read, Seek, SeekFrom};
+use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
+use memchr::memmem;
 use xxhash_rust::xxh3::Xxh3;
 
+use super::link::{Link, Secret};
 use super::{LINK_KEY, engine};
 use crate::error::StoreError;
 
-/// The number of a batch: the one before it has the number before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Link {
-    pub(super) number: u64,
-    /// When it was written, all before it was safe on the disk.
-    pub(super) behind_safe: bool,
+/// By what batches are known to be of a store, as far as it is known.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Known {
+    /// The number of the tree of the store's own.
+    pub(super) own: Option<u64>,
+    /// What all links have.
+    pub(super) secret: Option<Secret>,
+    /// What they have if nothing is certain.
+    pub(super) likely: Option<Secret>,
 }
 
 /// What whole journals say.
@@ -48,6 +54,8 @@ pub(super) struct Journals {
     pub(super) own: BTreeMap<Vec<u8>, Vec<u8>>,
     /// The numbers of the first batch that has one, and of the last.
     pub(super) links: Option<(u64, u64)>,
+    /// By what its batches were told.
+    known: Known,
     /// The newest one; none if they were not read.
     pub(super) tail: Option<Tail>,
     /// Each that is sealed, and up to where it has batches.
@@ -64,28 +72,61 @@ pub(super) struct Tail {
     torn: bool,
 }
 
-impl Link {
-    pub(super) fn encode(self) -> [u8; 9] {
-        let mut bytes = [u8::from(self.behind_safe); 9];
-        let (number, _) = bytes.split_at_mut(8);
-        number.copy_from_slice(&self.number.to_be_bytes());
-        bytes
+impl Known {
+    /// The link of a batch that is certain to be of this store; none if it was written before there
+    /// were links. What it has others have, too.
+    fn learn(&mut self, batch: &Batch) -> Option<Link> {
+        let (tree, link) = batch.link?;
+        if *self.own.get_or_insert(tree) != tree {
+            return None;
+        }
+        self.secret.get_or_insert(link.secret);
+        Some(link)
     }
 
-    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
-        let (number, safe) = bytes.split_first_chunk()?;
-        Some(Self {
-            number: u64::from_be_bytes(*number),
-            behind_safe: *safe.first()? == 1,
+    /// The whole batches in a part of a journal of which nothing is certain, and where they begin.
+    fn batches<'a>(&self, part: &'a [u8]) -> impl Iterator<Item = (usize, Batch, Link)> + 'a {
+        let own = self.own;
+        let known = own.zip(self.secret.or(self.likely));
+        let found = known.map(|(own, secret)| {
+            let mark = mark(own, &secret);
+            let found = memmem::find_iter(part, &mark);
+            let starts = found.filter_map(|at| at.checked_sub(START_BYTES));
+            starts.collect::<Vec<_>>()
+        });
+        let starts = found.unwrap_or_default();
+        // None goes on beyond the beginning of another, so each byte is read once.
+        let ends: Vec<_> = starts.iter().copied().skip(1).chain([part.len()]).collect();
+        let parts = starts.into_iter().zip(ends);
+        parts.filter_map(move |(start, end)| {
+            let batch = batch_at(part.get(start..end)?, own)?;
+            let (_, link) = batch.link?;
+            Some((start, batch, link))
         })
     }
 }
 
+/// What is [`START_BYTES`] behind the beginning of a batch: its first item, up to the secret.
+fn mark(own: u64, secret: &Secret) -> Vec<u8> {
+    let key = u16::try_from(LINK_KEY.len()).unwrap_or_default();
+    let value = u32::try_from(Link::BYTES).unwrap_or_default();
+    let mut mark = vec![ITEM, PUT, PLAIN];
+    mark.extend_from_slice(&own.to_le_bytes());
+    mark.extend_from_slice(&key.to_le_bytes());
+    mark.extend_from_slice(&[value.to_le_bytes(), value.to_le_bytes()].concat());
+    mark.extend_from_slice(LINK_KEY);
+    mark.extend_from_slice(secret.bytes());
+    mark
+}
+
 impl Journals {
-    /// Reads the journals in the engine's directory, where the store's own tree has this number.
-    /// It takes as long as reading their bytes once, and the memory of the greatest item in them.
-    pub(super) fn read(engine: &Path, own: u64) -> Result<Self, StoreError> {
-        let mut this = Self::default();
+    /// Reads the journals in the engine's directory. It takes as long as reading their bytes once,
+    /// and the memory of the greatest item in them, or of one whose end is torn.
+    pub(super) fn read(engine: &Path, known: Known) -> Result<Self, StoreError> {
+        let mut this = Self {
+            known,
+            ..Self::default()
+        };
         let all = list(engine)?;
         let mut before = None;
         for (at, (number, path)) in all.iter().enumerate() {
@@ -94,10 +135,10 @@ impl Journals {
                 return Err(StoreError::damaged(path.display(), what));
             }
             before = Some(*number);
-            let (batches, whole, torn) = this.read_one(path, own)?;
+            let (batches, whole, torn) = this.read_one(path)?;
             if at + 1 == all.len() {
                 if torn {
-                    nothing_safe_follows(path, whole, own)?;
+                    this.nothing_safe_follows(path, whole)?;
                 }
                 let path = path.clone();
                 this.tail = Some(Tail { path, whole, torn });
@@ -118,8 +159,8 @@ impl Journals {
     }
 
     /// How many batches a journal has, up to where, and whether something is behind them.
-    fn read_one(&mut self, path: &Path, own: u64) -> Result<(u64, u64, bool), StoreError> {
-        let mut journal = Whole::open(path, own).map_err(|error| unreadable(path, error))?;
+    fn read_one(&mut self, path: &Path) -> Result<(u64, u64, bool), StoreError> {
+        let mut journal = Whole::open(path).map_err(|error| unreadable(path, error))?;
         let mut batches = 0;
         let unreadable_at = |at: u64, error| match unreadable(path, error) {
             StoreError::Damaged { place, what } => {
@@ -129,13 +170,17 @@ impl Journals {
         };
         loop {
             let at = journal.at;
-            let batch = match journal.next() {
+            let batch = match journal.next(self.known.own) {
                 Ok(Some(batch)) => batch,
                 Ok(None) => break,
                 Err(error) => return Err(unreadable_at(at, error)),
             };
             batches += 1;
-            if let Some(Link { number, .. }) = batch.link() {
+            if let Some(Link { secret, number, .. }) = self.known.learn(&batch) {
+                if self.known.secret != Some(secret) {
+                    let what = format!("what begins at byte {at} is of another store");
+                    return Err(StoreError::damaged(path.display(), what));
+                }
                 let (first, last) = self.links.unwrap_or((number, number.wrapping_sub(1)));
                 if last.wrapping_add(1) != number {
                     let what = format!("at byte {at} is change {number}, and {last} before it");
@@ -148,6 +193,23 @@ impl Journals {
         let at = journal.at;
         let torn = journal.anything_follows();
         Ok((batches, at, torn.map_err(|error| unreadable_at(at, error))?))
+    }
+
+    /// Behind a hole that a crash has left nothing says that what lay in it was safe.
+    fn nothing_safe_follows(&self, path: &Path, whole: u64) -> Result<(), StoreError> {
+        let all = read_around(path)?;
+        let from = usize::try_from(whole).unwrap_or(usize::MAX);
+        let rest = all.get(from..).unwrap_or_default();
+        let last = self.links.map_or(0, |(_, last)| last);
+        for (at, _, link) in self.known.batches(rest) {
+            if link.number > last && link.behind_safe {
+                let next = whole + at as u64;
+                let what =
+                    format!("what begins at byte {whole} is not whole, and byte {next} goes on");
+                return Err(StoreError::damaged(path.display(), what));
+            }
+        }
+        Ok(())
     }
 
     /// Where what is missing lay: at the beginning of a journal it is the end of the one before.
@@ -231,43 +293,80 @@ pub(super) fn number(name: &str) -> Option<u64> {
     name.strip_suffix(".jnl")?.parse().ok()
 }
 
-/// The pieces of a journal that are whole batches, one behind the other and in the order in which
-/// they were written, and the pieces between them that are something else than zeros.
-pub(super) fn pieces(journal: &[u8]) -> (Vec<std::ops::Range<usize>>, Vec<std::ops::Range<usize>>) {
-    let (mut whole, mut lost) = (Vec::new(), Vec::new());
-    let (mut from, mut newest) = (0, None);
-    loop {
-        let mut until = from;
-        while let Some(batch) = batch_at(journal, until, NO_TREE)
-            && newest.is_none_or(|newest| batch.seqno > newest)
-        {
-            newest = Some(batch.seqno);
-            until += batch.bytes;
-        }
-        if until > from {
-            whole.push(from..until);
-        }
-        let begins = |at: &usize| {
-            let batch = batch_at(journal, *at, NO_TREE);
-            batch.is_some_and(|batch| newest.is_none_or(|newest| batch.seqno > newest))
-        };
-        let next = starts(journal, until).find(begins);
-        let gap = until..next.unwrap_or(journal.len());
-        let rest = journal.get(gap.clone()).unwrap_or_default();
-        if rest.iter().any(|byte| *byte != 0) || next.is_some() {
-            lost.push(gap);
-        }
-        match next {
-            Some(next) => from = next,
-            None => return (whole, lost),
-        }
-    }
+/// What is whole in the journals of a damaged store, one journal behind the other.
+#[derive(Debug)]
+pub(super) struct Sieve {
+    known: Known,
+    /// The number of the last batch that was taken.
+    last: u64,
 }
 
-/// Where a batch may begin, from some byte on.
-fn starts(journal: &[u8], from: usize) -> impl Iterator<Item = usize> {
-    let bytes = journal.iter().enumerate().skip(from);
-    bytes.filter(|(_, byte)| **byte == START).map(|(at, _)| at)
+impl Sieve {
+    /// For the journals in this directory of the engine.
+    pub(super) fn new(engine: &Path, mut known: Known) -> Result<Self, StoreError> {
+        for (_, path) in list(engine)? {
+            if known.own.is_some() && known.secret.is_some() {
+                break;
+            }
+            // The engine has written what a journal begins with: it is no client's.
+            let first = Whole::open(&path).and_then(|mut journal| journal.next(known.own));
+            if let Ok(Some(first)) = first {
+                known.learn(&first);
+            }
+        }
+        Ok(Self { known, last: 0 })
+    }
+
+    /// The pieces of the next journal that are whole batches, in the order in which they were
+    /// written, and the pieces between them that are something else than zeros.
+    pub(super) fn pieces(&mut self, journal: &[u8]) -> (Vec<Range<usize>>, Vec<Range<usize>>) {
+        let (mut whole, mut lost) = (Vec::<Range<usize>>::new(), Vec::new());
+        let mut until = 0;
+        while let Some(batch) = journal
+            .get(until..)
+            .and_then(|it| batch_at(it, self.known.own))
+            && self.follows(&batch)
+        {
+            until += batch.bytes;
+        }
+        if until > 0 {
+            whole.push(0..until);
+        }
+        let rest = journal.get(until..).unwrap_or_default();
+        let begins = until;
+        for (at, batch, link) in self.known.batches(rest) {
+            if link.number <= self.last {
+                continue;
+            }
+            self.last = link.number;
+            let at = begins + at;
+            match whole.last_mut() {
+                Some(piece) if piece.end == at => piece.end += batch.bytes,
+                _ => {
+                    lost.push(until..at);
+                    whole.push(at..at + batch.bytes);
+                }
+            }
+            until = at + batch.bytes;
+        }
+        let rest = journal.get(until..).unwrap_or_default();
+        if rest.iter().any(|byte| *byte != 0) {
+            lost.push(until..journal.len());
+        }
+        (whole, lost)
+    }
+
+    /// Whether a batch with nothing but whole ones before it in its journal is a next one.
+    fn follows(&mut self, batch: &Batch) -> bool {
+        match self.known.learn(batch) {
+            Some(link) if Some(link.secret) == self.known.secret && link.number > self.last => {
+                self.last = link.number;
+                true
+            }
+            Some(_) => false,
+            None => self.last == 0,
+        }
+    }
 }
 
 /// All of a file, with zeros where the disk does not give back what is there.
@@ -305,22 +404,6 @@ fn read_sectors(file: &File, piece: &mut [u8], mut at: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Behind a hole that a crash has left nothing says that what lay in it was safe.
-fn nothing_safe_follows(path: &Path, whole: u64, own: u64) -> Result<(), StoreError> {
-    let all = read_around(path)?;
-    let from = usize::try_from(whole).unwrap_or(usize::MAX);
-    let rest = all.get(from..).unwrap_or_default();
-    for at in starts(rest, 1) {
-        let link = batch_at(rest, at, own).and_then(|batch| batch.link());
-        if link.is_some_and(|link| link.behind_safe) {
-            let next = whole + at as u64;
-            let what = format!("what begins at byte {whole} is not whole, and byte {next} goes on");
-            return Err(StoreError::damaged(path.display(), what));
-        }
-    }
-    Ok(())
-}
-
 fn unreadable(path: &Path, error: io::Error) -> StoreError {
     engine::error(engine::READING, path.display(), fjall::Error::Io(error))
 }
@@ -328,28 +411,26 @@ fn unreadable(path: &Path, error: io::Error) -> StoreError {
 /// The whole batches at the beginning of a journal.
 struct Whole {
     from: BufReader<File>,
-    own: u64,
     /// Up to where it was read, and was whole.
     at: u64,
     length: u64,
 }
 
 impl Whole {
-    fn open(path: &Path, own: u64) -> io::Result<Self> {
+    fn open(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;
         let length = file.metadata()?.len();
         let from = BufReader::with_capacity(PIECE_BYTES, file);
         Ok(Self {
             from,
-            own,
             at: 0,
             length,
         })
     }
 
-    fn next(&mut self) -> io::Result<Option<Batch>> {
+    fn next(&mut self, own: Option<u64>) -> io::Result<Option<Batch>> {
         let room = usize::try_from(self.length - self.at).unwrap_or(usize::MAX);
-        let batch = batch(&mut self.from, room, self.own)?;
+        let batch = batch(&mut self.from, room, own)?;
         if let Some(batch) = &batch {
             self.at += batch.bytes as u64;
         }
@@ -375,26 +456,20 @@ impl Whole {
 /// A whole batch, with a right checksum.
 struct Batch {
     bytes: usize,
-    seqno: u64,
-    /// What it puts into the tree that was asked for.
+    /// What its first item is, and into which tree that is put; none if it is something else.
+    link: Option<(u64, Link)>,
+    /// What it puts into the store's own tree: that of its link, if none was named.
     own: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-impl Batch {
-    fn link(&self) -> Option<Link> {
-        let found = self.own.iter().find(|(key, _)| key == LINK_KEY);
-        found.and_then(|(_, link)| Link::decode(link))
-    }
-}
-
-fn batch_at(journal: &[u8], at: usize, own: u64) -> Option<Batch> {
-    let mut rest = journal.get(at..)?;
-    let room = rest.len();
-    batch(&mut rest, room, own).ok().flatten()
+/// The batch at the beginning of a part of a journal.
+fn batch_at(mut part: &[u8], own: Option<u64>) -> Option<Batch> {
+    let room = part.len();
+    batch(&mut part, room, own).ok().flatten()
 }
 
 /// Reads a batch; none if there is no whole one.
-fn batch(from: &mut impl Read, room: usize, own: u64) -> io::Result<Option<Batch>> {
+fn batch(from: &mut impl Read, room: usize, own: Option<u64>) -> io::Result<Option<Batch>> {
     match read_batch(&mut Room { from, left: room }, own) {
         Ok(batch) => Ok(Some(Batch {
             bytes: room - batch.bytes,
@@ -412,13 +487,13 @@ enum NotWhole {
 }
 
 /// As `batch`, but `bytes` is what is left of the room.
-fn read_batch(from: &mut Room<'_, impl Read>, own: u64) -> Result<Batch, NotWhole> {
+fn read_batch(from: &mut Room<'_, impl Read>, own: Option<u64>) -> Result<Batch, NotWhole> {
     from.expect(START)?;
     let count = u32::from_le_bytes(from.array()?);
-    let seqno = u64::from_le_bytes(from.array()?);
+    let _seqno: [u8; 8] = from.array()?;
     let mut hash = Xxh3::new();
-    let mut puts = Vec::new();
-    for _ in 0..count {
+    let (mut link, mut own, mut puts) = (None, own, Vec::new());
+    for at in 0..count {
         let [tag] = from.array()?;
         hash.write(&[tag]);
         match tag {
@@ -457,7 +532,12 @@ fn read_batch(from: &mut Room<'_, impl Read>, own: u64) -> Result<Batch, NotWhol
                 let value = from.bytes(lies as usize)?;
                 hash.write(&key);
                 hash.write(&value);
-                if tree == own && kind == PUT && compression == PLAIN {
+                let is_put = kind == PUT && compression == PLAIN;
+                if at == 0 && is_put && key == LINK_KEY {
+                    link = Link::decode(&value).map(|link| (tree, link));
+                    own = own.or(link.map(|(tree, _)| tree));
+                }
+                if own == Some(tree) && is_put {
                     puts.push((key, value));
                 }
             }
@@ -472,7 +552,7 @@ fn read_batch(from: &mut Room<'_, impl Read>, own: u64) -> Result<Batch, NotWhol
     }
     Ok(Batch {
         bytes: from.left,
-        seqno,
+        link,
         own: puts,
     })
 }
@@ -513,9 +593,9 @@ impl<R: Read> Room<'_, R> {
     }
 }
 
-/// No tree has this number.
-const NO_TREE: u64 = u64::MAX;
 const START: u8 = 1;
+/// With how many items there are, and its number in the engine.
+const START_BYTES: usize = 13;
 const ITEM: u8 = 2;
 const END: u8 = 3;
 const CLEAR: u8 = 4;

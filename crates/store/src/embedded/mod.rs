@@ -4,7 +4,7 @@
 //! DIR/store/format acknowledged    see `directory`; what else is in DIR, see `places`
 //! DIR/store/engine/                one journal for all; trees:
 //!   own                            revision, where each log's newest generation begins, and the
-//!                                  number of the batch
+//!                                  link of the batch
 //!   sessions retained wills lanes control    key -> revision (8 BE), value
 //!   log.<log>.<first message>      a generation of a log: messages, and their index by topic
 //! ```
@@ -19,7 +19,7 @@
 //! - All but the newest generation of a log are sealed: they never change, and have their index.
 //! - What is found at a start is as far as was acknowledged, or the store is damaged: that is
 //!   [looked at](examine) before the engine has it, since opening a store changes it.
-//! - Every batch of the engine has a number, one more than the batch before it.
+//! - Every batch of the engine begins with its [`Link`].
 //!
 //! Deliberately absent: an answer to damage, which is [`crate::quarantine`]'s.
 
@@ -31,6 +31,7 @@ mod frozen;
 mod generation;
 mod generations;
 mod journals;
+mod link;
 mod rewrite;
 pub(crate) mod salvage;
 mod staging;
@@ -50,7 +51,8 @@ use self::directory::Directory;
 use self::frozen::Frozen;
 use self::generation::{Generation, LiveIndex};
 use self::generations::{Generations, Part};
-use self::journals::{Journals, Link, Tail};
+use self::journals::{Journals, Tail};
+use self::link::{Link, Secret};
 use self::staging::Staging;
 use crate::batch::{Batch, Revision, Space};
 use crate::codec::Reader;
@@ -120,8 +122,9 @@ struct Engine {
     database: Database,
     own: Keyspace,
     spaces: [Keyspace; Space::ALL.len()],
-    /// The number of the last batch.
+    /// The number of the last batch, and what all links have.
     link: AtomicU64,
+    secret: Secret,
 }
 
 /// What readers see.
@@ -525,7 +528,7 @@ impl Engine {
         journals: &Journals,
     ) -> Result<(Self, Published), StoreError> {
         let path = directory.engine();
-        let opened = Self::open(&path, journals).and_then(|engine| {
+        let opened = Self::open(directory, journals).and_then(|engine| {
             let published = engine.recover(directory)?;
             Ok((engine, published))
         });
@@ -535,7 +538,8 @@ impl Engine {
         })
     }
 
-    fn open(path: &Path, journals: &Journals) -> Result<Self, StoreError> {
+    fn open(directory: &Directory, journals: &Journals) -> Result<Self, StoreError> {
+        let path = &directory.engine();
         let database = engine::open(path)?;
         journals.are_uncut()?;
         let failed = |error| engine::error("opening", path.display(), error);
@@ -560,12 +564,17 @@ impl Engine {
         engine::make_trees_safe(path)?;
         let link = own.get(LINK_KEY).map_err(failed)?;
         let link = link.and_then(|link| Link::decode(&link));
+        let secret = match link.map(|link| link.secret).or_else(|| directory.secret()) {
+            Some(secret) => secret,
+            None => Secret::new().map_err(|error| StoreError::io("making", "a secret", error))?,
+        };
         let spaces = spaces.try_into().unwrap_or_else(|_| unreachable!());
         let this = Self {
             database,
             own,
             spaces,
             link: AtomicU64::new(link.map_or(0, |link| link.number)),
+            secret,
         };
         // The engine has made safe what it has found.
         let mut batch = this.batch(true).durability(Some(PersistMode::SyncData));
@@ -578,6 +587,7 @@ impl Engine {
     fn batch(&self, behind_safe: bool) -> OwnedWriteBatch {
         let number = self.link.fetch_add(1, Ordering::Relaxed) + 1;
         let link = Link {
+            secret: self.secret,
             number,
             behind_safe,
         };

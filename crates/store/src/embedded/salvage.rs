@@ -19,7 +19,8 @@ use super::block::Block;
 use super::engine::TREES;
 use super::examine::{LIST, Trees, copy_tree};
 use super::generation::{Generation, blocks, parse_block_key};
-use super::{Durability, Embedded, Options, engine, journals, parse_value};
+use super::journals::{Known, Sieve};
+use super::{Durability, Embedded, OWN, Options, directory, engine, journals, parse_value};
 use crate::batch::{Batch, Space};
 use crate::codec::RecordError;
 use crate::errand;
@@ -77,20 +78,32 @@ fn opened(
         names => names?,
     };
     let mut wanted = BTreeSet::from([LIST]);
+    let mut known = Known {
+        likely: damaged.parent().and_then(directory::secret),
+        ..Known::default()
+    };
     for (number, name) in names {
+        if name == OWN {
+            known.own = Some(number);
+        }
         match trees.open(number, &name) {
             Err(error @ StoreError::Damaged { .. }) => {
                 lost.push(format!("the engine's tree {name}, all of it: {error}"));
             }
             opened => {
-                opened?;
+                let tree = opened?;
                 wanted.insert(number);
+                if name == OWN {
+                    // If it cannot be read there, it is learned from the journals.
+                    known.secret = trees.secret(number, &tree).unwrap_or_default();
+                }
             }
         }
     }
     copy_trees(damaged, copy, &wanted)?;
     let mut broken = Vec::new();
-    copy_journals(damaged, copy, &mut broken)?;
+    let sieve = Sieve::new(damaged, known)?;
+    copy_journals(damaged, copy, sieve, &mut broken)?;
     match engine::open(copy) {
         Err(error @ StoreError::Damaged { .. }) => {
             lost.push(format!("all journals: {error}"));
@@ -136,13 +149,18 @@ fn remove(copy: &Path) -> Result<(), StoreError> {
 }
 
 /// Copies what is whole in the journals.
-fn copy_journals(damaged: &Path, copy: &Path, lost: &mut Vec<String>) -> Result<(), StoreError> {
+fn copy_journals(
+    damaged: &Path,
+    copy: &Path,
+    mut sieve: Sieve,
+    lost: &mut Vec<String>,
+) -> Result<(), StoreError> {
     for (_, path) in journals::list(damaged)? {
         let Some(name) = path.file_name() else {
             continue;
         };
         let bytes = journals::read_around(&path)?;
-        let (whole, broken) = journals::pieces(&bytes);
+        let (whole, broken) = sieve.pieces(&bytes);
         for Range { start, end } in broken {
             let name = name.display();
             lost.push(format!(
