@@ -286,6 +286,50 @@ fn a_journal_that_is_missing_between_others_or_before_them_is_noticed() {
     }
 }
 
+/// A write failed in the middle, the engine sealed the journal, and nobody was answered.
+#[test]
+fn the_torn_end_of_a_sealed_journal_is_no_damage_where_nothing_is_missing() {
+    for goes_on in [false, true] {
+        let store = if goes_on {
+            Damaged::in_two_journals()
+        } else {
+            let store = Damaged::new();
+            fs::write(store.journal(1), vec![0; 4096]).unwrap();
+            store
+        };
+        // Some of a batch, which a later start has given its number to another.
+        let mut bytes = fs::read(store.journal(0)).unwrap();
+        let torn = if goes_on {
+            fs::read(store.journal(1)).unwrap()
+        } else {
+            bytes.clone()
+        };
+        bytes.extend_from_slice(&torn[..60]);
+        fs::write(store.journal(0), &bytes).unwrap();
+        let (opened, quarantined) =
+            open(&store.path(), Options::default(), OnCorruption::Refuse).unwrap();
+        assert_eq!(quarantined, None);
+        assert_eq!(numbers(&opened), (1..=COUNT).collect::<Vec<_>>());
+        write(&opened, COUNT + 1..=COUNT + 3);
+        drop(opened);
+        let (opened, _) = open(&store.path(), Options::default(), OnCorruption::Refuse).unwrap();
+        assert_eq!(numbers(&opened), (1..=COUNT + 3).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn the_torn_end_of_a_sealed_journal_is_damage_where_it_was_acknowledged() {
+    let store = Damaged::new();
+    fs::write(store.journal(1), vec![0; 4096]).unwrap();
+    let mut bytes = fs::read(store.journal(0)).unwrap();
+    bytes.truncate(bytes.len() - 10);
+    fs::write(store.journal(0), &bytes).unwrap();
+    let behind = store.journal(0).display().to_string();
+    store.is_refused_and_left(&format!("they were in {behind}"));
+    let (opened, _) = store.is_set_aside_as_it_was();
+    assert_eq!(numbers(&opened), (1..COUNT).collect::<Vec<_>>());
+}
+
 /// As the engine itself makes them: the small values stay in the older one, with most of the bytes.
 #[test]
 fn sessions_that_are_in_a_sealed_journal_do_not_vanish_with_a_hole_in_it() {

@@ -80,7 +80,7 @@ fn look(store: &Path, scratch: &Path) -> Result<Journals, StoreError> {
     if found < acknowledged {
         let count = acknowledged.0 - found.0;
         let mut what = format!("{count} changes were acknowledged after the last one found");
-        if let Some(tail) = &journals.tail {
+        if let Some(tail) = journals.tail() {
             what = format!("{what}; they were in {tail}");
         }
         return Err(StoreError::damaged(store.display(), what));
@@ -115,7 +115,7 @@ impl Begun<'_> {
             return Err(self.torn_off(first, in_tables.number));
         }
         if last < in_tables.number
-            && let Some(tail) = &self.journals.tail
+            && let Some(tail) = self.journals.tail()
         {
             let what = format!("change {} is missing behind {last} in {tail}", last + 1);
             return Err(StoreError::damaged(self.place.display(), what));

@@ -19,7 +19,7 @@
 //! anything that no whole batch follows for which it was safe. A sector there that cannot be read
 //! is as good as a torn one.
 //!
-//! Deliberately absent: changes, but for [`Tail::cut`].
+//! Deliberately absent: changes, but for [`Journals::cut`].
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -56,15 +56,13 @@ pub(super) struct Journals {
     pub(super) links: Option<(u64, u64)>,
     /// By what its batches were told.
     known: Known,
-    /// The newest one; none if they were not read.
-    pub(super) tail: Option<Tail>,
-    /// Each that is sealed, and up to where it has batches.
-    sealed: Vec<(PathBuf, u64)>,
+    /// That of each, oldest first; none if they were not read.
+    ends: Vec<End>,
 }
 
-/// The end of the newest journal.
+/// The end of a journal.
 #[derive(Debug)]
-pub(super) struct Tail {
+pub(super) struct End {
     path: PathBuf,
     /// Up to where there are whole batches.
     whole: u64,
@@ -136,23 +134,18 @@ impl Journals {
             }
             before = Some(*number);
             let (batches, whole, torn) = this.read_one(path)?;
-            if at + 1 == all.len() {
-                if torn {
-                    this.nothing_safe_follows(path, whole)?;
-                }
-                let path = path.clone();
-                this.tail = Some(Tail { path, whole, torn });
-            } else if torn {
-                let what = format!("what begins at byte {whole} is not whole, and it is sealed");
-                return Err(StoreError::damaged(path.display(), what));
-            } else if batches == 0 {
+            let sealed = at + 1 < all.len();
+            if sealed && batches == 0 {
                 let what = "it is sealed, and there is nothing in it";
                 return Err(StoreError::damaged(path.display(), what));
-            } else {
-                this.sealed.push((path.clone(), whole));
             }
+            if torn {
+                this.nothing_follows(path, whole, sealed)?;
+            }
+            let path = path.clone();
+            this.ends.push(End { path, whole, torn });
         }
-        if this.tail.is_none() {
+        if this.ends.is_empty() {
             return Err(StoreError::damaged(engine.display(), "there is no *.jnl"));
         }
         Ok(this)
@@ -195,18 +188,27 @@ impl Journals {
         Ok((batches, at, torn.map_err(|error| unreadable_at(at, error))?))
     }
 
-    /// Behind a hole that a crash has left nothing says that what lay in it was safe.
-    fn nothing_safe_follows(&self, path: &Path, whole: u64) -> Result<(), StoreError> {
+    /// Behind a hole that a crash has left nothing says that what lay in it was safe, and in a
+    /// journal that was sealed behind it there is nothing at all.
+    fn nothing_follows(&self, path: &Path, whole: u64, sealed: bool) -> Result<(), StoreError> {
+        let damaged = |what: String| Err(StoreError::damaged(path.display(), what));
+        let last = match self.links {
+            Some((_, last)) => last,
+            // Nothing says what comes next.
+            None if sealed => {
+                let what = format!("what begins at byte {whole} is not whole, and it is sealed");
+                return damaged(what);
+            }
+            None => 0,
+        };
         let all = read_around(path)?;
         let from = usize::try_from(whole).unwrap_or(usize::MAX);
         let rest = all.get(from..).unwrap_or_default();
-        let last = self.links.map_or(0, |(_, last)| last);
         for (at, _, link) in self.known.batches(rest) {
-            if link.number > last && link.behind_safe {
+            if link.number > last && (sealed || link.behind_safe) {
                 let next = whole + at as u64;
-                let what =
-                    format!("what begins at byte {whole} is not whole, and byte {next} goes on");
-                return Err(StoreError::damaged(path.display(), what));
+                let what = format!("what begins at byte {whole} is not whole, and byte {next}");
+                return damaged(what + " goes on");
             }
         }
         Ok(())
@@ -214,11 +216,13 @@ impl Journals {
 
     /// Where what is missing lay: at the beginning of a journal it is the end of the one before.
     fn named(&self, path: &Path, at: u64) -> String {
-        match self.sealed.last() {
-            Some((before, whole)) if at == 0 => {
+        match self.ends.last() {
+            Some(End {
+                path: it, whole, ..
+            }) if at == 0 => {
                 format!(
                     "{}, behind byte {whole}, or {}",
-                    before.display(),
+                    it.display(),
                     path.display()
                 )
             }
@@ -226,14 +230,31 @@ impl Journals {
         }
     }
 
+    /// The end of the newest one that has something; none if they were not read.
+    pub(super) fn tail(&self) -> Option<&End> {
+        let filled = self.ends.iter().rfind(|end| end.whole > 0);
+        filled.or(self.ends.last())
+    }
+
+    /// Cuts off what a crash has torn, safely on the disk: the engine would refuse some of it.
+    pub(super) fn cut(&self) -> Result<(), StoreError> {
+        for End { path, whole, .. } in self.ends.iter().filter(|end| end.torn) {
+            let cut = || {
+                let file = OpenOptions::new().write(true).open(path)?;
+                file.set_len(*whole)?;
+                file.sync_all()
+            };
+            cut().map_err(|error| StoreError::io("cutting", path.display(), error))?;
+        }
+        Ok(())
+    }
+
     /// Whether the engine, now that it has them, has found in each as much as was found here.
     /// Those that it does not need any more are gone.
     pub(super) fn are_uncut(&self) -> Result<(), StoreError> {
-        let newest = self.tail.iter().map(|tail| (&tail.path, tail.whole));
-        let sealed = self.sealed.iter().map(|(path, whole)| (path, *whole));
-        for (path, whole) in sealed.chain(newest) {
+        for End { path, whole, .. } in &self.ends {
             match fs::metadata(path) {
-                Ok(found) if found.len() < whole => {
+                Ok(found) if found.len() < *whole => {
                     let what = format!("the engine reads {} bytes of {whole}", found.len());
                     return Err(StoreError::damaged(path.display(), what));
                 }
@@ -247,22 +268,7 @@ impl Journals {
     }
 }
 
-impl Tail {
-    /// Cuts off what a crash has torn, safely on the disk: the engine would refuse some of it.
-    pub(super) fn cut(&self) -> Result<(), StoreError> {
-        if !self.torn {
-            return Ok(());
-        }
-        let cut = || {
-            let file = OpenOptions::new().write(true).open(&self.path)?;
-            file.set_len(self.whole)?;
-            file.sync_all()
-        };
-        cut().map_err(|error| StoreError::io("cutting", self.path.display(), error))
-    }
-}
-
-impl std::fmt::Display for Tail {
+impl std::fmt::Display for End {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (path, whole) = (self.path.display(), self.whole);
         write!(f, "{path}, which has nothing whole behind byte {whole}")

@@ -51,7 +51,7 @@ use self::directory::Directory;
 use self::frozen::Frozen;
 use self::generation::{Generation, LiveIndex};
 use self::generations::{Generations, Part};
-use self::journals::{Journals, Tail};
+use self::journals::Journals;
 use self::link::{Link, Secret};
 use self::staging::Staging;
 use crate::batch::{Batch, Revision, Space};
@@ -170,7 +170,7 @@ impl Embedded {
         } else {
             Journals::default()
         };
-        journals.tail.as_ref().map_or(Ok(()), Tail::cut)?;
+        journals.cut()?;
         let directory = Directory::open(place, name)?;
         let (engine, published) = Engine::recovered(&directory, &journals)?;
         Ok(Self {
