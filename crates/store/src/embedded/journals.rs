@@ -67,7 +67,7 @@ pub(super) struct End {
     /// Up to where there are whole batches.
     whole: u64,
     /// Something else than zeros follows.
-    torn: bool,
+    pub(super) torn: bool,
 }
 
 impl Known {

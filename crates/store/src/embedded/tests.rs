@@ -62,3 +62,44 @@ fn what_is_in_a_generation_that_was_never_begun_is_not_removed() {
     let refused = Embedded::open(temp.path(), Options::default()).unwrap_err();
     assert!(refused.to_string().contains("never begun"), "{refused}");
 }
+
+#[test]
+fn every_batch_that_the_engine_wrote_is_read_as_whole() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = filled(temp.path());
+    for value in [vec![1; 10], (0..=255).cycle().take(50_000).collect()] {
+        let mut batch = Batch::new();
+        batch.put(Space::Wills, b"kept".to_vec(), value.clone());
+        batch.put(Space::Wills, b"gone".to_vec(), value);
+        assert!(store.commit(&[batch]).unwrap()[0].is_ok());
+    }
+    let mut batch = Batch::new();
+    batch.delete(Space::Wills, b"gone".to_vec());
+    assert!(store.commit(&[batch]).unwrap()[0].is_ok());
+    let revision = store.read_published().revision;
+    let last = store.engine.link.load(Ordering::Relaxed);
+    drop(store);
+    let engine = temp.path().join("store/engine");
+    let names = examine::Trees::new(&engine, &temp.path().join("scratch")).names();
+    let names = names.unwrap().into_iter();
+    let (own, _) = names.into_iter().find(|(_, name)| name == OWN).unwrap();
+
+    let journals = Journals::read(&engine, own).unwrap();
+    assert_eq!(journals.links, Some((1, last)));
+    assert_eq!(journals.own[REVISION_KEY], revision.0.to_be_bytes());
+    assert!(!journals.tail.unwrap().torn);
+
+    let bytes = std::fs::read(engine.join("0.jnl")).unwrap();
+    let (whole, lost) = journals::pieces(&bytes);
+    let used = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1;
+    assert_eq!(
+        (whole, lost),
+        (
+            vec![Range {
+                start: 0,
+                end: used
+            }],
+            vec![]
+        )
+    );
+}
