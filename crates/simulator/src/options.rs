@@ -193,6 +193,10 @@ impl Options {
             && limits.percent(40)
         {
             options.queue_bytes = limits.pick(&[100, 500, ENOUGH_BYTES]);
+            if options.retained && options.shards > 1 {
+                // What is to be retained is refused as well when too much of it is not released.
+                options.queue_bytes = ENOUGH_BYTES;
+            }
             options.queue_age_s = limits.pick(&[20, 200, u32::MAX]);
             options.store_bytes = limits.pick(&[200, 2_000, ENOUGH_BYTES]);
             // The size is said with that.
