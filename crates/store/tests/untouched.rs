@@ -516,3 +516,65 @@ fn a_tree_whose_beginning_is_missing_is_noticed_and_nothing_is_cleared_away() {
         }
     }
 }
+
+/// The engine believes what a version says, and removes the tables that it does not name.
+#[test]
+fn a_bit_in_what_says_which_tables_there_are_is_noticed() {
+    let pristine = Damaged::new();
+    let of_tree = |store: &Damaged| store.path().join("store/engine/keyspaces/0");
+    let current = fs::read(of_tree(&pristine).join("current")).unwrap();
+    let id = u64::from_le_bytes(current[..8].try_into().unwrap());
+    let version = |store: &Damaged| of_tree(store).join(format!("v{id}"));
+    let bytes = fs::read(version(&pristine)).unwrap();
+    for at in (0..bytes.len()).step_by(9) {
+        let mut bytes = bytes.clone();
+        bytes[at] ^= 1;
+        fs::write(version(&pristine), &bytes).unwrap();
+        pristine.is_refused_and_left("keyspaces/0");
+    }
+}
+
+#[test]
+fn a_list_of_trees_that_lost_the_newest_is_noticed_before_it_is_removed() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = Damaged { temp };
+    let opened = Embedded::open(&store.path(), options()).unwrap();
+    write(&opened, 1..=3);
+    let list = store.path().join("store/engine/keyspaces/0");
+    let before = files(&list);
+    write(&opened, 4..=COUNT);
+    drop(opened);
+    trim(&store.journal(0));
+    fs::remove_dir_all(&list).unwrap();
+    for (name, bytes) in before {
+        let path = list.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, bytes).unwrap();
+    }
+    store.is_refused_and_left("keyspaces/0");
+}
+
+/// It was being made when the power was cut, and the next start made another in its place.
+#[test]
+fn a_tree_that_was_made_again_is_no_damage() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = Damaged { temp };
+    let opened = Embedded::open(&store.path(), options()).unwrap();
+    let witness = store.path().join("store/acknowledged");
+    let early = fs::read(&witness).unwrap();
+    let end = used(&store.journal(0));
+    write(&opened, 1..=1);
+    drop(opened);
+    fs::write(&witness, early).unwrap();
+    let mut bytes = fs::read(store.journal(0)).unwrap();
+    bytes.truncate(end);
+    fs::write(store.journal(0), &bytes).unwrap();
+    let trees = store.path().join("store/engine/keyspaces");
+    fs::remove_file(trees.join("7/current")).unwrap();
+    let (opened, _) = open(&store.path(), options(), OnCorruption::Refuse).unwrap();
+    write(&opened, 1..=3);
+    drop(opened);
+    assert!(trees.join("8/current").exists() && !trees.join("7").exists());
+    let (opened, _) = open(&store.path(), options(), OnCorruption::Refuse).unwrap();
+    assert_eq!(numbers(&opened), [1, 2, 3]);
+}

@@ -2,57 +2,142 @@
 //!
 //! The engine is not asked whether a store is whole: when it opens one it cuts journals where it
 //! does not understand them, and removes trees that are not in its list or have no beginning. So
-//! the journals are [read here](super::journals), each tree is opened alone, in a copy with its
-//! tables linked, and what both say together is compared with what was acknowledged.
+//! the journals are [read here](super::journals), each tree is opened alone, in a directory with
+//! links to its files, and what both say together is compared with what was acknowledged.
 //!
-//! Invariant: nothing of the store is changed here. What is made is in DIR/examining.
+//! ```text
+//! keyspaces/<tree>/current      id (8, low bits first), XXH3-128 of v<id> (16, the same), 0
+//! keyspaces/<tree>/v<id>        which tables it has; replaced as a whole, as `current` is
+//! keyspaces/<tree>/tables/<id>  never changed
+//! ```
+//!
+//! Invariants:
+//! - Nothing of the store is changed here. What is made is in DIR/examining.
+//! - A start needs no room on the disk for this: where there is none, trees are not opened.
 //!
 //! Deliberately absent: the blocks of tables. They have checksums, and whoever reads one hears of
 //! its damage; see [`crate::quarantine`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
-use std::io::{ErrorKind, Read as _};
+use std::io::{self, ErrorKind, Read as _};
+use std::os::unix::fs::symlink;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use lsm_tree::{AbstractTree as _, AnyTree, Cache, Guard as _, SeqNo, SequenceNumberCounter};
+use xxhash_rust::xxh3::xxh3_128;
 
 use super::engine::{self, TREES};
 use super::generation::Generation;
 use super::journals::{Journals, Known};
 use super::link::{Link, Secret};
-use super::{LINK_KEY, OWN, REVISION_KEY, directory, newest_key, number, rewrite};
+use super::{
+    LINK_KEY, NEWEST_KEY, OWN, REVISION_KEY, directory, newest_key, number, parse_newest_key,
+    rewrite,
+};
 use crate::batch::{Revision, Space};
 use crate::error::StoreError;
 use crate::places::{EXAMINING, Place, exists};
+use crate::position::Sequence;
 
 /// The trees of an engine's directory, each to be looked at alone.
 pub(super) struct Trees {
     directory: PathBuf,
     /// Where copies are made.
     scratch: PathBuf,
+    /// Whether a tree is copied where no links can be made.
+    copies: bool,
     cache: Arc<Cache>,
 }
 
 /// Whether all is there that was acknowledged; the journals, as they are.
 pub(super) fn examine(place: &Place, store: &Path) -> Result<Journals, StoreError> {
     place.clear(EXAMINING)?;
-    let found = look(store, &place.part(EXAMINING));
+    let scratch = place.part(EXAMINING);
+    // Some of the engine's checks of what it finds on disk are assertions.
+    let found = catch_unwind(AssertUnwindSafe(|| look(store, &scratch)));
     let cleared = place.clear(EXAMINING);
-    found.and_then(|journals| cleared.map(|()| journals))
+    let found = found.unwrap_or_else(|_| {
+        let what = "the engine cannot make sense of it";
+        Err(StoreError::damaged(store.display(), what))
+    });
+    or_skimmed(store, found).and_then(|journals| cleared.map(|()| journals))
+}
+
+/// What was found, or what can be looked at where nothing can be made beside the store.
+fn or_skimmed(store: &Path, found: Result<Journals, StoreError>) -> Result<Journals, StoreError> {
+    use ErrorKind::{QuotaExceeded, StorageFull, Unsupported};
+
+    match found {
+        Err(StoreError::Io { source, .. })
+            if matches!(source.kind(), QuotaExceeded | StorageFull | Unsupported) =>
+        {
+            skim(store)
+        }
+        found => found,
+    }
+}
+
+/// What can be seen in place: all but what is in tables.
+fn skim(store: &Path) -> Result<Journals, StoreError> {
+    let engine = &store.join("engine");
+    has_version(engine)?;
+    let trees = Trees::new(engine, Path::new(""), false);
+    for path in entries(&trees.directory)? {
+        let number = path
+            .file_name()
+            .and_then(|name| name.to_str()?.parse().ok());
+        if let Some(number) = number
+            && trees.has_beginning(number)?
+        {
+            trees.check_version(number)?;
+        }
+    }
+    if !trees.has_beginning(LIST)? {
+        return Err(trees.has_no_beginning(LIST, "the list of all"));
+    }
+    let known = Known {
+        likely: directory::secret(store),
+        ..Known::default()
+    };
+    let journals = Journals::read(engine, known)?;
+    if let Some(found) = journals.own.get(REVISION_KEY) {
+        let found = Revision(number("revision", found)?);
+        is_acknowledged(store, &journals, found)?;
+    }
+    Ok(journals)
+}
+
+/// Without it the engine would make all anew.
+fn has_version(engine: &Path) -> Result<(), StoreError> {
+    let version = engine.join("version");
+    if exists(&version)? {
+        return Ok(());
+    }
+    Err(StoreError::damaged(version.display(), "it is missing"))
+}
+
+/// Whether the last change that was found is as far as was acknowledged.
+fn is_acknowledged(store: &Path, journals: &Journals, found: Revision) -> Result<(), StoreError> {
+    let acknowledged = directory::acknowledged(store)?;
+    if found >= acknowledged {
+        return Ok(());
+    }
+    let count = acknowledged.0 - found.0;
+    let mut what = format!("{count} changes were acknowledged after the last one found");
+    if let Some(tail) = journals.tail() {
+        what = format!("{what}; they were in {tail}");
+    }
+    Err(StoreError::damaged(store.display(), what))
 }
 
 fn look(store: &Path, scratch: &Path) -> Result<Journals, StoreError> {
-    let acknowledged = directory::acknowledged(store)?;
+    directory::acknowledged(store)?;
     let engine = &store.join("engine");
-    let trees = Trees::new(engine, scratch);
-    // Without it the engine would make all anew.
-    let version = engine.join("version");
-    if !exists(&version)? {
-        return Err(StoreError::damaged(version.display(), "it is missing"));
-    }
+    let trees = Trees::new(engine, scratch, false);
+    has_version(engine)?;
     let names = trees.names()?;
     let number_of = |wanted: &str| {
         let found = names.iter().find(|(_, name)| name.as_str() == wanted);
@@ -65,7 +150,7 @@ fn look(store: &Path, scratch: &Path) -> Result<Journals, StoreError> {
     }
     let tree = trees.open(own, OWN)?;
     let known = Known {
-        own: Some(own),
+        own,
         secret: trees.secret(own, &tree)?,
         likely: directory::secret(store),
     };
@@ -76,14 +161,9 @@ fn look(store: &Path, scratch: &Path) -> Result<Journals, StoreError> {
         place: trees.path(own),
     };
     begun.is_joined()?;
-    let found = begun.revision()?;
-    if found < acknowledged {
-        let count = acknowledged.0 - found.0;
-        let mut what = format!("{count} changes were acknowledged after the last one found");
-        if let Some(tail) = journals.tail() {
-            what = format!("{what}; they were in {tail}");
-        }
-        return Err(StoreError::damaged(store.display(), what));
+    is_acknowledged(store, &journals, begun.revision()?)?;
+    for name in begun.newest()? {
+        number_of(&name)?;
     }
     for (number, name) in names.iter().filter(|(number, _)| **number != own) {
         if trees.has_beginning(*number)? {
@@ -146,6 +226,30 @@ impl Begun<'_> {
         Ok(newest.is_some_and(|newest| newest >= first.0))
     }
 
+    /// The names of the trees that were begun last, of each log.
+    fn newest(&self) -> Result<BTreeSet<String>, StoreError> {
+        let mut keys = BTreeSet::new();
+        for guard in self.own.prefix(NEWEST_KEY, SeqNo::MAX, None) {
+            let key = guard.key().map_err(fjall::Error::Storage);
+            let key = key.map_err(|error| self.unreadable(error))?;
+            keys.insert(key.to_vec());
+        }
+        let later = self.journals.own.keys();
+        keys.extend(later.filter(|key| key.starts_with(NEWEST_KEY)).cloned());
+        let mut names = BTreeSet::new();
+        for key in keys {
+            let log = parse_newest_key(&key)?;
+            if let Some(first) = self.last(&key, "newest generation")? {
+                names.insert(Generation::name(log, Sequence(first)));
+            }
+        }
+        Ok(names)
+    }
+
+    fn unreadable(&self, error: fjall::Error) -> StoreError {
+        engine::error(engine::READING, self.place.display(), error)
+    }
+
     /// A number that only grows.
     fn last(&self, key: &[u8], field: &'static str) -> Result<Option<u64>, StoreError> {
         let in_tables = self.in_tables(key)?;
@@ -161,15 +265,18 @@ impl Begun<'_> {
 }
 
 impl Trees {
-    pub(super) fn new(engine: &Path, scratch: &Path) -> Self {
+    pub(super) fn new(engine: &Path, scratch: &Path, copies: bool) -> Self {
         Self {
             directory: engine.join(TREES),
             scratch: scratch.to_owned(),
+            copies,
             cache: Arc::new(Cache::with_capacity_bytes(CACHE_BYTES)),
         }
     }
 
-    /// The names of the trees that are in the engine's list, by their numbers.
+    /// The names of the trees that are in the engine's list, by their numbers. A tree without a
+    /// beginning, as a crash leaves it, stays in it when another is made with its name: only that
+    /// other is given then.
     pub(super) fn names(&self) -> Result<BTreeMap<u64, String>, StoreError> {
         if !self.has_beginning(LIST)? {
             return Err(self.has_no_beginning(LIST, "the list of all"));
@@ -188,6 +295,21 @@ impl Trees {
             };
             names.insert(number, name);
         }
+        let mut begun = BTreeSet::new();
+        for (number, name) in &names {
+            if self.has_beginning(*number)? {
+                begun.insert(name.clone());
+            }
+        }
+        let mut stale = Vec::new();
+        for (number, name) in &names {
+            if begun.contains(name) && !self.has_beginning(*number)? {
+                stale.push(*number);
+            }
+        }
+        for number in stale {
+            names.remove(&number);
+        }
         Ok(names)
     }
 
@@ -201,7 +323,11 @@ impl Trees {
         if !self.has_beginning(number)? {
             return Err(self.has_no_beginning(number, name));
         }
-        copy_tree(&path, &copy)?;
+        self.check_version(number)?;
+        match link_tree(&path, &copy) {
+            Err(error) if self.copies && is_unsupported(&error) => copy_tree(&path, &copy)?,
+            linked => linked?,
+        }
         let counter = SequenceNumberCounter::default;
         let config = lsm_tree::Config::new(&copy, counter(), counter());
         let config = config.use_cache(Arc::clone(&self.cache));
@@ -210,6 +336,31 @@ impl Trees {
             Ok(opened) => opened.map_err(|error| failed(&path, error)),
             Err(_) => Err(self.damaged(number, "the engine cannot make sense of it")),
         }
+    }
+
+    /// Whether the file that says which tables a tree has is the one that was written. The engine
+    /// does not look, and believes what it says: it removes tables that are not named there.
+    fn check_version(&self, number: u64) -> Result<(), StoreError> {
+        let path = self.path(number);
+        let current = read(&path.join(BEGINNING))?;
+        let parts = current.split_first_chunk().and_then(|(id, rest)| {
+            let (checksum, kind) = rest.split_first_chunk()?;
+            let (id, checksum) = (u64::from_le_bytes(*id), u128::from_le_bytes(*checksum));
+            (kind == [XXH3]).then_some((id, checksum))
+        });
+        let Some((id, checksum)) = parts else {
+            let what = format!("its file `{BEGINNING}` names no version");
+            return Err(self.damaged(number, what));
+        };
+        let version = path.join(format!("v{id}"));
+        if !exists(&version)? {
+            return Err(self.damaged(number, format_args!("its file `v{id}` is missing")));
+        }
+        if xxh3_128(&read(&version)?) != checksum {
+            let what = format!("the checksum of its file `v{id}` is another");
+            return Err(self.damaged(number, what));
+        }
+        Ok(())
     }
 
     /// What the links of the store have, if it is in the tables of its own tree.
@@ -242,6 +393,35 @@ fn in_tables(
 ) -> Result<Option<lsm_tree::Slice>, StoreError> {
     let found = tree.get(key, SeqNo::MAX).map_err(fjall::Error::Storage);
     found.map_err(|error| engine::error(engine::READING, place.display(), error))
+}
+
+/// Makes a directory for a tree with links to its files, in which it can be opened: what the engine
+/// removes or replaces then are links.
+fn link_tree(from: &Path, to: &Path) -> Result<(), StoreError> {
+    let making = |error| StoreError::io("making", to.display(), error);
+    fs::create_dir_all(to).map_err(making)?;
+    for path in entries(from)? {
+        let Some(name) = path.file_name() else {
+            continue;
+        };
+        let there = to.join(name);
+        if path.is_dir() {
+            link_tree(&path, &there)?;
+        } else if fs::hard_link(&path, &there).is_err() {
+            // Not every file system has both.
+            let linked = std::path::absolute(&path).and_then(|path| symlink(path, &there));
+            linked.map_err(|error| {
+                let error = io::Error::new(ErrorKind::Unsupported, error);
+                StoreError::io("linking", there.display(), error)
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// Nothing of the kind can be made on this file system.
+fn is_unsupported(error: &StoreError) -> bool {
+    matches!(error, StoreError::Io { source, .. } if source.kind() == ErrorKind::Unsupported)
 }
 
 /// Makes a copy of a tree's directory: tables are linked, since they never change.
@@ -299,5 +479,76 @@ pub(super) const LIST: u64 = 0;
 const NAME_KEY: &[u8] = b"n";
 /// The file of a tree that says which others it has.
 const BEGINNING: &str = "current";
+/// In `current`, by which a version has its checksum.
+const XXH3: u8 = 0;
 const TABLES: &str = "tables";
 const CACHE_BYTES: u64 = 1024 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::Batch;
+    use crate::embedded::{Embedded, Options};
+    use crate::store::Store as _;
+
+    fn filled(path: &Path) -> PathBuf {
+        let store = Embedded::open(path, Options::default()).unwrap();
+        let mut batch = Batch::new();
+        batch.put(Space::Control, vec![1], vec![7]);
+        assert!(store.commit(&[batch]).unwrap()[0].is_ok());
+        drop(store);
+        path.join("store")
+    }
+
+    fn says(kind: ErrorKind) -> Result<Journals, StoreError> {
+        Err(StoreError::io("making", "it", io::Error::from(kind)))
+    }
+
+    #[test]
+    fn a_store_without_room_beside_it_is_looked_at_all_the_same() {
+        let temp = tempfile::tempdir().unwrap();
+        let store = filled(temp.path());
+        let whole = look(&store, &temp.path().join("scratch")).unwrap();
+        for kind in [ErrorKind::StorageFull, ErrorKind::QuotaExceeded] {
+            let skimmed = or_skimmed(&store, says(kind)).unwrap();
+            assert_eq!(skimmed.own, whole.own);
+            assert_eq!(skimmed.links, whole.links);
+        }
+        or_skimmed(&store, says(ErrorKind::PermissionDenied)).unwrap_err();
+
+        let damaged = |path: &Path, at: usize| {
+            let before = fs::read(path).unwrap();
+            let mut bytes = before.clone();
+            bytes[at] ^= 1;
+            fs::write(path, bytes).unwrap();
+            let refused = or_skimmed(&store, says(ErrorKind::StorageFull)).unwrap_err();
+            assert!(matches!(refused, StoreError::Damaged { .. }), "{refused}");
+            fs::write(path, before).unwrap();
+        };
+        let engine = store.join("engine");
+        damaged(&engine.join("0.jnl"), 20);
+        damaged(&engine.join("keyspaces/1/current"), 12);
+        fs::remove_file(engine.join("keyspaces/0/current")).unwrap();
+        or_skimmed(&store, says(ErrorKind::StorageFull)).unwrap_err();
+    }
+
+    /// As a file system without hard links is; and what the engine clears away is not the store's.
+    #[test]
+    fn a_tree_is_looked_at_through_links_of_either_kind() {
+        let temp = tempfile::tempdir().unwrap();
+        let store = filled(temp.path());
+        let stray = store.join("engine/keyspaces/1/tables/77");
+        fs::write(&stray, "of no version").unwrap();
+        look(&store, &temp.path().join("scratch")).unwrap();
+        assert!(stray.exists());
+        // Usually a file system of its own.
+        let Ok(elsewhere) = tempfile::tempdir_in("/dev/shm") else {
+            return;
+        };
+        look(&store, elsewhere.path()).unwrap();
+        assert!(stray.exists());
+        let kept = elsewhere.path().join("1/current");
+        let linked = fs::hard_link(store.join("format"), elsewhere.path().join("it")).is_ok();
+        assert_eq!(kept.is_symlink(), !linked);
+    }
+}

@@ -37,10 +37,10 @@ use super::{LINK_KEY, engine};
 use crate::error::StoreError;
 
 /// By what batches are known to be of a store, as far as it is known.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Known {
     /// The number of the tree of the store's own.
-    pub(super) own: Option<u64>,
+    pub(super) own: u64,
     /// What all links have.
     pub(super) secret: Option<Secret>,
     /// What they have if nothing is certain.
@@ -70,12 +70,22 @@ pub(super) struct End {
     pub(super) torn: bool,
 }
 
+impl Default for Known {
+    fn default() -> Self {
+        Self {
+            own: FIRST_TREE,
+            secret: None,
+            likely: None,
+        }
+    }
+}
+
 impl Known {
     /// The link of a batch that is certain to be of this store; none if it was written before there
     /// were links. What it has others have, too.
     fn learn(&mut self, batch: &Batch) -> Option<Link> {
         let (tree, link) = batch.link?;
-        if *self.own.get_or_insert(tree) != tree {
+        if tree != self.own {
             return None;
         }
         self.secret.get_or_insert(link.secret);
@@ -85,14 +95,12 @@ impl Known {
     /// The whole batches in a part of a journal of which nothing is certain, and where they begin.
     fn batches<'a>(&self, part: &'a [u8]) -> impl Iterator<Item = (usize, Batch, Link)> + 'a {
         let own = self.own;
-        let known = own.zip(self.secret.or(self.likely));
-        let found = known.map(|(own, secret)| {
+        let secret = self.secret.or(self.likely);
+        let starts = secret.map_or_else(Vec::new, |secret| {
             let mark = mark(own, &secret);
             let found = memmem::find_iter(part, &mark);
-            let starts = found.filter_map(|at| at.checked_sub(START_BYTES));
-            starts.collect::<Vec<_>>()
+            found.filter_map(|at| at.checked_sub(START_BYTES)).collect()
         });
-        let starts = found.unwrap_or_default();
         // None goes on beyond the beginning of another, so each byte is read once.
         let ends: Vec<_> = starts.iter().copied().skip(1).chain([part.len()]).collect();
         let parts = starts.into_iter().zip(ends);
@@ -123,7 +131,9 @@ impl Journals {
     pub(super) fn read(engine: &Path, known: Known) -> Result<Self, StoreError> {
         let mut this = Self {
             known,
-            ..Self::default()
+            own: BTreeMap::new(),
+            links: None,
+            ends: Vec::new(),
         };
         let all = list(engine)?;
         let mut before = None;
@@ -311,7 +321,7 @@ impl Sieve {
     /// For the journals in this directory of the engine.
     pub(super) fn new(engine: &Path, mut known: Known) -> Result<Self, StoreError> {
         for (_, path) in list(engine)? {
-            if known.own.is_some() && known.secret.is_some() {
+            if known.secret.is_some() {
                 break;
             }
             // The engine has written what a journal begins with: it is no client's.
@@ -434,7 +444,7 @@ impl Whole {
         })
     }
 
-    fn next(&mut self, own: Option<u64>) -> io::Result<Option<Batch>> {
+    fn next(&mut self, own: u64) -> io::Result<Option<Batch>> {
         let room = usize::try_from(self.length - self.at).unwrap_or(usize::MAX);
         let batch = batch(&mut self.from, room, own)?;
         if let Some(batch) = &batch {
@@ -464,18 +474,18 @@ struct Batch {
     bytes: usize,
     /// What its first item is, and into which tree that is put; none if it is something else.
     link: Option<(u64, Link)>,
-    /// What it puts into the store's own tree: that of its link, if none was named.
+    /// What it puts into the store's own tree.
     own: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 /// The batch at the beginning of a part of a journal.
-fn batch_at(mut part: &[u8], own: Option<u64>) -> Option<Batch> {
+fn batch_at(mut part: &[u8], own: u64) -> Option<Batch> {
     let room = part.len();
     batch(&mut part, room, own).ok().flatten()
 }
 
 /// Reads a batch; none if there is no whole one.
-fn batch(from: &mut impl Read, room: usize, own: Option<u64>) -> io::Result<Option<Batch>> {
+fn batch(from: &mut impl Read, room: usize, own: u64) -> io::Result<Option<Batch>> {
     match read_batch(&mut Room { from, left: room }, own) {
         Ok(batch) => Ok(Some(Batch {
             bytes: room - batch.bytes,
@@ -493,12 +503,12 @@ enum NotWhole {
 }
 
 /// As `batch`, but `bytes` is what is left of the room.
-fn read_batch(from: &mut Room<'_, impl Read>, own: Option<u64>) -> Result<Batch, NotWhole> {
+fn read_batch(from: &mut Room<'_, impl Read>, own: u64) -> Result<Batch, NotWhole> {
     from.expect(START)?;
     let count = u32::from_le_bytes(from.array()?);
     let _seqno: [u8; 8] = from.array()?;
     let mut hash = Xxh3::new();
-    let (mut link, mut own, mut puts) = (None, own, Vec::new());
+    let (mut link, mut puts) = (None, Vec::new());
     for at in 0..count {
         let [tag] = from.array()?;
         hash.write(&[tag]);
@@ -541,9 +551,8 @@ fn read_batch(from: &mut Room<'_, impl Read>, own: Option<u64>) -> Result<Batch,
                 let is_put = kind == PUT && compression == PLAIN;
                 if at == 0 && is_put && key == LINK_KEY {
                     link = Link::decode(&value).map(|link| (tree, link));
-                    own = own.or(link.map(|(tree, _)| tree));
                 }
-                if own == Some(tree) && is_put {
+                if tree == own && is_put {
                     puts.push((key, value));
                 }
             }
@@ -599,6 +608,8 @@ impl<R: Read> Room<'_, R> {
     }
 }
 
+/// The number of the first tree that a store makes: that of its own.
+const FIRST_TREE: u64 = 1;
 const START: u8 = 1;
 /// With how many items there are, and its number in the engine.
 const START_BYTES: usize = 13;

@@ -693,11 +693,8 @@ impl Engine {
         let mut newest = BTreeMap::new();
         for guard in snapshot.prefix(&self.own, NEWEST_KEY) {
             let (key, first) = guard.into_inner().map_err(failed)?;
-            let log = key.get(NEWEST_KEY.len()..).unwrap_or_default();
-            let mut log = Reader::plain(log);
-            let log = log.array("log").map(u16::from_be_bytes);
-            let log = log.map_err(|error| StoreError::damaged("own", error))?;
-            newest.insert(LogId(log), Sequence(number("newest generation", &first)?));
+            let log = parse_newest_key(&key)?;
+            newest.insert(log, Sequence(number("newest generation", &first)?));
         }
         for (log, first) in &newest {
             let found = generations.get(log);
@@ -826,6 +823,13 @@ fn number(field: &'static str, bytes: &[u8]) -> Result<u64, StoreError> {
 
 fn newest_key(log: LogId) -> Vec<u8> {
     [NEWEST_KEY, &log.0.to_be_bytes()].concat()
+}
+
+fn parse_newest_key(key: &[u8]) -> Result<LogId, StoreError> {
+    let mut log = Reader::plain(key.get(NEWEST_KEY.len()..).unwrap_or_default());
+    let log = log.array("log").map(u16::from_be_bytes);
+    log.map(LogId)
+        .map_err(|error| StoreError::damaged("own", error))
 }
 
 /// Generations that one read looks at: a selection that finds nothing in them answers so, and

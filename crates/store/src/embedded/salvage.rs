@@ -68,7 +68,7 @@ fn opened(
     copy: &Path,
     lost: &mut Vec<String>,
 ) -> Result<Option<Database>, StoreError> {
-    let trees = Trees::new(damaged, &copy.join("trees"));
+    let trees = Trees::new(damaged, &copy.join("trees"), true);
     let copy = &copy.join("engine");
     let names = match trees.names() {
         Err(error @ StoreError::Damaged { .. }) => {
@@ -84,7 +84,7 @@ fn opened(
     };
     for (number, name) in names {
         if name == OWN {
-            known.own = Some(number);
+            known.own = number;
         }
         match trees.open(number, &name) {
             Err(error @ StoreError::Damaged { .. }) => {
