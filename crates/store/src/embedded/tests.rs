@@ -1,5 +1,6 @@
 //! What only somebody inside the store can do to it.
 
+use super::journals::{Known, Sieve};
 use super::*;
 use crate::record::MessageRecord;
 use unbroken_mqtt_proto::{Properties, QoS};
@@ -80,17 +81,21 @@ fn every_batch_that_the_engine_wrote_is_read_as_whole() {
     let last = store.engine.link.load(Ordering::Relaxed);
     drop(store);
     let engine = temp.path().join("store/engine");
-    let names = examine::Trees::new(&engine, &temp.path().join("scratch")).names();
+    let names = examine::Trees::new(&engine, &temp.path().join("scratch"), true).names();
     let names = names.unwrap().into_iter();
     let (own, _) = names.into_iter().find(|(_, name)| name == OWN).unwrap();
 
-    let journals = Journals::read(&engine, own).unwrap();
+    let known = || Known {
+        own,
+        ..Known::default()
+    };
+    let journals = Journals::read(&engine, known()).unwrap();
     assert_eq!(journals.links, Some((1, last)));
     assert_eq!(journals.own[REVISION_KEY], revision.0.to_be_bytes());
-    assert!(!journals.tail.unwrap().torn);
+    assert!(!journals.tail().unwrap().torn);
 
     let bytes = std::fs::read(engine.join("0.jnl")).unwrap();
-    let (whole, lost) = journals::pieces(&bytes);
+    let (whole, lost) = Sieve::new(&engine, known()).unwrap().pieces(&bytes);
     let used = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1;
     assert_eq!(
         (whole, lost),
