@@ -192,6 +192,13 @@ impl Found {
             );
         }
         quarantine::told(directory)?;
+        if let Some(cause) = store.not_looked_at() {
+            tracing::warn!(
+                cause,
+                "only the journals of the store were looked at before it was opened, and its list \
+                 of tables: there is no room beside it"
+            );
+        }
         for what in &restored.lost {
             tracing::error!("{what}");
         }

@@ -71,10 +71,12 @@ fn or_skimmed(store: &Path, found: Result<Journals, StoreError>) -> Result<Journ
     use ErrorKind::{QuotaExceeded, StorageFull, Unsupported};
 
     match found {
-        Err(StoreError::Io { source, .. })
+        Err(ref error @ StoreError::Io { ref source, .. })
             if matches!(source.kind(), QuotaExceeded | StorageFull | Unsupported) =>
         {
-            skim(store)
+            let mut journals = skim(store)?;
+            journals.alone = Some(error.to_string());
+            Ok(journals)
         }
         found => found,
     }
@@ -511,6 +513,7 @@ mod tests {
         let whole = look(&store, &temp.path().join("scratch")).unwrap();
         for kind in [ErrorKind::StorageFull, ErrorKind::QuotaExceeded] {
             let skimmed = or_skimmed(&store, says(kind)).unwrap();
+            assert!(skimmed.alone.is_some() && whole.alone.is_none());
             assert_eq!(skimmed.own, whole.own);
             assert_eq!(skimmed.links, whole.links);
         }

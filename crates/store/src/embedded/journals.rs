@@ -52,6 +52,8 @@ pub(super) struct Known {
 pub(super) struct Journals {
     /// What they put into the tree of the store's own.
     pub(super) own: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// Why nothing else of the store was looked at, if so.
+    pub(super) alone: Option<String>,
     /// The numbers of the first batch that has one, and of the last.
     pub(super) links: Option<(u64, u64)>,
     /// By what its batches were told.
@@ -132,6 +134,7 @@ impl Journals {
         let mut this = Self {
             known,
             own: BTreeMap::new(),
+            alone: None,
             links: None,
             ends: Vec::new(),
         };

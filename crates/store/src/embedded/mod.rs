@@ -112,6 +112,8 @@ pub struct Embedded {
     /// The error that ended writing.
     dead: OnceLock<String>,
     published: RwLock<Published>,
+    /// Why its trees were not looked at before the engine had them.
+    not_looked_at: Option<String>,
     engine: Engine,
     /// Given up last.
     directory: Directory,
@@ -178,6 +180,7 @@ impl Embedded {
             writing: Mutex::new(()),
             dead: OnceLock::new(),
             published: RwLock::new(published),
+            not_looked_at: journals.alone,
             engine,
             directory,
         })
@@ -197,6 +200,12 @@ impl Embedded {
     /// Whether there is a store in a directory, of whatever version and in whatever state.
     pub fn is_in(path: &Path) -> Result<bool, StoreError> {
         places::has_store(path)
+    }
+
+    /// Why only its journals were looked at before it was opened, if so: the disk is full, or knows
+    /// no links.
+    pub fn not_looked_at(&self) -> Option<&str> {
+        self.not_looked_at.as_deref()
     }
 
     /// Ends using it, but goes on having its directory.
