@@ -1,5 +1,6 @@
 //! Writes one of each record as seeds for the fuzz target `store`, one file each, into the folder
-//! given or `fuzz/corpus/store`; and a backup for `backup`, into the folder beside it.
+//! given or `fuzz/corpus/store`; and a backup for `backup` and batches for `journal`, into the
+//! folders beside it.
 
 #![allow(clippy::print_stdout, reason = "a tool that says what it did")]
 
@@ -30,7 +31,32 @@ fn main() -> io::Result<()> {
         fs::write(folder.join(format!("{form}-{number}")), seed)?;
     }
     println!("{} seeds in {}", seeds.len(), folder.display());
-    write_backups(&folder.with_file_name("backup"))
+    write_backups(&folder.with_file_name("backup"))?;
+    write_journals(&folder.with_file_name("journal"))
+}
+
+/// Two batches as the engine has them in a journal, and one that has more than a link.
+fn write_journals(folder: &Path) -> io::Result<()> {
+    let item = |key: &[u8], value: &[u8]| {
+        let length = u8::try_from(value.len()).unwrap_or_default();
+        let key_length = u8::try_from(key.len()).unwrap_or_default();
+        let head = [2, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, key_length, 0];
+        let lengths = [length, 0, 0, 0, length, 0, 0, 0];
+        [&head, &lengths[..], key, value].concat()
+    };
+    let link = |number: u8| {
+        let mut link = [0; 25];
+        if let Some([.., last, safe]) = link.get_mut(..) {
+            (*last, *safe) = (number, 1);
+        }
+        item(b"link", &link)
+    };
+    let revision = item(b"revision", &[0, 0, 0, 0, 0, 0, 0, 1]);
+    let linked = [&[1, 1][..], &link(1), &[0xFF, 1], &link(2)].concat();
+    let more = [&[1, 2][..], &link(3), &revision].concat();
+    fs::create_dir_all(folder)?;
+    fs::write(folder.join("linked"), linked)?;
+    fs::write(folder.join("more"), more)
 }
 
 /// A backup, and what lies behind its seals, for the fuzz target of that name.

@@ -388,6 +388,17 @@ impl Sieve {
     }
 }
 
+/// The pieces of an engine's journal that are whole, and those that are lost: what is done with one
+/// of a damaged store. For the fuzzer.
+#[doc(hidden)]
+pub fn whole_in_journal(journal: &[u8]) -> (Vec<Range<usize>>, Vec<Range<usize>>) {
+    let known = Known {
+        likely: Some(Secret::ZERO),
+        ..Known::default()
+    };
+    Sieve { known, last: 0 }.pieces(journal)
+}
+
 /// All of a file, with zeros where the disk does not give back what is there.
 pub(super) fn read_around(path: &Path) -> Result<Vec<u8>, StoreError> {
     sectors(path).map_err(|error| StoreError::io("reading", path.display(), error))

@@ -24,6 +24,9 @@ pub(super) struct Link {
 }
 
 impl Secret {
+    /// That of no store.
+    pub(super) const ZERO: Self = Self([0; SECRET_BYTES]);
+
     pub(super) fn new() -> io::Result<Self> {
         let mut bytes = [0; SECRET_BYTES];
         getrandom::fill(&mut bytes).map_err(io::Error::other)?;

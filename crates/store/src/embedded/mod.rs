@@ -52,6 +52,7 @@ use self::frozen::Frozen;
 use self::generation::{Generation, LiveIndex};
 use self::generations::{Generations, Part};
 use self::journals::Journals;
+pub use self::journals::whole_in_journal;
 use self::link::{Link, Secret};
 use self::staging::Staging;
 use crate::batch::{Batch, Revision, Space};
