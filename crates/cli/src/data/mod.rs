@@ -48,7 +48,7 @@ pub(crate) struct DataArgs {
 #[derive(Debug)]
 pub(crate) enum Data {
     /// Nobody else has it.
-    Own(Embedded),
+    Own(Box<Embedded>),
     /// A broker that is running.
     Broker(Remote),
 }
@@ -77,7 +77,8 @@ impl DataArgs {
             return Ok(Ok(Data::Broker(remote)));
         }
         own(&path)?;
-        Ok(Embedded::open(&path, Options::default()).map(Data::Own))
+        let opened = Embedded::open(&path, Options::default());
+        Ok(opened.map(|store| Data::Own(Box::new(store))))
     }
 
     /// The directory.
@@ -138,7 +139,7 @@ impl Data {
     /// Removes a session with everything that is kept of it; what groups gave to it goes to others.
     pub(crate) fn remove_session(&self, client_id: &str) -> Result<(), StoreError> {
         match self {
-            Self::Own(store) => commit(store, &hand_over::end_session(store, client_id)?),
+            Self::Own(store) => commit(store, &hand_over::end_session(&**store, client_id)?),
             Self::Broker(remote) => remote.remove_session(client_id),
         }
     }
