@@ -286,6 +286,16 @@ fn a_journal_that_is_missing_between_others_or_before_them_is_noticed() {
     }
 }
 
+/// As a copy of files may leave it that was made in the wrong place.
+#[test]
+fn a_journal_of_another_store_is_damage_and_nothing_of_it_is_taken() {
+    let (store, other) = (Damaged::in_two_journals(), Damaged::in_two_journals());
+    fs::copy(other.journal(1), store.journal(1)).unwrap();
+    store.is_refused_and_left("is of another store");
+    let (opened, _) = store.is_set_aside_as_it_was();
+    assert!(*keys(&opened).last().unwrap() < COUNT);
+}
+
 /// A write failed in the middle, the engine sealed the journal, and nobody was answered.
 #[test]
 fn the_torn_end_of_a_sealed_journal_is_no_damage_where_nothing_is_missing() {
