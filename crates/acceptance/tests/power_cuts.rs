@@ -87,7 +87,8 @@ fn a_journal_with_a_sector_that_cannot_be_read_is_set_aside_and_read_around_it()
     broker.accept(&session("reader")).subscribe_to("reader", 1);
     let mut publisher = broker.connect("publisher");
     publisher.publish(Publish::new("reader", "first").qos(1));
-    publisher.publish(Publish::new("reader", "second").qos(1));
+    // Longer than the sector, so that nothing of the first is in it.
+    publisher.publish(Publish::new("reader", "second".repeat(200)).qos(1));
     broker.kill();
     let journal = broker.data().join("store/engine/0.jnl");
     let bytes = std::fs::read(journal).unwrap();

@@ -45,7 +45,7 @@ use crate::position::Sequence;
 /// The trees of an engine's directory, each to be looked at alone.
 pub(super) struct Trees {
     directory: PathBuf,
-    /// Where copies are made.
+    /// Where each has a directory to be opened in.
     scratch: PathBuf,
     /// Whether a tree is copied where no links can be made.
     copies: bool,
@@ -136,7 +136,6 @@ fn is_acknowledged(store: &Path, journals: &Journals, found: Revision) -> Result
 }
 
 fn look(store: &Path, scratch: &Path) -> Result<Journals, StoreError> {
-    directory::acknowledged(store)?;
     let engine = &store.join("engine");
     let trees = Trees::new(engine, scratch, false);
     has_version(engine)?;
