@@ -15,7 +15,7 @@ use std::time::Instant;
 use unbroken_mqtt_proto::{Properties, Property, PropertyBuf, QoS};
 
 use crate::audit::Mark;
-use crate::limits::{MESSAGE_POOL_BYTES_MAX, MESSAGE_POOL_MAX};
+use crate::limits::{LENT_MAX, MESSAGE_POOL_BYTES, MESSAGE_POOL_EACH_MAX};
 use crate::position::Position;
 
 /// A message on its way through one turn of the shard, borrowed from wherever it lies.
@@ -192,10 +192,10 @@ impl Message {
         self.position.store(position.pack(), Ordering::Relaxed);
     }
 
-    /// What it keeps from the allocator, about: topic, properties and payload in bytes.
-    fn memory(&self) -> usize {
-        let properties = self.properties.as_properties().as_bytes();
-        self.topic.capacity() + properties.len() + self.payload.capacity()
+    /// Bytes that it keeps from the allocator, with the room in its buffers.
+    const fn memory(&self) -> usize {
+        let properties = self.properties.capacity();
+        size_of::<Self>() + self.topic.capacity() + properties + self.payload.capacity()
     }
 
     pub(crate) fn publication(&self) -> Publication<'_> {
@@ -265,7 +265,7 @@ pub(crate) fn forwarded_properties<'a>(
 /// the other.
 ///
 /// What is held for long (a queue of a client that is away) is given up once it is the oldest of
-/// [`MESSAGE_POOL_MAX`]; until it is, what was lent after it is not looked at, and the allocator is
+/// [`LENT_MAX`]; until it is, what was lent after it is not looked at, and the allocator is
 /// asked. A retained message is not lent, because it stays.
 ///
 /// Tried and lost:
@@ -279,6 +279,8 @@ pub(crate) fn forwarded_properties<'a>(
 pub(crate) struct MessagePool {
     /// Nobody else has a reference.
     free: Vec<Arc<Message>>,
+    /// What they take together.
+    free_bytes: usize,
     /// Longest lent in front. Others may have references.
     lent: VecDeque<Arc<Message>>,
 }
@@ -297,31 +299,37 @@ impl MessagePool {
             }
             None => false,
         };
-        self.free
-            .pop_if(refill)
-            .or_else(|| self.lent.pop_front_if(refill))
+        // Nobody else has one of these.
+        if let Some(mut used) = self.free.pop() {
+            self.free_bytes -= used.memory();
+            if refill(&mut used) {
+                return used;
+            }
+        }
+        self.lent
+            .pop_front_if(refill)
             .unwrap_or_else(|| Arc::new(Message::new(publication, publisher)))
     }
 
     /// Gives a reference back; the last one out leaves the buffers for the next message.
     pub(crate) fn release(&mut self, mut message: Arc<Message>) {
-        if self.free.len() >= MESSAGE_POOL_MAX {
+        let Some(used) = Arc::get_mut(&mut message) else {
             return;
-        }
-        if let Some(used) = Arc::get_mut(&mut message)
-            && used.memory() <= MESSAGE_POOL_BYTES_MAX
-        {
+        };
+        let memory = used.memory();
+        if memory <= MESSAGE_POOL_EACH_MAX && self.free_bytes + memory <= MESSAGE_POOL_BYTES {
             used.clear();
+            self.free_bytes += memory;
             self.free.push(message);
         }
     }
 
     /// Keeps a reference to a message that was made here and is in the mail.
     pub(crate) fn lend(&mut self, message: Arc<Message>) {
-        if message.memory() > MESSAGE_POOL_BYTES_MAX {
+        if message.memory() > MESSAGE_POOL_EACH_MAX {
             return;
         }
-        if self.lent.len() >= MESSAGE_POOL_MAX {
+        if self.lent.len() >= LENT_MAX {
             self.lent.pop_front();
         }
         self.lent.push_back(message);
@@ -404,26 +412,45 @@ mod tests {
         let mut maker = Maker::new();
         let held = maker.mail(b"held");
         let next = Arc::as_ptr(&maker.mail(b"next"));
-        for _ in 2..MESSAGE_POOL_MAX {
+        for _ in 2..LENT_MAX {
             drop(maker.mail(b"more"));
         }
-        assert_eq!(maker.pool.lent.len(), MESSAGE_POOL_MAX);
+        assert_eq!(maker.pool.lent.len(), LENT_MAX);
         assert_eq!(Arc::strong_count(&held), 2);
         drop(maker.mail(b"one too many"));
-        assert_eq!(maker.pool.lent.len(), MESSAGE_POOL_MAX);
+        assert_eq!(maker.pool.lent.len(), LENT_MAX);
         assert_eq!(Arc::strong_count(&held), 1, "nothing but its user holds it");
         assert_eq!(Arc::as_ptr(&maker.mail(b"the next is back")), next);
     }
 
     #[test]
     fn a_large_message_is_not_kept() {
-        let large = vec![0; MESSAGE_POOL_BYTES_MAX];
+        let large = vec![0; MESSAGE_POOL_EACH_MAX];
         let mut maker = Maker::new();
         let mailed = maker.mail(&large);
         assert_eq!(Arc::strong_count(&mailed), 1);
         let made = maker.make(&large);
         maker.pool.release(made);
         assert_eq!(maker.pool.free.len(), 0);
+    }
+
+    #[test]
+    fn what_is_free_takes_no_more_than_the_pool_may() {
+        let mut maker = Maker::new();
+        let payload = [0; 1_024];
+        let made: Vec<_> = (0..=MESSAGE_POOL_BYTES / payload.len())
+            .map(|_| maker.make(&payload))
+            .collect();
+        for message in made {
+            maker.pool.release(message);
+        }
+        let of_all = |pool: &MessagePool| pool.free.iter().map(|free| free.memory()).sum::<usize>();
+        assert_eq!(maker.pool.free_bytes, of_all(&maker.pool));
+        assert!(maker.pool.free_bytes <= MESSAGE_POOL_BYTES);
+        assert!(maker.pool.free_bytes > MESSAGE_POOL_BYTES - MESSAGE_POOL_EACH_MAX);
+        let again = maker.make(&payload);
+        assert_eq!(maker.pool.free_bytes, of_all(&maker.pool));
+        assert_eq!(again.payload(), payload);
     }
 
     #[test]

@@ -140,10 +140,11 @@ impl ShardThread {
                 waited,
                 ..Turn::default()
             };
+            let before = self.frames();
             self.take_parcels(now);
             self.read_clients(now, &mut turn);
             self.take_news(now);
-            self.write_clients(now);
+            self.write_clients(now, &mut turn);
             // Behind the writes, because a write that made room may have made one due.
             if self.shard.next_timeout().is_some_and(|at| at <= now) {
                 input(&mut self.shard, &mut self.driver, now, Input::Timeout);
@@ -165,6 +166,7 @@ impl ShardThread {
             }
             ended = Instant::now();
             turn.busy = ended - now;
+            turn.frames = self.frames().saturating_sub(before);
             let pause = self.coalescer.turn_ended(&turn);
             waited = Duration::ZERO;
             if !pause.is_zero() && !self.has_work(ended) && !self.driver.waits_for_disk() {
@@ -174,6 +176,12 @@ impl ShardThread {
             }
             self.wait(ended)?;
         }
+    }
+
+    /// Frames that have come and that were given to connections, in all.
+    fn frames(&self) -> u64 {
+        let stats = self.shard.stats();
+        stats.packets_received + stats.packets_sent
     }
 
     /// Takes what every feed holds now; what comes meanwhile has its turn.
@@ -221,7 +229,7 @@ impl ShardThread {
             }
             unwritten += self.read_client(now, index, turn);
             if unwritten >= READ_BEFORE_WRITE {
-                self.write_clients(now);
+                self.write_clients(now, turn);
                 unwritten = 0;
             }
         }
@@ -245,7 +253,6 @@ impl ShardThread {
                 }
                 let frames = shard.stats().packets_received - packets;
                 turn.reads += 1;
-                turn.frames += frames;
                 turn.answers += u64::from(spoken_to && frames <= 1);
                 count
             }
@@ -257,7 +264,7 @@ impl ShardThread {
         }
     }
 
-    fn write_clients(&mut self, now: Instant) {
+    fn write_clients(&mut self, now: Instant, turn: &mut Turn) {
         self.shard.take_dirty(&mut self.dirty);
         let sockets = &mut self.driver.sockets;
         let shard = &mut self.shard;
@@ -266,6 +273,7 @@ impl ShardThread {
             let bytes = &pending[..pending.len().min(WRITE_BYTES)];
             let more = bytes.len() < pending.len();
             let (count, takes_more) = sockets.write(connection, bytes);
+            turn.writes += u64::from(count > 0);
             if count > 0 || pending.is_empty() {
                 shard.wrote(now, connection, count);
             }

@@ -17,7 +17,9 @@
 //! generation for all places: the core alone took 18 % less (870 ns a message instead of 1,070,
 //! with short texts in the tree's table), and the broker 1.96 µs a delivery before and 2.12 after
 //! in nine interleaved rounds, 0.93 and 0.98 with ten times the window in seven. A broker that is
-//! done sooner gathers less: the writes to 500 subscribers are most of what this costs.
+//! done sooner gathers less: the writes to 500 subscribers are most of what this costs. For the
+//! same reason 65,536 places gain nothing, though all the topics are in them: 1.57 µs a delivery
+//! with 4,096 and 1.51 with these in four interleaved rounds, for up to 20 MiB more.
 
 use std::cell::Cell;
 use std::fmt;

@@ -238,6 +238,11 @@ impl PropertyBuf {
         Self(Vec::new())
     }
 
+    /// Bytes that it holds on to, used or not.
+    pub const fn capacity(&self) -> usize {
+        self.0.capacity()
+    }
+
     /// Appends one property. A value that cannot be sent is refused and leaves the rest as it was.
     pub fn push(&mut self, property: Property<'_>) -> Result<(), EncodeError> {
         let before = self.0.len();
