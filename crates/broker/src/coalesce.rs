@@ -18,6 +18,7 @@
 //!   for at least half of it.
 //! - Requests and replies never wait: a lone frame from a peer that has been spoken to since its
 //!   last one may be an answer, and where such reads are the most part, nothing is tried.
+//! - A flood that fills its reads anyway never waits: what is quiet beside it would, for nothing.
 //! - A sender that waits for its own messages to come out (a small window, on another connection)
 //!   is recognised by the trial: its frames do not come faster, or the rate falls.
 //!
@@ -151,7 +152,8 @@ impl Coalescer {
     fn epoch_ended(&mut self, epoch: &Turn, length: Duration) -> Mode {
         self.hold_off = self.hold_off.saturating_sub(length);
         let flow = epoch.flow(length);
-        let promising = epoch.is_pressed() && epoch.is_streaming();
+        let gathered = flow.frames_per_call >= GATHERED;
+        let promising = epoch.is_pressed() && epoch.is_streaming() && !gathered;
         match self.mode {
             Mode::Prompt {
                 before: Some(before),
@@ -248,6 +250,9 @@ const EPOCH_TURNS: u32 = 4;
 /// A wait gathers more if frames a call are this many times what they were without; and when they
 /// fall below this number, waiting gathers nothing any more.
 const GATHERS_MORE: f64 = 1.1;
+/// Where a call has so many frames without waiting, a hundredth of a message's cost is the call's, and
+/// a wait would only hold up whoever else is on the shard.
+const GATHERED: f64 = 256.0;
 /// A wait costs no throughput if the rate stays above this part of what it was without; rates of
 /// single epochs vary.
 const KEEPS_RATE: f64 = 0.8;
@@ -376,6 +381,22 @@ mod tests {
             waits += u32::from(!wait.is_zero());
         }
         assert!(waits > 800, "{waits}");
+    }
+
+    #[test]
+    fn a_flood_that_fills_its_reads_never_waits() {
+        let mut coalescer = Coalescer::default();
+        let waits = (0..1_000).filter(|_| {
+            let turn = Turn {
+                reads: 1,
+                writes: 1,
+                frames: 1_000,
+                busy: Duration::from_micros(300),
+                ..Turn::default()
+            };
+            !coalescer.turn_ended(&turn).is_zero()
+        });
+        assert_eq!(waits.count(), 0);
     }
 
     #[test]
