@@ -54,6 +54,7 @@ impl<'a> Reader<'a> {
         }
     }
 
+    #[inline]
     pub(crate) const fn u8(&mut self, field: Field) -> Result<u8, DecodeError> {
         match self.rest.split_first() {
             Some((&byte, rest)) => {
@@ -64,10 +65,12 @@ impl<'a> Reader<'a> {
         }
     }
 
+    #[inline]
     pub(crate) fn u16(&mut self, field: Field) -> Result<u16, DecodeError> {
         self.array(field).map(u16::from_be_bytes)
     }
 
+    #[inline]
     pub(crate) fn u32(&mut self, field: Field) -> Result<u32, DecodeError> {
         self.array(field).map(u32::from_be_bytes)
     }
@@ -118,6 +121,7 @@ impl<'a> Reader<'a> {
         Ok(text)
     }
 
+    #[inline]
     pub(crate) fn packet_id(&mut self) -> Result<PacketId, DecodeError> {
         let id = self.u16(Field::PacketId)?;
         PacketId::new(id).ok_or(DecodeError::PacketIdZero {
@@ -134,6 +138,7 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
+    #[inline]
     fn array<const N: usize>(&mut self, field: Field) -> Result<[u8; N], DecodeError> {
         let Some((taken, rest)) = self.rest.split_first_chunk::<N>() else {
             return Err(self.truncated(field));

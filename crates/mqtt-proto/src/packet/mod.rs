@@ -190,6 +190,7 @@ fn encode_frame(
 /// The property section, which 3.x does not have and 5.0 always has, if only as a length of 0.
 ///
 /// [MQTT-2.2.2-1]
+#[inline]
 fn read_properties<'a>(
     reader: &mut Reader<'a>,
     version: Version,
