@@ -43,6 +43,7 @@ use crate::position::{Frontier, LogId, Position};
 use crate::seldom::Seldom;
 use crate::session::Identifiers;
 use crate::shard::Shard;
+use crate::subscriptions::Receiver;
 
 /// What waits for a session on disk.
 #[derive(Debug)]
@@ -348,16 +349,26 @@ impl Clients {
         true
     }
 
-    /// Whether a message that is in no log is not for this session yet: where it came in, nobody
-    /// knew of the subscription that it matches here, which is not acknowledged. What is for the
-    /// session by earlier ones may wait on disk, and this would overtake it.
-    pub(crate) fn is_too_early(&self, id: SessionId, topic: TopicName<'_>) -> bool {
-        let session = self.sessions.get(id.index());
+    /// The QoS at which a message that is in no log is for this receiver, if it is. Where it came
+    /// in, nobody knew of the subscription of QoS 1 or 2 that it matches here, which is not
+    /// acknowledged. What is for the session by earlier ones may wait on disk, and this would
+    /// overtake it: so it is only for what is in force, maybe at QoS 0.
+    pub(crate) fn qos_in_no_log(&self, to: &Receiver, topic: TopicName<'_>) -> Option<QoS> {
+        let session = self.sessions.get(to.session.index());
         let kept = session.and_then(|session| session.kept.as_deref());
-        kept.is_some_and(|kept| {
-            let mut present = kept.holdings.iter().filter(|held| held.until.is_none());
-            kept.backlog.is_some() && !present.any(|held| held.is_in_force() && held.matches(topic))
-        })
+        let Some(kept) = kept.filter(|kept| kept.backlog.is_some()) else {
+            return Some(to.qos);
+        };
+        let in_force = kept
+            .holdings
+            .iter()
+            .filter(|held| held.is_current() && held.is_in_force() && held.matches(topic))
+            .map(|held| held.options.qos);
+        match in_force.max() {
+            Some(QoS::AtMostOnce) => Some(QoS::AtMostOnce),
+            Some(_) => Some(to.qos),
+            None => None,
+        }
     }
 
     /// Counts a message that a session will read from the disk. It is asked to be stored.

@@ -19,10 +19,6 @@ impl<T> ByFilter<T> {
         self.0.len()
     }
 
-    pub(crate) fn contains_key(&self, filter: &str) -> bool {
-        self.find(filter).is_ok()
-    }
-
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &T)> {
         self.0.iter().map(|(filter, value)| (&**filter, value))
     }
@@ -94,12 +90,12 @@ mod tests {
             }
             assert_eq!(map.len(), twin.len());
         }
-        assert!(twin.keys().all(|filter| map.contains_key(filter)));
+        assert!(twin.keys().all(|filter| map.get(filter).is_some()));
         assert!(
             twin.iter()
                 .all(|(filter, step)| map.get(filter) == Some(step))
         );
-        assert!(!map.contains_key("b"));
+        assert!(map.get("b").is_none());
         let rest = map.into_iter().map(|(filter, step)| (filter.into(), step));
         assert!(rest.eq(twin));
     }

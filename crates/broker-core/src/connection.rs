@@ -158,9 +158,9 @@ pub(crate) struct PendingSubAck {
     pub(crate) serial: u64,
     pub(crate) packet_id: PacketId,
     pub(crate) codes: Vec<u8>,
-    /// What is granted and was new: it is on every shard once the SUBACK leaves, and from when on
-    /// it is known only then.
-    pub(crate) filters: Vec<Box<str>>,
+    /// Filter and era of what is granted and was not in force: it is on every shard once the SUBACK
+    /// leaves, and from when on it is known only then.
+    pub(crate) filters: Vec<(Box<str>, u32)>,
     /// Every shard has applied what this one announced up to here.
     pub(crate) barrier: u64,
     /// Joins of groups on other shards that have not been answered.
@@ -174,7 +174,7 @@ pub(crate) struct PendingSubAck {
 impl PendingSubAck {
     /// What it counts towards `output_bytes_max` while it waits: a filter may be a join.
     pub(crate) fn cost(&self) -> usize {
-        let filter = 1 + size_of::<u64>() + size_of::<Box<str>>();
+        let filter = 1 + size_of::<u64>() + size_of::<(Box<str>, u32)>();
         size_of::<Self>() + self.codes.len() * filter
     }
 }

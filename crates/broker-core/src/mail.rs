@@ -109,13 +109,13 @@ pub(crate) enum Letter {
     /// What you wanted of my log has come up to this message, and this one and all before it are on
     /// disk.
     Tail { tail: u64, on_disk: u64 },
-    /// My session, one that stays or not, joins this group of yours; answer `ShareJoined` when
-    /// everybody knows.
+    /// My session, one that keeps what it is given or not, joins this group of yours; answer
+    /// `ShareJoined` when everybody knows.
     ShareJoin {
         group: Box<str>,
         filter: Box<str>,
         member: Member,
-        stays: bool,
+        keeps: bool,
         grant: Grant,
         token: u64,
     },

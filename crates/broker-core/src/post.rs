@@ -73,12 +73,12 @@ impl Shard {
                 group,
                 filter,
                 member,
-                stays,
+                keeps,
                 grant,
                 token,
             } => {
                 if let Ok(filter) = TopicFilter::parse(&filter) {
-                    self.take_member(&group, filter, (member, stays), grant);
+                    self.take_member(&group, filter, (member, keeps), grant);
                 }
                 let barrier = self.barriers.latest();
                 self.barriers.joins.push_back((barrier, from, token));

@@ -45,8 +45,7 @@ pub(crate) struct Routed {
     pub(crate) wanted: bool,
     /// Other shards that want it: bit `n` is shard `n`.
     shards: u64,
-    /// Of those, the ones where somebody who stays does, and the ones with a group that somebody
-    /// who stays is in.
+    /// Of those, the ones where somebody keeps it, and the ones with a group where somebody does.
     staying: u64,
     sharing: u64,
     /// Deliveries owed here: sessions and groups.
@@ -254,7 +253,7 @@ impl Shard {
         }
     }
 
-    /// Whether somebody who stays wants this message of QoS 1 or 2.
+    /// Whether somebody keeps this message of QoS 1 or 2.
     #[cold]
     fn needs_disk(&mut self, item: &Item<'_>) -> bool {
         let publication = &item.publication;
@@ -268,7 +267,7 @@ impl Shard {
         // Forgetting a retained message makes room, where there is anything to write to.
         publication.retain && (!publication.payload.is_empty() || self.clients.store_failed())
             || route.staying != 0
-            || route.groups.iter().any(|group| self.groups.stays(*group))
+            || route.groups.iter().any(|group| self.groups.keeps(*group))
             || receivers.any(|to| to.qos > QoS::AtMostOnce && stays(to.session))
     }
 
@@ -487,8 +486,12 @@ impl Shard {
             own = clients.begin_spread(now, route, topic, from, item, &mut routed);
         } else {
             for receiver in &route.receivers {
-                if is_in_no_log && clients.is_too_early(receiver.session, topic) {
-                    continue;
+                let mut terms = Terms::of(receiver, published_retain);
+                if is_in_no_log {
+                    let Some(qos) = clients.qos_in_no_log(receiver, topic) else {
+                        continue;
+                    };
+                    terms.qos = qos;
                 }
                 routed.wanted = true;
                 if receiver.no_local_some && from == Some(receiver.session) {
@@ -497,7 +500,6 @@ impl Shard {
                 }
                 routed.owed += 1;
                 // [MQTT-4.5.0-1, MQTT311-4.5.0-1]
-                let terms = Terms::of(receiver, published_retain);
                 clients.deliver(now, receiver.session, terms, item);
             }
         }
@@ -507,8 +509,8 @@ impl Shard {
         for &group in &groups {
             routed.wanted = true;
             routed.owed += 1;
-            if self.groups.stays(group) {
-                // If its member ends it goes to another, and that one may stay.
+            if self.groups.keeps(group) {
+                // If its member ends it goes to another, and that one may keep it.
                 item.store(&mut self.clients);
             }
             self.deliver_to_group(now, group, item, Duty::None);

@@ -42,9 +42,9 @@ impl Shard {
         let state = self.clients.session_mut(session)?;
         let serial = state.memberships.join(share_text(group, filter), fresh);
         let member = self.member(session, serial);
-        let stays = self.want_of(session) == Want::Staying;
+        let keeps = self.want_of(session, grant.qos) == Want::Staying;
         if owner == self.options.id {
-            self.take_member(group, filter, (member, stays), grant);
+            self.take_member(group, filter, (member, keeps), grant);
             return None;
         }
         let token = self.token();
@@ -55,7 +55,7 @@ impl Shard {
                 group,
                 filter,
                 member,
-                stays,
+                keeps,
                 grant,
                 token,
             },
@@ -147,15 +147,17 @@ impl Shard {
         grant: Grant,
     ) {
         let group_id = self.groups.find(group, filter);
-        let stayed = group_id.is_some_and(|id| self.groups.stays(id));
+        let kept = group_id.is_some_and(|id| self.groups.keeps(id));
         let (id, new) = self.groups.join(group, filter, member, grant);
         if new {
             self.index.insert(filter, Subscriber::Group(id), grant);
             self.note_filter(filter.as_str(), true);
             self.announce(filter.as_str(), Want::Passing);
         }
-        if self.groups.stays(id) && !stayed {
-            self.announce(filter.as_str(), Want::Sharing);
+        match (kept, self.groups.keeps(id)) {
+            (false, true) => self.announce(filter.as_str(), Want::Sharing),
+            (true, false) => self.withdraw(filter.as_str(), Want::Sharing),
+            _ => {}
         }
         self.tell_group_fullness(id, group, filter);
     }
@@ -164,9 +166,9 @@ impl Shard {
         let Some(id) = self.groups.find(group, filter) else {
             return;
         };
-        let stayed = self.groups.stays(id);
+        let kept = self.groups.keeps(id);
         let was_last = self.groups.leave(id, member);
-        if stayed && !self.groups.stays(id) {
+        if kept && !self.groups.keeps(id) {
             self.withdraw(filter.as_str(), Want::Sharing);
         }
         if was_last {
@@ -260,14 +262,14 @@ impl Shard {
         }
     }
 
-    /// Whether a group that somebody who stays is in gets this message.
+    /// Whether a group with a member that keeps what it is given gets this message.
     pub(crate) fn is_shared(&mut self, topic: &str) -> bool {
         let Ok(topic) = TopicName::parse(topic) else {
             return false;
         };
         let route = self.routes.route(&self.index, topic);
         let groups = &self.groups;
-        route.sharing != 0 || route.groups.iter().any(|group| groups.stays(*group))
+        route.sharing != 0 || route.groups.iter().any(|group| groups.keeps(*group))
     }
 
     /// The session was chosen; if it has left the group meanwhile, that gets the message back, with

@@ -66,8 +66,8 @@ struct Group {
     serial: u64,
     /// By [`Readiness`].
     rings: [Ring; 3],
-    /// Members whose sessions stay.
-    staying: u32,
+    /// Members that keep what they are given.
+    keeping: u32,
 }
 
 /// Whether a member can be given a message.
@@ -90,8 +90,8 @@ struct Ring {
 #[derive(Debug)]
 struct Seat {
     member: Member,
-    /// Its session outlives its connection.
-    stays: bool,
+    /// Its session outlives its connection, and is granted QoS 1 or 2.
+    keeps: bool,
     grant: Grant,
     readiness: Readiness,
     before: SeatId,
@@ -102,25 +102,28 @@ struct Seat {
 struct SeatId(usize);
 
 impl SharedGroups {
-    /// Adds a member, ready, whose session stays or not, to the group of this name and filter,
-    /// which is made if need be; the answer's second part tells whether it was. Somebody who is in
-    /// it already gets the new grant and keeps its turn.
+    /// Adds a member, ready, that keeps what it is given or not, to the group of this name and
+    /// filter, which is made if need be; the answer's second part tells whether it was. Somebody
+    /// who is in it already gets the new grant and keeps its turn.
     pub(crate) fn join(
         &mut self,
         group: &str,
         filter: TopicFilter<'_>,
-        (member, stays): (Member, bool),
+        (member, keeps): (Member, bool),
         grant: Grant,
     ) -> (GroupId, bool) {
         let found = self.find(group, filter);
         let id = found.unwrap_or_else(|| self.open(group, filter));
+        let mut kept = false;
         if let Some(&seat) = self.by_member.get(&(id, member)) {
-            self.seats[seat.0].grant = grant;
+            let seat = &mut self.seats[seat.0];
+            seat.grant = grant;
+            kept = std::mem::replace(&mut seat.keeps, keeps);
         } else {
             let seat = SeatId(self.seats.vacant_key());
             self.seats.insert(Seat {
                 member,
-                stays,
+                keeps,
                 grant,
                 readiness: Readiness::Ready,
                 before: seat,
@@ -128,9 +131,9 @@ impl SharedGroups {
             });
             self.by_member.insert((id, member), seat);
             self.sit_down(id, seat);
-            if let Some(group) = self.groups.get_mut(id.key()) {
-                group.staying += u32::from(stays);
-            }
+        }
+        if let Some(group) = self.groups.get_mut(id.key()) {
+            group.keeping = group.keeping - u32::from(kept) + u32::from(keeps);
         }
         (id, found.is_none())
     }
@@ -146,7 +149,7 @@ impl SharedGroups {
         let Some(group) = self.groups.get_mut(id.key()) else {
             return false;
         };
-        group.staying -= u32::from(seat.stays);
+        group.keeping -= u32::from(seat.keeps);
         if group.rings.iter().any(|ring| ring.head.is_some()) {
             return false;
         }
@@ -170,10 +173,10 @@ impl SharedGroups {
         Some(self.groups.get(id.key())?.serial)
     }
 
-    /// Whether a session that stays is in it.
-    pub(crate) fn stays(&self, id: GroupId) -> bool {
+    /// Whether a member keeps what it is given.
+    pub(crate) fn keeps(&self, id: GroupId) -> bool {
         let group = self.groups.get(id.key());
-        group.is_some_and(|group| group.staying > 0)
+        group.is_some_and(|group| group.keeping > 0)
     }
 
     /// Whether it has members, and all of them are full.
@@ -216,7 +219,7 @@ impl SharedGroups {
             text: Arc::clone(&text),
             serial: self.opened,
             rings: Default::default(),
-            staying: 0,
+            keeping: 0,
         });
         let id = GroupId(u32::try_from(number).expect("2^32 groups do not fit in memory"));
         self.by_text.insert(text, id);
@@ -403,6 +406,7 @@ mod tests {
             };
             let mut groups = SharedGroups::default();
             let mut lines: [VecDeque<u32>; 3] = Default::default();
+            let mut keep = [false; 6];
             let mut id = GroupId(0);
             for _ in 0..500 {
                 let session = u32::try_from(below(6)).unwrap();
@@ -410,7 +414,9 @@ mod tests {
                 match below(4) {
                     0 => {
                         let empty = lines.iter().all(VecDeque::is_empty);
-                        let member = (member(session), session % 2 == 0);
+                        let keeps = below(2) == 0;
+                        keep[session as usize] = keeps;
+                        let member = (member(session), keeps);
                         let (joined, new) = groups.join("g", filter("f"), member, GRANT);
                         assert_eq!(new, empty, "seed {seed}");
                         id = joined;
@@ -450,7 +456,7 @@ mod tests {
                 let is_full =
                     |line: usize| members().count() > 0 && lines[line].len() == members().count();
                 assert_eq!(groups.is_full(id), is_full(Full as usize));
-                assert_eq!(groups.stays(id), members().any(|session| session % 2 == 0));
+                assert_eq!(groups.keeps(id), members().any(|s| keep[*s as usize]));
             }
         }
     }

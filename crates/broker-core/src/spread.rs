@@ -219,9 +219,13 @@ impl Clients {
         let is_in_no_log = item.is_in_no_log();
         let mut own = None;
         for (place, receiver) in route.receivers.iter().enumerate() {
-            if is_in_no_log && self.is_too_early(receiver.session, topic) {
-                spread.set_done(place);
-                continue;
+            let mut terms = Terms::of(receiver, item.publication.retain);
+            if is_in_no_log {
+                let Some(qos) = self.qos_in_no_log(receiver, topic) else {
+                    spread.set_done(place);
+                    continue;
+                };
+                terms.qos = qos;
             }
             routed.wanted = true;
             if receiver.no_local_some && from == Some(receiver.session) {
@@ -232,7 +236,6 @@ impl Clients {
             routed.owed += 1;
             if self.has_it_at_once(receiver, item) {
                 spread.set_done(place);
-                let terms = Terms::of(receiver, item.publication.retain);
                 self.deliver(now, receiver.session, terms, item);
             }
         }

@@ -83,9 +83,9 @@ impl Shard {
                         };
                         let (id, scans) = (session_id, scan.is_some());
                         retained.extend(scan.map(|filter| (filter, grant)));
-                        match self.keep_subscription(id, text, options, identifier, new, scans) {
-                            Some(asked) => stored = asked.max(stored),
-                            None => filters.push(text.into()),
+                        match self.keep_subscription(id, text, options, identifier, scans) {
+                            Keeping::Asked(asked) => stored = asked.max(stored),
+                            Keeping::OnceInForce { era } => filters.push((text.into(), era)),
                         }
                         // [MQTT-3.8.4-7, MQTT311-3.8.4-5]
                         granted(grant.qos)
@@ -180,7 +180,8 @@ impl Shard {
         let Some(session) = self.clients.session_mut(session_id) else {
             return Ok(Err(ReasonCode::UnspecifiedError));
         };
-        let new = !session.subscriptions.contains_key(text);
+        let before = session.subscriptions.get(text).map(|grant| grant.qos);
+        let new = before.is_none();
         if new {
             let full = session.subscriptions.len() >= per_session as usize;
             if full || !self.options.totals.subscriptions.try_add(1, overall.into()) {
@@ -200,8 +201,15 @@ impl Shard {
                 self.tell_subscribed_full(session_id, filter.as_str(), grant);
                 if new {
                     self.note_filter(filter.as_str(), true);
-                    let want = self.want_of(session_id);
+                }
+                let want = self.want_of(session_id, grant.qos);
+                let before = before.map(|qos| self.want_of(session_id, qos));
+                if before != Some(want) {
+                    // Before the other is withdrawn, so that no message falls between.
                     self.announce(filter.as_str(), want);
+                    if let Some(before) = before {
+                        self.withdraw(filter.as_str(), before);
+                    }
                 }
             }
             SubscriptionFilter::Shared { group, filter } => {
@@ -218,19 +226,35 @@ impl Shard {
     }
 
     /// Every shard has heard of what is granted: it holds for what comes in there from now on, and
-    /// is asked to be stored.
+    /// is asked to be stored. What is left was asked for again meanwhile, which not every shard has
+    /// heard of: this waits with that.
     fn put_in_force(&mut self, suback: &mut PendingSubAck) {
-        for filter in std::mem::take(&mut suback.filters) {
+        for (filter, era) in std::mem::take(&mut suback.filters) {
             let Clients {
                 sessions, promises, ..
             } = &mut self.clients;
             let session = sessions.get_mut(suback.session.index());
-            if let Some(session) = session.filter(|session| session.serial == suback.serial)
-                && let Some(kept) = session.kept.as_deref_mut()
-                && kept.come_into_force(&filter, others(&self.options), &promises.tails)
-            {
-                let asked = self.ask_to_subscribe(suback.session, &filter, None);
-                suback.stored = asked.max(suback.stored);
+            let Some(session) = session.filter(|session| session.serial == suback.serial) else {
+                return;
+            };
+            let Some(kept) = session.kept.as_deref_mut() else {
+                continue;
+            };
+            match kept.holding(&filter) {
+                None => {}
+                Some(held) if held.is_in_force() => {
+                    // Another SUBSCRIBE has come first, and asked for it.
+                    suback.stored = session.asked.max(suback.stored);
+                }
+                Some(held) if held.era != era => suback.filters.push((filter, held.era)),
+                Some(_) => {
+                    let yielded = kept.come_into_force(&filter, &promises.tails);
+                    if yielded.is_some() {
+                        self.clients.touch(suback.session);
+                    }
+                    let asked = self.ask_to_subscribe(suback.session, &filter, yielded);
+                    suback.stored = asked.max(suback.stored);
+                }
             }
         }
     }
@@ -247,7 +271,7 @@ impl Shard {
                 self.index
                     .insert(filter, Subscriber::Session(session_id), grant);
                 self.note_filter(filter.as_str(), true);
-                let want = self.want_of(session_id);
+                let want = self.want_of(session_id, grant.qos);
                 self.announce(filter.as_str(), want);
             }
             SubscriptionFilter::Shared { group, filter } => {
@@ -278,8 +302,8 @@ impl Shard {
                         .clients
                         .session_mut(session_id)
                         .and_then(|session| session.subscriptions.remove(text));
-                    if removed.is_some() {
-                        self.unsubscribe(session_id, parsed);
+                    if let Some(grant) = removed {
+                        self.unsubscribe(session_id, parsed, grant);
                         self.tell_unsubscribed(session_id, text);
                         stored = self.end_subscription(session_id, text).max(stored);
                         ReasonCode::Success
@@ -298,17 +322,16 @@ impl Shard {
         self.pump(now, session_id);
     }
 
-    /// Notes a subscription of a session that stays, and asks for it to be on disk. `None`: whether
-    /// it is in force everywhere is known only with the others' answers; it is to be stored then.
+    /// Notes a subscription of a session that stays, and asks for it to be on disk, if it is in
+    /// force everywhere.
     fn keep_subscription(
         &mut self,
         id: SessionId,
         filter: &str,
         options: SubscriptionOptions,
         identifier: Option<NonZeroU32>,
-        new: bool,
         scans: bool,
-    ) -> Option<StoreId> {
+    ) -> Keeping {
         let waits = self.barriers.latest() > self.barriers.reached();
         let Self {
             clients,
@@ -317,29 +340,37 @@ impl Shard {
         } = self;
         let session = clients.sessions.get_mut(id.index());
         let Some(kept) = session.and_then(|session| session.kept.as_deref_mut()) else {
-            return Some(StoreId::NOTHING);
+            return Keeping::Asked(StoreId::NOTHING);
         };
         let tails = &clients.promises.tails;
-        let was_in_force = kept.holding(filter).is_some_and(Holding::is_in_force);
-        let replaced = kept.subscribe(filter, options, identifier, tails);
+        let joins: Vec<_> = if waits && !kept.is_in_force(filter, options.qos) {
+            others(shard).collect()
+        } else {
+            Vec::new()
+        };
+        let mut replaced = kept.subscribe(filter, options, identifier, tails, &joins);
         if scans {
             kept.begin_scan(filter);
         }
-        let joins = waits && (new || !was_in_force);
-        if joins {
-            kept.join(filter, others(shard));
+        let era = kept.holding(filter).map(|holding| holding.era);
+        let mut untold = None;
+        if !joins.is_empty() {
+            untold = replaced.take();
+        } else if let Some(holding) = kept.stop_yielding(filter, tails) {
+            // It is the one on disk.
+            untold = replaced.replace(holding);
         }
-        if replaced.is_some() {
+        if replaced.is_some() || untold.is_some() {
             clients.touch(id);
         }
-        if !joins {
-            return Some(self.ask_to_subscribe(id, filter, replaced));
-        }
-        // The client was not yet told of the one before.
-        if let Some(holding) = replaced {
+        // The client was not yet told of this one.
+        if let Some(holding) = untold {
             clients.ask_of(id, |client_id| Record::Unsubscribed { client_id, holding });
         }
-        None
+        match era {
+            Some(era) if !joins.is_empty() => Keeping::OnceInForce { era },
+            _ => Keeping::Asked(self.ask_to_subscribe(id, filter, replaced)),
+        }
     }
 
     /// Asks for a subscription to be on disk.
@@ -367,13 +398,20 @@ impl Shard {
         let Some(session) = self.clients.session_mut(id) else {
             return StoreId::NOTHING;
         };
-        let kept = session.kept.as_deref_mut();
-        let Some(holding) = kept.and_then(|kept| kept.unsubscribe(filter, &tails)) else {
+        let Some(kept) = session.kept.as_deref_mut() else {
             return StoreId::NOTHING;
         };
+        let ended = [
+            kept.stop_yielding(filter, &tails),
+            kept.unsubscribe(filter, &tails),
+        ];
         self.clients.touch(id);
-        self.clients
-            .ask_of(id, |client_id| Record::Unsubscribed { client_id, holding })
+        let mut asked = StoreId::NOTHING;
+        for holding in ended.into_iter().flatten() {
+            let clients = &mut self.clients;
+            asked = clients.ask_of(id, |client_id| Record::Unsubscribed { client_id, holding });
+        }
+        asked
     }
 
     /// Tells of what a session had: so many events a packet can cause, and no more.
@@ -386,7 +424,7 @@ impl Shard {
     }
 
     /// Takes one subscription, already off its session, out of the index.
-    fn unsubscribe(&mut self, session_id: SessionId, parsed: SubscriptionFilter<'_>) {
+    fn unsubscribe(&mut self, session_id: SessionId, parsed: SubscriptionFilter<'_>, grant: Grant) {
         self.clients.stats.subscriptions -= 1;
         self.options.totals.subscriptions.subtract(1);
         match parsed {
@@ -399,7 +437,7 @@ impl Shard {
                 if let Some(session) = self.clients.session_mut(session_id) {
                     session.retained.remove(filter.as_str());
                 }
-                let want = self.want_of(session_id);
+                let want = self.want_of(session_id, grant.qos);
                 self.withdraw(filter.as_str(), want);
             }
             SubscriptionFilter::Shared { group, filter } => {
@@ -414,17 +452,17 @@ impl Shard {
         let Some(session) = self.clients.session_mut(session_id) else {
             return;
         };
-        for (text, _) in std::mem::take(&mut session.subscriptions) {
+        for (text, grant) in std::mem::take(&mut session.subscriptions) {
             if let Ok(parsed) = SubscriptionFilter::parse(&text) {
-                self.unsubscribe(session_id, parsed);
+                self.unsubscribe(session_id, parsed, grant);
             }
         }
     }
 
-    /// What a session's subscriptions are announced as.
-    pub(crate) fn want_of(&self, session: SessionId) -> Want {
+    /// What a session's subscription is announced as. Nothing is kept of what is sent at QoS 0.
+    pub(crate) fn want_of(&self, session: SessionId, granted: QoS) -> Want {
         match self.clients.sessions.get(session.index()) {
-            Some(session) if session.stays => Want::Staying,
+            Some(session) if session.stays && granted > QoS::AtMostOnce => Want::Staying,
             _ => Want::Passing,
         }
     }
@@ -501,7 +539,12 @@ impl Shard {
     pub(crate) fn release_subacks(&mut self, now: Instant) {
         while let Some(mut suback) = self.barriers.take_passed() {
             self.put_in_force(&mut suback);
-            self.barriers.hold_until_stored(suback);
+            if suback.filters.is_empty() {
+                self.barriers.hold_until_stored(suback);
+            } else {
+                suback.barrier = self.barriers.latest();
+                self.barriers.hold(suback);
+            }
         }
         let stored = self.clients.promises.stored();
         while let Some(suback) = self.barriers.take_ready(stored) {
@@ -549,6 +592,15 @@ impl Shard {
         self.clients
             .send(suback.connection.index, &Packet::SubAck(packet));
     }
+}
+
+/// What is on disk of a subscription.
+enum Keeping {
+    /// It is asked for, if it is kept.
+    Asked(StoreId),
+    /// From when on it holds is known only with the answers of the other shards; it is to be asked
+    /// for then.
+    OnceInForce { era: u32 },
 }
 
 struct Subscribed {

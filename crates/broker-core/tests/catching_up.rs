@@ -32,11 +32,11 @@ fn unsubscribe(broker: &mut Broker, client: Client, filter: &str) {
 
 /// Each shard sends to the other what matches, and has it on disk, whatever it knows of a session
 /// that subscribes then.
-fn others_stay(broker: &mut Broker, qos: QoS) {
+fn others_stay(broker: &mut Broker) {
     for other in PUBLISHERS {
         let other = stay(broker, &format!("o{other}"), false);
         broker.stored();
-        subscribe(broker, other, "a", qos);
+        subscribe(broker, other, "a", QoS::AtLeastOnce);
         broker.stored();
     }
 }
@@ -73,7 +73,7 @@ fn published_to(broker: &mut Broker, client: Client) -> Vec<String> {
 fn what_comes_by_a_subscription_before_its_suback_does_not_overtake_what_waits_on_disk() {
     for name in PUBLISHERS {
         let mut broker = durable();
-        others_stay(&mut broker, QoS::AtLeastOnce);
+        others_stay(&mut broker);
         let publisher = join(&mut broker, name);
         let client = comes_back(&mut broker, publisher);
         broker.hold_mail = true;
@@ -121,7 +121,7 @@ fn what_is_on_no_disk_before_suback_comes_behind_what_waits_there_or_as_retained
 fn what_a_session_that_is_behind_gets_before_suback_has_a_limit_and_a_name() {
     let dropped = PUBLISHERS.map(|name| {
         let mut broker = durable();
-        others_stay(&mut broker, QoS::AtMostOnce);
+        others_stay(&mut broker);
         let publisher = join(&mut broker, name);
         let client = comes_back(&mut broker, publisher);
         unsubscribe(&mut broker, client, "a");

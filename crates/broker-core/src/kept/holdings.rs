@@ -1,11 +1,22 @@
 //! The subscriptions of a session that stays, past ones while they may be needed.
 //!
-//! Invariant: a subscription that has ended is there as long as something above *through* may be
-//! for it.
+//! ```text
+//! one that is raised from QoS 0:
+//!               SUBSCRIBE     every shard stores for it: SUBACK may leave
+//!   own log     QoS 0 |QoS 1 ....................................
+//!   other logs  QoS 0 ............|QoS 1 ........................
+//! ```
+//!
+//! Invariants:
+//! - A subscription that has ended is there as long as something above *through* may be for it.
+//! - With one filter at most one is present, and at most one *yields* to it: one of QoS 0, which
+//!   holds in the logs of other shards until the present one is in force there, and is the one on
+//!   disk until then.
+//! - One of QoS 1 or 2 is in force where what it matches is stored for it. At QoS 0 nothing is.
 
 use std::num::NonZeroU32;
 
-use unbroken_mqtt_proto::{SubscriptionFilter, SubscriptionOptions, TopicFilter, TopicName};
+use unbroken_mqtt_proto::{QoS, SubscriptionFilter, SubscriptionOptions, TopicFilter, TopicName};
 
 use super::Kept;
 use crate::position::{Frontier, LogId, Position};
@@ -33,6 +44,17 @@ impl Holding {
     /// Whether it holds for something of every log.
     pub(crate) fn is_in_force(&self) -> bool {
         self.since.iter().all(|(_, number)| number != NOT_IN_FORCE)
+    }
+
+    /// Whether it holds for what comes now: it is the present one, or yields to it.
+    pub(crate) fn is_current(&self) -> bool {
+        self.until.is_none() || self.yields()
+    }
+
+    /// Whether it holds in some logs until the one that replaces it is in force there.
+    fn yields(&self) -> bool {
+        let mut until = self.until.iter().flat_map(Frontier::iter);
+        until.any(|(_, number)| number == HOLDS_ON)
     }
 
     /// Whether a message at this position is one that came while it held.
@@ -94,28 +116,62 @@ impl Kept {
         };
         let filters = std::mem::take(&mut under_way.scanned);
         let present = filters.iter().filter_map(|filter| self.holding(filter));
-        present.cloned().collect()
+        // One that is not in force is not on disk.
+        let on_disk = present.filter(|held| held.is_in_force());
+        on_disk.cloned().collect()
+    }
+
+    /// Whether a subscription with this filter would be in force at once: what is sent to this
+    /// shard for the one that it replaces, and stored if it is to be, is enough.
+    pub(crate) fn is_in_force(&self, filter: &str, qos: QoS) -> bool {
+        let mut held = self.holdings.iter();
+        held.any(|held| {
+            *held.filter == *filter
+                && held.is_current()
+                && held.is_in_force()
+                && (qos == QoS::AtMostOnce || held.options.qos > QoS::AtMostOnce)
+        })
     }
 
     /// A subscription begins, maybe in place of one with the same filter: what has come to its end
-    /// by that.
+    /// by that. If there are logs where it [is to come into force](Self::come_into_force), it holds
+    /// for nothing of them until then, and one of QoS 0 that is in force yields to it.
     pub(crate) fn subscribe(
         &mut self,
         filter: &str,
         options: SubscriptionOptions,
         identifier: Option<NonZeroU32>,
         tails: &Frontier,
+        joins: &[LogId],
     ) -> Option<Holding> {
         self.forget_filters();
-        if let Some(holding) = self.holding_mut(filter)
-            && holding.since.reaches(tails)
-        {
-            // Nothing has come for it as it was.
-            holding.options = options;
-            holding.identifier = identifier;
-            return None;
+        let mut since = tails.clone();
+        for log in joins {
+            since.set(*log, NOT_IN_FORCE);
         }
-        let ended = self.unsubscribe(filter, tails);
+        let mut ended = None;
+        let mut retained_due = false;
+        if let Some(holding) = self.holding_mut(filter) {
+            let is_raised = holding.options.qos == QoS::AtMostOnce && options.qos > QoS::AtMostOnce;
+            let yields = !joins.is_empty() && holding.is_in_force();
+            if holding.since.reaches(tails) && (joins.is_empty() || !is_raised) {
+                // Nothing has come for it as it was.
+                holding.options = options;
+                holding.identifier = identifier;
+                holding.since = since;
+                return None;
+            }
+            // A scan goes on when its subscription is replaced.
+            retained_due = holding.retained_due;
+            let until = holding.until.insert(tails.clone());
+            if yields {
+                for log in joins {
+                    until.set(*log, HOLDS_ON);
+                }
+            } else {
+                ended = Some(holding.clone());
+            }
+        }
         if self.holdings.is_empty() {
             self.holdings.reserve_exact(1); // most sleep with one, and sleepers are many
         }
@@ -125,40 +181,29 @@ impl Kept {
             era: eras.map(|held| held.era + 1).max().unwrap_or(0),
             options,
             identifier,
-            since: tails.clone(),
+            since,
             until: None,
-            // A scan goes on when its subscription is replaced.
-            retained_due: ended.as_ref().is_some_and(|held| held.retained_due),
+            retained_due,
         });
         ended
     }
 
-    /// A subscription holds for nothing of these logs until it [comes into
-    /// force](Self::come_into_force) there.
-    pub(crate) fn join(&mut self, filter: &str, logs: impl Iterator<Item = LogId>) {
-        if let Some(holding) = self.holding_mut(filter) {
-            for log in logs {
-                holding.since.set(log, NOT_IN_FORCE);
-            }
-        }
+    /// From now on the present subscription with this filter holds for what comes into all logs.
+    /// What yielded to it, and has come to its end by that.
+    pub(crate) fn come_into_force(&mut self, filter: &str, tails: &Frontier) -> Option<Holding> {
+        let holding = self.holding_mut(filter)?;
+        replace(&mut holding.since, NOT_IN_FORCE, tails);
+        self.stop_yielding(filter, tails)
     }
 
-    /// From now on it holds for what comes into these logs. False if there is no such subscription.
-    pub(crate) fn come_into_force(
-        &mut self,
-        filter: &str,
-        logs: impl Iterator<Item = LogId>,
-        tails: &Frontier,
-    ) -> bool {
-        let Some(holding) = self.holding_mut(filter) else {
-            return false;
-        };
-        for log in logs {
-            if holding.since.of(log) == NOT_IN_FORCE {
-                holding.since.set(log, tails.of(log));
-            }
+    /// What yields to another subscription with this filter comes to its end.
+    pub(crate) fn stop_yielding(&mut self, filter: &str, tails: &Frontier) -> Option<Holding> {
+        let mut held = self.holdings.iter_mut();
+        let holding = held.find(|held| *held.filter == *filter && held.yields())?;
+        if let Some(until) = &mut holding.until {
+            replace(until, HOLDS_ON, tails);
         }
-        true
+        Some(holding.clone())
     }
 
     /// A subscription ends. It stays until all before its end was given to the session.
@@ -186,5 +231,15 @@ impl Kept {
     }
 }
 
+/// In the logs where it stands at this number it stands where the tails are.
+fn replace(frontier: &mut Frontier, number: u64, tails: &Frontier) {
+    let logs: Vec<_> = frontier.iter().filter(|at| at.1 == number).collect();
+    for (log, _) in logs {
+        frontier.set(log, tails.of(log));
+    }
+}
+
 /// Where a subscription begins in the log of a shard that does not know of it yet.
 const NOT_IN_FORCE: u64 = u64::MAX;
+/// Where one ends that yields, in the log of a shard that does not know of the next one yet.
+const HOLDS_ON: u64 = u64::MAX;

@@ -42,8 +42,8 @@ pub(crate) struct Route {
     pub(crate) receivers: Vec<Receiver>,
     /// Other shards that want it: bit `n` is shard `n`.
     pub(crate) shards: u64,
-    /// Of those, the ones where somebody who stays does, or a shared group that somebody who stays
-    /// is in.
+    /// Of those, the ones where somebody keeps it: a session that stays, at QoS 1 or 2, or a shared
+    /// group with such a member.
     pub(crate) staying: u64,
     /// Of those, the ones with such a group.
     pub(crate) sharing: u64,

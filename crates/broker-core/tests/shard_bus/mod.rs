@@ -349,10 +349,13 @@ impl Broker {
 
     /// Everything that was asked for is stored.
     pub(crate) fn stored(&mut self) {
+        // Not while only some of it is.
+        let hold_reads = std::mem::replace(&mut self.hold_reads, true);
         for (shard, id, record, at) in std::mem::take(&mut self.stores) {
             self.disk.store(&record, at);
             self.input(shard, Input::Stored(id));
         }
+        self.hold_reads = hold_reads;
         self.answer_reads();
         // What a shard asks for because something was written it asks for at the next timeout.
         self.advance(Duration::ZERO);

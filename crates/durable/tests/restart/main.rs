@@ -17,6 +17,7 @@ mod kills;
 mod lanes;
 mod limits;
 mod order;
+mod replaced;
 mod wills;
 
 use std::sync::Arc;
