@@ -13,6 +13,7 @@ use unbroken_mqtt_proto::{
 use crate::client::Pending;
 use crate::message::{
     FILTERS, Message, MessageId, RECEIPTS, SHARED_FILTERS, SHARED_TOPICS, TOPICS, WIDE_FILTERS,
+    is_meek,
 };
 use crate::oracle::{Terms, Will};
 use crate::world::{ConnectTerms, World};
@@ -220,9 +221,14 @@ impl World {
         let v5 = self.clients[client].version == Version::V5;
         let identifier = (v5 && self.options.identifiers && self.rng.percent(70))
             .then(|| self.rng.number(1, 300));
+        let again = self.options.wavers && self.rng.percent(60);
+        let its_own = again.then(|| self.oracle.live_filters(client));
+        let its_own = its_own.filter(|texts| !texts.is_empty());
         let mut texts = BTreeSet::new();
         for _ in 0..self.rng.between(1, 3) {
-            texts.insert(if self.options.watched && self.rng.percent(30) {
+            texts.insert(if let Some(its_own) = &its_own {
+                self.rng.pick(its_own)
+            } else if self.options.watched && self.rng.percent(30) {
                 RECEIPTS
             } else if self.options.shared && self.rng.percent(50) {
                 self.rng.pick(&SHARED_FILTERS)
@@ -244,6 +250,9 @@ impl World {
                 let certain = self.options.loyal || self.options.heirs;
                 if certain && text.starts_with("$share/") {
                     options.qos = options.qos.max(QoS::AtLeastOnce);
+                }
+                if self.options.meek && is_meek(text) {
+                    options.qos = QoS::AtMostOnce;
                 }
                 if v5 {
                     options.no_local = !text.starts_with("$share/") && self.rng.percent(15);

@@ -35,6 +35,10 @@ pub struct Options {
     /// Bytes a connection holds between broker and client.
     pub(crate) pipe: usize,
     pub(crate) unsubscribes: bool,
+    /// Clients change the terms of subscriptions that they have.
+    pub(crate) wavers: bool,
+    /// Nobody asks for some filters at QoS 1 or 2: [`is_meek`](crate::message::is_meek).
+    pub(crate) meek: bool,
     pub(crate) shared: bool,
     /// Groups whose members stay, and want every message for certain.
     pub(crate) loyal: bool,
@@ -108,6 +112,8 @@ impl Options {
             goodbyes: r.percent(40),
             pipe: r.pick(&[60, 500, usize::MAX, usize::MAX]),
             unsubscribes: r.percent(50),
+            wavers: Rng::new(seed ^ 0x0077_6176_6572_0330).percent(20),
+            meek: Rng::new(seed ^ 0x006d_6565_6b00_00c0).percent(15),
             shared: r.percent(40),
             loyal: Rng::new(seed ^ 0x0067_726f_7570).percent(12),
             heirs: Rng::new(seed ^ 0x656e_6473).percent(8),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use unbroken_broker_core::Record;
 use unbroken_mqtt_proto::{Packet, PacketId, QoS};
 
-use super::Oracle;
+use super::{Oracle, matches};
 use crate::client::Pending;
 use crate::message::{MessageId, identify};
 
@@ -179,6 +179,7 @@ impl Disk {
 impl Oracle {
     /// The broker asks for a record.
     pub(crate) fn ask(&mut self, record: &Record) -> Request {
+        self.check_kept(record);
         let facts = self.disk.ask(record);
         let mut landed = None;
         if let Record::Progress { client_id, .. } = record {
@@ -192,6 +193,19 @@ impl Oracle {
             landed,
             of_groups: self.left_to_groups.concerns(record).then(|| record.clone()),
         }
+    }
+
+    /// Only what somebody keeps is put in a log.
+    fn check_kept(&self, record: &Record) {
+        let Record::Message { message, .. } = record else {
+            return;
+        };
+        let topic = message.topic();
+        let mut kept = self.kept_texts.iter();
+        assert!(
+            kept.any(|text| matches(text, topic)),
+            "a message to {topic} is stored, which nobody keeps"
+        );
     }
 
     /// It is on disk.

@@ -46,6 +46,8 @@ pub(crate) struct Oracle {
     shared_texts: BTreeSet<&'static str>,
     /// Of those, the ones that somebody asked for at QoS 0.
     lossy_groups: BTreeSet<&'static str>,
+    /// Every subscription that a session that stays, or did, ever asked for at QoS 1 or 2.
+    kept_texts: BTreeSet<&'static str>,
     tick: u64,
     serials: u64,
     members_leave: bool,
@@ -113,6 +115,7 @@ impl Oracle {
             groups: Groups::default(),
             shared_texts: BTreeSet::new(),
             lossy_groups: BTreeSet::new(),
+            kept_texts: BTreeSet::new(),
             tick: 0,
             serials: 0,
             members_leave: options.members_leave(),
@@ -399,6 +402,10 @@ impl Oracle {
                     expected.link = session.link;
                 }
             }
+            let stays = session.expiry_s > 0 || session.begun > 0;
+            if stays && terms.options.qos > QoS::AtMostOnce {
+                self.kept_texts.insert(text);
+            }
             if text.starts_with("$share/") {
                 self.shared_texts.insert(text);
                 if terms.options.qos == QoS::AtMostOnce {
@@ -478,15 +485,17 @@ impl Oracle {
         }
     }
 
-    /// A filter that the client has asked for, at random.
+    /// The filters that the client has asked for.
+    pub(crate) fn live_filters(&self, client: usize) -> Vec<&'static str> {
+        let filters = self.sessions[client].filters.iter();
+        let live = filters.filter(|f| f.until.is_none());
+        live.map(|filter| filter.text).collect()
+    }
+
+    /// One of them, at random.
     pub(crate) fn some_filter(&self, client: usize, choice: usize) -> Option<&'static str> {
-        let live: Vec<_> = self.sessions[client]
-            .filters
-            .iter()
-            .filter(|f| f.until.is_none())
-            .collect();
-        live.get(choice % live.len().max(1))
-            .map(|filter| filter.text)
+        let live = self.live_filters(client);
+        live.get(choice % live.len().max(1)).copied()
     }
 
     // ---- connections and sessions ----
