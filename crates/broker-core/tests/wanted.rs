@@ -106,6 +106,19 @@ fn a_message_is_stored_as_subscriptions_are_when_it_comes() {
                         "{id} to {client_id} by {filter} of {shards}"
                     );
                 }
+                subscribe(&mut broker, client, filter, QoS::AtLeastOnce);
+                broker.stored();
+                assert!(
+                    is_stored(&mut broker, publisher, 10),
+                    "{filter} of {shards}"
+                );
+                // Another session begins.
+                stay(&mut broker, client_id, true);
+                broker.stored();
+                assert!(
+                    !is_stored(&mut broker, publisher, 11),
+                    "{filter} of {shards}"
+                );
             }
         }
     }
