@@ -1,6 +1,27 @@
 Feature: Durability
   What the broker has acknowledged it still has after it was killed, and after the disk has failed.
 
+  # Queues that are lost with the one node that has them. This broker is one node, and says so: see
+  # "One machine" in docs/durability.md.
+  Scenario: What a client has not taken outlives the broker that has it, in order
+    Given a durable broker
+    And phone connects with a persistent session
+    And phone subscribes to "log" at QoS 1
+    And machine connects
+    And machine publishes messages 1 to 5 to "log" at QoS 1
+    When phone receives messages 1 to 3 on "log" in order
+    And phone sees "4" on "log" and does not acknowledge it
+    And phone sees "5" on "log" and does not acknowledge it
+    And phone loses its connection
+    And a second passes
+    And machine publishes messages 6 to 500 to "log" at QoS 1
+    And the broker is killed and started again
+    And phone reconnects
+    Then phone still has its session
+    And phone receives messages 4 to 5 on "log" in order, sent again
+    And phone receives messages 6 to 500 on "log" in order, for the first time
+    And phone receives nothing else
+
   # Messages of quality 2 that are silently missing.
   Scenario: A row of messages goes on where a killed broker left it
     Given a durable broker
@@ -212,6 +233,46 @@ Feature: Durability
       | 3.1.1   | 0   |
       | 3.1.1   | 1   |
       | 5.0     | 2   |
+
+  # A client that is said to be well for good, since the broker died before it could say otherwise.
+  # [MQTT-3.1.2-8]
+  Scenario: A will that was waiting when the broker was killed is published once, in its time
+    Given a durable broker
+    And nurse connects with a persistent session
+    And nurse subscribes to "status/patient" at QoS 1
+    And patient connects with a persistent session, the will "gone" on "status/patient" delayed by 10 seconds
+    When patient loses its connection
+    And a second passes
+    And the broker is killed and started again
+    And nurse reconnects
+    And a second passes
+    Then nurse receives nothing
+    When the ten seconds pass that a broker gives clients to come back
+    Then nurse receives "gone" on "status/patient" at QoS 1, as a live message
+    When a second passes
+    And the broker is killed and started again
+    And the ten seconds pass that a broker gives clients to come back
+    And nurse reconnects
+    Then nurse receives nothing
+
+  # [MQTT-3.1.3-9]
+  Scenario: A will that was waiting when the broker was killed is not published when the client comes back in time
+    Given a durable broker
+    And nurse connects with a persistent session
+    And nurse subscribes to "status/patient" at QoS 1
+    And patient connects with a persistent session, the will "gone" on "status/patient" delayed by 10 seconds
+    When patient loses its connection
+    And a second passes
+    And the broker is killed and started again
+    And nurse reconnects
+    And patient reconnects with a persistent session
+    Then patient still has its session
+    When the ten seconds pass that a broker gives clients to come back
+    Then nurse receives nothing
+    When the broker is killed and started again
+    And the ten seconds pass that a broker gives clients to come back
+    And nurse reconnects
+    Then nurse receives nothing
 
   # A session that nobody comes back for.
   Scenario: A forgotten session ends in its time, although the broker was killed meanwhile

@@ -1,6 +1,7 @@
 //! Subscribing, publishing and receiving.
 
 use std::collections::HashSet;
+use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 use cucumber::{given, then, when};
@@ -421,16 +422,40 @@ async fn receives_bytes(scene: &mut Scene, name: String, length: usize, topic: S
 #[then(regex = r#"^(\w+) receives the (\d+) messages on "([^"]*)" in order$"#)]
 async fn receives_in_order(scene: &mut Scene, name: String, count: u32, topic: String) {
     scene
-        .act(move |room| {
-            for number in 1..=count {
-                let message = room.peer(&name).receive();
-                assert_eq!(
-                    (message.topic.as_str(), message.text()),
-                    (topic.as_str(), number.to_string())
-                );
-            }
-        })
+        .act(move |room| receive_in_order(room, &name, 1..=count, &topic, ""))
         .await;
+}
+
+#[when(regex = r#"^(\w+) receives messages (\d+) to (\d+) on "([^"]*)" in order(?:, (.+))?$"#)]
+#[then(regex = r#"^(\w+) receives messages (\d+) to (\d+) on "([^"]*)" in order(?:, (.+))?$"#)]
+async fn receives_from_to(
+    scene: &mut Scene,
+    name: String,
+    first: u32,
+    last: u32,
+    topic: String,
+    list: String,
+) {
+    scene
+        .act(move |room| receive_in_order(room, &name, first..=last, &topic, &list))
+        .await;
+}
+
+fn receive_in_order(
+    room: &mut Room,
+    name: &str,
+    numbers: RangeInclusive<u32>,
+    topic: &str,
+    list: &str,
+) {
+    for number in numbers {
+        let message = room.peer(name).receive();
+        assert_eq!(
+            (message.topic.as_str(), message.text()),
+            (topic, number.to_string())
+        );
+        words::check(&message, "", list);
+    }
 }
 
 /// Each member must have got something, and all of them together each message once.
