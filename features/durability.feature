@@ -209,6 +209,7 @@ Feature: Durability
     When I run `unbroken doctor --data DATA`
     Then it ends with code 1
     And its output mentions "it was found while it was in use"
+    And its output mentions "is damaged: it is a table of log."
     When the broker is started again
     Then the broker's log mentions "the store was damaged: it is set aside"
     And its damaged data lies beside the new

@@ -20,7 +20,7 @@ use unbroken_store::session::{
 };
 use unbroken_store::{
     Batch, Durability, Embedded, LogId, MessageBytes, MessageRecord, Options, Position, Sequence,
-    Space, Store, StoreError,
+    Space, Store, StoreError, quarantine,
 };
 
 const LOG: LogId = LogId(0);
@@ -141,6 +141,25 @@ impl Filled {
 
     fn path(&self) -> std::path::PathBuf {
         self.temp.path().join("store")
+    }
+
+    /// Runs a command on it that finds something wrong, and changes no byte of it.
+    fn is_left_by(&self, words: &[&str]) -> Ended {
+        let contents = || {
+            let files = files(&self.path().join("store")).into_iter();
+            let contents = files.map(|file| (fs::read(&file).unwrap(), file));
+            contents.collect::<Vec<_>>()
+        };
+        let before = contents();
+        let ended = self.run(words);
+        assert_eq!(ended.code, Some(1), "{ended:?}");
+        let after = contents();
+        assert_eq!(after.len(), before.len());
+        for ((bytes, file), after) in before.iter().zip(after) {
+            assert_eq!(*file, after.1);
+            assert!(*bytes == after.0, "{} is another", file.display());
+        }
+        ended
     }
 
     /// Runs a command on it.
@@ -627,6 +646,40 @@ fn the_doctor_finds_damage_wherever_it_lies() {
     assert!(found as usize > names.len() / 2, "{found} of {names:?}");
 }
 
+#[test]
+fn the_doctor_leaves_a_store_that_is_marked_as_damaged_as_it_is() {
+    let store = Filled::new();
+    let met = StoreError::damaged("log 0, message 7", "its checksum is another");
+    quarantine::mark(&store.path(), &met).unwrap();
+    for words in [&["doctor"][..], &["doctor", "--json"]] {
+        let ended = store.is_left_by(words);
+        let met = "it was found while it was in use: log 0, message 7 is damaged";
+        assert!(ended.text.contains(met), "{ended:?}");
+    }
+}
+
+#[test]
+fn the_doctor_that_reads_every_byte_names_the_file_and_leaves_the_store() {
+    let store = Filled::new();
+    store.run(&["sessions", "rm", "desk"]).well();
+    let well = store.run(&["doctor", "--deep"]).well();
+    assert!(well.text.contains(" read, every byte\n"), "{}", well.text);
+    let report = &store.run(&["doctor", "--json"]).well().objects()[0];
+    assert_eq!(report["table_bytes_read"], Value::Null);
+    let report = &store.run(&["doctor", "--deep", "--json"]).well().objects()[0];
+    assert!(report["table_bytes_read"].as_u64() > Some(0), "{report}");
+
+    let all = files(&store.path()).into_iter();
+    let mut tables = all.filter(|file| file.parent().unwrap().ends_with("tables"));
+    let table = tables.next().unwrap();
+    let mut bytes = fs::read(&table).unwrap();
+    bytes[30] ^= 1;
+    fs::write(&table, bytes).unwrap();
+    let ended = store.is_left_by(&["doctor", "--deep"]);
+    let words = format!("wrong: {} is damaged: ", table.display());
+    assert!(ended.text.contains(&words), "{ended:?}");
+}
+
 fn is_journal(file: &Path) -> bool {
     file.extension().is_some_and(|ending| ending == "jnl")
 }
@@ -748,6 +801,8 @@ fn commands_look_into_the_directory_of_a_running_broker() {
     );
     let file = at("monday.backup");
     store.run(&["backup", file.to_str().unwrap()]).well();
+    let report = store.run(&["doctor", "--deep"]);
+    report.badly(69, "a broker has the directory");
     let report = &store.run(&["doctor", "--json"]).objects()[0];
     assert_eq!(report["broker"]["process"], std::process::id());
     let table = store.run(&["sessions", "ls"]).well().text;

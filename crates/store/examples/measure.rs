@@ -37,6 +37,7 @@ fn main() {
     let reopened = reopen(path, count);
     catch_up(&reopened, count);
     drop(reopened);
+    look(path);
     trim(path, count);
     fs::remove_dir_all(path).unwrap();
 
@@ -134,6 +135,17 @@ fn catch_up(store: &Embedded, count: u64) {
         }
     }
     println!("resident, most so far: {} KiB", resident_bytes());
+}
+
+/// Reads every byte of the tables, which the system may still have in its memory.
+fn look(path: &Path) {
+    let started = Instant::now();
+    let looked = Embedded::look(path).unwrap();
+    let elapsed = started.elapsed();
+    assert!(looked.damage.is_empty(), "{:?}", looked.damage);
+    let read = looked.table_bytes;
+    let each = elapsed.as_secs_f64() * ratio(1 << 30, read);
+    println!("look at all tables: {read} bytes in {elapsed:.2?}, {each:.2} s for each GiB");
 }
 
 fn trim(path: &Path, count: u64) {

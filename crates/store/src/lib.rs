@@ -50,7 +50,9 @@ pub use self::{
     committer::{
         Answer, COMMIT_BYTES_MAX, Committer, Full, QUEUE_BATCHES_MAX, QUEUE_BYTES_MAX, Refusal,
     },
-    embedded::{Durability, Embedded, GENERATION_BYTES, Options, SYNC_EVERY, whole_in_journal},
+    embedded::{
+        Durability, Embedded, GENERATION_BYTES, Looked, Options, SYNC_EVERY, whole_in_journal,
+    },
     error::{Conflict, StoreError},
     faulty::{Fault, Faulty, On},
     memory::Memory,

@@ -73,8 +73,53 @@ impl Damaged {
         this
     }
 
+    /// With messages that are in a table.
+    fn in_tables() -> Self {
+        let this = Self {
+            temp: tempfile::tempdir().unwrap(),
+        };
+        let opened = Embedded::open(&this.path(), Options::default()).unwrap();
+        // More than the engine holds back, until it names a table.
+        let payload = vec![9; 500_000];
+        let mut number = 0;
+        let trees = this.path().join("store/engine/keyspaces");
+        let log = || {
+            let trees = fs::read_dir(&trees).unwrap().map(|it| it.unwrap().path());
+            let number = |tree: &PathBuf| tree.file_name()?.to_str()?.parse::<u64>().ok();
+            trees.max_by_key(number).unwrap()
+        };
+        let mut empty = None;
+        while empty.is_none() || empty == fs::read(log().join("current")).ok() {
+            number += 1;
+            let mut batch = Batch::new();
+            batch.append(LOG, Sequence(number), message(number, &payload));
+            assert!(opened.commit(&[batch]).unwrap()[0].is_ok());
+            empty = empty.or_else(|| fs::read(log().join("current")).ok());
+        }
+        drop(opened);
+        trim(&this.journal(0));
+        this
+    }
+
     fn path(&self) -> PathBuf {
         self.temp.path().join("data")
+    }
+
+    fn tables(&self) -> Vec<PathBuf> {
+        let store = self.path().join("store");
+        let all = files(&store).into_keys().map(|name| store.join(name));
+        all.filter(|path| path.parent().unwrap().ends_with("tables"))
+            .collect()
+    }
+
+    /// What whoever looks at it is told, who changes nothing.
+    fn damage(&self) -> Vec<String> {
+        let before = files(&self.path().join("store"));
+        let looked = Embedded::look(&self.path()).unwrap();
+        assert_eq!(looked.not_read, None);
+        let damage = looked.damage.iter().map(ToString::to_string).collect();
+        assert_same(&files(&self.path().join("store")), &before, "a look");
+        damage
     }
 
     fn journal(&self, number: u64) -> PathBuf {
@@ -475,28 +520,7 @@ fn a_hole_at_the_beginning_of_the_only_journal_costs_what_it_covers() {
 
 #[test]
 fn a_journal_of_null_bytes_costs_nothing_that_is_in_tables() {
-    let temp = tempfile::tempdir().unwrap();
-    let store = Damaged { temp };
-    let opened = Embedded::open(&store.path(), Options::default()).unwrap();
-    // More than the engine holds back, until it names a table.
-    let payload = vec![9; 500_000];
-    let mut number = 0;
-    let trees = store.path().join("store/engine/keyspaces");
-    let log = || {
-        let trees = fs::read_dir(&trees).unwrap().map(|it| it.unwrap().path());
-        let number = |tree: &PathBuf| tree.file_name()?.to_str()?.parse::<u64>().ok();
-        trees.max_by_key(number).unwrap()
-    };
-    let mut empty = None;
-    while empty.is_none() || empty == fs::read(log().join("current")).ok() {
-        number += 1;
-        let mut batch = Batch::new();
-        batch.append(LOG, Sequence(number), message(number, &payload));
-        assert!(opened.commit(&[batch]).unwrap()[0].is_ok());
-        empty = empty.or_else(|| fs::read(log().join("current")).ok());
-    }
-    drop(opened);
-    trim(&store.journal(0));
+    let store = Damaged::in_tables();
     let mut bytes = fs::read(store.journal(0)).unwrap();
     bytes.fill(0);
     fs::write(store.journal(0), &bytes).unwrap();
@@ -587,4 +611,74 @@ fn a_tree_that_was_made_again_is_no_damage() {
     assert!(trees.join("8/current").exists() && !trees.join("7").exists());
     let (opened, _) = open(&store.path(), options(), OnCorruption::Refuse).unwrap();
     assert_eq!(numbers(&opened), [1, 2, 3]);
+}
+
+/// A start does not read that far; whoever wants to know asks for it.
+#[test]
+fn a_byte_deep_in_a_table_is_found_with_its_file_by_who_reads_them_all() {
+    let store = Damaged::in_tables();
+    // The newest generation is read by a start, and this is then not the newest.
+    let mut options = options();
+    options.generation_bytes = 1;
+    let opened = Embedded::open(&store.path(), options).unwrap();
+    let next = opened.bounds(LOG).unwrap().next.0;
+    write(&opened, next..=next);
+    drop(opened);
+    trim(&store.journal(0));
+    assert_eq!(store.damage(), Vec::<String>::new());
+    let tables = store.tables();
+    let log = tables.last().unwrap();
+    assert!(tables.len() > 1, "{tables:?}");
+    for table in &tables {
+        let whole = fs::read(table).unwrap();
+        for part in 1..8 {
+            let mut bytes = whole.clone();
+            bytes[whole.len() * part / 8] ^= 1;
+            fs::write(table, bytes).unwrap();
+            let damage = store.damage();
+            assert!(!damage.is_empty(), "{part} of {}", table.display());
+            // What says where the blocks are keeps its tree from opening.
+            let tree = table.ancestors().nth(2).unwrap().display().to_string();
+            assert!(damage.iter().all(|it| it.starts_with(&tree)), "{damage:?}");
+            let words = format!("{} is damaged: it is a table of ", table.display());
+            let is_named = damage.iter().any(|it| it.starts_with(&words));
+            assert!(is_named || part > 2, "{damage:?}");
+        }
+        fs::write(table, whole).unwrap();
+    }
+    // It is the start that does not see it.
+    let mut bytes = fs::read(log).unwrap();
+    let part = bytes.len() / 8;
+    bytes[part] ^= 1;
+    fs::write(log, bytes).unwrap();
+    let damage = store.damage();
+    assert!(
+        damage.len() == 1 && damage[0].contains("log."),
+        "{damage:?}"
+    );
+    open(&store.path(), Options::default(), OnCorruption::Refuse).unwrap();
+}
+
+#[test]
+fn who_looks_is_told_of_all_damage_and_not_of_the_first() {
+    let store = Damaged::in_tables();
+    let mut bytes = fs::read(store.journal(0)).unwrap();
+    bytes[20] ^= 1;
+    fs::write(store.journal(0), bytes).unwrap();
+    let tables = store.tables();
+    for table in &tables {
+        let mut bytes = fs::read(table).unwrap();
+        let part = bytes.len() / 8;
+        bytes[part] ^= 1;
+        fs::write(table, bytes).unwrap();
+    }
+    let damage = store.damage();
+    assert!(damage[0].contains("0.jnl"), "{damage:?}");
+    for table in tables {
+        let table = table.display().to_string();
+        assert!(
+            damage.iter().any(|found| found.contains(&table)),
+            "{damage:?}"
+        );
+    }
 }

@@ -27,7 +27,7 @@ use unbroken_broker::control::{Remote, Who};
 use unbroken_broker::failure as failure_file;
 use unbroken_store::hand_over;
 use unbroken_store::{
-    Batch, Embedded, LogId, Options, Pair, Sequence, Space, Store, StoreError, View,
+    Batch, Embedded, LogId, Looked, Options, Pair, Sequence, Space, Store, StoreError, View,
 };
 
 use crate::exit::{self, Failure};
@@ -68,17 +68,20 @@ impl DataArgs {
     /// As [`open`](Self::open); why a store that is there could not be opened is for the caller.
     pub(crate) fn try_open(&self) -> Result<Result<Data, StoreError>, Failure> {
         let path = self.path();
-        if !Embedded::is_in(&path)? {
-            let what = format_args!("{}: there is no store in it", path.display());
-            return Err(Failure::new(exit::NO_INPUT, what));
-        }
-        let remote = Remote::connect(&path);
-        if let Some(remote) = remote.map_err(|error| Failure::new(exit::UNAVAILABLE, error))? {
+        if let Some(remote) = remote(&path)? {
             return Ok(Ok(Data::Broker(remote)));
         }
-        own(&path)?;
         let opened = Embedded::open(&path, Options::default());
         Ok(opened.map(|store| Data::Own(Box::new(store))))
+    }
+
+    /// What is found in it without opening it; none if a broker has it.
+    pub(crate) fn try_look(&self) -> Result<Option<Looked>, Failure> {
+        let path = self.path();
+        match remote(&path)? {
+            Some(_) => Ok(None),
+            None => Ok(Some(Embedded::look(&path)?)),
+        }
     }
 
     /// The directory.
@@ -155,6 +158,20 @@ impl Data {
             Self::Broker(remote) => remote.remove_retained(topic),
         }
     }
+}
+
+/// The broker that has a directory; if there is none, this user may take it.
+fn remote(path: &Path) -> Result<Option<Remote>, Failure> {
+    if !Embedded::is_in(path)? {
+        let what = format_args!("{}: there is no store in it", path.display());
+        return Err(Failure::new(exit::NO_INPUT, what));
+    }
+    let remote = Remote::connect(path);
+    let remote = remote.map_err(|error| Failure::new(exit::UNAVAILABLE, error))?;
+    if remote.is_none() {
+        own(path)?;
+    }
+    Ok(remote)
 }
 
 fn commit(store: &Embedded, batch: &Batch) -> Result<(), StoreError> {

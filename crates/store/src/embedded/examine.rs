@@ -16,7 +16,7 @@
 //! - A start needs no room on the disk for this: where there is none, trees are not opened.
 //!
 //! Deliberately absent: the blocks of tables. They have checksums, and whoever reads one hears of
-//! its damage; see [`crate::quarantine`].
+//! its damage; see [`crate::quarantine`], and [`super::tables`] for reading all of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -371,7 +371,8 @@ impl Trees {
         Ok(link.map(|link| link.secret))
     }
 
-    fn path(&self, number: u64) -> PathBuf {
+    /// The directory of one.
+    pub(super) fn path(&self, number: u64) -> PathBuf {
         self.directory.join(number.to_string())
     }
 
@@ -482,7 +483,8 @@ const NAME_KEY: &[u8] = b"n";
 const BEGINNING: &str = "current";
 /// In `current`, by which a version has its checksum.
 const XXH3: u8 = 0;
-const TABLES: &str = "tables";
+/// What each has its tables in, under their numbers.
+pub(super) const TABLES: &str = "tables";
 const CACHE_BYTES: u64 = 1024 * 1024;
 
 #[cfg(test)]

@@ -35,6 +35,7 @@ mod link;
 mod rewrite;
 pub(crate) mod salvage;
 mod staging;
+mod tables;
 #[cfg(test)]
 mod tests;
 
@@ -55,6 +56,7 @@ use self::journals::Journals;
 pub use self::journals::whole_in_journal;
 use self::link::{Link, Secret};
 use self::staging::Staging;
+pub use self::tables::Looked;
 use crate::batch::{Batch, Revision, Space};
 use crate::codec::Reader;
 use crate::error::{Conflict, StoreError};
@@ -201,6 +203,13 @@ impl Embedded {
     /// Whether there is a store in a directory, of whatever version and in whatever state.
     pub fn is_in(path: &Path) -> Result<bool, StoreError> {
         places::has_store(path)
+    }
+
+    /// Looks at the store in a directory as a start does before it opens it, and reads every byte
+    /// of its tables: what is damaged is known before somebody waits for it. Nothing of the store
+    /// is changed, and it is not opened. It takes as long as reading all of it once.
+    pub fn look(path: &Path) -> Result<Looked, StoreError> {
+        tables::look(path)
     }
 
     /// Why only its journals were looked at before it was opened, if so: the disk is full, or knows

@@ -15,6 +15,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use super::engine;
+use super::examine::TABLES;
 use crate::error::StoreError;
 use crate::places::sync;
 
@@ -73,6 +74,16 @@ fn read_all(path: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
+/// Gives a file piece by piece. What the disk does not give back is damage.
+pub(super) fn read_pieces(path: &Path, mut give: impl FnMut(&[u8])) -> Result<(), StoreError> {
+    let opened = File::open(path);
+    let file = opened.map_err(|error| StoreError::io("opening", path.display(), error))?;
+    each_piece(path, &file, |piece, _| {
+        give(piece);
+        Ok(())
+    })
+}
+
 /// Gives each piece of a file and its place, in their order.
 fn each_piece(
     path: &Path,
@@ -96,6 +107,4 @@ fn each_piece(
     }
 }
 
-/// What each of the engine's trees has its tables in.
-const TABLES: &str = "tables";
 const PIECE_BYTES: usize = 64 * 1024;

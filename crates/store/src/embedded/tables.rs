@@ -1,0 +1,130 @@
+//! Reading every byte of the tables of a store that nobody has open.
+//!
+//! A start [looks](super::examine) at what names the tables, and not into them: what lies deep in
+//! one is met by whoever reads it. Here each is read from its first byte to its last, and compared
+//! with the checksum of the whole file that the version of its tree has.
+//!
+//! Invariants:
+//! - Nothing of the store is changed. What is made is in DIR/examining.
+//! - Damage ends nothing here: what can be read besides it is read, too.
+//!
+//! Deliberately absent: tables that no tree names, which a crash leaves and the engine removes; and
+//! what a table means, which whoever opens the store finds out.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use lsm_tree::AbstractTree as _;
+use xxhash_rust::xxh3::Xxh3;
+
+use super::directory;
+use super::examine::{LIST, TABLES, Trees, examine};
+use super::rewrite;
+use crate::error::StoreError;
+use crate::places::{EXAMINING, Place, STORE};
+
+/// What is found in a store by looking at it.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct Looked {
+    /// What is damaged, each with its file where that is known, or of a format that is not known;
+    /// nothing if all is whole.
+    pub damage: Vec<StoreError>,
+    /// Bytes of tables that were read.
+    pub table_bytes: u64,
+    /// Why tables were not read, if so: the disk is full, or knows no links.
+    pub not_read: Option<String>,
+}
+
+impl Looked {
+    fn note(&mut self, error: StoreError) -> Result<(), StoreError> {
+        if !matches!(
+            error,
+            StoreError::Damaged { .. } | StoreError::Format { .. }
+        ) {
+            return Err(error);
+        }
+        // What keeps a tree from opening is met at each attempt.
+        let text = error.to_string();
+        if self.damage.iter().all(|known| known.to_string() != text) {
+            self.damage.push(error);
+        }
+        Ok(())
+    }
+}
+
+/// Looks at the store in a directory, as a start does before it opens it, and reads all tables.
+pub(super) fn look(path: &Path) -> Result<Looked, StoreError> {
+    let place = Place::take(path)?;
+    let store = place.part(STORE);
+    let mut looked = Looked::default();
+    let found = directory::is_there(&store).and_then(|there| {
+        let journals = there.then(|| examine(&place, &store)).transpose()?;
+        Ok((there, journals.and_then(|journals| journals.alone)))
+    });
+    let is_there = match found {
+        Ok((there, alone)) => {
+            looked.not_read = alone;
+            there
+        }
+        Err(error) => {
+            let is_known = !matches!(error, StoreError::Format { .. });
+            looked.note(error)?;
+            is_known
+        }
+    };
+    if is_there && looked.not_read.is_none() {
+        let read = read_tables(&place, &store, &mut looked);
+        let cleared = place.clear(EXAMINING);
+        read.and(cleared)?;
+    }
+    Ok(looked)
+}
+
+fn read_tables(place: &Place, store: &Path, looked: &mut Looked) -> Result<(), StoreError> {
+    let trees = Trees::new(&store.join("engine"), &place.part(EXAMINING), false);
+    let mut names = BTreeMap::from([(LIST, "the list of all".to_owned())]);
+    match trees.names() {
+        Ok(named) => names.extend(named),
+        Err(error) => looked.note(error)?,
+    }
+    for (number, name) in names {
+        // Whether one may be without was looked at before.
+        if trees.has_beginning(number)?
+            && let Err(error) = read_tree(place, &trees, number, &name, looked)
+        {
+            looked.note(error)?;
+        }
+    }
+    Ok(())
+}
+
+fn read_tree(
+    place: &Place,
+    trees: &Trees,
+    number: u64,
+    name: &str,
+    looked: &mut Looked,
+) -> Result<(), StoreError> {
+    // It may have been opened for its names.
+    place.clear(EXAMINING)?;
+    let tree = trees.open(number, name)?;
+    let tables = trees.path(number).join(TABLES);
+    for table in tree.current_version().iter_tables() {
+        let path = tables.join(table.id().to_string());
+        let mut checksum = Xxh3::new();
+        let mut read_bytes = 0;
+        let read = rewrite::read_pieces(&path, |piece| {
+            checksum.update(piece);
+            read_bytes += piece.len() as u64;
+        });
+        looked.table_bytes += read_bytes;
+        if let Err(error) = read {
+            looked.note(error)?;
+        } else if checksum.digest128() != table.checksum().into_u128() {
+            let what = format!("it is a table of {name}, and its checksum is another");
+            looked.note(StoreError::damaged(path.display(), what))?;
+        }
+    }
+    Ok(())
+}
