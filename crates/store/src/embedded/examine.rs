@@ -33,10 +33,10 @@ use super::engine::{self, TREES};
 use super::generation::Generation;
 use super::journals::{Journals, Known};
 use super::link::{Link, Secret};
-use super::{
-    LINK_KEY, NEWEST_KEY, OWN, REVISION_KEY, directory, newest_key, number, parse_newest_key,
-    rewrite,
+use super::opened::{
+    LINK_KEY, NEWEST_KEY, OWN, REVISION_KEY, newest_key, number, parse_newest_key,
 };
+use super::{directory, rewrite};
 use crate::batch::{Revision, Space};
 use crate::error::StoreError;
 use crate::places::{EXAMINING, Place, exists};

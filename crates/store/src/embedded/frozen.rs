@@ -6,7 +6,8 @@ use std::ops::Range;
 use fjall::Snapshot;
 
 use super::generations::{self, Generations};
-use super::{Embedded, Engine, GENERATIONS_PER_READ};
+use super::opened::Engine;
+use super::{Embedded, GENERATIONS_PER_READ};
 use crate::batch::Space;
 use crate::error::StoreError;
 use crate::position::{LogId, Sequence};

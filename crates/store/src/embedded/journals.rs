@@ -32,8 +32,9 @@ use std::path::{Path, PathBuf};
 use memchr::memmem;
 use xxhash_rust::xxh3::Xxh3;
 
+use super::engine;
 use super::link::{Link, Secret};
-use super::{LINK_KEY, engine};
+use super::opened::LINK_KEY;
 use crate::error::StoreError;
 
 /// By what batches are known to be of a store, as far as it is known.

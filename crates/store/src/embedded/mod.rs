@@ -32,6 +32,7 @@ mod generation;
 mod generations;
 mod journals;
 mod link;
+mod opened;
 mod rewrite;
 pub(crate) mod salvage;
 mod staging;
@@ -39,14 +40,12 @@ mod tables;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
-use std::ops::{Bound, Range};
+use std::ops::Range;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
-use fjall::{Database, Keyspace, OwnedWriteBatch, PersistMode, Readable, Snapshot};
+use fjall::{Keyspace, PersistMode};
 
 use self::directory::Directory;
 use self::frozen::Frozen;
@@ -54,16 +53,15 @@ use self::generation::{Generation, LiveIndex};
 use self::generations::{Generations, Part};
 use self::journals::Journals;
 pub use self::journals::whole_in_journal;
-use self::link::{Link, Secret};
+use self::opened::{Engine, OneLog, Published, REVISION_KEY, newest_key, with_revision};
 use self::staging::Staging;
 pub use self::tables::Looked;
-use crate::batch::{Batch, Revision, Space};
-use crate::codec::Reader;
+use crate::batch::{Batch, Space};
 use crate::error::{Conflict, StoreError};
 use crate::places::{self, MAKING, Place, STORE};
 use crate::position::{LogId, Sequence};
-use crate::selection::{Matcher, Selection};
-use crate::store::{Bounds, Chunk, Committed, KeptBytes, Kv, Log, Page, Pair, Store, Value, View};
+use crate::selection::Selection;
+use crate::store::{Bounds, Chunk, Committed, KeptBytes, Kv, Log, Page, Store, Value, View};
 
 /// The bytes of messages after which a log goes on in another generation: trimming frees so much at
 /// a time.
@@ -120,29 +118,6 @@ pub struct Embedded {
     engine: Engine,
     /// Given up last.
     directory: Directory,
-}
-
-/// Handles of the engine.
-struct Engine {
-    database: Database,
-    own: Keyspace,
-    spaces: [Keyspace; Space::ALL.len()],
-    /// The number of the last batch, and what all links have.
-    link: AtomicU64,
-    secret: Secret,
-}
-
-/// What readers see.
-struct Published {
-    snapshot: Snapshot,
-    revision: Revision,
-    logs: BTreeMap<LogId, OneLog>,
-}
-
-struct OneLog {
-    generations: Generations,
-    /// Of the newest one.
-    index: LiveIndex,
 }
 
 impl Embedded {
@@ -539,261 +514,6 @@ impl Store for Embedded {
     }
 }
 
-impl Engine {
-    /// Opens it, and finds what was published last. What cannot be read any more is damage; what it
-    /// could not make safe is doubted by the next start.
-    fn recovered(
-        directory: &Directory,
-        journals: &Journals,
-    ) -> Result<(Self, Published), StoreError> {
-        let path = directory.engine();
-        let opened = Self::open(directory, journals).and_then(|engine| {
-            let published = engine.recover(directory)?;
-            Ok((engine, published))
-        });
-        opened.map_err(|error| {
-            directory.doubt();
-            rewrite::or_unreadable(&path, error)
-        })
-    }
-
-    fn open(directory: &Directory, journals: &Journals) -> Result<Self, StoreError> {
-        let path = &directory.engine();
-        let database = engine::open(path)?;
-        journals.are_uncut()?;
-        let failed = |error| engine::error("opening", path.display(), error);
-        let own = database
-            .keyspace(OWN, engine::space_options)
-            .map_err(failed)?;
-        let mut spaces = Vec::with_capacity(Space::ALL.len());
-        for space in Space::ALL {
-            // A store that has been written to has all of them: the engine forgets a tree whose
-            // beginning is missing, and would make it anew.
-            let missing = !database.keyspace_exists(space.name());
-            let written = own.contains_key(MADE_KEY).map_err(failed)?;
-            if missing && written {
-                return Err(StoreError::damaged(
-                    path.display(),
-                    format!("{space}: missing"),
-                ));
-            }
-            let tree = database.keyspace(space.name(), engine::space_options);
-            spaces.push(tree.map_err(failed)?);
-        }
-        engine::make_trees_safe(path)?;
-        let link = own.get(LINK_KEY).map_err(failed)?;
-        let link = link.and_then(|link| Link::decode(&link));
-        let secret = match link.map(|link| link.secret).or_else(|| directory.secret()) {
-            Some(secret) => secret,
-            None => Secret::new().map_err(|error| StoreError::io("making", "a secret", error))?,
-        };
-        let spaces = spaces.try_into().unwrap_or_else(|_| unreachable!());
-        let this = Self {
-            database,
-            own,
-            spaces,
-            link: AtomicU64::new(link.map_or(0, |link| link.number)),
-            secret,
-        };
-        // The engine has made safe what it has found.
-        let mut batch = this.batch(true).durability(Some(PersistMode::SyncData));
-        batch.insert(&this.own, MADE_KEY, [FORMAT]);
-        batch.commit().map_err(failed)?;
-        Ok(this)
-    }
-
-    /// A batch that has its number, to be committed before the next is asked for.
-    fn batch(&self, behind_safe: bool) -> OwnedWriteBatch {
-        let number = self.link.fetch_add(1, Ordering::Relaxed) + 1;
-        let link = Link {
-            secret: self.secret,
-            number,
-            behind_safe,
-        };
-        let mut batch = self.database.batch();
-        batch.insert(&self.own, LINK_KEY, link.encode());
-        batch
-    }
-
-    fn space(&self, space: Space) -> &Keyspace {
-        match &self.spaces {
-            [sessions, retained, wills, lanes, control] => match space {
-                Space::Sessions => sessions,
-                Space::Retained => retained,
-                Space::Wills => wills,
-                Space::Lanes => lanes,
-                Space::Control => control,
-            },
-        }
-    }
-
-    fn get(
-        &self,
-        snapshot: &Snapshot,
-        space: Space,
-        key: &[u8],
-    ) -> Result<Option<Value>, StoreError> {
-        if key.is_empty() || key.len() > crate::KEY_BYTES_MAX {
-            return Ok(None);
-        }
-        let found = snapshot.get(self.space(space), key);
-        match found.map_err(|error| engine::error(engine::READING, space, error))? {
-            Some(bytes) => parse_value(space, &bytes).map(Some),
-            None => Ok(None),
-        }
-    }
-
-    fn scan(
-        &self,
-        snapshot: &Snapshot,
-        space: Space,
-        prefix: &[u8],
-        after: Option<&[u8]>,
-        bytes_max: usize,
-    ) -> Result<Page, StoreError> {
-        let from = match after {
-            Some(after) if after >= prefix => Bound::Excluded(after),
-            _ => Bound::Included(prefix),
-        };
-        let mut page = Page::default();
-        let mut bytes = 0;
-        let range = (from, Bound::Unbounded);
-        for guard in snapshot.range::<&[u8], _>(self.space(space), range) {
-            let pair = guard.into_inner();
-            let (key, value) =
-                pair.map_err(|error| engine::error(engine::READING, space, error))?;
-            if !key.starts_with(prefix) {
-                break;
-            }
-            if bytes >= bytes_max && !page.pairs.is_empty() {
-                page.more = true;
-                break;
-            }
-            let value = parse_value(space, &value)?;
-            bytes += key.len() + value.bytes.len();
-            let key = key.to_vec();
-            page.pairs.push(Pair { key, value });
-        }
-        Ok(page)
-    }
-
-    /// What is there, as it was published last.
-    fn recover(&self, directory: &Directory) -> Result<Published, StoreError> {
-        let snapshot = self.database.snapshot();
-        let failed = |error| engine::error(engine::READING, "own", error);
-        let own = |key: &[u8]| snapshot.get(&self.own, key).map_err(failed);
-        let revision = match own(REVISION_KEY)? {
-            Some(bytes) => Revision(number("revision", &bytes)?),
-            None => Revision(0),
-        };
-        let acknowledged = directory.acknowledged()?;
-        if revision < acknowledged {
-            let lost = acknowledged.0 - revision.0;
-            let what = format!("{lost} changes were acknowledged after the last one found");
-            return Err(StoreError::damaged(directory.engine().display(), what));
-        }
-        let mut generations: BTreeMap<LogId, BTreeMap<Sequence, Generation>> = BTreeMap::new();
-        for name in self.database.list_keyspace_names() {
-            let Some((log, first)) = Generation::parse_name(&name) else {
-                continue;
-            };
-            let keyspace = self.database.keyspace(&name, engine::log_options);
-            let keyspace = keyspace.map_err(failed)?;
-            let generation = Generation {
-                log,
-                first,
-                keyspace,
-            };
-            generations
-                .entry(log)
-                .or_default()
-                .insert(first, generation);
-        }
-        let mut newest = BTreeMap::new();
-        for guard in snapshot.prefix(&self.own, NEWEST_KEY) {
-            let (key, first) = guard.into_inner().map_err(failed)?;
-            let log = parse_newest_key(&key)?;
-            newest.insert(log, Sequence(number("newest generation", &first)?));
-        }
-        for (log, first) in &newest {
-            let found = generations.get(log);
-            if !found.is_some_and(|found| found.contains_key(first)) {
-                let what = format!("what began with message {first} is missing");
-                return Err(StoreError::damaged(format_args!("log {log}"), what));
-            }
-        }
-        let mut logs = BTreeMap::new();
-        for (log, generations) in generations {
-            let begun = newest.get(&log).copied();
-            if let Some(one) = self.recover_log(&snapshot, generations, begun)? {
-                logs.insert(log, one);
-            }
-        }
-        Ok(Published {
-            snapshot,
-            revision,
-            logs,
-        })
-    }
-
-    /// A log, from its generations. A crash may have come while the last one was begun: then it is
-    /// not the `newest` that is known, and has nothing in it. It is made again when it is needed.
-    fn recover_log(
-        &self,
-        snapshot: &Snapshot,
-        mut sealed: BTreeMap<Sequence, Generation>,
-        newest: Option<Sequence>,
-    ) -> Result<Option<OneLog>, StoreError> {
-        while let Some(last) = sealed.last_entry()
-            && newest.is_none_or(|newest| *last.key() > newest)
-        {
-            let last = last.remove();
-            let empty = snapshot.is_empty(&last.keyspace);
-            if !empty.map_err(|error| engine::error(engine::READING, &last, error))? {
-                return Err(last.damaged("it was never begun, and something is in it"));
-            }
-            let keyspace = last.keyspace;
-            let deleted = self.database.delete_keyspace(keyspace);
-            deleted.map_err(|error| engine::error("trimming", "a generation", error))?;
-        }
-        let Some((_, live)) = sealed.pop_last() else {
-            return Ok(None);
-        };
-        let ends = sealed.keys().copied().skip(1).chain([live.first]);
-        for (generation, end) in sealed.values().zip(ends) {
-            if generation.sealed(snapshot)? != Some(end) {
-                let what = format!("message {end} does not follow it");
-                return Err(generation.damaged(what));
-            }
-        }
-        // If a crash came after it was sealed, it is simply sealed again.
-        live.sealed(snapshot)?;
-        let index = live.index(snapshot)?;
-        let floor = sealed.keys().next().copied().unwrap_or(live.first);
-        let generations = Generations {
-            floor,
-            sealed,
-            live,
-        };
-        Ok(Some(OneLog { generations, index }))
-    }
-}
-
-impl OneLog {
-    fn next(&self) -> Sequence {
-        self.index.next(self.generations.live.first)
-    }
-
-    fn select_live(&self, matcher: &Matcher<'_>, range: &Range<Sequence>) -> Vec<u32> {
-        let offset = |at: Sequence| {
-            let offset = at.0.saturating_sub(self.generations.live.first.0);
-            u32::try_from(offset).unwrap_or(u32::MAX)
-        };
-        self.index
-            .select(matcher, offset(range.start)..offset(range.end))
-    }
-}
-
 impl Default for Options {
     fn default() -> Self {
         Self {
@@ -803,61 +523,6 @@ impl Default for Options {
     }
 }
 
-impl std::fmt::Debug for Engine {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Engine").finish_non_exhaustive()
-    }
-}
-
-impl std::fmt::Debug for Published {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Published")
-            .field("revision", &self.revision)
-            .field("logs", &self.logs.keys())
-            .finish_non_exhaustive()
-    }
-}
-
-fn with_revision(revision: Revision, value: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(8 + value.len());
-    bytes.extend_from_slice(&revision.0.to_be_bytes());
-    bytes.extend_from_slice(value);
-    bytes
-}
-
-fn parse_value(space: Space, bytes: &[u8]) -> Result<Value, StoreError> {
-    let mut reader = Reader::plain(bytes);
-    let revision = reader.array("revision").map(u64::from_be_bytes);
-    let revision = revision.map_err(|error| StoreError::damaged(space, error))?;
-    Ok(Value {
-        revision: Revision(revision),
-        bytes: reader.rest().to_vec(),
-    })
-}
-
-fn number(field: &'static str, bytes: &[u8]) -> Result<u64, StoreError> {
-    let number = bytes.try_into().map(u64::from_be_bytes);
-    number.map_err(|_| StoreError::damaged("own", format_args!("{field} is no number")))
-}
-
-fn newest_key(log: LogId) -> Vec<u8> {
-    [NEWEST_KEY, &log.0.to_be_bytes()].concat()
-}
-
-fn parse_newest_key(key: &[u8]) -> Result<LogId, StoreError> {
-    let mut log = Reader::plain(key.get(NEWEST_KEY.len()..).unwrap_or_default());
-    let log = log.array("log").map(u16::from_be_bytes);
-    log.map(LogId)
-        .map_err(|error| StoreError::damaged("own", error))
-}
-
 /// Generations that one read looks at: a selection that finds nothing in them answers so, and
 /// where to go on.
 const GENERATIONS_PER_READ: usize = 64;
-/// The tree of the store's own.
-const OWN: &str = "own";
-const FORMAT: u8 = 1;
-const MADE_KEY: &[u8] = b"format";
-const LINK_KEY: &[u8] = b"link";
-const REVISION_KEY: &[u8] = b"revision";
-const NEWEST_KEY: &[u8] = b"newest ";

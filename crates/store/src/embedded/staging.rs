@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use fjall::Readable;
 
 use super::engine;
-use super::{Engine, Published};
+use super::opened::{Engine, OneLog, Published};
 use crate::batch::{Batch, Expect, Operation, Revision, Space};
 use crate::error::{Conflict, StoreError};
 use crate::position::{LogId, Sequence};
@@ -127,7 +127,7 @@ impl<'s, 'a> Staging<'s, 'a> {
         let known = own.next.iter().position(|(other, _)| *other == log);
         let at = known.unwrap_or_else(|| {
             let published = self.published.logs.get(&log);
-            let next = published.map_or(Sequence::FIRST, super::OneLog::next);
+            let next = published.map_or(Sequence::FIRST, OneLog::next);
             let staged = self.staged.appends.get(&log).map_or(0, Vec::len);
             own.next.push((log, Sequence(next.0 + staged as u64)));
             own.next.len() - 1

@@ -1,6 +1,9 @@
 //! What only somebody inside the store can do to it.
 
+use std::sync::atomic::Ordering;
+
 use super::journals::{Known, Sieve};
+use super::opened::OWN;
 use super::*;
 use crate::record::MessageRecord;
 use unbroken_mqtt_proto::{Properties, QoS};
