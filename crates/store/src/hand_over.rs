@@ -163,7 +163,7 @@ const SCAN_BYTES: usize = 1024 * 1024;
 
 #[cfg(test)]
 mod tests {
-    use unbroken_mqtt_proto::{PacketId, Properties};
+    use unbroken_mqtt_proto::PacketId;
 
     use super::*;
     use crate::position::{LogId, Position, Sequence};
@@ -172,18 +172,7 @@ mod tests {
     use crate::{Memory, Store};
 
     fn message() -> MessageBytes {
-        let record = MessageRecord {
-            topic: "t",
-            qos: QoS::AtLeastOnce,
-            retain: false,
-            stamp_ms: 5,
-            expires_ms: None,
-            publisher: None,
-            mark: None,
-            properties: Properties::EMPTY,
-            payload: b"x",
-        };
-        record.encode()
+        MessageRecord::plain("t", 5, b"x").encode()
     }
 
     fn in_log(sequence: u64) -> Carried {

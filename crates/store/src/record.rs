@@ -64,6 +64,21 @@ pub struct LaneMark {
 pub struct MessageBytes(Vec<u8>);
 
 impl<'a> MessageRecord<'a> {
+    /// One of QoS 1 of which nothing more is to be said.
+    pub const fn plain(topic: &'a str, stamp_ms: u64, payload: &'a [u8]) -> Self {
+        Self {
+            topic,
+            qos: QoS::AtLeastOnce,
+            retain: false,
+            stamp_ms,
+            expires_ms: None,
+            publisher: None,
+            mark: None,
+            properties: Properties::EMPTY,
+            payload,
+        }
+    }
+
     /// The record in bytes. An `expires_ms` before the stamp is taken as the stamp.
     pub fn encode(&self) -> MessageBytes {
         let fixed = 64 + self.publisher.map_or(0, str::len);

@@ -6,7 +6,6 @@ use std::fs;
 use std::io::{self, Cursor, Read};
 use std::path::Path;
 
-use unbroken_mqtt_proto::{Properties, QoS};
 use unbroken_store::backup::{self, BackupError, Contents};
 use unbroken_store::{
     Batch, Durability, Embedded, Log, LogId, Memory, MessageBytes, MessageRecord, Options,
@@ -21,18 +20,8 @@ fn options() -> Options {
 }
 
 fn message(number: u64) -> MessageBytes {
-    let record = MessageRecord {
-        topic: "plant/7",
-        qos: QoS::AtLeastOnce,
-        retain: false,
-        stamp_ms: number,
-        expires_ms: None,
-        publisher: None,
-        mark: None,
-        properties: Properties::EMPTY,
-        payload: &number.to_be_bytes().repeat(20),
-    };
-    record.encode()
+    let payload = number.to_be_bytes().repeat(20);
+    MessageRecord::plain("plant/7", number, &payload).encode()
 }
 
 /// Three logs, the first of them with a beginning that is gone and a hole, the last one empty; and

@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use unbroken_mqtt_proto::{Properties, QoS};
+use unbroken_mqtt_proto::QoS;
 use unbroken_store::quarantine::{OnCorruption, open};
 use unbroken_store::{
     Batch, Durability, Embedded, Kv, Log, LogId, MessageRecord, Options, Sequence, Space, Store,
@@ -24,15 +24,8 @@ fn options(durability: Durability) -> Options {
 /// A message and a value, in one batch.
 fn write(store: &Embedded, number: u64) {
     let record = MessageRecord {
-        topic: "a/b",
         qos: QoS::ExactlyOnce,
-        retain: false,
-        stamp_ms: number,
-        expires_ms: None,
-        publisher: None,
-        mark: None,
-        properties: Properties::EMPTY,
-        payload: &[7; 100],
+        ..MessageRecord::plain("a/b", number, &[7; 100])
     };
     let mut batch = Batch::new();
     let key = number.to_be_bytes().to_vec();

@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use unbroken_mqtt_proto::{Properties, QoS, RetainHandling, SubscriptionOptions};
+use unbroken_mqtt_proto::{QoS, RetainHandling, SubscriptionOptions};
 use unbroken_store::quarantine::{OnCorruption, Quarantined, mark, marked, open};
 use unbroken_store::session::{self, Holding, Part, Subscription};
 use unbroken_store::{
@@ -68,18 +68,8 @@ fn options() -> Options {
 }
 
 fn message(number: u64) -> MessageBytes {
-    let record = MessageRecord {
-        topic: "plant/7",
-        qos: QoS::AtLeastOnce,
-        retain: false,
-        stamp_ms: number,
-        expires_ms: None,
-        publisher: None,
-        mark: None,
-        properties: Properties::EMPTY,
-        payload: &number.to_be_bytes().repeat(20),
-    };
-    record.encode()
+    let payload = number.to_be_bytes().repeat(20);
+    MessageRecord::plain("plant/7", number, &payload).encode()
 }
 
 fn key(number: u64) -> Vec<u8> {

@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use unbroken_mqtt_proto::{Properties, QoS, TopicFilter};
+use unbroken_mqtt_proto::TopicFilter;
 use unbroken_store::{
     Batch, Durability, Embedded, Kv, Log, LogId, MessageRecord, Options, Selection, Sequence,
     Space, Store,
@@ -47,21 +47,13 @@ fn readers_see_each_batch_whole_through_new_generations_and_trimming() {
 
 /// A message and its number, in one batch.
 fn write(store: &Embedded, number: u64) {
-    let record = MessageRecord {
-        topic: if number.is_multiple_of(2) {
-            "even"
-        } else {
-            "odd"
-        },
-        qos: QoS::AtLeastOnce,
-        retain: false,
-        stamp_ms: number,
-        expires_ms: None,
-        publisher: None,
-        mark: None,
-        properties: Properties::EMPTY,
-        payload: &number.to_be_bytes(),
+    let topic = if number.is_multiple_of(2) {
+        "even"
+    } else {
+        "odd"
     };
+    let payload = number.to_be_bytes();
+    let record = MessageRecord::plain(topic, number, &payload);
     let mut batch = Batch::new();
     batch.append(LOG, Sequence(number), record.encode()).put(
         Space::Control,

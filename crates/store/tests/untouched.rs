@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use unbroken_mqtt_proto::{Properties, QoS};
 use unbroken_store::quarantine::{OnCorruption, Quarantined, open};
 use unbroken_store::{
     Batch, Durability, Embedded, Kv, Log, LogId, MessageBytes, MessageRecord, Options, Sequence,
@@ -24,18 +23,7 @@ fn options() -> Options {
 }
 
 fn message(number: u64, payload: &[u8]) -> MessageBytes {
-    let record = MessageRecord {
-        topic: "plant/7",
-        qos: QoS::AtLeastOnce,
-        retain: false,
-        stamp_ms: number,
-        expires_ms: None,
-        publisher: None,
-        mark: None,
-        properties: Properties::EMPTY,
-        payload,
-    };
-    record.encode()
+    MessageRecord::plain("plant/7", number, payload).encode()
 }
 
 fn write(store: &Embedded, numbers: std::ops::RangeInclusive<u64>) {

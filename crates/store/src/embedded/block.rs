@@ -111,24 +111,11 @@ pub(crate) fn postings(bytes: &[u8]) -> impl Iterator<Item = Result<u32, RecordE
 
 #[cfg(test)]
 mod tests {
-    use unbroken_mqtt_proto::{Properties, QoS};
-
     use super::*;
     use crate::record::MessageRecord;
 
     fn message(payload: &[u8]) -> MessageBytes {
-        let record = MessageRecord {
-            topic: "t",
-            qos: QoS::AtLeastOnce,
-            retain: false,
-            stamp_ms: 1,
-            expires_ms: None,
-            publisher: None,
-            mark: None,
-            properties: Properties::EMPTY,
-            payload,
-        };
-        record.encode()
+        MessageRecord::plain("t", 1, payload).encode()
     }
 
     #[test]

@@ -6,7 +6,6 @@ use super::journals::{Known, Sieve};
 use super::opened::OWN;
 use super::*;
 use crate::record::MessageRecord;
-use unbroken_mqtt_proto::{Properties, QoS};
 
 /// Two generations, the first of them with three blocks.
 fn filled(path: &Path) -> Embedded {
@@ -16,17 +15,8 @@ fn filled(path: &Path) -> Embedded {
     };
     let store = Embedded::open(path, options).unwrap();
     for number in 1..=4 {
-        let record = MessageRecord {
-            topic: "a",
-            qos: QoS::AtLeastOnce,
-            retain: false,
-            stamp_ms: number,
-            expires_ms: None,
-            publisher: None,
-            mark: None,
-            properties: Properties::EMPTY,
-            payload: &vec![7; 40_000],
-        };
+        let payload = vec![7; 40_000];
+        let record = MessageRecord::plain("a", number, &payload);
         let mut batch = Batch::new();
         batch.append(LogId(0), Sequence(number), record.encode());
         assert!(store.commit(&[batch]).unwrap()[0].is_ok());
