@@ -30,6 +30,7 @@ mod census;
 mod clients;
 mod connection;
 mod copy;
+mod deliver;
 mod drops;
 mod farewell;
 mod forget;

@@ -8,7 +8,7 @@
 //!
 //! The route of a topic is cached with the generation of the subscription index, so that a repeated
 //! topic costs one look-up instead of a walk through the tree. The message is copied only if
-//! somebody must remember it (see [`crate::clients`]).
+//! somebody must remember it (see [`crate::deliver`]).
 //!
 //! Invariants:
 //! - A message is routed at the shard it came to, and matched once more at each shard that asked

@@ -1,0 +1,572 @@
+//! The way a message takes to one session, and what waits in it.
+//!
+//! HOT: `deliver` runs once for each receiver of each message.
+//!
+//! ```text
+//! deliver(session, terms, item):
+//!   qos = min(published, granted)                                   [MQTT-3.8.4-8]
+//!   qos 0:  connected and room in its output? append : drop, named
+//!   qos 1+: connected, nothing queued before it, window open, room? take an id, append : queue
+//! ```
+//!
+//! - A [`Message`](crate::message::Message) is made only when somebody must remember it (QoS 1 and
+//!   2, another shard, retain): QoS 0 to receivers here goes from the publisher's bytes to the
+//!   receivers' buffers.
+//! - The window ([MQTT-3.3.4-9]) and the output limit hold back QoS 1 and 2 into the queue, never
+//!   QoS 0 or acknowledgements [MQTT-3.3.4-10].
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use unbroken_mqtt_proto::session::{Drained, Resend};
+use unbroken_mqtt_proto::{Ack, Packet, PacketId, QoS};
+
+use crate::audit::Mark;
+use crate::audit::account::Fate;
+use crate::audit::receipt::News;
+use crate::clients::Clients;
+use crate::copy::{ReceiverCopy, patch, write_publish};
+use crate::ids::{ConnectionId, SessionId};
+use crate::item::{Item, Terms};
+use crate::laggards::Waiting;
+use crate::limits::{LIVE_BYTES_MAX, LIVE_MESSAGES_MAX, RETAINED_RACE_TOPICS_MAX};
+use crate::message::Publication;
+use crate::output::DropReason;
+use crate::session::{Delivery, Session};
+
+impl Clients {
+    /// Begins the delivery of another message: what was encoded for the last one is forgotten.
+    /// `shared`: several may receive it.
+    #[inline]
+    pub(crate) fn begin_item(&mut self, shared: bool) {
+        self.frames.begin(shared);
+    }
+
+    /// Brings a message to one session.
+    pub(crate) fn deliver(
+        &mut self,
+        now: Instant,
+        session_id: SessionId,
+        terms: Terms<'_>,
+        item: &mut Item<'_>,
+    ) {
+        self.catch_up(now, session_id);
+        self.give(now, session_id, terms, item);
+    }
+
+    /// The same, after what was on its way to the session.
+    pub(crate) fn give(
+        &mut self,
+        now: Instant,
+        session_id: SessionId,
+        terms: Terms<'_>,
+        item: &mut Item<'_>,
+    ) {
+        let Some(session) = self.sessions.get_mut(session_id.index()) else {
+            return;
+        };
+        let qos = terms.qos.min(item.publication.qos); // [MQTT-3.8.4-8, MQTT311-3.8.4-6]
+        let arrives = qos > QoS::AtMostOnce || session.connection.is_some();
+        if !session.retained.is_empty() && item.publication.retain && arrives {
+            note_overtaken(session, &item.publication, qos);
+        }
+        let connection = session
+            .connection
+            .and_then(|index| self.connections[index as usize].as_deref_mut());
+        if qos == QoS::AtMostOnce {
+            let outcome = match connection {
+                None => Err(DropReason::NotConnected),
+                Some(connection)
+                    if connection.pending() >= self.limits.output_bytes_max as usize =>
+                {
+                    Err(DropReason::SlowReceiver)
+                }
+                Some(connection) => write_publish(
+                    &mut self.frames,
+                    &mut self.buffers,
+                    connection,
+                    ReceiverCopy {
+                        publication: &item.publication,
+                        qos,
+                        retain: terms.retain,
+                        identifiers: terms.identifiers,
+                    },
+                    now,
+                ),
+            };
+            match outcome {
+                Ok(_) => {
+                    session.account.sent_qos0(&mut self.stats.audit);
+                    if session.account.window_is_full() {
+                        self.end_window(session_id);
+                    }
+                    self.sent(session_id, &item.publication);
+                    self.news_of(item, News::Sent);
+                }
+                Err(reason) => self.refuse_entry(now, session_id, terms, item, reason),
+            }
+            return;
+        }
+        // Nothing overtakes what waits already. [MQTT-4.6.0-5, MQTT311-4.6.0-6]
+        // [MQTT-4.6.0-6, MQTT311-4.6.0-5]
+        if let Some(connection) = connection
+            && !session.is_behind()
+            && session.queue.is_empty()
+            && session.window_open(&self.limits)
+            && connection.pending() < self.limits.output_bytes_max as usize
+        {
+            if session.holds(qos) {
+                let id = connection.id;
+                item.store_with(&mut self.pool, &mut self.promises, &mut self.outputs);
+                return self.deliver_held(id, session_id, qos, terms, item);
+            }
+            let start = match write_publish(
+                &mut self.frames,
+                &mut self.buffers,
+                connection,
+                ReceiverCopy {
+                    publication: &item.publication,
+                    qos,
+                    retain: terms.retain,
+                    identifiers: terms.identifiers,
+                },
+                now,
+            ) {
+                Ok(start) => start,
+                Err(reason) => {
+                    return self.refuse_entry(now, session_id, terms, item, reason);
+                }
+            };
+            let durable = session.is_durable();
+            if durable {
+                item.store_with(&mut self.pool, &mut self.promises, &mut self.outputs);
+            }
+            let mut delivery = item.delivery(terms, &mut self.pool);
+            let number = session.account.accept(&mut self.stats.audit);
+            delivery.number = number;
+            self.stats.messages_waiting += 1;
+            match session.outbound.begin(qos, delivery) {
+                Ok(packet_id) => {
+                    patch(connection, start, packet_id);
+                    session.inflight_bytes += item.publication.cost();
+                    if durable && terms.group.is_some() {
+                        // No subscription of the session finds it in the log.
+                        let kept = self.ask_to_send(session_id, packet_id, qos);
+                        item.wait_for(kept);
+                    } else if durable {
+                        self.touch_sent(session_id, packet_id);
+                    }
+                    self.account(session_id, number, Fate::Sent);
+                    self.sent(session_id, &item.publication);
+                }
+                Err(delivery) => {
+                    // Not reached while `window_open` tells the truth; the message is kept either
+                    // way.
+                    connection.output.truncate(start);
+                    session.queue_bytes += item.publication.cost();
+                    session.queue.push_back((qos, delivery));
+                    self.stats.messages_waiting_bytes += item.publication.cost();
+                }
+            }
+            return;
+        }
+        self.enqueue(now, session_id, qos, terms, item);
+    }
+
+    /// Puts a message behind those that wait already: a session also gathers them while its client
+    /// is away [MQTT-4.5.0-1, MQTT311-4.5.0-1, MQTT311-3.1.2-5].
+    fn enqueue(
+        &mut self,
+        now: Instant,
+        session_id: SessionId,
+        qos: QoS,
+        terms: Terms<'_>,
+        item: &mut Item<'_>,
+    ) {
+        let Some(session) = self.sessions.get_mut(session_id.index()) else {
+            return;
+        };
+        if self.stopping && !session.is_durable() {
+            return self.refuse_entry(now, session_id, terms, item, DropReason::SessionEnded);
+        }
+        let cost = item.publication.cost();
+        let crowded = session.queue.len() >= LIVE_MESSAGES_MAX
+            || session.queue_bytes + cost > LIVE_BYTES_MAX && !session.queue.is_empty();
+        if session.is_durable()
+            && (crowded || session.is_behind())
+            && self.leave_on_disk(now, session_id, terms, item)
+        {
+            return;
+        }
+        let Some(session) = self.sessions.get_mut(session_id.index()) else {
+            return;
+        };
+        let full = session.queue.len() >= self.limits.queue_messages_max as usize
+            || session.queue_bytes + cost > self.limits.queue_bytes_max
+                && !session.queue.is_empty();
+        let durable = session.is_durable();
+        let waiting = session.queue.len() as u64;
+        // What a group gives there has been taken from a member that ended, or nobody has room.
+        let (has, has_bytes) = match terms.group {
+            Some(_) => (0, 0),
+            None => (waiting, session.queue_bytes),
+        };
+        let keeps_beyond =
+            durable && item.publisher.is_some() && self.limits.keeps_beyond(has, has_bytes);
+        if full && !keeps_beyond {
+            return self.refuse_entry(now, session_id, terms, item, DropReason::QueueFull);
+        }
+        if durable {
+            item.store_with(&mut self.pool, &mut self.promises, &mut self.outputs);
+        }
+        session.queue_bytes += cost;
+        let mut delivery = item.delivery(terms, &mut self.pool);
+        delivery.number = session.account.accept(&mut self.stats.audit);
+        let behind = session.is_behind();
+        if durable && (behind || terms.group.is_some()) {
+            // No subscription of the session finds it in the log.
+            let kept = self.ask_to_keep(session_id, qos, &mut delivery);
+            item.wait_for(kept);
+        }
+        let Some(session) = self.sessions.get_mut(session_id.index()) else {
+            return;
+        };
+        session.queue.push_back((qos, delivery));
+        self.stats.messages_waiting += 1;
+        self.stats.messages_waiting_bytes += cost;
+        self.note_fill(session_id);
+    }
+
+    /// Gives a message to a session that stays, to leave when its packet id is stored.
+    fn deliver_held(
+        &mut self,
+        id: ConnectionId,
+        session_id: SessionId,
+        qos: QoS,
+        terms: Terms<'_>,
+        item: &mut Item<'_>,
+    ) {
+        let mut delivery = item.delivery(terms, &mut self.pool);
+        if let Some(session) = self.sessions.get_mut(session_id.index()) {
+            delivery.number = session.account.accept(&mut self.stats.audit);
+        }
+        let begun = self.hold_publish(id, session_id, qos, delivery);
+        self.stats.messages_waiting += 1;
+        match begun {
+            Ok(given) if terms.group.is_some() => item.wait_for(given),
+            Ok(_) => {}
+            Err(waiting) => {
+                let Some(session) = self.sessions.get_mut(session_id.index()) else {
+                    return;
+                };
+                // Not reached while `window_open` tells the truth; the message is kept either way.
+                let cost = item.publication.cost();
+                session.queue_bytes += cost;
+                session.queue.push_back(waiting);
+                self.stats.messages_waiting_bytes += cost;
+            }
+        }
+    }
+
+    /// A message leaves that was held until its packet id was stored.
+    pub(crate) fn send_held_publish(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        qos: QoS,
+        packet_id: PacketId,
+    ) {
+        let Some(connection) = self.connections[id.index as usize].as_deref_mut() else {
+            return;
+        };
+        let Some(session_id) = connection.session else {
+            return;
+        };
+        let Some(session) = self.sessions.get_mut(session_id.index()) else {
+            return;
+        };
+        session.unsent -= 1;
+        let Some(delivery) = session.outbound.mark_sent(packet_id) else {
+            return;
+        };
+        let (number, again) = (delivery.number, delivery.again);
+        let message = Arc::clone(&delivery.message);
+        let publication = message.publication();
+        self.frames.begin(false);
+        let copy = ReceiverCopy {
+            publication: &publication,
+            qos,
+            retain: delivery.retain,
+            identifiers: &delivery.identifiers,
+        };
+        let start = if publication.expired(now) {
+            Err(DropReason::Expired) // [MQTT-3.3.2-5]
+        } else {
+            write_publish(&mut self.frames, &mut self.buffers, connection, copy, now)
+        };
+        match start {
+            Ok(start) => {
+                patch(connection, start, packet_id);
+                if again {
+                    connection.output[start] |= DUP; // [MQTT-3.3.1-1]
+                }
+                self.account(session_id, number, Fate::Sent);
+                self.sent(session_id, &publication);
+            }
+            Err(reason) => {
+                if let Some(delivery) = session.outbound.forget(packet_id) {
+                    session.landed(&delivery);
+                    self.land(session_id, packet_id);
+                    self.drop_waiting(now, session_id, delivery, reason);
+                }
+                self.account(session_id, number, Fate::Dropped);
+                // Its place in the window is free: as after a write, more may be sent.
+                self.mark_dirty(id);
+            }
+        }
+    }
+
+    /// Sends what may be sent now: first what an earlier connection left unanswered, then the
+    /// queue. Answers whether there is room for more.
+    #[inline]
+    pub(crate) fn pump(&mut self, now: Instant, session_id: SessionId) -> bool {
+        self.has_room_and_nothing(session_id) || self.pump_waiting(now, session_id)
+    }
+
+    /// Whether nothing waits for this session, and something might leave. So it is behind nearly
+    /// every acknowledgement.
+    #[inline]
+    fn has_room_and_nothing(&self, session_id: SessionId) -> bool {
+        let Some(session) = self.sessions.get(session_id.index()) else {
+            return false;
+        };
+        let connection = session.connection.and_then(|index| self.connection(index));
+        session.queue.is_empty()
+            && session.missed.is_none()
+            && session.window_open(&self.limits)
+            && connection.is_some_and(|connection| {
+                connection.held.is_empty()
+                    && connection.pending() < self.limits.output_bytes_max as usize
+            })
+    }
+
+    /// Whether more room in its output changes nothing for this connection or its session, and
+    /// nothing is left to tell: so it is behind nearly every write. Without this look a message
+    /// took 10 % more instructions at QoS 1, and a receiver of a fan-out 40 %.
+    #[inline]
+    pub(crate) fn is_at_rest(&self, id: ConnectionId, session_id: SessionId) -> bool {
+        let session = self.sessions.get(session_id.index());
+        let unread = self.connection(id.index).map(|found| &found.unread);
+        self.has_room_and_nothing(session_id)
+            && session.is_some_and(|found| !found.is_durable() && found.retained.is_empty())
+            && unread.is_some_and(Vec::is_empty)
+            && self.spreads.is_empty()
+            && self.nobody_is_full()
+            && self.missing.is_empty()
+            && !self.home.has_untold()
+    }
+
+    fn pump_waiting(&mut self, now: Instant, session_id: SessionId) -> bool {
+        if let Some(id) = self.connection_of(session_id) {
+            self.release(now, id);
+        }
+        let mut altered: Option<(Mark, Option<Arc<str>>)> = None;
+        loop {
+            if let Some((mark, publisher)) = altered.take() {
+                self.name_altered(&mark, publisher.as_ref());
+            }
+            let Some(session) = self.sessions.get_mut(session_id.index()) else {
+                return false;
+            };
+            let Some(connection) = session
+                .connection
+                .and_then(|index| self.connections[index as usize].as_deref_mut())
+            else {
+                return false;
+            };
+            if connection.pending() >= self.limits.output_bytes_max as usize {
+                return false;
+            }
+            let id = connection.id;
+            // In the original order, before anything new [MQTT-4.4.0-1] [MQTT-4.6.0-1], and to
+            // the group member that had it before [MQTT-4.8.2-4]. What was sent once does not
+            // expire any more [MQTT-4.3.3-7].
+            match session.outbound.poll_resend() {
+                Some(Resend::Publish {
+                    id,
+                    qos,
+                    message,
+                    dup,
+                }) => {
+                    self.frames.begin(false);
+                    let (number, again) = (message.number, message.again);
+                    let publication = message.message.publication();
+                    let copy = ReceiverCopy {
+                        publication: &publication,
+                        qos,
+                        retain: message.retain,
+                        identifiers: &message.identifiers,
+                    };
+                    let start =
+                        write_publish(&mut self.frames, &mut self.buffers, connection, copy, now);
+                    match start {
+                        Ok(start) => {
+                            patch(connection, start, id);
+                            // Whatever the publisher's DUP was. [MQTT-3.3.1-3, MQTT311-3.3.1-3]
+                            if dup || again {
+                                connection.output[start] |= DUP; // [MQTT-3.3.1-1]
+                            }
+                            if dup {
+                                self.stats.audit.redelivered += 1;
+                            } else {
+                                self.account(session_id, number, Fate::Sent);
+                            }
+                            self.sent_bytes(session_id, 1);
+                        }
+                        Err(reason) => {
+                            let fate = if dup { Fate::GivenUp } else { Fate::Dropped };
+                            // The client now takes smaller packets than before: as if it had been
+                            // delivered [MQTT-3.1.2-25].
+                            let ended = session.outbound.forget(id);
+                            if let Some(delivery) = ended {
+                                session.landed(&delivery);
+                                self.land(session_id, id);
+                                self.drop_waiting(now, session_id, delivery, reason);
+                            }
+                            self.account(session_id, number, fate);
+                        }
+                    }
+                    continue;
+                }
+                Some(Resend::PubRel { id }) => {
+                    self.send_to(session_id, &Packet::PubRel(Ack::success(id)));
+                    continue;
+                }
+                None => {}
+            }
+            if session.outbound.resending() || !session.window_open(&self.limits) {
+                return false;
+            }
+            if session.missed.is_some()
+                && let Some(next) = self.laggards.next_to_leave(&self.limits, now, session)
+                && session.misses_before(next)
+            {
+                self.tell_missed(now, session_id, next);
+                continue;
+            }
+            let Some((qos, delivery)) = session.queue.pop_front() else {
+                return true;
+            };
+            let (number, again) = (delivery.number, delivery.again);
+            let publication = delivery.message.publication();
+            let cost = publication.cost();
+            session.queue_bytes = session.queue_bytes.saturating_sub(cost);
+            self.stats.messages_waiting_bytes =
+                self.stats.messages_waiting_bytes.saturating_sub(cost);
+            if publication.expired(now) {
+                self.drop_waiting(now, session_id, delivery, DropReason::Expired); // [MQTT-3.3.2-5]
+                self.account(session_id, number, Fate::Dropped);
+                continue;
+            }
+            let waiting = Waiting::of(&delivery, session.is_durable());
+            if let Some(why) = self.laggards.outstayed(&self.limits, now, waiting) {
+                self.drop_waiting(now, session_id, delivery, why);
+                self.account(session_id, number, Fate::Dropped);
+                continue;
+            }
+            if let Some(mark) = publication.mark
+                && !mark.fits(&publication)
+            {
+                altered = Some((mark, delivery.message.publisher().cloned()));
+            }
+            if session.holds(qos) {
+                if let Err(waiting) = self.hold_publish(id, session_id, qos, delivery)
+                    && let Some(session) = self.sessions.get_mut(session_id.index())
+                {
+                    session.queue.push_front(waiting);
+                    return false;
+                }
+                continue;
+            }
+            self.frames.begin(false);
+            let copy = ReceiverCopy {
+                publication: &publication,
+                qos,
+                retain: delivery.retain,
+                identifiers: &delivery.identifiers,
+            };
+            match write_publish(&mut self.frames, &mut self.buffers, connection, copy, now) {
+                Ok(start) => match session.outbound.begin(qos, delivery) {
+                    Ok(packet_id) => {
+                        session.inflight_bytes += cost;
+                        patch(connection, start, packet_id);
+                        if again {
+                            connection.output[start] |= DUP; // [MQTT-3.3.1-1]
+                        }
+                        if session.is_durable() {
+                            self.touch_sent(session_id, packet_id);
+                        }
+                        self.account(session_id, number, Fate::Sent);
+                        self.sent_bytes(session_id, 1);
+                    }
+                    Err(delivery) => {
+                        connection.output.truncate(start);
+                        session.queue.push_front((qos, delivery));
+                        return false;
+                    }
+                },
+                Err(reason) => {
+                    self.drop_waiting(now, session_id, delivery, reason);
+                    self.account(session_id, number, Fate::Dropped);
+                }
+            }
+        }
+    }
+
+    /// Gives back a message that its receiver has acknowledged.
+    pub(crate) fn delivered(&mut self, delivery: Delivery) {
+        self.stats.messages_waiting = self.stats.messages_waiting.saturating_sub(1);
+        self.pool.release(delivery.message);
+    }
+
+    fn sent(&mut self, session_id: SessionId, publication: &Publication<'_>) {
+        self.stats.publish_bytes_sent += publication.payload.len() as u64;
+        self.sent_bytes(session_id, 1);
+    }
+
+    /// Takes everything that still waits in a session that has ended.
+    pub(crate) fn drain_session(
+        session: &mut Session,
+    ) -> impl Iterator<Item = (QoS, bool, Delivery)> + '_ {
+        let Session {
+            outbound, queue, ..
+        } = session;
+        let inflight = outbound
+            .drain()
+            .map(|Drained { qos, sent, message }| (qos, sent, message));
+        inflight.chain(
+            queue
+                .drain(..)
+                .map(|(qos, delivery)| (qos, false, delivery)),
+        )
+    }
+}
+
+#[cold]
+fn note_overtaken(session: &mut Session, publication: &Publication<'_>, qos: QoS) {
+    let topic = publication.topic;
+    let stamp = Some(publication.stamp);
+    for scan in session.retained.iter_mut() {
+        if scan.overtaken.len() >= RETAINED_RACE_TOPICS_MAX && !scan.overtaken.contains_key(topic) {
+            continue;
+        }
+        let overtaken = scan.overtaken.entry(topic.into()).or_default();
+        overtaken.newest = overtaken.newest.max(stamp);
+        if qos > QoS::AtMostOnce {
+            overtaken.newest_kept = overtaken.newest_kept.max(stamp);
+        }
+    }
+}
+
+/// The DUP flag in the first byte of a PUBLISH.
+const DUP: u8 = 0b1000;
