@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod doctor;
+
 use std::fs;
 use std::io::Write;
 use std::num::NonZeroU32;
@@ -20,7 +22,7 @@ use unbroken_store::session::{
 };
 use unbroken_store::{
     Batch, Durability, Embedded, LogId, MessageBytes, MessageRecord, Options, Position, Sequence,
-    Space, Store, StoreError, quarantine,
+    Space, Store, StoreError,
 };
 
 const LOG: LogId = LogId(0);
@@ -521,181 +523,6 @@ fn a_directory_without_a_store_or_in_use_is_refused_and_left_alone() {
     store
         .run(&["sessions", "ls"])
         .badly(65, "use the version that wrote it");
-}
-
-#[test]
-fn the_doctor_says_what_there_is_and_who_holds_it() {
-    let store = Filled::new();
-    store.add_idle("cellar");
-    let ended = store.run(&["doctor", "--json"]);
-    assert_eq!(ended.code, Some(1), "{ended:?}");
-    let report = &ended.objects()[0];
-    let log = &report["logs"][0];
-    assert_eq!(
-        (&log["messages"], &log["oldest"]),
-        (&20.into(), &"2026-09-21T14:13:20Z".into())
-    );
-    assert_eq!(log["generations"][0], log["first"], "{log}");
-    assert_eq!(
-        (&report["sessions"], &report["away"]),
-        (&3.into(), &2.into())
-    );
-    let holders = report["holders"].as_array().unwrap();
-    assert_eq!(holders.len(), 2, "{report}");
-    let desk = holders.iter().find(|holder| holder["client"] == "desk");
-    let desk = desk.unwrap();
-    assert_eq!(desk["messages"], 12);
-    let each = log["bytes"].as_u64().unwrap() / 20;
-    assert_eq!(desk["bytes"], 12 * each);
-    let wrong: Vec<_> = report["wrong"].as_array().unwrap().iter().collect();
-    assert_eq!(wrong.len(), 1, "{report}");
-    assert!(
-        wrong[0]
-            .as_str()
-            .unwrap()
-            .starts_with("client \"desk\" may hold "),
-        "{report}"
-    );
-
-    // When it is gone, nothing is wrong.
-    store.run(&["sessions", "rm", "desk"]).well();
-    let well = store.run(&["doctor"]).well();
-    assert!(well.text.ends_with("nothing is wrong.\n"), "{}", well.text);
-    let aside = store.path().join("damaged-20261122T000000Z");
-    fs::create_dir(&aside).unwrap();
-    let ended = store.run(&["doctor"]);
-    assert_eq!(ended.code, Some(1), "{ended:?}");
-    assert!(
-        ended.text.contains("damaged-20261122T000000Z;"),
-        "{}",
-        ended.text
-    );
-}
-
-#[test]
-fn the_doctor_says_where_a_session_contradicts_the_logs() {
-    let store = Filled::new();
-    let mut batch = Batch::new();
-    let through = Sequence(21);
-    let part = Part::Cursor(LOG);
-    batch.put(
-        Space::Sessions,
-        key("desk", part),
-        Cursor { through }.encode(),
-    );
-    batch.put(Space::Sessions, key("phone", Part::Will), b"\x09".to_vec());
-    batch.put(Space::Retained, b"plant/mode".to_vec(), b"\0".to_vec());
-    let opened = open(&store.path(), options());
-    assert!(opened.commit(&[batch]).unwrap()[0].is_ok());
-    while opened.trim(LOG, Sequence(8)).unwrap() {}
-    drop(opened);
-    let ended = store.run(&["doctor"]);
-    assert_eq!(ended.code, Some(1), "{ended:?}");
-    for wrong in [
-        "client \"desk\" was given message 21 of log 0, whose next message is 21",
-        "the value at \\x05phone\\x05 of sessions cannot be read",
-        "the retained message of plant/mode cannot be read",
-    ] {
-        assert!(ended.text.contains(wrong), "{wrong}: {}", ended.text);
-    }
-}
-
-#[test]
-fn the_doctor_finds_damage_wherever_it_lies() {
-    let store = Filled::new();
-    let mut options = options();
-    options.generation_bytes = 20_000;
-    let opened = open(&store.path(), options);
-    for number in 21..=200 {
-        let mut batch = Batch::new();
-        let payload = [u8::try_from(number).unwrap(); 1_000];
-        batch.append(LOG, Sequence(number), message("news/today", &payload));
-        assert!(opened.commit(&[batch]).unwrap()[0].is_ok());
-    }
-    drop(opened);
-    store.run(&["sessions", "rm", "desk"]).well();
-    let engine = store.path().join("store/engine");
-    for journal in files(&engine).iter().filter(|file| is_journal(file)) {
-        // Without what the engine has set aside, copies take no time.
-        let bytes = fs::read(journal).unwrap();
-        fs::write(journal, &bytes[..used(&bytes)]).unwrap();
-    }
-    let mut found = 0;
-    let names: Vec<_> = files(&store.path())
-        .into_iter()
-        .filter(|file| file.starts_with(&engine) && used(&fs::read(file).unwrap()) > 0)
-        .collect();
-    assert!(names.len() > 5, "{names:?}");
-    for name in &names {
-        let copy = store.temp.path().join("copy");
-        copy_all(&store.path(), &copy);
-        let file = copy.join(name.strip_prefix(store.path()).unwrap());
-        let mut bytes = fs::read(&file).unwrap();
-        let half = used(&bytes) / 2;
-        bytes[half] ^= 1;
-        fs::write(&file, &bytes).unwrap();
-        let ended = run(&copy, &["doctor"]);
-        assert!(
-            matches!(ended.code, Some(0 | 1)),
-            "{}: {ended:?}",
-            name.display()
-        );
-        found += u32::from(ended.code == Some(1) && ended.text.contains(" is damaged: "));
-        fs::remove_dir_all(&copy).unwrap();
-    }
-    assert!(found as usize > names.len() / 2, "{found} of {names:?}");
-}
-
-#[test]
-fn the_doctor_leaves_a_store_that_is_marked_as_damaged_as_it_is() {
-    let store = Filled::new();
-    let met = StoreError::damaged("log 0, message 7", "its checksum is another");
-    quarantine::mark(&store.path(), &met).unwrap();
-    for words in [&["doctor"][..], &["doctor", "--json"]] {
-        let ended = store.is_left_by(words);
-        let met = "it was found while it was in use: log 0, message 7 is damaged";
-        assert!(ended.text.contains(met), "{ended:?}");
-    }
-}
-
-#[test]
-fn the_doctor_that_reads_every_byte_names_the_file_and_leaves_the_store() {
-    let store = Filled::new();
-    store.run(&["sessions", "rm", "desk"]).well();
-    let well = store.run(&["doctor", "--deep"]).well();
-    assert!(well.text.contains(" read, every byte\n"), "{}", well.text);
-    let report = &store.run(&["doctor", "--json"]).well().objects()[0];
-    assert_eq!(report["table_bytes_read"], Value::Null);
-    let report = &store.run(&["doctor", "--deep", "--json"]).well().objects()[0];
-    assert!(report["table_bytes_read"].as_u64() > Some(0), "{report}");
-
-    let all = files(&store.path()).into_iter();
-    let mut tables = all.filter(|file| file.parent().unwrap().ends_with("tables"));
-    let table = tables.next().unwrap();
-    let mut bytes = fs::read(&table).unwrap();
-    bytes[30] ^= 1;
-    fs::write(&table, bytes).unwrap();
-    let ended = store.is_left_by(&["doctor", "--deep"]);
-    let words = format!("wrong: {} is damaged: ", table.display());
-    assert!(ended.text.contains(&words), "{ended:?}");
-}
-
-fn is_journal(file: &Path) -> bool {
-    file.extension().is_some_and(|ending| ending == "jnl")
-}
-
-/// Where the zeros begin that are set aside.
-fn used(bytes: &[u8]) -> usize {
-    let last = bytes.iter().rposition(|byte| *byte != 0);
-    last.map_or(0, |at| at + 1)
-}
-
-fn copy_all(from: &Path, to: &Path) {
-    for file in files(from) {
-        let target = to.join(file.strip_prefix(from).unwrap());
-        fs::create_dir_all(target.parent().unwrap()).unwrap();
-        fs::copy(file, target).unwrap();
-    }
 }
 
 fn files(directory: &Path) -> Vec<std::path::PathBuf> {
