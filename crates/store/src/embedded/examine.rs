@@ -94,7 +94,7 @@ fn skim(store: &Path) -> Result<Journals, StoreError> {
         if let Some(number) = number
             && trees.has_beginning(number)?
         {
-            trees.check_version(number)?;
+            trees.version(number)?;
         }
     }
     if !trees.has_beginning(LIST)? {
@@ -324,7 +324,7 @@ impl Trees {
         if !self.has_beginning(number)? {
             return Err(self.has_no_beginning(number, name));
         }
-        self.check_version(number)?;
+        self.version(number)?;
         match link_tree(&path, &copy) {
             Err(error) if self.copies && is_unsupported(&error) => copy_tree(&path, &copy)?,
             linked => linked?,
@@ -339,9 +339,9 @@ impl Trees {
         }
     }
 
-    /// Whether the file that says which tables a tree has is the one that was written. The engine
+    /// The file that says which tables a tree has, if it is the one that was written. The engine
     /// does not look, and believes what it says: it removes tables that are not named there.
-    fn check_version(&self, number: u64) -> Result<(), StoreError> {
+    pub(super) fn version(&self, number: u64) -> Result<Vec<u8>, StoreError> {
         let path = self.path(number);
         let current = read(&path.join(BEGINNING))?;
         let parts = current.split_first_chunk().and_then(|(id, rest)| {
@@ -357,11 +357,12 @@ impl Trees {
         if !exists(&version)? {
             return Err(self.damaged(number, format_args!("its file `v{id}` is missing")));
         }
-        if xxh3_128(&read(&version)?) != checksum {
+        let version = read(&version)?;
+        if xxh3_128(&version) != checksum {
             let what = format!("the checksum of its file `v{id}` is another");
             return Err(self.damaged(number, what));
         }
-        Ok(())
+        Ok(version)
     }
 
     /// What the links of the store have, if it is in the tables of its own tree.
@@ -481,8 +482,8 @@ pub(super) const LIST: u64 = 0;
 const NAME_KEY: &[u8] = b"n";
 /// The file of a tree that says which others it has.
 const BEGINNING: &str = "current";
-/// In `current`, by which a version has its checksum.
-const XXH3: u8 = 0;
+/// In `current`, by which a version has its checksum, and in versions, by which tables have theirs.
+pub(super) const XXH3: u8 = 0;
 /// What each has its tables in, under their numbers.
 pub(super) const TABLES: &str = "tables";
 const CACHE_BYTES: u64 = 1024 * 1024;

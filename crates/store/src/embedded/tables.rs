@@ -2,24 +2,29 @@
 //!
 //! A start [looks](super::examine) at what names the tables, and not into them: what lies deep in
 //! one is met by whoever reads it. Here each is read from its first byte to its last, and compared
-//! with the checksum of the whole file that the version of its tree has.
+//! with the checksum of the whole file that the version of its tree has. A tree that does not open
+//! does not say what that is; then it is looked for in the bytes of the version.
+//!
+//! ```text
+//! v<id>      ... id of a table (8, low bits first), 0, XXH3-128 of its file (16, the same) ...
+//! ```
 //!
 //! Invariants:
 //! - Nothing of the store is changed. What is made is in DIR/examining.
 //! - Damage ends nothing here: what can be read besides it is read, too.
 //!
-//! Deliberately absent: tables that no tree names, which a crash leaves and the engine removes; and
-//! what a table means, which whoever opens the store finds out.
+//! Deliberately absent: tables that no tree names, which a crash leaves and the engine removes, but
+//! where that is not known; and what a table means, which whoever opens the store finds out.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use lsm_tree::AbstractTree as _;
+use memchr::memmem;
 use xxhash_rust::xxh3::Xxh3;
 
-use super::directory;
-use super::examine::{LIST, TABLES, Trees, examine};
-use super::rewrite;
+use super::examine::{LIST, TABLES, Trees, XXH3, entries, examine};
+use super::{directory, rewrite};
 use crate::error::StoreError;
 use crate::places::{EXAMINING, Place, STORE};
 
@@ -50,6 +55,28 @@ impl Looked {
             self.damage.push(error);
         }
         Ok(())
+    }
+
+    /// Reads a table, which is whole if its checksum is the one that was written.
+    fn read(
+        &mut self,
+        path: &Path,
+        name: &str,
+        is_written: impl FnOnce(u128) -> bool,
+    ) -> Result<(), StoreError> {
+        let mut checksum = Xxh3::new();
+        let read = rewrite::read_pieces(path, |piece| {
+            checksum.update(piece);
+            self.table_bytes += piece.len() as u64;
+        });
+        if let Err(error) = read {
+            return self.note(error);
+        }
+        if is_written(checksum.digest128()) {
+            return Ok(());
+        }
+        let what = format!("it is a table of {name}, and its checksum is another");
+        self.note(StoreError::damaged(path.display(), what))
     }
 }
 
@@ -108,23 +135,42 @@ fn read_tree(
 ) -> Result<(), StoreError> {
     // It may have been opened for its names.
     place.clear(EXAMINING)?;
-    let tree = trees.open(number, name)?;
     let tables = trees.path(number).join(TABLES);
+    let tree = match trees.open(number, name) {
+        Ok(tree) => tree,
+        Err(error) => {
+            looked.note(error)?;
+            // Without it nothing is known of its tables.
+            return match trees.version(number) {
+                Ok(version) => read_all(&tables, &version, name, looked),
+                Err(error) => looked.note(error),
+            };
+        }
+    };
     for table in tree.current_version().iter_tables() {
         let path = tables.join(table.id().to_string());
-        let mut checksum = Xxh3::new();
-        let mut read_bytes = 0;
-        let read = rewrite::read_pieces(&path, |piece| {
-            checksum.update(piece);
-            read_bytes += piece.len() as u64;
-        });
-        looked.table_bytes += read_bytes;
-        if let Err(error) = read {
-            looked.note(error)?;
-        } else if checksum.digest128() != table.checksum().into_u128() {
-            let what = format!("it is a table of {name}, and its checksum is another");
-            looked.note(StoreError::damaged(path.display(), what))?;
-        }
+        let written = table.checksum().into_u128();
+        looked.read(&path, name, |checksum| checksum == written)?;
+    }
+    Ok(())
+}
+
+/// Reads what lies among the tables of a tree that does not open.
+fn read_all(
+    tables: &Path,
+    version: &[u8],
+    name: &str,
+    looked: &mut Looked,
+) -> Result<(), StoreError> {
+    for path in entries(tables)? {
+        let id = path.file_name().and_then(|id| id.to_str()?.parse().ok());
+        let Some(id) = id.map(u64::to_le_bytes) else {
+            continue;
+        };
+        looked.read(&path, name, |checksum| {
+            let named = [&id[..], &[XXH3], &checksum.to_le_bytes()].concat();
+            memmem::find(version, &named).is_some()
+        })?;
     }
     Ok(())
 }
