@@ -19,7 +19,7 @@
 //! - All but the newest generation of a log are sealed: they never change, and have their index.
 //! - What is found at a start is as far as was acknowledged, or the store is damaged: that is
 //!   [looked at](examine) before the engine has it, since opening a store changes it.
-//! - Every batch of the engine begins with its [`Link`].
+//! - Every batch of the engine begins with its [`Link`](link::Link).
 //!
 //! Deliberately absent: an answer to damage, which is [`crate::quarantine`]'s.
 
