@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use unbroken_broker_core::Record;
+use unbroken_broker_core::{Holding, Record};
 use unbroken_mqtt_proto::{Packet, PacketId, QoS};
 
 use super::{Oracle, matches};
@@ -25,6 +25,8 @@ pub(crate) struct Disk {
     sessions: BTreeMap<usize, u64>,
     /// By client: the will that it would find.
     wills: BTreeMap<usize, MessageId>,
+    /// By client and filter: what was last asked for of the subscription.
+    said: BTreeMap<(usize, Box<str>), Holding>,
 }
 
 /// What a record is about.
@@ -61,6 +63,8 @@ enum Effect {
     Renews(u64),
     /// A will, with its message.
     Leaves(MessageId),
+    /// Was asked for already, in the same words: who waits for it waits for that.
+    Repeats,
     Ends,
 }
 
@@ -87,6 +91,7 @@ impl Disk {
     /// The broker has forgotten what it has asked for.
     pub(super) fn restarted(&mut self) {
         self.unstored.clear();
+        self.said.clear();
         let found = &self.found;
         self.messages
             .retain(|id| found.contains(&Fact::Message(*id)));
@@ -94,7 +99,12 @@ impl Disk {
 
     fn ask(&mut self, record: &Record) -> Vec<(Fact, Effect)> {
         let mut facts = facts_of(record);
+        let repeats = self.repeats(record);
         for (fact, effect) in &mut facts {
+            if repeats {
+                *effect = Effect::Repeats;
+                continue;
+            }
             *self.unstored.entry(fact.clone()).or_insert(0) += 1;
             match (fact, effect) {
                 (Fact::Message(id), _) => {
@@ -109,6 +119,55 @@ impl Disk {
             }
         }
         facts
+    }
+
+    /// Whether a subscription is as it was last asked for. So it is when a SUBACK that comes late,
+    /// of a SUBSCRIBE before the last, puts in force what is already. That what is retained was
+    /// sent for it meanwhile is nothing that a SUBACK says.
+    fn repeats(&mut self, record: &Record) -> bool {
+        match record {
+            Record::Subscribed {
+                client_id, holding, ..
+            } => {
+                let key = (number_of(client_id), holding.filter.clone());
+                let said = self.said.insert(key, holding.clone());
+                said.is_some_and(|mut said| {
+                    said.retained_due &= holding.retained_due;
+                    said == *holding
+                })
+            }
+            Record::Progress {
+                client_id,
+                progress,
+            } => {
+                for scanned in &progress.scanned {
+                    let key = (number_of(client_id), scanned.filter.clone());
+                    self.said.insert(key, scanned.clone());
+                }
+                false
+            }
+            Record::Unsubscribed { client_id, holding } => {
+                let key = (number_of(client_id), holding.filter.clone());
+                self.said.remove(&key);
+                false
+            }
+            Record::SessionOpened {
+                client_id,
+                new: true,
+                ..
+            }
+            | Record::SessionOpened {
+                client_id,
+                expiry_s: 0,
+                ..
+            }
+            | Record::SessionEnded { client_id } => {
+                let client = number_of(client_id);
+                self.said.retain(|(of, _), _| *of != client);
+                false
+            }
+            _ => false,
+        }
     }
 
     pub(super) fn commit(&mut self, request: &Request) {
@@ -223,7 +282,8 @@ impl Oracle {
 
     /// The shard that asked is told that it is on disk.
     pub(crate) fn answered(&mut self, request: &Request) {
-        for (fact, _) in &request.facts {
+        let asked = |(_, effect): &&(Fact, Effect)| *effect != Effect::Repeats;
+        for (fact, _) in request.facts.iter().filter(asked) {
             if let Some(count) = self.disk.unstored.get_mut(fact) {
                 *count -= 1;
                 if *count == 0 {
