@@ -315,17 +315,19 @@ impl Shard {
                 None => session.queue.push_back((qos, delivery)),
             }
         }
+        let mut numbers = Vec::with_capacity(outstayed.len());
         for (delivery, why) in outstayed {
             let Some(session) = self.clients.session_mut(id) else {
                 return;
             };
-            let (number, cost) = (delivery.number, delivery.message.publication().cost());
+            let cost = delivery.message.publication().cost();
             session.queue_bytes = session.queue_bytes.saturating_sub(cost);
             let waiting_bytes = &mut self.clients.stats.messages_waiting_bytes;
             *waiting_bytes = waiting_bytes.saturating_sub(cost);
+            numbers.push(delivery.number);
             self.clients.drop_waiting(now, id, delivery, why);
-            self.clients.account(id, number, Fate::Dropped);
         }
+        self.clients.account_dropped(id, &numbers);
     }
 
     /// A session has lost its connection: what was under way over it may be what was let go, and is

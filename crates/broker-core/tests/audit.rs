@@ -317,6 +317,25 @@ fn a_session_that_ends_with_unacknowledged_messages_leaves_its_window_unproven()
 }
 
 #[test]
+fn a_window_that_fills_while_much_becomes_too_old_is_proven() {
+    let mut limits = Limits::default();
+    limits.queue_age_max_s = 40;
+    let mut broker = Broker::with(1, limits, Settings::default());
+    let away = stay(&mut broker, "r", true);
+    subscribe(&mut broker, away, "t", QoS::AtLeastOnce);
+    broker.cut(away);
+    let publisher = join(&mut broker, "p");
+    // More than a window.
+    for id in 1..=1_100 {
+        broker.send(publisher, publish("t", "x", QoS::AtLeastOnce, id));
+    }
+    broker.advance(Duration::from_secs(50));
+    let totals = totals(&broker);
+    assert_eq!((totals.dropped, totals.waiting()), (1_100, 0));
+    assert_eq!((totals.windows_proven, totals.windows_faulty), (1, 0));
+}
+
+#[test]
 fn unwatched_messages_are_told_to_nobody() {
     let mut settings = Settings::default();
     settings.audit.enabled = false;

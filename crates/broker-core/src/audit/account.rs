@@ -323,6 +323,26 @@ impl Clients {
         }
     }
 
+    /// Accounts for deliveries that were dropped from the queue together. The law holds again only
+    /// behind the last of them, so a window does not end before.
+    #[cold]
+    pub(crate) fn account_dropped(&mut self, id: SessionId, numbers: &[u64]) {
+        for number in numbers {
+            let Some(session) = self.sessions.get_mut(id.index()) else {
+                return;
+            };
+            let totals = &mut self.stats.audit;
+            let out_of_turn = session.account.tell(totals, *number, Fate::Dropped);
+            if let Some(OutOfTurn { kind, first, count }) = out_of_turn {
+                self.fault_of_session(id, kind, first, count);
+            }
+        }
+        let session = self.sessions.get(id.index());
+        if session.is_some_and(|session| session.account.window_is_full()) {
+            self.end_window(id);
+        }
+    }
+
     /// A window of this session is full: the law decides what it came to.
     #[cold]
     pub(crate) fn end_window(&mut self, id: SessionId) {
