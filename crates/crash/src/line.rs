@@ -29,7 +29,7 @@ pub(crate) enum LineError {
     Subscribe(#[from] SubscribeError),
     #[error("a message was not published: {0}")]
     Send(#[from] PublishError),
-    #[error("a visitor cannot begin, or a mortal not connect: {0}")]
+    #[error("a visitor or traveller cannot begin, or a mortal not connect: {0}")]
     Runtime(#[from] std::io::Error),
     #[error("a mortal was refused with {0:#04x}")]
     Refused(u8),

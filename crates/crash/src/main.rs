@@ -27,6 +27,7 @@ mod random;
 mod run;
 mod subscriber;
 mod tally;
+mod way;
 mod witness;
 
 use std::process::ExitCode;

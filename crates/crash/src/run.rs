@@ -231,6 +231,17 @@ impl Plan {
     }
 }
 
+/// How a subscriber lives.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Life {
+    /// It is always there.
+    Resident,
+    /// It is away at times, and remembers.
+    Traveller,
+    /// It is killed at times, and begins anew.
+    Visitor,
+}
+
 /// The clients.
 struct Lines {
     progress: Progress,
@@ -241,7 +252,7 @@ struct Lines {
 }
 
 impl Lines {
-    /// Two publishers and two subscribers at each quality.
+    /// At each quality two publishers, and subscribers of two kinds or three.
     async fn begin(broker: &Broker, home: &Path, plan: &Plan) -> Result<Self, RunError> {
         let (to, seed) = (broker.address(), plan.seed);
         let progress = Progress::new();
@@ -255,14 +266,15 @@ impl Lines {
             witnesses: Vec::new(),
         };
         let subscribers = [
-            ("resident-one", QoS::AtLeastOnce, false),
-            ("visitor-one", QoS::AtLeastOnce, true),
-            ("resident-two", QoS::ExactlyOnce, false),
-            ("visitor-two", QoS::ExactlyOnce, true),
+            ("resident-one", QoS::AtLeastOnce, Life::Resident),
+            ("visitor-one", QoS::AtLeastOnce, Life::Visitor),
+            ("resident-two", QoS::ExactlyOnce, Life::Resident),
+            ("traveller-two", QoS::ExactlyOnce, Life::Traveller),
+            ("visitor-two", QoS::ExactlyOnce, Life::Visitor),
         ];
-        for (name, qos, comes_and_goes) in subscribers {
-            // A client that begins anew does not know what it had half received.
-            let may_repeat = qos == QoS::AtLeastOnce || comes_and_goes;
+        for (name, qos, life) in subscribers {
+            // One that is killed does not know what it had half received.
+            let may_repeat = qos == QoS::AtLeastOnce || life == Life::Visitor;
             let (witness, findings) = watch::channel(Witness::new(name, may_repeat));
             lines.witnesses.push(findings);
             let subscriber = Subscriber {
@@ -272,12 +284,12 @@ impl Lines {
                 progress: lines.progress.clone(),
                 witness,
             };
-            if comes_and_goes {
-                let listens = subscriber.come_and_go(seed).await?;
-                lines.subscribers.spawn(listens);
-            } else {
-                lines.subscribers.spawn(subscriber.stay().await?);
-            }
+            let subscribers = &mut lines.subscribers;
+            match life {
+                Life::Resident => subscribers.spawn(subscriber.stay().await?),
+                Life::Traveller => subscribers.spawn(subscriber.travel(seed).await?),
+                Life::Visitor => subscribers.spawn(subscriber.come_and_go(seed).await?),
+            };
         }
         let qualities = [QoS::AtLeastOnce, QoS::ExactlyOnce].into_iter().cycle();
         for (number, qos) in (1..=LANES).zip(qualities) {

@@ -1,5 +1,10 @@
-//! Subscribers whose sessions the broker keeps: residents, and visitors that are killed again and
-//! again themselves, so that messages wait for them.
+//! Subscribers whose sessions the broker keeps: residents; travellers, which lose their connection
+//! again and again and are away for a while, so that messages wait for them; and visitors, which
+//! are killed themselves.
+//!
+//! A traveller remembers what it has half received at QoS 2, as a client must whose session goes
+//! on: nothing comes to it twice. A visitor forgets that, and takes what comes under such an id
+//! for a new message.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -12,6 +17,7 @@ use unbroken_merkle_log::ledger::LedgerLimits;
 
 use crate::line::{LineError, Progress, connect, prefix, word};
 use crate::random::Random;
+use crate::way::Way;
 use crate::witness::Witness;
 
 /// One subscriber, and what it finds.
@@ -33,6 +39,27 @@ impl Subscriber {
         Ok(async move { self.listen(&mut subscriber, u64::MAX).await })
     }
 
+    /// The same, but the way to the broker is closed again and again.
+    pub(crate) async fn travel(
+        mut self,
+        seed: u64,
+    ) -> Result<impl Future<Output = Result<(), LineError>>, LineError> {
+        let mut random = Random::new(seed);
+        let way = Way::to(self.to).await?;
+        self.to = way.address();
+        let mut subscriber = self.open(None).await?;
+        Ok(async move {
+            while !self.progress.now().is_done {
+                let deliveries = random.below(VISIT_MAX);
+                self.listen(&mut subscriber, deliveries).await?;
+                way.close();
+                self.stay_away(&mut random).await;
+                way.open();
+            }
+            Ok(())
+        })
+    }
+
     /// The same, but it is killed again and again, and goes on from what it had saved.
     pub(crate) async fn come_and_go(
         self,
@@ -42,15 +69,20 @@ impl Subscriber {
         let mut saved = self.clone().visit(None, 0).await?;
         Ok(async move {
             while !self.progress.now().is_done {
-                let until = self.progress.now().steps + random.below(AWAY_MAX);
-                self.progress
-                    .until(|point| point.is_over || point.steps >= until)
-                    .await;
+                self.stay_away(&mut random).await;
                 let deliveries = random.below(VISIT_MAX);
                 saved = self.clone().visit(Some(saved), deliveries).await?;
             }
             Ok(())
         })
+    }
+
+    /// While the others go on.
+    async fn stay_away(&self, random: &mut Random) {
+        let until = self.progress.now().steps + random.below(AWAY_MAX);
+        self.progress
+            .until(|point| point.is_over || point.steps >= until)
+            .await;
     }
 
     /// Takes so many deliveries and is killed. Its task ends with a runtime of its own, because a
@@ -123,7 +155,7 @@ impl Subscriber {
     }
 }
 
-/// Deliveries that a visitor stays for.
+/// Deliveries that a traveller or a visitor is there for.
 const VISIT_MAX: u64 = 2_000;
 /// Steps that all together make while it is away.
 const AWAY_MAX: u64 = 4_000;
