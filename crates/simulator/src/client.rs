@@ -431,7 +431,7 @@ pub(crate) struct Hearing<'a> {
 
 impl Hearing<'_> {
     /// The broker has said no, which it does only if its store has failed, or a session is full.
-    fn is_refused(&self, reason: ReasonCode) {
+    fn is_refused(&mut self, reason: ReasonCode) {
         let expected = match reason {
             ReasonCode::ImplementationSpecificError | ReasonCode::ServerUnavailable => {
                 self.options.read_only
@@ -440,6 +440,7 @@ impl Hearing<'_> {
             _ => false,
         };
         assert!(expected, "a client was refused: {reason:?}");
+        self.oracle.refused += u64::from(reason == ReasonCode::QuotaExceeded);
     }
 }
 

@@ -48,7 +48,17 @@ impl World {
         // What broke with a connection was not promised to anybody.
         let named = |reason: &DropReason| *reason != DropReason::ConnectionLost;
         let reasons = DropReason::ALL.into_iter().filter(named);
-        let dropped: u64 = reasons.map(|reason| self.dropped(reason)).sum();
+        let mut dropped: u64 = reasons.map(|reason| self.dropped(reason)).sum();
+        if self.options.store_keeps() {
+            // Was refused, and is nobody's.
+            let refused = self.dropped(DropReason::StoreFull);
+            dropped -= refused;
+            assert!(
+                !self.options.answers_arrive() || refused <= self.oracle.refused,
+                "{refused} messages were dropped because the store was full, and {} refused",
+                self.oracle.refused
+            );
+        }
         let (missing, of_groups) = self.oracle.missing();
         let retained = self.oracle.missing_retained();
         let plain: usize = missing.iter().map(Vec::len).sum();

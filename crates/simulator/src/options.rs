@@ -85,6 +85,9 @@ pub struct Options {
     pub(crate) store_bytes: u64,
     /// Publishers are refused what a full session that stays would have to keep.
     pub(crate) refuses: bool,
+    /// Percent of the times at which the size of a full store is said: values alone fill it. If
+    /// that may be, messages are let go of at the others.
+    pub(crate) values_fill: u32,
     pub(crate) output_bytes: u32,
     pub(crate) retained_messages: u32,
     /// A message with more receivers on a shard goes to one a turn.
@@ -146,6 +149,7 @@ impl Options {
             queue_age_s: u32::MAX,
             store_bytes: ENOUGH_BYTES,
             refuses: false,
+            values_fill: 0,
             output_bytes: r.pick(&[150, 1_000, 1_000_000, 1_000_000, 1_000_000]),
             retained_messages: r.pick(&[2, 1_000, 1_000, 1_000]),
             at_once: Rng::new(seed ^ 0x0073_7072_6561_6400).pick(&[0, 1, 2, 4_096, 4_096]),
@@ -181,7 +185,11 @@ impl Options {
                 options.trims = true; // the size is said with that
             }
         }
-        options.heirs &= !options.loyal;
+        let mut values = Rng::new(seed ^ 0x7661_6c75_6573);
+        if !options.loyal && values.percent(3) {
+            options.fill_with_values(&mut values);
+        }
+        options.heirs &= !options.loyal && options.values_fill == 0;
         if options.heirs {
             options = options.with_kills(fate.pick(&[3, 10]));
             options.shards = options.shards.max(2);
@@ -220,6 +228,21 @@ impl Options {
         options
     }
 
+    /// A store whose values fill it: publishers are refused, of what waits nothing is let go.
+    fn fill_with_values(&mut self, rng: &mut Rng) {
+        (self.durable, self.refuses, self.trims) = (true, true, true);
+        self.values_fill = rng.pick(&[40, 100, 100]);
+        self.store_bytes = rng.pick(&[200, 2_000]);
+        self.queue_messages = rng.pick(&[20, ENOUGH_MESSAGES]);
+        (self.staying, self.v5) = (rng.pick(&[70, 100]), 100);
+        // As with all who are refused: it is known, and somebody is told.
+        (self.cuts, self.half_open, self.goodbyes, self.kills) = (false, false, false, 0);
+        self.keep_alive = false;
+        (self.retained, self.clears, self.wills) = (false, false, false);
+        (self.read_only, self.reads_fail) = (false, false);
+        self.durability = Durability::Strict;
+    }
+
     /// The same, but the broker has a disk and is killed about so often. Nothing is made more of
     /// that: what a seed found with so many kills it finds again.
     #[must_use]
@@ -229,6 +252,7 @@ impl Options {
         (self.wills, self.refuses) = (false, false);
         (self.read_only, self.reads_fail, self.trims) = (false, false, false);
         (self.queue_bytes, self.store_bytes) = (ENOUGH_BYTES, ENOUGH_BYTES);
+        self.values_fill = 0;
         self.queue_age_s = u32::MAX;
         self.durability = Durability::Strict;
         self
@@ -245,7 +269,9 @@ impl Options {
         limits.store_bytes_max = self.store_bytes;
         if self.refuses {
             limits.queue_full = QueueFull::Refuse;
-            limits.store_full = StoreFull::Refuse;
+            if self.values_fill == 0 {
+                limits.store_full = StoreFull::Refuse;
+            }
         }
         limits.output_bytes_max = self.output_bytes;
         limits.retained_messages_max = self.retained_messages;
@@ -261,6 +287,17 @@ impl Options {
     /// The store may be at its limit.
     pub(crate) fn store_fills(&self) -> bool {
         self.store_bytes < ENOUGH_BYTES
+    }
+
+    /// No connection ends before its client has read the answers to what it has sent.
+    pub(crate) fn answers_arrive(&self) -> bool {
+        let lost = self.cuts || self.half_open || self.goodbyes || self.keep_alive;
+        !lost && self.kills == 0
+    }
+
+    /// Nothing that was taken in is let go of to make room in the store.
+    pub(crate) fn store_keeps(&self) -> bool {
+        !self.store_fills() || self.refuses && matches!(self.values_fill, 0 | 100)
     }
 
     /// What waits is let go for no reason but that its session ends.

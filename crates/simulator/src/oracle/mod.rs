@@ -75,6 +75,8 @@ pub(crate) struct Oracle {
     revived: Vec<Option<Revived>>,
     /// Those of which the broker has nothing but a will.
     pub(crate) orphans: Vec<bool>,
+    /// Messages that their publishers were refused because something was full.
+    pub(crate) refused: u64,
     /// Named in events, by client and reason.
     told: BTreeMap<(usize, DropReason), u64>,
 }
@@ -134,6 +136,7 @@ impl Oracle {
             left: vec![Left::default(); clients],
             revived: vec![None; clients],
             orphans: vec![false; clients],
+            refused: 0,
             told: BTreeMap::new(),
         }
     }

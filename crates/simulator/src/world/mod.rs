@@ -558,16 +558,26 @@ impl World {
             self.run_timers(shard, self.now);
         }
         self.storage.needs(shard, self.shards[shard].needed());
-        let Some((bytes, needed)) = self.storage.trim() else {
+        let Some((mut bytes, needed)) = self.storage.trim() else {
             return false;
         };
-        self.note(|| format!("logs are trimmed up to {needed:?}"));
+        // Who is refused because of them is not told of wills and what is retained, so they are
+        // none where there are such.
+        let mut values = 0;
+        let (often, max) = (self.options.values_fill, self.options.store_bytes);
+        if often > 0 && bytes > 0 {
+            let fill = self.rng.percent(often);
+            values = if fill { max } else { max.min(bytes) / 2 };
+            bytes = bytes.max(values);
+        }
+        self.note(|| {
+            format!("logs are trimmed up to {needed:?}; {bytes} bytes, {values} of values")
+        });
         for shard in 0..self.shards.len() {
             let needed = needed.clone();
             let size = Input::StoreSize {
                 bytes,
-                // Who is refused because of them is not told of wills and what is retained.
-                values: 0,
+                values,
                 needed,
             };
             self.input(shard, size);
