@@ -26,6 +26,7 @@ use unbroken_broker::config::Storage;
 use unbroken_broker::control::{Remote, Who};
 use unbroken_broker::failure as failure_file;
 use unbroken_store::hand_over;
+use unbroken_store::quarantine::{self, OnCorruption};
 use unbroken_store::{
     Batch, Embedded, LogId, Looked, Options, Pair, Sequence, Space, Store, StoreError, View,
 };
@@ -71,8 +72,9 @@ impl DataArgs {
         if let Some(remote) = remote(&path)? {
             return Ok(Ok(Data::Broker(remote)));
         }
-        let opened = Embedded::open(&path, Options::default());
-        Ok(opened.map(|store| Data::Own(Box::new(store))))
+        // One that is known to be damaged stays as it is: the start sets it aside.
+        let opened = quarantine::open(&path, Options::default(), OnCorruption::Refuse);
+        Ok(opened.map(|(store, _)| Data::Own(Box::new(store))))
     }
 
     /// What is found in it without opening it; none if a broker has it.

@@ -133,14 +133,23 @@ fn the_doctor_finds_damage_wherever_it_lies() {
 }
 
 #[test]
-fn the_doctor_leaves_a_store_that_is_marked_as_damaged_as_it_is() {
+fn a_store_that_is_marked_as_damaged_stays_as_it_is_whatever_is_asked() {
     let store = Filled::new();
     let met = StoreError::damaged("log 0, message 7", "its checksum is another");
     quarantine::mark(&store.path(), &met).unwrap();
     for words in [&["doctor"][..], &["doctor", "--json"]] {
-        let ended = store.is_left_by(words);
+        let ended = store.is_left_by(words, 1);
         let met = "it was found while it was in use: log 0, message 7 is damaged";
         assert!(ended.text.contains(met), "{ended:?}");
+    }
+    for words in [
+        &["sessions", "ls"][..],
+        &["sessions", "rm", "desk"],
+        &["retained", "ls"],
+        &["db", "export"],
+    ] {
+        let ended = store.is_left_by(words, 65);
+        assert!(ended.errors.contains("message 7 is damaged"), "{ended:?}");
     }
 }
 
@@ -161,7 +170,7 @@ fn the_doctor_that_reads_every_byte_names_the_file_and_leaves_the_store() {
     let mut bytes = fs::read(&table).unwrap();
     bytes[30] ^= 1;
     fs::write(&table, bytes).unwrap();
-    let ended = store.is_left_by(&["doctor", "--deep"]);
+    let ended = store.is_left_by(&["doctor", "--deep"], 1);
     let words = format!("wrong: {} is damaged: ", table.display());
     assert!(ended.text.contains(&words), "{ended:?}");
 }

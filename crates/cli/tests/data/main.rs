@@ -146,7 +146,7 @@ impl Filled {
     }
 
     /// Runs a command on it that finds something wrong, and changes no byte of it.
-    fn is_left_by(&self, words: &[&str]) -> Ended {
+    fn is_left_by(&self, words: &[&str], code: i32) -> Ended {
         let contents = || {
             let files = files(&self.path().join("store")).into_iter();
             let contents = files.map(|file| (fs::read(&file).unwrap(), file));
@@ -154,7 +154,7 @@ impl Filled {
         };
         let before = contents();
         let ended = self.run(words);
-        assert_eq!(ended.code, Some(1), "{ended:?}");
+        assert_eq!(ended.code, Some(code), "{ended:?}");
         let after = contents();
         assert_eq!(after.len(), before.len());
         for ((bytes, file), after) in before.iter().zip(after) {
