@@ -334,16 +334,22 @@ impl Lines {
         };
         published?;
         let per_quality = usize::try_from(LANES / 2).unwrap_or_default();
-        let heard = async {
-            for witness in &mut self.witnesses {
-                // One that has ended has its findings nevertheless.
-                let _ = witness
-                    .wait_for(|witness| witness.has_all(per_quality))
-                    .await;
+        // What waits may be much: it is missing only when nothing has come for so long.
+        loop {
+            let steps = self.progress.now().steps;
+            let heard = async {
+                for witness in &mut self.witnesses {
+                    // One that has ended has its findings nevertheless.
+                    let _ = witness
+                        .wait_for(|witness| witness.has_all(per_quality))
+                        .await;
+                }
+            };
+            let is_heard = timeout(PATIENCE, heard).await.is_ok();
+            if is_heard || self.progress.now().steps == steps {
+                break;
             }
-        };
-        // What is missing then is in the findings.
-        let _ = timeout(PATIENCE, heard).await;
+        }
         self.others.end().await;
         let mut verdict = Verdict {
             faults: self.others.faults(),

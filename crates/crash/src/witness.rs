@@ -1,8 +1,8 @@
 //! What one subscriber has seen, judged by the audit.
 //!
 //! Of every lane it must have each message, in order; at QoS 2 each once. At QoS 1, and to one that
-//! forgets, a message may come again after a crash, and says so then. Nobody is asked to send
-//! anything again, so nothing is repaired.
+//! forgets, a message may come again after a crash. Nobody is asked to send anything again, so
+//! nothing is repaired.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ const TOLD_MAX: usize = 20;
 #[derive(Debug)]
 pub(crate) struct Witness {
     name: &'static str,
-    /// Whether a message may come twice, the second time with DUP.
+    /// Whether a message may come twice.
     may_repeat: bool,
     lanes: BTreeMap<LaneId, Lane>,
     /// Messages, each once.
@@ -114,7 +114,7 @@ impl Witness {
                 self.messages += 1;
                 return None;
             }
-            Some(Verdict::Replayed) => {
+            Some(Verdict::Duplicate | Verdict::Replayed) => {
                 self.repeated += 1;
                 if self.may_repeat {
                     return None;
