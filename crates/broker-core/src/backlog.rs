@@ -354,6 +354,9 @@ impl Clients {
     /// acknowledged. What is for the session by earlier ones may wait on disk, and this would
     /// overtake it: so it is only for what is in force, maybe at QoS 0.
     pub(crate) fn qos_in_no_log(&self, to: &Receiver, topic: TopicName<'_>) -> Option<QoS> {
+        if to.qos == QoS::AtMostOnce {
+            return Some(to.qos); // waits for nothing, and is most of what gets here
+        }
         let session = self.sessions.get(to.session.index());
         let kept = session.and_then(|session| session.kept.as_deref());
         let Some(kept) = kept.filter(|kept| kept.backlog.is_some()) else {

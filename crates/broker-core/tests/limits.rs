@@ -471,3 +471,24 @@ fn what_clients_are_refused_is_counted_by_reason() {
     assert_eq!(refused[&unbroken_mqtt_proto::ReasonCode::QuotaExceeded], 2);
     assert_eq!(refused[&unbroken_mqtt_proto::ReasonCode::PacketTooLarge], 1);
 }
+
+#[test]
+fn a_session_that_is_kept_on_disk_has_at_most_1024_messages_in_flight() {
+    for (durable, in_flight) in [(true, 1_024), (false, 1_030)] {
+        let mut settings = Settings::default();
+        settings.durable = durable;
+        let mut broker = Broker::with(1, Limits::default(), settings);
+        let resident = stay(&mut broker, "r", true);
+        broker.stored();
+        subscribe(&mut broker, resident, "t", QoS::AtLeastOnce);
+        broker.stored();
+        broker.take(resident);
+        let publisher = join(&mut broker, "p");
+        for id in 1..=1_030 {
+            broker.send(publisher, publish("t", "x", QoS::AtLeastOnce, id));
+            broker.stored();
+            broker.take(publisher);
+        }
+        assert_eq!(broker.take_publishes(resident).len(), in_flight);
+    }
+}

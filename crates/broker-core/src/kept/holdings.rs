@@ -219,12 +219,13 @@ impl Kept {
         }
     }
 
-    /// Takes out the subscriptions that nothing above `through` can be for.
+    /// Takes out the subscriptions that nothing above `through` can be for, and those that ended
+    /// before anything came.
     pub(super) fn take_past(&mut self, through: &Frontier) -> Vec<(Box<str>, u32)> {
         let past = |held: &mut Holding| {
-            held.until
-                .as_ref()
-                .is_some_and(|until| through.reaches(until))
+            held.until.as_ref().is_some_and(|until| {
+                through.reaches(until) || held.is_in_force() && held.since.reaches(until)
+            })
         };
         let past = self.holdings.extract_if(.., past);
         past.map(|held| (held.filter, held.era)).collect()
@@ -243,3 +244,32 @@ fn replace(frontier: &mut Frontier, number: u64, tails: &Frontier) {
 const NOT_IN_FORCE: u64 = u64::MAX;
 /// Where one ends that yields, in the log of a shard that does not know of the next one yet.
 const HOLDS_ON: u64 = u64::MAX;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_ended_before_anything_came_is_past_however_far_behind_the_session_is() {
+        let log = LogId(1);
+        let mut tails = Frontier::new();
+        tails.set(log, 5);
+        let mut kept = Kept::new(Frontier::new());
+        let take = |kept: &mut Kept, qos, joins: &[LogId]| {
+            let options = SubscriptionOptions {
+                qos,
+                ..SubscriptionOptions::default()
+            };
+            kept.subscribe("t", options, None, &tails, joins);
+            kept.come_into_force("t", &tails);
+        };
+        take(&mut kept, QoS::AtMostOnce, &[]);
+        for _ in 0..100 {
+            take(&mut kept, QoS::AtLeastOnce, &[log]);
+            take(&mut kept, QoS::AtMostOnce, &[]);
+            kept.take_past(&Frontier::new());
+        }
+        assert_eq!(kept.holdings.len(), 1);
+        assert!(kept.holdings[0].is_current());
+    }
+}
