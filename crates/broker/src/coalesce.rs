@@ -249,9 +249,9 @@ const EPOCH_TURNS: u32 = 4;
 /// fall below this number, waiting gathers nothing any more.
 const GATHERS_MORE: f64 = 1.1;
 /// Where a call has so many frames without waiting, its cost is little beside theirs, and a wait
-/// only holds up whoever else is on the shard. A publisher with 32 messages a write seemed to gather
-/// more by waiting in one trial of three, and then half as many went through: 1.5 to 2.3 million a
-/// second instead of 3.5 to 3.9. With 256 here it still did; with 32 it does not.
+/// only holds up whoever else is on the shard. A publisher with 32 messages a write seemed to
+/// gather more by waiting in one trial of three, and then half as many went through: 1.5 to 2.3
+/// million a second instead of 3.5 to 3.9. With 256 here it still did; with 32 it does not.
 const GATHERED: f64 = 32.0;
 /// A wait costs no throughput if the rate stays above this part of what it was without; rates of
 /// single epochs vary.
