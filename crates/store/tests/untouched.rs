@@ -674,3 +674,38 @@ fn who_looks_is_told_of_all_damage_and_not_of_the_first() {
         );
     }
 }
+
+/// Which trees there are is then known by their directories alone.
+#[test]
+fn who_looks_is_told_of_all_damage_also_where_the_names_of_trees_cannot_be_read() {
+    let store = Damaged::in_tables();
+    let tables = store.tables();
+    let [list, .., log] = &tables[..] else {
+        panic!("{tables:?}");
+    };
+    let bytes = fs::read(list).unwrap();
+    let name = Space::Sessions.name().as_bytes();
+    let names = bytes.windows(name.len()).position(|at| at == name).unwrap();
+    for (table, at) in [(list, names), (log, fs::read(log).unwrap().len() / 8)] {
+        let mut bytes = fs::read(table).unwrap();
+        bytes[at] ^= 1;
+        fs::write(table, bytes).unwrap();
+    }
+    let damage = store.damage();
+    for (table, name) in [(list, "the list of all"), (log, "tree 7")] {
+        let table = table.display();
+        let words = format!("{table} is damaged: it is a table of {name}, and its checksum is");
+        let of_it = |found: &&String| found.starts_with(&words);
+        assert_eq!(damage.iter().filter(of_it).count(), 1, "{damage:?}");
+    }
+}
+
+/// As the engine leaves it that was clearing it away when the power was cut.
+#[test]
+fn what_is_left_of_a_tree_that_is_in_no_list_is_no_damage() {
+    let store = Damaged::in_tables();
+    let trees = store.path().join("store/engine/keyspaces");
+    fs::create_dir(trees.join("99")).unwrap();
+    fs::copy(trees.join("7/current"), trees.join("99/current")).unwrap();
+    assert_eq!(store.damage(), Vec::<String>::new());
+}

@@ -87,13 +87,8 @@ fn skim(store: &Path) -> Result<Journals, StoreError> {
     let engine = &store.join("engine");
     has_version(engine)?;
     let trees = Trees::new(engine, Path::new(""), false);
-    for path in entries(&trees.directory)? {
-        let number = path
-            .file_name()
-            .and_then(|name| name.to_str()?.parse().ok());
-        if let Some(number) = number
-            && trees.has_beginning(number)?
-        {
+    for number in trees.numbers()? {
+        if trees.has_beginning(number)? {
             trees.version(number)?;
         }
     }
@@ -312,6 +307,13 @@ impl Trees {
             names.remove(&number);
         }
         Ok(names)
+    }
+
+    /// The numbers of the trees that have a directory, whether the list names them or not.
+    pub(super) fn numbers(&self) -> Result<Vec<u64>, StoreError> {
+        let paths = entries(&self.directory)?.into_iter();
+        let numbers = paths.filter_map(|path| path.file_name()?.to_str()?.parse().ok());
+        Ok(numbers.collect())
     }
 
     pub(super) fn has_beginning(&self, number: u64) -> Result<bool, StoreError> {

@@ -13,8 +13,9 @@
 //! - Nothing of the store is changed. What is made is in DIR/examining.
 //! - Damage ends nothing here: what can be read besides it is read, too.
 //!
-//! Deliberately absent: tables that no tree names, which a crash leaves and the engine removes, but
-//! where that is not known; and what a table means, which whoever opens the store finds out.
+//! Deliberately absent: trees that the list does not name and tables that no tree names, which a
+//! crash leaves and the engine removes, but where that is not known; and what a table means, which
+//! whoever opens the store finds out.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -37,7 +38,8 @@ pub struct Looked {
     pub damage: Vec<StoreError>,
     /// Bytes of tables that were read.
     pub table_bytes: u64,
-    /// Why tables were not read, if so: the disk is full, or knows no links.
+    /// Why tables were not read, if so: the disk is full, or knows no links, or the store is of a
+    /// format that is not known.
     pub not_read: Option<String>,
 }
 
@@ -95,9 +97,11 @@ pub(super) fn look(path: &Path) -> Result<Looked, StoreError> {
             there
         }
         Err(error) => {
-            let is_known = !matches!(error, StoreError::Format { .. });
+            if matches!(error, StoreError::Format { .. }) {
+                looked.not_read = Some("where they are is not known".to_owned());
+            }
             looked.note(error)?;
-            is_known
+            true
         }
     };
     if is_there && looked.not_read.is_none() {
@@ -110,10 +114,19 @@ pub(super) fn look(path: &Path) -> Result<Looked, StoreError> {
 
 fn read_tables(place: &Place, store: &Path, looked: &mut Looked) -> Result<(), StoreError> {
     let trees = Trees::new(&store.join("engine"), &place.part(EXAMINING), false);
-    let mut names = BTreeMap::from([(LIST, "the list of all".to_owned())]);
+    let mut names = BTreeMap::new();
     match trees.names() {
-        Ok(named) => names.extend(named),
+        Ok(named) => names = named,
         Err(error) => looked.note(error)?,
+    }
+    names.insert(LIST, "the list of all".to_owned());
+    if !looked.damage.is_empty() {
+        // The list may be what is damaged: a tree that it does not name need not be one that a
+        // crash left.
+        for number in trees.numbers()? {
+            let unnamed = || format!("tree {number}");
+            names.entry(number).or_insert_with(unnamed);
+        }
     }
     for (number, name) in names {
         // Whether one may be without was looked at before.
