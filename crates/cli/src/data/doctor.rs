@@ -70,30 +70,36 @@ struct Report {
     /// Bytes on disk; none if it could not be opened.
     disk_bytes: Option<u64>,
     free_bytes: Option<u64>,
-    /// Bytes of tables that were read before it was opened; none if that was not asked for.
+    /// Bytes of tables that were read before it was opened; none if that was not asked for, or
+    /// could not be done.
     table_bytes: Option<u64>,
-    examined: Examined,
-    /// Where the generations of each of its logs begin.
-    generations: Vec<Vec<Sequence>>,
+    /// What is in it; none if it was not opened.
+    inside: Option<Inside>,
     /// All that is wrong, with the directory and in it.
     wrong: Vec<String>,
     now_ms: u64,
 }
 
+struct Inside {
+    examined: Examined,
+    /// Where the generations of each of its logs begin.
+    generations: Vec<Vec<Sequence>>,
+}
+
 fn look(args: &Args) -> Result<Report, Failure> {
     let path = args.data.path();
     let now_ms = now_ms();
-    let (mut wrong, mut generations) = (Vec::new(), Vec::new());
-    let (mut examined, mut disk_bytes, mut broker) = (Examined::default(), None, None);
+    let mut wrong = Vec::new();
+    let (mut inside, mut disk_bytes, mut broker) = (None, None, None);
     let marked = quarantine::marked(&path)?;
     let (mut table_bytes, mut is_damaged) = (None, false);
     if args.deep || marked.is_some() {
         match args.data.try_look()? {
             Some(looked) => {
                 is_damaged = marked.is_some() || !looked.damage.is_empty();
-                table_bytes = Some(looked.table_bytes);
                 wrong.extend(looked.damage.iter().map(ToString::to_string));
                 let not_read = looked.not_read;
+                table_bytes = not_read.is_none().then_some(looked.table_bytes);
                 wrong.extend(not_read.map(|why| format!("its tables were not read: {why}")));
             }
             None if args.deep => return Err(Failure::new(exit::UNAVAILABLE, NOT_OF_A_BROKER)),
@@ -108,10 +114,7 @@ fn look(args: &Args) -> Result<Report, Failure> {
             disk_bytes = Some(data.disk_bytes()?);
             broker = data.broker()?;
             failed = data.failed(&path)?;
-            examined = look_inside(&data)?;
-            let logs = examined.logs.iter();
-            let found: Result<_, _> = logs.map(|log| data.generations(log.log)).collect();
-            generations = found?;
+            inside = Some(look_inside(&data)?);
         }
         // It is what was asked for.
         Some(Err(error @ (StoreError::Damaged { .. } | StoreError::Format { .. }))) => {
@@ -122,8 +125,10 @@ fn look(args: &Args) -> Result<Report, Failure> {
     }
     wrong.extend(failed);
     wrong.extend(marked.map(|what| format!("{}: {what}", path.display())));
-    wrong.append(&mut examined.wrong);
-    wrong.extend(held_long(&examined, now_ms));
+    if let Some(Inside { examined, .. }) = &mut inside {
+        wrong.append(&mut examined.wrong);
+        wrong.extend(held_long(examined, now_ms));
+    }
     wrong.extend(set_aside(&path)?);
     let free = statvfs(&path).ok();
     let free_bytes = free.map(|free| free.blocks_available() * free.fragment_size());
@@ -139,15 +144,20 @@ fn look(args: &Args) -> Result<Report, Failure> {
         disk_bytes,
         free_bytes,
         table_bytes,
-        examined,
-        generations,
+        inside,
         wrong,
         now_ms,
     })
 }
 
-fn look_inside(data: &Data) -> Result<Examined, StoreError> {
-    examine(&*data.view()?)
+fn look_inside(data: &Data) -> Result<Inside, StoreError> {
+    let examined = examine(&*data.view()?)?;
+    let logs = examined.logs.iter();
+    let generations: Result<_, _> = logs.map(|log| data.generations(log.log)).collect();
+    Ok(Inside {
+        generations: generations?,
+        examined,
+    })
 }
 
 fn held_long(examined: &Examined, now_ms: u64) -> impl Iterator<Item = String> {
@@ -178,14 +188,8 @@ fn set_aside(path: &Path) -> Result<Vec<String>, StoreError> {
 }
 
 impl Report {
-    fn memory_bytes_max(&self) -> u64 {
-        Embedded::memory_bytes_max(self.examined.logs.len() as u64)
-    }
-
     fn print(&self, out: &mut dyn Write) -> io::Result<()> {
-        let examined = &self.examined;
         let unknown = || "unknown".to_owned();
-        let ago = |ms: u64| format!("{} ago", person::span(self.now_ms.saturating_sub(ms)));
         writeln!(out, "directory  {}", self.directory)?;
         match &self.broker {
             Some(Who {
@@ -199,7 +203,25 @@ impl Report {
         if let Some(read) = self.table_bytes {
             writeln!(out, "tables     {} read, every byte", person::size(read))?;
         }
-        let memory = person::size(self.memory_bytes_max());
+        match &self.inside {
+            Some(inside) => self.print_inside(inside, out)?,
+            None => writeln!(out, "memory     unknown\nsessions   unknown")?,
+        }
+        writeln!(out)?;
+        for wrong in &self.wrong {
+            writeln!(out, "wrong: {wrong}")?;
+        }
+        match self.wrong.len() {
+            0 => writeln!(out, "All of it was read, and nothing is wrong."),
+            1 => writeln!(out, "1 thing is wrong."),
+            count => writeln!(out, "{count} things are wrong."),
+        }
+    }
+
+    fn print_inside(&self, inside: &Inside, out: &mut dyn Write) -> io::Result<()> {
+        let examined = &inside.examined;
+        let ago = |ms: u64| format!("{} ago", person::span(self.now_ms.saturating_sub(ms)));
+        let memory = person::size(inside.memory_bytes_max());
         writeln!(out, "memory     at most {memory} for the store itself")?;
         let (all, away) = (examined.sessions, examined.away);
         let when = match self.broker {
@@ -210,7 +232,7 @@ impl Report {
         let logs: Vec<_> = examined
             .logs
             .iter()
-            .zip(&self.generations)
+            .zip(&inside.generations)
             .map(|(log, generations)| {
                 [
                     log.log.to_string(),
@@ -268,20 +290,38 @@ impl Report {
                 writeln!(out, "and {more} more")?;
             }
         }
-        writeln!(out)?;
-        for wrong in &self.wrong {
-            writeln!(out, "wrong: {wrong}")?;
-        }
-        match self.wrong.len() {
-            0 => writeln!(out, "All of it was read, and nothing is wrong."),
-            1 => writeln!(out, "1 thing is wrong."),
-            count => writeln!(out, "{count} things are wrong."),
-        }
+        Ok(())
     }
 
     fn json(&self) -> Value {
-        let examined = &self.examined;
-        let logs = examined.logs.iter().zip(&self.generations);
+        let inside = self.inside.as_ref();
+        let examined = inside.map(|inside| &inside.examined);
+        json!({
+            "directory": self.directory,
+            "broker": self.broker.as_ref().map(|who| {
+                json!({ "process": who.process, "version": who.version, "failure": who.failure })
+            }),
+            "disk_bytes": self.disk_bytes,
+            "free_bytes": self.free_bytes,
+            "table_bytes_read": self.table_bytes,
+            "memory_bytes_max": inside.map(Inside::memory_bytes_max),
+            "sessions": examined.map(|examined| examined.sessions),
+            "away": examined.map(|examined| examined.away),
+            "logs": inside.map(Inside::logs),
+            "spaces": inside.map(Inside::spaces),
+            "holders": inside.map(Inside::holders),
+            "wrong": self.wrong,
+        })
+    }
+}
+
+impl Inside {
+    fn memory_bytes_max(&self) -> u64 {
+        Embedded::memory_bytes_max(self.examined.logs.len() as u64)
+    }
+
+    fn logs(&self) -> Vec<Value> {
+        let logs = self.examined.logs.iter().zip(&self.generations);
         let logs = logs.map(|(log, generations)| {
             let generations: Vec<_> = generations.iter().map(|first| first.0).collect();
             json!({
@@ -294,10 +334,18 @@ impl Report {
                 "oldest": log.oldest_ms.map(person::time),
             })
         });
-        let spaces = examined.spaces.iter().map(|found| {
+        logs.collect()
+    }
+
+    fn spaces(&self) -> Vec<Value> {
+        let spaces = self.examined.spaces.iter().map(|found| {
             json!({ "space": found.space.name(), "values": found.values, "bytes": found.bytes })
         });
-        let holders = examined.holders.iter().map(|holder| {
+        spaces.collect()
+    }
+
+    fn holders(&self) -> Vec<Value> {
+        let holders = self.examined.holders.iter().map(|holder| {
             json!({
                 "client": holder.client_id,
                 "away_since": holder.away_since_ms.map(person::time),
@@ -306,22 +354,7 @@ impl Report {
                 "bytes": holder.bytes,
             })
         });
-        json!({
-            "directory": self.directory,
-            "broker": self.broker.as_ref().map(|who| {
-                json!({ "process": who.process, "version": who.version, "failure": who.failure })
-            }),
-            "disk_bytes": self.disk_bytes,
-            "free_bytes": self.free_bytes,
-            "table_bytes_read": self.table_bytes,
-            "memory_bytes_max": self.memory_bytes_max(),
-            "sessions": examined.sessions,
-            "away": examined.away,
-            "logs": logs.collect::<Vec<_>>(),
-            "spaces": spaces.collect::<Vec<_>>(),
-            "holders": holders.collect::<Vec<_>>(),
-            "wrong": self.wrong,
-        })
+        holders.collect()
     }
 }
 

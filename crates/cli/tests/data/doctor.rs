@@ -7,7 +7,7 @@ use serde_json::Value;
 use unbroken_store::session::{Cursor, Part, key};
 use unbroken_store::{Batch, Sequence, Space, Store, StoreError, quarantine};
 
-use crate::{Filled, LOG, files, message, open, options, run};
+use crate::{Ended, Filled, LOG, files, message, open, options, run};
 
 #[test]
 fn the_doctor_says_what_there_is_and_who_holds_it() {
@@ -141,6 +141,7 @@ fn a_store_that_is_marked_as_damaged_stays_as_it_is_whatever_is_asked() {
         let ended = store.is_left_by(words, 1);
         let met = "it was found while it was in use: log 0, message 7 is damaged";
         assert!(ended.text.contains(met), "{ended:?}");
+        says_nothing_of_what_is_in_it(&ended);
     }
     for words in [
         &["sessions", "ls"][..],
@@ -173,6 +174,49 @@ fn the_doctor_that_reads_every_byte_names_the_file_and_leaves_the_store() {
     let ended = store.is_left_by(&["doctor", "--deep"], 1);
     let words = format!("wrong: {} is damaged: ", table.display());
     assert!(ended.text.contains(&words), "{ended:?}");
+    says_nothing_of_what_is_in_it(&ended);
+    assert!(ended.text.contains(" read, every byte\n"), "{ended:?}");
+    says_nothing_of_what_is_in_it(&store.is_left_by(&["doctor", "--deep", "--json"], 1));
+}
+
+#[test]
+fn the_doctor_does_not_say_that_tables_were_read_that_were_not() {
+    let store = Filled::new();
+    let format = store.path().join("store/format");
+    fs::write(format, "unbroken-store 77\n").unwrap();
+    let ended = store.is_left_by(&["doctor", "--deep"], 1);
+    let words = "wrong: its tables were not read: ";
+    assert!(ended.text.contains(words), "{ended:?}");
+    assert!(!ended.text.contains("every byte"), "{ended:?}");
+    says_nothing_of_what_is_in_it(&ended);
+    let ended = store.is_left_by(&["doctor", "--deep", "--json"], 1);
+    assert_eq!(ended.objects()[0]["table_bytes_read"], Value::Null);
+    says_nothing_of_what_is_in_it(&ended);
+}
+
+/// A store that is not opened is not one without sessions and logs.
+fn says_nothing_of_what_is_in_it(ended: &Ended) {
+    if !ended.text.starts_with('{') {
+        for line in ["memory     unknown\n", "sessions   unknown\n"] {
+            assert!(ended.text.contains(line), "{ended:?}");
+        }
+        for title in ["LOG ", "VALUES OF ", "HELD FOR "] {
+            assert!(!ended.text.contains(title), "{ended:?}");
+        }
+        return;
+    }
+    let report = &ended.objects()[0];
+    for field in [
+        "disk_bytes",
+        "memory_bytes_max",
+        "sessions",
+        "away",
+        "logs",
+        "spaces",
+        "holders",
+    ] {
+        assert_eq!(report.get(field), Some(&Value::Null), "{field}: {report}");
+    }
 }
 
 fn is_journal(file: &Path) -> bool {
