@@ -5,9 +5,9 @@
 
 mod shard_bus;
 
-use shard_bus::{Broker, Client, join, publish, retained, stay, subscribe};
+use shard_bus::{Broker, Client, join, publish, retained, stay, subscribe, unsubscribe};
 use unbroken_broker_core::{DropReason, Limits, Settings, Shard};
-use unbroken_mqtt_proto::{Packet, PacketId, Properties, QoS, TopicFilters, Unsubscribe};
+use unbroken_mqtt_proto::QoS;
 
 /// Some of these are on the other shard of two.
 const PUBLISHERS: [&str; 6] = ["p0", "p1", "p2", "p3", "p4", "p5"];
@@ -18,16 +18,6 @@ fn durable() -> Broker {
     let mut limits = Limits::default();
     limits.queue_messages_max = 10_000;
     Broker::with(2, limits, settings)
-}
-
-fn unsubscribe(broker: &mut Broker, client: Client, filter: &str) {
-    let filters = [filter];
-    let packet = Unsubscribe {
-        packet_id: PacketId::FIRST,
-        properties: Properties::EMPTY,
-        filters: TopicFilters::new(&filters),
-    };
-    broker.send(client, Packet::Unsubscribe(packet));
 }
 
 /// Each shard sends to the other what matches, and has it on disk, whatever it knows of a session

@@ -8,11 +8,9 @@ mod shard_bus;
 
 use std::time::Duration;
 
-use shard_bus::{Broker, Client, join, publish, retained, stay, subscribe};
+use shard_bus::{Broker, Client, join, publish, retained, stay, subscribe, unsubscribe};
 use unbroken_broker_core::{Limits, Settings};
-use unbroken_mqtt_proto::{
-    Packet, PacketId, Properties, Property, PropertyBuf, Publish, QoS, TopicFilters, Unsubscribe,
-};
+use unbroken_mqtt_proto::{Packet, Property, PropertyBuf, Publish, QoS};
 
 const SHARDS: [u8; 4] = [1, 2, 3, 8];
 
@@ -21,16 +19,6 @@ fn crowd(broker: &mut Broker, name: &str) -> Vec<Client> {
     (0..24)
         .map(|n| join(broker, &format!("{name}{n}")))
         .collect()
-}
-
-fn leave(broker: &mut Broker, client: Client, filter: &str) {
-    let filters = [filter];
-    let packet = Unsubscribe {
-        packet_id: PacketId::FIRST,
-        properties: Properties::EMPTY,
-        filters: TopicFilters::new(&filters),
-    };
-    broker.send(client, Packet::Unsubscribe(packet));
 }
 
 #[test]
@@ -195,7 +183,7 @@ fn a_shared_message_for_a_member_that_leaves_goes_to_one_that_stays() {
         }
         let mut got = 0;
         for &member in &members[1..] {
-            leave(&mut broker, member, "$share/g/t");
+            unsubscribe(&mut broker, member, "$share/g/t");
             let packets = broker.take(member);
             let (last, before) = packets.split_last().unwrap();
             assert_eq!(last, "UNSUBACK #1 [00]");

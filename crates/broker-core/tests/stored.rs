@@ -7,11 +7,11 @@ mod shard_bus;
 
 use std::time::Duration;
 
-use shard_bus::{Broker, Client, connect, join, publish, retained, stay, subscribe};
+use shard_bus::{Broker, Client, connect, join, publish, retained, stay, subscribe, unsubscribe};
 use unbroken_broker_core::{DropReason, Event, Limits, Settings};
 use unbroken_mqtt_proto::{
     Ack, Connect, Disconnect, Packet, PacketId, Properties, Property, PropertyBuf, Publish, QoS,
-    ReasonCode, TopicFilters, Unsubscribe, Version, Will,
+    ReasonCode, Version, Will,
 };
 
 const NOTHING: [&str; 0] = [];
@@ -40,16 +40,6 @@ fn resident(broker: &mut Broker, client_id: &str, filters: &[(&str, QoS)]) -> Cl
     broker.take(client);
     broker.take_asked();
     client
-}
-
-fn unsubscribe(broker: &mut Broker, client: Client, filter: &str) {
-    let filters = [filter];
-    let packet = Unsubscribe {
-        packet_id: PacketId::FIRST,
-        properties: Properties::EMPTY,
-        filters: TopicFilters::new(&filters),
-    };
-    broker.send(client, Packet::Unsubscribe(packet));
 }
 
 fn ack(id: u16) -> Ack<'static> {

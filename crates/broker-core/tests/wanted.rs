@@ -5,9 +5,9 @@
 
 mod shard_bus;
 
-use shard_bus::{Broker, Client, join, publish, stay, subscribe};
+use shard_bus::{Broker, Client, join, publish, stay, subscribe, unsubscribe};
 use unbroken_broker_core::{Limits, Settings};
-use unbroken_mqtt_proto::{Packet, PacketId, Properties, QoS, TopicFilters, Unsubscribe};
+use unbroken_mqtt_proto::QoS;
 
 fn durable(shards: u8) -> Broker {
     let mut settings = Settings::default();
@@ -25,16 +25,6 @@ fn resident(broker: &mut Broker, client_id: &str, filters: &[(&str, QoS)]) -> Cl
     }
     broker.take(client);
     client
-}
-
-fn unsubscribe(broker: &mut Broker, client: Client, filter: &str) {
-    let filters = [filter];
-    let packet = Unsubscribe {
-        packet_id: PacketId::FIRST,
-        properties: Properties::EMPTY,
-        filters: TopicFilters::new(&filters),
-    };
-    broker.send(client, Packet::Unsubscribe(packet));
 }
 
 /// Whether a message to `t` is stored, which is published now.

@@ -15,7 +15,7 @@ use unbroken_broker_core::{
 };
 use unbroken_mqtt_proto::{
     Connect, Packet, PacketId, Properties, Property, PropertyBuf, Publish, QoS, RetainHandling,
-    Subscribe, SubscriptionOptions, Subscriptions, Version, next_frame,
+    Subscribe, SubscriptionOptions, Subscriptions, TopicFilters, Unsubscribe, Version, next_frame,
 };
 
 /// Shards and the clients connected to them.
@@ -718,6 +718,16 @@ pub(crate) fn send_subscribe(
         filters,
     };
     broker.send(client, Packet::Subscribe(packet));
+}
+
+pub(crate) fn unsubscribe(broker: &mut Broker, client: Client, filter: &str) {
+    let filters = [filter];
+    let packet = Unsubscribe {
+        packet_id: PacketId::FIRST,
+        properties: Properties::EMPTY,
+        filters: TopicFilters::new(&filters),
+    };
+    broker.send(client, Packet::Unsubscribe(packet));
 }
 
 pub(crate) fn publish<'a>(topic: &'a str, payload: &'a str, qos: QoS, id: u16) -> Packet<'a> {
