@@ -207,24 +207,6 @@ impl Oracle {
         self.messages[id].acknowledged.get_or_insert(tick);
     }
 
-    /// PUBACK or PUBREC is about to leave, and everything is durable.
-    fn check_acknowledging(&self, id: MessageId) {
-        if self.messages[id].clear {
-            return;
-        }
-        // Sent again at QoS 1 it is a new message, which those who wait for the first copy may no
-        // longer want.
-        let again = self.messages[id].qos == QoS::AtLeastOnce && self.messages[id].accepts > 1;
-        assert!(
-            again || !self.disk.waits_for(id),
-            "message {id} was acknowledged before it was stored"
-        );
-        assert!(
-            self.disk.has_asked_for(id) || !self.queues_fit || !self.must_be_stored.contains(&id),
-            "message {id} was acknowledged and never stored, but a session that stays waits for it"
-        );
-    }
-
     /// A client has received a PUBLISH that is not a repetition to it.
     pub(crate) fn received(&mut self, client: usize, now: Instant, received: &Received<'_>) {
         self.tick += 1;
