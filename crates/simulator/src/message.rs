@@ -20,7 +20,8 @@ pub(crate) struct Message {
     pub(crate) padding: usize,
     /// How often the broker has taken it: more than once only at QoS 1, when it was sent again.
     pub(crate) accepts: u32,
-    /// Steps. Meaningful once it was accepted.
+    /// Steps. Meaningful once it was accepted. If it may have been refused before it was taken, and
+    /// nobody heard of that, it was taken in one of these steps or between them.
     pub(crate) first_accept: u64,
     pub(crate) last_accept: u64,
     pub(crate) accepted_at: Option<Instant>,

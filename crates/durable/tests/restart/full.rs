@@ -7,6 +7,7 @@ use unbroken_mqtt_proto::{
     Packet, PacketId, Properties, QoS, SubscriptionOptions, TopicFilters, Unsubscribe, Version,
 };
 
+use crate::kills::again;
 use crate::limits::{dropped, is_balanced, pass, payloads, publish_all};
 use crate::shard_bus::{Client, join, publish, send_subscribe, subscribe};
 use crate::{QOS1, QOS2, World, ack};
@@ -119,6 +120,35 @@ fn an_older_publisher_is_disconnected_without_an_acknowledgement_and_its_message
         world.broker.send(client, publish("t", "x", QOS2, 7));
         world.broker.stored();
         assert_eq!(world.broker.take(client), ["PUBREC #7 00"]);
+    }
+}
+
+// [MQTT-4.3.3-9]
+#[test]
+fn a_message_whose_refusal_was_lost_with_its_connection_is_new_when_it_comes_again() {
+    for shards in [1, 3] {
+        let mut world = world(shards, refusing(1));
+        let away = world.resident("s", &[("full", QOS2)]);
+        world.broker.cut(away);
+        let publisher = world.resident("p", &[]);
+        publish_all(&mut world, publisher, "full", 1..2);
+        // The refusal stands behind an answer that waits for the disk.
+        world.broker.send(publisher, publish("u", "x", QOS2, 8));
+        let refused = publish("full", "2", QOS2, 9);
+        world.broker.send(publisher, refused);
+        assert_eq!(world.broker.take(publisher), [""; 0], "{shards}");
+        world.broker.cut(publisher);
+        let (publisher, _) = world.back("p");
+        world.broker.send(publisher, again(refused));
+        world.broker.stored();
+        assert_eq!(world.broker.take(publisher), ["PUBREC #9 97"], "{shards}");
+        let (subscriber, received) = world.back("s");
+        assert_eq!(received.len(), 2, "CONNACK and one message: {received:?}");
+        world.broker.send(publisher, again(refused));
+        world.broker.stored();
+        assert_eq!(world.broker.take(publisher), ["PUBREC #9 00"], "{shards}");
+        assert_eq!(world.broker.take_payloads(subscriber), [b"2"], "{shards}");
+        is_balanced(&world);
     }
 }
 

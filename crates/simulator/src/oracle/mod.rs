@@ -194,6 +194,14 @@ impl Oracle {
         }
     }
 
+    /// A message of QoS 2 came again under its id, since its publisher has not heard the answer. If
+    /// that was a refusal it is new to the broker, which takes it only now [MQTT-4.3.3-9].
+    pub(crate) fn came_again(&mut self, id: MessageId) {
+        if self.refuses && !self.disk.has_asked_for(id) {
+            self.messages[id].last_accept = self.tick();
+        }
+    }
+
     /// The broker has taken PUBACK from this client.
     pub(crate) fn ended(&mut self, client: usize, packet_id: PacketId) {
         if self.can_be_killed {
@@ -331,11 +339,12 @@ impl Oracle {
             let lane = (message.publisher, message.topic, class);
             let newest = session.order.entry(lane).or_insert(0);
             assert!(
-                *newest < message.first_accept,
+                *newest < message.last_accept,
                 "client {client} received message {id} on {} out of order",
                 message.topic
             );
-            *newest = message.first_accept;
+            // When it was taken at the earliest.
+            *newest = message.first_accept.max(*newest);
         }
         if let Some(expected) = session.outstanding.remove(&id)
             && expected.version == session.version

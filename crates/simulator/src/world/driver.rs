@@ -238,6 +238,8 @@ impl World {
                     }
                     if new {
                         self.oracle.accepted(client, message, now);
+                    } else {
+                        self.oracle.came_again(message);
                     }
                 }
                 Packet::PubAck(ack) => self.oracle.ended(client, ack.packet_id),
