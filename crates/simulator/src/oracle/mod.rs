@@ -683,6 +683,7 @@ impl Oracle {
             !self.refuses || refused || self.watched || reason != DropReason::QueueFull || !stays,
             "a session that stays was too full for {count} messages that nobody was refused"
         );
+        self.left_to_groups.told_drops(reason, count);
         let client = client.unwrap_or(usize::MAX);
         *self.told.entry((client, reason)).or_insert(0) += count;
     }
