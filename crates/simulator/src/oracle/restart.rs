@@ -270,6 +270,8 @@ impl Session {
     fn restart(&mut self, now: Instant, found: &RestoredSession, told: bool) {
         let was_here = self.link.take().is_some() || std::mem::take(&mut self.cut_off);
         self.exists = true;
+        // If not, its client has not heard of what it asked for last.
+        let as_asked = self.expiry_s == found.expiry_s;
         self.expiry_s = found.expiry_s;
         self.will = None;
         self.will_due = None;
@@ -288,9 +290,9 @@ impl Session {
             (found.expiry_s != u32::MAX).then(|| Duration::from_secs(found.expiry_s.into()));
         let from_now = stays.map(|stays| now + stays);
         let promised = match (self.ends_at, found.away) {
-            (Some(at), _) if !was_here => Some(at),
+            (Some(at), _) if !was_here && as_asked => Some(at),
             // That it had come back was not on disk yet.
-            (_, Some(away)) if told => {
+            (_, Some(away)) if told || !was_here => {
                 stays.map(|stays| now + stays.saturating_sub(away).max(GRACE))
             }
             _ if told => from_now,
