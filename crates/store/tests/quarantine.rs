@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use unbroken_mqtt_proto::{QoS, RetainHandling, SubscriptionOptions};
@@ -27,20 +28,17 @@ impl Damaged {
         let temp = tempfile::tempdir().unwrap();
         let this = Self { temp };
         let store = Embedded::open(&this.path(), options()).unwrap();
-        for number in 1..=COUNT {
-            let mut batch = Batch::new();
-            batch
-                .append(LOG, Sequence(number), message(number))
-                .put(Space::Control, key(number), value(number))
-                .put(Space::Wills, vec![b't'], value(number));
-            assert!(store.commit(&[batch]).unwrap()[0].is_ok());
-        }
+        write(&store, 1..=COUNT);
         drop(store);
-        // Without what the engine has set aside, copies take no time.
-        let journal = this.journal();
+        this.trim_journal();
+        this
+    }
+
+    /// Without what the engine has set aside, copies take no time.
+    fn trim_journal(&self) {
+        let journal = self.journal();
         let bytes = fs::read(&journal).unwrap();
         fs::write(&journal, &bytes[..used(&bytes)]).unwrap();
-        this
     }
 
     fn path(&self) -> PathBuf {
@@ -56,8 +54,44 @@ impl Damaged {
         journal
     }
 
+    /// Tables of the engine's list of trees.
+    fn list(&self) -> Vec<PathBuf> {
+        files(&self.path().join("store/engine/keyspaces/0/tables"))
+    }
+
+    /// A bit in the block that holds the names of trees.
+    fn damage_names(&self) {
+        let name = Space::Sessions.name().as_bytes();
+        let mut found = 0;
+        for table in self.list() {
+            let mut bytes = fs::read(&table).unwrap();
+            let at = bytes.windows(name.len()).rposition(|at| at == name);
+            if let Some(at) = at {
+                bytes[at] ^= 1;
+                fs::write(table, bytes).unwrap();
+                found += 1;
+            }
+        }
+        assert!(found > 0);
+    }
+
+    fn list_copy(&self) -> PathBuf {
+        self.path().join("store/list")
+    }
+
     fn open(&self) -> (Embedded, Option<Quarantined>) {
         open(&self.path(), options(), OnCorruption::Quarantine).unwrap()
+    }
+}
+
+fn write(store: &Embedded, numbers: RangeInclusive<u64>) {
+    for number in numbers {
+        let mut batch = Batch::new();
+        batch
+            .append(LOG, Sequence(number), message(number))
+            .put(Space::Control, key(number), value(number))
+            .put(Space::Wills, vec![b't'], value(number));
+        assert!(store.commit(&[batch]).unwrap()[0].is_ok());
     }
 }
 
@@ -78,6 +112,22 @@ fn key(number: u64) -> Vec<u8> {
 
 fn value(number: u64) -> Vec<u8> {
     vec![u8::try_from(number).unwrap(); 30]
+}
+
+fn subscription(holds: &[Holding], ended: bool) -> Subscription {
+    Subscription {
+        filter: "plant/#".to_owned(),
+        options: SubscriptionOptions {
+            qos: QoS::AtLeastOnce,
+            no_local: false,
+            retain_as_published: false,
+            retain_handling: RetainHandling::SendAlways,
+        },
+        identifier: None,
+        ended,
+        retained_due: false,
+        holds: holds.to_vec(),
+    }
 }
 
 /// What of the messages and values is there; every one of them is as it was written.
@@ -237,19 +287,7 @@ fn a_log_that_is_lost_goes_on_where_a_subscription_holds() {
             from: Sequence(5_000_000),
             until,
         });
-        let subscription = Subscription {
-            filter: "plant/#".to_owned(),
-            options: SubscriptionOptions {
-                qos: QoS::AtLeastOnce,
-                no_local: false,
-                retain_as_published: false,
-                retain_handling: RetainHandling::SendAlways,
-            },
-            identifier: None,
-            ended: until.is_some(),
-            retained_due: false,
-            holds: holds.to_vec(),
-        };
+        let subscription = subscription(&holds, until.is_some());
         let filter = "plant/#";
         let part = Part::Subscription { filter, era: 0 };
         let mut batch = Batch::new();
@@ -297,9 +335,8 @@ fn whatever_file_is_damaged_nothing_panics_and_nothing_false_is_read() {
         };
         noticed += u32::from(quarantined.is_some());
         let read = contents(&opened);
-        // One tree does not take the others with it, but for the first, which lists them.
-        let tree = name.strip_prefix("store/engine/keyspaces").ok();
-        if quarantined.is_some() && tree.is_some_and(|tree| !tree.starts_with("0")) {
+        // One tree does not take the others with it.
+        if quarantined.is_some() && name.starts_with("store/engine/keyspaces") {
             let (messages, keys) = read.as_ref().unwrap();
             let whole = messages.len().max(keys.len()) as u64;
             assert_eq!(whole, COUNT, "{}", name.display());
@@ -315,6 +352,187 @@ fn whatever_file_is_damaged_nothing_panics_and_nothing_false_is_read() {
         }
     }
     assert!(noticed > 5, "{noticed}");
+}
+
+/// Names and settings of all trees are in it, some KiB.
+#[test]
+fn a_bad_block_in_the_list_of_trees_costs_nothing_that_is_in_them() {
+    let pristine = Damaged::new();
+    let opened = Embedded::open(&pristine.path(), options()).unwrap();
+    let session = session::key(
+        "kept",
+        Part::Subscription {
+            filter: "plant/#",
+            era: 0,
+        },
+    );
+    let mut batch = Batch::new();
+    batch
+        .put(
+            Space::Sessions,
+            session.clone(),
+            subscription(&[], false).encode(),
+        )
+        .put(Space::Retained, key(7), message(7).into_bytes());
+    assert!(opened.commit(&[batch]).unwrap()[0].is_ok());
+    drop(opened);
+    pristine.trim_journal();
+    let mut noticed = 0;
+    for part in 0..=8 {
+        let temp = tempfile::tempdir().unwrap();
+        let store = Damaged { temp };
+        copy(&pristine.path(), &store.path());
+        if part == 8 {
+            store.damage_names();
+        } else {
+            for table in store.list() {
+                let mut bytes = fs::read(&table).unwrap();
+                let at = bytes.len() * part / 8 + 30;
+                bytes[at] ^= 1;
+                fs::write(table, bytes).unwrap();
+            }
+        }
+        let (opened, quarantined) = store.open();
+        let all: Vec<_> = (1..=COUNT).collect();
+        assert_eq!(
+            contents(&opened).unwrap(),
+            (all.clone(), all),
+            "part {part}"
+        );
+        assert!(opened.get(Space::Sessions, &session).unwrap().is_some());
+        assert!(opened.get(Space::Retained, &key(7)).unwrap().is_some());
+        if let Some(quarantined) = quarantined {
+            noticed += 1;
+            let [lost] = &quarantined.salvaged.lost[..] else {
+                panic!("part {part}: {quarantined}");
+            };
+            assert!(lost.contains("was read from its copy"), "{lost}");
+            assert!(lost.contains("keyspaces/0"), "{lost}");
+        }
+    }
+    assert!(noticed > 5, "{noticed}");
+}
+
+/// As a run without room for another copy leaves it.
+#[test]
+fn an_old_copy_of_the_list_gives_what_it_names_and_the_rest_is_told() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = Damaged { temp };
+    let mut options = options();
+    options.generation_bytes = 2_000;
+    let opened = Embedded::open(&store.path(), options).unwrap();
+    write(&opened, 1..=COUNT / 2);
+    let named = opened.generations(LOG);
+    let old = fs::read(store.list_copy()).unwrap();
+    write(&opened, COUNT / 2 + 1..=COUNT);
+    assert!(opened.trim(LOG, named[1]).unwrap());
+    let unnamed = opened.generations(LOG)[named.len() - 1];
+    drop(opened);
+    store.trim_journal();
+    assert!(fs::read(store.list_copy()).unwrap() != old);
+    fs::write(store.list_copy(), old).unwrap();
+    store.damage_names();
+    let (opened, quarantined) = store.open();
+    let quarantined = quarantined.unwrap();
+    let (messages, keys) = contents(&opened).unwrap();
+    let kept: Vec<_> = (named[1].0..unnamed.0).collect();
+    assert_eq!(messages, kept, "{quarantined}");
+    assert_eq!(keys, (1..=COUNT).collect::<Vec<_>>());
+    assert!(opened.bounds(LOG).unwrap().next.0 > COUNT);
+    let lost = &quarantined.salvaged.lost;
+    // Trees 1 to 6 are not of a log.
+    let tree = 6 + named.len() + 1;
+    let words = format!("the engine's tree {tree}, all of it: the copy of the list does not name");
+    assert!(
+        lost.iter().any(|it| it.starts_with(&words)),
+        "{words}: {lost:?}"
+    );
+    let words = format!("tree log.{LOG}.");
+    assert!(!lost.iter().any(|it| it.contains(&words)), "{lost:?}");
+}
+
+#[test]
+fn without_its_list_and_a_copy_of_it_nothing_is_copied_which_is_said() {
+    for gone in [false, true] {
+        let store = Damaged::new();
+        store.damage_names();
+        if gone {
+            fs::remove_file(store.list_copy()).unwrap();
+        } else {
+            let mut bytes = fs::read(store.list_copy()).unwrap();
+            flip(&mut bytes);
+            fs::write(store.list_copy(), bytes).unwrap();
+        }
+        let (opened, quarantined) = store.open();
+        assert_eq!(contents(&opened).unwrap(), (vec![], vec![]));
+        let lost = quarantined.unwrap().salvaged.lost;
+        assert!(lost[0].contains("keyspaces/0"), "{lost:?}");
+        assert!(lost.last().unwrap().contains("everything"), "{lost:?}");
+    }
+}
+
+/// A store of a version that made none, one whose copy is damaged, and one that was ended between
+/// the writing of the copy and its name: the next start makes it again, and says nothing.
+#[test]
+fn a_copy_of_the_list_is_made_again_where_it_is_not_what_it_should_be() {
+    let store = Damaged::new();
+    drop(store.open());
+    let whole = fs::read(store.list_copy()).unwrap();
+    let new = store.path().join("store/list.new");
+    let mut flipped = whole.clone();
+    flip(&mut flipped);
+    for (copy, beside) in [
+        (None, None),
+        (Some(&flipped), None),
+        (Some(&flipped), Some(&whole[..40])),
+        (Some(&whole), Some(&whole[..40])),
+        (None, Some(&whole[..])),
+    ] {
+        fs::remove_file(store.list_copy()).unwrap();
+        if let Some(copy) = copy {
+            fs::write(store.list_copy(), copy).unwrap();
+        }
+        if let Some(beside) = beside {
+            fs::write(&new, beside).unwrap();
+        }
+        let looked = Embedded::look(&store.path()).unwrap();
+        assert!(looked.damage.is_empty(), "{looked:?}");
+        assert_eq!(store.open().1, None);
+        assert!(fs::read(store.list_copy()).unwrap() == whole);
+        assert!(!new.exists());
+    }
+}
+
+/// Here something stands where it would be written.
+#[test]
+fn a_store_that_cannot_copy_its_list_keeps_the_copy_before() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = Damaged { temp };
+    let opened = Embedded::open(&store.path(), options()).unwrap();
+    write(&opened, 1..=COUNT / 2);
+    let old = fs::read(store.list_copy()).unwrap();
+    fs::create_dir(store.path().join("store/list.new")).unwrap();
+    write(&opened, COUNT / 2 + 1..=COUNT);
+    drop(opened);
+    assert_eq!(store.open().1, None);
+    assert!(fs::read(store.list_copy()).unwrap() == old);
+}
+
+/// What was whole once is not replaced with what is not any more.
+#[test]
+fn a_list_that_is_damaged_while_the_store_is_open_does_not_replace_its_copy() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = Damaged { temp };
+    let opened = Embedded::open(&store.path(), options()).unwrap();
+    write(&opened, 1..=COUNT / 2);
+    let old = fs::read(store.list_copy()).unwrap();
+    store.damage_names();
+    let generations = opened.generations(LOG).len();
+    write(&opened, COUNT / 2 + 1..=COUNT / 2 + 30);
+    assert_eq!(opened.generations(LOG).len(), generations + 1);
+    drop(opened);
+    store.trim_journal();
+    assert!(fs::read(store.list_copy()).unwrap() == old);
 }
 
 fn truncate(bytes: &mut Vec<u8>) {

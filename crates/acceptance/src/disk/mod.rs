@@ -240,6 +240,16 @@ mod tests {
         }
     }
 
+    /// A broker does without the copy of its list of trees: whoever waits for its end would wait
+    /// for ever.
+    #[test]
+    fn the_sync_that_fails_is_not_of_what_a_broker_does_without() {
+        let room = Room::new();
+        room.disk.fail(Fault::Sync, 0).unwrap();
+        assert!(room.shell("touch list.new; sync list.new"));
+        assert!(!room.shell("sync file"));
+    }
+
     #[test]
     fn a_power_cut_takes_back_names_until_their_directory_is_synced() {
         let room = Room::new();

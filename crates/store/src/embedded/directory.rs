@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `format` | `unbroken-store 1`; in another line `secret` and the digits of a [`Secret`] |
 //! | `acknowledged` | 24 bytes: `witness1`, the revision up to which was answered, its complement |
+//! | `list` | a copy of the engine's list of its trees; see [`super::list`] |
 //! | `engine/` | the engine's |
 //!
 //! The secret is that of the store's batches. They have it themselves; here it is for the day when
@@ -115,6 +116,11 @@ impl Directory {
     /// Where it is.
     pub(crate) fn place(&self) -> &Place {
         &self.place
+    }
+
+    /// Where its files are.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Where the engine's files are.

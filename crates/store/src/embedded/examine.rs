@@ -45,6 +45,8 @@ use crate::position::Sequence;
 /// The trees of an engine's directory, each to be looked at alone.
 pub(super) struct Trees {
     directory: PathBuf,
+    /// Where the tree is that lists the others, if not there.
+    list: Option<PathBuf>,
     /// Where each has a directory to be opened in.
     scratch: PathBuf,
     /// Whether a tree is copied where no links can be made.
@@ -93,7 +95,7 @@ fn skim(store: &Path) -> Result<Journals, StoreError> {
         }
     }
     if !trees.has_beginning(LIST)? {
-        return Err(trees.has_no_beginning(LIST, "the list of all"));
+        return Err(trees.has_no_beginning(LIST, LIST_NAME));
     }
     let known = Known {
         likely: directory::secret(store),
@@ -264,9 +266,18 @@ impl Trees {
     pub(super) fn new(engine: &Path, scratch: &Path, copies: bool) -> Self {
         Self {
             directory: engine.join(TREES),
+            list: None,
             scratch: scratch.to_owned(),
             copies,
             cache: Arc::new(Cache::with_capacity_bytes(CACHE_BYTES)),
+        }
+    }
+
+    /// With a copy of the tree that lists the others in its place.
+    pub(super) fn listed_in(self, list: &Path) -> Self {
+        Self {
+            list: Some(list.to_owned()),
+            ..self
         }
     }
 
@@ -275,9 +286,9 @@ impl Trees {
     /// other is given then.
     pub(super) fn names(&self) -> Result<BTreeMap<u64, String>, StoreError> {
         if !self.has_beginning(LIST)? {
-            return Err(self.has_no_beginning(LIST, "the list of all"));
+            return Err(self.has_no_beginning(LIST, LIST_NAME));
         }
-        let list = self.open(LIST, "the list of all")?;
+        let list = self.open(LIST, LIST_NAME)?;
         let mut names = BTreeMap::new();
         for guard in list.prefix(NAME_KEY, SeqNo::MAX, None) {
             let read = guard.into_inner().map_err(fjall::Error::Storage);
@@ -376,7 +387,10 @@ impl Trees {
 
     /// The directory of one.
     pub(super) fn path(&self, number: u64) -> PathBuf {
-        self.directory.join(number.to_string())
+        match &self.list {
+            Some(list) if number == LIST => list.clone(),
+            _ => self.directory.join(number.to_string()),
+        }
     }
 
     fn has_no_beginning(&self, number: u64, name: &str) -> StoreError {
@@ -464,7 +478,7 @@ pub(super) fn entries(directory: &Path) -> Result<Vec<PathBuf>, StoreError> {
 }
 
 /// What the disk does not give back is damage, and what cannot be opened is not.
-fn read(path: &Path) -> Result<Vec<u8>, StoreError> {
+pub(super) fn read(path: &Path) -> Result<Vec<u8>, StoreError> {
     let opened = File::open(path);
     let mut file = opened.map_err(|error| StoreError::io("opening", path.display(), error))?;
     let mut bytes = Vec::new();
@@ -480,10 +494,12 @@ fn failed(path: &Path, error: lsm_tree::Error) -> StoreError {
 
 /// The tree of the engine's own, which lists the others.
 pub(super) const LIST: u64 = 0;
+/// As it is called where a tree is named.
+pub(super) const LIST_NAME: &str = "the list of all";
 /// What the keys of names begin with there; the number of a tree follows.
 const NAME_KEY: &[u8] = b"n";
 /// The file of a tree that says which others it has.
-const BEGINNING: &str = "current";
+pub(super) const BEGINNING: &str = "current";
 /// In `current`, by which a version has its checksum, and in versions, by which tables have theirs.
 pub(super) const XXH3: u8 = 0;
 /// What each has its tables in, under their numbers.

@@ -1,7 +1,7 @@
 //! The store on this machine's disk.
 //!
 //! ```text
-//! DIR/store/format acknowledged    see `directory`; what else is in DIR, see `places`
+//! DIR/store/format acknowledged list    see `directory`; what else is in DIR, see `places`
 //! DIR/store/engine/                one journal for all; trees:
 //!   own                            revision, where each log's newest generation begins, and the
 //!                                  link of the batch
@@ -32,6 +32,7 @@ mod generation;
 mod generations;
 mod journals;
 mod link;
+mod list;
 mod opened;
 mod rewrite;
 pub(crate) mod salvage;
@@ -42,7 +43,9 @@ mod tests;
 
 use std::ops::Range;
 use std::path::Path;
-use std::sync::{Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{
+    Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+};
 use std::time::Duration;
 
 use fjall::{Keyspace, PersistMode};
@@ -110,6 +113,9 @@ pub struct Embedded {
     options: Options,
     /// One commit, sync or new generation at a time.
     writing: Mutex<()>,
+    /// The engine's list of trees becomes shorter, or is copied; it becomes longer while this
+    /// process is `writing`.
+    list: Mutex<()>,
     /// The error that ended writing.
     dead: OnceLock<String>,
     published: RwLock<Published>,
@@ -153,9 +159,11 @@ impl Embedded {
         journals.cut()?;
         let directory = Directory::open(place, name)?;
         let (engine, published) = Engine::recovered(&directory, &journals)?;
+        list::keep(&directory);
         Ok(Self {
             options,
             writing: Mutex::new(()),
+            list: Mutex::new(()),
             dead: OnceLock::new(),
             published: RwLock::new(published),
             not_looked_at: journals.alone,
@@ -223,6 +231,10 @@ impl Embedded {
     /// Nothing is written before what comes before it is safe.
     fn is_strict(&self) -> bool {
         self.options.durability == Durability::Strict
+    }
+
+    fn lock_list(&self) -> MutexGuard<'_, ()> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn alive(&self) -> Result<(), StoreError> {
@@ -351,6 +363,9 @@ impl Embedded {
             let generations = Generations::new(live);
             published.logs.insert(log, OneLog { generations, index });
         }
+        drop(published);
+        let _list = self.lock_list();
+        list::keep(&self.directory);
         Ok(())
     }
 
@@ -485,7 +500,11 @@ impl Store for Embedded {
             return Ok(false);
         };
         let place = generation.to_string();
+        // Its files go with the last handle, which takes longer than to take it off the list.
+        let _last = generation.keyspace.clone();
+        let listed = self.lock_list();
         let deleted = self.engine.database.delete_keyspace(generation.keyspace);
+        drop(listed);
         deleted.map_err(|error| {
             self.directory.doubt();
             engine::error("trimming", place, error)

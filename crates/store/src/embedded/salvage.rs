@@ -21,7 +21,7 @@ use super::examine::{LIST, Trees, copy_tree};
 use super::generation::{Generation, blocks, parse_block_key};
 use super::journals::{Known, Sieve};
 use super::opened::{OWN, parse_value};
-use super::{Durability, Embedded, Options, directory, engine, journals};
+use super::{Durability, Embedded, Options, directory, engine, journals, list};
 use crate::batch::{Batch, Space};
 use crate::codec::RecordError;
 use crate::errand;
@@ -29,7 +29,7 @@ use crate::error::StoreError;
 use crate::hand_over::{self, HandOver, Left};
 use crate::lane::{self, FLOOR_KEY, Floor, Lane};
 use crate::owed;
-use crate::places::{Place, SALVAGING, STORE};
+use crate::places::{Place, SALVAGING, STORE, exists};
 use crate::position::{LogId, Sequence};
 use crate::quarantine::Salvaged;
 use crate::record::MessageBytes;
@@ -69,75 +69,159 @@ fn opened(
     copy: &Path,
     lost: &mut Vec<String>,
 ) -> Result<Option<Database>, StoreError> {
-    let trees = Trees::new(damaged, &copy.join("trees"), true);
-    let copy = &copy.join("engine");
-    let names = match trees.names() {
-        Err(error @ StoreError::Damaged { .. }) => {
-            lost.push(error.to_string());
-            return Ok(None);
-        }
-        names => names?,
+    let scratch = &copy.join("trees");
+    let trees = || Trees::new(damaged, scratch, true);
+    let opening = Opening {
+        damaged,
+        copy: &copy.join("engine"),
+        trees: trees(),
+        list_is_copy: false,
     };
-    let mut wanted = BTreeSet::from([LIST]);
-    let mut known = Known {
-        likely: damaged.parent().and_then(directory::secret),
-        ..Known::default()
-    };
-    for (number, name) in names {
-        if name == OWN {
-            known.own = number;
+    let mut unread = Vec::new();
+    if let Some(database) = opening.open(&mut unread)? {
+        lost.append(&mut unread);
+        return Ok(Some(database));
+    }
+    let list = &copy.join("list");
+    if let Some(store) = damaged.parent()
+        && list::unpack(store, list)?
+    {
+        // There are links to the same files.
+        remove(scratch)?;
+        let opening = Opening {
+            trees: trees().listed_in(list),
+            list_is_copy: true,
+            ..opening
+        };
+        let mut without = Vec::new();
+        if let Some(database) = opening.open(&mut without)? {
+            let cause = unread.pop().unwrap_or_default();
+            let what = "the engine's list of trees, which was read from its copy";
+            lost.push(format!("{what}: {cause}"));
+            lost.append(&mut without);
+            return Ok(Some(database));
         }
-        match trees.open(number, &name) {
+    }
+    lost.append(&mut unread);
+    Ok(None)
+}
+
+/// An attempt to open a copy of a directory.
+struct Opening<'a> {
+    damaged: &'a Path,
+    copy: &'a Path,
+    trees: Trees,
+    /// Whether the list of trees is the store's copy of it, which may be old.
+    list_is_copy: bool,
+}
+
+impl Opening<'_> {
+    /// The copy, with what is left out; or nothing, with the reason at the end.
+    fn open(&self, lost: &mut Vec<String>) -> Result<Option<Database>, StoreError> {
+        let names = match self.trees.names() {
             Err(error @ StoreError::Damaged { .. }) => {
-                lost.push(format!("the engine's tree {name}, all of it: {error}"));
+                lost.push(error.to_string());
+                return Ok(None);
             }
-            opened => {
-                let tree = opened?;
-                wanted.insert(number);
-                if name == OWN {
-                    // If it cannot be read there, it is learned from the journals.
-                    known.secret = trees.secret(number, &tree).unwrap_or_default();
+            names => names?,
+        };
+        let mut wanted = BTreeSet::from([LIST]);
+        let mut known = Known {
+            likely: self.damaged.parent().and_then(directory::secret),
+            ..Known::default()
+        };
+        if self.list_is_copy {
+            self.note_unnamed(&names, lost)?;
+        }
+        for (number, name) in names {
+            if self.list_is_copy && self.may_be_gone(number, &name)? {
+                continue;
+            }
+            if name == OWN {
+                known.own = number;
+            }
+            match self.trees.open(number, &name) {
+                Err(error @ StoreError::Damaged { .. }) => {
+                    lost.push(format!("the engine's tree {name}, all of it: {error}"));
+                }
+                opened => {
+                    let tree = opened?;
+                    wanted.insert(number);
+                    if name == OWN {
+                        // If it cannot be read there, it is learned from the journals.
+                        known.secret = self.trees.secret(number, &tree).unwrap_or_default();
+                    }
                 }
             }
         }
-    }
-    copy_trees(damaged, copy, &wanted)?;
-    let mut broken = Vec::new();
-    let sieve = Sieve::new(damaged, known)?;
-    copy_journals(damaged, copy, sieve, &mut broken)?;
-    match engine::open(copy) {
-        Err(error @ StoreError::Damaged { .. }) => {
-            lost.push(format!("all journals: {error}"));
-            copy_trees(damaged, copy, &wanted)?;
-            match engine::open(copy) {
-                Err(StoreError::Damaged { .. }) => Ok(None),
-                opened => opened.map(Some),
+        self.copy_trees(&wanted)?;
+        let mut broken = Vec::new();
+        let sieve = Sieve::new(self.damaged, known)?;
+        copy_journals(self.damaged, self.copy, sieve, &mut broken)?;
+        match engine::open(self.copy) {
+            Err(error @ StoreError::Damaged { .. }) => {
+                self.copy_trees(&wanted)?;
+                match engine::open(self.copy) {
+                    Err(again @ StoreError::Damaged { .. }) => {
+                        lost.push(again.to_string());
+                        Ok(None)
+                    }
+                    opened => {
+                        lost.push(format!("all journals: {error}"));
+                        opened.map(Some)
+                    }
+                }
+            }
+            opened => {
+                lost.append(&mut broken);
+                opened.map(Some)
             }
         }
-        opened => {
-            lost.append(&mut broken);
-            opened.map(Some)
-        }
     }
-}
 
-/// Makes the copy anew, with an empty journal.
-fn copy_trees(damaged: &Path, copy: &Path, wanted: &BTreeSet<u64>) -> Result<(), StoreError> {
-    remove(copy)?;
-    for number in wanted {
-        let tree = Path::new(TREES).join(number.to_string());
-        copy_tree(&damaged.join(&tree), &copy.join(&tree))?;
+    /// A generation of which nothing is there: the copy of the list may be from before it was
+    /// trimmed.
+    fn may_be_gone(&self, number: u64, name: &str) -> Result<bool, StoreError> {
+        let is_of_log = Generation::parse_name(name).is_some();
+        Ok(is_of_log && !exists(&self.trees.path(number))?)
     }
-    // What is damaged may be these, and they say nothing of what is in it.
-    let version = copy.join("version");
-    fs::write(&version, ENGINE_VERSION)
-        .map_err(|error| StoreError::io("writing", version.display(), error))?;
-    // Without a journal the engine does not look how new what it finds in the trees is.
-    for name in ["lock", "0.jnl"] {
-        let file = copy.join(name);
-        fs::write(&file, "").map_err(|error| StoreError::io("writing", file.display(), error))?;
+
+    /// Trees that were made after the copy of the list.
+    fn note_unnamed(
+        &self,
+        names: &BTreeMap<u64, String>,
+        lost: &mut Vec<String>,
+    ) -> Result<(), StoreError> {
+        for number in self.trees.numbers()? {
+            let is_named = number == LIST || names.contains_key(&number);
+            if !is_named && self.trees.has_beginning(number)? {
+                let what = "all of it: the copy of the list does not name it";
+                lost.push(format!("the engine's tree {number}, {what}"));
+            }
+        }
+        Ok(())
     }
-    Ok(())
+
+    /// Makes the copy anew, with an empty journal.
+    fn copy_trees(&self, wanted: &BTreeSet<u64>) -> Result<(), StoreError> {
+        let copy = self.copy;
+        remove(copy)?;
+        for number in wanted {
+            let tree = Path::new(TREES).join(number.to_string());
+            copy_tree(&self.trees.path(*number), &copy.join(tree))?;
+        }
+        // What is damaged may be these, and they say nothing of what is in it.
+        let version = copy.join("version");
+        fs::write(&version, ENGINE_VERSION)
+            .map_err(|error| StoreError::io("writing", version.display(), error))?;
+        // Without a journal the engine does not look how new what it finds in the trees is.
+        for name in ["lock", "0.jnl"] {
+            let file = copy.join(name);
+            let written = fs::write(&file, "");
+            written.map_err(|error| StoreError::io("writing", file.display(), error))?;
+        }
+        Ok(())
+    }
 }
 
 fn remove(copy: &Path) -> Result<(), StoreError> {

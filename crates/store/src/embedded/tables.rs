@@ -24,7 +24,7 @@ use lsm_tree::AbstractTree as _;
 use memchr::memmem;
 use xxhash_rust::xxh3::Xxh3;
 
-use super::examine::{LIST, TABLES, Trees, XXH3, entries, examine};
+use super::examine::{LIST, LIST_NAME, TABLES, Trees, XXH3, entries, examine};
 use super::{directory, rewrite};
 use crate::error::StoreError;
 use crate::places::{EXAMINING, Place, STORE};
@@ -119,7 +119,7 @@ fn read_tables(place: &Place, store: &Path, looked: &mut Looked) -> Result<(), S
         Ok(named) => names = named,
         Err(error) => looked.note(error)?,
     }
-    names.insert(LIST, "the list of all".to_owned());
+    names.insert(LIST, LIST_NAME.to_owned());
     if !looked.damage.is_empty() {
         // The list may be what is damaged: a tree that it does not name need not be one that a
         // crash left.
