@@ -339,7 +339,12 @@ impl Trees {
         }
         self.version(number)?;
         match link_tree(&path, &copy) {
-            Err(error) if self.copies && is_unsupported(&error) => copy_tree(&path, &copy)?,
+            Err(error) if self.copies && is_unsupported(&error) => {
+                // Some links may be there, and what is written to them is written to the store.
+                let removed = fs::remove_dir_all(&copy);
+                removed.map_err(|error| StoreError::io("removing", copy.display(), error))?;
+                copy_tree(&path, &copy)?;
+            }
             linked => linked?,
         }
         let counter = SequenceNumberCounter::default;
@@ -508,6 +513,8 @@ const CACHE_BYTES: u64 = 1024 * 1024;
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
     use super::*;
     use crate::batch::Batch;
     use crate::embedded::{Embedded, Options};
@@ -524,6 +531,23 @@ mod tests {
 
     fn says(kind: ErrorKind) -> Result<Journals, StoreError> {
         Err(StoreError::io("making", "it", io::Error::from(kind)))
+    }
+
+    /// Through one that was made before the next could not be, the store would be written.
+    #[test]
+    fn what_is_copied_since_no_links_can_be_made_is_not_written_through_links() {
+        let temp = tempfile::tempdir().unwrap();
+        let store = filled(temp.path());
+        let scratch = temp.path().join("scratch");
+        let trees = Trees::new(&store.join("engine"), &scratch, true);
+        let original = trees.path(1).join(BEGINNING);
+        fs::create_dir_all(scratch.join("1")).unwrap();
+        let link = scratch.join("1").join(BEGINNING);
+        fs::hard_link(&original, &link).unwrap();
+        trees.open(1, "one").unwrap();
+        let inode = |path: &Path| fs::metadata(path).unwrap().ino();
+        assert_ne!(inode(&link), inode(&original));
+        assert_eq!(fs::read(link).unwrap(), fs::read(original).unwrap());
     }
 
     #[test]
