@@ -26,7 +26,7 @@ pub struct Limits {
     /// Maximum. 4 bytes each. Beyond it: 0x93 (5.0 only; 3.x knows no such limit).
     pub receive_maximum: u16,
     /// QoS 1 and 2 messages the broker has unanswered towards one client, if the client does not
-    /// ask for fewer; at most [`INFLIGHT_OF_STAYING_MAX`] where its session is kept on disk. About
+    /// ask for fewer; at most 1,024 where its session is kept on disk. About
     /// 160 bytes each plus the message, which all receivers share. Publishers that wait until their
     /// messages arrive wait for this too: with 1,024 and 200 of them, 10 messages under way each, a
     /// quarter fewer got through to one subscriber.
