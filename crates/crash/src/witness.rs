@@ -105,8 +105,11 @@ impl Witness {
         let Some(property) = message.property() else {
             return Some(format!("a message on {} is not stamped", message.topic()));
         };
-        let (number, verdict) = (property.sequence, message.verdict());
-        let lane = self.lanes.entry(property.lane).or_default();
+        self.judge(property.lane, property.sequence, message.verdict())
+    }
+
+    fn judge(&mut self, id: LaneId, number: u64, verdict: Option<Verdict>) -> Option<String> {
+        let lane = self.lanes.entry(id).or_default();
         match verdict {
             // What was sent again after a lost connection says so, and may be the first to come.
             Some(Verdict::InOrder | Verdict::Repaired) if number == lane.next => {
@@ -123,8 +126,8 @@ impl Witness {
             _ => {}
         }
         Some(format!(
-            "message {number} of lane {} is {verdict:?}, and {} was next",
-            property.lane, lane.next
+            "message {number} of lane {id} is {verdict:?}, and {} was next",
+            lane.next
         ))
     }
 
@@ -156,5 +159,59 @@ impl Lane {
 
     fn is_whole(&self) -> bool {
         self.closed == Some(self.proven())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Verdict::{Ahead, Duplicate, InOrder, Late, Replayed};
+
+    /// How many of these messages of one lane are faults.
+    fn faults(may_repeat: bool, messages: &[(u64, Verdict)]) -> usize {
+        let mut witness = Witness::new("w", may_repeat);
+        let judged = messages
+            .iter()
+            .map(|(number, verdict)| witness.judge(lane(), *number, Some(*verdict)));
+        judged.flatten().count()
+    }
+
+    fn lane() -> LaneId {
+        LaneId::new(1).expect("not 0")
+    }
+
+    #[test]
+    fn each_in_order_is_well_and_a_gap_and_a_swap_are_not() {
+        assert_eq!(
+            faults(false, &[(0, InOrder), (1, InOrder), (2, InOrder)]),
+            0
+        );
+        assert_eq!(faults(true, &[(0, InOrder), (2, Ahead)]), 1);
+        assert_eq!(faults(true, &[(0, InOrder), (2, Ahead), (1, Late)]), 2);
+    }
+
+    #[test]
+    fn only_who_may_hear_a_message_twice_may() {
+        for again in [Duplicate, Replayed] {
+            let messages = [(0, InOrder), (0, again), (1, InOrder)];
+            assert_eq!(faults(true, &messages), 0);
+            assert_eq!(faults(false, &messages), 1);
+        }
+    }
+
+    #[test]
+    fn a_lane_of_which_the_end_has_not_come_is_named() {
+        let mut witness = Witness::new("w", true);
+        let lane = witness.lanes.entry(lane()).or_default();
+        lane.closed = Some(2_048);
+        lane.windows.insert(0, (1_024, true));
+        lane.windows.insert(1_024, (1_024, false));
+        assert!(!witness.has_all(1));
+        assert_eq!(witness.faults().len(), 1);
+        let lane = witness.lanes.values_mut().next().expect("it is there");
+        lane.windows.insert(1_024, (1_024, true));
+        assert!(witness.has_all(1));
+        assert!(!witness.has_all(2), "one was never heard of");
+        assert!(witness.faults().is_empty());
     }
 }
