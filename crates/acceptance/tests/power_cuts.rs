@@ -104,3 +104,44 @@ fn a_journal_with_a_sector_that_cannot_be_read_is_set_aside_and_read_around_it()
         .accept(&session("reader"))
         .take_message("reader", "first");
 }
+
+/// At `relaxed` what came before the last sync is there; and at `off` too whatever is there is
+/// whole: it is the beginning of what was acknowledged, and nobody calls it damaged.
+#[test]
+fn what_is_acknowledged_before_it_is_safe_may_go_with_the_power_from_the_end_on() {
+    for durability in ["relaxed", "off"] {
+        let storage = format!("durability = \"{durability}\"\non_corruption = \"refuse\"\n");
+        let mut broker = Launch::config(&format!("[storage]\n{storage}"))
+            .shards(1)
+            .on_a_disk_that_may_fail()
+            .start();
+        let mut reader = broker.accept(&session("reader"));
+        reader.subscribe_to("reader", 1);
+        reader.disconnect();
+        let mut publisher = broker.connect("publisher");
+        publisher.publish(Publish::new("reader", "0").qos(1));
+        broker.ask_to_end(); // the last thing is a sync
+        assert!(broker.wait().success());
+        broker.start_again();
+        let mut publisher = broker.connect("publisher");
+        for number in 1..100 {
+            publisher.publish(Publish::new("reader", number.to_string()).qos(1));
+        }
+        cut_power(&mut broker);
+        let mut reader = broker.accept(&session("reader"));
+        reader.subscribe_to("end", 1);
+        let mut publisher = broker.connect("publisher");
+        publisher.publish(Publish::new("end", "").qos(1));
+        let mut found = 0;
+        loop {
+            let message = reader.expect_publish();
+            reader.complete(&message);
+            if message.topic == "end" {
+                break;
+            }
+            assert_eq!(message.payload, found.to_string().as_bytes());
+            found += 1;
+        }
+        assert!(durability == "off" || found > 0, "what was synced is gone");
+    }
+}
