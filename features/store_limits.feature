@@ -194,3 +194,12 @@ Feature: Limits of what is kept
     When phone reconnects
     Then phone receives the 7 messages on "log" in order
     And phone receives nothing else
+
+  # One dead device fills the disk of a small machine before any limit is reached.
+  Scenario: A limit that the disk has no room for is told at the start
+    Given a durable broker with the configuration:
+      """
+      [limits]
+      store_bytes_max = "1000000 GiB"
+      """
+    Then the broker's log mentions "the disk is too small for what limits.store_bytes_max lets"

@@ -34,7 +34,7 @@ use unbroken_broker_core::{
 };
 use unbroken_durable::{Restored, Times, batch_of, restore};
 use unbroken_store::quarantine::{self, OnCorruption, Quarantined};
-use unbroken_store::{Batch, Committer, Embedded, Full, Options, Refusal, StoreError};
+use unbroken_store::{Batch, Committer, Embedded, Full, Options, Refusal, Store as _, StoreError};
 
 use self::keeper::{Job, Keeper};
 use crate::config::Storage;
@@ -258,6 +258,7 @@ impl Found {
                  it than that: see that the disk has room for both, or take at least so much"
             );
         }
+        self.look_for_room(limits.store_bytes_max.saturating_add(beside));
         restored
             .hand_out(Instant::now(), shards)
             .map_err(|source| DiskError::Restore {
@@ -265,6 +266,30 @@ impl Found {
                 source,
             })
     }
+
+    /// A disk that is full before the limit is reached lets go of nothing: the broker ends.
+    #[cfg(unix)]
+    fn look_for_room(&self, may_take: u64) {
+        let Ok(disk) = nix::sys::statvfs::statvfs(&self.directory) else {
+            return;
+        };
+        let free = disk.blocks_available() * disk.fragment_size();
+        let Ok(taken) = self.store.size_bytes() else {
+            return;
+        };
+        if may_take > free.saturating_add(taken) {
+            tracing::warn!(
+                may_take,
+                taken,
+                free,
+                "the disk is too small for what limits.store_bytes_max lets the directory take, and \
+                 a full one ends the broker: lower the limit, and the oldest goes before"
+            );
+        }
+    }
+
+    #[cfg(not(unix))]
+    fn look_for_room(&self, _may_take: u64) {}
 
     /// Starts the threads. Each answers through a feed to each shard of its own.
     pub(crate) fn start(
