@@ -271,6 +271,7 @@ mod tests {
                 broker_bytes_per_subscriber: None,
                 generator_cpu_share: None,
             },
+            warm_up: None,
             figures: None,
             idle: None,
         }

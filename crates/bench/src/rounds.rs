@@ -86,7 +86,7 @@ fn measure(row: &Row, peer: &Peer, cell: &mut Cell) -> String {
 fn summary(report: &Report) -> String {
     if let Some(figures) = &report.figures {
         let cpu = results::CPU(report).unwrap_or_default();
-        let verdict = if figures.tally.is_clean() {
+        let verdict = if report.is_clean() {
             "all arrived"
         } else {
             "NOT ALL ARRIVED"

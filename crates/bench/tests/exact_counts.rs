@@ -15,14 +15,22 @@ use std::{
     time::Duration,
 };
 use unbroken_bench::relay::{Fate, Relay};
-use unbroken_load::{Extent, Figures, Scenario, Settings, Unobserved};
+use unbroken_load::{Extent, Figures, Report, Scenario, Settings, Unobserved};
 
-/// Runs the scenario through a relay and returns what the generator counted.
+/// Runs the scenario through a relay, without a warm-up, and returns what the generator counted.
 fn figures(
     scenario: Scenario,
     change: impl FnOnce(&mut Settings),
     fate: impl FnMut() -> Fate + Send + 'static,
 ) -> Figures {
+    report(scenario, change, fate).figures.unwrap()
+}
+
+fn report(
+    scenario: Scenario,
+    change: impl FnOnce(&mut Settings),
+    fate: impl FnMut() -> Fate + Send + 'static,
+) -> Report {
     let relay = Relay::bind(0).unwrap();
     let target = relay.address().unwrap();
     let stop = Arc::new(AtomicBool::new(false));
@@ -35,7 +43,7 @@ fn figures(
     let report = unbroken_load::run(settings, &mut Unobserved).unwrap();
     stop.store(true, Ordering::Relaxed);
     thread.join().unwrap().unwrap();
-    report.figures.unwrap()
+    report
 }
 
 /// Every hundredth message has this fate, from the fiftieth on.
@@ -147,4 +155,46 @@ fn damaged_messages_are_corrupted_and_never_came_as_they_were() {
         every_hundredth(Fate::Damage),
     );
     assert_eq!((figures.lost, figures.tally.corrupted), (10, 10));
+}
+
+/// One message of a publisher is under way at a time, so that a fate is that of a known one.
+fn with_warm_up(settings: &mut Settings) {
+    settings.window = 1;
+    settings.warm_up = Duration::from_millis(100);
+    settings.extent = Extent::Messages(10);
+}
+
+/// Message number `count` has this fate, counted from 1 through warm-up and measured phase.
+fn only(count: u32, fate: Fate) -> impl FnMut() -> Fate + Send {
+    let mut seen = 0;
+    move || {
+        seen += 1;
+        if seen == count { fate } else { Fate::Pass }
+    }
+}
+
+#[test]
+fn a_message_lost_in_the_warm_up_is_found_and_is_none_of_the_measured_phase() {
+    let scenario = Scenario::Pairs { connections: 2 };
+    let report = report(scenario, with_warm_up, only(5, Fate::Lose));
+    assert!(!report.is_clean(), "{report}");
+    let figures = report.figures.unwrap();
+    assert_eq!((figures.lost, figures.tally.delivered), (0, 10));
+}
+
+#[test]
+fn a_delivery_that_was_owed_before_does_not_stand_in_for_one_that_is_lost() {
+    let scenario = Scenario::Pairs { connections: 2 };
+    // The first is overtaken by the second, which is sent in the measured phase, and the last of
+    // that is lost.
+    let mut fates = [(1, Fate::Overtake), (11, Fate::Lose)].map(|(at, fate)| only(at, fate));
+    let fate = move || {
+        let fates = fates.each_mut().map(|fate| fate());
+        let other = fates.into_iter().find(|fate| *fate != Fate::Pass);
+        other.unwrap_or(Fate::Pass)
+    };
+    let report = report(scenario, with_warm_up, fate);
+    assert!(!report.is_clean(), "{report}");
+    let figures = report.figures.unwrap();
+    assert_eq!((figures.lost, figures.tally.delivered), (1, 9));
 }

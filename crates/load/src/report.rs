@@ -23,6 +23,10 @@ pub struct Report {
     pub told: Told,
     /// How the connections came about.
     pub connecting: Connecting,
+    /// What was sent before anything was measured, and what became of it. In no figure, but a fault
+    /// there is one of the run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warm_up: Option<Tally>,
     /// Of the measured phase.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub figures: Option<Figures>,
@@ -166,16 +170,17 @@ impl Report {
                 threads: settings.threads,
             },
             connecting,
+            warm_up: None,
             figures: None,
             idle: None,
         }
     }
 
-    /// Whether everything came, once, in order, unaltered.
+    /// Whether everything came, once, in order, unaltered, in the warm-up too.
     pub fn is_clean(&self) -> bool {
-        self.figures
-            .as_ref()
-            .is_none_or(|figures| figures.tally.is_clean())
+        let measured = self.figures.as_ref().map(|figures| &figures.tally);
+        let mut phases = self.warm_up.iter().chain(measured);
+        phases.all(Tally::is_clean)
     }
 }
 
@@ -301,6 +306,9 @@ impl Report {
     /// Names and values with units, in the order of interest.
     fn lines(&self) -> Vec<(&'static str, String)> {
         let mut lines = Vec::new();
+        if let Some(tally) = self.warm_up.filter(|tally| !tally.is_clean()) {
+            lines.push(("warm-up", faults(&tally)));
+        }
         if let Some(figures) = &self.figures {
             lines.extend(figures.lines(self.scenario));
         }
@@ -345,28 +353,11 @@ impl Figures {
         let tally = &self.tally;
         let rate =
             |count, rate| format!("{} messages, {}/s", grouped(number(count)), grouped(rate));
-        let mut verdict = if tally.is_clean() {
+        let verdict = if tally.is_clean() {
             "every message arrived, once, in order, unaltered".to_owned()
         } else {
-            String::new()
+            faults(tally)
         };
-        for (count, name) in [
-            (self.lost, "lost"),
-            (tally.duplicated, "duplicated"),
-            (tally.reordered, "reordered"),
-            (tally.corrupted, "corrupted"),
-            (tally.misdelivered, "misdelivered"),
-            (tally.refused, "refused"),
-            (tally.closed, "connections closed by the broker"),
-        ] {
-            if count > 0 {
-                let comma = if verdict.is_empty() { "" } else { ", " };
-                write_to(
-                    &mut verdict,
-                    format_args!("{comma}{} {name}", grouped(number(count))),
-                );
-            }
-        }
         let latency = &self.latency;
         let mut lines = vec![
             ("delivery", verdict),
@@ -436,6 +427,25 @@ impl Figures {
         }
         lines
     }
+}
+
+/// What went wrong, each with its count.
+fn faults(tally: &Tally) -> String {
+    let named = [
+        (tally.lost(), "lost"),
+        (tally.duplicated, "duplicated"),
+        (tally.reordered, "reordered"),
+        (tally.belated, "belated"),
+        (tally.corrupted, "corrupted"),
+        (tally.misdelivered, "misdelivered"),
+        (tally.refused, "refused"),
+        (tally.closed, "connections closed by the broker"),
+    ];
+    let faults = named.into_iter().filter(|(count, _)| *count > 0);
+    let faults: Vec<_> = faults
+        .map(|(count, name)| format!("{} {name}", grouped(number(count))))
+        .collect();
+    faults.join(", ")
 }
 
 fn write_to(text: &mut String, arguments: fmt::Arguments<'_>) {

@@ -71,7 +71,7 @@ pub struct Progress {
     pub published: u64,
     /// Messages that came.
     pub delivered: u64,
-    /// Duplicated, reordered, corrupted, misdelivered, refused, closed.
+    /// Duplicated, reordered, belated, corrupted, misdelivered, refused, closed.
     pub faults: u64,
     /// Deliveries of this phase by latency: below 16 µs, 32 µs, 64 µs and so on.
     pub latency_classes: [u64; CLASSES],
@@ -177,11 +177,9 @@ impl<'a> Crew<'a> {
         }
         let warm_up = self.settings.warm_up;
         if !warm_up.is_zero() {
-            self.command(
-                Order::Run(Extent::Time(warm_up)),
-                Phase::WarmingUp,
-                Some(warm_up),
-            )?;
+            let order = Order::Run(Extent::Time(warm_up));
+            let outcomes = self.command(order, Phase::WarmingUp, Some(warm_up))?;
+            report.warm_up = Some(total(&outcomes));
         }
         let extent = self.settings.extent;
         let planned = match extent {
@@ -375,12 +373,16 @@ fn spent(from: Option<Usage>, to: Option<Usage>) -> Option<Duration> {
     Some(to?.cpu.saturating_sub(from?.cpu))
 }
 
+fn total(outcomes: &[Outcome]) -> Tally {
+    let tallies = outcomes.iter().map(|outcome| outcome.tally);
+    tallies.fold(Tally::default(), |sum, tally| sum.plus(&tally))
+}
+
 fn figures(outcomes: &[Outcome], before: Sample, after: Sample) -> Figures {
-    let mut tally = Tally::default();
+    let tally = total(outcomes);
     let (mut latency, mut acknowledged) = (latencies(), latencies());
     let mut elapsed = Duration::ZERO;
     for outcome in outcomes {
-        tally = tally.plus(&outcome.tally);
         elapsed = elapsed.max(outcome.elapsed);
         // Bounds are the same everywhere, so adding cannot fail.
         let _ = latency.add(&outcome.latency);

@@ -18,6 +18,9 @@ pub struct Tally {
     pub reordered: u64,
     /// Copies beyond the first.
     pub duplicated: u64,
+    /// Deliveries of messages that had been given up as lost when the phase began. They are none of
+    /// `delivered`, so that they make good for no loss of this phase.
+    pub belated: u64,
     /// Payloads that are not as they were sent.
     pub corrupted: u64,
     /// Messages to one who did not ask for them, or on another topic than they were sent to.
@@ -36,13 +39,24 @@ impl Tally {
 
     /// Whether everything came, once, in order, unaltered.
     pub fn is_clean(&self) -> bool {
-        let faults = [
-            self.reordered,
-            self.duplicated,
-            self.corrupted,
-            self.misdelivered,
-        ];
-        self.lost() == 0 && self.refused == 0 && self.closed == 0 && faults == [0; 4]
+        self.lost() == 0 && self.faults() == 0
+    }
+
+    /// What should not have happened, without what never came.
+    pub(crate) fn faults(&self) -> u64 {
+        let Self {
+            published: _,
+            expected: _,
+            delivered: _,
+            reordered,
+            duplicated,
+            belated,
+            corrupted,
+            misdelivered,
+            refused,
+            closed,
+        } = self;
+        reordered + duplicated + belated + corrupted + misdelivered + refused + closed
     }
 
     /// What happened since `earlier`.
@@ -61,6 +75,7 @@ impl Tally {
             delivered: with(self.delivered, other.delivered),
             reordered: with(self.reordered, other.reordered),
             duplicated: with(self.duplicated, other.duplicated),
+            belated: with(self.belated, other.belated),
             corrupted: with(self.corrupted, other.corrupted),
             misdelivered: with(self.misdelivered, other.misdelivered),
             refused: with(self.refused, other.refused),
@@ -102,11 +117,9 @@ pub(crate) struct Live {
 
 impl Live {
     pub(crate) fn show(&self, tally: &Tally, classes: &[u64; CLASSES]) {
-        let faults = tally.reordered + tally.duplicated + tally.corrupted + tally.misdelivered;
         self.published.store(tally.published, Relaxed);
         self.delivered.store(tally.delivered, Relaxed);
-        self.faults
-            .store(faults + tally.refused + tally.closed, Relaxed);
+        self.faults.store(tally.faults(), Relaxed);
         for (shown, count) in self.classes.iter().zip(classes) {
             shown.store(*count, Relaxed);
         }

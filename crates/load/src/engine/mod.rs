@@ -129,7 +129,7 @@ impl Engine {
     /// Publishes for the extent, then waits until everything came or nothing moves any more.
     pub(crate) fn run(&mut self, extent: Extent) -> Result<Outcome, LoadError> {
         let began = Instant::now();
-        let earlier = self.core.begin(extent);
+        self.core.begin(extent);
         loop {
             if self.core.is_publishing() && extent_is_over(extent, began) {
                 self.core.stop_publishing();
@@ -141,7 +141,7 @@ impl Engine {
             self.turn(wait)?;
             self.core.refuse_stop()?;
         }
-        Ok(self.core.end(&earlier))
+        Ok(self.core.end())
     }
 
     /// Answers whatever comes in, once.

@@ -80,6 +80,8 @@ pub(super) struct Core {
     flows: Vec<Flow>,
     /// The next number of each flow.
     sequences: Vec<u32>,
+    /// The number with which each flow began this phase.
+    firsts: Vec<u32>,
     clients: Vec<Client>,
     stages: [usize; STAGES],
     /// Clients that start messages, for the open loop's turns.
@@ -100,6 +102,8 @@ pub(super) struct Core {
     /// When anything last came or went.
     moved_ns: u64,
     tally: Tally,
+    /// The counts before this phase.
+    earlier: Tally,
     latency: Histogram<u64>,
     acknowledged: Histogram<u64>,
     classes: [u64; CLASSES],
@@ -144,6 +148,7 @@ impl Core {
             properties: common.settings.identity.has_properties(),
             buffer: vec![0; BUFFER.max(payloads.len() * 2 + 4096)],
             sequences: vec![0; plan.flows.len()],
+            firsts: vec![0; plan.flows.len()],
             initiators: initiators.collect(),
             registry,
             common,
@@ -165,6 +170,7 @@ impl Core {
             last_ns: 0,
             moved_ns: 0,
             tally: Tally::default(),
+            earlier: Tally::default(),
             latency: latencies(),
             acknowledged: latencies(),
             classes: [0; CLASSES],
@@ -238,8 +244,8 @@ impl Core {
         Ok(())
     }
 
-    /// Starts a phase and returns the counts before it.
-    pub(super) fn begin(&mut self, extent: Extent) -> Tally {
+    /// Starts a phase. What an earlier one owes counts for nothing in it.
+    pub(super) fn begin(&mut self, extent: Extent) {
         let now_ns = self.now_ns();
         let settings = Arc::clone(&self.common.settings);
         let publishers = self.initiators.len() as u64;
@@ -254,6 +260,8 @@ impl Core {
         self.latency.reset();
         self.acknowledged.reset();
         self.classes = [0; CLASSES];
+        self.earlier = self.tally;
+        self.firsts.clone_from(&self.sequences);
         self.schedule = settings.rate.map(|rate| {
             // Workers take turns too: each begins a fraction of the common interval later.
             let share = f64::from(settings.threads);
@@ -267,7 +275,6 @@ impl Core {
                 self.make_ready(index);
             }
         }
-        self.tally
     }
 
     pub(super) fn is_publishing(&self) -> bool {
@@ -286,7 +293,8 @@ impl Core {
         let all_sent =
             !self.publishing || self.initiators.iter().all(|index| self.is_spent(*index));
         all_sent
-            && self.tally.delivered >= self.tally.expected
+            && self.tally.delivered - self.earlier.delivered
+                >= self.tally.expected - self.earlier.expected
             && self.unacknowledged == 0
             && self.awaiting_release == 0
     }
@@ -331,13 +339,13 @@ impl Core {
         })
     }
 
-    pub(super) fn end(&mut self, earlier: &Tally) -> Outcome {
+    pub(super) fn end(&mut self) -> Outcome {
         self.publishing = false;
         self.schedule = None;
         self.show();
         let began_ns = self.first_ns.unwrap_or(self.last_ns);
         Outcome {
-            tally: self.tally.since(earlier),
+            tally: self.tally.since(&self.earlier),
             latency: self.latency.clone(),
             acknowledged: self.acknowledged.clone(),
             elapsed: Duration::from_nanos(self.last_ns.saturating_sub(began_ns)),

@@ -47,9 +47,12 @@ impl Core {
         let client = &mut self.clients[index];
         let lane = stamp.flow.checked_sub(client.plan.lanes.start);
         let lane = lane.and_then(|lane| client.lanes.get_mut(lane as usize));
-        let flow = stamp.flow.checked_sub(self.first_flow);
-        let flow = flow.and_then(|flow| self.flows.get(flow as usize));
-        let (Some(lane), Some(flow)) = (lane, flow) else {
+        let at = stamp
+            .flow
+            .checked_sub(self.first_flow)
+            .map(|at| at as usize);
+        let flow = at.and_then(|at| Some((self.flows.get(at)?, *self.firsts.get(at)?)));
+        let (Some(lane), Some((flow, first))) = (lane, flow) else {
             self.tally.misdelivered += 1;
             return None;
         };
@@ -70,8 +73,12 @@ impl Core {
                 return None;
             }
         };
-        self.tally.delivered += 1;
         self.last_ns = now_ns;
+        if stamp.sequence < first {
+            self.tally.belated += 1;
+            return None;
+        }
+        self.tally.delivered += 1;
         if client.plan.timed {
             let latency_ns = now_ns.saturating_sub(stamp.time_ns);
             self.latency.saturating_record(latency_ns);
