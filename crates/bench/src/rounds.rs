@@ -96,8 +96,13 @@ fn summary(report: &Report) -> String {
         return format!("{cpu:>8.2} µs/msg {rate:>10} msgs/s  p99 {latency:>8.0} µs  {verdict}");
     }
     let connecting = &report.connecting;
+    let verdict = if report.is_clean() {
+        "all stayed"
+    } else {
+        "NOT ALL STAYED SILENT"
+    };
     format!(
-        "{:>8.2} µs and {} B a connection",
+        "{:>8.2} µs and {} B a connection  {verdict}",
         connecting.broker_cpu_us.unwrap_or_default(),
         grouped(connecting.broker_bytes.unwrap_or_default()),
     )

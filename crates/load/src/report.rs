@@ -76,6 +76,10 @@ pub struct Idle {
     pub seconds: f64,
     /// CPU seconds of the broker per second.
     pub broker_cpu_share: Option<f64>,
+    /// Connections that were closed at the end of that time.
+    pub closed: u64,
+    /// Connections on which something had come that nobody asked for.
+    pub spoken_to: u64,
 }
 
 /// The measured phase.
@@ -176,11 +180,18 @@ impl Report {
         }
     }
 
-    /// Whether everything came, once, in order, unaltered, in the warm-up too.
+    /// Whether everything came, once, in order, unaltered, in the warm-up too; and whether silent
+    /// connections stayed, and silent.
     pub fn is_clean(&self) -> bool {
         let measured = self.figures.as_ref().map(|figures| &figures.tally);
         let mut phases = self.warm_up.iter().chain(measured);
-        phases.all(Tally::is_clean)
+        phases.all(Tally::is_clean) && self.idle.is_none_or(Idle::is_clean)
+    }
+}
+
+impl Idle {
+    const fn is_clean(self) -> bool {
+        self.closed == 0 && self.spoken_to == 0
     }
 }
 
@@ -343,6 +354,12 @@ impl Report {
                 |share| format!("broker {:.2} % of a core", share * 100.0),
             );
             lines.push(("idle", format!("{share}, over {:.1} s", idle.seconds)));
+            let found = if idle.is_clean() {
+                "every connection stayed, and silent".to_owned()
+            } else {
+                listed(&[(idle.closed, CLOSED), (idle.spoken_to, "spoken to")])
+            };
+            lines.push(("at the end", found));
         }
         lines
     }
@@ -431,7 +448,7 @@ impl Figures {
 
 /// What went wrong, each with its count.
 fn faults(tally: &Tally) -> String {
-    let named = [
+    listed(&[
         (tally.lost(), "lost"),
         (tally.duplicated, "duplicated"),
         (tally.reordered, "reordered"),
@@ -439,11 +456,16 @@ fn faults(tally: &Tally) -> String {
         (tally.corrupted, "corrupted"),
         (tally.misdelivered, "misdelivered"),
         (tally.refused, "refused"),
-        (tally.closed, "connections closed by the broker"),
-    ];
-    let faults = named.into_iter().filter(|(count, _)| *count > 0);
+        (tally.closed, CLOSED),
+    ])
+}
+
+const CLOSED: &str = "connections closed by the broker";
+
+fn listed(named: &[(u64, &str)]) -> String {
+    let faults = named.iter().filter(|(count, _)| *count > 0);
     let faults: Vec<_> = faults
-        .map(|(count, name)| format!("{} {name}", grouped(number(count))))
+        .map(|(count, name)| format!("{} {name}", grouped(number(*count))))
         .collect();
     faults.join(", ")
 }

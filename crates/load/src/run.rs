@@ -93,6 +93,8 @@ enum Order {
     Connect,
     Subscribe,
     Run(Extent),
+    /// At what has become of silent connections.
+    Look,
 }
 
 type Answer = Result<Option<Outcome>, LoadError>;
@@ -171,8 +173,10 @@ impl<'a> Crew<'a> {
                 Extent::Messages(_) => Duration::from_secs(1),
             };
             self.idle(quiet)?;
+            // Looking comes when all is measured.
             let end = self.sample()?;
-            report.idle = Some(idle(subscribed, end));
+            let found = total(&self.command(Order::Look, Phase::Idling, Some(quiet))?);
+            report.idle = Some(idle(subscribed, end, &found));
             return Ok(report);
         }
         let warm_up = self.settings.warm_up;
@@ -317,6 +321,7 @@ fn obey(mut engine: Engine, orders: &Receiver<Order>, answers: &Sender<Answer>) 
             Order::Connect => engine.connect().map(|()| None),
             Order::Subscribe => engine.subscribe().map(|()| None),
             Order::Run(extent) => engine.run(extent).map(Some),
+            Order::Look => Ok(Some(engine.look())),
         };
         if answers.send(answer).is_err() {
             break;
@@ -361,11 +366,13 @@ fn connecting(
     }
 }
 
-fn idle(from: Sample, to: Sample) -> Idle {
+fn idle(from: Sample, to: Sample, found: &Tally) -> Idle {
     let seconds = (to.at - from.at).as_secs_f64();
     Idle {
         seconds,
         broker_cpu_share: spent(from.broker, to.broker).map(|cpu| cpu.as_secs_f64() / seconds),
+        closed: found.closed,
+        spoken_to: found.misdelivered,
     }
 }
 

@@ -144,6 +144,12 @@ impl Engine {
         Ok(self.core.end())
     }
 
+    /// What came meanwhile to connections to which nothing was to come.
+    pub(crate) fn look(&mut self) -> Outcome {
+        self.core.look();
+        self.core.end()
+    }
+
     /// Answers whatever comes in, once.
     pub(crate) fn turn(&mut self, wait: Duration) -> Result<(), LoadError> {
         match self.poll.poll(&mut self.events, Some(wait)) {
