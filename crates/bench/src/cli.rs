@@ -166,8 +166,8 @@ impl Brokers {
 
 /// The curves of single runs would be most of the record, and nothing in it is drawn from them.
 fn without_curves(mut row: RowResult) -> RowResult {
-    for report in row.cells.iter_mut().flat_map(|cell| &mut cell.runs) {
-        if let Some(figures) = &mut report.figures {
+    for run in row.cells.iter_mut().flat_map(|cell| &mut cell.runs) {
+        if let Some(figures) = &mut run.report.figures {
             figures.latency.curve.clear();
         }
     }

@@ -293,7 +293,7 @@ impl fmt::Display for Section<'_> {
                 for value in [
                     cell.median(|run| run.broker_cpu_us),
                     check.ratio(cell),
-                    our_ratio,
+                    our_ratio.map(|ratio| ratio.median),
                     cell.median(|run| run.client_cpu_us),
                 ] {
                     let text = value.map_or_else(String::new, |value| format!("{value:.2}"));

@@ -10,7 +10,7 @@ use std::{
 
 use serde::Serialize;
 
-use crate::{error::BenchError, machine::Machine};
+use crate::{error::BenchError, machine::Machine, results::median};
 
 /// What was measured, round by round, and what it has to reach.
 #[derive(Debug, Serialize)]
@@ -116,9 +116,7 @@ impl Figure {
     }
 
     pub(crate) fn median(&self) -> f64 {
-        let mut sorted = self.values.clone();
-        sorted.sort_unstable_by(f64::total_cmp);
-        sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
+        median(self.values.clone()).unwrap_or(f64::NAN)
     }
 
     fn spread(&self) -> (f64, f64) {
@@ -220,5 +218,20 @@ fn number(value: f64) -> String {
         crate::grouped(value)
     } else {
         format!("{value:.3}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_an_even_number_of_rounds_the_median_is_between_the_two_middle_ones() {
+        let mut figure = Figure::new("any", "", "ratio", Some(Bar::AtMost(2.0)));
+        for value in [4.0, 1.0, 2.0, 3.0] {
+            figure.add(value);
+        }
+        assert!((figure.median() - 2.5).abs() < 1e-9);
+        assert!(!figure.passed());
     }
 }

@@ -133,7 +133,7 @@ impl Record {
     fn plot(&self, what: &str, metric: Metric) -> String {
         let group = |row: &RowResult| {
             let cells = row.cells.iter();
-            let bars = cells.filter_map(|cell| Some((cell.peer, row.ratio(cell, metric)?)));
+            let bars = cells.filter_map(|cell| Some((cell.peer, row.ratio(cell, metric)?.median)));
             Group {
                 row: row.row,
                 bars: bars.collect(),
@@ -171,7 +171,8 @@ impl fmt::Display for Record {
         writeln!(
             f,
             "\nMedians of {} rounds; in each round all peers take turns. **µs/msg** is the CPU time of the broker's process \
-             (user and system) over the measured phase, per message delivered; *x* is the ratio to {YARDSTICK}. Rates are what \
+             (user and system) over the measured phase, per message delivered; *x* is the ratio to {YARDSTICK} in the same round, of which the median is shown, and in \
+             brackets the least and the most. Rates are what \
              the client saw from the first publish to the last delivery. Compare within a row only: a broker that is late finds \
              more to do at once, and so pays less for each. What the load generator spends is shown, and what others took on the \
              machine meanwhile (cores).\n",
@@ -246,7 +247,7 @@ fn overview_cell(row: &RowResult, cell: &Cell) -> Option<String> {
     };
     let mut text = format!("{value:.2}");
     if let Some(ratio) = row.ratio(cell, metric) {
-        write!(text, " · **{ratio:.2}**").ok()?;
+        write!(text, " · **{:.2}**", ratio.median).ok()?;
     }
     if let Some(rate) = cell.median(DELIVERED) {
         write!(text, " · {}", grouped(rate / 1e3)).ok()?;
@@ -283,16 +284,17 @@ fn detail(f: &mut fmt::Formatter<'_>, row: &RowResult) -> fmt::Result {
         let number = |value: Option<f64>, digits| {
             value.map_or_else(String::new, |value| decimal(value, digits))
         };
-        let spread = cell
-            .spread(metric)
-            .map(|(low, high)| format!("{low:.2}..{high:.2}"));
+        let spread = cell.spread(metric);
+        let spread = spread.map(|spread| format!("{:.2}..{:.2}", spread.least, spread.most));
+        let ratio = row.ratio(cell, metric);
+        let ratio = ratio.map(|ratio| ratio.shown(|value| decimal(value, 2)));
         write!(
             f,
             "| {} | {} | {} | {} |",
             cell.peer,
             number(cell.median(metric), 2),
             spread.unwrap_or_default(),
-            number(row.ratio(cell, metric), 2),
+            ratio.unwrap_or_default(),
         )?;
         for (_, metric, digits) in columns {
             write!(f, " {} |", number(cell.median(*metric), *digits))?;

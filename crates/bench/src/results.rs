@@ -1,5 +1,9 @@
-//! Runs of a row on its peers, and what a table says of them: medians over rounds and ratios to the
-//! yardstick.
+//! Runs of a row on its peers, and what a table says of them: medians over rounds, and ratios of one
+//! peer to another.
+//!
+//! Invariant: a ratio is of two runs of the same round, which met the machine in the same mood; what
+//! is told of ratios is their median, the least and the most. A ratio of two medians could be of runs
+//! that were hours apart.
 
 use crate::{
     error::BenchError,
@@ -35,8 +39,25 @@ pub(crate) struct Cell {
     pub(crate) peer: &'static str,
     #[serde(skip)]
     pub(crate) role: Role,
-    pub(crate) runs: Vec<Report>,
+    pub(crate) runs: Vec<Run>,
     pub(crate) failures: Vec<String>,
+}
+
+/// A run that came to its end.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Run {
+    /// Counted from 0.
+    pub(crate) round: usize,
+    #[serde(flatten)]
+    pub(crate) report: Report,
+}
+
+/// What was found in all rounds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(crate) struct Spread {
+    pub(crate) median: f64,
+    pub(crate) least: f64,
+    pub(crate) most: f64,
 }
 
 /// A figure of a run, if the run has it.
@@ -111,8 +132,8 @@ impl RowResult {
 
     /// A peer's figure in each round.
     pub(crate) fn values(&self, peer: &str, metric: Metric) -> Vec<f64> {
-        let runs = self.cell(peer).into_iter().flat_map(|cell| &cell.runs);
-        runs.filter_map(metric).collect()
+        let cell = self.cell(peer);
+        cell.map_or_else(Vec::new, |cell| cell.values(metric))
     }
 
     /// The figure that the row is about: CPU time of a delivery, or of a connection.
@@ -124,24 +145,40 @@ impl RowResult {
         }
     }
 
-    /// How a peer's median compares to the yardstick's.
-    pub(crate) fn ratio(&self, cell: &Cell, metric: Metric) -> Option<f64> {
-        let yardstick = self.cell(YARDSTICK)?.median(metric)?;
-        (yardstick > 0.0).then_some(cell.median(metric)? / yardstick)
+    /// How a peer compares to the yardstick.
+    pub(crate) fn ratio(&self, cell: &Cell, metric: Metric) -> Option<Spread> {
+        Spread::of(self.ratios(cell, YARDSTICK, metric))
+    }
+
+    /// How a peer compares to another, in each round in which both have the figure. One to whom
+    /// something went missing in a round is nothing to be compared with in that round.
+    pub(crate) fn ratios(&self, cell: &Cell, to: &str, metric: Metric) -> Vec<f64> {
+        let Some(other) = self.cell(to) else {
+            return Vec::new();
+        };
+        let others = other.runs.iter().filter(|run| run.report.is_clean());
+        let of_round = |other: &Run| {
+            let to = metric(&other.report).filter(|to| *to > 0.0)?;
+            let run = cell.runs.iter().find(|run| run.round == other.round)?;
+            Some(metric(&run.report)? / to)
+        };
+        others.filter_map(of_round).collect()
     }
 }
 
 impl Cell {
-    pub(crate) fn median(&self, metric: Metric) -> Option<f64> {
-        median(self.runs.iter().filter_map(metric).collect())
+    /// The figure in each round that has it.
+    fn values(&self, metric: Metric) -> Vec<f64> {
+        let reports = self.runs.iter().map(|run| &run.report);
+        reports.filter_map(metric).collect()
     }
 
-    /// The smallest and the largest.
-    pub(crate) fn spread(&self, metric: Metric) -> Option<(f64, f64)> {
-        let values: Vec<_> = self.runs.iter().filter_map(metric).collect();
-        let low = values.iter().copied().reduce(f64::min)?;
-        let high = values.iter().copied().reduce(f64::max)?;
-        Some((low, high))
+    pub(crate) fn median(&self, metric: Metric) -> Option<f64> {
+        median(self.values(metric))
+    }
+
+    pub(crate) fn spread(&self, metric: Metric) -> Option<Spread> {
+        Spread::of(self.values(metric))
     }
 
     /// Every run of it ended, and everything arrived in each.
@@ -151,8 +188,41 @@ impl Cell {
 
     /// Runs that did not end, or in which something was lost, repeated, out of order or altered.
     pub(crate) fn faulty_runs(&self) -> usize {
-        let faulty = self.runs.iter().filter(|run| !run.is_clean());
+        let faulty = self.runs.iter().filter(|run| !run.report.is_clean());
         self.failures.len() + faulty.count()
+    }
+}
+
+impl Spread {
+    /// None of no values.
+    pub(crate) fn of(values: Vec<f64>) -> Option<Self> {
+        let least = values.iter().copied().reduce(f64::min)?;
+        let most = values.iter().copied().reduce(f64::max)?;
+        let median = median(values)?;
+        Some(Self {
+            median,
+            least,
+            most,
+        })
+    }
+
+    /// Of a value that is there once.
+    pub(crate) const fn one(value: f64) -> Self {
+        Self {
+            median: value,
+            least: value,
+            most: value,
+        }
+    }
+
+    /// The median, and in brackets the least and the most where they differ.
+    pub(crate) fn shown(self, number: impl Fn(f64) -> String) -> String {
+        let [median, least, most] = [self.median, self.least, self.most].map(number);
+        if least == most {
+            median
+        } else {
+            format!("{median} ({least}..{most})")
+        }
     }
 }
 
@@ -183,7 +253,7 @@ pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
 mod tests {
     use super::*;
     use crate::rows::IDLE;
-    use unbroken_load::{Connecting, Latency, Tally, Told};
+    use unbroken_load::{Connecting, Idle, Latency, Tally, Told};
 
     impl RowResult {
         /// The row `idle`, each peer with the CPU time that connecting took in each round.
@@ -191,13 +261,60 @@ mod tests {
             let cells = peers.iter().map(|(peer, role, times)| Cell {
                 peer,
                 role: *role,
-                runs: times.iter().map(|time| report(*time)).collect(),
+                runs: times
+                    .iter()
+                    .map(|time| report(*time))
+                    .enumerate()
+                    .map(run)
+                    .collect(),
                 failures: Vec::new(),
             });
             Self {
                 cells: cells.collect(),
                 ..Self::new(&IDLE, &[])
             }
+        }
+    }
+
+    fn run((round, report): (usize, Report)) -> Run {
+        Run { round, report }
+    }
+
+    #[track_caller]
+    fn check_ratio(row: &RowResult, expected: Option<[f64; 3]>) {
+        let ratio = row.ratio(&row.cells[0], CONNECT_CPU);
+        let ratio = ratio.map(|ratio| [ratio.median, ratio.least, ratio.most]);
+        assert_eq!(ratio, expected);
+    }
+
+    #[test]
+    fn a_ratio_is_taken_within_a_round() {
+        let mut row = RowResult::made_of(&[
+            ("ours", Role::Ours, &[20.0, 10.0, 90.0]),
+            (YARDSTICK, Role::Peer, &[40.0, 10.0, 30.0]),
+        ]);
+        // Of the medians it would be 20 to 30.
+        check_ratio(&row, Some([1.0, 0.5, 3.0]));
+        // A round that one of both has not is left out, and the others stay together.
+        row.cells[0].runs.remove(0);
+        check_ratio(&row, Some([2.0, 1.0, 3.0]));
+    }
+
+    #[test]
+    fn the_yardstick_counts_only_where_it_is_clean() {
+        let mut row = RowResult::made_of(&[
+            ("ours", Role::Ours, &[20.0, 10.0]),
+            (YARDSTICK, Role::Peer, &[40.0, 10.0]),
+        ]);
+        for (run, expected) in [(1, Some([0.5; 3])), (0, None)] {
+            let idle = Idle {
+                seconds: 1.0,
+                broker_cpu_share: None,
+                closed: 1,
+                spoken_to: 0,
+            };
+            row.cells[1].runs[run].report.idle = Some(idle);
+            check_ratio(&row, expected);
         }
     }
 

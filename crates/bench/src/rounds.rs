@@ -4,7 +4,7 @@
 use crate::{
     error::BenchError,
     peer::Peer,
-    results::{self, Cell, RowResult},
+    results::{self, Cell, RowResult, Run},
     rows::Row,
 };
 use std::{io::Write, time::Instant};
@@ -31,7 +31,7 @@ pub(crate) fn run(
                 let Some(peer) = peers.iter().find(|peer| peer.name == cell.peer) else {
                     continue;
                 };
-                let line = measure(row, peer, cell);
+                let line = measure(row, peer, round, cell);
                 writeln!(
                     progress,
                     "round {}/{rounds}  {:<10} {:<10} {line}",
@@ -59,7 +59,7 @@ pub(crate) fn run_one(
 }
 
 /// One row on one freshly started peer.
-fn measure(row: &Row, peer: &Peer, cell: &mut Cell) -> String {
+fn measure(row: &Row, peer: &Peer, round: usize, cell: &mut Cell) -> String {
     let outcome = peer.start().and_then(|running| {
         let mut settings = row.settings(running.target, running.pid());
         settings.identity.keep_alive_s = peer.keep_alive_s;
@@ -72,7 +72,7 @@ fn measure(row: &Row, peer: &Peer, cell: &mut Cell) -> String {
     match outcome {
         Ok(report) => {
             let line = summary(&report);
-            cell.runs.push(report);
+            cell.runs.push(Run { round, report });
             line
         }
         Err(error) => {

@@ -117,9 +117,9 @@ fn compared(
     let [two, one] = medians(row, metric, shown);
     let title = format!("{what} with two shards to that with one: {two}, {one}");
     let mut figure = Figure::new(row.row, "", "ratio", bar).titled(title);
-    let with_one = row.values(ONE_SHARD, metric);
-    for (two, one) in row.values(TWO_SHARDS, metric).iter().zip(with_one) {
-        figure.add(two / one);
+    let two = row.cell(TWO_SHARDS).into_iter();
+    for ratio in two.flat_map(|two| row.ratios(two, ONE_SHARD, metric)) {
+        figure.add(ratio);
     }
     figure
 }

@@ -12,7 +12,7 @@ use crate::{
     bars::{Against, BARS, Demand, LATENCY_ROUNDS, LATENCY_SECONDS, NOTED_ON, Noted, RowBars},
     figure::Bar,
     peer::{FLASHMQ, MOSQUITTO_2_1, OURS, Role},
-    results::{Cell, GENERATOR_SHARE, Kind, RowResult},
+    results::{Cell, GENERATOR_SHARE, Kind, RowResult, Spread},
 };
 
 /// One bar of one row.
@@ -20,7 +20,7 @@ use crate::{
 pub(crate) struct Verdict {
     pub(crate) row: &'static str,
     what: &'static str,
-    ours: Option<f64>,
+    ours: Option<Spread>,
     bar: Bar,
     best: Option<Best>,
     pub(crate) passed: bool,
@@ -52,7 +52,7 @@ fn judge_row(row: &RowResult) -> Vec<Verdict> {
         verdicts.push(Verdict::new(
             row,
             "runs that failed, or in which a message was lost, repeated, out of order or altered",
-            Some(number(ours.faulty_runs())),
+            Some(Spread::one(number(ours.faulty_runs()))),
             Bar::AtMost(0.0),
         ));
     }
@@ -64,14 +64,14 @@ fn bars(row: &RowResult) -> Option<&'static RowBars> {
 }
 
 impl Verdict {
-    fn new(row: &RowResult, what: &'static str, ours: Option<f64>, bar: Bar) -> Self {
+    fn new(row: &RowResult, what: &'static str, ours: Option<Spread>, bar: Bar) -> Self {
         Self {
             row: row.row,
             what,
             ours,
             bar,
             best: None,
-            passed: ours.is_some_and(|value| bar.admits(value)),
+            passed: ours.is_some_and(|ours| bar.admits(ours.median)),
             noted: Vec::new(),
         }
     }
@@ -82,8 +82,10 @@ impl Demand {
         let best = self.best(row);
         let value = match self.against {
             Against::Yardstick => row.ratio(ours, self.metric),
-            Against::BestPeer => ratio(ours.median(self.metric), best.map(|best| best.value)),
-            Against::Nothing => ours.median(self.metric),
+            Against::BestPeer => {
+                best.and_then(|best| Spread::of(row.ratios(ours, best.peer, self.metric)))
+            }
+            Against::Nothing => ours.spread(self.metric),
         };
         let best = best.filter(|_| value.is_some());
         Verdict {
@@ -97,7 +99,7 @@ impl Demand {
         let peers = peers.filter(|cell| cell.role == Role::Peer && cell.is_clean());
         let values = peers.filter_map(|cell| {
             let value = match self.against {
-                Against::Yardstick => row.ratio(cell, self.metric),
+                Against::Yardstick => row.ratio(cell, self.metric).map(|ratio| ratio.median),
                 Against::BestPeer | Against::Nothing => cell.median(self.metric),
             };
             let peer = cell.peer;
@@ -124,11 +126,6 @@ fn not_in_the_run(row: &RowResult, noted: Noted) -> Vec<(&'static str, f64)> {
     absent.collect()
 }
 
-fn ratio(of: Option<f64>, to: Option<f64>) -> Option<f64> {
-    let to = to.filter(|to| *to > 0.0)?;
-    Some(of? / to)
-}
-
 #[expect(clippy::cast_precision_loss, reason = "a run has few rounds")]
 fn number(count: usize) -> f64 {
     count as f64
@@ -147,8 +144,9 @@ impl fmt::Display for Section<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "## Bars\n\nOurs and the best of the other brokers of this run, as medians; a broker to which something went \
-             missing in a row is not the best in it. The last column is no part of this run: CPU time to Mosquitto's of peers \
+            "## Bars\n\nOurs and the best of the other brokers of this run. A ratio is taken in each round; the median of them is held \
+             against the bar, and the least and the most stand in brackets. A broker to which something went missing in a row \
+             is not the best in it, and a round in which that happened to Mosquitto has no ratio to it. The last column is no part of this run: CPU time to Mosquitto's of peers \
              that were not in it, as read in {NOTED_ON}.\n"
         )?;
         writeln!(
@@ -173,7 +171,7 @@ impl Section<'_> {
         let mut rows = self.rows.iter().filter(|row| row.kind == Kind::Latency);
         let is_short = |row: &&RowResult| {
             let runs = row.cell(OURS).map_or(&[][..], |cell| &cell.runs);
-            let seconds = runs.iter().filter_map(|run| run.told.seconds);
+            let seconds = runs.iter().filter_map(|run| run.report.told.seconds);
             runs.len() < LATENCY_ROUNDS || seconds.reduce(f64::min) < Some(LATENCY_SECONDS)
         };
         rows.any(|row| is_short(&row)).then(|| {
@@ -204,8 +202,9 @@ impl Section<'_> {
 /// A line of the table.
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ours = self.ours.map_or_else(|| "–".to_owned(), shown);
-        let verdict = match (self.passed, self.ours) {
+        let ours = self.ours.map(|ours| ours.shown(shown));
+        let ours = ours.unwrap_or_else(|| "–".to_owned());
+        let verdict = match (self.passed, &self.ours) {
             (true, _) => "passed",
             (false, Some(_)) => "**missed**",
             (false, None) => "**not measured**",
@@ -260,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn the_median_to_the_yardsticks_is_held_against_the_bar_with_the_best_peer_beside_it() {
+    fn the_median_ratio_to_the_yardstick_is_held_against_the_bar_with_the_best_peer_beside_it() {
         let row = RowResult::made_of(&[
             (OURS, Role::Ours, &[20.0, 10.0, 90.0]),
             ("mosquitto", Role::Peer, &[40.0, 50.0, 30.0]),
@@ -271,8 +270,9 @@ mod tests {
             let verdict = demand(Against::Yardstick, bar).judge(&row, &row.cells[0]);
             (verdict.passed, verdict.to_string())
         };
-        let line =
-            |bar: &str| format!("| idle | CPU to connect | 0.500 | {bar} | quick 0.300 |  |");
+        let line = |bar: &str| {
+            format!("| idle | CPU to connect | 0.500 (0.200..3) | {bar} | quick 0.300 |  |")
+        };
         assert_eq!(judge(Bar::AtMost(0.5)), (true, line("≤ 0.5 | passed")));
         assert_eq!(judge(Bar::AtMost(0.4)), (false, line("≤ 0.4 | **missed**")));
     }
