@@ -84,7 +84,8 @@ struct Brokers {
     /// `pingtest` of 2013
     #[arg(long, conflicts_with = "smoke")]
     cross_check: bool,
-    /// A bar that is missed is a failure of the whole, when everything is written
+    /// A bar that is missed, or that could not be judged, is a failure of the whole, when everything
+    /// is written
     #[arg(long)]
     require_bars: bool,
     #[command(flatten)]
@@ -150,12 +151,12 @@ impl Brokers {
             "{record}\n\nWritten to {}\n",
             self.common.out.display()
         )?;
-        let missed = record.verdicts.iter().filter(|verdict| !verdict.passed);
+        let missed = record.verdicts.iter().filter(|verdict| !verdict.passed());
         let missed: Vec<_> = missed.map(Verdict::name).collect();
         if missed.is_empty() {
             return Ok(ExitCode::SUCCESS);
         }
-        writeln!(progress, "bars missed:\n  {}", missed.join("\n  "))?;
+        writeln!(progress, "bars not passed:\n  {}", missed.join("\n  "))?;
         Ok(if self.require_bars {
             ExitCode::FAILURE
         } else {

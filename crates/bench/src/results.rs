@@ -250,7 +250,7 @@ pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::rows::IDLE;
     use unbroken_load::{Connecting, Idle, Latency, Tally, Told};
@@ -327,7 +327,7 @@ mod tests {
         }
     }
 
-    fn figures(delivered: u64) -> Figures {
+    pub(crate) fn figures(delivered: u64) -> Figures {
         Figures {
             tally: Tally {
                 delivered,

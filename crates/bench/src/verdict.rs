@@ -1,7 +1,8 @@
 //! What a run says of each bar: ours, the best peer's, passed or missed.
 //!
 //! A peer to which something went missing is not the best in anything. What cannot be measured,
-//! because the yardstick or every peer is missing, is not passed.
+//! because the yardstick or every peer is missing, is not passed. Nor is a latency where the load
+//! generator had no time left: it is then of the generator, not of the broker.
 
 use std::fmt;
 
@@ -11,7 +12,7 @@ use unbroken_load::grouped;
 use crate::{
     bars::{Against, BARS, Demand, LATENCY_ROUNDS, LATENCY_SECONDS, NOTED_ON, Noted, RowBars},
     figure::Bar,
-    peer::{FLASHMQ, MOSQUITTO_2_1, OURS, Role},
+    peer::{FLASHMQ, MOSQUITTO_2_1, OURS, Role, YARDSTICK},
     results::{Cell, GENERATOR_SHARE, Kind, RowResult, Spread},
 };
 
@@ -23,9 +24,21 @@ pub(crate) struct Verdict {
     ours: Option<Spread>,
     bar: Bar,
     best: Option<Best>,
-    pub(crate) passed: bool,
+    outcome: Outcome,
     /// Of peers that were not in the run.
     noted: Vec<(&'static str, f64)>,
+}
+
+/// What became of a bar.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Outcome {
+    Passed,
+    Missed,
+    /// There was nothing to compare with.
+    NotMeasured,
+    /// The load generator took a whole core.
+    NotJudged,
 }
 
 /// The peer that is best in a figure.
@@ -71,7 +84,11 @@ impl Verdict {
             ours,
             bar,
             best: None,
-            passed: ours.is_some_and(|ours| bar.admits(ours.median)),
+            outcome: match ours {
+                Some(ours) if bar.admits(ours.median) => Outcome::Passed,
+                Some(_) => Outcome::Missed,
+                None => Outcome::NotMeasured,
+            },
             noted: Vec::new(),
         }
     }
@@ -88,10 +105,17 @@ impl Demand {
             Against::Nothing => ours.spread(self.metric),
         };
         let best = best.filter(|_| value.is_some());
-        Verdict {
-            best,
-            ..Verdict::new(row, self.what, value, self.bar)
+        let mut verdict = Verdict::new(row, self.what, value, self.bar);
+        let other = match self.against {
+            Against::Yardstick => row.cell(YARDSTICK),
+            Against::BestPeer => best.and_then(|best| row.cell(best.peer)),
+            Against::Nothing => None,
+        };
+        let kept_waiting = is_generator_busy(ours) || other.is_some_and(is_generator_busy);
+        if self.is_latency && value.is_some() && kept_waiting {
+            verdict.outcome = Outcome::NotJudged;
         }
+        Verdict { best, ..verdict }
     }
 
     fn best(&self, row: &RowResult) -> Option<Best> {
@@ -137,8 +161,13 @@ pub(crate) struct Section<'a> {
     pub(crate) rows: &'a [RowResult],
 }
 
-/// Above this, the load generator's core is what limits a closed loop.
+/// Above this, the load generator's core is what limits a closed loop, and what messages wait for in
+/// an open one.
 const BUSY: f64 = 0.95;
+
+fn is_generator_busy(cell: &Cell) -> bool {
+    cell.median(GENERATOR_SHARE) > Some(BUSY)
+}
 
 impl fmt::Display for Section<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -159,8 +188,19 @@ impl fmt::Display for Section<'_> {
         if let Some(short) = self.short_latency() {
             writeln!(f, "\n{short}")?;
         }
-        if let Some(busy) = self.limited_by_the_generator() {
-            writeln!(f, "\n{busy}")?;
+        for (kind, so) in [
+            (Kind::Throughput, "rates are at least what is shown"),
+            (
+                Kind::Latency,
+                "latencies hold the wait for it and are not judged",
+            ),
+        ] {
+            if let Some(rows) = self.limited_by_the_generator(kind) {
+                writeln!(
+                    f,
+                    "\nThe load generator took more than {BUSY} of a core, so that {so}, in {rows}."
+                )?;
+            }
         }
         Ok(())
     }
@@ -181,21 +221,17 @@ impl Section<'_> {
         })
     }
 
-    /// Where our own load generator is the bottleneck, a broker's rate is at least what is shown.
-    fn limited_by_the_generator(&self) -> Option<String> {
+    /// The rows of a kind, with the brokers, where our own load generator is the bottleneck.
+    fn limited_by_the_generator(&self, kind: Kind) -> Option<String> {
         let limited = |row: &RowResult| {
             let cells = row.cells.iter();
-            let busy = cells.filter(|cell| cell.median(GENERATOR_SHARE) > Some(BUSY));
+            let busy = cells.filter(|cell| is_generator_busy(cell));
             let peers: Vec<_> = busy.map(|cell| cell.peer).collect();
             (!peers.is_empty()).then(|| format!("{} ({})", row.row, peers.join(", ")))
         };
-        let rows: Vec<_> = self.rows.iter().filter_map(limited).collect();
-        (!rows.is_empty()).then(|| {
-            format!(
-                "The load generator took more than {BUSY} of a core, so that rates are at least what is shown, in {}.",
-                rows.join(", ")
-            )
-        })
+        let rows = self.rows.iter().filter(|row| row.kind == kind);
+        let rows: Vec<_> = rows.filter_map(limited).collect();
+        (!rows.is_empty()).then(|| rows.join(", "))
     }
 }
 
@@ -204,10 +240,11 @@ impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ours = self.ours.map(|ours| ours.shown(shown));
         let ours = ours.unwrap_or_else(|| "–".to_owned());
-        let verdict = match (self.passed, &self.ours) {
-            (true, _) => "passed",
-            (false, Some(_)) => "**missed**",
-            (false, None) => "**not measured**",
+        let verdict = match self.outcome {
+            Outcome::Passed => "passed",
+            Outcome::Missed => "**missed**",
+            Outcome::NotMeasured => "**not measured**",
+            Outcome::NotJudged => "**not judged (load generator)**",
         };
         let best = self.best.map_or_else(String::new, |best| {
             format!("{} {}", best.peer, shown(best.value))
@@ -228,9 +265,18 @@ impl fmt::Display for Verdict {
 }
 
 impl Verdict {
-    /// For a list of what was missed.
+    pub(crate) fn passed(&self) -> bool {
+        self.outcome == Outcome::Passed
+    }
+
+    /// For a list of what was not passed.
     pub(crate) fn name(&self) -> String {
-        format!("{}: {}", self.row, self.what)
+        let how = match self.outcome {
+            Outcome::Passed | Outcome::Missed => "",
+            Outcome::NotMeasured => ", not measured",
+            Outcome::NotJudged => ", not judged: the load generator took a whole core",
+        };
+        format!("{}: {}{how}", self.row, self.what)
     }
 }
 
@@ -247,12 +293,14 @@ fn shown(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::CONNECT_CPU;
+    use crate::results::{CONNECT_CPU, tests::figures};
+    use unbroken_load::Figures;
 
     fn demand(against: Against, bar: Bar) -> Demand {
         Demand {
             what: "CPU to connect",
             metric: CONNECT_CPU,
+            is_latency: false,
             against,
             bar,
         }
@@ -268,7 +316,7 @@ mod tests {
         ]);
         let judge = |bar| {
             let verdict = demand(Against::Yardstick, bar).judge(&row, &row.cells[0]);
-            (verdict.passed, verdict.to_string())
+            (verdict.passed(), verdict.to_string())
         };
         let line = |bar: &str| {
             format!("| idle | CPU to connect | 0.500 (0.200..3) | {bar} | quick 0.300 |  |")
@@ -286,12 +334,12 @@ mod tests {
         ]);
         row.cells[1].failures.push("it ended".to_owned());
         let verdict = demand(Against::BestPeer, Bar::AtMost(1.0)).judge(&row, &row.cells[0]);
-        assert!(verdict.passed);
+        assert!(verdict.passed());
         assert!(
             verdict.to_string().contains("| 0.800 |") && verdict.to_string().contains("slow 25")
         );
         let verdict = demand(Against::BestPeer, Bar::AtLeast(1.0)).judge(&row, &row.cells[0]);
-        assert!(!verdict.passed);
+        assert!(!verdict.passed());
     }
 
     #[test]
@@ -299,7 +347,69 @@ mod tests {
         let row = RowResult::made_of(&[(OURS, Role::Ours, &[20.0])]);
         for against in [Against::Yardstick, Against::BestPeer] {
             let verdict = demand(against, Bar::AtMost(1.0)).judge(&row, &row.cells[0]);
-            assert!(!verdict.passed && verdict.to_string().contains("not measured"));
+            assert!(!verdict.passed() && verdict.to_string().contains("not measured"));
+        }
+    }
+
+    /// The row as one of latency, in which the load generator took so much for each peer.
+    fn with_generator(row: RowResult, shares: &[f64]) -> RowResult {
+        let mut row = RowResult {
+            kind: Kind::Latency,
+            ..row
+        };
+        for (cell, share) in row.cells.iter_mut().zip(shares) {
+            for run in &mut cell.runs {
+                run.report.figures = Some(Figures {
+                    generator_cpu_share: Some(*share),
+                    ..figures(1)
+                });
+            }
+        }
+        row
+    }
+
+    #[test]
+    fn a_latency_is_not_judged_where_the_load_generator_kept_one_of_both_waiting() {
+        let both = [
+            (OURS, Role::Ours, &[20.0][..]),
+            ("mosquitto", Role::Peer, &[40.0]),
+        ];
+        for (shares, is_judged) in [
+            ([0.9, 0.9], true),
+            ([0.96, 0.9], false),
+            ([0.9, 0.96], false),
+        ] {
+            let row = with_generator(RowResult::made_of(&both), &shares);
+            for against in [Against::Yardstick, Against::BestPeer] {
+                let demand = Demand {
+                    is_latency: true,
+                    ..demand(against, Bar::AtMost(1.0))
+                };
+                let verdict = demand.judge(&row, &row.cells[0]);
+                assert_eq!(verdict.passed(), is_judged, "{shares:?} {verdict}");
+                let says = verdict.to_string().contains("not judged (load generator)");
+                assert_eq!(says, !is_judged, "{shares:?} {verdict}");
+            }
+            // The cost of a delivery is the broker's own.
+            let cost = demand(Against::Yardstick, Bar::AtMost(1.0));
+            assert!(cost.judge(&row, &row.cells[0]).passed());
+        }
+    }
+
+    #[test]
+    fn a_rate_is_at_least_what_is_shown_where_loops_are_closed_only() {
+        let row = RowResult::made_of(&[(OURS, Role::Ours, &[20.0])]);
+        let open = with_generator(row, &[1.0]);
+        let closed = RowResult {
+            kind: Kind::Throughput,
+            ..open.clone()
+        };
+        let sentence = "rates are at least what is shown";
+        for (row, expected) in [(open, false), (closed, true)] {
+            let (verdicts, rows) = (&[][..], &[row][..]);
+            let section = Section { verdicts, rows }.to_string();
+            assert_eq!(section.contains(sentence), expected, "{section}");
+            assert_eq!(section.contains("are not judged"), !expected, "{section}");
         }
     }
 
@@ -309,7 +419,7 @@ mod tests {
             RowResult::made_of(&[(OURS, Role::Ours, &[20.0]), (FLASHMQ, Role::Peer, &[25.0])]);
         let missed = |row: &RowResult| {
             let verdicts = judge(std::slice::from_ref(row)).into_iter();
-            let missed = verdicts.filter(|verdict| !verdict.passed);
+            let missed = verdicts.filter(|verdict| !verdict.passed());
             missed.count()
         };
         assert_eq!(missed(&row), 0);
