@@ -59,9 +59,6 @@ fn judge_row(row: &RowResult) -> Vec<Verdict> {
     if let (Some(ours), Some(bars)) = (row.cell(OURS), bars(row)) {
         let demands = bars.demands.iter();
         verdicts.extend(demands.map(|demand| demand.judge(row, ours)));
-        if let (Some(first), Some(noted)) = (verdicts.first_mut(), bars.noted) {
-            first.noted = not_in_the_run(row, noted);
-        }
         verdicts.push(Verdict::new(
             row,
             "runs that failed, or in which a message was lost, repeated, out of order or altered",
@@ -115,7 +112,12 @@ impl Demand {
         if self.is_latency && value.is_some() && kept_waiting {
             verdict.outcome = Outcome::NotJudged;
         }
-        Verdict { best, ..verdict }
+        let noted = self.noted.map(|noted| not_in_the_run(row, noted));
+        Verdict {
+            best,
+            noted: noted.unwrap_or_default(),
+            ..verdict
+        }
     }
 
     fn best(&self, row: &RowResult) -> Option<Best> {
@@ -175,12 +177,12 @@ impl fmt::Display for Section<'_> {
             f,
             "## Bars\n\nOurs and the best of the other brokers of this run. A ratio is taken in each round; the median of them is held \
              against the bar, and the least and the most stand in brackets. A broker to which something went missing in a row \
-             is not the best in it, and a round in which that happened to Mosquitto has no ratio to it. The last column is no part of this run: CPU time to Mosquitto's of peers \
-             that were not in it, as read in {NOTED_ON}.\n"
+             is not the best in it, and a round in which that happened to Mosquitto has no ratio to it. The last column is no part of this run: the figure to Mosquitto's of peers \
+             that were not in it, as read in {NOTED_ON}. It decides nothing.\n"
         )?;
         writeln!(
             f,
-            "| row | what | {OURS} | bar | | best peer | read elsewhere |\n|---|---|--:|--:|---|---|---|"
+            "| row | what | {OURS} | bar | | best peer | read elsewhere, to Mosquitto's |\n|---|---|--:|--:|---|---|---|"
         )?;
         for verdict in self.verdicts {
             writeln!(f, "{verdict}")?;
@@ -303,6 +305,7 @@ mod tests {
             is_latency: false,
             against,
             bar,
+            noted: None,
         }
     }
 
