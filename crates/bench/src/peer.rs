@@ -47,6 +47,8 @@ pub(crate) struct Peer {
     pub(crate) role: Role,
     /// What clients say on connecting: none, except where that is refused.
     pub(crate) keep_alive_s: u16,
+    /// How long it is warmed up at least, where a run has a warm-up at all.
+    warm_up: Duration,
     runs: Runs,
 }
 
@@ -73,6 +75,15 @@ enum Runs {
 impl Peer {
     pub(crate) fn can(&self, row: &Row) -> bool {
         row.has_floor || self.role != Role::Floor
+    }
+
+    /// Its warm-up in a run that has one of this length for others.
+    pub(crate) fn warm_up(&self, of_the_row: Duration) -> Duration {
+        if of_the_row.is_zero() {
+            of_the_row
+        } else {
+            of_the_row.max(self.warm_up)
+        }
     }
 
     /// There is no such program here.

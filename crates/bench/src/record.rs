@@ -269,7 +269,7 @@ fn detail(f: &mut fmt::Formatter<'_>, row: &RowResult) -> fmt::Result {
     } else {
         "µs/msg"
     };
-    writeln!(f, "\n## {}: {}\n", row.row, row.title)?;
+    writeln!(f, "\n## {}: {}\n\n{}\n", row.row, row.title, row.load)?;
     write!(f, "| peer | {headline} | least..most | x |")?;
     for (heading, ..) in columns {
         write!(f, " {heading} |")?;

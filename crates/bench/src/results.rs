@@ -18,6 +18,8 @@ use unbroken_load::{Broker, Figures, Report};
 pub(crate) struct RowResult {
     pub(crate) row: &'static str,
     pub(crate) title: &'static str,
+    /// What a run is told beside the title, in words.
+    pub(crate) load: String,
     #[serde(skip)]
     pub(crate) kind: Kind,
     pub(crate) cells: Vec<Cell>,
@@ -119,6 +121,7 @@ impl RowResult {
         Self {
             row: row.name,
             title: row.title,
+            load: row.in_words(),
             kind,
             cells: cells.collect(),
             took_s: 0.0,

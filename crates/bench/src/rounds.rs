@@ -63,6 +63,7 @@ fn measure(row: &Row, peer: &Peer, round: usize, cell: &mut Cell) -> String {
     let outcome = peer.start().and_then(|running| {
         let mut settings = row.settings(running.target, running.pid());
         settings.identity.keep_alive_s = peer.keep_alive_s;
+        settings.warm_up = peer.warm_up(settings.warm_up);
         unbroken_load::run(settings, &mut Unobserved).map_err(|source| BenchError::Load {
             row: row.name,
             peer: peer.name,

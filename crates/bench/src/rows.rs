@@ -3,7 +3,7 @@
 
 use crate::error::BenchError;
 use std::{io, net::SocketAddr, time::Duration};
-use unbroken_load::{Extent, Scenario, Settings};
+use unbroken_load::{Extent, Scenario, Settings, grouped};
 
 /// One load with a name.
 #[derive(Debug, Clone, Copy)]
@@ -271,6 +271,31 @@ impl Row {
         self
     }
 
+    /// What a run is told beside its title, in words.
+    pub(crate) fn in_words(&self) -> String {
+        let (secs, warm_up) = (self.extent.as_secs_f64(), self.warm_up.as_secs_f64());
+        let under_way = match (self.scenario, self.rate, self.qos) {
+            (Scenario::Idle { .. }, ..) => {
+                return format!(
+                    "Watched for {secs} s when all are connected and have subscribed; 64 at a time connect."
+                );
+            }
+            (_, Some(_), _) => "Messages are sent when they are due, one a write".to_owned(),
+            (Scenario::Ping { .. }, ..) => {
+                "One question of a pair is under way at a time".to_owned()
+            }
+            _ => format!(
+                "At most {} messages of a publisher are under way, {} a write",
+                self.window, self.batch
+            ),
+        };
+        format!(
+            "{under_way}; {} bytes, QoS {}; {warm_up} s of warm-up, then {secs} s.",
+            grouped(f64::from(u32::try_from(self.payload).unwrap_or(u32::MAX))),
+            self.qos
+        )
+    }
+
     fn lasting(mut self, extent: Option<Duration>) -> Self {
         self.extent = extent.unwrap_or(self.extent);
         self
@@ -296,6 +321,30 @@ impl Row {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_row_says_what_a_reader_has_to_know_to_repeat_it() {
+        for (row, expected) in [
+            (
+                "pairs100b",
+                "At most 100 messages of a publisher are under way, 32 a write; 16 bytes, QoS 0; 0.3 s of warm-up, then 1.2 s.",
+            ),
+            (
+                "fanin2",
+                "At most 10 messages of a publisher are under way, 1 a write; 16 bytes, QoS 2; 0.3 s of warm-up, then 1.2 s.",
+            ),
+            (
+                "ping400",
+                "One question of a pair is under way at a time; 16 bytes, QoS 0; 0.3 s of warm-up, then 1.2 s.",
+            ),
+            (
+                "lat5k",
+                "Messages are sent when they are due, one a write; 16 bytes, QoS 0; 1 s of warm-up, then 10 s.",
+            ),
+        ] {
+            assert_eq!(choose(&[row.to_owned()]).unwrap()[0].in_words(), expected);
+        }
+    }
 
     #[test]
     fn row_names_differ_and_can_be_chosen() {

@@ -8,6 +8,7 @@ use std::{
     env, fs, io,
     path::{Path, PathBuf},
     process::Command,
+    time::Duration,
 };
 
 use super::{Peer, Role, Runs, keepers};
@@ -43,6 +44,7 @@ pub(super) fn peers(unbroken: &Path, directory: Option<&Path>) -> io::Result<Vec
         hint: "build it with `cargo build --release -p unbroken`, or name it with --unbroken",
         role: Role::Ours,
         keep_alive_s: 0,
+        warm_up: Duration::ZERO,
         runs: Runs::Always,
     };
     let mosquitto = Peer {
@@ -54,6 +56,7 @@ pub(super) fn peers(unbroken: &Path, directory: Option<&Path>) -> io::Result<Vec
         hint: "on Debian, `apt-get install mosquitto`",
         role: Role::Peer,
         keep_alive_s: 0,
+        warm_up: Duration::ZERO,
         runs: Runs::Always,
     };
     let library = |name, program: &str, setup, runs| Peer {
@@ -68,6 +71,7 @@ pub(super) fn peers(unbroken: &Path, directory: Option<&Path>) -> io::Result<Vec
         hint: BY_THE_BENCHMARK,
         role: Role::Peer,
         keep_alive_s: 0,
+        warm_up: Duration::ZERO,
         runs,
     };
     let with_shards = |name, setup, serve| Peer {
@@ -99,6 +103,7 @@ pub(super) fn peers(unbroken: &Path, directory: Option<&Path>) -> io::Result<Vec
             hint: "it is part of this program",
             role: Role::Floor,
             keep_alive_s: 0,
+            warm_up: Duration::ZERO,
             runs: Runs::Always,
         },
         Peer {
@@ -110,6 +115,7 @@ pub(super) fn peers(unbroken: &Path, directory: Option<&Path>) -> io::Result<Vec
             hint: BY_THE_BENCHMARK,
             role: Role::Peer,
             keep_alive_s: 0,
+            warm_up: Duration::ZERO,
             runs: Runs::InRecords,
         },
         library(
@@ -124,12 +130,16 @@ pub(super) fn peers(unbroken: &Path, directory: Option<&Path>) -> io::Result<Vec
             "our script around the library: no limits of its queues",
             Runs::WhenNamed,
         ),
-        library(
-            "hivemq",
-            "peer-hivemq",
-            "our `main` around HiveMQ CE embedded: parallel collector, `-Xmx4g`, in memory, queues of a million, not warmed up longer than the others",
-            Runs::WhenNamed,
-        ),
+        Peer {
+            // By then most of what is hot is compiled.
+            warm_up: Duration::from_secs(3),
+            ..library(
+                "hivemq",
+                "peer-hivemq",
+                "our `main` around HiveMQ CE embedded: parallel collector, `-Xmx4g`, in memory, queues of a million; warmed up for 3 s",
+                Runs::WhenNamed,
+            )
+        },
         Peer {
             name: "rabbitmq",
             setup: "the plugin for MQTT and nothing else, `mqtt.prefetch = 65535`",
@@ -139,6 +149,7 @@ pub(super) fn peers(unbroken: &Path, directory: Option<&Path>) -> io::Result<Vec
             hint: BY_THE_BENCHMARK,
             role: Role::Peer,
             keep_alive_s: 0,
+            warm_up: Duration::ZERO,
             runs: Runs::WhenNamed,
         },
         library(
@@ -166,6 +177,7 @@ pub(super) fn peers(unbroken: &Path, directory: Option<&Path>) -> io::Result<Vec
             hint: FROM_THE_DIRECTORY,
             role: Role::Peer,
             keep_alive_s: 0,
+            warm_up: Duration::ZERO,
             runs: named_or_found,
         },
         Peer {
@@ -177,6 +189,7 @@ pub(super) fn peers(unbroken: &Path, directory: Option<&Path>) -> io::Result<Vec
             hint: FROM_THE_DIRECTORY,
             role: Role::Peer,
             keep_alive_s: 0,
+            warm_up: Duration::ZERO,
             runs: named_or_found,
         },
         Peer {
@@ -360,6 +373,19 @@ mod tests {
         let all = names(&["all"], false);
         assert!(all.contains(&"aedes") && all.contains(&"rabbitmq") && all.contains(&FLASHMQ));
         assert!(!all.contains(&ONE_SHARD));
+    }
+
+    #[test]
+    fn one_peer_is_warmed_up_longer_and_nobody_in_a_run_without_a_warm_up() {
+        let names = ["hivemq", "mosquitto"].map(String::from);
+        let peers = choose(Path::new("unbroken"), None, &names, false).unwrap();
+        let [hivemq, mosquitto] = &peers[..] else {
+            panic!("{peers:?}");
+        };
+        let short = Duration::from_millis(300);
+        assert_eq!(hivemq.warm_up(short), Duration::from_secs(3));
+        assert_eq!(mosquitto.warm_up(short), short);
+        assert_eq!(hivemq.warm_up(Duration::ZERO), Duration::ZERO);
     }
 
     #[test]
