@@ -2,8 +2,8 @@
 //! `crates/channel-bench` where channels are compared.
 //!
 //! Our own program is built first, unless another is named, so that one command measures what lies
-//! here and nothing older. Before `bench brokers`, the peers that are to take part are installed.
-//! The short run takes those that are there.
+//! here and nothing older. Before it the peers that are to take part are installed, and for a record
+//! of all rows the load generators of others. The short run takes those that are there.
 
 use std::env;
 
@@ -16,11 +16,11 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
         _ => "unbroken-bench",
     };
     let tools = Tools::locate();
-    if words.first() == Some(&"brokers") && is_whole(&words) {
-        tools.install_peers(&named_peers(&words))?;
-        if words.contains(&"--cross-check") {
-            tools.install_load_generators()?;
-        }
+    if let Some(peers) = peers_of(&words) {
+        tools.install_peers(&peers)?;
+    }
+    if is_cross_checked(&words) {
+        tools.install_load_generators()?;
     }
     if is_of_ours(&words, env::var_os("UNBROKEN_BIN").is_some()) {
         let build = ["build", "--release", "--quiet", "-p", "unbroken"];
@@ -40,6 +40,25 @@ fn is_of_ours(words: &[&str], is_named: bool) -> bool {
     let names = |word: &&str| *word == "--unbroken" || word.starts_with("--unbroken=");
     let mut words = words.iter();
     !is_named && !words.any(|word| without(word) || names(word))
+}
+
+/// The peers to install, if there are any; none named are those that run without being named.
+fn peers_of<'a>(words: &[&'a str]) -> Option<Vec<&'a str>> {
+    let named = named_peers(words);
+    match words.first().filter(|_| is_whole(words))? {
+        &"brokers" => Some(named),
+        // Their own default, and what `bench durability` always has.
+        &"fairness" if !named.is_empty() => Some(named),
+        &"fairness" | &"durability" => Some(vec!["mosquitto", "nats"]),
+        _ => None,
+    }
+}
+
+/// Whether programs that are not ours put two rows on the peers too.
+fn is_cross_checked(words: &[&str]) -> bool {
+    let some_rows = |word: &&str| *word == "--rows" || word.starts_with("--rows=");
+    let is_asked = words.contains(&"--cross-check") || !words.iter().any(some_rows);
+    words.first() == Some(&"brokers") && is_whole(words) && is_asked
 }
 
 /// Whether more is asked for than a short run or help.
@@ -98,5 +117,34 @@ mod tests {
     fn a_short_run_installs_nothing() {
         assert!(is_whole(&["brokers", "--rounds", "5"]));
         assert!(!is_whole(&["brokers", "--smoke"]));
+        assert_eq!(peers_of(&["brokers", "--smoke"]), None);
+        assert_eq!(peers_of(&["fairness", "--smoke"]), None);
+    }
+
+    #[test]
+    fn whoever_has_peers_installs_them() {
+        for (words, expected) in [
+            (&["brokers"][..], Some(&[][..])),
+            (&["fairness", "--secs", "3"], Some(&["mosquitto", "nats"])),
+            (&["fairness", "--peers", "mochi"], Some(&["mochi"])),
+            (&["durability"], Some(&["mosquitto", "nats"])),
+            (&["shards"], None),
+        ] {
+            assert_eq!(peers_of(words).as_deref(), expected, "{words:?}");
+        }
+    }
+
+    #[test]
+    fn all_rows_are_cross_checked_and_some_where_that_is_asked_for() {
+        for (words, expected) in [
+            (&["brokers", "--rounds", "5"][..], true),
+            (&["brokers", "--rows", "idle"], false),
+            (&["brokers", "--rows=idle"], false),
+            (&["brokers", "--rows", "pairs1000", "--cross-check"], true),
+            (&["brokers", "--smoke"], false),
+            (&["fairness"], false),
+        ] {
+            assert_eq!(is_cross_checked(words), expected, "{words:?}");
+        }
     }
 }

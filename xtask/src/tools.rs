@@ -131,7 +131,7 @@ impl Tools {
         self.install_missing(chosen).map(|_| ())
     }
 
-    /// Installs the load generators of `bench brokers --cross-check`, or says why it cannot.
+    /// Installs the load generators of others for `bench brokers`, or says why it cannot.
     pub(crate) fn install_load_generators(&self) -> Outcome {
         self.install_missing([&peers::LOAD_GENERATORS]).map(|_| ())
     }

@@ -80,8 +80,8 @@ struct Brokers {
     /// Measured seconds of every run, instead of each row's own
     #[arg(long)]
     secs: Option<f64>,
-    /// Also put two rows on every peer with load generators that we did not write, `loadtest` and
-    /// `pingtest` of 2013
+    /// Also where rows are named: put two rows on every peer with load generators that we did not
+    /// write, `loadtest` and `pingtest` of 2013. A record of all rows has that without being asked
     #[arg(long, conflicts_with = "smoke")]
     cross_check: bool,
     /// A bar that is missed, or that could not be judged, is a failure of the whole, when everything
@@ -119,9 +119,8 @@ impl Brokers {
         let directory = self.peers_dir.as_deref().map(path::absolute).transpose()?;
         let mut peers = peer::choose(&unbroken, directory.as_deref(), &self.peers, smoke)?;
         let mut skipped = self.missing.take_out(smoke, &mut peers);
-        let programs = self
-            .cross_check
-            .then(|| Programs::find(directory.as_deref()));
+        let is_checked = self.cross_check || self.rows.is_empty() && !smoke;
+        let programs = is_checked.then(|| Programs::find(directory.as_deref()));
         if let Some(programs) = &programs {
             skipped.extend_from_slice(&programs.skipped);
         }
@@ -132,6 +131,7 @@ impl Brokers {
         let progress = &mut io::stderr().lock();
         let rows = rounds::run(&rows, &peers, rounds, progress)?;
         let checks = programs.map(|programs| programs.run(&peers, rounds, progress));
+        let checks = checks.transpose()?.unwrap_or_default();
         if smoke {
             results::refuse_faults(&rows)?;
             return Ok(ExitCode::SUCCESS);
@@ -141,8 +141,8 @@ impl Brokers {
             rounds,
             peers: described,
             skipped,
-            verdicts: verdict::judge(&rows),
-            checks: checks.transpose()?.unwrap_or_default(),
+            verdicts: verdict::judge(&rows, &checks),
+            checks,
             rows: rows.into_iter().map(without_curves).collect(),
         };
         record.write(&self.common.out)?;

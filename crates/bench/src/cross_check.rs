@@ -3,7 +3,7 @@
 //!
 //! They take most of a machine of two cores for themselves, and their clocks include connecting, so
 //! their rates say little of a fast broker; what counts is whether the ratio of the brokers' CPU
-//! time agrees with that of our own generator. They hang when a message is lost, and with a peer
+//! time agrees with that of our own generator, which for ours has a bar. They hang when a message is lost, and with a peer
 //! that does not speak MQTT 3.1: a run has a limit of time, and who fails once is not tried again.
 
 use std::{
@@ -26,7 +26,7 @@ use crate::{
     error::BenchError,
     peer::{Peer, Role, YARDSTICK},
     record::Skipped,
-    results::{CPU, RowResult, median},
+    results::{CPU, RowResult, Spread, median},
 };
 
 /// A program with what it is told, and the row of ours that is the same load.
@@ -35,6 +35,8 @@ struct Program {
     name: &'static str,
     row: &'static str,
     arguments: &'static [&'static str],
+    /// What the bar is about.
+    what: &'static str,
     /// Deliveries of a run, counting those to wildcard listeners.
     deliveries: f64,
 }
@@ -44,20 +46,21 @@ const PROGRAMS: [Program; 2] = [
         name: "loadtest",
         row: "pairs1000",
         arguments: &["-conns", "1000", "-messages", "600"],
+        what: "CPU to Mosquitto's with `loadtest`, apart from that with our generator by a factor of",
         deliveries: 500.0 * 600.0,
     },
     Program {
         name: "pingtest",
         row: "ping400",
         arguments: &["-pairs", "400", "-wsubs", "20", "-messages", "200"],
+        what: "CPU to Mosquitto's with `pingtest`, apart from that with our generator by a factor of",
         deliveries: (400.0 + 20.0) * 2.0 * 200.0,
     },
 ];
 
 /// By far more than any broker needs that delivers everything.
 const LIMIT: Duration = Duration::from_secs(30);
-const HINT: &str =
-    "`cargo xtask bench brokers --cross-check` installs it with Go, or --peers-dir holds it";
+const HINT: &str = "`cargo xtask bench brokers` installs it with Go, or --peers-dir holds it";
 const POLL_EVERY: Duration = Duration::from_millis(5);
 
 /// What one program found of all peers.
@@ -65,13 +68,16 @@ const POLL_EVERY: Duration = Duration::from_millis(5);
 pub(crate) struct Check {
     program: &'static str,
     command: String,
-    row: &'static str,
+    pub(crate) row: &'static str,
+    #[serde(skip)]
+    pub(crate) what: &'static str,
     cells: Vec<Cell>,
 }
 
 #[derive(Debug, Serialize)]
-struct Cell {
+pub(crate) struct Cell {
     peer: &'static str,
+    /// Of each round from the first, until one failed.
     runs: Vec<Run>,
     failures: Vec<String>,
 }
@@ -248,13 +254,33 @@ impl Check {
             program: program.name,
             command: format!("{} {}", program.name, program.arguments.join(" ")),
             row: program.row,
+            what: program.what,
             cells: cells.collect(),
         }
     }
 
-    fn ratio(&self, cell: &Cell) -> Option<f64> {
-        let yardstick = self.cells.iter().find(|cell| cell.peer == YARDSTICK)?;
-        Some(cell.median(|run| run.broker_cpu_us)? / yardstick.median(|run| run.broker_cpu_us)?)
+    /// What the program found of a peer.
+    pub(crate) fn cell(&self, peer: &str) -> Option<&Cell> {
+        self.cells.iter().find(|cell| cell.peer == peer)
+    }
+
+    /// CPU time to the yardstick's, in each round.
+    fn ratio(&self, cell: &Cell) -> Option<Spread> {
+        let rounds = cell.runs.iter().zip(&self.cell(YARDSTICK)?.runs);
+        let ratios = rounds.map(|(run, to)| run.broker_cpu_us / to.broker_cpu_us);
+        Spread::of(ratios.collect())
+    }
+
+    /// The same as our own generator found it, in the row of that name.
+    fn our_ratio(&self, cell: &Cell, rows: &[RowResult]) -> Option<Spread> {
+        let row = rows.iter().find(|row| row.row == self.row)?;
+        row.ratio(row.cell(cell.peer)?, CPU)
+    }
+
+    /// By what factor the larger of both ratios is above the other.
+    pub(crate) fn apart(&self, cell: &Cell, rows: &[RowResult]) -> Option<f64> {
+        let (theirs, ours) = (self.ratio(cell)?.median, self.our_ratio(cell, rows)?.median);
+        Some((theirs / ours).max(ours / theirs))
     }
 }
 
@@ -277,27 +303,28 @@ impl fmt::Display for Section<'_> {
             "## Two rows with programs that we did not write\n\n`loadtest` and `pingtest` of 2013 (github.com/jeffallen/mqtt), \
              medians of the same number of rounds, in turns. CPU time is per delivery and includes connecting, and so do the rates \
              that the programs print; they take more CPU time than most brokers, and limit the rate. *x* is the ratio of the \
-             broker's CPU time to {YARDSTICK}'s, *our x* the same with our own generator in the row of that name.\n"
+             broker's CPU time to {YARDSTICK}'s, *our x* the same with our own generator in the row of that name, and \
+             *apart* the factor between both, which has a bar for ours.\n"
         )?;
         writeln!(
             f,
-            "| row | command | peer | messages/s | broker µs/msg | x | our x | client µs/msg | rounds |\n|---|---|---|--:|--:|--:|--:|--:|--:|"
+            "| row | command | peer | messages/s | broker µs/msg | x | our x | apart | client µs/msg | rounds |\n|---|---|---|--:|--:|--:|--:|--:|--:|--:|"
         )?;
         for check in self.checks {
-            let row = self.rows.iter().find(|row| row.row == check.row);
             for cell in &check.cells {
-                let our_ratio = row.and_then(|row| row.ratio(row.cell(cell.peer)?, CPU));
+                let two = |value: f64| format!("{value:.2}");
+                let spread = |ratio: Option<Spread>| ratio.map(|ratio| ratio.shown(two));
                 write!(f, "| {} | `{}` | {} |", check.row, check.command, cell.peer)?;
                 let rate = cell.median(|run| run.messages_per_second);
                 write!(f, " {} |", rate.map_or_else(String::new, grouped))?;
-                for value in [
-                    cell.median(|run| run.broker_cpu_us),
-                    check.ratio(cell),
-                    our_ratio.map(|ratio| ratio.median),
-                    cell.median(|run| run.client_cpu_us),
+                for text in [
+                    cell.median(|run| run.broker_cpu_us).map(two),
+                    spread(check.ratio(cell)),
+                    spread(check.our_ratio(cell, self.rows)),
+                    check.apart(cell, self.rows).map(two),
+                    cell.median(|run| run.client_cpu_us).map(two),
                 ] {
-                    let text = value.map_or_else(String::new, |value| format!("{value:.2}"));
-                    write!(f, " {text} |")?;
+                    write!(f, " {} |", text.unwrap_or_default())?;
                 }
                 writeln!(f, " {} |", cell.runs.len())?;
             }
@@ -316,6 +343,57 @@ impl fmt::Display for Section<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{peer::OURS, results::tests::figures, verdict};
+
+    /// `loadtest` with so much CPU time of the brokers in each round.
+    fn check(ours: &[f64], mosquitto: &[f64]) -> Check {
+        let cell = |peer, times: &[f64]| Cell {
+            peer,
+            runs: times
+                .iter()
+                .map(|time| Run {
+                    messages_per_second: 1.0,
+                    broker_cpu_us: *time,
+                    client_cpu_us: 1.0,
+                })
+                .collect(),
+            failures: Vec::new(),
+        };
+        Check {
+            cells: vec![cell(OURS, ours), cell(YARDSTICK, mosquitto)],
+            ..Check::new(&PROGRAMS[0], &[])
+        }
+    }
+
+    #[test]
+    fn ours_may_not_be_much_cheaper_or_dearer_with_another_generator() {
+        let mut row =
+            RowResult::made_of(&[(OURS, Role::Ours, &[1.0]), (YARDSTICK, Role::Peer, &[1.0])]);
+        row.row = "pairs1000";
+        for run in row.cells.iter_mut().flat_map(|cell| &mut cell.runs) {
+            // The same for both: with our generator the ratio is 1.
+            run.report.figures = Some(figures(1));
+        }
+        let rows = [row];
+        for (ours, passed) in [(15.0, true), (16.0, false), (7.0, true), (6.0, false)] {
+            let check = check(&[ours, ours], &[10.0, 10.0]);
+            let verdicts = verdict::judge(&rows, std::slice::from_ref(&check));
+            let last = verdicts.last().unwrap();
+            assert_eq!(last.passed(), passed, "{last}");
+            assert!(last.to_string().contains("loadtest"), "{last}");
+        }
+        // It failed on Mosquitto, or on ours.
+        for (ours, mosquitto) in [(&[10.0][..], &[][..]), (&[], &[10.0])] {
+            let verdicts = verdict::judge(&rows, &[check(ours, mosquitto)]);
+            assert!(
+                verdicts
+                    .last()
+                    .unwrap()
+                    .to_string()
+                    .contains("not measured")
+            );
+        }
+    }
 
     #[test]
     fn the_rate_is_read_from_what_either_program_prints() {

@@ -10,7 +10,11 @@ use serde::Serialize;
 use unbroken_load::grouped;
 
 use crate::{
-    bars::{Against, BARS, Demand, LATENCY_ROUNDS, LATENCY_SECONDS, NOTED_ON, Noted, RowBars},
+    bars::{
+        Against, BARS, CROSS_CHECK, Demand, LATENCY_ROUNDS, LATENCY_SECONDS, NOTED_ON, Noted,
+        RowBars,
+    },
+    cross_check::Check,
     figure::Bar,
     peer::{FLASHMQ, MOSQUITTO_2_1, OURS, Role, YARDSTICK},
     results::{Cell, GENERATOR_SHARE, Kind, RowResult, Spread},
@@ -49,9 +53,16 @@ struct Best {
     value: f64,
 }
 
-/// All bars of the rows of a run, in the order of the rows.
-pub(crate) fn judge(rows: &[RowResult]) -> Vec<Verdict> {
-    rows.iter().flat_map(judge_row).collect()
+/// All bars of the rows of a run, in the order of the rows, and those of programs that are not ours.
+pub(crate) fn judge(rows: &[RowResult], checks: &[Check]) -> Vec<Verdict> {
+    let foreign = checks.iter().filter_map(|check| judge_check(check, rows));
+    rows.iter().flat_map(judge_row).chain(foreign).collect()
+}
+
+fn judge_check(check: &Check, rows: &[RowResult]) -> Option<Verdict> {
+    let apart = check.apart(check.cell(OURS)?, rows);
+    let apart = apart.map(Spread::one);
+    Some(Verdict::new(check.row, check.what, apart, CROSS_CHECK))
 }
 
 fn judge_row(row: &RowResult) -> Vec<Verdict> {
@@ -60,7 +71,7 @@ fn judge_row(row: &RowResult) -> Vec<Verdict> {
         let demands = bars.demands.iter();
         verdicts.extend(demands.map(|demand| demand.judge(row, ours)));
         verdicts.push(Verdict::new(
-            row,
+            row.row,
             "runs that failed, or in which a message was lost, repeated, out of order or altered",
             Some(Spread::one(number(ours.faulty_runs()))),
             Bar::AtMost(0.0),
@@ -74,9 +85,9 @@ fn bars(row: &RowResult) -> Option<&'static RowBars> {
 }
 
 impl Verdict {
-    fn new(row: &RowResult, what: &'static str, ours: Option<Spread>, bar: Bar) -> Self {
+    fn new(row: &'static str, what: &'static str, ours: Option<Spread>, bar: Bar) -> Self {
         Self {
-            row: row.row,
+            row,
             what,
             ours,
             bar,
@@ -102,7 +113,7 @@ impl Demand {
             Against::Nothing => ours.spread(self.metric),
         };
         let best = best.filter(|_| value.is_some());
-        let mut verdict = Verdict::new(row, self.what, value, self.bar);
+        let mut verdict = Verdict::new(row.row, self.what, value, self.bar);
         let other = match self.against {
             Against::Yardstick => row.cell(YARDSTICK),
             Against::BestPeer => best.and_then(|best| row.cell(best.peer)),
@@ -421,14 +432,14 @@ mod tests {
         let mut row =
             RowResult::made_of(&[(OURS, Role::Ours, &[20.0]), (FLASHMQ, Role::Peer, &[25.0])]);
         let missed = |row: &RowResult| {
-            let verdicts = judge(std::slice::from_ref(row)).into_iter();
+            let verdicts = judge(std::slice::from_ref(row), &[]).into_iter();
             let missed = verdicts.filter(|verdict| !verdict.passed());
             missed.count()
         };
         assert_eq!(missed(&row), 0);
         row.cells[0].failures.push("it ended".to_owned());
         assert_eq!(missed(&row), 1);
-        let first = judge(&[row]).remove(0).to_string();
+        let first = judge(&[row], &[]).remove(0).to_string();
         assert!(
             first.ends_with("| flashmq 25 | mosquitto-2.1 0.75 |"),
             "{first}"

@@ -42,7 +42,7 @@ pub(super) const NATS: Tool = Tool {
     install: install_nats_server,
 };
 
-/// Load generators that are not ours, for `bench brokers --cross-check`.
+/// Load generators that are not ours, for `bench brokers`.
 pub(super) const LOAD_GENERATORS: Tool = Tool {
     name: "loadtest and pingtest of 2013",
     is_ready: |_| false, // as below
