@@ -265,9 +265,9 @@ impl Row {
         self
     }
 
-    /// With so many threads of the load generator.
+    /// With so many threads of the load generator, or as many as it can be cut into.
     pub(crate) fn driven_by(mut self, threads: u32) -> Self {
-        self.threads = threads;
+        self.threads = threads.min(self.scenario.parts());
         self
     }
 
@@ -344,6 +344,17 @@ mod tests {
         ] {
             assert_eq!(choose(&[row.to_owned()]).unwrap()[0].in_words(), expected);
         }
+    }
+
+    #[test]
+    fn no_row_is_driven_by_more_threads_than_it_can_be_cut_into() {
+        for row in choose(&[]).unwrap() {
+            let driven = row.driven_by(8);
+            assert!((1..=8).contains(&driven.threads), "{}", row.name);
+            assert!(driven.threads <= row.scenario.parts(), "{}", row.name);
+        }
+        let threads = |name: &str| choose(&[name.to_owned()]).unwrap()[0].driven_by(8).threads;
+        assert_eq!(["pairs100", "fanin1", "tree"].map(threads), [8, 1, 1]);
     }
 
     #[test]

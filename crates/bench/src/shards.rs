@@ -37,7 +37,7 @@ pub(crate) struct Shards {
 
 const NOTES: &str = "in each of which both take turns, each on a broker of its own; ratios are taken \
     within a round, and beside them stand the medians. Everything arrived. The load generator has one \
-    thread for each two cores.";
+    thread for each two cores, and in fan-in, fan-out and tree one.";
 
 impl Shards {
     pub(crate) fn run(self) -> Result<ExitCode, BenchError> {

@@ -84,7 +84,7 @@ impl Scenario {
     }
 
     /// Into how many independent parts it can be cut at most, one for each thread.
-    pub(crate) const fn parts(self) -> u32 {
+    pub const fn parts(self) -> u32 {
         match self {
             Self::Pairs { connections } => connections / 2,
             Self::Ping { pairs, .. } => pairs,
