@@ -71,6 +71,7 @@ impl Client {
     fn connect(target: SocketAddr, id: &str, clean: bool) -> io::Result<Self> {
         let mut stream = TcpStream::connect(target)?;
         stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_nodelay(true)?;
         let head = [b"\0\x04MQTT\x04".as_slice(), &[u8::from(clean) << 1, 0, 0]].concat();
         stream.write_all(&packet(0x10, &[head, string(id)].concat()))?;
         Ok(Self {
@@ -95,6 +96,24 @@ impl Client {
             self.answers += PUBACK * now as usize;
             self.take_answers()?;
             left -= now;
+        }
+        Ok(())
+    }
+
+    /// Publishes this at QoS 0.
+    pub(crate) fn send(&mut self, topic: &str, payload: &[u8]) -> io::Result<()> {
+        let body = [&string(topic)[..], payload].concat();
+        self.stream.write_all(&packet(0x30, &body))
+    }
+
+    /// Fails unless the broker answers, and nothing else comes before that.
+    pub(crate) fn ping(&mut self) -> io::Result<()> {
+        self.stream.write_all(&[0xc0, 0])?;
+        let mut answer = [0; 2];
+        self.stream.read_exact(&mut answer)?;
+        if answer != [0xd0, 0] {
+            let text = format!("{answer:02x?} came instead of PINGRESP");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
         }
         Ok(())
     }

@@ -7,6 +7,7 @@
 
 mod crowd;
 mod flood;
+mod probe;
 mod silence;
 
 use std::{
@@ -20,6 +21,7 @@ use unbroken_load::{Report, Settings, Unobserved};
 
 use crate::{
     arguments::{self, Common, Missing},
+    bars::{LATENCY_ROUNDS, LATENCY_SECONDS},
     error::BenchError,
     figure::Record,
     machine::Machine,
@@ -30,7 +32,7 @@ use crate::{
 #[derive(Debug, Args)]
 pub(crate) struct Fairness {
     /// Measured seconds of every run
-    #[arg(long, default_value_t = 10.0)]
+    #[arg(long, default_value_t = LATENCY_SECONDS)]
     secs: f64,
     /// Subscribers of the crowd; each is a descriptor here and one in the broker
     #[arg(long, default_value_t = 15_000)]
@@ -47,9 +49,12 @@ pub(crate) struct Fairness {
 const NOTES: &str = "each round every broker in turn, started anew for each load. The quiet pair \
     sends 100 messages/s of 16 bytes, open loop; the flood is one publisher and one subscriber, 100 \
     bytes, 32 messages a write, with at most 10,000 under way. The crowd has one topic and reads \
-    nothing; five times a second somebody publishes to it at QoS 1. The silent subscriber asks for `#` and \
-    reads nothing more, beside 100 connections in pairs with messages of 1 KiB. All else is QoS 0. Load \
-    and broker share the machine, so a latency holds the wait for a processor too.";
+    nothing until the end, when a hundred of it, evenly chosen, must each have got every message and \
+    still be served; 200 ms after the acknowledgement of one message to the crowd somebody publishes \
+    the next, at QoS 1. The quiet pair beside it sends 1,000 messages/s, and judged are those that a \
+    message to the crowd can have held up. The silent subscriber asks for `#` and reads nothing more, \
+    beside 100 connections in pairs with messages of 1 KiB. All else is QoS 0. Load and broker share \
+    the machine, so a latency holds the wait for a processor too.";
 
 impl Fairness {
     pub(crate) fn run(self) -> Result<ExitCode, BenchError> {
@@ -92,12 +97,21 @@ impl Fairness {
         let record = Record {
             title: "What one client does to the others",
             notes: NOTES,
-            below: "",
+            below: too_short(self.secs, rounds),
             machine,
             rounds,
             figures,
         };
         record.write(&self.common.out, "fairness")
+    }
+}
+
+/// What stands below the record if its figures are of less than the bars are about.
+fn too_short(secs: f64, rounds: usize) -> &'static str {
+    if secs < LATENCY_SECONDS || rounds < LATENCY_ROUNDS {
+        "Too short: the bars are about 5 rounds of 10 seconds at least, and this record has less.\n"
+    } else {
+        ""
     }
 }
 
@@ -128,5 +142,19 @@ fn load(row: &'static str, peer: &Peer, settings: Settings) -> Result<Report, Be
     } else {
         let peer = peer.name;
         Err(BenchError::Faulty { row, peer })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_of_less_than_the_bars_are_about_says_so() {
+        assert_eq!(too_short(10.0, 5), "");
+        for (secs, rounds) in [(3.0, 5), (10.0, 4)] {
+            let words = too_short(secs, rounds);
+            assert!(words.contains(&format!("{LATENCY_ROUNDS} rounds of {LATENCY_SECONDS} s")));
+        }
     }
 }

@@ -7,6 +7,7 @@
 )]
 
 use std::{
+    ops::ControlFlow,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -15,7 +16,7 @@ use std::{
     time::Duration,
 };
 use unbroken_bench::relay::{Fate, Relay};
-use unbroken_load::{Extent, Figures, Report, Scenario, Settings, Unobserved};
+use unbroken_load::{Extent, Figures, Observer, Progress, Report, Scenario, Settings, Unobserved};
 
 /// Runs the scenario through a relay, without a warm-up, and returns what the generator counted.
 fn figures(
@@ -31,6 +32,15 @@ fn report(
     change: impl FnOnce(&mut Settings),
     fate: impl FnMut() -> Fate + Send + 'static,
 ) -> Report {
+    observed(scenario, change, fate, &mut Unobserved)
+}
+
+fn observed(
+    scenario: Scenario,
+    change: impl FnOnce(&mut Settings),
+    fate: impl FnMut() -> Fate + Send + 'static,
+    observer: &mut dyn Observer,
+) -> Report {
     let relay = Relay::bind(0).unwrap();
     let target = relay.address().unwrap();
     let stop = Arc::new(AtomicBool::new(false));
@@ -40,7 +50,7 @@ fn report(
     settings.warm_up = Duration::ZERO;
     settings.extent = Extent::Messages(1_000);
     change(&mut settings);
-    let report = unbroken_load::run(settings, &mut Unobserved).unwrap();
+    let report = unbroken_load::run(settings, observer).unwrap();
     stop.store(true, Ordering::Relaxed);
     thread.join().unwrap().unwrap();
     report
@@ -197,4 +207,29 @@ fn a_delivery_that_was_owed_before_does_not_stand_in_for_one_that_is_lost() {
     assert!(!report.is_clean(), "{report}");
     let figures = report.figures.unwrap();
     assert_eq!((figures.lost, figures.tally.delivered), (1, 9));
+}
+
+/// The most faults that were told while the run went on.
+struct Faults(u64);
+
+impl Observer for Faults {
+    fn observe(&mut self, progress: &Progress) -> ControlFlow<()> {
+        self.0 = self.0.max(progress.faults);
+        ControlFlow::Continue(())
+    }
+}
+
+#[test]
+fn a_loss_between_others_is_told_while_the_run_goes_on() {
+    let mut faults = Faults(0);
+    // When nothing moves any more at the end, there is time to be told.
+    let change = |_: &mut Settings| {};
+    let fate = only(500, Fate::Lose);
+    observed(
+        Scenario::Pairs { connections: 2 },
+        change,
+        fate,
+        &mut faults,
+    );
+    assert_eq!(faults.0, 1);
 }

@@ -18,7 +18,10 @@ use std::{
     ops::ControlFlow,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{
+            AtomicBool,
+            Ordering::{Acquire, Relaxed},
+        },
         mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     },
     thread,
@@ -71,7 +74,7 @@ pub struct Progress {
     pub published: u64,
     /// Messages that came.
     pub delivered: u64,
-    /// Duplicated, reordered, belated, corrupted, misdelivered, refused, closed.
+    /// Missing between others that came, duplicated, reordered, belated, corrupted, misdelivered, refused, closed.
     pub faults: u64,
     /// Deliveries of this phase by latency: below 16 µs, 32 µs, 64 µs and so on.
     pub latency_classes: [u64; CLASSES],
@@ -275,7 +278,7 @@ impl<'a> Crew<'a> {
         };
         for worker in &self.workers {
             progress.clients += worker.live.clients.load(Relaxed);
-            progress.published += worker.live.published.load(Relaxed);
+            progress.published += worker.live.published.load(Acquire);
             progress.delivered += worker.live.delivered.load(Relaxed);
             progress.faults += worker.live.faults.load(Relaxed);
             for (sum, class) in progress

@@ -3,7 +3,10 @@
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{Relaxed, Release},
+};
 
 /// What was sent and what became of it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -116,10 +119,13 @@ pub(crate) struct Live {
 }
 
 impl Live {
-    pub(crate) fn show(&self, tally: &Tally, classes: &[u64; CLASSES]) {
-        self.published.store(tally.published, Relaxed);
+    /// `missing` are those that were overtaken and have not come.
+    pub(crate) fn show(&self, tally: &Tally, missing: u64, classes: &[u64; CLASSES]) {
+        self.faults.store(tally.faults() + missing, Relaxed);
         self.delivered.store(tally.delivered, Relaxed);
-        self.faults.store(tally.faults(), Relaxed);
+        // Last here and first where it is read, so that nobody sees a message sent whose delivery
+        // was there before and is not seen.
+        self.published.store(tally.published, Release);
         for (shown, count) in self.classes.iter().zip(classes) {
             shown.store(*count, Relaxed);
         }

@@ -1,4 +1,6 @@
 //! A quiet pair beside a publisher at full speed.
+//!
+//! The flood is ended from outside and has no report, so what it loses is looked for while it flows.
 
 use std::{
     fmt,
@@ -39,6 +41,8 @@ const QUIET_RATE: f64 = 100.0;
 /// How much later its slowest hundredth may come.
 const ADDED_MS: f64 = 2.0;
 const ROW: &str = "flood";
+/// Messages of the flood that are under way at most.
+const WINDOW: u32 = 10_000;
 /// A run that is ended from outside.
 const ENDLESS: Duration = Duration::from_hours(1);
 
@@ -56,8 +60,10 @@ pub(super) fn measure(peer: &Peer, secs: Duration) -> Result<Found, BenchError> 
                 flows: Some(flows),
                 delivered: &delivered,
                 stop: &stop,
+                is_faulty: false,
             };
-            unbroken_load::run(flood(running.target), &mut watch)
+            let ended = unbroken_load::run(flood(running.target), &mut watch);
+            (ended, watch.is_faulty)
         });
         // If it never flows, it has ended, and says below why.
         let beside = flowing.recv().ok().map(|()| {
@@ -68,12 +74,12 @@ pub(super) fn measure(peer: &Peer, secs: Duration) -> Result<Found, BenchError> 
         });
         stop.store(true, Relaxed);
         match (flooding.join(), beside) {
-            (Ok(Err(LoadError::Stopped)), Some((beside, flood))) => Ok(Found {
+            (Ok((Err(LoadError::Stopped), false)), Some((beside, flood))) => Ok(Found {
                 alone_p99: p99_ms(&alone),
                 beside_p99: p99_ms(&beside?),
                 flood,
             }),
-            (Ok(Err(source)), _) => Err(BenchError::Load {
+            (Ok((Err(source), false)), _) => Err(BenchError::Load {
                 row: ROW,
                 peer: peer.name,
                 source: Box::new(source),
@@ -99,7 +105,7 @@ pub(super) fn quiet(peer: &Peer, target: SocketAddr, secs: Duration) -> Result<R
 fn flood(target: SocketAddr) -> Settings {
     Settings {
         payload: 100,
-        window: 10_000,
+        window: WINDOW,
         batch: 32,
         extent: Extent::Time(ENDLESS),
         warm_up: Duration::ZERO,
@@ -107,16 +113,21 @@ fn flood(target: SocketAddr) -> Settings {
     }
 }
 
-/// Says once that the flood flows, and goes on saying how much.
+/// Says once that the flood flows, and goes on saying how much, and whether all of it arrives.
 struct Watch<'a> {
     flows: Option<Sender<()>>,
     delivered: &'a AtomicU64,
     stop: &'a AtomicBool,
+    /// Something was missing between others, repeated or altered, or the connection was closed; or
+    /// more had not come than may be under way.
+    is_faulty: bool,
 }
 
 impl Observer for Watch<'_> {
     fn observe(&mut self, progress: &Progress) -> ControlFlow<()> {
         self.delivered.store(progress.delivered, Relaxed);
+        let under_way = progress.published.saturating_sub(progress.delivered);
+        self.is_faulty |= progress.faults > 0 || under_way > u64::from(WINDOW);
         if progress.phase == Phase::Measuring
             && progress.delivered > 0
             && let Some(flows) = self.flows.take()
@@ -229,6 +240,34 @@ mod tests {
         let figures = figures(&rounds);
         check(&figures, "flood-added", 1.0);
         check(&figures, "flood-to-best", 0.5);
+    }
+
+    #[test]
+    fn a_flood_that_is_stopped_is_held_to_what_it_had_lost() {
+        let flowing = |delivered, faults| Progress {
+            phase: Phase::Measuring,
+            in_phase: Duration::ZERO,
+            planned: None,
+            clients: 2,
+            published: 60_000,
+            delivered,
+            faults,
+            latency_classes: [0; _],
+        };
+        for (progress, is_faulty) in [
+            (flowing(50_000, 0), false),
+            (flowing(49_999, 0), true),
+            (flowing(50_000, 1), true),
+        ] {
+            let mut watch = Watch {
+                flows: None,
+                delivered: &AtomicU64::new(0),
+                stop: &AtomicBool::new(true),
+                is_faulty: false,
+            };
+            assert!(watch.observe(&progress).is_break());
+            assert_eq!(watch.is_faulty, is_faulty, "{progress:?}");
+        }
     }
 
     #[test]

@@ -102,6 +102,8 @@ pub(super) struct Core {
     /// When anything last came or went.
     moved_ns: u64,
     tally: Tally,
+    /// Overtaken, and not here.
+    missing: u64,
     /// The counts before this phase.
     earlier: Tally,
     latency: Histogram<u64>,
@@ -170,6 +172,7 @@ impl Core {
             last_ns: 0,
             moved_ns: 0,
             tally: Tally::default(),
+            missing: 0,
             earlier: Tally::default(),
             latency: latencies(),
             acknowledged: latencies(),
@@ -589,7 +592,7 @@ impl Core {
         self.live
             .clients
             .store(self.count(Stage::Up) as u64, Ordering::Relaxed);
-        self.live.show(&self.tally, &self.classes);
+        self.live.show(&self.tally, self.missing, &self.classes);
     }
 }
 

@@ -63,8 +63,12 @@ impl Core {
         let credit = match lane.note(stamp.sequence) {
             // Messages that were overtaken no longer hold the window closed; if they come, they
             // earn nothing more.
-            Arrival::Next { skipped } => 1 + u64::from(skipped),
+            Arrival::Next { skipped } => {
+                self.missing += u64::from(skipped);
+                1 + u64::from(skipped)
+            }
             Arrival::Late => {
+                self.missing = self.missing.saturating_sub(1);
                 self.tally.reordered += 1;
                 0
             }
