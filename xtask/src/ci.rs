@@ -117,31 +117,10 @@ impl Ci {
         simulator.args(["-p", "unbroken-simulator", "--", "--seeds", seeds]);
         self.check("simulator", simulator)?;
         self.fuzz()?;
-        let mut brokers = bench(&["brokers"]);
-        if !self.full {
-            brokers.arg("--smoke");
+        for (name, arguments) in benchmarks(self.full) {
+            self.check(name, bench(arguments))?;
         }
-        self.check("benchmarks", brokers)?;
-        // Sizes and counts of the proof have bars; a million messages go through real processes.
-        let mut audit = bench(&["audit", "--smoke"]);
-        if self.full {
-            audit.arg("--trial");
-        }
-        self.check("what the proof costs", audit)?;
-        // Its bars are ratios, and held where nobody else works.
-        let mut keeping = bench(&["durability"]);
-        if !self.full {
-            keeping.arg("--smoke");
-        }
-        self.check("what keeping costs", keeping)?;
-        let fairness = bench(&["fairness", "--smoke"]);
-        self.check("what one client does to others", fairness)?;
-        // One row of each kind; `brokers` has run them all.
-        let rows = "pairs100,lat5k,idle";
-        let shards = bench(&["shards", "--smoke", "--rows", rows]);
-        self.check("what a second shard costs", shards)?;
-        let scaling = bench(&["scaling", "--smoke"]);
-        self.check("what more cores and clients would take", scaling)
+        Ok(())
     }
 
     fn acceptance(&self, shards: &str) -> Command {
@@ -397,6 +376,38 @@ impl Ci {
     }
 }
 
+/// The benchmarks with what they are told: in short that each runs and loses nothing, in full that
+/// those bars are reached which are ratios or added latencies, where nobody else works.
+const fn benchmarks(full: bool) -> [(&'static str, &'static [&'static str]); 6] {
+    let [brokers, audit, durability, fairness]: [&[&str]; 4] = if full {
+        [
+            &["brokers", "--require-bars"],
+            // Sizes and counts of the proof have bars; a million messages go through real processes.
+            &["audit", "--smoke", "--trial"],
+            &["durability"],
+            &["fairness"],
+        ]
+    } else {
+        [
+            &["brokers", "--smoke"],
+            &["audit", "--smoke"],
+            &["durability", "--smoke"],
+            &["fairness", "--smoke"],
+        ]
+    };
+    // One row of each kind; `brokers` has run them all.
+    let shards: &[&str] = &["shards", "--smoke", "--rows", "pairs100,lat5k,idle"];
+    let scaling: &[&str] = &["scaling", "--smoke"];
+    [
+        ("benchmarks", brokers),
+        ("what the proof costs", audit),
+        ("what keeping costs", durability),
+        ("what one client does to others", fairness),
+        ("what a second shard costs", shards),
+        ("what more cores and clients would take", scaling),
+    ]
+}
+
 /// A benchmark of our binary, in which no peer may be missing where all can be installed.
 fn bench(arguments: &[&str]) -> Command {
     let mut command = cargo(&["xtask", "bench"]);
@@ -429,4 +440,24 @@ pub(crate) fn binary() -> PathBuf {
 fn has_nightly() -> bool {
     process::quiet(Command::new("rustup").args(["toolchain", "list"]))
         .is_ok_and(|list| list.lines().any(|line| line.starts_with("nightly")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn in_full_the_bars_against_peers_are_held() {
+        let arguments = |full, command| {
+            let all = benchmarks(full).into_iter();
+            let mut named = all.filter(|(_, arguments)| arguments[0] == command);
+            named.next().expect("it is one of them").1
+        };
+        assert!(arguments(true, "brokers").contains(&"--require-bars"));
+        // These two fail on a missed bar by themselves, except in short.
+        for command in ["brokers", "durability", "fairness"] {
+            assert!(!arguments(true, command).contains(&"--smoke"), "{command}");
+            assert!(arguments(false, command).contains(&"--smoke"), "{command}");
+        }
+    }
 }
