@@ -38,7 +38,17 @@ pub(super) fn is_chosen(peer: &str, names: &[&str]) -> bool {
 /// Also a tool of `ci`, whose short run of `bench durability` has it.
 pub(super) const NATS: Tool = Tool {
     name: "nats-server",
-    is_ready: |tools| tools.go_programs().join("nats-server").is_file() || on_path("nats-server"),
+    // The benchmark takes the one that was built here before any on the path.
+    is_ready: |tools| {
+        let built = tools.go_programs().join("nats-server");
+        let program = if built.is_file() {
+            &built
+        } else {
+            Path::new("nats-server")
+        };
+        let said = process::quiet(Command::new(program).arg("--version"));
+        said.is_ok_and(|said| is_pinned(&said, NATS_SERVER))
+    },
     install: install_nats_server,
 };
 
@@ -65,7 +75,11 @@ const AEDES_TOOL: Tool = Tool {
 
 const HIVEMQ: Tool = Tool {
     name: "HiveMQ CE",
-    is_ready: |tools| tools.peers().join("peer-hivemq").is_file(),
+    is_ready: |tools| {
+        let built_of = fs::read_to_string(tools.directory.join("hivemq").join(BUILT_OF));
+        let is_there = tools.peers().join("peer-hivemq").is_file();
+        is_there && built_of.is_ok_and(|built_of| hivemq_sources() == Ok(built_of))
+    },
     install: install_hivemq,
 };
 
@@ -97,6 +111,19 @@ const AEDES: &str = "aedes@1.2.0";
 const RABBITMQ_PACKAGE: &str = "rabbitmq-server=3.10.*";
 const COPY_DEPENDENCIES: &str =
     "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies";
+
+/// Beside a peer that takes long to build: what it was built of, pins and our own sources.
+const BUILT_OF: &str = "built-of";
+
+/// Whether a program or package says the version that a pin like `module@v1.2.3` names.
+fn is_pinned(said: &str, pin: &str) -> bool {
+    let Some((_, pinned)) = pin.rsplit_once('@') else {
+        return false;
+    };
+    let number = |version: &str| version.trim_start_matches('v').to_owned();
+    let mut words = said.split_whitespace();
+    words.any(|word| number(word) == number(pinned))
+}
 
 /// Debian's Go may be too old for it; then its own package serves, and the record says which
 /// version it was.
@@ -177,7 +204,8 @@ fn install_aedes(tools: &Tools) -> Outcome {
         apt(&["nodejs", "npm"])?;
     }
     let directory = tools.directory.join("aedes");
-    if !directory.join("node_modules/aedes").is_dir() {
+    let package = fs::read_to_string(directory.join("node_modules/aedes/package.json"));
+    if !package.is_ok_and(|package| is_pinned(&version_of(&package), AEDES)) {
         npm_install(&directory, AEDES)?;
     }
     let script = directory.join("main.mjs");
@@ -190,6 +218,26 @@ fn install_aedes(tools: &Tools) -> Outcome {
     )
 }
 
+/// As npm has written it into a package.
+fn version_of(package: &str) -> String {
+    let fields = package
+        .lines()
+        .filter_map(|line| line.trim().split_once(':'));
+    let mut versions = fields.filter(|(name, _)| *name == "\"version\"");
+    let version = versions.next().map(|(_, version)| version);
+    version.unwrap_or_default().replace(['"', ',', ' '], "")
+}
+
+fn hivemq_sources() -> Outcome<String> {
+    let directory = tree::root().join("crates/bench/peers/hivemq");
+    let read = |name| {
+        let path = directory.join(name);
+        fs::read_to_string(&path)
+            .map_err(|error| format!("cannot read {}: {error}", path.display()))
+    };
+    Ok(read("pom.xml")? + &read("PeerHivemq.java")?)
+}
+
 fn install_hivemq(tools: &Tools) -> Outcome {
     if !on_path("mvn") || !on_path("javac") {
         apt(&["maven", "default-jdk-headless"])?;
@@ -197,6 +245,8 @@ fn install_hivemq(tools: &Tools) -> Outcome {
     let sources = tree::root().join("crates/bench/peers/hivemq");
     let directory = tools.directory.join("hivemq");
     let (libraries, classes) = (directory.join("lib"), directory.join("classes"));
+    // Libraries of an older pin would be found as well.
+    let _ = fs::remove_dir_all(&libraries);
     let mut maven = Command::new("mvn");
     maven
         .args(["-q", "-B", COPY_DEPENDENCIES, "-DincludeScope=runtime"])
@@ -209,7 +259,10 @@ fn install_hivemq(tools: &Tools) -> Outcome {
     process::quiet(javac.arg(sources.join("PeerHivemq.java")))?;
     let path = format!("{}:{}", classes.display(), libraries.display());
     let line = format!("exec java -XX:+UseParallelGC -Xmx4g -cp '{path}' PeerHivemq \"$@\"");
-    write_program(tools, "peer-hivemq", &line)
+    write_program(tools, "peer-hivemq", &line)?;
+    let built_of = directory.join(BUILT_OF);
+    fs::write(&built_of, hivemq_sources()?)
+        .map_err(|error| format!("cannot write {}: {error}", built_of.display()))
 }
 
 /// A program of some lines of shell, which the last replaces, so that its process is the peer's.
@@ -232,6 +285,20 @@ mod tests {
         let all = ALL.iter().map(|(peer, _)| *peer);
         let chosen: Vec<_> = all.filter(|peer| is_chosen(peer, names)).collect();
         assert_eq!(chosen, expected);
+    }
+
+    #[test]
+    fn an_older_version_than_the_pinned_one_is_not_ready() {
+        assert!(is_pinned("nats-server: v2.15.2\n", NATS_SERVER));
+        for other in ["nats-server: v2.9.10", "nats-server: v2.15.20", ""] {
+            assert!(!is_pinned(other, NATS_SERVER), "{other}");
+        }
+        let package = "{\n  \"name\": \"aedes\",\n  \"version\": \"1.2.0\",\n";
+        assert!(is_pinned(&version_of(package), AEDES));
+        assert!(!is_pinned(
+            &version_of(&package.replace("1.2.0", "0.51.3")),
+            AEDES
+        ));
     }
 
     #[test]
