@@ -32,7 +32,7 @@ pub(crate) struct Arguments {
     /// Record the counts; without a reason only those that fell
     #[arg(long)]
     write: bool,
-    /// Why counts had to rise
+    /// Why counts had to rise that rose by more than is allowed; the others keep their lower counts
     #[arg(long, requires = "write", value_name = "TEXT")]
     why: Option<String>,
 }
