@@ -71,6 +71,7 @@ impl Audit {
             below: bars::BARS,
             machine,
             rounds,
+            peers: Vec::new(),
             figures,
         };
         if smoke {

@@ -125,7 +125,7 @@ impl Brokers {
             skipped.extend_from_slice(&programs.skipped);
         }
         arguments::tell(&skipped)?;
-        let described = peers.iter().map(Described::of).collect::<Result<_, _>>()?;
+        let described = Described::all(&peers)?;
         let rounds = self.common.rounds();
         let machine = Machine::here();
         let progress = &mut io::stderr().lock();

@@ -17,6 +17,7 @@ use crate::{
     figure::{Bar, Figure, Record},
     machine::Machine,
     peer::{self, EACH_CHANGE, HALF_HOUR, MEMORY, NATS, RELAXED, STRICT},
+    record::Described,
     results::{ACKNOWLEDGED_P99, Metric, PUBLISHED, RowResult, WRITTEN},
     rounds,
     rows::KEPT,
@@ -84,6 +85,7 @@ impl Durability {
             below: "",
             machine,
             rounds,
+            peers: Described::all(&peers)?,
             figures,
         };
         record.write(&self.common.out, "durability")

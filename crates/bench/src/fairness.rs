@@ -26,6 +26,7 @@ use crate::{
     figure::Record,
     machine::Machine,
     peer::{self, Peer},
+    record::Described,
 };
 
 /// How much is run, on whom, and where it is recorded.
@@ -69,6 +70,7 @@ impl Fairness {
         if smoke {
             arguments::tell(&self.missing.take_out(smoke, &mut peers))?;
         }
+        let described = Described::all(&peers)?;
         let progress = &mut io::stderr().lock();
         let mut floods = Vec::new();
         let mut crowds = Vec::new();
@@ -100,6 +102,7 @@ impl Fairness {
             below: too_short(self.secs, rounds),
             machine,
             rounds,
+            peers: described,
             figures,
         };
         record.write(&self.common.out, "fairness")

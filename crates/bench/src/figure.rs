@@ -10,7 +10,12 @@ use std::{
 
 use serde::Serialize;
 
-use crate::{error::BenchError, machine::Machine, results::median};
+use crate::{
+    error::BenchError,
+    machine::Machine,
+    record::{Described, Table},
+    results::median,
+};
 
 /// What was measured, round by round, and what it has to reach.
 #[derive(Debug, Serialize)]
@@ -60,6 +65,8 @@ pub(crate) struct Record {
     pub(crate) below: &'static str,
     pub(crate) machine: Machine,
     pub(crate) rounds: usize,
+    /// Who was compared; none where nobody else was.
+    pub(crate) peers: Vec<Described>,
     pub(crate) figures: Vec<Figure>,
 }
 
@@ -175,6 +182,9 @@ impl fmt::Display for Record {
         writeln!(f, "# {}\n", self.title)?;
         writeln!(f, "{machine}.\n")?;
         writeln!(f, "Repeat it with `{}`.\n", machine.command)?;
+        if !self.peers.is_empty() {
+            writeln!(f, "{}", Table(&self.peers))?;
+        }
         writeln!(
             f,
             "Rates are medians of {} rounds, least and most in brackets, {}\n",
@@ -224,6 +234,27 @@ fn number(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_record_names_who_was_compared_and_in_which_version() {
+        let mut record = Record {
+            title: "",
+            notes: "",
+            below: "",
+            machine: Machine::here(),
+            rounds: 1,
+            peers: vec![Described {
+                name: "mosquitto",
+                version: "mosquitto version 2.0.11".to_owned(),
+                setup: "limits opened",
+            }],
+            figures: Vec::new(),
+        };
+        let line = "| mosquitto | mosquitto version 2.0.11 | limits opened |";
+        assert!(record.to_string().contains(line), "{record}");
+        record.peers.clear();
+        assert!(!record.to_string().contains("| peer |"), "{record}");
+    }
 
     #[test]
     fn of_an_even_number_of_rounds_the_median_is_between_the_two_middle_ones() {

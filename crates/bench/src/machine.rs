@@ -1,7 +1,7 @@
 //! Where and when a run took place, so that its figures can be read and repeated.
 
 use serde::Serialize;
-use std::{fmt, fs, process::Command};
+use std::{fmt, fs, path::Path, process::Command};
 
 /// The machine, the system and the source.
 #[derive(Debug, Clone, Serialize)]
@@ -40,7 +40,7 @@ impl Machine {
             date: jiff::Timestamp::now()
                 .strftime("%Y-%m-%d %H:%M UTC")
                 .to_string(),
-            commit: commit(),
+            commit: commit(Path::new(".")),
             command: command(),
             load_before: load(),
         }
@@ -92,11 +92,13 @@ fn memory_gib() -> f64 {
     kibibytes.unwrap_or_default() / f64::from(1 << 20)
 }
 
-/// The commit of the working directory, and whether tracked files differ from it.
-fn commit() -> String {
+/// The commit of a directory, and whether tracked files differ from it: those that decide what is
+/// measured, and not the records that a benchmark before this one has written.
+fn commit(directory: &Path) -> String {
     let git = |args: &[&str]| {
         let output = Command::new("git")
             .args(args)
+            .current_dir(directory)
             .output()
             .ok()
             .filter(|output| output.status.success())?;
@@ -105,7 +107,13 @@ fn commit() -> String {
     let Some(commit) = git(&["rev-parse", "--short=12", "HEAD"]) else {
         return "unknown".to_owned();
     };
-    match git(&["status", "--porcelain", "--untracked-files=no"]) {
+    let but_records = ["--", ":/", ":(top,exclude)docs/benchmarks"];
+    let status = [
+        &["status", "--porcelain", "--untracked-files=no"],
+        &but_records[..],
+    ]
+    .concat();
+    match git(&status) {
         Some(changes) if changes.is_empty() => commit,
         _ => format!("{commit} with changes"),
     }
@@ -115,4 +123,41 @@ fn commit() -> String {
 fn command() -> String {
     let words = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
     format!("cargo xtask bench {words}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_that_were_written_before_are_no_changes_and_all_else_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = directory.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        let git = |args: &[&str]| {
+            let who = ["-c", "user.name=a", "-c", "user.email=a@localhost"];
+            let mut git = Command::new("git");
+            let output = git
+                .args(who)
+                .args(args)
+                .current_dir(directory.path())
+                .output();
+            assert!(output.unwrap().status.success(), "{args:?}");
+        };
+        let record = "docs/benchmarks/brokers.md";
+        write(record, "before");
+        write("crates/source.rs", "before");
+        git(&["init", "--quiet"]);
+        git(&["add", "."]);
+        git(&["commit", "--quiet", "--message", "all"]);
+        let has_changes =
+            |from: &str| commit(&directory.path().join(from)).ends_with("with changes");
+        write(record, "after");
+        assert!(!has_changes(".") && !has_changes("crates"));
+        write("crates/source.rs", "after");
+        assert!(has_changes(".") && has_changes("docs"));
+    }
 }

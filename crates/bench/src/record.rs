@@ -38,9 +38,9 @@ pub(crate) struct Record {
 /// A peer as it was compared.
 #[derive(Debug, Serialize)]
 pub(crate) struct Described {
-    name: &'static str,
-    version: String,
-    setup: &'static str,
+    pub(crate) name: &'static str,
+    pub(crate) version: String,
+    pub(crate) setup: &'static str,
 }
 
 /// What was to take part and is not installed.
@@ -71,6 +71,28 @@ impl Described {
             version: peer.version()?,
             setup: peer.setup,
         })
+    }
+
+    pub(crate) fn all(peers: &[Peer]) -> Result<Vec<Self>, BenchError> {
+        peers.iter().map(Self::of).collect()
+    }
+}
+
+/// Peers for people.
+pub(crate) struct Table<'a>(pub(crate) &'a [Described]);
+
+impl fmt::Display for Table<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "| peer | version | setup |\n|---|---|---|")?;
+        for Described {
+            name,
+            version,
+            setup,
+        } in self.0
+        {
+            writeln!(f, "| {name} | {version} | {setup} |")?;
+        }
+        Ok(())
     }
 }
 
@@ -153,10 +175,7 @@ impl fmt::Display for Record {
             "{machine}. Client and broker share the machine over the loopback.\n"
         )?;
         writeln!(f, "Repeat it with `{}`.\n", machine.command)?;
-        writeln!(f, "| peer | version | setup |\n|---|---|---|")?;
-        for peer in &self.peers {
-            writeln!(f, "| {} | {} | {} |", peer.name, peer.version, peer.setup)?;
-        }
+        write!(f, "{}", Table(&self.peers))?;
         let yardstick = self.peers.iter().find(|peer| peer.name == YARDSTICK);
         if let Some(other) = yardstick.filter(|peer| !peer.version.contains(YARDSTICK_VERSION)) {
             writeln!(

@@ -20,6 +20,7 @@ use crate::{
     figure::Record,
     machine::Machine,
     peer::{ONE_SHARD as ONE, TWO_SHARDS as TWO},
+    record::Described,
     results::CPU,
     rounds, rows, shards,
 };
@@ -86,6 +87,7 @@ impl Scaling {
             below: "",
             machine,
             rounds,
+            peers: Described::all(&peers)?,
             figures,
         };
         record.write(&self.common.out, "scaling")

@@ -18,6 +18,7 @@ use crate::{
     grouped,
     machine::Machine,
     peer::{self, ONE_SHARD, Peer, TWO_SHARDS},
+    record::Described,
     results::{self, DELIVERED, GENERATOR_SHARE, Kind, Metric, P99, RowResult},
     rounds, rows,
 };
@@ -61,6 +62,7 @@ impl Shards {
             below: "",
             machine,
             rounds,
+            peers: Described::all(&peers)?,
             figures,
         };
         record.write(&self.common.out, "shards")
