@@ -2,8 +2,8 @@
 //! `crates/channel-bench` where channels are compared.
 //!
 //! Our own program is built first, unless another is named, so that one command measures what lies
-//! here and nothing older. Before it the peers that are to take part are installed, and for a record
-//! of all rows the load generators of others. The short run takes those that are there.
+//! here and nothing older. Before it the peers that are to take part are installed, and for a
+//! record of all rows the load generators of others. The short run takes those that are there.
 
 use std::env;
 

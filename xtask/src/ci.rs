@@ -382,7 +382,7 @@ const fn benchmarks(full: bool) -> [(&'static str, &'static [&'static str]); 6] 
     let [brokers, audit, durability, fairness]: [&[&str]; 4] = if full {
         [
             &["brokers", "--require-bars"],
-            // Sizes and counts of the proof have bars; a million messages go through real processes.
+            // Sizes and counts of the proof have bars; a million messages go through processes.
             &["audit", "--smoke", "--trial"],
             &["durability"],
             &["fairness"],

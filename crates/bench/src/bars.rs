@@ -61,8 +61,8 @@ pub(crate) const SECOND_SHARD_BRINGS: Bar = AtLeast(1.6);
 pub(crate) const SCALING_ROWS: [&str; 3] = ["pairs100", "pairs500", "pairs1000"];
 pub(crate) const SCALING_CORES: usize = 4;
 
-/// By what factor ours, to the yardstick, may be another with a load generator that is not ours. Its
-/// clock includes connecting, and it leaves a broker less of a small machine.
+/// By what factor ours, to the yardstick, may be another with a load generator that is not ours.
+/// Its clock includes connecting, and it leaves a broker less of a small machine.
 pub(crate) const CROSS_CHECK: Bar = AtMost(1.5);
 
 /// A latency bar is about so many runs of so many seconds at least.

@@ -84,8 +84,8 @@ struct Brokers {
     /// write, `loadtest` and `pingtest` of 2013. A record of all rows has that without being asked
     #[arg(long, conflicts_with = "smoke")]
     cross_check: bool,
-    /// A bar that is missed, or that could not be judged, is a failure of the whole, when everything
-    /// is written
+    /// A bar that is missed, or could not be judged, is a failure of the whole, when everything is
+    /// written
     #[arg(long)]
     require_bars: bool,
     #[command(flatten)]

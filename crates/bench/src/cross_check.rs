@@ -3,8 +3,9 @@
 //!
 //! They take most of a machine of two cores for themselves, and their clocks include connecting, so
 //! their rates say little of a fast broker; what counts is whether the ratio of the brokers' CPU
-//! time agrees with that of our own generator, which for ours has a bar. They hang when a message is lost, and with a peer
-//! that does not speak MQTT 3.1: a run has a limit of time, and who fails once is not tried again.
+//! time agrees with that of our own generator, which for ours has a bar. They hang when a message
+//! is lost, and with a peer that does not speak MQTT 3.1: a run has a limit of time, and who fails
+//! once is not tried again.
 
 use std::{
     fmt,

@@ -1,9 +1,9 @@
-//! Runs of a row on its peers, and what a table says of them: medians over rounds, and ratios of one
-//! peer to another.
+//! Runs of a row on its peers, and what a table says of them: medians over rounds, and ratios of
+//! one peer to another.
 //!
-//! Invariant: a ratio is of two runs of the same round, which met the machine in the same mood; what
-//! is told of ratios is their median, the least and the most. A ratio of two medians could be of runs
-//! that were hours apart.
+//! Invariant: a ratio is of two runs of the same round, which met the machine in the same mood;
+//! what is told of ratios is their median, the least and the most. A ratio of two medians could be
+//! of runs that were far apart.
 
 use crate::{
     error::BenchError,

@@ -53,7 +53,7 @@ struct Best {
     value: f64,
 }
 
-/// All bars of the rows of a run, in the order of the rows, and those of programs that are not ours.
+/// All bars of the rows of a run, in their order, and then those of programs that are not ours.
 pub(crate) fn judge(rows: &[RowResult], checks: &[Check]) -> Vec<Verdict> {
     let foreign = checks.iter().filter_map(|check| judge_check(check, rows));
     rows.iter().flat_map(judge_row).chain(foreign).collect()
@@ -174,8 +174,8 @@ pub(crate) struct Section<'a> {
     pub(crate) rows: &'a [RowResult],
 }
 
-/// Above this, the load generator's core is what limits a closed loop, and what messages wait for in
-/// an open one.
+/// Above this, the load generator's core is what limits a closed loop, and what messages wait for
+/// in an open one.
 const BUSY: f64 = 0.95;
 
 fn is_generator_busy(cell: &Cell) -> bool {

@@ -74,7 +74,8 @@ pub struct Progress {
     pub published: u64,
     /// Messages that came.
     pub delivered: u64,
-    /// Missing between others that came, duplicated, reordered, belated, corrupted, misdelivered, refused, closed.
+    /// Missing between others that came, duplicated, reordered, belated, corrupted, misdelivered,
+    /// refused, closed.
     pub faults: u64,
     /// Deliveries of this phase by latency: below 16 µs, 32 µs, 64 µs and so on.
     pub latency_classes: [u64; CLASSES],

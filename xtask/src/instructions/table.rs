@@ -1,9 +1,9 @@
 //! The table of what each piece takes, and what may become of it.
 //!
 //! Without a reason a number in the table never rises, so that many small rises do not pass where
-//! one large one would not; a reason is one for pieces that rose by more than is allowed, and for no
-//! other. Only where compiler or processor are others than the table was made with, a reason takes
-//! all counts as they are: the old ones are of something else.
+//! one large one would not; a reason is one for pieces that rose by more than is allowed, and for
+//! no other. Only where compiler or processor are others than the table was made with, a reason
+//! takes all counts as they are: the old ones are of something else.
 
 use std::fmt::{self, Write as _};
 use std::str::FromStr;

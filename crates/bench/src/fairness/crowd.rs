@@ -1,7 +1,7 @@
 //! A quiet pair beside messages with very many receivers.
 //!
-//! What is judged is the quiet messages that such a message can have held up: those due while it was
-//! under way, or soon after. Among all messages of the pair they are few, and a stall of some
+//! What is judged is the quiet messages that such a message can have held up: those due while it
+//! was under way, or soon after. Among all messages of the pair they are few, and a stall of some
 //! milliseconds five times a second is in no percentile of all.
 
 use std::{

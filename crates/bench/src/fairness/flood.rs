@@ -1,6 +1,7 @@
 //! A quiet pair beside a publisher at full speed.
 //!
-//! The flood is ended from outside and has no report, so what it loses is looked for while it flows.
+//! The flood is ended from outside and has no report, so what it loses is looked for while it
+//! flows.
 
 use std::{
     fmt,
