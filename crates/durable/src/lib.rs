@@ -20,6 +20,7 @@ mod owed;
 mod read;
 mod restore;
 mod times;
+mod under_way;
 mod write;
 
 pub use self::{

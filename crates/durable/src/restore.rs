@@ -16,13 +16,14 @@ use unbroken_store::session::{
     parse_key,
 };
 use unbroken_store::{
-    self as store, Batch, Kv, Log, MessageBytes, Page, RecordError, Space, Store, StoreError,
+    self as store, Batch, Kv, MessageBytes, Page, Position, RecordError, Space, Store, StoreError,
 };
 
 use crate::lane::lane_at_rest;
 use crate::message::{message_of, position_of, will_of};
 use crate::owed::give_what_is_owed;
 use crate::times::Times;
+use crate::under_way::UnderWay;
 
 /// What the store had.
 #[derive(Debug, Default)]
@@ -106,11 +107,18 @@ pub fn restore<S: Store + ?Sized>(
     give_what_is_owed(store)?;
     let mut session = Parts::default();
     let mut left = Batch::new();
+    // What these were given is read together. The others, most of those that sleep, wait for
+    // nothing.
+    let mut given = Vec::new();
     each(store, Space::Sessions, &[], |key, value| {
         let view = parse_key(key).map_err(|error| damaged(key, &error))?;
         if *session.client != *view.client {
             let done = std::mem::take(&mut session);
-            done.finish(store, now, times, &mut restored, &mut left)?;
+            if done.places().next().is_some() {
+                given.push(done);
+            } else {
+                done.finish(&UnderWay::default(), now, times, &mut restored, &mut left);
+            }
             session.client = view.client.to_vec();
         }
         let taken = session.take(view.part, value);
@@ -122,7 +130,13 @@ pub fn restore<S: Store + ?Sized>(
         }
         Ok(())
     })?;
-    session.finish(store, now, times, &mut restored, &mut left)?;
+    given.push(session);
+    let places = given.iter().flat_map(Parts::places).collect();
+    let under_way = UnderWay::read(store, places, times)?;
+    for session in given {
+        session.finish(&under_way, now, times, &mut restored, &mut left);
+    }
+    drop(under_way);
     if !left.is_empty() {
         store.commit(&[left])?;
     }
@@ -253,15 +267,24 @@ impl Parts {
         Ok(())
     }
 
+    /// Where the messages are that it was given, and that are to be there.
+    fn places(&self) -> impl Iterator<Item = Position> {
+        let outbound = self.outbound.iter();
+        outbound.filter_map(|(_, outbound)| match outbound.what {
+            Carried::Log(at) if !outbound.received => Some(at),
+            _ => None,
+        })
+    }
+
     /// Without a head there is only the will of a client whose session ends with its connection.
-    fn finish<S: Store + ?Sized>(
+    fn finish(
         self,
-        from: &S,
+        under_way: &UnderWay,
         now: Instant,
         times: &Times,
         into: &mut Restored,
         left: &mut Batch,
-    ) -> Result<(), StoreError> {
+    ) {
         let will = self.will.map(|will| will_of(&will, times));
         let Some(head) = self.head else {
             if let Some(will) = will
@@ -269,7 +292,7 @@ impl Parts {
             {
                 into.wills.push((client_id, will));
             }
-            return Ok(());
+            return;
         };
         let holdings: Vec<_> = self
             .subscriptions
@@ -285,7 +308,7 @@ impl Parts {
         }
         let mut entries = Vec::new();
         for (number, outbound) in self.outbound {
-            if let Some(entry) = entry(from, number, outbound, times)? {
+            if let Some(entry) = entry(under_way, number, outbound, times) {
                 entries.push(entry);
                 continue;
             }
@@ -308,7 +331,6 @@ impl Parts {
             maybe_sent: maybe_sent(&self.maybe_sent),
             markers: self.markers,
         });
-        Ok(())
     }
 }
 
@@ -343,38 +365,35 @@ fn holding(era: u32, subscription: Subscription) -> Holding {
 }
 
 /// `None`: its message is not there.
-fn entry<S: Log + ?Sized>(
-    store: &S,
+fn entry(
+    under_way: &UnderWay,
     number: u64,
     outbound: Outbound,
     times: &Times,
-) -> Result<Option<RestoredEntry>, StoreError> {
+) -> Option<RestoredEntry> {
     if let (true, Carried::Log(at)) = (outbound.received, &outbound.what) {
         let position = position_of(at.log, at.sequence);
         let by_group = outbound.by_group;
         let done = || position.map(|position| RestoredEntry::Done { number, position });
-        return Ok(outbound.packet_id.map_or_else(done, |packet_id| {
+        return outbound.packet_id.map_or_else(done, |packet_id| {
             Some(RestoredEntry::Received(ReceivedEntry {
                 number,
                 packet_id,
                 position,
                 by_group,
             }))
-        }));
+        });
     }
-    let Some(message) = message(store, &outbound.what, times)? else {
-        return Ok(None);
-    };
-    Ok(Some(RestoredEntry::Given(Entry {
+    Some(RestoredEntry::Given(Entry {
         number,
         packet_id: outbound.packet_id,
         qos: outbound.qos,
-        message: Arc::new(message),
+        message: message(under_way, &outbound.what, times)?,
         retain: outbound.retain,
         identifiers: outbound.identifiers,
         by_group: outbound.by_group,
         group: outbound.group.map(Arc::from),
-    })))
+    }))
 }
 
 /// What was noted stays so until another member has it. Of what is lost it is told once.
@@ -383,17 +402,26 @@ fn read_hand_overs<S: Store + ?Sized>(
     times: &Times,
     into: &mut Restored,
 ) -> Result<(), StoreError> {
-    let mut lost = Batch::new();
+    let mut noted = Vec::new();
     each(store, Space::Control, hand_over::PREFIX, |key, value| {
         let name = hand_over::HandOver::parse_key(key).map_err(|error| damaged(key, &error))?;
         let left = Left::decode(value).map_err(|error| damaged(key, &error))?;
-        let group = left.group;
-        let Some(message) = message(store, &left.what, times)? else {
+        noted.push((name, left));
+        Ok(())
+    })?;
+    let places = noted.iter().filter_map(|(_, left)| match left.what {
+        Carried::Log(at) => Some(at),
+        Carried::Own(_) => None,
+    });
+    let under_way = UnderWay::read(store, places.collect(), times)?;
+    let mut lost = Batch::new();
+    for (name, Left { group, what }) in noted {
+        let Some(message) = message(&under_way, &what, times) else {
             into.lost.push(format!(
                 "group {group}: a message that a session has left to it is in no log"
             ));
-            lost.delete(Space::Control, key.to_vec());
-            return Ok(());
+            lost.delete(Space::Control, name.key());
+            continue;
         };
         into.hand_overs.push(RestoredHandOver {
             hand_over: HandOver {
@@ -401,10 +429,9 @@ fn read_hand_overs<S: Store + ?Sized>(
                 number: name.number,
             },
             group: Arc::from(group),
-            message: Arc::new(message),
+            message,
         });
-        Ok(())
-    })?;
+    }
     if !lost.is_empty() {
         store.commit(&[lost])?;
     }
@@ -412,20 +439,11 @@ fn read_hand_overs<S: Store + ?Sized>(
 }
 
 /// `None`: it is in a log no more.
-fn message<S: Log + ?Sized>(
-    store: &S,
-    what: &Carried,
-    times: &Times,
-) -> Result<Option<Message>, StoreError> {
-    let at = match what {
-        Carried::Own(bytes) => return Ok(Some(message_of(bytes, None, times))),
-        Carried::Log(at) => at,
-    };
-    let range = at.sequence..at.sequence.next();
-    let chunk = store.read(at.log, range, 1)?;
-    let found = chunk.entries.first();
-    let found = found.filter(|found| found.sequence == at.sequence);
-    Ok(found.map(|found| message_of(&found.message, position_of(at.log, at.sequence), times)))
+fn message(under_way: &UnderWay, what: &Carried, times: &Times) -> Option<Arc<Message>> {
+    match what {
+        Carried::Own(bytes) => Some(Arc::new(message_of(bytes, None, times))),
+        Carried::Log(at) => under_way.at(*at),
+    }
 }
 
 /// Bytes of keys and values that are read at a time.

@@ -18,6 +18,7 @@ mod lanes;
 mod limits;
 mod order;
 mod replaced;
+mod under_way;
 mod wills;
 
 use std::sync::Arc;

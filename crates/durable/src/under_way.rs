@@ -1,0 +1,75 @@
+//! Messages that sessions were given and have not done with, as the logs have them.
+//!
+//! They are read together, in the order of the logs: so a message is read and built once, however
+//! many sessions were given it, and neighbours share a read.
+//!
+//! Deliberately absent: what is in no log. A session has that beside its entry.
+
+use std::sync::Arc;
+
+use unbroken_broker_core::Message;
+use unbroken_store::{Log, Position, StoreError};
+
+use crate::message::{message_of, position_of};
+use crate::times::Times;
+
+/// Some of the messages of all logs.
+#[derive(Debug, Default)]
+pub(crate) struct UnderWay {
+    /// In ascending order.
+    found: Vec<(Position, Arc<Message>)>,
+}
+
+impl UnderWay {
+    /// Reads the messages at these places, in any order, and any number of times each.
+    pub(crate) fn read<S: Log + ?Sized>(
+        store: &S,
+        mut wanted: Vec<Position>,
+        times: &Times,
+    ) -> Result<Self, StoreError> {
+        wanted.sort_unstable();
+        wanted.dedup();
+        let mut found = Vec::with_capacity(wanted.len());
+        for run in wanted.chunk_by(are_near) {
+            let (Some(first), Some(last)) = (run.first(), run.last()) else {
+                continue;
+            };
+            let log = first.log;
+            let end = store.bounds(log)?.next.min(last.sequence.next());
+            let mut from = first.sequence;
+            let mut wanted = run.iter().peekable();
+            while from < end {
+                let chunk = store.read(log, from..end, READ_BYTES)?;
+                for entry in &chunk.entries {
+                    let sequence = entry.sequence;
+                    while wanted.next_if(|at| at.sequence < sequence).is_some() {}
+                    if let Some(at) = wanted.next_if(|at| at.sequence == sequence) {
+                        let position = position_of(log, sequence);
+                        let message = message_of(&entry.message, position, times);
+                        found.push((*at, Arc::new(message)));
+                    }
+                }
+                from = chunk.next;
+            }
+        }
+        Ok(Self { found })
+    }
+
+    /// `None`: it is in a log no more, or was not among those to be read.
+    pub(crate) fn at(&self, at: Position) -> Option<Arc<Message>> {
+        let place = self.found.binary_search_by_key(&at, |(at, _)| *at).ok()?;
+        let (_, message) = self.found.get(place)?;
+        Some(Arc::clone(message))
+    }
+}
+
+/// Whether the messages between two are read with them, and left out.
+fn are_near(one: &Position, next: &Position) -> bool {
+    one.log == next.log && next.sequence.0 - one.sequence.0 <= NEAR
+}
+
+/// A read of its own costs as much as so many messages that are read and left out.
+const NEAR: u64 = 12;
+
+/// Bytes of messages that are read at a time.
+const READ_BYTES: usize = 256 * 1024;
