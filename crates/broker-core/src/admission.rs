@@ -29,7 +29,7 @@ use crate::connection::Connection;
 use crate::ids::{ConnectionId, SessionId};
 use crate::input::Admission;
 use crate::kept::Kept;
-use crate::limits::{INFLIGHT_OF_STAYING_MAX, Limits};
+use crate::limits::Limits;
 use crate::output::{Credentials, Disconnection, DropReason, Event, Output};
 use crate::placement;
 use crate::publish::add;
@@ -223,10 +223,7 @@ impl Shard {
         };
         let will = will_of(now, connect, &client_id);
         let receive_maximum = self.clients.limits.receive_maximum;
-        let mut inflight_max = self.clients.limits.inflight_max;
-        if terms.expiry_s > 0 && self.options.settings.durable {
-            inflight_max = inflight_max.min(INFLIGHT_OF_STAYING_MAX);
-        }
+        let inflight_max = self.clients.limits.inflight_max;
         let aliases_in_max = self.clients.limits.topic_aliases_in_max;
         let aliases_out_max = self.clients.limits.topic_aliases_out_max;
         let v5 = connect.version == Version::V5;

@@ -26,10 +26,9 @@ pub struct Limits {
     /// Maximum. 4 bytes each. Beyond it: 0x93 (5.0 only; 3.x knows no such limit).
     pub receive_maximum: u16,
     /// QoS 1 and 2 messages the broker has unanswered towards one client, if the client does not
-    /// ask for fewer; at most 1,024 where its session is kept on disk. About
-    /// 160 bytes each plus the message, which all receivers share. Publishers that wait until their
-    /// messages arrive wait for this too: with 1,024 and 200 of them, 10 messages under way each, a
-    /// quarter fewer got through to one subscriber.
+    /// ask for fewer. About 160 bytes each plus the message, which all receivers share. Publishers
+    /// that wait until their messages arrive wait for this too: with 1,024 and 200 of them, 10
+    /// messages under way each, a quarter fewer got through to one subscriber.
     pub inflight_max: u16,
     /// Messages waiting in one session beyond those in flight. 24 bytes each plus the message,
     /// which all receivers share. Beyond it what [`queue_full`](Self::queue_full) says.
@@ -242,8 +241,6 @@ pub(crate) const CONNECT_BYTES_MAX: u32 = 1024 * 1024;
 pub(crate) const LEVELS_MAX: u16 = 200;
 /// Shards of one broker: the receivers of a message are a bit set of this width.
 pub(crate) const SHARDS_MAX: usize = 64;
-/// Messages in flight to a session that is kept on disk: a start reads each of them by itself.
-pub(crate) const INFLIGHT_OF_STAYING_MAX: u16 = 1_024;
 /// Bytes of the messages that one shard keeps for reuse and nobody uses: some 15,000 small ones, as
 /// many as wait where a window is large. The allocator took a tenth of the core's time of 200
 /// publishers at QoS 1 when 1,024 were kept.

@@ -164,10 +164,7 @@ pub(super) const SECTIONS: &[Section] = &[
                 "inflight_max",
                 U16,
                 Live,
-                [
-                    "QoS 1 and 2 messages the broker has unanswered towards one client; at most",
-                    "1024 where its session is kept on disk."
-                ],
+                ["QoS 1 and 2 messages the broker has unanswered towards one client."],
                 limits.inflight_max
             ),
             key!(
