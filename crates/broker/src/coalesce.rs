@@ -143,7 +143,8 @@ impl Coalescer {
         }
     }
 
-    fn is_waiting(&self) -> bool {
+    /// Whether a wait gathers more, or is tried.
+    pub(crate) fn is_waiting(&self) -> bool {
         !matches!(self.mode, Mode::Prompt { .. })
     }
 

@@ -123,6 +123,8 @@ pub(crate) struct Desk {
     ask_at: Instant,
     /// Times that it is still to be asked in quick succession.
     early_asks: u32,
+    /// See [`Committer::submit_patiently`].
+    pub(crate) patience: Duration,
 }
 
 /// What a batch was committed for.
@@ -313,7 +315,7 @@ impl Found {
             .name("keeper".to_owned())
             .spawn(move || keeper.run())?;
         let mut answerer = Answerer {
-            latest: vec![None; stored.len()],
+            latest: stored.iter().map(|_| None).collect(),
             shards: stored,
             jobs: jobs.clone(),
             notify: Some(notify),
@@ -380,6 +382,7 @@ impl Disk {
             needed: None,
             ask_at: Instant::now() + ASK_EARLY_EVERY,
             early_asks: EARLY_ASKS,
+            patience: Duration::ZERO,
         })
     }
 }
@@ -495,7 +498,7 @@ impl Desk {
         let refused = if self.is_behind() {
             Some((batch, token)) // behind what waits already
         } else {
-            let submitted = self.committer.submit(batch, token);
+            let submitted = self.committer.submit_patiently(batch, token, self.patience);
             submitted.err().map(|Full { batch, token }| (batch, token))
         };
         self.unsubmitted.extend(refused);
@@ -506,7 +509,7 @@ impl Desk {
 struct Answerer {
     shards: Vec<Outside>,
     /// Of those answered in one commit, the last one of each shard says it for all.
-    latest: Vec<Option<StoreId>>,
+    latest: Vec<Option<(StoreId, Vec<Batch>)>>,
     jobs: Sender<Job>,
     /// Gone when the failure was told: from then on nothing is answered.
     notify: Option<Sender<Notice>>,
@@ -524,7 +527,12 @@ impl Answerer {
                 break;
             }
             match answer.token {
-                Token::Stored(shard, id) => self.latest[usize::from(shard.0)] = Some(id),
+                Token::Stored(shard, id) => {
+                    let latest = &mut self.latest[usize::from(shard.0)];
+                    let (latest, batches) = latest.get_or_insert_default();
+                    *latest = id;
+                    batches.push(answer.batch);
+                }
                 // The keeper is there as long as this is, unless it has failed and told so.
                 Token::Read(shard, request) => drop(self.jobs.send(Job::Read(shard, request))),
                 Token::Needed(shard, needed) => drop(self.jobs.send(Job::Needed(shard, needed))),
@@ -533,8 +541,8 @@ impl Answerer {
             }
         }
         for (shard, latest) in self.shards.iter_mut().zip(&mut self.latest) {
-            if let Some(id) = latest.take() {
-                shard.send(Parcel::Stored(id));
+            if let Some((id, batches)) = latest.take() {
+                shard.send(Parcel::Stored(id, batches));
             }
         }
     }
@@ -653,12 +661,14 @@ mod tests {
         let id = |number| StoreId(number);
         let stored = |token| Answer {
             token,
+            batch: Batch::new(),
             result: Ok(Committed {
                 revision: Revision(1),
             }),
         };
         let refused = Answer {
             token: Token::Stored(ShardId(0), id(2)),
+            batch: Batch::new(),
             result: Err(Refusal::Conflict(Conflict::Key {
                 space: Space::Control,
                 bytes: 0,
@@ -666,7 +676,7 @@ mod tests {
         };
         let before = stored(Token::Stored(ShardId(0), id(1)));
         answerer.answer([before, refused].into_iter());
-        assert!(matches!(told.try_recv(), Ok(Parcel::Stored(stored)) if stored == id(1)));
+        assert!(matches!(told.try_recv(), Ok(Parcel::Stored(stored, _)) if stored == id(1)));
         assert!(matches!(notices.try_recv(), Ok(Notice::StoreFailed { .. })));
         let (done, is_done) = mpsc::channel();
         let later = [

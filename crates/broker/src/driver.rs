@@ -9,7 +9,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use unbroken_broker_core::{
     Admission, ConnectionId, Input, LastWords, Output, Shard, ShardId, StoreId,
@@ -17,6 +17,7 @@ use unbroken_broker_core::{
 
 use crate::authenticator::{Authenticator, Doors};
 use crate::bounds::LINGER;
+use crate::coalesce::WAIT_MAX;
 use crate::disk::Desk;
 use crate::log;
 use crate::mailbox::{Arrival, Outgoing, Parcel};
@@ -125,6 +126,13 @@ impl Driver {
     }
 
     /// Whether an answer of the disk is on its way that lets something leave.
+    /// Whether a wait gathers more: then the disk is to gather, too.
+    pub(crate) fn gather_commits(&mut self, gather: bool) {
+        if let Some(desk) = &mut self.desk {
+            desk.patience = if gather { WAIT_MAX } else { Duration::ZERO };
+        }
+    }
+
     pub(crate) fn waits_for_disk(&self) -> bool {
         self.desk.as_ref().is_some_and(Desk::is_awaited)
     }

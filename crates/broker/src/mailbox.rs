@@ -25,7 +25,7 @@ use session_channels::stream::{self, TrySendError, stream};
 use unbroken_broker_core::{
     Admission, ConnectionId, Forget, Frontier, Mail, Peer, ReadAnswer, StoreId,
 };
-use unbroken_store::KeptBytes;
+use unbroken_store::{Batch, KeptBytes};
 
 use crate::authenticator::Doors;
 use crate::bounds::{FEED_BYTES, FEED_OTHERS};
@@ -44,8 +44,9 @@ pub(crate) enum Parcel {
         connection: ConnectionId,
         admission: Admission,
     },
-    /// Everything that was asked for up to here is on disk.
-    Stored(StoreId),
+    /// Everything that was asked for up to here is on disk. Here are the batches, to be freed by
+    /// the thread that made them.
+    Stored(StoreId, Vec<Batch>),
     /// What was asked for of a log.
     Read(Box<ReadAnswer>),
     /// How large the store is, and what of the logs nobody needs.
@@ -72,7 +73,7 @@ impl Parcel {
             Self::Connection(arrival) => arrival.unread.len() as u64,
             // From threads that wait for room: what they say is bounded by what was asked.
             Self::Admission { .. }
-            | Self::Stored(_)
+            | Self::Stored(..)
             | Self::Read(_)
             | Self::StoreSize { .. }
             | Self::StoreFailed { .. }

@@ -11,8 +11,8 @@
 //!   timeouts   if one is due, or writing has made room for more
 //!   feeds      hand over what the shard wrote to other shards: one wake for a batch
 //!   close      the connections that the shard has done with, and tell it what they did not take
-//!   wait       for a moment if that gathers more (`coalesce`), but not while something waits for
-//!              the disk; then for the kernel
+//!   wait       for a moment if that gathers more (`coalesce`); while something waits for the
+//!              disk, its thread does that instead; then for the kernel
 //! ```
 //!
 //! Why it is like this:
@@ -169,6 +169,7 @@ impl ShardThread {
             turn.frames = self.frames().saturating_sub(before);
             let pause = self.coalescer.turn_ended(&turn);
             waited = Duration::ZERO;
+            self.driver.gather_commits(self.coalescer.is_waiting());
             if !pause.is_zero() && !self.has_work(ended) && !self.driver.waits_for_disk() {
                 thread::sleep(pause);
                 let now = Instant::now();
@@ -438,7 +439,8 @@ fn use_parcel(
                 },
             );
         }
-        Parcel::Stored(id) => {
+        Parcel::Stored(id, batches) => {
+            drop(batches);
             if let Some(desk) = &mut driver.desk {
                 desk.stored(id);
             }
