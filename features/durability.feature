@@ -22,6 +22,49 @@ Feature: Durability
     And phone receives messages 6 to 500 on "log" in order, for the first time
     And phone receives nothing else
 
+  # Data that is gone after a restart, as nobody had said where it should be.
+  Scenario Outline: A broker that is not told where keeps its data with its user's, over restarts
+    Given a broker of a user with <variable> set, and no data directory named
+    And phone connects with a persistent session
+    And phone subscribes to "door" at QoS 1
+    And phone disconnects
+    And sensor connects
+    And sensor publishes "open" to "door" at QoS 1
+    And sensor publishes "21" to "kitchen" at QoS 1, retained
+    When the broker is killed and started again
+    Then its store is in "<place>" of the user's home
+    When phone reconnects
+    Then phone still has its session
+    And phone receives "open" on "door" at QoS 1
+    And phone receives nothing else
+    When the broker is told to stop
+    Then the broker ends with code 0
+    When the broker is started again
+    And visitor connects
+    And visitor subscribes to "kitchen"
+    Then visitor receives "21" on "kitchen", as a retained message
+
+    Examples:
+      | variable       | place                 |
+      | HOME           | .local/state/unbroken |
+      | XDG_STATE_HOME | unbroken              |
+
+  Scenario: A broker in memory makes no file, and keeps nothing
+    Given a broker of a user that keeps everything in memory
+    And phone connects with a persistent session
+    And phone subscribes to "door" at QoS 1
+    And phone disconnects
+    And sensor connects
+    And sensor publishes "open" to "door" at QoS 1, retained
+    Then the user's home is empty
+    When the broker is told to stop
+    Then the broker ends with code 0
+    And the user's home is empty
+    When the broker is started again
+    And phone reconnects with a persistent session
+    Then phone starts without a session
+    And the user's home is empty
+
   # Messages of quality 2 that are silently missing.
   Scenario: A row of messages goes on where a killed broker left it
     Given a durable broker

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 pub use client::{Client, collect};
 pub use fake_broker::{FakeBroker, Guest};
-pub use process::{Broker, Launch};
+pub use process::{Broker, Launch, User};
 
 /// How long anything that must happen may take before a test gives up on it.
 ///

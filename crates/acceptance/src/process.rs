@@ -11,6 +11,8 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::fs::{MetadataExt as _, chown};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -31,6 +33,11 @@ const DATA: &str = "data";
 const DISK: &str = "disk";
 const DATA_ON_DISK: &str = "disk/data";
 const CONFIG: &str = "unbroken.toml";
+/// The home of a user who is not root.
+const HOME: &str = "home";
+/// Who that is, where root runs the tests, and the binary of that user.
+const USER: u32 = 65_534;
+const OWN_BINARY: &str = "unbroken";
 
 /// How to start a broker.
 #[derive(Clone, Debug, Default)]
@@ -44,6 +51,17 @@ pub struct Launch {
     is_durable: bool,
     /// Its data directory lies on a disk that can fail.
     may_fail: bool,
+    /// It is run by a user who is not root and names no data directory.
+    user: Option<User>,
+}
+
+/// What a user's environment says.
+#[derive(Clone, Copy, Debug)]
+pub enum User {
+    /// Only where its home is.
+    Home,
+    /// Also where programs keep what must outlive them, which is the home itself.
+    StateHome,
 }
 
 impl Launch {
@@ -105,6 +123,14 @@ impl Launch {
         self.durable()
     }
 
+    /// By a user who is not root and whose [home](Broker::home) is empty. What is durable lies
+    /// where the broker chooses; it is not on a disk that may fail.
+    #[must_use]
+    pub fn by(mut self, user: User) -> Self {
+        self.user = Some(user);
+        self
+    }
+
     /// Starts it and waits until it listens.
     #[track_caller]
     pub fn start(self) -> Broker {
@@ -149,15 +175,18 @@ impl Launch {
         if let Some(config) = &self.config {
             fs::write(directory.path().join(CONFIG), config).expect("its directory is writable");
         }
+        if self.user.is_some() {
+            give_to_a_user(directory.path()).expect("its directory is writable");
+        }
         directory
     }
 
     fn spawn(&self, directory: &Path, disk: Option<&Disk>) -> Running {
         let binary = binary();
-        let mut command = if is_mosquitto(&binary) {
-            mosquitto(&binary, directory)
-        } else {
-            self.unbroken(&binary)
+        let mut command = match self.user {
+            _ if is_mosquitto(&binary) => mosquitto(&binary, directory),
+            Some(user) => user.command(self, &binary, directory),
+            None => self.unbroken(&binary),
         };
         command
             .args(&self.arguments)
@@ -181,7 +210,12 @@ impl Launch {
     }
 
     fn data(&self) -> &'static str {
-        if self.may_fail { DATA_ON_DISK } else { DATA }
+        match self.user {
+            Some(User::Home) => "home/.local/state/unbroken",
+            Some(User::StateHome) => "home/unbroken",
+            None if self.may_fail => DATA_ON_DISK,
+            None => DATA,
+        }
     }
 
     fn unbroken(&self, binary: &Path) -> Command {
@@ -193,10 +227,14 @@ impl Launch {
         if self.config.is_some() {
             command.args(["-c", CONFIG]);
         }
-        if self.is_durable {
-            command.args(["--data", self.data()]);
-        } else {
-            command.arg("--in-memory");
+        match (self.is_durable, self.user) {
+            (true, Some(_)) => {}
+            (true, None) => {
+                command.args(["--data", self.data()]);
+            }
+            (false, _) => {
+                command.arg("--in-memory");
+            }
         }
         let shards = match self.shards {
             Some(count) => count.to_string(),
@@ -205,6 +243,42 @@ impl Launch {
         command.args(["--shards", &shards]);
         command
     }
+}
+
+impl User {
+    fn command(self, launch: &Launch, binary: &Path, directory: &Path) -> Command {
+        let own = directory.join(OWN_BINARY);
+        let is_other = own.exists();
+        let mut command = launch.unbroken(if is_other { &own } else { binary });
+        if is_other {
+            command.uid(USER).gid(USER);
+        }
+        let (set, unset) = match self {
+            Self::Home => ("HOME", "XDG_STATE_HOME"),
+            Self::StateHome => ("XDG_STATE_HOME", "HOME"),
+        };
+        command.env(set, directory.join(HOME)).env_remove(unset);
+        command
+    }
+}
+
+/// Makes a home in a directory. Where root runs the tests it becomes somebody else's, who may not
+/// reach the binary and so has a copy.
+fn give_to_a_user(directory: &Path) -> io::Result<()> {
+    let home = directory.join(HOME);
+    fs::create_dir(&home)?;
+    if fs::metadata(&home)?.uid() == 0 {
+        // By another process: one that is being started would have a file open that we write.
+        let copied = Command::new("cp")
+            .arg(binary())
+            .arg(directory.join(OWN_BINARY))
+            .status()?;
+        assert!(copied.success(), "the binary cannot be copied");
+        for path in [directory, &home] {
+            chown(path, Some(USER), Some(USER))?;
+        }
+    }
+    Ok(())
 }
 
 /// A broker that listens. Dropping it ends it.
@@ -353,6 +427,11 @@ impl Broker {
     /// Its data directory.
     pub fn data(&self) -> PathBuf {
         self.directory().join(self.launch.data())
+    }
+
+    /// The home of the user who runs it.
+    pub fn home(&self) -> PathBuf {
+        self.directory().join(HOME)
     }
 
     /// The disk under its data directory.

@@ -1,13 +1,13 @@
 //! A broker that is killed and started again where it was, and the disk under it.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use cucumber::gherkin::Step;
 use cucumber::{given, then, when};
-use unbroken_acceptance::Launch;
 use unbroken_acceptance::disk::Fault;
+use unbroken_acceptance::{Launch, User};
 
 use crate::room::Room;
 use crate::scene::Scene;
@@ -32,6 +32,22 @@ async fn a_durable_broker_on_a_disk(scene: &mut Scene) {
 async fn a_durable_broker_on_a_disk_with_configuration(scene: &mut Scene, step: &Step) {
     let launch = Launch::config(&text_of(step));
     start(scene, launch.on_a_disk_that_may_fail()).await;
+}
+
+#[given(
+    regex = r"^a broker of a user with (HOME|XDG_STATE_HOME) set, and no data directory named$"
+)]
+async fn a_users_broker(scene: &mut Scene, variable: String) {
+    let user = match variable.as_str() {
+        "HOME" => User::Home,
+        _ => User::StateHome,
+    };
+    start(scene, Launch::default().durable().by(user)).await;
+}
+
+#[given("a broker of a user that keeps everything in memory")]
+async fn a_users_broker_in_memory(scene: &mut Scene) {
+    start(scene, Launch::default().by(User::Home)).await;
 }
 
 async fn start(scene: &mut Scene, launch: Launch) {
@@ -81,6 +97,33 @@ async fn ten_seconds_pass(scene: &mut Scene) {
             while begin.elapsed() < Duration::from_secs(11) {
                 room.broker().let_a_second_pass();
             }
+        })
+        .await;
+}
+
+#[then(regex = r#"^its store is in "([^"]*)" of the user's home$"#)]
+async fn its_store_is_in(scene: &mut Scene, place: String) {
+    scene
+        .act(move |room| {
+            let store = room.broker().home().join(place).join("store");
+            assert!(
+                store.join("format").is_file(),
+                "{} is none",
+                store.display()
+            );
+        })
+        .await;
+}
+
+#[then("the user's home is empty")]
+async fn the_home_is_empty(scene: &mut Scene) {
+    scene
+        .act(|room| {
+            let home = fs::read_dir(room.broker().home()).expect("it can be listed");
+            let names: Vec<_> = home
+                .map(|it| it.expect("it can be listed").path())
+                .collect();
+            assert_eq!(names, [""; 0].map(PathBuf::from));
         })
         .await;
 }
