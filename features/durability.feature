@@ -173,6 +173,33 @@ Feature: Durability
     And auditor subscribes to "$SYS/audit/dropped/expired"
     Then auditor sooner or later receives "1" on "$SYS/audit/dropped/expired"
 
+  # A database that a power cut has corrupted.
+  Scenario: What was acknowledged is there after power cuts, and nothing is damaged
+    Given a durable broker on a disk that may fail, with the configuration:
+      """
+      [storage]
+      on_corruption = "refuse"
+      """
+    And phone connects with a persistent session
+    And phone subscribes to "log" at QoS 2
+    And phone disconnects
+    And machine connects with a persistent session
+    And machine publishes "21" to "kitchen" at QoS 1, retained
+    When machine publishes messages 1 to 50 to "log" at QoS 2
+    And the power is cut and comes back
+    And machine reconnects
+    Then machine still has its session
+    When machine publishes messages 51 to 100 to "log" at QoS 2
+    And the power is cut and comes back
+    And the power is cut and comes back
+    And phone reconnects
+    Then phone still has its session
+    And phone receives the 100 messages on "log" in order
+    And phone receives nothing else
+    When visitor connects
+    And visitor subscribes to "kitchen"
+    Then visitor receives "21" on "kitchen", as a retained message
+
   # A database of null bytes.
   Scenario: A journal of null bytes is set aside, and the broker goes on
     Given a durable broker

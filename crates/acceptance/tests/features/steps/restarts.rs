@@ -89,6 +89,18 @@ fn start_again(room: &mut Room) {
     room.forget_clients();
 }
 
+#[when("the power is cut and comes back")]
+async fn the_power_is_cut(scene: &mut Scene) {
+    scene
+        .act(|room| {
+            kill(room);
+            let lost = room.broker().disk().lose_all();
+            lost.expect("its files can be written");
+            start_again(room);
+        })
+        .await;
+}
+
 #[when("the ten seconds pass that a broker gives clients to come back")]
 async fn ten_seconds_pass(scene: &mut Scene) {
     scene
