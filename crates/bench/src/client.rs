@@ -1,7 +1,7 @@
 //! A client of MQTT 3.1.1 that says what the benchmarks need and nothing else.
 
 use std::{
-    io::{self, Read, Write},
+    io::{self, BufReader, Read, Write},
     net::{SocketAddr, TcpStream},
     time::Duration,
 };
@@ -20,6 +20,7 @@ const AHEAD: u16 = 10_000;
 const CONNACK: usize = 4;
 const SUBACK: usize = 5;
 const PUBACK: usize = 4;
+const READ_BYTES: usize = 64 * 1024;
 
 impl Client {
     /// A session that stays and has this filter at QoS 1. Its CONNACK and SUBACK are not awaited.
@@ -59,7 +60,7 @@ impl Client {
         client.answers = 0;
         if connack != [0x20, 2, 1, 0] {
             let text = format!("no session of {id} is here: CONNACK {connack:?}");
-            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+            return Err(not_expected(text));
         }
         Ok(client)
     }
@@ -80,24 +81,27 @@ impl Client {
         })
     }
 
-    /// Publishes this so often at QoS 1; returns when all is acknowledged.
-    pub(crate) fn publish(&mut self, topic: &str, payload: &[u8], count: u32) -> io::Result<()> {
-        let message = |id: u16| {
-            let body = [&string(topic)[..], &id.to_be_bytes(), payload].concat();
-            packet(0x32, &body)
-        };
-        let most = u32::from(AHEAD).min(count);
-        let blocks: Vec<u8> = (1..=AHEAD).take(most as usize).flat_map(message).collect();
-        let mut left = count;
-        while left > 0 {
-            let now = left.min(most);
-            let bytes = blocks.len() / most as usize * now as usize;
-            self.stream.write_all(&blocks[..bytes])?;
-            self.answers += PUBACK * now as usize;
+    /// Publishes these at QoS 1; returns when all are acknowledged.
+    pub(crate) fn publish(
+        &mut self,
+        topic: &str,
+        payloads: impl IntoIterator<Item: AsRef<[u8]>>,
+    ) -> io::Result<()> {
+        let topic = string(topic);
+        let mut payloads = payloads.into_iter();
+        loop {
+            let mut packets = Vec::new();
+            for (id, payload) in (1..=AHEAD).zip(&mut payloads) {
+                let body = [&topic[..], &id.to_be_bytes(), payload.as_ref()].concat();
+                packets.extend(packet(0x32, &body));
+                self.answers += PUBACK;
+            }
+            if packets.is_empty() {
+                return Ok(());
+            }
+            self.stream.write_all(&packets)?;
             self.take_answers()?;
-            left -= now;
         }
-        Ok(())
     }
 
     /// Publishes this at QoS 0.
@@ -106,29 +110,12 @@ impl Client {
         self.stream.write_all(&packet(0x30, &body))
     }
 
-    /// Fails unless the broker answers, and nothing else comes before that.
-    pub(crate) fn ping(&mut self) -> io::Result<()> {
-        self.stream.write_all(&[0xc0, 0])?;
-        let mut answer = [0; 2];
-        self.stream.read_exact(&mut answer)?;
-        if answer != [0xd0, 0] {
-            let text = format!("{answer:02x?} came instead of PINGRESP");
-            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+    /// To take what is sent to it, once all its answers have come.
+    pub(crate) fn messages(self) -> Messages {
+        Messages {
+            stream: BufReader::with_capacity(READ_BYTES, self.stream),
+            acknowledgements: Vec::new(),
         }
-        Ok(())
-    }
-
-    /// Waits for a PUBLISH and returns its body: topic, packet id and payload.
-    pub(crate) fn next_message(&mut self) -> io::Result<Vec<u8>> {
-        let mut head = [0; 2];
-        self.stream.read_exact(&mut head)?;
-        if head[0] & 0xf0 != 0x30 || head[1] >= 0x80 {
-            let text = format!("{head:02x?} begins no short PUBLISH");
-            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
-        }
-        let mut body = vec![0; head[1].into()];
-        self.stream.read_exact(&mut body)?;
-        Ok(body)
     }
 
     /// Takes the answers that are due, and disconnects.
@@ -141,6 +128,75 @@ impl Client {
         let mut answers = vec![0; std::mem::take(&mut self.answers)];
         self.stream.read_exact(&mut answers)
     }
+}
+
+/// The messages of a connection in the order in which they come. Each is acknowledged.
+pub(crate) struct Messages {
+    stream: BufReader<TcpStream>,
+    /// PUBACKs that are sent before the next wait.
+    acknowledgements: Vec<u8>,
+}
+
+impl Messages {
+    /// Waits for a PUBLISH and returns its topic and payload.
+    pub(crate) fn next(&mut self) -> io::Result<(Vec<u8>, Vec<u8>)> {
+        if self.stream.buffer().is_empty() {
+            self.stream.get_mut().write_all(&self.acknowledgements)?;
+            self.acknowledgements.clear();
+        }
+        let [first] = self.array()?;
+        let mut length = 0;
+        for shift in [0, 7, 14, 21] {
+            let [byte] = self.array()?;
+            length |= usize::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                break;
+            }
+        }
+        let mut body = vec![0; length];
+        self.stream.read_exact(&mut body)?;
+        let quality = first >> 1 & 3;
+        let (0x30, 0 | 1, Some((topic, rest))) = (first & 0xf0, quality, split_string(&body))
+        else {
+            return Err(not_expected(format!(
+                "{first:#04x} begins no PUBLISH of QoS 0 or 1"
+            )));
+        };
+        let Some((id, payload)) = rest.split_at_checked(2 * usize::from(quality)) else {
+            return Err(not_expected("a PUBLISH without a packet id".to_owned()));
+        };
+        if !id.is_empty() {
+            self.acknowledgements.extend(packet(0x40, id));
+        }
+        Ok((topic.to_vec(), payload.to_vec()))
+    }
+
+    /// Fails unless the broker answers, and nothing else comes before that.
+    pub(crate) fn ping(&mut self) -> io::Result<()> {
+        self.stream.get_mut().write_all(&[0xc0, 0])?;
+        match self.array()? {
+            [0xd0, 0] => Ok(()),
+            answer => Err(not_expected(format!(
+                "{answer:02x?} came instead of PINGRESP"
+            ))),
+        }
+    }
+
+    fn array<const N: usize>(&mut self) -> io::Result<[u8; N]> {
+        let mut bytes = [0; N];
+        self.stream.read_exact(&mut bytes)?;
+        Ok(bytes)
+    }
+}
+
+fn not_expected(text: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, text)
+}
+
+/// A string and what comes after it.
+fn split_string(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, rest) = bytes.split_first_chunk()?;
+    rest.split_at_checked(u16::from_be_bytes(*length).into())
 }
 
 /// A body of less than 16 KiB.

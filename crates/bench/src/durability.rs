@@ -1,8 +1,9 @@
 //! `unbroken-bench durability`: what it costs to keep what was acknowledged, held against its bars.
 //!
 //! Two rows, in which each broker keeps the messages of 200 publishers for a session that stays: at
-//! full speed, and at half of what ours did then. Then sessions that sleep. The directories are
-//! where temporary files are: set `TMPDIR` to choose the disk.
+//! full speed, and at half of what ours did then. Then sessions that sleep, and a session for which
+//! millions wait: there it is looked whether what was kept is there. The directories are where
+//! temporary files are: set `TMPDIR` to choose the disk.
 
 use std::{
     io::{self, Write},
@@ -23,6 +24,7 @@ use crate::{
     rows::KEPT,
 };
 
+mod row;
 mod sleepers;
 mod waiting;
 

@@ -56,6 +56,12 @@ pub enum BenchError {
         /// The peer.
         peer: &'static str,
     },
+    /// What a broker had acknowledged is not there, or not as it was.
+    #[error("{what}")]
+    NotKept {
+        /// What should be there, and what is.
+        what: String,
+    },
     /// A size or a count that is the same in every run is not as it has to be.
     #[error("{figure} misses its bar")]
     Missed {

@@ -53,7 +53,7 @@ pub(super) fn measure(peer: &Peer, secs: Duration, crowd: u32) -> Result<Found, 
     let running = peer.start()?;
     // They read nothing meanwhile: the kernel has room for what comes, and the load costs no
     // processor.
-    let mut crowd = gather(&running, crowd)?;
+    let crowd = gather(&running, crowd)?;
     let alone = probe::run(running.target, secs)?;
     let mut publisher = Client::publishing(running.target)?;
     let (stop, stopped) = channel::<()>();
@@ -62,7 +62,7 @@ pub(super) fn measure(peer: &Peer, secs: Duration, crowd: u32) -> Result<Found, 
             let mut sent = Vec::new();
             loop {
                 let began = Instant::now();
-                publisher.publish(TOPIC, &number(sent.len()), 1)?;
+                publisher.publish(TOPIC, [number(sent.len())])?;
                 sent.push((began, Instant::now()));
                 if stopped.recv_timeout(PAUSE) != Err(RecvTimeoutError::Timeout) {
                     return Ok(sent);
@@ -78,7 +78,7 @@ pub(super) fn measure(peer: &Peer, secs: Duration, crowd: u32) -> Result<Found, 
         row: ROW,
         peer: peer.name,
     })??;
-    ask(&mut crowd, published.len())?;
+    ask(crowd, published.len())?;
     Ok(Found {
         alone_p99: p99_ms(&alone),
         beside_p99: p99_ms(held_up(&beside, &published)),
@@ -108,18 +108,19 @@ fn gather(running: &Running, crowd: u32) -> io::Result<Vec<Client>> {
 }
 
 /// Fails unless each of a sample has every message, in order, and is still served.
-fn ask(crowd: &mut [Client], sent: usize) -> io::Result<()> {
+fn ask(crowd: Vec<Client>, sent: usize) -> io::Result<()> {
     let apart = (crowd.len() / SAMPLE).max(1);
-    for (place, client) in crowd.iter_mut().enumerate().step_by(apart) {
+    for (place, client) in crowd.into_iter().enumerate().step_by(apart) {
+        let mut messages = client.messages();
         let mut all = || {
             for message in 0..sent {
-                let body = client.next_message()?;
-                if !body.ends_with(&number(message)) {
-                    let text = format!("{body:02x?} came for message {message}");
+                let (_, payload) = messages.next()?;
+                if payload != number(message) {
+                    let text = format!("{payload:02x?} came for message {message}");
                     return Err(io::Error::new(io::ErrorKind::InvalidData, text));
                 }
             }
-            client.ping()
+            messages.ping()
         };
         all().map_err(|error| {
             let text = format!("crowd-{place} has not all {sent} messages: {error}");

@@ -30,6 +30,7 @@ const TOPIC: &str = "quiet";
 pub(super) fn run(target: SocketAddr, time: Duration) -> io::Result<Vec<Message>> {
     let mut subscriber = Client::passing(target, "quiet-to")?;
     subscriber.subscribe([TOPIC.to_owned()].into_iter())?;
+    let mut subscriber = subscriber.messages();
     let mut publisher = Client::passing(target, "quiet-from")?;
     let interval = INTERVAL.as_nanos();
     let count = |time: Duration| u32::try_from(time.as_nanos() / interval).unwrap_or(u32::MAX);
@@ -45,10 +46,10 @@ pub(super) fn run(target: SocketAddr, time: Duration) -> io::Result<Vec<Message>
         });
         let mut messages = Vec::new();
         for number in 0..count {
-            let body = subscriber.next_message()?;
+            let (_, payload) = subscriber.next()?;
             let came = Instant::now();
-            if !body.ends_with(&number.to_be_bytes()) {
-                let text = format!("{body:02x?} is not message {number} of the quiet pair");
+            if payload != number.to_be_bytes() {
+                let text = format!("{payload:02x?} is not message {number} of the quiet pair");
                 return Err(io::Error::new(io::ErrorKind::InvalidData, text));
             }
             if number >= skipped {
