@@ -1,4 +1,4 @@
-//! A store that keeps nothing: for brokers without a disk, and the naive twin of every other.
+//! A store that keeps nothing: for brokers without a disk, and for tests.
 //!
 //! It does what the traits say in the plainest way, under one lock, so that what it answers is
 //! right by reading it.

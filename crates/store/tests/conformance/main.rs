@@ -4,6 +4,7 @@
 
 mod histories;
 mod suite;
+mod twin;
 
 use std::cell::RefCell;
 
