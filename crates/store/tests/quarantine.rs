@@ -423,7 +423,9 @@ fn an_old_copy_of_the_list_gives_what_it_names_and_the_rest_is_told() {
     let opened = Embedded::open(&store.path(), options).unwrap();
     write(&opened, 1..=COUNT / 2);
     let named = opened.generations(LOG);
+    drop(opened);
     let old = fs::read(store.list_copy()).unwrap();
+    let opened = Embedded::open(&store.path(), options).unwrap();
     write(&opened, COUNT / 2 + 1..=COUNT);
     assert!(opened.trim(LOG, named[1]).unwrap());
     let unnamed = opened.generations(LOG)[named.len() - 1];
@@ -449,6 +451,44 @@ fn an_old_copy_of_the_list_gives_what_it_names_and_the_rest_is_told() {
     );
     let words = format!("tree log.{LOG}.");
     assert!(!lost.iter().any(|it| it.contains(&words)), "{lost:?}");
+}
+
+/// The copy of the list names it, or does not; the store's own tree knows in both cases.
+#[test]
+fn the_newest_generation_is_missed_where_the_list_is_read_from_its_copy() {
+    for is_named in [true, false] {
+        let temp = tempfile::tempdir().unwrap();
+        let store = Damaged { temp };
+        let opened = Embedded::open(&store.path(), options()).unwrap();
+        write(&opened, 1..=COUNT / 2);
+        let before = opened.generations(LOG).len();
+        drop(opened);
+        let old = fs::read(store.list_copy()).unwrap();
+        let opened = Embedded::open(&store.path(), options()).unwrap();
+        write(&opened, COUNT / 2 + 1..=COUNT);
+        let generations = opened.generations(LOG);
+        assert!(generations.len() > before);
+        let newest = generations[generations.len() - 1];
+        drop(opened);
+        store.trim_journal();
+        if !is_named {
+            fs::write(store.list_copy(), old).unwrap();
+        }
+        store.damage_names();
+        // Trees 1 to 6 are not of a log.
+        let tree = format!("store/engine/keyspaces/{}", 6 + generations.len());
+        fs::remove_dir_all(store.path().join(tree)).unwrap();
+        let (opened, quarantined) = store.open();
+        let lost = quarantined.unwrap().salvaged.lost;
+        let words = format!("log {LOG} from message {newest} on: all of it");
+        assert!(
+            lost.iter().any(|it| it.starts_with(&words)),
+            "{words}: {lost:?}"
+        );
+        let (messages, _) = contents(&opened).unwrap();
+        assert!(messages.iter().all(|number| *number < newest.0));
+        assert!(opened.bounds(LOG).unwrap().next.0 > COUNT);
+    }
 }
 
 #[test]
@@ -510,7 +550,9 @@ fn a_store_that_cannot_copy_its_list_keeps_the_copy_before() {
     let store = Damaged { temp };
     let opened = Embedded::open(&store.path(), options()).unwrap();
     write(&opened, 1..=COUNT / 2);
+    drop(opened);
     let old = fs::read(store.list_copy()).unwrap();
+    let opened = Embedded::open(&store.path(), options()).unwrap();
     fs::create_dir(store.path().join("store/list.new")).unwrap();
     write(&opened, COUNT / 2 + 1..=COUNT);
     drop(opened);
@@ -525,7 +567,9 @@ fn a_list_that_is_damaged_while_the_store_is_open_does_not_replace_its_copy() {
     let store = Damaged { temp };
     let opened = Embedded::open(&store.path(), options()).unwrap();
     write(&opened, 1..=COUNT / 2);
+    drop(opened);
     let old = fs::read(store.list_copy()).unwrap();
+    let opened = Embedded::open(&store.path(), options()).unwrap();
     store.damage_names();
     let generations = opened.generations(LOG).len();
     write(&opened, COUNT / 2 + 1..=COUNT / 2 + 30);

@@ -92,6 +92,8 @@ fn look(args: &Args) -> Result<Report, Failure> {
     let mut wrong = Vec::new();
     let (mut inside, mut disk_bytes, mut broker) = (None, None, None);
     let marked = quarantine::marked(&path)?;
+    // Whoever opens the store makes it anew. What keeps this from looking is met again below.
+    wrong.extend(Embedded::list_fault(&path).ok().flatten());
     let (mut table_bytes, mut is_damaged) = (None, false);
     if args.deep || marked.is_some() {
         match args.data.try_look()? {

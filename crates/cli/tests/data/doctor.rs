@@ -86,6 +86,44 @@ fn the_doctor_says_where_a_session_contradicts_the_logs() {
     }
 }
 
+/// Nothing needs it before the list itself is damaged, when it is too late.
+#[test]
+fn the_doctor_says_that_the_copy_of_the_list_of_trees_is_of_no_use() {
+    let store = Filled::new();
+    store.run(&["sessions", "rm", "desk"]).well();
+    store.run(&["doctor"]).well();
+    let copy = store.path().join("store/list");
+    let whole = fs::read(&copy).unwrap();
+    let mut options = options();
+    options.generation_bytes = 1;
+    let opened = open(&store.path(), options);
+    for number in 21..24 {
+        let mut batch = Batch::new();
+        batch.append(LOG, Sequence(number), message("news/today", b"words"));
+        assert!(opened.commit(&[batch]).unwrap()[0].is_ok());
+    }
+    drop(opened);
+    let mut damaged = whole.clone();
+    damaged[40] ^= 1;
+    let cases = [
+        (None, "is missing"),
+        (Some(damaged), "is damaged"),
+        (Some(whole), "is old: it does not name 3 of the trees"),
+    ];
+    for (bytes, what) in cases {
+        match bytes {
+            Some(bytes) => fs::write(&copy, bytes).unwrap(),
+            None => fs::remove_file(&copy).unwrap(),
+        }
+        let words = format!("store/list, the copy of the engine's list of trees, {what}; ");
+        let ended = store.run(&["doctor"]);
+        assert_eq!(ended.code, Some(1), "{what}: {ended:?}");
+        assert!(ended.text.contains(&words), "{what}: {}", ended.text);
+        // It has opened the store, as a start does.
+        store.run(&["doctor", "--deep"]).well();
+    }
+}
+
 #[test]
 fn the_doctor_finds_damage_wherever_it_lies() {
     let store = Filled::new();

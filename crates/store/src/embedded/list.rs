@@ -36,7 +36,7 @@ use super::directory::Directory;
 use super::examine::{BEGINNING, LIST, LIST_NAME, TABLES, Trees, read};
 use crate::codec::{Reader, RecordError, put_number, put_string};
 use crate::error::StoreError;
-use crate::places::{EXAMINING, Place};
+use crate::places::{EXAMINING, Place, STORE};
 
 /// Copies the list of a store that is open, unless it was copied as it is. Nobody may change the
 /// list meanwhile.
@@ -109,6 +109,57 @@ pub(super) fn unpack(store: &Path, to: &Path) -> Result<bool, StoreError> {
     };
     write().map_err(|error| StoreError::io("writing", to.display(), error))?;
     Ok(true)
+}
+
+/// What is wrong with the copy in a directory, if anything. While a broker has it, which may be
+/// making another, only whether it is whole.
+pub(super) fn fault(path: &Path) -> Result<Option<String>, StoreError> {
+    let store = path.join(STORE);
+    let copy = store.join(NAME);
+    let what = match read(&copy) {
+        Err(StoreError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
+            Some("is missing".to_owned())
+        }
+        Err(error) => Some(format!("cannot be read: {error}")),
+        Ok(bytes) if parse(&bytes).is_none() => Some("is damaged".to_owned()),
+        Ok(_) => match Place::take(path) {
+            Err(StoreError::Held { .. }) => None,
+            place => {
+                let place = place?;
+                place.clear(EXAMINING)?;
+                let unnamed = unnamed(&store, &place.part(EXAMINING));
+                let cleared = place.clear(EXAMINING);
+                let unnamed = unnamed.and_then(|unnamed| cleared.map(|()| unnamed))?;
+                (unnamed > 0).then(|| format!("is old: it does not name {unnamed} of the trees"))
+            }
+        },
+    };
+    let copy = copy.display();
+    Ok(what.map(|what| {
+        format!("{copy}, the copy of the engine's list of trees, {what}; the next start makes it")
+    }))
+}
+
+/// How many trees there are that the copy does not name. A tree that the list itself does not name
+/// either is what a crash has left, unless the list cannot be read.
+fn unnamed(store: &Path, scratch: &Path) -> Result<usize, StoreError> {
+    let engine = &store.join("engine");
+    let trees = Trees::new(engine, &scratch.join("trees"), true);
+    let listed: Vec<u64> = match trees.names() {
+        Ok(names) => names.into_keys().collect(),
+        Err(StoreError::Damaged { .. }) => trees.numbers()?,
+        Err(error) => return Err(error),
+    };
+    let list = &scratch.join("list");
+    unpack(store, list)?;
+    let trees = Trees::new(engine, &scratch.join("copied"), true).listed_in(list);
+    let named = trees.names()?;
+    let mut unnamed = 0;
+    for number in listed {
+        let is_meant = number != LIST && trees.has_beginning(number)?;
+        unnamed += usize::from(is_meant && !named.contains_key(&number));
+    }
+    Ok(unnamed)
 }
 
 /// The files with their names, if the copy is whole.

@@ -195,6 +195,16 @@ impl Embedded {
         tables::look(path)
     }
 
+    /// What is wrong with the copy of the engine's list of trees in a directory with a store, if
+    /// anything: it is missing, damaged, or older than trees that there are. Every start makes it
+    /// anew, so this is asked before the store is opened.
+    pub fn list_fault(path: &Path) -> Result<Option<String>, StoreError> {
+        match directory::is_there(&path.join(STORE)) {
+            Ok(false) | Err(StoreError::Format { .. } | StoreError::Damaged { .. }) => Ok(None),
+            there => there.and_then(|_| list::fault(path)),
+        }
+    }
+
     /// Why only its journals were looked at before it was opened, if so: the disk is full, or knows
     /// no links.
     pub fn not_looked_at(&self) -> Option<&str> {

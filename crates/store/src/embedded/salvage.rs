@@ -20,7 +20,7 @@ use super::engine::TREES;
 use super::examine::{LIST, Trees, copy_tree};
 use super::generation::{Generation, blocks, parse_block_key};
 use super::journals::{Known, Sieve};
-use super::opened::{OWN, parse_value};
+use super::opened::{NEWEST_KEY, OWN, number, parse_newest_key, parse_value};
 use super::{Durability, Embedded, Options, directory, engine, journals, list};
 use crate::batch::{Batch, Space};
 use crate::codec::RecordError;
@@ -53,9 +53,10 @@ pub(crate) fn salvage(place: &Place, mut options: Options) -> Result<Salvaged, S
         ends: BTreeMap::new(),
         salvaged: Salvaged::default(),
     };
-    if let Some(database) = opened(damaged, &copy, &mut work.salvaged.lost)? {
+    if let Some(Opened { database, closed }) = opened(damaged, &copy, &mut work.salvaged.lost)? {
         work.copy_spaces(&database)?;
         work.copy_logs(&database)?;
+        work.note_newest(&database, &closed)?;
     } else {
         let what = "everything: the engine opens no part of it".to_owned();
         work.salvaged.lost.push(what);
@@ -63,12 +64,19 @@ pub(crate) fn salvage(place: &Place, mut options: Options) -> Result<Salvaged, S
     work.finish(&copy)
 }
 
+/// A copy of a directory that the engine has opened.
+struct Opened {
+    database: Database,
+    /// The names of trees that are there, do not open, and were said to be lost.
+    closed: BTreeSet<String>,
+}
+
 /// A copy of what opens of a directory; what is left out is added to `lost`.
 fn opened(
     damaged: &Path,
     copy: &Path,
     lost: &mut Vec<String>,
-) -> Result<Option<Database>, StoreError> {
+) -> Result<Option<Opened>, StoreError> {
     let scratch = &copy.join("trees");
     let trees = || Trees::new(damaged, scratch, true);
     let opening = Opening {
@@ -78,9 +86,9 @@ fn opened(
         list_is_copy: false,
     };
     let mut unread = Vec::new();
-    if let Some(database) = opening.open(&mut unread)? {
+    if let Some(opened) = opening.open(&mut unread)? {
         lost.append(&mut unread);
-        return Ok(Some(database));
+        return Ok(Some(opened));
     }
     let list = &copy.join("list");
     if let Some(store) = damaged.parent()
@@ -94,12 +102,12 @@ fn opened(
             ..opening
         };
         let mut without = Vec::new();
-        if let Some(database) = opening.open(&mut without)? {
+        if let Some(opened) = opening.open(&mut without)? {
             let cause = unread.pop().unwrap_or_default();
             let what = "the engine's list of trees, which was read from its copy";
             lost.push(format!("{what}: {cause}"));
             lost.append(&mut without);
-            return Ok(Some(database));
+            return Ok(Some(opened));
         }
     }
     lost.append(&mut unread);
@@ -117,7 +125,7 @@ struct Opening<'a> {
 
 impl Opening<'_> {
     /// The copy, with what is left out; or nothing, with the reason at the end.
-    fn open(&self, lost: &mut Vec<String>) -> Result<Option<Database>, StoreError> {
+    fn open(&self, lost: &mut Vec<String>) -> Result<Option<Opened>, StoreError> {
         let names = match self.trees.names() {
             Err(error @ StoreError::Damaged { .. }) => {
                 lost.push(error.to_string());
@@ -126,6 +134,7 @@ impl Opening<'_> {
             names => names?,
         };
         let mut wanted = BTreeSet::from([LIST]);
+        let mut closed = BTreeSet::new();
         let mut known = Known {
             likely: self.damaged.parent().and_then(directory::secret),
             ..Known::default()
@@ -143,6 +152,7 @@ impl Opening<'_> {
             match self.trees.open(number, &name) {
                 Err(error @ StoreError::Damaged { .. }) => {
                     lost.push(format!("the engine's tree {name}, all of it: {error}"));
+                    closed.insert(name);
                 }
                 opened => {
                     let tree = opened?;
@@ -155,6 +165,7 @@ impl Opening<'_> {
             }
         }
         self.copy_trees(&wanted)?;
+        let opened = |database| Some(Opened { database, closed });
         let mut broken = Vec::new();
         let sieve = Sieve::new(self.damaged, known)?;
         copy_journals(self.damaged, self.copy, sieve, &mut broken)?;
@@ -166,21 +177,21 @@ impl Opening<'_> {
                         lost.push(again.to_string());
                         Ok(None)
                     }
-                    opened => {
+                    again => {
                         lost.push(format!("all journals: {error}"));
-                        opened.map(Some)
+                        again.map(opened)
                     }
                 }
             }
-            opened => {
+            database => {
                 lost.append(&mut broken);
-                opened.map(Some)
+                database.map(opened)
             }
         }
     }
 
     /// A generation of which nothing is there: the copy of the list may be from before it was
-    /// trimmed.
+    /// trimmed. The newest one is never trimmed; [`Work::note_newest`] misses it.
     fn may_be_gone(&self, number: u64, name: &str) -> Result<bool, StoreError> {
         let is_of_log = Generation::parse_name(name).is_some();
         Ok(is_of_log && !exists(&self.trees.path(number))?)
@@ -343,6 +354,32 @@ impl Work {
             }
         }
         self.write_if(0)
+    }
+
+    /// Says of which logs the newest generation is gone: there is none behind it whose numbers
+    /// would tell that something is missing.
+    fn note_newest(
+        &mut self,
+        database: &Database,
+        closed: &BTreeSet<String>,
+    ) -> Result<(), StoreError> {
+        if !database.keyspace_exists(OWN) {
+            return Ok(());
+        }
+        let own = tree(database, OWN)?;
+        for (key, first) in self.read_both_ways(database, &own, NEWEST_KEY, OWN) {
+            let (Ok(log), Ok(first)) = (parse_newest_key(&key), number("newest", &first)) else {
+                self.lost(format!("{OWN}: where a log goes on"));
+                continue;
+            };
+            self.note(log, Sequence(first.saturating_sub(1)));
+            let name = Generation::name(log, Sequence(first));
+            if !database.keyspace_exists(&name) && !closed.contains(&name) {
+                let what = "all of it: its newest part is missing";
+                self.lost(format!("log {log} from message {first} on: {what}"));
+            }
+        }
+        Ok(())
     }
 
     /// After what is missing the log goes on with another generation.
