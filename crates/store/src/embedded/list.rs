@@ -2,8 +2,9 @@
 //!
 //! The engine has the names and the settings of all trees in a tree of its own, some KiB: one bad
 //! block in it, and no tree can be opened, however whole it is. So there is a copy beside the
-//! engine, made when a start has opened a store, and when a generation was made. Who salvages takes
-//! it where the list itself is of no use.
+//! engine, made when a start has opened a store, and when a generation was made, by a thread of its
+//! own: no commit waits until it is read and synced. Who salvages takes it where the list itself is
+//! of no use.
 //!
 //! ```text
 //! store/list       unbroken-list 1\n
@@ -28,6 +29,9 @@
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write as _};
 use std::path::Path;
+use std::sync::mpsc::{self, SyncSender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
 
 use lsm_tree::AbstractTree as _;
 use xxhash_rust::xxh3::xxh3_128;
@@ -38,17 +42,75 @@ use crate::codec::{Reader, RecordError, put_number, put_string};
 use crate::error::StoreError;
 use crate::places::{EXAMINING, Place, STORE};
 
-/// Copies the list of a store that is open, unless it was copied as it is. Nobody may change the
-/// list meanwhile.
-pub(super) fn keep(directory: &Directory) {
-    let place = directory.place();
+/// Makes copies of the list of a store that is open, one after the other. When it is dropped, the
+/// last one that was asked for is made.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    /// Held by whoever changes the list.
+    list: Arc<Mutex<()>>,
+    asked: Option<SyncSender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Keeper {
+    /// Copies the list as it is, and goes on when it is [asked](Self::keep).
+    pub(super) fn start(directory: &Directory) -> Result<Self, StoreError> {
+        let (place, store) = (directory.place().clone(), directory.path().to_owned());
+        let list = Arc::new(Mutex::new(()));
+        keep(&place, &store, &list);
+        // One that waits is of whatever the list is then.
+        let (asked, questions) = mpsc::sync_channel(1);
+        let changes = Arc::clone(&list);
+        let thread = thread::Builder::new()
+            .name("list".to_owned())
+            .spawn(move || {
+                while questions.recv().is_ok() {
+                    keep(&place, &store, &changes);
+                }
+            });
+        let failed = |error| StoreError::io("starting", "a thread", error);
+        Ok(Self {
+            list,
+            asked: Some(asked),
+            thread: Some(thread.map_err(failed)?),
+        })
+    }
+
+    /// The list may be changed as long as this is held.
+    pub(super) fn lock(&self) -> MutexGuard<'_, ()> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The list has changed.
+    pub(super) fn keep(&self) {
+        if let Some(asked) = &self.asked {
+            // If one waits already, it is of the list as it is now.
+            let _ = asked.try_send(());
+        }
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        drop(self.asked.take());
+        if let Some(thread) = self.thread.take() {
+            // Then there is the copy before.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Copies the list of a store that is open, unless it was copied as it is.
+fn keep(place: &Place, store: &Path, list: &Mutex<()>) {
+    let held = list.lock().unwrap_or_else(PoisonError::into_inner);
     let cleared = place.clear(EXAMINING);
-    let packed = cleared.and_then(|()| pack(place, &directory.engine()));
+    let packed = cleared.and_then(|()| pack(place, &store.join("engine")));
+    drop(held);
     // A start clears it, too.
     let _ = place.clear(EXAMINING);
     if let Ok(bytes) = packed {
         // Then the one before is as good as it was.
-        let _ = put(directory.path(), &bytes);
+        let _ = put(store, &bytes);
     }
 }
 

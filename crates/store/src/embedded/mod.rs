@@ -43,9 +43,7 @@ mod tests;
 
 use std::ops::Range;
 use std::path::Path;
-use std::sync::{
-    Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
-};
+use std::sync::{Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use fjall::{Keyspace, PersistMode};
@@ -56,6 +54,7 @@ use self::generation::{Generation, LiveIndex};
 use self::generations::{Generations, Part};
 use self::journals::Journals;
 pub use self::journals::whole_in_journal;
+use self::list::Keeper;
 use self::opened::{Engine, OneLog, Published, REVISION_KEY, newest_key, with_revision};
 use self::staging::Staging;
 pub use self::tables::Looked;
@@ -113,9 +112,7 @@ pub struct Embedded {
     options: Options,
     /// One commit, sync or new generation at a time.
     writing: Mutex<()>,
-    /// The engine's list of trees becomes shorter, or is copied; it becomes longer while this
-    /// process is `writing`.
-    list: Mutex<()>,
+    list: Keeper,
     /// The error that ended writing.
     dead: OnceLock<String>,
     published: RwLock<Published>,
@@ -159,11 +156,10 @@ impl Embedded {
         journals.cut()?;
         let directory = Directory::open(place, name)?;
         let (engine, published) = Engine::recovered(&directory, &journals)?;
-        list::keep(&directory);
         Ok(Self {
             options,
             writing: Mutex::new(()),
-            list: Mutex::new(()),
+            list: Keeper::start(&directory)?,
             dead: OnceLock::new(),
             published: RwLock::new(published),
             not_looked_at: journals.alone,
@@ -241,10 +237,6 @@ impl Embedded {
     /// Nothing is written before what comes before it is safe.
     fn is_strict(&self) -> bool {
         self.options.durability == Durability::Strict
-    }
-
-    fn lock_list(&self) -> MutexGuard<'_, ()> {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn alive(&self) -> Result<(), StoreError> {
@@ -348,7 +340,9 @@ impl Embedded {
         // The engine makes trees safe at once: what came before must not be less so.
         database.persist(PersistMode::SyncData).map_err(failed)?;
         let name = Generation::name(log, first);
+        let listed = self.list.lock();
         let keyspace = database.keyspace(&name, engine::log_options);
+        drop(listed);
         let keyspace = keyspace.map_err(failed)?;
         engine::make_trees_safe(&self.directory.engine())?;
         let live = Generation {
@@ -374,8 +368,7 @@ impl Embedded {
             published.logs.insert(log, OneLog { generations, index });
         }
         drop(published);
-        let _list = self.lock_list();
-        list::keep(&self.directory);
+        self.list.keep();
         Ok(())
     }
 
@@ -512,7 +505,7 @@ impl Store for Embedded {
         let place = generation.to_string();
         // Its files go with the last handle, which takes longer than to take it off the list.
         let _last = generation.keyspace.clone();
-        let listed = self.lock_list();
+        let listed = self.list.lock();
         let deleted = self.engine.database.delete_keyspace(generation.keyspace);
         drop(listed);
         deleted.map_err(|error| {
