@@ -7,7 +7,9 @@ mod shard_bus;
 
 use std::time::Duration;
 
-use shard_bus::{Broker, Client, connect, join, publish, retained, stay, subscribe, unsubscribe};
+use shard_bus::{
+    Broker, Client, connect, join, publish, resident, retained, stay, subscribe, unsubscribe,
+};
 use unbroken_broker_core::{DropReason, Event, Limits, Settings};
 use unbroken_mqtt_proto::{
     Ack, Connect, Disconnect, Packet, PacketId, Properties, Property, PropertyBuf, Publish, QoS,
@@ -27,19 +29,6 @@ fn durable_with(shards: u8, change: impl FnOnce(&mut Limits)) -> Broker {
     change(&mut limits);
     limits.check().unwrap();
     Broker::with(shards, limits, settings)
-}
-
-/// A client whose session stays, with everything it has asked for so far stored and read.
-fn resident(broker: &mut Broker, client_id: &str, filters: &[(&str, QoS)]) -> Client {
-    let client = stay(broker, client_id, false);
-    broker.stored();
-    for (filter, qos) in filters {
-        subscribe(broker, client, filter, *qos);
-        broker.stored();
-    }
-    broker.take(client);
-    broker.take_asked();
-    client
 }
 
 fn ack(id: u16) -> Ack<'static> {

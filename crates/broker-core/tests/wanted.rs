@@ -5,7 +5,7 @@
 
 mod shard_bus;
 
-use shard_bus::{Broker, Client, join, publish, stay, subscribe, unsubscribe};
+use shard_bus::{Broker, Client, join, publish, resident, stay, subscribe, unsubscribe};
 use unbroken_broker_core::{Limits, Settings};
 use unbroken_mqtt_proto::QoS;
 
@@ -13,18 +13,6 @@ fn durable(shards: u8) -> Broker {
     let mut settings = Settings::default();
     settings.durable = true;
     Broker::with(shards, Limits::default(), settings)
-}
-
-/// A client whose session stays, with everything it has asked for so far stored.
-fn resident(broker: &mut Broker, client_id: &str, filters: &[(&str, QoS)]) -> Client {
-    let client = stay(broker, client_id, false);
-    broker.stored();
-    for (filter, qos) in filters {
-        subscribe(broker, client, filter, *qos);
-        broker.stored();
-    }
-    broker.take(client);
-    client
 }
 
 /// Whether a message to `t` is stored, which is published now.

@@ -697,6 +697,19 @@ pub(crate) fn stay(broker: &mut Broker, client_id: &str, clean_start: bool) -> C
     client
 }
 
+/// A client whose session stays, with everything it has asked for so far stored and read.
+pub(crate) fn resident(broker: &mut Broker, client_id: &str, filters: &[(&str, QoS)]) -> Client {
+    let client = stay(broker, client_id, false);
+    broker.stored();
+    for (filter, qos) in filters {
+        subscribe(broker, client, filter, *qos);
+        broker.stored();
+    }
+    broker.take(client);
+    broker.take_asked();
+    client
+}
+
 pub(crate) fn subscribe(broker: &mut Broker, client: Client, filter: &str, qos: QoS) {
     let options = SubscriptionOptions {
         qos,

@@ -55,26 +55,9 @@ impl Filled {
             };
             put(client, Part::Head, head.encode());
         }
-        let subscription = Subscription {
-            filter: "news/#".to_owned(),
-            options: SubscriptionOptions {
-                qos: QoS::AtLeastOnce,
-                no_local: false,
-                retain_as_published: false,
-                retain_handling: RetainHandling::SendAlways,
-            },
-            identifier: None,
-            ended: false,
-            retained_due: false,
-            holds: vec![Holding {
-                log: LOG,
-                from: Sequence(3),
-                until: None,
-            }],
-        };
         let filter = "news/#";
         let part = Part::Subscription { filter, era: 0 };
-        put("desk", part, subscription.encode());
+        put("desk", part, subscription(filter, Sequence(3)).encode());
         let through = Sequence(8);
         put("desk", Part::Cursor(LOG), Cursor { through }.encode());
         let outbound = Outbound {
@@ -115,23 +98,7 @@ impl Filled {
             away_since_ms: Some(THEN_MS),
         };
         let filter = "silent/#";
-        let subscription = Subscription {
-            filter: filter.to_owned(),
-            options: SubscriptionOptions {
-                qos: QoS::AtLeastOnce,
-                no_local: false,
-                retain_as_published: false,
-                retain_handling: RetainHandling::SendAlways,
-            },
-            identifier: None,
-            ended: false,
-            retained_due: false,
-            holds: vec![Holding {
-                log: LOG,
-                from: Sequence(1),
-                until: None,
-            }],
-        };
+        let subscription = subscription(filter, Sequence(1));
         let mut batch = Batch::new();
         let part = Part::Subscription { filter, era: 0 };
         batch
@@ -167,6 +134,27 @@ impl Filled {
     /// Runs a command on it.
     fn run(&self, words: &[&str]) -> Ended {
         run(&self.path(), words)
+    }
+}
+
+/// At QoS 1, by a session that has not been given anything from this number on.
+fn subscription(filter: &str, from: Sequence) -> Subscription {
+    Subscription {
+        filter: filter.to_owned(),
+        options: SubscriptionOptions {
+            qos: QoS::AtLeastOnce,
+            no_local: false,
+            retain_as_published: false,
+            retain_handling: RetainHandling::SendAlways,
+        },
+        identifier: None,
+        ended: false,
+        retained_due: false,
+        holds: vec![Holding {
+            log: LOG,
+            from,
+            until: None,
+        }],
     }
 }
 
