@@ -20,16 +20,19 @@ pub struct Frame<'a> {
 impl Frame<'_> {
     /// The type in the upper half of the first byte; `None` for the reserved 0, which
     /// [`next_frame`] refuses.
+    #[inline]
     pub const fn packet_type(&self) -> Option<PacketType> {
         PacketType::from_first_byte(self.first_byte)
     }
 
     /// The lower half of the first byte.
+    #[inline]
     pub const fn flags(&self) -> u8 {
         self.first_byte & 0x0F
     }
 
     /// A PUBLISH at QoS 0 that is not retained: the one packet that is forwarded as it came.
+    #[inline]
     pub const fn is_plain_publish(&self) -> bool {
         self.first_byte == 0x30
     }

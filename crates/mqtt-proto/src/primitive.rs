@@ -160,6 +160,7 @@ impl<'a> Reader<'a> {
 /// [`MAX_VARINT`].
 ///
 /// [MQTT-1.5.5-1]
+#[inline]
 pub(crate) fn varint(value: usize, bytes: &mut [u8; 4]) -> Option<usize> {
     let mut rest = u32::try_from(value).ok()?;
     for (length, byte) in (1..).zip(bytes) {

@@ -45,6 +45,7 @@ impl PacketType {
     ];
 
     /// `None` for the reserved type 0.
+    #[inline]
     pub const fn from_first_byte(first_byte: u8) -> Option<Self> {
         Some(match first_byte >> 4 {
             1 => Self::Connect,

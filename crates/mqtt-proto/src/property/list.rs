@@ -99,6 +99,7 @@ macro_rules! getters {
     };
     (@one $(#[$doc:meta])* $name:ident $variant:ident $type:ty) => {
         $(#[$doc])*
+        #[inline]
         pub fn $name(&self) -> Option<$type> {
             match self.find(PropertyId::$variant) {
                 Some(Property::$variant(value)) => Some(value),
@@ -108,6 +109,7 @@ macro_rules! getters {
     };
     (@one $(#[$doc:meta])* $name:ident $variant:ident $type:ty, or $default:expr) => {
         $(#[$doc])*
+        #[inline]
         pub fn $name(&self) -> $type {
             match self.find(PropertyId::$variant) {
                 Some(Property::$variant(value)) => value,
