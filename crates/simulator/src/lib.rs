@@ -50,6 +50,9 @@ pub struct Report {
     pub dropped: u64,
     /// How often the broker was killed.
     pub kills: u64,
+    /// Messages that publishers heard to be refused, as something was full, where the broker was
+    /// killed as well.
+    pub refused_between_kills: u64,
     /// Everything the broker counted; equal for equal seeds.
     pub digest: String,
 }
@@ -125,6 +128,9 @@ fn play(world: &mut World) -> Report {
     report.sent = world.past.sent;
     report.dropped = world.past.dropped.iter().sum();
     report.kills = world.past.kills;
+    if report.kills > 0 {
+        report.refused_between_kills = world.oracle.refused;
+    }
     for stats in world.stats() {
         report.sent += stats.publishes_sent;
         report.dropped += stats.dropped_total();

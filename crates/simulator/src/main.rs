@@ -48,6 +48,7 @@ fn main() -> ExitCode {
                 total.sent += report.sent;
                 total.dropped += report.dropped;
                 total.kills += report.kills;
+                total.refused_between_kills += report.refused_between_kills;
             }
             Err(failure) => {
                 failed += 1;
@@ -67,13 +68,14 @@ fn main() -> ExitCode {
     }
     println!(
         "{} seeds from {}: {failed} failed; {} messages, {} copies sent, {} dropped and named; \
-         {} kills; {:.1} s",
+         {} kills, {} refusals between them; {:.1} s",
         wanted.seeds,
         wanted.from,
         total.messages,
         total.sent,
         total.dropped,
         total.kills,
+        total.refused_between_kills,
         begin.elapsed().as_secs_f64()
     );
     if failed == 0 {

@@ -185,6 +185,11 @@ impl Options {
                 options.trims = true; // the size is said with that
             }
         }
+        // None of the seeds that have found something is drawn, so they go on finding it.
+        let mut killed = Rng::new(seed ^ 0x6675_6c6c_6b69_290e);
+        if options.kills > 0 && !(options.loyal || options.heirs) && killed.percent(25) {
+            options.refuse_between_kills(&mut killed);
+        }
         let mut values = Rng::new(seed ^ 0x7661_6c75_6573);
         if !options.loyal && values.percent(3) {
             options.fill_with_values(&mut values);
@@ -241,6 +246,17 @@ impl Options {
         (self.retained, self.clears, self.wills) = (false, false, false);
         (self.read_only, self.reads_fail) = (false, false);
         self.durability = Durability::Strict;
+    }
+
+    /// A store that is full is so again when the broker begins again.
+    fn refuse_between_kills(&mut self, rng: &mut Rng) {
+        (self.refuses, self.trims) = (true, true);
+        self.store_bytes = rng.pick(&[200, 2_000]);
+        self.queue_messages = rng.pick(&[20, ENOUGH_MESSAGES, ENOUGH_MESSAGES]);
+        // As with all who are refused: it is known, and somebody is told; unless the broker dies.
+        self.v5 = 100;
+        (self.cuts, self.half_open) = (false, false);
+        (self.retained, self.clears, self.wills) = (false, false, false);
     }
 
     /// The same, but the broker has a disk and is killed about so often. Nothing is made more of
