@@ -1,8 +1,8 @@
 //! The naive twin of every store, the one in memory as well: what the traits say, over lists that
 //! are searched from the beginning, with nothing of the crate but the types of its questions.
 //!
-//! Deliberately absent: the traits themselves, pieces of a read, restarts. Whoever compares asks the
-//! store for pieces and puts them together.
+//! Deliberately absent: the traits themselves, pieces of a read, restarts. Whoever compares asks
+//! the store for pieces and puts them together.
 
 use std::collections::BTreeMap;
 
