@@ -253,6 +253,7 @@ impl Options {
         (self.refuses, self.trims) = (true, true);
         self.store_bytes = rng.pick(&[200, 2_000]);
         self.queue_messages = rng.pick(&[20, ENOUGH_MESSAGES, ENOUGH_MESSAGES]);
+        self.staying = rng.pick(&[70, 100]);
         // As with all who are refused: it is known, and somebody is told; unless the broker dies.
         self.v5 = 100;
         (self.cuts, self.half_open) = (false, false);
