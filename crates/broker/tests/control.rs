@@ -156,6 +156,27 @@ fn what_is_read_through_it_is_what_the_store_had_at_one_moment() {
 }
 
 #[test]
+fn more_filters_than_a_question_can_have_select_the_same() {
+    let beside = Beside::new();
+    let remote = beside.connect();
+    let mut filters: Vec<_> = (0..10_000).map(|n| format!("site/{n:050}/state")).collect();
+    filters.push("rare".to_owned());
+    let wanted = Selection::new(filters.iter().map(|text| TopicFilter::parse(text).unwrap()));
+    // One byte at a time is for who looks for the first.
+    for bytes_max in [1, usize::MAX] {
+        let (mut from, mut found) = (Sequence::FIRST, Vec::new());
+        while from < Sequence(41) {
+            let range = from..Sequence::END;
+            let chunk = (&remote).read_matching(LOG, range, &wanted, bytes_max);
+            let chunk = chunk.unwrap();
+            found.extend(chunk.entries.iter().map(|entry| entry.sequence.0));
+            from = chunk.next;
+        }
+        assert!(found.into_iter().eq((1..=10).map(|n| n * 4)));
+    }
+}
+
+#[test]
 fn what_is_removed_goes_to_the_operator_and_is_gone_for_what_is_asked_next() {
     let beside = Beside::new();
     let mut batch = Batch::new();

@@ -13,6 +13,8 @@ use unbroken_broker_core::Forget;
 use unbroken_mqtt_proto::TopicFilter;
 use unbroken_store::{Bounds, Chunk, LogId, Page, Selection, Sequence, Space, StoreError, Value};
 
+use crate::bounds::CONTROL_REQUEST_BYTES;
+
 /// What can be asked.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "snake_case", deny_unknown_fields)]
@@ -131,6 +133,12 @@ pub(super) struct SpaceName(Space);
 impl Request {
     pub(super) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         write_line(self, out)
+    }
+
+    /// It is not longer than what is answered.
+    pub(super) fn fits(&self) -> bool {
+        let line = serde_json::to_vec(self);
+        line.is_ok_and(|line| (line.len() as u64) < CONTROL_REQUEST_BYTES)
     }
 }
 

@@ -12,6 +12,7 @@ use unbroken_store::{
 };
 
 use super::protocol::{Answer, Bytes, Forgotten, Read, Request};
+use crate::bounds::CONTROL_PIECE_BYTES;
 
 /// A connection to the broker that has a data directory. What it reads is of one moment: that of
 /// the first question, or of the first after something was removed.
@@ -132,8 +133,19 @@ impl Remote {
         wanted: Option<&Selection>,
         bytes_max: usize,
     ) -> Result<Chunk, StoreError> {
-        let read = Read::new(log, range, wanted, bytes_max);
-        match self.ask(&Request::Read(read))? {
+        let read = Read::new(log, range.clone(), wanted, bytes_max);
+        let request = Request::Read(read);
+        if let Some(wanted) = wanted
+            && !request.fits()
+        {
+            // More filters than a question may have: they select here.
+            let mut all = self.read_range(log, range, None, CONTROL_PIECE_BYTES)?;
+            let matcher = wanted.matcher();
+            all.entries
+                .retain(|entry| matcher.matches(entry.message.topic()));
+            return Ok(all);
+        }
+        match self.ask(&request)? {
             Answer::Chunk { messages, next } => {
                 let entries = messages.into_iter().map(|entry| {
                     let message = MessageBytes::parse(entry.message.0)?;
