@@ -35,7 +35,7 @@ use crate::audit::fault::FaultKind;
 use crate::clients::Clients;
 use crate::ids::SessionId;
 use crate::item::{Item, Terms};
-use crate::kept::{Holding, Kept};
+use crate::kept::Kept;
 use crate::limits::EARLY_MAX;
 use crate::message::{Message, Publication};
 use crate::output::{DropReason, Output};
@@ -362,12 +362,13 @@ impl Clients {
         let Some(kept) = kept.filter(|kept| kept.backlog.is_some()) else {
             return Some(to.qos);
         };
-        let in_force = kept
-            .holdings
-            .iter()
-            .filter(|held| held.is_current() && held.is_in_force() && held.matches(topic))
-            .map(|held| held.options.qos);
-        match in_force.max() {
+        let mut in_force = None;
+        kept.holdings.on(topic, |held| {
+            if held.is_current() && held.is_in_force() {
+                in_force = in_force.max(Some(held.options.qos));
+            }
+        });
+        match in_force {
             Some(QoS::AtMostOnce) => Some(QoS::AtMostOnce),
             Some(_) => Some(to.qos),
             None => None,
@@ -652,8 +653,7 @@ impl TermsThen {
 impl Kept {
     /// Whether the session will find this message, which was routed to it.
     pub(crate) fn finds(&self, client_id: &str, position: Position, message: &Message) -> bool {
-        self.holdings.iter().all(Holding::is_in_force)
-            || self.terms(client_id, position, message).is_some()
+        self.holdings.all_in_force() || self.terms(client_id, position, message).is_some()
     }
 
     /// How a message that was read is owed to the session: not if it was given to it before.
@@ -691,9 +691,9 @@ impl Kept {
             .publisher()
             .is_some_and(|publisher| **publisher == *client_id);
         let mut found: Option<TermsThen> = None;
-        for held in &self.holdings {
-            if !held.holds_at(position) || own && held.options.no_local || !held.matches(topic) {
-                continue;
+        self.holdings.on(topic, |held| {
+            if !held.holds_at(position) || own && held.options.no_local {
+                return;
             }
             let terms = found.get_or_insert(TermsThen {
                 qos: QoS::AtMostOnce,
@@ -703,7 +703,7 @@ impl Kept {
             terms.qos = terms.qos.max(held.options.qos);
             terms.retain |= held.options.retain_as_published;
             terms.identifiers.extend(held.identifier);
-        }
+        });
         let mut terms = found?;
         terms.qos = terms.qos.min(publication.qos);
         terms.retain &= publication.retain;

@@ -18,6 +18,7 @@
 //!   waited as an entry, gets another number with its id.
 
 mod holdings;
+mod list;
 
 use std::collections::BTreeMap;
 use std::num::{NonZeroU32, NonZeroU64};
@@ -28,6 +29,7 @@ use unbroken_mqtt_proto::session::Entry as InFlight;
 use unbroken_mqtt_proto::{PacketId, QoS};
 
 pub use self::holdings::Holding;
+use self::list::Holdings;
 use crate::backlog::Backlog;
 use crate::clients::Clients;
 use crate::ids::SessionId;
@@ -47,7 +49,7 @@ pub(crate) struct Kept {
     /// What waits on disk and not here; the session is *behind*.
     pub(crate) backlog: Option<Box<Backlog>>,
     /// Subscriptions, past ones while they may be needed.
-    pub(crate) holdings: Vec<Holding>,
+    pub(crate) holdings: Holdings,
     /// What is under way, if anything is: a session that sleeps has nothing, and sleepers are many.
     under_way: Option<Box<UnderWay>>,
     /// Entries of an earlier run of the broker, if there are any.

@@ -62,8 +62,8 @@ pub struct Limits {
     pub topic_bytes_max: u16,
     /// Levels of a topic name or filter; bounds the depth of the subscription tree.
     pub topic_levels_max: u16,
-    /// Subscriptions of one session; about 250 bytes each, more with a long filter. Beyond it:
-    /// 0x97.
+    /// Subscriptions of one session; about 250 bytes each, as much again where it stays and has
+    /// many, more with a long filter. Beyond it: 0x97.
     pub subscriptions_per_session_max: u32,
     /// Subscriptions of all sessions together. Beyond it: 0x97.
     pub subscriptions_max: u32,

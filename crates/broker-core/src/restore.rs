@@ -253,7 +253,7 @@ impl Shard {
         }
         session.outbound = Outbound::restore(in_flight)
             .map_err(|_| contradiction("two messages have one packet id"))?;
-        kept.holdings.clone_from(&restored.holdings);
+        kept.holdings = restored.holdings.iter().cloned().collect();
         let since = now.checked_sub(away).unwrap_or(now);
         session.away_since = Some(since);
         let backlog = if through.reaches(&census.tails) {

@@ -6,16 +6,20 @@
 //! `[MQTT-4.7.3-4]` `[MQTT311-4.7.3-4]`: `/a` is not `a`, `A` is not `a`, and empty levels count.
 //!
 //! [`TopicFilter::matches`] is the definition of matching, written to be read. An index over many
-//! filters is built elsewhere and compared with it.
+//! filters is built elsewhere and compared with it; [`filters_on`] finds them in a sorted list.
 //!
 //! Deliberately absent: limits on length or levels below the standard's (see [`TopicName::levels`]
 //! and `count()`), access control, and any meaning of `$SYS`.
+
+mod sorted;
 
 use std::str::Split;
 
 use thiserror::Error;
 
 use crate::ReasonCode;
+
+pub use self::sorted::filters_on;
 
 /// The longest name or filter, in bytes: its length prefix on the wire has two bytes.
 pub const MAX_TOPIC_LEN: usize = 65_535;

@@ -1,7 +1,9 @@
 //! Which topics a reader of a log wants.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
+use std::ops::Bound;
 
+use unbroken_mqtt_proto::topic::filters_on;
 use unbroken_mqtt_proto::{TopicFilter, TopicName};
 
 /// Topics named one by one, and filters with wildcards. Shared subscriptions select by the filter
@@ -9,7 +11,7 @@ use unbroken_mqtt_proto::{TopicFilter, TopicName};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
     topics: HashSet<String>,
-    filters: Vec<String>,
+    filters: BTreeSet<String>,
 }
 
 impl Selection {
@@ -24,10 +26,10 @@ impl Selection {
 
     /// Adds what a filter matches.
     pub fn add(&mut self, filter: TopicFilter<'_>) {
-        if !filter.has_wildcard() {
+        if filter.has_wildcard() {
+            self.filters.insert(filter.as_str().to_owned());
+        } else {
             self.topics.insert(filter.as_str().to_owned());
-        } else if !self.filters.iter().any(|known| known == filter.as_str()) {
-            self.filters.push(filter.as_str().to_owned());
         }
     }
 
@@ -38,9 +40,13 @@ impl Selection {
 
     /// The selection, ready to look at many topics.
     pub fn matcher(&self) -> Matcher<'_> {
+        let mut prefixes: Vec<&str> = self.filters().map(prefix).collect();
+        prefixes.sort_unstable();
+        prefixes.dedup_by(|longer, shorter| longer.starts_with(*shorter));
         Matcher {
-            topics: &self.topics,
-            filters: self.filters().collect(),
+            selection: self,
+            few: self.filters().take(FEW_MAX + 1).collect(),
+            prefixes,
         }
     }
 
@@ -56,47 +62,66 @@ impl Selection {
             .filter_map(|filter| TopicFilter::parse(filter).ok())
     }
 
+    /// How many topics and filters there are.
+    pub fn len(&self) -> usize {
+        self.topics.len() + self.filters.len()
+    }
+
     /// Nothing is wanted.
     pub fn is_empty(&self) -> bool {
-        self.topics.is_empty() && self.filters.is_empty()
+        self.len() == 0
     }
 }
 
 /// A [`Selection`] that looks at topics.
 #[derive(Clone, Debug)]
 pub struct Matcher<'a> {
-    topics: &'a HashSet<String>,
-    filters: Vec<TopicFilter<'a>>,
+    selection: &'a Selection,
+    /// The filters with wildcards, if there are few: to try each is then faster. Otherwise more.
+    few: Vec<TopicFilter<'a>>,
+    prefixes: Vec<&'a str>,
 }
 
 impl<'a> Matcher<'a> {
     /// Whether a message on this topic is wanted.
     pub fn matches(&self, topic: &str) -> bool {
-        self.topics.contains(topic) || self.matches_by_wildcard(topic)
+        self.selection.topics.contains(topic) || self.matches_by_wildcard(topic)
+    }
+
+    /// How many topics and filters there are.
+    pub(crate) fn len(&self) -> usize {
+        self.selection.len()
     }
 
     /// Everything is wanted, but for topics that begin with `$`.
     pub(crate) fn wants_all(&self) -> bool {
-        self.filters.iter().any(|filter| filter.as_str() == "#")
+        self.selection.filters.contains("#")
     }
 
     pub(crate) fn matches_by_wildcard(&self, topic: &str) -> bool {
         let Ok(topic) = TopicName::parse(topic) else {
             return false;
         };
-        self.filters.iter().any(|filter| filter.matches(topic))
+        if self.few.len() <= FEW_MAX {
+            return self.few.iter().any(|filter| filter.matches(topic));
+        }
+        let at_or_after = |text: &str| {
+            let behind = (Bound::Included(text), Bound::Unbounded);
+            let filter = self.selection.filters.range::<str, _>(behind).next()?;
+            Some((filter.as_str(), ()))
+        };
+        let mut is_wanted = false;
+        filters_on(topic, at_or_after, |()| is_wanted = true);
+        is_wanted
     }
 
     pub(crate) fn topics(&self) -> impl Iterator<Item = &'a str> {
-        self.topics.iter().map(String::as_str)
+        self.selection.topics()
     }
 
     /// What the topics begin with that wildcards can match, none of them the beginning of another.
     pub(crate) fn prefixes(&self) -> impl Iterator<Item = &'a str> {
-        let mut prefixes: Vec<&str> = self.filters.iter().map(|filter| prefix(*filter)).collect();
-        prefixes.sort_unstable();
-        prefixes.dedup_by(|longer, shorter| longer.starts_with(*shorter));
-        prefixes.into_iter()
+        self.prefixes.iter().copied()
     }
 }
 
@@ -111,6 +136,9 @@ fn prefix(filter: TopicFilter<'_>) -> &str {
         levels
     }
 }
+
+/// Filters with wildcards that are tried one by one.
+const FEW_MAX: usize = 8;
 
 #[cfg(test)]
 mod tests {
@@ -130,6 +158,31 @@ mod tests {
             assert!(!selection.matches(foreign), "{foreign}");
         }
         assert_eq!(selection.topics().count(), 1);
+    }
+
+    #[test]
+    fn many_wildcards_match_what_each_of_them_does() {
+        let filters: Vec<_> = (0..200)
+            .flat_map(|n| [format!("a/{n}/+"), format!("+/{n}/x/#")])
+            .collect();
+        let filters: Vec<_> = filters.iter().map(String::as_str).collect();
+        let selection = select(&filters);
+        let matcher = selection.matcher();
+        for topic in [
+            "a/7/b",
+            "b/7/x",
+            "b/7/x/y/z",
+            "a/7",
+            "a/700/b",
+            "b/7/y",
+            "$a/7/x",
+            "a",
+        ] {
+            let expected = selection
+                .filters()
+                .any(|filter| filter.matches(TopicName::parse(topic).unwrap()));
+            assert_eq!(matcher.matches(topic), expected, "{topic}");
+        }
     }
 
     #[test]

@@ -46,6 +46,10 @@ impl Holding {
         self.since.iter().all(|(_, number)| number != NOT_IN_FORCE)
     }
 
+    fn is_present(&self) -> bool {
+        self.until.is_none()
+    }
+
     /// Whether it holds for what comes now: it is the present one, or yields to it.
     pub(crate) fn is_current(&self) -> bool {
         self.until.is_none() || self.yields()
@@ -82,26 +86,22 @@ impl Holding {
 impl Kept {
     /// The present subscription with this filter.
     pub(crate) fn holding(&self, filter: &str) -> Option<&Holding> {
-        let mut held = self.holdings.iter();
-        held.find(|held| *held.filter == *filter && held.until.is_none())
+        self.holdings.of(filter).rfind(|held| held.is_present())
     }
 
-    fn holding_mut(&mut self, filter: &str) -> Option<&mut Holding> {
-        let mut held = self.holdings.iter_mut();
-        held.find(|held| *held.filter == *filter && held.until.is_none())
+    fn change<R>(&mut self, filter: &str, change: impl FnOnce(&mut Holding) -> R) -> Option<R> {
+        self.holdings.change(filter, Holding::is_present, change)
     }
 
     /// What is retained is to be sent for the present subscription with this filter.
     pub(crate) fn begin_scan(&mut self, filter: &str) {
-        if let Some(holding) = self.holding_mut(filter) {
-            holding.retained_due = true;
-        }
+        self.change(filter, |holding| holding.retained_due = true);
     }
 
     /// All of that was sent. False if none was to be.
     pub(super) fn end_scan(&mut self, filter: &str) -> bool {
-        let holding = self.holding_mut(filter);
-        let was_due = holding.is_some_and(|held| std::mem::take(&mut held.retained_due));
+        let was_due = self.change(filter, |held| std::mem::take(&mut held.retained_due));
+        let was_due = was_due.unwrap_or(false);
         if was_due {
             self.under_way().scanned.push(filter.into());
         }
@@ -124,10 +124,8 @@ impl Kept {
     /// Whether a subscription with this filter would be in force at once: what is sent to this
     /// shard for the one that it replaces, and stored if it is to be, is enough.
     pub(crate) fn is_in_force(&self, filter: &str, qos: QoS) -> bool {
-        let mut held = self.holdings.iter();
-        held.any(|held| {
-            *held.filter == *filter
-                && held.is_current()
+        self.holdings.of(filter).any(|held| {
+            held.is_current()
                 && held.is_in_force()
                 && (qos == QoS::AtMostOnce || held.options.qos > QoS::AtMostOnce)
         })
@@ -149,36 +147,41 @@ impl Kept {
         for log in joins {
             since.set(*log, NOT_IN_FORCE);
         }
-        let mut ended = None;
-        let mut retained_due = false;
-        if let Some(holding) = self.holding_mut(filter) {
+        let replaced = self.change(filter, |holding| {
             let is_raised = holding.options.qos == QoS::AtMostOnce && options.qos > QoS::AtMostOnce;
             let yields = !joins.is_empty() && holding.is_in_force();
             if holding.since.reaches(tails) && (joins.is_empty() || !is_raised) {
                 // Nothing has come for it as it was.
                 holding.options = options;
                 holding.identifier = identifier;
-                holding.since = since;
-                return None;
+                holding.since.clone_from(&since);
+                return Replaced::InPlace;
             }
-            // A scan goes on when its subscription is replaced.
-            retained_due = holding.retained_due;
             let until = holding.until.insert(tails.clone());
             if yields {
                 for log in joins {
                     until.set(*log, HOLDS_ON);
                 }
-            } else {
-                ended = Some(holding.clone());
             }
-        }
-        if self.holdings.is_empty() {
-            self.holdings.reserve_exact(1); // most sleep with one, and sleepers are many
-        }
-        let eras = self.holdings.iter().filter(|held| *held.filter == *filter);
+            Replaced::By {
+                // A scan goes on when its subscription is replaced.
+                retained_due: holding.retained_due,
+                ended: (!yields).then(|| holding.clone()),
+            }
+        });
+        let (retained_due, ended) = match replaced {
+            None => (false, None),
+            Some(Replaced::InPlace) => return None,
+            Some(Replaced::By {
+                retained_due,
+                ended,
+            }) => (retained_due, ended),
+        };
+        let eras = self.holdings.of(filter).map(|held| held.era + 1);
+        let era = eras.max().unwrap_or(0);
         self.holdings.push(Holding {
             filter: filter.into(),
-            era: eras.map(|held| held.era + 1).max().unwrap_or(0),
+            era,
             options,
             identifier,
             since,
@@ -191,26 +194,26 @@ impl Kept {
     /// From now on the present subscription with this filter holds for what comes into all logs.
     /// What yielded to it, and has come to its end by that.
     pub(crate) fn come_into_force(&mut self, filter: &str, tails: &Frontier) -> Option<Holding> {
-        let holding = self.holding_mut(filter)?;
-        replace(&mut holding.since, NOT_IN_FORCE, tails);
+        self.change(filter, |held| replace(&mut held.since, NOT_IN_FORCE, tails))?;
         self.stop_yielding(filter, tails)
     }
 
     /// What yields to another subscription with this filter comes to its end.
     pub(crate) fn stop_yielding(&mut self, filter: &str, tails: &Frontier) -> Option<Holding> {
-        let mut held = self.holdings.iter_mut();
-        let holding = held.find(|held| *held.filter == *filter && held.yields())?;
-        if let Some(until) = &mut holding.until {
-            replace(until, HOLDS_ON, tails);
-        }
-        Some(holding.clone())
+        self.holdings.change(filter, Holding::yields, |holding| {
+            if let Some(until) = &mut holding.until {
+                replace(until, HOLDS_ON, tails);
+            }
+            holding.clone()
+        })
     }
 
     /// A subscription ends. It stays until all before its end was given to the session.
     pub(crate) fn unsubscribe(&mut self, filter: &str, tails: &Frontier) -> Option<Holding> {
-        let holding = self.holding_mut(filter)?;
-        holding.until = Some(tails.clone());
-        Some(holding.clone())
+        self.change(filter, |holding| {
+            holding.until = Some(tails.clone());
+            holding.clone()
+        })
     }
 
     fn forget_filters(&mut self) {
@@ -222,14 +225,25 @@ impl Kept {
     /// Takes out the subscriptions that nothing above `through` can be for, and those that ended
     /// before anything came.
     pub(super) fn take_past(&mut self, through: &Frontier) -> Vec<(Box<str>, u32)> {
-        let past = |held: &mut Holding| {
+        let past = self.holdings.take_ended(|held| {
             held.until.as_ref().is_some_and(|until| {
                 through.reaches(until) || held.is_in_force() && held.since.reaches(until)
             })
-        };
-        let past = self.holdings.extract_if(.., past);
+        });
+        let past = past.into_iter();
         past.map(|held| (held.filter, held.era)).collect()
     }
+}
+
+/// What has become of the subscription that another one replaces.
+enum Replaced {
+    /// It is the other one now.
+    InPlace,
+    By {
+        retained_due: bool,
+        /// It, if it has come to its end.
+        ended: Option<Holding>,
+    },
 }
 
 /// In the logs where it stands at this number it stands where the tails are.
@@ -269,7 +283,8 @@ mod tests {
             take(&mut kept, QoS::AtMostOnce, &[]);
             kept.take_past(&Frontier::new());
         }
-        assert_eq!(kept.holdings.len(), 1);
-        assert!(kept.holdings[0].is_current());
+        let held: Vec<_> = kept.holdings.iter().collect();
+        assert_eq!(held.len(), 1);
+        assert!(held[0].is_current());
     }
 }

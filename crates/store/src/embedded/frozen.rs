@@ -7,7 +7,7 @@ use fjall::Snapshot;
 
 use super::generations::{self, Generations};
 use super::opened::Engine;
-use super::{Embedded, GENERATIONS_PER_READ};
+use super::{Embedded, generations_per_read};
 use crate::batch::Space;
 use crate::error::StoreError;
 use crate::position::{LogId, Sequence};
@@ -58,8 +58,8 @@ impl<'s> Frozen<'s> {
             && !range.is_empty()
             && !wanted.is_some_and(Selection::is_empty)
         {
-            let parts = one.generations.parts(&range, GENERATIONS_PER_READ);
             let matcher = matcher.as_ref();
+            let parts = one.generations.parts(&range, generations_per_read(matcher));
             generations::read(&self.snapshot, &parts, matcher, None, bytes_max, &mut chunk)?;
         }
         Ok(chunk)

@@ -62,7 +62,7 @@ use crate::batch::{Batch, Space};
 use crate::error::{Conflict, StoreError};
 use crate::places::{self, MAKING, Place, STORE};
 use crate::position::{LogId, Sequence};
-use crate::selection::Selection;
+use crate::selection::{Matcher, Selection};
 use crate::store::{Bounds, Chunk, Committed, KeptBytes, Kv, Log, Page, Store, Value, View};
 
 /// The bytes of messages after which a log goes on in another generation: trimming frees so much at
@@ -393,7 +393,7 @@ impl Embedded {
         if range.is_empty() || wanted.is_some_and(Selection::is_empty) {
             return Ok(chunk);
         }
-        let parts = one.generations.parts(&range, GENERATIONS_PER_READ);
+        let parts = one.generations.parts(&range, generations_per_read(matcher));
         // The newest generation's index is behind the lock, so that part is selected here.
         let live = match matcher {
             Some(matcher) if !matcher.wants_all() && parts.last().is_some_and(Part::is_live) => {
@@ -548,3 +548,11 @@ impl Default for Options {
 /// Generations that one read looks at: a selection that finds nothing in them answers so, and
 /// where to go on.
 const GENERATIONS_PER_READ: usize = 64;
+fn generations_per_read(matcher: Option<&Matcher<'_>>) -> usize {
+    let filters = matcher.map_or(1, Matcher::len);
+    (LOOKUPS_PER_READ / filters.max(1)).clamp(1, GENERATIONS_PER_READ)
+}
+
+/// About so many times a read looks into the index of a generation, each some microseconds; once
+/// for each filter at least.
+const LOOKUPS_PER_READ: usize = 4_096;

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
+use unbroken_mqtt_proto::TopicFilter;
+
 use super::journals::{Known, Sieve};
 use super::opened::OWN;
 use super::*;
@@ -42,6 +44,30 @@ fn a_block_that_is_missing_from_a_sealed_generation_is_damage_and_no_gap() {
             damage.contains(&format!("message {gone} is missing")),
             "{damage}"
         );
+    }
+}
+
+#[test]
+fn the_more_filters_a_read_has_the_fewer_generations_it_looks_at() {
+    let temp = tempfile::tempdir().unwrap();
+    let options = Options {
+        generation_bytes: 1,
+        durability: Durability::Off,
+    };
+    let store = Embedded::open(temp.path(), options).unwrap();
+    for number in 1..=5 {
+        let record = MessageRecord::plain("here", number, b"");
+        let mut batch = Batch::new();
+        batch.append(LogId(0), Sequence(number), record.encode());
+        assert!(store.commit(&[batch]).unwrap()[0].is_ok());
+    }
+    for (count, reached) in [(1, 6), (64, 6), (LOOKUPS_PER_READ / 2, 3), (100_000, 2)] {
+        let names: Vec<_> = (0..count).map(|n| format!("{n}/elsewhere")).collect();
+        let filters = names.iter().map(|name| TopicFilter::parse(name).unwrap());
+        let wanted = Selection::new(filters);
+        let chunk = store.read_matching(LogId(0), Sequence::FIRST..Sequence::END, &wanted, 1);
+        let chunk = chunk.unwrap();
+        assert_eq!((chunk.entries.len(), chunk.next), (0, Sequence(reached)));
     }
 }
 
