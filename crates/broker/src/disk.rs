@@ -34,7 +34,9 @@ use unbroken_broker_core::{
 };
 use unbroken_durable::{Restored, Times, batch_of, restore};
 use unbroken_store::quarantine::{self, OnCorruption, Quarantined};
-use unbroken_store::{Batch, Committer, Embedded, Full, Options, Refusal, Store as _, StoreError};
+use unbroken_store::{
+    Batch, Committer, Embedded, Full, Log as _, Options, Refusal, Store as _, StoreError,
+};
 
 use self::keeper::{Job, Keeper};
 use crate::config::Storage;
@@ -251,7 +253,7 @@ impl Found {
                 );
             }
         }
-        let beside = Embedded::overhead_bytes_max(shards.len() as u64);
+        let beside = Embedded::overhead_bytes_max(self.count_logs(shards.len()));
         if limits.store_bytes_max < beside {
             tracing::warn!(
                 max = limits.store_bytes_max,
@@ -267,6 +269,13 @@ impl Found {
                 directory: self.directory.clone(),
                 source,
             })
+    }
+
+    /// Logs of so many shards, and those that are left of a run with more.
+    fn count_logs(&self, shards: usize) -> u64 {
+        let logs = self.store.logs().unwrap_or_default();
+        let left = logs.iter().filter(|log| usize::from(log.0) >= shards);
+        (shards + left.count()) as u64
     }
 
     /// A disk that is full before the limit is reached lets go of nothing: the broker ends.

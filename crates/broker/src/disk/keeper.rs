@@ -6,7 +6,8 @@
 //!   makes none of them wait for more than one piece of a log.
 //! - A log is trimmed by what shards needed so long ago that what they have told since is stored,
 //!   and by what they needed for some time before ([`Needs`]).
-//! - How large the store is is said when what nobody needs is gone.
+//! - How large the store is is said when what nobody needs is gone: of a log that a shard has left,
+//!   as when there are fewer than before, all of it.
 //!
 //! Deliberately absent: when shards say what they need, which is [`Desk`](super::Desk)'s.
 
@@ -187,6 +188,11 @@ impl Keeper {
             if self.store.trim(log_of(log), Sequence(number).next())? {
                 return Ok(());
             }
+            // No shard appends to it any more, which alone would end its newest generation.
+            let is_left = usize::from(log.0) >= self.shards.len();
+            if is_left && self.store.retire(log_of(log))? {
+                return Ok(());
+            }
             trimming.logs.pop_front();
         }
         let Some(Trimming { needed, .. }) = self.trimming.take() else {
@@ -213,7 +219,7 @@ mod tests {
 
     use unbroken_broker_core::SessionId;
     use unbroken_mqtt_proto::{Properties, QoS};
-    use unbroken_store::{Batch, LogId, MessageRecord, Options};
+    use unbroken_store::{Batch, Log, LogId, MessageRecord, Options};
 
     use super::*;
     use crate::mailbox::{Incoming, outside_feed};
@@ -223,6 +229,14 @@ mod tests {
     /// A keeper of one shard over a store whose only log has so many generations, of one message
     /// each; and what the shard is told.
     fn keeper_of(directory: &Path, generations: u64) -> (Keeper, Sender<Job>, Incoming) {
+        keeper_with(LOG, directory, generations)
+    }
+
+    fn keeper_with(
+        log: LogId,
+        directory: &Path,
+        generations: u64,
+    ) -> (Keeper, Sender<Job>, Incoming) {
         let mut options = Options::default();
         options.generation_bytes = 1;
         let store = Embedded::open(directory, options).unwrap();
@@ -239,7 +253,7 @@ mod tests {
                 properties: Properties::default(),
                 payload: b"x",
             };
-            batch.append(LOG, Sequence(number), message.encode());
+            batch.append(log, Sequence(number), message.encode());
             assert!(store.commit(&[batch]).unwrap()[0].is_ok());
         }
         let (jobs, waiting) = mpsc::channel();
@@ -257,9 +271,12 @@ mod tests {
 
     /// Nothing up to here is needed, and has not been for long enough.
     fn say_needed(jobs: &Sender<Job>, through: u64) {
-        let needed: Frontier = [(unbroken_broker_core::LogId(0), through)]
-            .into_iter()
-            .collect();
+        say_needed_of(LOG, jobs, through);
+    }
+
+    fn say_needed_of(log: LogId, jobs: &Sender<Job>, through: u64) {
+        let log = unbroken_broker_core::LogId(log.0);
+        let needed: Frontier = [(log, through)].into_iter().collect();
         for _ in 0..3 {
             jobs.send(Job::Needed(ShardId(0), needed.clone())).unwrap();
         }
@@ -323,6 +340,28 @@ mod tests {
             };
             assert_eq!(kept.sum() == 0, is_empty, "{kept:?}");
         }
+    }
+
+    #[test]
+    fn what_a_shard_has_left_goes_to_its_last_generation() {
+        const LEFT: LogId = LogId(1);
+        let temp = tempfile::tempdir().unwrap();
+        let (mut keeper, jobs, mut told) = keeper_with(LEFT, temp.path(), 3);
+        for (needed, left) in [(2, vec![3]), (3, vec![4])] {
+            say_needed_of(LEFT, &jobs, needed);
+            while !matches!(told.try_recv(), Ok(Parcel::StoreSize { .. })) {
+                turn(&mut keeper);
+            }
+            let left: Vec<_> = left.into_iter().map(Sequence).collect();
+            assert_eq!(keeper.store.generations(LEFT), left);
+        }
+        // It stays so, and a shard goes on in it if there are as many again.
+        drop(keeper);
+        let store = Embedded::open(temp.path(), Options::default()).unwrap();
+        assert_eq!(store.bounds(LEFT).unwrap().next, Sequence(4));
+        assert_eq!(store.generations(LEFT), [Sequence(4)]);
+        assert_eq!(store.kept_bytes().unwrap().sum(), 0);
+        assert!(!store.retire(LEFT).unwrap(), "there is nothing to gain");
     }
 
     #[test]

@@ -207,6 +207,21 @@ impl Embedded {
         self.not_looked_at.as_deref()
     }
 
+    /// Lets a log that nobody appends to go on in an empty generation, if nothing of its newest one
+    /// is needed: [`trim`](Store::trim) frees that then. False if there is nothing to gain.
+    pub fn retire(&self, log: LogId) -> Result<bool, StoreError> {
+        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let published = self.read_published();
+        let one = published.logs.get(&log).filter(|one| one.is_let_go());
+        let next = one.map(OneLog::next);
+        drop(published);
+        let Some(next) = next.filter(|_| self.alive().is_ok()) else {
+            return Ok(false);
+        };
+        self.or_dead(self.begin_generation(log, next))?;
+        Ok(true)
+    }
+
     /// Ends using it, but goes on having its directory.
     pub(crate) fn close(self) -> (Place, Options) {
         (self.directory.place().clone(), self.options)
@@ -547,12 +562,12 @@ impl Default for Options {
 
 /// Generations that one read looks at: a selection that finds nothing in them answers so, and
 /// where to go on.
-const GENERATIONS_PER_READ: usize = 64;
 fn generations_per_read(matcher: Option<&Matcher<'_>>) -> usize {
     let filters = matcher.map_or(1, Matcher::len);
     (LOOKUPS_PER_READ / filters.max(1)).clamp(1, GENERATIONS_PER_READ)
 }
 
+const GENERATIONS_PER_READ: usize = 64;
 /// About so many times a read looks into the index of a generation, each some microseconds; once
 /// for each filter at least.
 const LOOKUPS_PER_READ: usize = 4_096;

@@ -295,6 +295,12 @@ impl OneLog {
         self.index.next(self.generations.live.first)
     }
 
+    /// There is something in its newest generation, and nobody needs it.
+    pub(super) fn is_let_go(&self) -> bool {
+        let next = self.next();
+        self.generations.live.first < next && self.generations.floor >= next
+    }
+
     pub(super) fn select_live(&self, matcher: &Matcher<'_>, range: &Range<Sequence>) -> Vec<u32> {
         let offset = |at: Sequence| {
             let offset = at.0.saturating_sub(self.generations.live.first.0);
