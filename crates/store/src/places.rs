@@ -9,6 +9,8 @@
 //! DIR/salvaging/   one that is being filled from a damaged one
 //! DIR/salvaged/    that one, whole: it takes the place of the damaged one
 //! DIR/damaged-T/   a damaged one that was set aside
+//! DIR/control      the broker's own, and of its last run
+//! DIR/failed
 //! ```
 //!
 //! Invariants:
@@ -18,8 +20,9 @@
 //! - `store` is one store, the same until another that is whole takes its place by one rename; what
 //!   is half done is known by its name, and each rename is safe on the disk before the next.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -34,6 +37,9 @@ pub(crate) const SALVAGED: &str = "salvaged";
 /// What follows is when it was set aside.
 pub(crate) const DAMAGED: &str = "damaged-";
 const LOCK: &str = "lock";
+/// What a broker that was killed, or whose store has failed, leaves beside the store.
+const CONTROL: &str = "control";
+const FAILED: &str = "failed";
 
 /// The first versions wrote no such line, and are read without.
 const LOCK_FORMAT: &str = "unbroken-lock 1";
@@ -122,7 +128,7 @@ pub(crate) fn damaged_stores(path: &Path) -> Result<Vec<PathBuf>, StoreError> {
 
 /// Something in this directory that is neither of its own besides a store, nor of the file system.
 pub(crate) fn in_the_way(path: &Path) -> Result<Option<PathBuf>, StoreError> {
-    let parts = [LOCK, MAKING, EXAMINING, RESTORING];
+    let parts = [LOCK, MAKING, EXAMINING, RESTORING, CONTROL, FAILED];
     let of_ours = |name: &str| parts.contains(&name) || is_set_aside(name);
     let look = || -> io::Result<_> {
         for entry in fs::read_dir(path)? {
@@ -157,16 +163,21 @@ pub(crate) fn sync(directory: &Path) -> io::Result<()> {
     File::open(if here { Path::new(".") } else { directory })?.sync_all()
 }
 
-/// Makes a directory, and those that it is in, also for after a power cut.
+/// Makes a directory, and those that it is in, also for after a power cut. Nobody but the user can
+/// look into it: what clients publish lies there. Those that it is in are as the user makes them.
 pub(crate) fn make(path: &Path) -> io::Result<()> {
+    make_with(path, OWN_MODE)
+}
+
+fn make_with(path: &Path, mode: u32) -> io::Result<()> {
     if path.is_dir() {
         return Ok(());
     }
     let parent = path.parent().unwrap_or(Path::new(""));
     if !parent.as_os_str().is_empty() {
-        make(parent)?;
+        make_with(parent, USUAL_MODE)?;
     }
-    match fs::create_dir(path) {
+    match DirBuilder::new().mode(mode).create(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
         made => made?,
     }
@@ -210,9 +221,33 @@ fn lock(directory: &Path) -> Result<File, StoreError> {
     Ok(file)
 }
 
+const OWN_MODE: u32 = 0o700;
+/// Less what the process masks.
+const USUAL_MODE: u32 = 0o777;
+
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
+
+    #[test]
+    fn nobody_else_can_look_into_a_directory_that_was_made() {
+        let temp = tempfile::tempdir().unwrap();
+        let mode = |path: &str| {
+            let metadata = fs::metadata(temp.path().join(path)).unwrap();
+            metadata.permissions().mode() & 0o777
+        };
+        fs::create_dir(temp.path().join("usual")).unwrap();
+        drop(Place::take(&temp.path().join("between/data")).unwrap());
+        assert_eq!(mode("between/data"), 0o700);
+        assert_eq!(mode("between"), mode("usual"));
+        // One that is there keeps the mode that somebody gave it, and what is in it is ours.
+        fs::set_permissions(temp.path().join("usual"), PermissionsExt::from_mode(0o755)).unwrap();
+        let path = temp.path().join("usual");
+        drop(crate::Embedded::open(&path, crate::Options::default()).unwrap());
+        assert_eq!((mode("usual"), mode("usual/store")), (0o755, 0o700));
+    }
 
     #[test]
     fn a_directory_in_use_says_by_whom() {

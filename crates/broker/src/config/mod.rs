@@ -178,14 +178,23 @@ impl Storage {
 
 /// Where programs keep what must outlive them: of the machine for root, else of the user.
 fn users_directory() -> PathBuf {
-    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-    if nix::unistd::Uid::effective().is_root() {
+    let variable = |name| std::env::var_os(name).map(PathBuf::from);
+    let user = nix::unistd::Uid::effective().as_raw();
+    directory_of(user, variable("XDG_STATE_HOME"), variable("HOME"))
+}
+
+/// Of a user without a home, a directory of its own where those of all are.
+fn directory_of(user: u32, state: Option<PathBuf>, home: Option<PathBuf>) -> PathBuf {
+    const ROOT: u32 = 0;
+    if user == ROOT {
         return "/var/lib/unbroken".into();
     }
-    let state = variable("XDG_STATE_HOME").map(PathBuf::from);
-    let home = || variable("HOME").map(|home| PathBuf::from(home).join(".local/state"));
-    let state = state.filter(|path| path.is_absolute()).or_else(home);
-    state.unwrap_or_else(|| "/var/tmp".into()).join("unbroken")
+    let state = state.filter(|path| path.is_absolute());
+    let home = home.filter(|path| !path.as_os_str().is_empty());
+    match state.or_else(|| home.map(|home| home.join(".local/state"))) {
+        Some(state) => state.join("unbroken"),
+        None => format!("/var/tmp/unbroken-{user}").into(),
+    }
 }
 
 /// `[audit]`
@@ -259,6 +268,38 @@ impl LogLevel {
             Self::Info => "info",
             Self::Debug => "debug",
             Self::Trace => "trace",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn each_user_has_a_data_directory_of_its_own() {
+        let path = |text: &str| Some(PathBuf::from(text));
+        for (user, state, home, expected) in [
+            (0, path("/state"), path("/root"), "/var/lib/unbroken"),
+            (7, path("/state"), path("/home/a"), "/state/unbroken"),
+            (
+                7,
+                path("state"),
+                path("/home/a"),
+                "/home/a/.local/state/unbroken",
+            ),
+            (
+                7,
+                path(""),
+                path("/home/a"),
+                "/home/a/.local/state/unbroken",
+            ),
+            (7, None, path(""), "/var/tmp/unbroken-7"),
+            (8, None, None, "/var/tmp/unbroken-8"),
+        ] {
+            assert_eq!(directory_of(user, state, home), Path::new(expected));
         }
     }
 }

@@ -344,7 +344,8 @@ pub(super) const SECTIONS: &[Section] = &[
                 Restart,
                 [
                     "A directory of its own. Empty: /var/lib/unbroken for root, else unbroken in",
-                    "XDG_STATE_HOME or ~/.local/state. Relative to the directory of this file."
+                    "XDG_STATE_HOME or ~/.local/state; of a user without a home /var/tmp/unbroken- and",
+                    "the number of the user. Relative to the directory of this file."
                 ],
                 storage.directory
             ),

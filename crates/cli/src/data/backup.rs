@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use unbroken_store::backup::{self, BackupError, Contents};
@@ -18,8 +19,9 @@ Examples:
   unbroken backup --data /var/lib/unbroken - | zstd | ssh vault 'cat > monday.zst'
   unbroken restore monday.backup --data /var/lib/unbroken
 
-The file is of one moment, whatever the broker does meanwhile. It is checked as a whole when it is
-restored, and any version from the one that wrote it on can restore it.
+The file is of one moment, whatever the broker does meanwhile, and readable for this user alone. It
+is checked as a whole when it is restored, and any version from the one that wrote it on can
+restore it.
 
 Exit codes: 0 it is written, and safe on the disk; 2 wrong usage; 65 the store is damaged; 66 there
 is none; 69 another process has it; 73 the file cannot be made; 74 reading or writing failed.")]
@@ -72,6 +74,7 @@ fn to_file(view: &dyn View, to: &Path) -> Result<Contents, Failure> {
         .write(true)
         .create_new(true)
         .open(&partial)
+        .mode(BACKUP_MODE)
         .map_err(|error| {
             let what = format_args!("cannot make {}: {error}", partial.display());
             Failure::new(exit::CANNOT_CREATE, what)
@@ -150,6 +153,9 @@ mod tests {
     fn no_links(_: &Path, _: &Path) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
+
+/// For the user alone, as the directory is: what clients publish is in it.
+const BACKUP_MODE: u32 = 0o600;
 
     #[test]
     fn a_backup_gets_its_name_where_there_are_no_links() -> io::Result<()> {
