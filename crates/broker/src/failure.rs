@@ -48,8 +48,9 @@ pub fn of_last_run(directory: &Path) -> Option<String> {
     (!cause.is_empty()).then(|| cause.to_owned())
 }
 
-/// The next run has begun. Where that cannot be told, it says so once more.
-pub(crate) fn forget(directory: &Path) {
+/// The next run has begun, or there is another store. Where that cannot be told, it says so once
+/// more.
+pub fn forget(directory: &Path) {
     let _ = fs::remove_file(directory.join(NAME));
 }
 

@@ -24,7 +24,8 @@ is checked as a whole when it is restored, and any version from the one that wro
 restore it.
 
 Exit codes: 0 it is written, and safe on the disk; 2 wrong usage; 65 the store is damaged; 66 there
-is none; 69 another process has it; 73 the file cannot be made; 74 reading or writing failed.")]
+is none; 69 another process has it; 73 the file cannot be made; 74 reading or writing failed; 77 it
+is another user's; 78 wrong configuration.")]
 pub(crate) struct Args {
     #[command(flatten)]
     data: DataArgs,
@@ -73,10 +74,17 @@ fn to_file(view: &dyn View, to: &Path) -> Result<Contents, Failure> {
     let file = OpenOptions::new()
         .write(true)
         .create_new(true)
-        .open(&partial)
         .mode(BACKUP_MODE)
+        .open(&partial)
         .map_err(|error| {
-            let what = format_args!("cannot make {}: {error}", partial.display());
+            let remedy = match error.kind() {
+                io::ErrorKind::AlreadyExists => {
+                    "; another backup is making it, or one was ended before it was whole: if so, \
+                     remove it"
+                }
+                _ => "",
+            };
+            let what = format_args!("cannot make {}: {error}{remedy}", partial.display());
             Failure::new(exit::CANNOT_CREATE, what)
         })?;
     let written = write(view, file).and_then(|contents| {
@@ -146,6 +154,9 @@ impl From<StoreError> for Failure {
     }
 }
 
+/// For the user alone, as the directory is: what clients publish is in it.
+const BACKUP_MODE: u32 = 0o600;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -153,9 +164,6 @@ mod tests {
     fn no_links(_: &Path, _: &Path) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
-
-/// For the user alone, as the directory is: what clients publish is in it.
-const BACKUP_MODE: u32 = 0o600;
 
     #[test]
     fn a_backup_gets_its_name_where_there_are_no_links() -> io::Result<()> {

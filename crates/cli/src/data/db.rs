@@ -34,7 +34,7 @@ Examples:
 docs/cli.md says what the objects hold. To move to another machine use `backup`.
 
 Exit codes: 0 done; 2 wrong usage; 65 the store is damaged; 66 there is none; 69 another process
-has it; 74 reading or writing failed.")]
+has it; 74 reading or writing failed; 77 it is another user's; 78 wrong configuration.")]
 struct Export {
     #[command(flatten)]
     data: DataArgs,

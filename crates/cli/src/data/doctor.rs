@@ -34,7 +34,7 @@ It is not opened then, nor is one in which this finds damage: what is in it is n
 byte of it stays.
 
 Exit codes: 0 nothing is wrong; 1 something is; 2 wrong usage; 66 there is no store; 69 another
-process has it; 74 reading or writing failed.")]
+process has it; 74 reading or writing failed; 77 it is another user's; 78 wrong configuration.")]
 pub(crate) struct Args {
     #[command(flatten)]
     data: DataArgs,
@@ -87,7 +87,7 @@ struct Inside {
 }
 
 fn look(args: &Args) -> Result<Report, Failure> {
-    let path = args.data.path();
+    let path = args.data.path()?;
     let now_ms = now_ms();
     let mut wrong = Vec::new();
     let (mut inside, mut disk_bytes, mut broker) = (None, None, None);

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use nix::unistd::Uid;
-use unbroken_broker::config::Storage;
+use unbroken_broker::config::Sources;
 use unbroken_broker::control::{Remote, Who};
 use unbroken_broker::failure as failure_file;
 use unbroken_store::hand_over;
@@ -36,13 +36,12 @@ use crate::exit::{self, Failure};
 /// Which directory.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DataArgs {
-    /// The broker's data directory; without it the user's own, as for `serve`
-    #[arg(
-        long = "data",
-        value_name = "DIR",
-        env = "UNBROKEN__STORAGE__DIRECTORY"
-    )]
+    /// The broker's data directory; without it that of its configuration, as for `serve`
+    #[arg(long = "data", value_name = "DIR")]
     directory: Option<PathBuf>,
+    /// The broker's config file (TOML)
+    #[arg(short, long, value_name = "FILE", env = "UNBROKEN_CONFIG")]
+    config: Option<PathBuf>,
 }
 
 /// What is in the directory, from whoever has it.
@@ -59,7 +58,7 @@ impl DataArgs {
     /// directory without a store is refused, not made.
     pub(crate) fn open(&self) -> Result<Data, Failure> {
         let data = self.try_open()?.map_err(|error| failure(&error))?;
-        if let Some(failed) = data.failed(&self.path())? {
+        if let Some(failed) = data.failed(&self.path()?)? {
             let warning = format_args!("Warning: {failed}; this is what is on disk");
             let _ = writeln!(io::stderr(), "{warning}"); // nobody is left to be told
         }
@@ -68,7 +67,7 @@ impl DataArgs {
 
     /// As [`open`](Self::open); why a store that is there could not be opened is for the caller.
     pub(crate) fn try_open(&self) -> Result<Result<Data, StoreError>, Failure> {
-        let path = self.path();
+        let path = self.path()?;
         if let Some(remote) = remote(&path)? {
             return Ok(Ok(Data::Broker(remote)));
         }
@@ -79,21 +78,29 @@ impl DataArgs {
 
     /// What is found in it without opening it; none if a broker has it.
     pub(crate) fn try_look(&self) -> Result<Option<Looked>, Failure> {
-        let path = self.path();
+        let path = self.path()?;
         match remote(&path)? {
             Some(_) => Ok(None),
             None => Ok(Some(Embedded::look(&path)?)),
         }
     }
 
-    /// The directory.
-    pub(crate) fn path(&self) -> PathBuf {
-        let storage = Storage {
-            in_memory: false,
-            directory: self.directory.clone(),
-            ..Storage::default()
+    /// The directory: that which the broker has with the same file and environment.
+    pub(crate) fn path(&self) -> Result<PathBuf, Failure> {
+        if let Some(directory) = &self.directory {
+            return Ok(directory.clone());
+        }
+        let sources = Sources {
+            file: self.config.clone(),
+            ..Sources::from_environment()
         };
-        storage.place().unwrap_or_default()
+        let loaded = sources.load();
+        let storage = loaded.map_err(|error| Failure::new(exit::CONFIG, error))?;
+        storage.config.storage.place().ok_or_else(|| {
+            let what =
+                "storage.in_memory says that nothing is kept; `--data DIR` says where to look";
+            Failure::new(exit::NO_INPUT, what)
+        })
     }
 }
 

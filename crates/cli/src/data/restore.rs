@@ -4,11 +4,12 @@ use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
+use unbroken_broker::failure as failure_file;
 use unbroken_store::Options;
 use unbroken_store::backup::{self, Contents};
 
-use super::DataArgs;
 use super::backup::told;
+use super::{DataArgs, own};
 use crate::exit::{self, Failure};
 
 /// Make a data directory from a backup
@@ -18,13 +19,14 @@ Examples:
   unbroken restore monday.backup --data /var/lib/unbroken
   ssh vault 'cat monday.zst' | zstd -d | unbroken restore - --data /var/lib/unbroken
 
-The directory must be empty, or not there; `lost+found` and damaged stores that were set aside may
-be in it. The store takes its place in it when all is read and safe on the disk; if anything is
+The directory must be empty, or not there; `lost+found`, damaged stores that were set aside, and
+what a broker that was killed has left beside its store may be in it. The store takes its place in it when all is read and safe on the disk; if anything is
 wrong with the backup, there is none.
 Clients get again what they had acknowledged since the backup.
 
 Exit codes: 0 restored; 2 wrong usage; 65 the backup is damaged or of a newer version; 66 it cannot
-be read; 69 another process is restoring there; 73 the directory is not empty; 74 writing failed.")]
+be read; 69 another process is restoring there; 73 the directory is not empty; 74 writing failed;
+77 it is another user's; 78 wrong configuration.")]
 pub(crate) struct Args {
     #[command(flatten)]
     data: DataArgs,
@@ -42,8 +44,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         })?;
         Box::new(BufReader::new(file))
     };
-    let path = args.data.path();
+    let path = args.data.path()?;
+    if path.is_dir() {
+        own(&path)?;
+    }
     let restored = backup::restore(&mut from, &path, Options::default()).map_err(told)?;
+    // That was another store.
+    failure_file::forget(&path);
     let Contents {
         messages, values, ..
     } = restored;

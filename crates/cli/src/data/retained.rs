@@ -31,7 +31,7 @@ Examples:
   unbroken retained ls --data /var/lib/unbroken 'plant/#' --json
 
 Exit codes: 0 done; 2 wrong usage; 65 the store is damaged; 66 there is none; 69 another process
-has it; 74 reading or writing failed.")]
+has it; 74 reading or writing failed; 77 it is another user's; 78 wrong configuration.")]
 struct Ls {
     #[command(flatten)]
     data: DataArgs,

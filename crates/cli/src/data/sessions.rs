@@ -43,7 +43,7 @@ and as long as it has not come for them they stay on disk. QUEUED, with --count,
 that wait for it, and BYTES is what they take on disk.
 
 Exit codes: 0 done; 2 wrong usage; 65 the store is damaged; 66 there is none; 69 another process
-has it; 74 reading or writing failed.")]
+has it; 74 reading or writing failed; 77 it is another user's; 78 wrong configuration.")]
 struct Ls {
     #[command(flatten)]
     data: DataArgs,

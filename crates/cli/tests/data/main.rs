@@ -7,7 +7,8 @@ mod doctor;
 use std::fs;
 use std::io::Write;
 use std::num::NonZeroU32;
-use std::os::unix::fs::chown;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -460,10 +461,12 @@ fn a_backup_is_restored_as_it_was_by_file_and_by_pipe() {
         made.errors.starts_with("20 messages, 10 values: "),
         "{made:?}"
     );
+    assert_eq!(mode(&file), 0o600, "it is for this user alone");
     let again = store.run(&["backup", file.to_str().unwrap()]);
     again.badly(73, "it is there already");
     run(&copy, &["restore", file.to_str().unwrap()]).well();
     assert_eq!(export(&copy), before);
+    assert_eq!(mode(&copy), 0o700);
     let again = run(&copy, &["restore", file.to_str().unwrap()]);
     again.badly(73, "is not empty");
 
@@ -489,6 +492,47 @@ fn a_backup_is_restored_as_it_was_by_file_and_by_pipe() {
     assert_eq!(names, expected);
 }
 
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+#[test]
+fn a_backup_that_was_killed_is_told_with_what_to_do() {
+    let store = Filled::new();
+    let file = store.temp.path().join("monday.backup");
+    fs::write(store.temp.path().join("monday.backup.partial"), "half").unwrap();
+    let refused = store.run(&["backup", file.to_str().unwrap()]);
+    refused.badly(73, "remove it");
+}
+
+#[test]
+fn a_store_is_restored_beside_what_a_killed_broker_has_left_and_into_no_other_users_directory() {
+    let store = Filled::new();
+    let at = |name: &str| store.temp.path().join(name);
+    let file = at("monday.backup");
+    store.run(&["backup", file.to_str().unwrap()]).well();
+    let restore = ["restore", file.to_str().unwrap()];
+    let left = at("left");
+    fs::create_dir(&left).unwrap();
+    drop(UnixListener::bind(left.join("control")).unwrap());
+    fs::write(left.join("failed"), "unbroken-failed 1\nno space\n").unwrap();
+    run(&left, &restore).well();
+    assert!(!left.join("failed").exists(), "it was another store's");
+    let export = ["db", "export"];
+    assert_eq!(
+        run(&left, &export).well().text,
+        store.run(&export).well().text
+    );
+
+    let others = at("others");
+    fs::create_dir(&others).unwrap();
+    // Only root can give a directory to somebody else.
+    if chown(&others, Some(12_345), None).is_ok() {
+        run(&others, &restore).badly(77, "belongs to user 12345, and this is user 0");
+        assert_eq!(fs::read_dir(&others).unwrap().count(), 0);
+    }
+}
+
 #[test]
 fn a_directory_without_a_store_or_in_use_is_refused_and_left_alone() {
     let store = Filled::new();
@@ -511,6 +555,39 @@ fn a_directory_without_a_store_or_in_use_is_refused_and_left_alone() {
     store
         .run(&["sessions", "ls"])
         .badly(65, "use the version that wrote it");
+}
+
+#[test]
+fn the_directory_is_found_as_the_broker_finds_it() {
+    let store = Filled::new();
+    let at = |name: &str| store.temp.path().join(name);
+    let run = |words: &[&str], variable: (&str, &Path)| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_unbroken"));
+        let (name, value) = variable;
+        let child = start(command.args(words).env(name, value));
+        Ended::from(child.wait_with_output().unwrap())
+    };
+    let expected = store.run(&["db", "export"]).well().text;
+    let config = at("broker.toml");
+    fs::write(&config, "[storage]\ndirectory = \"store\"\n").unwrap();
+    let named = at("directory");
+    fs::write(&named, format!("{}\n", store.path().display())).unwrap();
+    let export = ["db", "export"];
+    let path = store.path();
+    for variable in [
+        ("UNBROKEN_CONFIG", &config),
+        ("UNBROKEN__STORAGE__DIRECTORY", &path),
+        ("UNBROKEN__STORAGE__DIRECTORY_FILE", &named),
+    ] {
+        let (name, value) = variable;
+        assert_eq!(run(&export, (name, value)).well().text, expected, "{name}");
+    }
+    let by_flag = ["db", "export", "-c", config.to_str().unwrap()];
+    assert_eq!(run(&by_flag, ("NO_COLOR", &path)).well().text, expected);
+    fs::write(&config, "[storage]\nin_memory = true\n").unwrap();
+    run(&by_flag, ("NO_COLOR", &path)).badly(66, "nothing is kept");
+    fs::write(&config, "[storage]\nplace = \"store\"\n").unwrap();
+    run(&by_flag, ("NO_COLOR", &path)).badly(78, "place");
 }
 
 fn files(directory: &Path) -> Vec<std::path::PathBuf> {
