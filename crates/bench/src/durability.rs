@@ -45,8 +45,8 @@ pub(crate) struct Durability {
 
 const NOTES: &str = "each round one run of every broker in turn. 200 publishers send messages of \
     100 bytes at QoS 1, each with up to 10 unacknowledged, to one connected subscriber whose session \
-    stays. What is written is counted by the kernel, and compared with payload and topic; payloads of \
-    one publisher are alike but for 16 bytes, and blocks are compressed.";
+    stays. What is written is counted by the kernel, and compared with payload and topic; payloads are \
+    random bytes, of which compression makes no fewer.";
 
 /// Topic and payload of a message of [`KEPT`].
 const MESSAGE_BYTES: f64 = 100.0 + 8.0;

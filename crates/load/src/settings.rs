@@ -14,7 +14,8 @@ pub struct Settings {
     pub scenario: Scenario,
     /// Bytes; the stamp of 16 is the least.
     pub payload: usize,
-    /// Whether the sessions of subscribers outlive their connections.
+    /// Whether the sessions of subscribers outlive their connections. Payloads are then filled with
+    /// bytes that no compression makes fewer.
     pub stay: bool,
     /// 0, 1 or 2, for publishing and subscribing alike.
     pub qos: u8,

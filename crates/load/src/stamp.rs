@@ -63,30 +63,47 @@ const fn low_32(wide: u64) -> u32 {
 
 /// Sixteen bits that change whenever any bit of the stamp does, but for one accident in 65,536.
 const fn check(head: u64, time: u64) -> u16 {
-    let mixed = (head ^ time.rotate_left(17)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    let [.., low, high] = (mixed ^ mixed >> 29)
-        .wrapping_mul(0xBF58_476D_1CE4_E5B9)
-        .to_le_bytes();
+    let [.., low, high] = mix(head ^ time.rotate_left(17)).to_le_bytes();
     u16::from_le_bytes([low, high])
+}
+
+/// Its high bits depend on all bits of `number`.
+const fn mix(number: u64) -> u64 {
+    let mixed = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (mixed ^ mixed >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9)
 }
 
 /// Writes and checks payloads of one length.
 #[derive(Debug)]
 pub(crate) struct Payloads {
     len: usize,
-    /// Longer than any filling by [`SHIFTS`], so that flows are filled differently from one table.
+    /// Longer than any filling by `shifts`: each filling begins somewhere in this one table.
     filling: Vec<u8>,
+    shifts: u32,
 }
 
 /// A prime, so that neighbouring flows never share a filling.
 const SHIFTS: u32 = 251;
+/// So many that in what a broker compresses together few fillings have anything in common.
+const FRESH_SHIFTS: u32 = 1 << 20;
 
 impl Payloads {
-    /// `len` is at least [`Stamp::LEN`]; shorter is made that long.
+    /// All messages of a flow are filled alike. `len` is at least [`Stamp::LEN`]; shorter is made
+    /// that long.
     pub(crate) fn new(len: usize) -> Self {
+        Self::with_shifts(len, SHIFTS)
+    }
+
+    /// Each message is filled anew, so that a broker that compresses what it writes gains nothing
+    /// that it would not with other people's messages.
+    pub(crate) fn fresh(len: usize) -> Self {
+        Self::with_shifts(len, FRESH_SHIFTS)
+    }
+
+    fn with_shifts(len: usize, shifts: u32) -> Self {
         let len = len.max(Stamp::LEN);
         let mut state = 0x2545_F491_4F6C_DD1D_u64;
-        let filling = (0..len - Stamp::LEN + SHIFTS as usize)
+        let filling = (0..len - Stamp::LEN + shifts as usize)
             .map(|_| {
                 state = state
                     .wrapping_mul(6_364_136_223_846_793_005)
@@ -95,28 +112,45 @@ impl Payloads {
                 byte
             })
             .collect();
-        Self { len, filling }
+        Self {
+            len,
+            filling,
+            shifts,
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    fn filling(&self, flow: u32) -> &[u8] {
-        let shift = (flow % SHIFTS) as usize;
-        &self.filling[shift..shift + self.len - Stamp::LEN]
+    fn is_fresh(&self) -> bool {
+        self.shifts == FRESH_SHIFTS
+    }
+
+    fn filling(&self, stamp: Stamp) -> &[u8] {
+        let number = if self.is_fresh() {
+            mix(u64::from(stamp.flow) | u64::from(stamp.sequence) << 32) >> 32
+        } else {
+            stamp.flow.into()
+        };
+        let shift = low_32(number) % self.shifts;
+        &self.filling[shift as usize..][..self.len - Stamp::LEN]
     }
 
     /// Appends a whole payload.
     pub(crate) fn append(&self, stamp: Stamp, out: &mut Vec<u8>) {
         out.extend_from_slice(&stamp.to_bytes());
-        out.extend_from_slice(self.filling(stamp.flow));
+        out.extend_from_slice(self.filling(stamp));
     }
 
-    /// Replaces only the stamp of a payload of the same flow.
-    pub(crate) fn restamp(stamp: Stamp, payload: &mut [u8]) {
-        if let Some(front) = payload.first_chunk_mut() {
+    /// Makes a payload of the same flow that of another message.
+    pub(crate) fn restamp(&self, stamp: Stamp, payload: &mut [u8]) {
+        if let Some((front, rest)) = payload.split_first_chunk_mut() {
             *front = stamp.to_bytes();
+            let filling = self.filling(stamp);
+            if self.is_fresh() && rest.len() >= filling.len() {
+                rest[..filling.len()].copy_from_slice(filling);
+            }
         }
     }
 
@@ -124,7 +158,7 @@ impl Payloads {
     pub(crate) fn verify(&self, payload: &[u8]) -> Option<Stamp> {
         let (front, rest) = payload.split_first_chunk()?;
         let stamp = Stamp::from_bytes(*front)?;
-        (payload.len() == self.len && rest == self.filling(stamp.flow)).then_some(stamp)
+        (payload.len() == self.len && rest == self.filling(stamp)).then_some(stamp)
     }
 }
 
@@ -163,8 +197,29 @@ mod tests {
             time_ns: 2,
             ..STAMP
         };
-        Payloads::restamp(next, &mut bytes);
+        payloads.restamp(next, &mut bytes);
         assert_eq!(payloads.verify(&bytes), Some(next));
+    }
+
+    #[test]
+    fn a_fresh_filling_is_another_in_each_message_and_checked_as_well() {
+        let payloads = Payloads::fresh(100);
+        let mut bytes = Vec::new();
+        payloads.append(STAMP, &mut bytes);
+        let mut eights = std::collections::HashSet::new();
+        let mut known = 0;
+        for sequence in 0..1_000 {
+            let stamp = Stamp { sequence, ..STAMP };
+            payloads.restamp(stamp, &mut bytes);
+            assert_eq!(payloads.verify(&bytes), Some(stamp));
+            let filling = bytes[Stamp::LEN..].windows(8);
+            known += filling
+                .filter(|eight| !eights.insert(eight.to_vec()))
+                .count();
+        }
+        assert!(known < 10_000, "{known} of 77000 have been there before");
+        bytes[99] ^= 1;
+        assert_eq!(payloads.verify(&bytes), None);
     }
 
     #[test]

@@ -118,8 +118,8 @@ pub(crate) const fn acknowledgement(kind: u8, packet_id: u16) -> [u8; 4] {
     [kind << 4 | flags, 2, high, low]
 }
 
-/// A run of PUBLISH packets of one flow, encoded once and then only patched: stamp and packet
-/// identifier.
+/// A run of PUBLISH packets of one flow, encoded once and then only patched: stamp, packet
+/// identifier, and the filling where that is of each message.
 #[derive(Debug, Default)]
 pub(crate) struct Stencil {
     bytes: Vec<u8>,
@@ -161,13 +161,19 @@ impl Stencil {
     }
 
     /// Puts number, time and identifier into packet `index`.
-    pub(crate) fn patch(&mut self, index: usize, stamp: Stamp, packet_id: u16) {
+    pub(crate) fn patch(
+        &mut self,
+        payloads: &Payloads,
+        index: usize,
+        stamp: Stamp,
+        packet_id: u16,
+    ) {
         let packet = self.bytes.chunks_exact_mut(self.stride.max(1)).nth(index);
         let Some(packet) = packet else { return };
         if let Some(id) = self.id_at.and_then(|at| packet.get_mut(at..at + 2)) {
             id.copy_from_slice(&packet_id.to_be_bytes());
         }
-        Payloads::restamp(stamp, &mut packet[self.payload_at..]);
+        payloads.restamp(stamp, &mut packet[self.payload_at..]);
     }
 
     /// The first `count` packets.
@@ -244,7 +250,7 @@ mod tests {
                     sequence,
                     time_ns: 5,
                 };
-                stencil.patch(index, stamp, 1000);
+                stencil.patch(&payloads, index, stamp, 1000);
             }
             let mut bytes = stencil.packets(3);
             for sequence in 40..43 {

@@ -132,8 +132,9 @@ impl Publisher {
         }
     }
 
-    pub(super) fn patch(&mut self, index: u32, stamp: Stamp, packet_id: u16) {
-        self.stencil.patch(index as usize, stamp, packet_id);
+    pub(super) fn patch(&mut self, payloads: &Payloads, index: u32, stamp: Stamp, packet_id: u16) {
+        let index = index as usize;
+        self.stencil.patch(payloads, index, stamp, packet_id);
     }
 
     pub(super) fn packets(&self, count: u32) -> &[u8] {

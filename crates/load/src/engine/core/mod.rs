@@ -138,7 +138,12 @@ impl Core {
         live: Arc<Live>,
     ) -> Result<Self, LoadError> {
         let timer = Timer::new(&registry, TIMER)?;
-        let payloads = Payloads::new(common.settings.payload);
+        let payloads = if common.settings.stay {
+            // They are written to a disk, and how much that is may be looked at.
+            Payloads::fresh(common.settings.payload)
+        } else {
+            Payloads::new(common.settings.payload)
+        };
         let clients: Vec<_> = plan.clients.into_iter().map(Client::new).collect();
         let initiators = clients.iter().enumerate().filter_map(|(index, client)| {
             let publisher = client.publisher.as_ref()?;

@@ -111,6 +111,7 @@ impl Core {
         for packet in 0..count {
             let packet_id = if qos > 0 { publisher.next_id() } else { 0 };
             publisher.patch(
+                &self.payloads,
                 packet,
                 Stamp {
                     flow: number,
