@@ -1,0 +1,117 @@
+//! Stores that are damaged, and what a start says of what it finds.
+
+use unbroken_store::{Answer, Committed, Conflict, Revision, Space, Store};
+
+use super::*;
+use crate::mailbox::outside_feed;
+
+fn found(directory: &Path, on_corruption: OnCorruption) -> Result<Found, DiskError> {
+    let storage = Storage {
+        on_corruption,
+        ..Storage::default()
+    };
+    Found::open(&storage, directory)
+}
+
+/// A store with a value that the store reads and no broker begins with.
+fn damaged(directory: &Path) {
+    let store = Embedded::open(directory, Options::default()).unwrap();
+    let mut batch = Batch::new();
+    batch.put(Space::Retained, b"kitchen".to_vec(), vec![0]);
+    batch.put(Space::Control, b"whole".to_vec(), vec![1]);
+    assert!(store.commit(&[batch]).unwrap()[0].is_ok());
+}
+
+#[test]
+fn damage_that_is_met_at_the_start_is_set_aside_and_the_broker_begins() {
+    let temp = tempfile::tempdir().unwrap();
+    let directory = temp.path().join("data");
+    damaged(&directory);
+    let begun = found(&directory, OnCorruption::Quarantine).unwrap();
+    assert_eq!(begun.restored.retained.len(), 0);
+    let aside = &quarantine::kept(&directory).unwrap()[0];
+    let report = std::fs::read_to_string(aside.join("damage.txt")).unwrap();
+    assert!(
+        report.contains("Not copied: retained: the value of key kitchen"),
+        "{report}"
+    );
+    assert!(report.contains("1 values"), "{report}");
+    drop(begun);
+    found(&directory, OnCorruption::Refuse).unwrap();
+}
+
+#[test]
+fn what_an_interrupted_start_has_set_aside_is_said_by_the_next_one_and_no_other() {
+    let temp = tempfile::tempdir().unwrap();
+    let (directory, words) = (temp.path().join("data"), temp.path().join("log"));
+    damaged(&directory);
+    let store = Embedded::open(&directory, Options::default()).unwrap();
+    // Of the start that does this nobody hears more: it is killed.
+    drop(quarantine::set_aside(store, "a test").unwrap());
+    let said = || {
+        let file = std::fs::File::create(&words).unwrap();
+        let log = tracing_subscriber::fmt().with_ansi(false);
+        let log = log.with_writer(Mutex::new(file)).finish();
+        tracing::subscriber::with_default(log, || {
+            found(&directory, OnCorruption::Quarantine).unwrap();
+        });
+        std::fs::read_to_string(&words).unwrap()
+    };
+    let first = said();
+    let aside = quarantine::kept(&directory).unwrap().remove(0);
+    let aside = aside.display().to_string();
+    let line = first.lines().find(|line| line.contains(&aside)).unwrap();
+    assert!(line.contains(" WARN "), "{first}");
+    assert!(!said().contains(&aside));
+}
+
+#[test]
+fn after_a_request_that_was_refused_nothing_is_answered() {
+    let (shard, mut told) = outside_feed();
+    let (notify, notices) = mpsc::channel();
+    let (jobs, waiting) = mpsc::channel();
+    let mut answerer = Answerer {
+        latest: vec![None],
+        shards: vec![shard],
+        jobs,
+        notify: Some(notify),
+    };
+    let id = |number| StoreId(number);
+    let stored = |token| Answer {
+        token,
+        batch: Batch::new(),
+        result: Ok(Committed {
+            revision: Revision(1),
+        }),
+    };
+    let refused = Answer {
+        token: Token::Stored(ShardId(0), id(2)),
+        batch: Batch::new(),
+        result: Err(Refusal::Conflict(Conflict::Key {
+            space: Space::Control,
+            bytes: 0,
+        })),
+    };
+    let before = stored(Token::Stored(ShardId(0), id(1)));
+    answerer.answer([before, refused].into_iter());
+    assert!(matches!(told.try_recv(), Ok(Parcel::Stored(stored, _)) if stored == id(1)));
+    assert!(matches!(notices.try_recv(), Ok(Notice::StoreFailed { .. })));
+    let (done, is_done) = mpsc::channel();
+    let later = [
+        stored(Token::Stored(ShardId(0), id(3))),
+        stored(Token::Needed(ShardId(0), Frontier::new())),
+        stored(Token::Told(done)),
+    ];
+    answerer.answer(later.into_iter());
+    assert!(told.try_recv().is_err());
+    assert!(waiting.try_recv().is_err());
+    assert!(is_done.recv().is_err());
+}
+
+#[test]
+fn damage_that_is_met_at_the_start_is_refused_where_its_owner_wants_that() {
+    let temp = tempfile::tempdir().unwrap();
+    damaged(temp.path());
+    let refused = found(temp.path(), OnCorruption::Refuse).unwrap_err();
+    assert!(refused.to_string().contains("kitchen"), "{refused}");
+}
