@@ -124,6 +124,8 @@ impl Shard {
             }
             match session.inbound.handle_publish(publish.qos, packet_id) {
                 Ok(Arrival::New) => {}
+                // The store may have lost that this id was released. [MQTT-3.3.1-1]
+                Ok(Arrival::Duplicate) if session.inbound.settle_doubt(packet_id, publish.dup) => {}
                 Ok(Arrival::Duplicate) => {
                     // [MQTT-4.3.3-10]: answered again, not delivered again.
                     let until = self.clients.still_unanswered(session_id, packet_id);

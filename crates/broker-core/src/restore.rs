@@ -3,7 +3,11 @@
 //! Sessions and subscriptions beyond the limits are kept: they were promised, and nobody else is
 //! let in before some have ended.
 //!
-//! Before the first input, in this order: [`Shard::restore_tails`], then sessions, lanes,
+//! A store may have less than its broker had told ([`Shard::restore_gaps`]). Its clients then know
+//! packet ids that it does not: they have released ids that it has marked, so DUP decides what is a
+//! repetition, and they have ids from it that it never gave, so it goes on far away from those.
+//!
+//! Before the first input, in this order: [`Shard::restore_tails`], gaps, then sessions, lanes,
 //! wills, what ended sessions left to their groups, and retained messages. What a session waits for
 //! stays on disk until its client comes: however much that is, it costs nothing to begin with. It
 //! is counted afterwards ([`crate::census`]).
@@ -149,6 +153,13 @@ impl Shard {
         self.clients.promises.tails = tails;
     }
 
+    /// Says that a broker may have begun with less in this store than it had told, as after a power
+    /// cut where commits are not synced: 0 if none has, and another number after each such
+    /// beginning.
+    pub fn restore_gaps(&mut self, gaps: u64) {
+        self.gaps = gaps;
+    }
+
     /// Whether the session of this client lives on this shard.
     pub fn is_home_of(&self, client_id: &str) -> bool {
         placement::of_client(client_id, self.options.shards) == self.options.id
@@ -175,6 +186,7 @@ impl Shard {
         }
         let id = self.old_session(&client_id);
         let absence = self.token();
+        let gaps = self.gaps;
         let Clients {
             sessions,
             stats,
@@ -191,7 +203,10 @@ impl Shard {
         session.absence = absence;
         session.will_on_disk = restored.will.is_some();
         session.will = restored.will.map(Box::new);
-        session.inbound = Inbound::restore(restored.markers);
+        session.inbound = match gaps {
+            0 => Inbound::restore(restored.markers),
+            _ => Inbound::restore_doubted(restored.markers),
+        };
         let through = restored.through;
         let mut kept = Kept::new(through.clone());
         let (mut in_flight, mut positions) = (Vec::new(), Vec::new());
@@ -253,6 +268,9 @@ impl Shard {
         }
         session.outbound = Outbound::restore(in_flight)
             .map_err(|_| contradiction("two messages have one packet id"))?;
+        if gaps > 0 {
+            session.outbound.go_on_behind(far_away(gaps));
+        }
         kept.holdings = restored.holdings.iter().cloned().collect();
         let since = now.checked_sub(away).unwrap_or(now);
         session.away_since = Some(since);
@@ -429,4 +447,12 @@ impl Shard {
     pub fn restore_retained(&mut self, now: Instant, message: Message) {
         self.keep_retained(now, Arc::new(message));
     }
+}
+
+/// Where packet ids go on: after the first gap half the range away from where they began before,
+/// then a quarter, and so on, far from all the others. What clients may still have from before a
+/// gap is near where ids had got to by then.
+fn far_away(gaps: u64) -> u16 {
+    let [high, low, ..] = gaps.reverse_bits().to_be_bytes();
+    u16::from_be_bytes([high, low])
 }

@@ -66,6 +66,8 @@ pub struct Shard {
     /// How much was noted as [handed over](crate::Record::HandedOver), by this run and those before
     /// it, as far as that is still there.
     pub(crate) hand_overs: u64,
+    /// As [`restore_gaps`](Self::restore_gaps) said.
+    pub(crate) gaps: u64,
     /// What was restored and begins when the shards know what each other want.
     pub(crate) revived: Revived,
     /// [`Timer::Tail`] is set.
@@ -151,6 +153,7 @@ impl Shard {
             telling: false,
             telling_progress: false,
             hand_overs: 0,
+            gaps: 0,
             revived: Revived::default(),
             telling_tail: false,
             tail_told: (0, 0),

@@ -37,7 +37,8 @@ use unbroken_broker_core::{
 use unbroken_durable::{Restored, Times, batch_of, restore};
 use unbroken_store::quarantine::{self, OnCorruption, Quarantined};
 use unbroken_store::{
-    Batch, Committer, Embedded, Full, Log as _, Options, Refusal, Store as _, StoreError,
+    Batch, Committer, Durability, Embedded, Full, Log as _, Options, Refusal, Store as _,
+    StoreError, standing,
 };
 
 use self::keeper::{Job, Keeper};
@@ -59,6 +60,7 @@ pub(crate) struct Found {
 /// The store's threads. Dropping it ends them when everything that was asked for is written.
 #[derive(Debug)]
 pub(crate) struct Disk {
+    store: Arc<Embedded>,
     /// None if it could not be made.
     control: Option<Control>,
     committer: Option<Arc<Committer<Token>>>,
@@ -177,14 +179,18 @@ impl Found {
             quarantine::open(directory, options, storage.on_corruption)?;
         let now = Instant::now();
         let times = Times::new(now, SystemTime::now());
-        let restored = match restore(&store, now, &times) {
+        let begin = |store: &Embedded| {
+            standing::begin(store, storage.durability == Durability::Strict)?;
+            restore(store, now, &times)
+        };
+        let restored = match begin(&store) {
             // Deeper than opening it looks. Of what was copied everything reads.
             Err(cause @ StoreError::Damaged { .. })
                 if storage.on_corruption == OnCorruption::Quarantine && quarantined.is_none() =>
             {
                 let (copied, what) = quarantine::set_aside(store, &cause.to_string())?;
                 (store, quarantined) = (copied, Some(what));
-                restore(&store, now, &times)?
+                begin(&store)?
             }
             restored => restored?,
         };
@@ -346,11 +352,12 @@ impl Found {
             );
         });
         let committer = Committer::start(
-            self.store,
+            Arc::clone(&self.store),
             storage.durability.sync_every(),
             move |answers: &mut Vec<_>| answerer.answer(answers.drain(..)),
         )?;
         Ok(Disk {
+            store: self.store,
             control: control.ok(),
             committer: Some(Arc::new(committer)),
             keeper: Some(keeper),
@@ -407,8 +414,12 @@ impl Disk {
     pub(crate) fn end(&mut self) -> Result<(), String> {
         drop(self.control.take());
         // Nobody else has it any more.
-        let committer = self.committer.take().and_then(Arc::into_inner);
-        committer.map_or(Ok(()), Committer::end)
+        let Some(committer) = self.committer.take().and_then(Arc::into_inner) else {
+            return Ok(());
+        };
+        committer.end()?;
+        // All that was told is synced.
+        standing::end(&*self.store).map_err(|error| error.to_string())
     }
 }
 

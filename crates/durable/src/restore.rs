@@ -17,6 +17,7 @@ use unbroken_store::session::{
 };
 use unbroken_store::{
     self as store, Batch, Kv, MessageBytes, Page, Position, RecordError, Space, Store, StoreError,
+    standing,
 };
 
 use crate::lane::lane_at_rest;
@@ -30,6 +31,8 @@ use crate::under_way::UnderWay;
 pub struct Restored {
     /// The last message of each log.
     pub tails: Frontier,
+    /// Whether a broker may have begun with less than it had told, and after which such beginning.
+    pub gaps: u64,
     /// Sessions of all shards.
     pub sessions: Vec<RestoredSession>,
     /// Lanes of sessions, if the broker stopped in good order.
@@ -53,6 +56,7 @@ impl Restored {
     pub fn hand_out(self, now: Instant, shards: &mut [Shard]) -> Result<(), RestoreError> {
         for shard in &mut *shards {
             shard.restore_tails(self.tails.clone());
+            shard.restore_gaps(self.gaps);
         }
         for session in self.sessions {
             let client_id = Arc::clone(&session.client_id);
@@ -98,7 +102,10 @@ pub fn restore<S: Store + ?Sized>(
     now: Instant,
     times: &Times,
 ) -> Result<Restored, StoreError> {
-    let mut restored = Restored::default();
+    let mut restored = Restored {
+        gaps: standing::of(store)?.gaps,
+        ..Restored::default()
+    };
     for log in store.logs()? {
         let last = store.bounds(log)?.next.0.saturating_sub(1);
         restored.tails.set(LogId(log.0), last);

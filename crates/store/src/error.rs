@@ -3,6 +3,7 @@
 use std::io;
 
 use crate::batch::{Expect, Revision, Space};
+use crate::codec::{RecordError, VERSION};
 use crate::position::{LogId, Sequence};
 
 /// Why the store could not do what was asked. Who gets it from [`Store::commit`] or
@@ -46,7 +47,7 @@ pub enum StoreError {
          use the version that wrote it, or a newer one"
     )]
     Format {
-        /// The directory.
+        /// Which directory or part of the store.
         place: String,
         /// The format found.
         found: u64,
@@ -115,6 +116,18 @@ impl StoreError {
         Self::Damaged {
             place: place.to_string(),
             what: what.to_string(),
+        }
+    }
+
+    /// What is here is no record; one of a newer version is no damage.
+    pub fn record(place: impl ToString, error: &RecordError) -> Self {
+        match *error {
+            RecordError::Version(found) if found > VERSION => Self::Format {
+                place: place.to_string(),
+                found: found.into(),
+                known: VERSION.into(),
+            },
+            _ => Self::damaged(place, error),
         }
     }
 }

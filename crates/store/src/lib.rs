@@ -41,6 +41,7 @@ pub mod quarantine;
 mod record;
 mod selection;
 pub mod session;
+pub mod standing;
 mod stats;
 mod store;
 

@@ -9,7 +9,7 @@ use std::path::Path;
 use unbroken_store::backup::{self, BackupError, Contents};
 use unbroken_store::{
     Batch, Durability, Embedded, Log, LogId, Memory, MessageBytes, MessageRecord, Options,
-    Sequence, Space, Store, View,
+    Sequence, Space, Store, View, standing,
 };
 
 fn options() -> Options {
@@ -82,6 +82,11 @@ fn what_was_backed_up_comes_back_in_a_store_of_either_kind() {
     let restored = backup::restore(&mut Cursor::new(&file), &path, options()).unwrap();
     assert_eq!(restored, contents);
     let restored = Embedded::open(&path, options()).unwrap();
+    // Clients may remember more than this.
+    assert!(standing::of(&restored).unwrap().at_risk);
+    let mut batch = Batch::new();
+    batch.delete(Space::Control, standing::KEY.to_vec());
+    assert!(restored.commit(&[batch]).unwrap()[0].is_ok());
     same(&on_disk, &restored);
     let into_memory = Memory::new();
     backup::read(&mut Cursor::new(&file), &into_memory).unwrap();

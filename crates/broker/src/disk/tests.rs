@@ -40,6 +40,43 @@ fn damage_that_is_met_at_the_start_is_set_aside_and_the_broker_begins() {
     found(&directory, OnCorruption::Refuse).unwrap();
 }
 
+/// A broker begins and ends, in good order or without a word; with how many gaps it began.
+fn run(directory: &Path, durability: Durability, in_good_order: bool) -> u64 {
+    let storage = Storage {
+        durability,
+        ..Storage::default()
+    };
+    let found = Found::open(&storage, directory).unwrap();
+    let gaps = found.restored.gaps;
+    if in_good_order {
+        let (notify, _notices) = mpsc::channel();
+        let mut disk = found
+            .start(&storage, Vec::new(), Vec::new(), Vec::new(), notify)
+            .unwrap();
+        disk.end().unwrap();
+    }
+    gaps
+}
+
+#[test]
+fn a_start_knows_whether_the_run_before_may_have_told_what_it_did_not_sync() {
+    use Durability::{Off, Relaxed, Strict};
+
+    let temp = tempfile::tempdir().unwrap();
+    for (durability, in_good_order, gaps) in [
+        (Strict, false, 0),
+        (Relaxed, true, 0),
+        (Off, false, 0),
+        (Strict, false, 1),
+        (Relaxed, false, 1),
+        (Relaxed, true, 2),
+        (Strict, true, 2),
+    ] {
+        let found = run(temp.path(), durability, in_good_order);
+        assert_eq!(found, gaps, "{durability:?}");
+    }
+}
+
 #[test]
 fn what_an_interrupted_start_has_set_aside_is_said_by_the_next_one_and_no_other() {
     let temp = tempfile::tempdir().unwrap();

@@ -11,6 +11,7 @@ mod shard_bus;
 
 mod census;
 mod full;
+mod gaps;
 mod groups;
 mod hand_overs;
 mod kills;

@@ -26,6 +26,12 @@
 //! next message with this id for a repetition. [`iter`](Inbound::iter) gives the ids,
 //! [`restore`](Inbound::restore) takes them back.
 //!
+//! A store that has lost what it knew last may have an id that is free by now. Of such an id
+//! ([`restore_doubted`](Inbound::restore_doubted)) the next PUBLISH tells: a repetition has DUP
+//! `[MQTT-3.3.1-1]` `[MQTT311-3.3.1-1]`, so one without is a new message
+//! ([`settle_doubt`](Inbound::settle_doubt)). One with DUP may be a repetition of a new message
+//! that was lost on its way; that cannot be told, and it is taken for one of the old.
+//!
 //! Deliberately absent: the order of the answers. They go in the order of the messages
 //! `[MQTT-4.6.0-2]` `[MQTT-4.6.0-3]` because the owner's storage finishes in that order.
 
@@ -58,6 +64,8 @@ enum Stage {
     AtLeastOnce,
     Arrived,
     Received,
+    /// Received, or released since.
+    Doubted,
 }
 
 impl Inbound {
@@ -72,10 +80,18 @@ impl Inbound {
 
     /// For a session read from disk: the QoS 2 ids whose PUBREL has not come, in any order.
     pub fn restore(ids: impl IntoIterator<Item = PacketId>) -> Self {
+        Self::restore_as(Stage::Received, ids)
+    }
+
+    /// As [`restore`](Self::restore), from a disk that may have lost that some are released.
+    pub fn restore_doubted(ids: impl IntoIterator<Item = PacketId>) -> Self {
+        Self::restore_as(Stage::Doubted, ids)
+    }
+
+    fn restore_as(stage: Stage, ids: impl IntoIterator<Item = PacketId>) -> Self {
         let mut ids: Vec<_> = ids.into_iter().collect();
         ids.sort_unstable();
         ids.dedup();
-        let stage = Stage::Received;
         let entries: VecDeque<_> = ids
             .into_iter()
             .map(|id| Entry {
@@ -135,7 +151,7 @@ impl Inbound {
         };
         entry.here = true;
         Ok(match (entry.stage, stage) {
-            (Stage::Received, Stage::Arrived) => Arrival::Duplicate,
+            (Stage::Received | Stage::Doubted, Stage::Arrived) => Arrival::Duplicate,
             (Stage::Arrived, Stage::Arrived) => Arrival::InProgress,
             // QoS 1 may arrive any number of times. Another QoS than before breaks [MQTT-2.2.1-3]:
             // the sender has given up the older message, as it has no id of its own any more.
@@ -144,6 +160,19 @@ impl Inbound {
                 Arrival::New
             }
         })
+    }
+
+    /// A PUBLISH that was taken for a [`Duplicate`](Arrival::Duplicate) has DUP or has not. True:
+    /// it is new after all, as the id is one of [`restore_doubted`](Self::restore_doubted) and was
+    /// not repeated before.
+    pub fn settle_doubt(&mut self, id: PacketId, dup: bool) -> bool {
+        let at = self.position(id).ok();
+        let entry = at.and_then(|at| self.entries.get_mut(at));
+        let Some(entry) = entry.filter(|entry| entry.stage == Stage::Doubted) else {
+            return false;
+        };
+        entry.stage = if dup { Stage::Received } else { Stage::Arrived };
+        !dup
     }
 
     /// PUBREC without an error was sent; from now on a repetition gets one at once.
@@ -184,11 +213,10 @@ impl Inbound {
     pub fn handle_disconnected(&mut self) {
         self.entries.retain_mut(|entry| {
             let keep = entry.stage != Stage::AtLeastOnce;
-            *entry = Entry {
-                stage: Stage::Received,
-                here: false,
-                ..*entry
-            };
+            if entry.stage == Stage::Arrived {
+                entry.stage = Stage::Received;
+            }
+            entry.here = false;
             keep
         });
         self.entries.shrink_to_fit();
@@ -379,5 +407,25 @@ mod tests {
         assert_eq!(inbound.iter().collect::<Vec<_>>(), [id(4), id(9)]);
         publish(&mut inbound, ExactlyOnce, 9, Ok(Duplicate));
         publish(&mut inbound, ExactlyOnce, 5, Ok(New));
+        assert!(!inbound.settle_doubt(id(9), false));
+    }
+
+    // [MQTT-3.3.1-1] [MQTT311-3.3.1-1]
+    #[test]
+    fn of_an_id_that_may_be_released_dup_tells_whether_a_message_is_new() {
+        let mut inbound = Inbound::restore_doubted([id(4), id(9)]);
+        publish(&mut inbound, ExactlyOnce, 4, Ok(Duplicate));
+        assert!(!inbound.settle_doubt(id(4), true));
+        // Now it is known that it was not.
+        publish(&mut inbound, ExactlyOnce, 4, Ok(Duplicate));
+        assert!(!inbound.settle_doubt(id(4), false));
+        inbound.handle_disconnected();
+        publish(&mut inbound, ExactlyOnce, 9, Ok(Duplicate));
+        assert!(inbound.settle_doubt(id(9), false));
+        publish(&mut inbound, ExactlyOnce, 9, Ok(InProgress));
+        inbound.received(id(9));
+        publish(&mut inbound, ExactlyOnce, 9, Ok(Duplicate));
+        assert!(!inbound.settle_doubt(id(9), false));
+        assert!(inbound.handle_pubrel(id(9)));
     }
 }

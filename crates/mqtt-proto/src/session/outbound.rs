@@ -117,6 +117,12 @@ impl<M> Outbound<M> {
         Ok(restored)
     }
 
+    /// Ids go on behind this number. For a store that has lost what it knew last: the other side
+    /// may have ids, near those that are known, which it takes for repetitions until PUBREL.
+    pub fn go_on_behind(&mut self, number: u16) {
+        self.table.go_on_behind(number);
+    }
+
     /// What the other side can take on this connection; before the first message of it. The largest
     /// possible number for 3.x, which knows no such limit.
     pub fn set_receive_maximum(&mut self, receive_maximum: u16) {
@@ -669,6 +675,18 @@ mod tests {
             [(AtLeastOnce, true, 'a'), (ExactlyOnce, false, 'c')]
         );
         assert_eq!(outbound.inflight(), 0);
+    }
+
+    #[test]
+    fn ids_go_on_where_the_other_side_has_none_and_pass_over_those_in_use() {
+        let [first, last] = [2, 65_535].map(|id| PacketId::new(id).unwrap());
+        let entries = [first, last].map(|id| Entry::PubRel { id });
+        let mut outbound = Outbound::restore(entries).unwrap();
+        while outbound.poll_resend().is_some() {}
+        outbound.go_on_behind(65_533);
+        let ids = "abc".chars().map(|m| outbound.begin(ExactlyOnce, m));
+        let ids: Vec<_> = ids.map(|id| id.unwrap().get()).collect();
+        assert_eq!(ids, [65_534, 1, 3]);
     }
 
     #[test]

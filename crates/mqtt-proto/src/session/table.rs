@@ -125,6 +125,11 @@ impl<V> Table<V> {
         true
     }
 
+    /// The next id to be given out is behind this number.
+    pub(super) fn go_on_behind(&mut self, number: u16) {
+        self.last_id = number;
+    }
+
     pub(super) fn get(&self, id: PacketId) -> Option<&V> {
         self.linked(id).map(|linked| &linked.value)
     }

@@ -1,7 +1,8 @@
 //! A packet id of the other side against all that can happen to it. Receive Maximum is 1 and there
 //! is one other message, so that the window shows.
 //!
-//! DUP is no event of its own: the session is not told it, and knows a repetition by its id.
+//! DUP is an event of its own for QoS 2: it tells what the id does not, after a restart from a
+//! store that has lost what it knew last.
 
 use unbroken_mqtt_proto::session::{Arrival, Inbound};
 use unbroken_mqtt_proto::{PacketId, QoS};
@@ -18,6 +19,9 @@ const EVENTS: &[Event<Inbound>] = &[
     }),
     ("PUBLISH QoS 2", |session| {
         publish(session, QoS::ExactlyOnce, 1)
+    }),
+    ("PUBLISH QoS 2, DUP", |session| {
+        publish_dup(session, QoS::ExactlyOnce, 1, true)
     }),
     (ACKNOWLEDGED, |session| {
         session.acknowledged(id(1));
@@ -48,6 +52,11 @@ const EVENTS: &[Event<Inbound>] = &[
         session.set_receive_maximum(1);
         String::new()
     }),
+    ("restart with a gap", |session| {
+        *session = Inbound::restore_doubted(session.iter());
+        session.set_receive_maximum(1);
+        String::new()
+    }),
 ];
 
 const ACKNOWLEDGED: &str = "PUBACK, PUBREC from 0x80";
@@ -55,7 +64,7 @@ const RECEIVED: &str = "PUBREC below 0x80";
 const OTHER_ACKNOWLEDGED: &str = "the other: PUBACK";
 
 // [MQTT-3.3.4-7] [MQTT-4.3.2-5] [MQTT-4.3.3-9] [MQTT-4.3.3-10] [MQTT-4.3.3-11] [MQTT-4.3.3-12]
-// [MQTT311-4.3.2-2] [MQTT311-4.3.3-2]
+// [MQTT311-4.3.2-2] [MQTT311-4.3.3-2] [MQTT-3.3.1-1] [MQTT311-3.3.1-1]
 #[test]
 fn every_state_of_an_incoming_message_answers_every_event_as_recorded() {
     let mut start = Inbound::new();
@@ -100,6 +109,8 @@ fn name(session: &Inbound) -> String {
         "owe PUBACK"
     } else if alone.handle_publish(QoS::ExactlyOnce, id(1)) == Ok(Arrival::InProgress) {
         "owe PUBREC"
+    } else if alone.settle_doubt(id(1), false) {
+        "doubt PUBREL"
     } else {
         "await PUBREL"
     };
@@ -119,7 +130,12 @@ fn id(number: u16) -> PacketId {
 }
 
 fn publish(session: &mut Inbound, qos: QoS, number: u16) -> String {
+    publish_dup(session, qos, number, false)
+}
+
+fn publish_dup(session: &mut Inbound, qos: QoS, number: u16, dup: bool) -> String {
     match session.handle_publish(qos, id(number)) {
+        Ok(Arrival::Duplicate) if session.settle_doubt(id(number), dup) => "New".to_owned(),
         Ok(arrival) => format!("{arrival:?}"),
         Err(_) => "ReceiveMaximumExceeded".to_owned(),
     }

@@ -42,6 +42,10 @@ impl Oracle {
             let mut sessions = restored.sessions.iter();
             let found = sessions.find(|session| *session.client_id == *id);
             self.session_restarted(now, client, found, *heard);
+            // After a gap ids go on elsewhere.
+            if let Some(found) = found.filter(|_| restored.gaps == 0) {
+                check_order(client, &found.entries);
+            }
             let mut alone = restored.wills.iter();
             self.orphans[client] = alone.any(|(client_id, _)| **client_id == *id);
         }
@@ -151,7 +155,6 @@ impl Oracle {
             );
         }
         self.check_owed(client);
-        check_order(client, &found.entries);
         let session = &mut self.sessions[client];
         session.check_subscriptions(client, found);
         session.restart(now, found, heard.connected);

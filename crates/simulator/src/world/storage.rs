@@ -20,7 +20,8 @@ use unbroken_durable::{Needs, Restored, Times, batch_of, log_of, read, restore};
 use unbroken_store::hand_over;
 use unbroken_store::session::{PartView, parse_key};
 use unbroken_store::{
-    Batch, Durability, Fault, Faulty, Kv, LogId, Memory, On, Sequence, Space, Store, backup,
+    Batch, Durability, Fault, Faulty, Kv, LogId, Memory, On, Sequence, Space, Store, StoreError,
+    backup, standing,
 };
 
 use crate::oracle::{Oracle, Request};
@@ -64,10 +65,15 @@ enum Change {
 
 impl Storage {
     pub(super) fn new(shards: usize, durability: Durability, start: Instant) -> Self {
+        let [store, synced] = [(), ()].map(|()| Memory::new());
+        for begun in [&store, &synced] {
+            let begun = standing::begin(begun, durability == Durability::Strict);
+            begun.expect("it is in memory");
+        }
         Self {
-            store: Faulty::new(Memory::new()),
+            store: Faulty::new(store),
             durability,
-            synced: Memory::new(),
+            synced,
             unsynced: Vec::new(),
             start,
             times: Times::new(start, UNIX_EPOCH + BEGINS),
@@ -272,14 +278,14 @@ impl Storage {
     /// Begins while something fails; whether it did begin. What it has done of it stays done.
     pub(super) fn restore_with(&mut self, fault: Fault, now: Instant) -> bool {
         self.store.inject(fault);
-        let begun = restore(&self.store, now, &self.times).is_ok();
+        let begun = self.begin(now).is_ok();
         let store = std::mem::replace(&mut self.store, Faulty::new(Memory::new()));
         self.store = Faulty::new(store.into_inner());
         begun
     }
 
     pub(super) fn restore(&mut self, now: Instant, oracle: &mut Oracle) -> Restored {
-        let restored = restore(&self.store, now, &self.times);
+        let restored = self.begin(now);
         // Some of it was written now.
         if self.durability != Durability::Strict {
             self.synced = copy(&self.store);
@@ -287,6 +293,11 @@ impl Storage {
             oracle.synced();
         }
         restored.expect("what was written can be read")
+    }
+
+    fn begin(&self, now: Instant) -> Result<Restored, StoreError> {
+        standing::begin(&self.store, self.durability == Durability::Strict)?;
+        restore(&self.store, now, &self.times)
     }
 
     /// What is committed is safe from now on. False if there is nothing to be done.

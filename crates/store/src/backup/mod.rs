@@ -37,6 +37,7 @@ pub use self::write::write;
 use crate::embedded::{Durability, Embedded, Options};
 use crate::error::StoreError;
 use crate::places::{Place, RESTORING, STORE, in_the_way};
+use crate::standing;
 use crate::store::Store;
 
 /// What is in a backup.
@@ -114,6 +115,7 @@ pub fn restore(
     options.durability = Durability::Off;
     let store = Embedded::open_part(&place, RESTORING, options)?;
     let restored = read(from, &store).and_then(|contents| {
+        standing::doubt(&store, store.chance())?; // it is older than what clients remember
         store.sync()?;
         Ok(contents)
     });

@@ -227,6 +227,13 @@ impl Embedded {
         (self.directory.place().clone(), self.options)
     }
 
+    /// A number that is another one in each store that is made, and says nothing of its secret.
+    pub(crate) fn chance(&self) -> u32 {
+        let hash = blake3::hash(self.engine.secret.bytes());
+        let [a, b, c, d, ..] = *hash.as_bytes();
+        u32::from_be_bytes([a, b, c, d])
+    }
+
     /// The number with which each generation of a log begins, oldest first; none if there is no
     /// such log.
     pub fn generations(&self, log: LogId) -> Vec<Sequence> {

@@ -37,6 +37,7 @@ use crate::session::{
     Carried, Cursor, Head, Holding, Inbound, MaybeSent, Outbound, PartView, Subscription, Will,
     parse_key,
 };
+use crate::standing::{self, Standing};
 use crate::store::Store;
 
 /// Makes a new store with what can be read in a damaged one.
@@ -421,6 +422,7 @@ impl Work {
             let next = Sequence(end.0.saturating_add(NUMBERS_LEFT_OUT));
             self.store.go_on_at(log, next)?;
         }
+        standing::doubt(&self.store, self.store.chance())?;
         self.store.sync()?;
         remove(copy)?;
         Ok(self.salvaged)
@@ -541,6 +543,7 @@ fn check(space: Space, key: &[u8], value: &[u8]) -> Result<(), RecordError> {
             HandOver::parse_key(key)?;
             Left::decode(value).map(drop)
         }
+        Space::Control if key == standing::KEY => Standing::decode(value).map(drop),
         Space::Wills | Space::Control => Ok(()),
     }
 }
