@@ -14,6 +14,8 @@
 //! - A request is answered once everything before it is as safe as the configuration says, or
 //!   never: after an error of the store nothing is answered, and the broker is told
 //!   ([`Notice::StoreFailed`]).
+//! - What is written has the time of day of its turn. The broker's own clock stands still while the
+//!   machine sleeps, and the time of day may be set.
 //! - A shard that the committer has no room for is behind: it reads no client, and what it writes
 //!   to other shards waits until its requests are in the queue.
 //!
@@ -116,6 +118,7 @@ impl control::Operator for Operator {
 pub(crate) struct Desk {
     shard: ShardId,
     committer: Arc<Committer<Token>>,
+    /// Of the turn that has last asked for something.
     times: Times,
     /// What the shard has asked for in answer to one input, and its last request.
     gathered: Option<(Batch, StoreId)>,
@@ -323,7 +326,6 @@ impl Found {
         let keeper = Keeper::new(
             Arc::clone(&self.store),
             self.directory.clone(),
-            self.times,
             found,
             waiting,
             notify.clone(),
@@ -436,6 +438,9 @@ impl Drop for Disk {
 impl Desk {
     /// Gathers it. What one input has led to is stored together or not at all.
     pub(crate) fn store(&mut self, now: Instant, request: &StoreRequest) {
+        if !self.times.is_of(now) {
+            self.times = Times::new(now, SystemTime::now());
+        }
         let batch = batch_of(&request.record, now, &self.times);
         match &mut self.gathered {
             Some((gathered, last)) => {

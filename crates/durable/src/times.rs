@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// One moment by both clocks: what was stored by one is told by the other. If the time of day is
-/// set while the broker runs, what it stores goes on by the old one.
+/// One moment by both clocks: what was stored by one is told by the other. The broker's clock
+/// stands still while the machine sleeps, and the time of day may be set; so what is far from this
+/// moment is told wrong, and each turn takes its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {
     instant: Instant,
@@ -17,6 +18,11 @@ impl Times {
             instant,
             since_1970: time.duration_since(UNIX_EPOCH).unwrap_or_default(),
         }
+    }
+
+    /// Whether this is that moment by the broker's clock.
+    pub fn is_of(&self, now: Instant) -> bool {
+        self.instant == now
     }
 
     /// Milliseconds since 1970; 0 for what was before.
@@ -105,6 +111,21 @@ mod tests {
         let unset = Times::new(start, UNIX_EPOCH + hour);
         assert_eq!(unset.since(60_000, start), Duration::from_mins(59));
         assert_eq!(unset.stay(3_600_000, None), (start, None));
+    }
+
+    #[test]
+    fn what_is_written_after_a_sleep_is_told_by_the_moment_after_it() {
+        let (start, hour) = (Instant::now(), Duration::from_hours(1));
+        let began = UNIX_EPOCH + Duration::from_secs(1_790_000_000);
+        let before = Times::new(start, began);
+        // The machine sleeps for ten hours, in which the broker's clock stands still.
+        let woken = Times::new(start + hour, began + 11 * hour);
+        assert!(woken.is_of(start + hour) && !before.is_of(start + hour));
+        let left_ms = woken.ms(start + hour);
+        let restarted = Times::new(start + hour, began + 11 * hour);
+        assert_eq!(restarted.since(left_ms, start + hour), Duration::ZERO);
+        let by_the_old = before.ms(start + hour);
+        assert_eq!(restarted.since(by_the_old, start + hour), 10 * hour);
     }
 
     #[test]

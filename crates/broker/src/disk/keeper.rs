@@ -17,6 +17,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::thread;
+use std::time::{Instant, SystemTime};
 
 use unbroken_broker_core::{Frontier, Position, ReadRequest, ShardId};
 use unbroken_durable::{Needs, Times, log_of, read};
@@ -40,7 +41,6 @@ pub(super) enum Job {
 pub(super) struct Keeper {
     store: Arc<Embedded>,
     directory: PathBuf,
-    times: Times,
     shards: Vec<Outside>,
     needs: Needs,
     /// Trimming that is not at its end.
@@ -74,7 +74,6 @@ impl Keeper {
     pub(super) fn new(
         store: Arc<Embedded>,
         directory: PathBuf,
-        times: Times,
         shards: Vec<Outside>,
         waiting: Receiver<Job>,
         notify: Sender<Notice>,
@@ -82,7 +81,6 @@ impl Keeper {
         Self {
             store,
             directory,
-            times,
             needs: Needs::new(shards.len()),
             trimming: None,
             reads_since_trim: 0,
@@ -160,7 +158,8 @@ impl Keeper {
     }
 
     fn read(&mut self, shard: ShardId, request: &ReadRequest) -> Result<(), StoreError> {
-        let answer = read(&*self.store, request, &self.times)?;
+        let times = Times::new(Instant::now(), SystemTime::now());
+        let answer = read(&*self.store, request, &times)?;
         self.shards[usize::from(shard.0)].send(Parcel::Read(Box::new(answer)));
         self.reads_since_trim = self.reads_since_trim.saturating_add(1);
         Ok(())
@@ -215,7 +214,6 @@ const READS_BEFORE_TRIM: u32 = 64;
 mod tests {
     use std::path::Path;
     use std::sync::mpsc;
-    use std::time::{Instant, SystemTime};
 
     use unbroken_broker_core::SessionId;
     use unbroken_mqtt_proto::{Properties, QoS};
@@ -261,7 +259,6 @@ mod tests {
         let keeper = Keeper::new(
             Arc::new(store),
             directory.to_owned(),
-            Times::new(Instant::now(), SystemTime::now()),
             vec![shard],
             waiting,
             mpsc::channel().0,

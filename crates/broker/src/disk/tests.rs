@@ -1,5 +1,7 @@
 //! Stores that are damaged, and what a start says of what it finds.
 
+use unbroken_broker_core::{Message, MessageParts, Presence, Progress, Record};
+use unbroken_mqtt_proto::{Properties, QoS};
 use unbroken_store::{Answer, Committed, Conflict, Revision, Space, Store};
 
 use super::*;
@@ -75,6 +77,77 @@ fn a_start_knows_whether_the_run_before_may_have_told_what_it_did_not_sync() {
         let found = run(temp.path(), durability, in_good_order);
         assert_eq!(found, gaps, "{durability:?}");
     }
+}
+
+fn message(topic: &str, expires: Option<Instant>) -> Message {
+    let parts = MessageParts {
+        topic,
+        properties: Properties::EMPTY,
+        payload: b"x",
+        qos: QoS::AtLeastOnce,
+        retain: true,
+        stamp: Instant::now(),
+        expires,
+        publisher: Some("p".into()),
+        mark: None,
+    };
+    Message::restore(parts, None)
+}
+
+#[test]
+fn what_is_written_after_the_machine_has_slept_is_as_old_as_it_is() {
+    const HOUR: Duration = Duration::from_hours(1);
+    let temp = tempfile::tempdir().unwrap();
+    let storage = Storage::default();
+    let found = Found::open(&storage, temp.path()).unwrap();
+    let (notify, _notices) = mpsc::channel();
+    let (shard, _told) = outside_feed();
+    let mut disk = found
+        .start(&storage, vec![shard], Vec::new(), Vec::new(), notify)
+        .unwrap();
+    // The broker was started ten hours ago, and the machine has slept since.
+    disk.times = Times::new(Instant::now(), SystemTime::now() - 10 * HOUR);
+    let mut desk = disk.desk(ShardId(0)).unwrap();
+    let now = Instant::now();
+    let client_id: Arc<str> = "s".into();
+    let opened = Record::SessionOpened {
+        client_id: Arc::clone(&client_id),
+        expiry_s: 2 * 3_600,
+        new: true,
+    };
+    let gone = Record::Progress {
+        client_id,
+        progress: Box::new(Progress {
+            through: Frontier::new(),
+            given: Vec::new(),
+            landed: Vec::new(),
+            done: Vec::new(),
+            scanned: Vec::new(),
+            past: Vec::new(),
+            presence: Some(Presence {
+                is_here: false,
+                expiry_s: 2 * 3_600,
+            }),
+            maybe_sent: None,
+        }),
+    };
+    let retained = Record::Retained {
+        message: Arc::new(message("t", Some(now + HOUR))),
+        errand: None,
+    };
+    for (number, record) in (1..).zip([opened, gone, retained]) {
+        let id = StoreId(number);
+        desk.store(now, &StoreRequest { id, record });
+    }
+    desk.submit_gathered();
+    drop(desk);
+    disk.end().unwrap();
+    drop(disk);
+    let found = Found::open(&storage, temp.path()).unwrap();
+    let session = &found.restored.sessions[0];
+    assert!(session.away.unwrap() < HOUR, "{session:?}");
+    let expires = found.restored.retained[0].parts().expires;
+    assert!(expires.unwrap() > Instant::now());
 }
 
 #[test]
