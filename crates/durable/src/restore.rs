@@ -16,8 +16,8 @@ use unbroken_store::session::{
     parse_key,
 };
 use unbroken_store::{
-    self as store, Batch, Kv, MessageBytes, Page, Position, RecordError, Space, Store, StoreError,
-    standing,
+    self as store, Batch, COMMIT_BYTES_MAX, Kv, MessageBytes, Page, Position, RecordError, Space,
+    Store, StoreError, standing,
 };
 
 use crate::lane::lane_at_rest;
@@ -167,40 +167,53 @@ pub fn restore<S: Store + ?Sized>(
 }
 
 /// A message of QoS 2 that is marked is not taken in again, so it is not retained again either.
-/// What the shard that keeps its topic has done is not done again: it may be over.
+/// What the shard that keeps its topic has done is not done again: it may be over. There may be
+/// more of these messages than there is memory, so they are read again one by one.
 fn retain_what_is_owed<S: Store + ?Sized>(store: &S) -> Result<(), StoreError> {
     let mut owed = Vec::new();
     each(store, Space::Sessions, &[], |key, value| {
-        let view = parse_key(key).map_err(|error| damaged(key, &error))?;
-        if let PartView::Inbound(_) = view.part {
-            let inbound = Inbound::decode(value).map_err(|error| damaged(key, &error))?;
-            if let Some(marked) = inbound.retained {
-                let is_done = is_done(store, marked.errand)?;
-                owed.push((key.to_vec(), marked, is_done));
-            }
+        if let Some(ToRetain { errand, .. }) = to_retain(key, value)? {
+            owed.push((errand.number, key.to_vec()));
         }
         Ok(())
     })?;
-    owed.sort_by_key(|(_, marked, _)| marked.errand.number);
-    for (key, ToRetain { message, .. }, is_done) in owed {
-        let mut batch = Batch::new();
-        let record = message.record();
-        let topic = record.topic.as_bytes().to_vec();
-        if is_done {
-            // Only its id is still to be known.
-        } else if record.payload.is_empty() {
-            batch.delete(Space::Retained, topic);
-        } else {
-            batch.put(Space::Retained, topic, message.into_bytes());
+    owed.sort_unstable();
+    let mut batch = Batch::new();
+    for (_, key) in owed {
+        let found = store.get(Space::Sessions, &key)?;
+        let found = found.map_or(Ok(None), |found| to_retain(&key, &found.bytes))?;
+        let Some(ToRetain { errand, message }) = found else {
+            continue;
+        };
+        if !is_done(store, errand)? {
+            let record = message.record();
+            let topic = record.topic.as_bytes().to_vec();
+            if record.payload.is_empty() {
+                batch.delete(Space::Retained, topic);
+            } else {
+                batch.put(Space::Retained, topic, message.into_bytes());
+            }
         }
+        // Only its id is still to be known.
         batch.put(Space::Sessions, key, Inbound::default().encode());
-        store.commit(&[batch])?;
+        if batch.bytes() >= COMMIT_BYTES_MAX {
+            store.commit(&[std::mem::take(&mut batch)])?;
+        }
     }
     // Numbers begin anew, and nothing is marked with an old one any more.
-    let mut batch = Batch::new();
     batch.delete_all(Space::Control, errand::PREFIX.to_vec());
     store.commit(&[batch])?;
     Ok(())
+}
+
+/// What is kept with the id of a message that was not released, if this is one.
+fn to_retain(key: &[u8], value: &[u8]) -> Result<Option<ToRetain>, StoreError> {
+    let view = parse_key(key).map_err(|error| damaged(key, &error))?;
+    if !matches!(view.part, PartView::Inbound(_)) {
+        return Ok(None);
+    }
+    let inbound = Inbound::decode(value).map_err(|error| damaged(key, &error))?;
+    Ok(inbound.retained)
 }
 
 fn is_done<S: Kv + ?Sized>(store: &S, errand: Errand) -> Result<bool, StoreError> {

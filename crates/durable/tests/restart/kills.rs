@@ -1,12 +1,13 @@
 //! A broker that is killed between two records, or again before it has told the disk how far it is.
 
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use unbroken_broker_core::{DropReason, Limits};
-use unbroken_durable::restore;
-use unbroken_mqtt_proto::{Connect, Packet, Property, PropertyBuf, Publish, Version};
-use unbroken_store::session::{Carried, Outbound, Part, key};
-use unbroken_store::{Batch, Kv, Space, Store};
+use unbroken_durable::{Times, restore};
+use unbroken_mqtt_proto::{Connect, Packet, PacketId, Property, PropertyBuf, Publish, Version};
+use unbroken_store::errand::Errand;
+use unbroken_store::session::{Carried, Inbound, Outbound, Part, ToRetain, key};
+use unbroken_store::{Batch, Fault, Faulty, Kv, Memory, MessageRecord, On, Space, Store};
 
 use crate::shard_bus::{connect, join, publish, retained, stay, subscribe};
 use crate::{QOS1, QOS2, World, ack};
@@ -502,4 +503,39 @@ fn of_a_message_that_is_in_no_log_it_is_told_once() {
         assert_eq!(restored.lost.len(), times);
         assert_eq!(restored.sessions.len(), 1);
     }
+}
+
+#[test]
+fn copies_that_were_not_released_are_retained_many_at_a_time() {
+    const COPIES: u16 = 1_000;
+    let store = Faulty::new(Memory::new());
+    let mut batch = Batch::new();
+    for number in 1..=COPIES {
+        let topic = format!("t/{number}");
+        let message = MessageRecord::plain(&topic, 1_790_000_000_000, b"x").encode();
+        let errand = Errand {
+            from: 0,
+            to: 1,
+            number: number.into(),
+        };
+        // The first half is done, and what became of it since is not to be undone.
+        if number == COPIES / 2 {
+            batch.put(Space::Control, errand.key(), errand.done());
+        }
+        let retained = Some(ToRetain { errand, message });
+        let key = key("p", Part::Inbound(PacketId::new(number).unwrap()));
+        batch.put(Space::Sessions, key, Inbound { retained }.encode());
+    }
+    assert!(store.commit(&[batch]).unwrap()[0].is_ok());
+    store.inject(Fault {
+        on: On::Commit(0),
+        after: 10,
+        kind: std::io::ErrorKind::Other,
+    });
+    let now = std::time::Instant::now();
+    let times = Times::new(now, UNIX_EPOCH + Duration::from_secs(1_790_000_000));
+    let restored = restore(&store, now, &times).unwrap();
+    assert_eq!(restored.retained.len(), usize::from(COPIES / 2));
+    let mut retained = restored.retained.iter();
+    assert!(retained.all(|message| message.topic() != "t/500"));
 }
