@@ -34,7 +34,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
 use unbroken_broker_core::{
-    Forget, Frontier, Limits, ReadRequest, RestoreError, Shard, ShardId, StoreId, StoreRequest,
+    DropReason, Forget, Frontier, Limits, ReadRequest, RestoreError, Shard, ShardId, StoreId,
+    StoreRequest,
 };
 use unbroken_durable::{Restored, Times, batch_of, restore};
 use unbroken_store::quarantine::{self, OnCorruption, Quarantined};
@@ -279,7 +280,17 @@ impl Found {
             .map_err(|source| DiskError::Restore {
                 directory: self.directory.clone(),
                 source,
-            })
+            })?;
+        let full = DropReason::RetainedFull as usize;
+        let hidden: u64 = shards.iter().map(|shard| shard.stats().dropped[full]).sum();
+        if hidden > 0 {
+            tracing::warn!(
+                hidden,
+                "limits.retained_messages_max or retained_bytes_max is lower than what is stored: \
+                 so many retained messages stay on disk and are not shown to clients"
+            );
+        }
+        Ok(())
     }
 
     /// Logs of so many shards, and those that are left of a run with more.

@@ -1,6 +1,10 @@
 //! Stores that are damaged, and what a start says of what it finds.
 
-use unbroken_broker_core::{Message, MessageParts, Presence, Progress, Record};
+use std::io::{Read as _, Seek as _, SeekFrom};
+
+use unbroken_broker_core::{
+    Message, MessageParts, Presence, Progress, Record, Settings, ShardOptions,
+};
 use unbroken_mqtt_proto::{Properties, QoS};
 use unbroken_store::{Answer, Committed, Conflict, Revision, Space, Store};
 
@@ -148,6 +152,51 @@ fn what_is_written_after_the_machine_has_slept_is_as_old_as_it_is() {
     assert!(session.away.unwrap() < HOUR, "{session:?}");
     let expires = found.restored.retained[0].parts().expires;
     assert!(expires.unwrap() > Instant::now());
+}
+
+#[test]
+fn retained_messages_beyond_a_limit_that_was_lowered_are_told() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = Embedded::open(temp.path(), Options::default()).unwrap();
+    let now = Instant::now();
+    let times = Times::new(now, SystemTime::now());
+    let batches = ["a", "b", "c"].map(|topic| {
+        let message = Arc::new(message(topic, None));
+        let errand = None;
+        batch_of(&Record::Retained { message, errand }, now, &times)
+    });
+    assert!(store.commit(&batches).unwrap().iter().all(Result::is_ok));
+    drop(store);
+    for (max, told) in [(3, false), (1, true)] {
+        let mut found = found(temp.path(), OnCorruption::Refuse).unwrap();
+        let mut limits = Limits::default();
+        limits.retained_messages_max = max;
+        let options = ShardOptions {
+            id: ShardId(0),
+            shards: 1,
+            limits: limits.clone(),
+            settings: Settings::default(),
+            totals: Arc::default(),
+            seed: 7,
+            start: now,
+        };
+        let mut shards = [Shard::new(options)];
+        let words = log_of(|| found.restore(&mut shards, &limits).unwrap());
+        let line = words.lines().find(|line| line.contains("hidden=2"));
+        assert_eq!(line.is_some(), told, "{words}");
+    }
+}
+
+/// What is logged meanwhile.
+fn log_of(done: impl FnOnce()) -> String {
+    let mut file = tempfile::tempfile().unwrap();
+    let log = tracing_subscriber::fmt().with_ansi(false);
+    let log = log.with_writer(Mutex::new(file.try_clone().unwrap()));
+    tracing::subscriber::with_default(log.finish(), done);
+    let mut words = String::new();
+    file.seek(SeekFrom::Start(0)).unwrap();
+    file.read_to_string(&mut words).unwrap();
+    words
 }
 
 #[test]
