@@ -245,7 +245,7 @@ pub(crate) fn each<S: Kv + ?Sized>(
 }
 
 pub(crate) fn damaged(key: &[u8], error: &RecordError) -> StoreError {
-    StoreError::damaged(format!("key {}", key.escape_ascii()), error)
+    StoreError::record(format_args!("key {}", key.escape_ascii()), error)
 }
 
 /// The values of one session, as they come.

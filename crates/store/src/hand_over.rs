@@ -145,7 +145,7 @@ fn each<S: Kv + ?Sized>(
         for pair in &pairs {
             let taken = take(&pair.key, &pair.value.bytes);
             let place = || format!("key {}", pair.key.escape_ascii());
-            taken.map_err(|error| StoreError::damaged(place(), &error))?;
+            taken.map_err(|error| StoreError::record(place(), &error))?;
         }
         after = pairs.into_iter().next_back().map(|pair| pair.key);
         if !more || after.is_none() {

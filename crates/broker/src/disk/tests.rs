@@ -274,3 +274,21 @@ fn damage_that_is_met_at_the_start_is_refused_where_its_owner_wants_that() {
     let refused = found(temp.path(), OnCorruption::Refuse).unwrap_err();
     assert!(refused.to_string().contains("kitchen"), "{refused}");
 }
+
+#[test]
+fn a_store_with_a_record_of_a_newer_version_is_refused_and_not_set_aside() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = Embedded::open(temp.path(), Options::default()).unwrap();
+    let mut batch = Batch::new();
+    batch.put(Space::Retained, b"kitchen".to_vec(), vec![200]);
+    assert!(store.commit(&[batch]).unwrap()[0].is_ok());
+    drop(store);
+    let refused = found(temp.path(), OnCorruption::Quarantine).unwrap_err();
+    assert!(
+        refused
+            .to_string()
+            .contains("use the version that wrote it"),
+        "{refused}"
+    );
+    assert!(quarantine::kept(temp.path()).unwrap().is_empty());
+}

@@ -7,7 +7,9 @@ use unbroken_durable::{Times, restore};
 use unbroken_mqtt_proto::{Connect, Packet, PacketId, Property, PropertyBuf, Publish, Version};
 use unbroken_store::errand::Errand;
 use unbroken_store::session::{Carried, Inbound, Outbound, Part, ToRetain, key};
-use unbroken_store::{Batch, Fault, Faulty, Kv, Memory, MessageRecord, On, Space, Store};
+use unbroken_store::{
+    Batch, Fault, Faulty, Kv, Memory, MessageRecord, On, Space, Store, StoreError,
+};
 
 use crate::shard_bus::{connect, join, publish, retained, stay, subscribe};
 use crate::{QOS1, QOS2, World, ack};
@@ -538,4 +540,25 @@ fn copies_that_were_not_released_are_retained_many_at_a_time() {
     assert_eq!(restored.retained.len(), usize::from(COPIES / 2));
     let mut retained = restored.retained.iter();
     assert!(retained.all(|message| message.topic() != "t/500"));
+}
+
+#[test]
+fn a_value_of_a_newer_version_is_no_damage() {
+    let (newer, none) = (vec![200, 1, 2], vec![0, 1, 2]);
+    for (value, is_newer) in [(newer, true), (none, false)] {
+        let world = World::new(1);
+        for space in [Space::Retained, Space::Lanes] {
+            let store = Memory::new();
+            let mut batch = Batch::new();
+            batch.put(space, b"kitchen".to_vec(), value.clone());
+            assert!(store.commit(&[batch]).unwrap()[0].is_ok());
+            let error = restore(&store, world.broker.now, &world.kept.times).unwrap_err();
+            let expected = match &error {
+                StoreError::Format { found: 200, .. } => is_newer,
+                StoreError::Damaged { .. } => !is_newer,
+                _ => false,
+            };
+            assert!(expected, "{space}: {error}");
+        }
+    }
 }

@@ -149,7 +149,7 @@ impl Generation {
                 return Err(self.damaged(what));
             }
             for entry in Block::new(first, &block) {
-                index.add(&entry.map_err(|error| self.damaged(error))?.message);
+                index.add(&entry.map_err(|error| self.unread(&error))?.message);
             }
         }
         Ok(index)
@@ -178,7 +178,7 @@ impl Generation {
             let skipped = block.skip_to(range.start);
             skipped.map_err(|error| self.damaged(error))?;
             for entry in block {
-                let entry = entry.map_err(|error| self.damaged(error))?;
+                let entry = entry.map_err(|error| self.unread(&error))?;
                 if entry.sequence >= range.end {
                     break;
                 }
@@ -222,7 +222,7 @@ impl Generation {
                 let skipped = block.skip_to(sequence);
                 skipped.map_err(|error| self.damaged(error))?;
                 let Some(entry) = block.next() else { break };
-                let entry = entry.map_err(|error| self.damaged(error))?;
+                let entry = entry.map_err(|error| self.unread(&error))?;
                 wanted.next();
                 if matcher.matches(entry.message.topic()) && !room.put(entry) {
                     return Ok(false);
@@ -306,6 +306,11 @@ impl Generation {
 
     pub(crate) fn damaged(&self, what: impl ToString) -> StoreError {
         StoreError::damaged(self, what)
+    }
+
+    /// A message in it does not read.
+    fn unread(&self, error: &RecordError) -> StoreError {
+        StoreError::record(self, error)
     }
 }
 
