@@ -44,6 +44,7 @@ pub mod session;
 pub mod standing;
 mod stats;
 mod store;
+mod values;
 
 pub use self::{
     batch::{Batch, Expect, Operation, Revision, Space},
@@ -65,4 +66,5 @@ pub use self::{
         Bounds, Chunk, Committed, Entry, KEY_BYTES_MAX, KeptBytes, Kv, Log, Page, Pair, Store,
         Value, View,
     },
+    values::check_value,
 };

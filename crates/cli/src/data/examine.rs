@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use unbroken_mqtt_proto::TopicFilter;
 use unbroken_store::session::Carried;
 use unbroken_store::{
-    Bounds, Entry, LogId, MessageBytes, Selection, Sequence, Space, StoreError, View,
+    Bounds, Entry, LogId, Selection, Sequence, Space, StoreError, View, check_value,
 };
 
 use super::session::{self, Session};
@@ -96,12 +96,17 @@ pub(crate) fn examine(view: &dyn View) -> Result<Examined, StoreError> {
         let read = each(view, space, |pair| {
             values += 1;
             bytes += (pair.key.len() + pair.value.bytes.len()) as u64;
-            if space == Space::Retained
-                && let Err(error) = MessageBytes::parse(pair.value.bytes)
+            // Those of sessions have been read.
+            if space != Space::Sessions
+                && let Err(error) = check_value(space, &pair.key, &pair.value.bytes)
             {
-                let topic = pair.key.escape_ascii();
-                let what = format!("the retained message of {topic} cannot be read: {error}");
-                examined.wrong.push(what);
+                let key = pair.key.escape_ascii();
+                examined.wrong.push(match space {
+                    Space::Retained => {
+                        format!("the retained message of {key} cannot be read: {error}")
+                    }
+                    _ => format!("the value at {key} of {space} cannot be read: {error}"),
+                });
             }
             Ok(())
         });

@@ -71,6 +71,8 @@ fn the_doctor_says_where_a_session_contradicts_the_logs() {
     );
     batch.put(Space::Sessions, key("phone", Part::Will), b"\x09".to_vec());
     batch.put(Space::Retained, b"plant/mode".to_vec(), b"\0".to_vec());
+    batch.put(Space::Lanes, b"\0phone".to_vec(), b"\x09".to_vec());
+    batch.put(Space::Control, b"handed".to_vec(), b"\x01".to_vec());
     let opened = open(&store.path(), options());
     assert!(opened.commit(&[batch]).unwrap()[0].is_ok());
     while opened.trim(LOG, Sequence(8)).unwrap() {}
@@ -81,6 +83,8 @@ fn the_doctor_says_where_a_session_contradicts_the_logs() {
         "client \"desk\" was given message 21 of log 0, whose next message is 21",
         "the value at \\x05phone\\x05 of sessions cannot be read",
         "the retained message of plant/mode cannot be read",
+        "the value at \\x00phone of lanes cannot be read",
+        "the value at handed of control cannot be read",
     ] {
         assert!(ended.text.contains(wrong), "{wrong}: {}", ended.text);
     }

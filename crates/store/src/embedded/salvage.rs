@@ -23,22 +23,17 @@ use super::journals::{Known, Sieve};
 use super::opened::{NEWEST_KEY, OWN, number, parse_newest_key, parse_value};
 use super::{Durability, Embedded, Options, directory, engine, journals, list};
 use crate::batch::{Batch, Space};
-use crate::codec::RecordError;
-use crate::errand;
 use crate::error::StoreError;
-use crate::hand_over::{self, HandOver, Left};
-use crate::lane::{self, FLOOR_KEY, Floor, Lane};
-use crate::owed;
+use crate::hand_over::{self, Left};
+use crate::lane;
 use crate::places::{Place, SALVAGING, STORE, exists};
 use crate::position::{LogId, Sequence};
 use crate::quarantine::Salvaged;
 use crate::record::MessageBytes;
-use crate::session::{
-    Carried, Cursor, Head, Holding, Inbound, MaybeSent, Outbound, PartView, Subscription, Will,
-    parse_key,
-};
-use crate::standing::{self, Standing};
+use crate::session::{Carried, Cursor, Holding, Outbound, PartView, Subscription, parse_key};
+use crate::standing;
 use crate::store::Store;
+use crate::values::check_value;
 
 /// Makes a new store with what can be read in a damaged one.
 pub(crate) fn salvage(place: &Place, mut options: Options) -> Result<Salvaged, StoreError> {
@@ -301,7 +296,7 @@ impl Work {
                     self.lost(format!("{space}: a value without its revision"));
                     continue;
                 };
-                if let Err(error) = check(space, &key, &value.bytes) {
+                if let Err(error) = check_value(space, &key, &value.bytes) {
                     self.lost(format!(
                         "{space}: the value of key {}: {error}",
                         key.escape_ascii()
@@ -517,34 +512,6 @@ impl Work {
         }
         all.extend(behind.into_iter().rev());
         all
-    }
-}
-
-/// Whether the value is one that a broker can begin with.
-fn check(space: Space, key: &[u8], value: &[u8]) -> Result<(), RecordError> {
-    match space {
-        Space::Sessions => match parse_key(key)?.part {
-            PartView::Head => Head::decode(value).map(drop),
-            PartView::Subscription { .. } => Subscription::decode(value).map(drop),
-            PartView::Cursor(_) => Cursor::decode(value).map(drop),
-            PartView::Outbound(_) => Outbound::decode(value).map(drop),
-            PartView::Inbound(_) => Inbound::decode(value).map(drop),
-            PartView::Will => Will::decode(value).map(drop),
-            PartView::MaybeSent => MaybeSent::decode(value).map(drop),
-        },
-        Space::Retained => MessageBytes::parse(value.to_vec()).map(drop),
-        Space::Lanes if key == FLOOR_KEY => Floor::decode(value).map(drop),
-        Space::Lanes => Lane::decode(value).map(drop),
-        Space::Control if key.starts_with(errand::PREFIX) => errand::last_done(value).map(drop),
-        Space::Control if key.starts_with(owed::PREFIX) => {
-            owed::parse_key(key).and_then(|_| owed::check(value))
-        }
-        Space::Control if key.starts_with(hand_over::PREFIX) => {
-            HandOver::parse_key(key)?;
-            Left::decode(value).map(drop)
-        }
-        Space::Control if key == standing::KEY => Standing::decode(value).map(drop),
-        Space::Wills | Space::Control => Ok(()),
     }
 }
 
