@@ -38,7 +38,7 @@ struct Arguments {
 enum Command {
     /// Everything a change must pass, in order; the last line is `N passed, N failed, N skipped`
     Ci {
-        /// Longer fuzzing, more simulator seeds, longer benchmarks
+        /// Longer fuzzing, more simulator seeds, longer benchmarks that hold their bars
         #[arg(long)]
         full: bool,
     },

@@ -48,7 +48,7 @@ impl Common {
 /// What happens when a peer's program is not there.
 #[derive(Debug, Args)]
 pub(crate) struct Missing {
-    /// In the short round, a peer whose program is missing is a failure instead of being skipped
+    /// A program that is missing is a failure instead of being skipped
     #[arg(long, env = "UNBROKEN_REQUIRE_TOOLS", value_parser = FalseyValueParser::new())]
     require_tools: bool,
 }
@@ -56,8 +56,8 @@ pub(crate) struct Missing {
 impl Missing {
     /// Takes those out whose programs are missing, and returns them; one that stays will fail to
     /// start.
-    pub(crate) fn take_out(&self, smoke: bool, peers: &mut Vec<Peer>) -> Vec<Skipped> {
-        if smoke && self.require_tools {
+    pub(crate) fn take_out(&self, peers: &mut Vec<Peer>) -> Vec<Skipped> {
+        if self.require_tools {
             return Vec::new();
         }
         // Without a peer the others can still be tried; without ours there is nothing to try.

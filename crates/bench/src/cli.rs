@@ -118,7 +118,7 @@ impl Brokers {
         let unbroken = self.common.unbroken()?;
         let directory = self.peers_dir.as_deref().map(path::absolute).transpose()?;
         let mut peers = peer::choose(&unbroken, directory.as_deref(), &self.peers, smoke)?;
-        let mut skipped = self.missing.take_out(smoke, &mut peers);
+        let mut skipped = self.missing.take_out(&mut peers);
         let is_checked = self.cross_check || self.rows.is_empty() && !smoke;
         let programs = is_checked.then(|| Programs::find(directory.as_deref()));
         if let Some(programs) = &programs {

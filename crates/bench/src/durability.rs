@@ -45,8 +45,9 @@ pub(crate) struct Durability {
 
 const NOTES: &str = "each round one run of every broker in turn. 200 publishers send messages of \
     100 bytes at QoS 1, each with up to 10 unacknowledged, to one connected subscriber whose session \
-    stays. What is written is counted by the kernel, and compared with payload and topic; payloads are \
-    random bytes, of which compression makes no fewer.";
+    stays. What is written is counted by the kernel, and compared with payload and topic; payloads there are \
+    random bytes, of which compression makes no fewer. For those who sleep, and for what waits, they \
+    are a number and a filling.";
 
 /// Topic and payload of a message of [`KEPT`].
 const MESSAGE_BYTES: f64 = 100.0 + 8.0;
@@ -58,8 +59,9 @@ impl Durability {
         let unbroken = self.common.unbroken()?;
         let mut peers = peer::keepers(&unbroken)?;
         if smoke {
-            arguments::tell(&self.missing.take_out(smoke, &mut peers))?;
+            arguments::tell(&self.missing.take_out(&mut peers))?;
         }
+        let described = Described::all(&peers)?;
         let row = if smoke { KEPT.smoke() } else { KEPT };
         let progress = &mut io::stderr().lock();
         let at_full_speed = rounds::run_one(&row, &peers, rounds, progress)?;
@@ -87,7 +89,7 @@ impl Durability {
             below: "",
             machine,
             rounds,
-            peers: Described::all(&peers)?,
+            peers: described,
             figures,
         };
         record.write(&self.common.out, "durability")

@@ -68,7 +68,7 @@ impl Fairness {
         let names: Vec<_> = [vec![peer::OURS.to_owned()], self.peers].concat();
         let mut peers = peer::choose(&unbroken, None, &names, smoke)?;
         if smoke {
-            arguments::tell(&self.missing.take_out(smoke, &mut peers))?;
+            arguments::tell(&self.missing.take_out(&mut peers))?;
         }
         let described = Described::all(&peers)?;
         let progress = &mut io::stderr().lock();

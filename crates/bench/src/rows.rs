@@ -274,14 +274,14 @@ impl Row {
     /// What a run is told beside its title, in words.
     pub(crate) fn in_words(&self) -> String {
         let (secs, warm_up) = (self.extent.as_secs_f64(), self.warm_up.as_secs_f64());
-        let under_way = match (self.scenario, self.rate, self.qos) {
-            (Scenario::Idle { .. }, ..) => {
+        let under_way = match (self.scenario, self.rate) {
+            (Scenario::Idle { .. }, _) => {
                 return format!(
                     "Watched for {secs} s when all are connected and have subscribed; 64 at a time connect."
                 );
             }
-            (_, Some(_), _) => "Messages are sent when they are due, one a write".to_owned(),
-            (Scenario::Ping { .. }, ..) => {
+            (_, Some(_)) => "Messages are sent when they are due, one a write".to_owned(),
+            (Scenario::Ping { .. }, None) => {
                 "One question of a pair is under way at a time".to_owned()
             }
             _ => format!(

@@ -60,6 +60,7 @@ pub(crate) fn judge(rows: &[RowResult], checks: &[Check]) -> Vec<Verdict> {
 }
 
 fn judge_check(check: &Check, rows: &[RowResult]) -> Option<Verdict> {
+    rows.iter().find(|row| row.row == check.row)?;
     let apart = check.apart(check.cell(OURS)?, rows);
     let apart = apart.map(Spread::one);
     Some(Verdict::new(check.row, check.what, apart, CROSS_CHECK))
@@ -72,7 +73,8 @@ fn judge_row(row: &RowResult) -> Vec<Verdict> {
         verdicts.extend(demands.map(|demand| demand.judge(row, ours)));
         verdicts.push(Verdict::new(
             row.row,
-            "runs that failed, or in which a message was lost, repeated, out of order or altered",
+            "runs that failed, or in which a message was lost, repeated, out of order or altered, or a \
+             silent connection did not stay so",
             Some(Spread::one(number(ours.faulty_runs()))),
             Bar::AtMost(0.0),
         ));
@@ -205,7 +207,8 @@ impl fmt::Display for Section<'_> {
             (Kind::Throughput, "rates are at least what is shown"),
             (
                 Kind::Latency,
-                "latencies hold the wait for it and are not judged",
+                "latencies hold the wait for it, and a bar of latency of one of these, or against \
+                 it, is not judged",
             ),
         ] {
             if let Some(rows) = self.limited_by_the_generator(kind) {

@@ -125,7 +125,6 @@ impl Driver {
         }
     }
 
-    /// Whether an answer of the disk is on its way that lets something leave.
     /// Whether a wait gathers more: then the disk is to gather, too.
     pub(crate) fn gather_commits(&mut self, gather: bool) {
         if let Some(desk) = &mut self.desk {
@@ -133,6 +132,7 @@ impl Driver {
         }
     }
 
+    /// Whether an answer of the disk is on its way that lets something leave.
     pub(crate) fn waits_for_disk(&self) -> bool {
         self.desk.as_ref().is_some_and(Desk::is_awaited)
     }

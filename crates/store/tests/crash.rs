@@ -51,7 +51,12 @@ fn copy(from: &Path, to: &Path) {
     for entry in fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
         let (path, target) = (entry.path(), to.join(entry.file_name()));
-        if path.is_dir() {
+        if ["examining", "list.new"]
+            .iter()
+            .any(|of| path.ends_with(of))
+        {
+            // The store's thread makes and removes them, and a start clears what is left of them.
+        } else if path.is_dir() {
             copy(&path, &target);
         } else if path.extension().is_some_and(|ending| ending == "jnl") {
             // Without the zeros that are set aside.

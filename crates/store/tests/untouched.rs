@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use unbroken_store::quarantine::{OnCorruption, Quarantined, open};
 use unbroken_store::{
     Batch, Durability, Embedded, Kv, Log, LogId, MessageBytes, MessageRecord, Options, Sequence,
-    Space, Store, StoreError,
+    Space, Store, StoreError, standing,
 };
 
 const LOG: LogId = LogId(1);
@@ -214,7 +214,8 @@ fn numbers(store: &Embedded) -> Vec<u64> {
 fn keys(store: &Embedded) -> Vec<u64> {
     let page = store.scan(Space::Control, &[], None, usize::MAX).unwrap();
     let keys = page.pairs.into_iter().map(|pair| pair.key);
-    keys.map(|key| u64::from_be_bytes(key.try_into().unwrap()))
+    let ours = keys.filter(|key| key != standing::KEY); // that is of the new store
+    ours.map(|key| u64::from_be_bytes(key.try_into().unwrap()))
         .collect()
 }
 
