@@ -169,6 +169,15 @@ pub(crate) fn make(path: &Path) -> io::Result<()> {
     make_with(path, OWN_MODE)
 }
 
+/// Makes a directory that need not outlast a power cut, and those that it is in. Nobody but the
+/// user can look into any of them.
+pub(crate) fn make_all(path: &Path) -> io::Result<()> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(OWN_MODE)
+        .create(path)
+}
+
 fn make_with(path: &Path, mode: u32) -> io::Result<()> {
     if path.is_dir() {
         return Ok(());

@@ -39,7 +39,7 @@ use super::opened::{
 use super::{directory, rewrite};
 use crate::batch::{Revision, Space};
 use crate::error::StoreError;
-use crate::places::{EXAMINING, Place, exists};
+use crate::places::{EXAMINING, Place, exists, make_all};
 use crate::position::Sequence;
 
 /// The trees of an engine's directory, each to be looked at alone.
@@ -423,7 +423,7 @@ fn in_tables(
 /// removes or replaces then are links.
 fn link_tree(from: &Path, to: &Path) -> Result<(), StoreError> {
     let making = |error| StoreError::io("making", to.display(), error);
-    fs::create_dir_all(to).map_err(making)?;
+    make_all(to).map_err(making)?;
     for path in entries(from)? {
         let Some(name) = path.file_name() else {
             continue;
@@ -451,7 +451,7 @@ fn is_unsupported(error: &StoreError) -> bool {
 /// Makes a copy of a tree's directory: tables are linked, since they never change.
 pub(super) fn copy_tree(from: &Path, to: &Path) -> Result<(), StoreError> {
     let making = |error| StoreError::io("making", to.display(), error);
-    fs::create_dir_all(to).map_err(making)?;
+    make_all(to).map_err(making)?;
     for path in entries(from)? {
         let Some(name) = path.file_name() else {
             continue;
@@ -513,11 +513,11 @@ const CACHE_BYTES: u64 = 1024 * 1024;
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::MetadataExt as _;
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
     use super::*;
     use crate::batch::Batch;
-    use crate::embedded::{Embedded, Options};
+    use crate::embedded::{Embedded, Options, list};
     use crate::store::Store as _;
 
     fn filled(path: &Path) -> PathBuf {
@@ -531,6 +531,22 @@ mod tests {
 
     fn says(kind: ErrorKind) -> Result<Journals, StoreError> {
         Err(StoreError::io("making", "it", io::Error::from(kind)))
+    }
+
+    /// What clients publish is linked there, in a directory that may be open to everybody.
+    #[test]
+    fn nobody_else_can_look_into_what_is_made_to_look_at_a_store() {
+        let temp = tempfile::tempdir().unwrap();
+        let store = filled(temp.path());
+        let trees = Trees::new(&store.join("engine"), Path::new(""), false);
+        let at = |name: &str| temp.path().join(name);
+        look(&store, &at("linked")).unwrap();
+        copy_tree(&trees.path(1), &at("copied/1")).unwrap();
+        assert!(list::unpack(&store, &at("unpacked")).unwrap());
+        for name in ["linked", "copied", "unpacked"] {
+            let mode = fs::metadata(at(name)).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o700, "{name}");
+        }
     }
 
     /// Through one that was made before the next could not be, the store would be written.

@@ -40,7 +40,7 @@ use super::directory::Directory;
 use super::examine::{BEGINNING, LIST, LIST_NAME, TABLES, Trees, read};
 use crate::codec::{Reader, RecordError, put_number, put_string};
 use crate::error::StoreError;
-use crate::places::{EXAMINING, Place, STORE};
+use crate::places::{EXAMINING, Place, STORE, make_all};
 
 /// Makes copies of the list of a store that is open, one after the other. When it is dropped, the
 /// last one that was asked for is made.
@@ -163,7 +163,7 @@ pub(super) fn unpack(store: &Path, to: &Path) -> Result<bool, StoreError> {
         return Ok(false);
     };
     let write = || {
-        fs::create_dir_all(to.join(TABLES))?;
+        make_all(&to.join(TABLES))?;
         for (name, bytes) in files {
             fs::write(to.join(name), bytes)?;
         }
