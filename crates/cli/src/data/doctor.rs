@@ -11,7 +11,7 @@ use unbroken_store::{Embedded, Sequence, StoreError, quarantine};
 
 use super::examine::{Examined, examine};
 use super::sessions::{connected, state};
-use super::{Data, DataArgs, failed_in_last_run, failure, now_ms, person};
+use super::{Data, DataArgs, failed_in_last_run, failure, now_ms, person, remote};
 use crate::exit::{self, Failure};
 
 /// Look at a data directory: what is in it, and what looks wrong
@@ -91,6 +91,8 @@ fn look(args: &Args) -> Result<Report, Failure> {
     let now_ms = now_ms();
     let mut wrong = Vec::new();
     let (mut inside, mut disk_bytes, mut broker) = (None, None, None);
+    // Who looks takes the directory, and what is made there then belongs to this user.
+    drop(remote(&path)?);
     let marked = quarantine::marked(&path)?;
     // Whoever opens the store makes it anew. What keeps this from looking is met again below.
     wrong.extend(Embedded::list_fault(&path).ok().flatten());

@@ -171,7 +171,14 @@ impl Data {
 
 /// The broker that has a directory; if there is none, this user may take it.
 fn remote(path: &Path) -> Result<Option<Remote>, Failure> {
-    if !Embedded::is_in(path)? {
+    let is_in = Embedded::is_in(path);
+    if let Err(StoreError::Io { source, .. }) = &is_in
+        && source.kind() == io::ErrorKind::PermissionDenied
+    {
+        // A directory that a broker has made only its user can look into.
+        own(path)?;
+    }
+    if !is_in? {
         let what = format_args!("{}: there is no store in it", path.display());
         return Err(Failure::new(exit::NO_INPUT, what));
     }

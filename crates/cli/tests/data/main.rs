@@ -9,6 +9,7 @@ use std::io::Write;
 use std::num::NonZeroU32;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -539,6 +540,42 @@ fn a_store_is_restored_beside_what_a_killed_broker_has_left_and_into_no_other_us
     if chown(&others, Some(12_345), None).is_ok() {
         run(&others, &restore).badly(77, "belongs to user 12345, and this is user 0");
         assert_eq!(fs::read_dir(&others).unwrap().count(), 0);
+    }
+}
+
+/// A broker could open nothing of what is made there by somebody else.
+#[test]
+fn another_users_directory_is_left_as_it_is_and_told_also_where_nobody_else_can_look() {
+    const OTHER: u32 = 12_345;
+    const NOBODY: u32 = 65_534;
+
+    let store = Filled::new();
+    // Only root can give a directory to somebody else.
+    if chown(store.path(), Some(OTHER), None).is_err() {
+        return;
+    }
+    let lock = store.path().join("lock");
+    fs::remove_file(&lock).unwrap();
+    for words in [&["doctor"][..], &["doctor", "--deep"], &["sessions", "ls"]] {
+        let refused = store.run(words);
+        refused.badly(77, "belongs to user 12345, and this is user 0");
+        assert!(!lock.exists(), "{words:?}");
+    }
+
+    assert_eq!(mode(&store.path()), 0o700);
+    // Nobody need not reach the binary where it is. By another process: one that is being started
+    // would have a file open that we write.
+    let binary = store.temp.path().join("unbroken");
+    let mut copy = Command::new("cp");
+    copy.arg(env!("CARGO_BIN_EXE_unbroken")).arg(&binary);
+    assert!(start(&mut copy).wait().unwrap().success());
+    fs::set_permissions(store.temp.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    for words in [&["doctor"][..], &["sessions", "ls"], &["backup", "-"]] {
+        let mut command = Command::new(&binary);
+        command.args(words).arg("--data").arg(store.path());
+        let command = command.uid(NOBODY).gid(NOBODY).stdin(Stdio::null());
+        let refused: Ended = start(command).wait_with_output().unwrap().into();
+        refused.badly(77, "belongs to user 12345, and this is user 65534");
     }
 }
 
