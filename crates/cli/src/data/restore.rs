@@ -20,8 +20,8 @@ Examples:
   ssh vault 'cat monday.zst' | zstd -d | unbroken restore - --data /var/lib/unbroken
 
 The directory must be empty, or not there; `lost+found`, damaged stores that were set aside, and
-what a broker that was killed has left beside its store may be in it. The store takes its place in it when all is read and safe on the disk; if anything is
-wrong with the backup, there is none.
+what a broker that was killed has left beside its store may be in it. The store takes its place in
+it when all is read and safe on the disk; if anything is wrong with the backup, there is none.
 Clients get again what they had acknowledged since the backup.
 
 Exit codes: 0 restored; 2 wrong usage; 65 the backup is damaged or of a newer version; 66 it cannot
