@@ -22,9 +22,11 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use nix::unistd::Uid;
 
 use crate::error::StoreError;
 
@@ -54,9 +56,10 @@ pub(crate) struct Place {
 
 impl Place {
     /// Takes the directory, makes it if it is not there, and brings what was interrupted to its
-    /// beginning or its end.
+    /// beginning or its end. Where everybody makes names, one of somebody else is refused.
     pub(crate) fn take(path: &Path) -> Result<Self, StoreError> {
         make(path).map_err(|error| StoreError::io("making", path.display(), error))?;
+        own(path).map_err(|error| StoreError::io("using", path.display(), error))?;
         let place = Self {
             path: path.to_owned(),
             _lock: Arc::new(lock(path)?),
@@ -193,6 +196,26 @@ fn make_with(path: &Path, mode: u32) -> io::Result<()> {
     sync(parent)
 }
 
+/// Where everybody makes names, as in `/var/tmp`, a name that is known beforehand may be taken by
+/// somebody who wants to look into it, or to choose which file is written in the place of another.
+/// Elsewhere whoever may make names has meant it.
+fn own(path: &Path) -> io::Result<()> {
+    // Without a slash at the end, behind which a link would be what it leads to.
+    let name = path.components().as_path();
+    let parent = name.parent().unwrap_or(Path::new(""));
+    let here = parent.as_os_str().is_empty();
+    let parent = fs::metadata(if here { Path::new(".") } else { parent })?;
+    let (owner, user) = (fs::symlink_metadata(name)?.uid(), Uid::effective().as_raw());
+    if parent.mode() & EVERYBODYS_MODE != EVERYBODYS_MODE || owner == user {
+        return Ok(());
+    }
+    let what = format!(
+        "it belongs to user {owner}, and this is user {user}, in a directory where everybody may \
+         make names: look at it, and remove it or take another"
+    );
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, what))
+}
+
 fn lock(directory: &Path) -> Result<File, StoreError> {
     let path = directory.join(LOCK);
     let failed = |doing, error| StoreError::io(doing, path.display(), error);
@@ -233,10 +256,12 @@ fn lock(directory: &Path) -> Result<File, StoreError> {
 const OWN_MODE: u32 = 0o700;
 /// Less what the process masks.
 const USUAL_MODE: u32 = 0o777;
+/// Everybody makes names there, and removes only their own.
+const EVERYBODYS_MODE: u32 = 0o1002;
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
 
     use super::*;
 
@@ -256,6 +281,40 @@ mod tests {
         let path = temp.path().join("usual");
         drop(crate::Embedded::open(&path, crate::Options::default()).unwrap());
         assert_eq!((mode("usual"), mode("usual/store")), (0o755, 0o700));
+    }
+
+    /// They could look into it, and choose what a broker's `lock` leads to.
+    #[test]
+    fn what_somebody_else_has_made_where_everybody_makes_names_is_refused() {
+        let temp = tempfile::tempdir().unwrap();
+        let at = |name: &str| temp.path().join(name);
+        let set_mode = |mode| {
+            let mode = PermissionsExt::from_mode(mode);
+            fs::set_permissions(temp.path(), mode).unwrap();
+        };
+        fs::create_dir(at("theirs")).unwrap();
+        fs::create_dir(at("ours")).unwrap();
+        symlink("ours", at("link")).unwrap();
+        // Only root can give away what is its own.
+        if chown(at("theirs"), Some(12_345), None).is_err() {
+            return;
+        }
+        lchown(at("link"), Some(12_345), None).unwrap();
+        set_mode(0o1777);
+        for name in ["theirs", "theirs/", "link", "link/."] {
+            let refused = Place::take(&at(name)).unwrap_err().to_string();
+            let words = "it belongs to user 12345, and this is user 0";
+            assert!(refused.contains(words), "{name}: {refused}");
+        }
+        for name in ["theirs", "ours"] {
+            assert_eq!(fs::read_dir(at(name)).unwrap().count(), 0, "{name}");
+        }
+        drop(Place::take(&at("ours")).unwrap());
+        drop(Place::take(&at("new")).unwrap());
+        // Elsewhere whoever may make names has given it to us, as a container's volume.
+        set_mode(0o755);
+        drop(Place::take(&at("theirs")).unwrap());
+        drop(Place::take(&at("link")).unwrap());
     }
 
     #[test]
@@ -304,7 +363,7 @@ mod tests {
     fn directories_are_made_where_a_link_leads_and_nowhere_else() {
         let temp = tempfile::tempdir().unwrap();
         let link = temp.path().join("link");
-        std::os::unix::fs::symlink("there", &link).unwrap();
+        symlink("there", &link).unwrap();
         let refused = Place::take(&link).unwrap_err().to_string();
         assert!(refused.starts_with("making "), "{refused}");
         fs::create_dir(temp.path().join("there")).unwrap();
