@@ -40,7 +40,7 @@ use unbroken_broker_core::{
 use unbroken_durable::{Restored, Times, batch_of, restore};
 use unbroken_store::quarantine::{self, OnCorruption, Quarantined};
 use unbroken_store::{
-    Batch, Committer, Durability, Embedded, Full, Log as _, Options, Refusal, Store as _,
+    Batch, Committer, Durability, Embedded, Full, Log as _, LogId, Options, Refusal, Store as _,
     StoreError, standing,
 };
 
@@ -293,11 +293,15 @@ impl Found {
         Ok(())
     }
 
-    /// Logs of so many shards, and those that are left of a run with more.
+    /// Logs of so many shards, and those in which something is left of a run with more.
     fn count_logs(&self, shards: usize) -> u64 {
         let logs = self.store.logs().unwrap_or_default();
+        let has_something = |log: &LogId| {
+            let bounds = self.store.bounds(*log);
+            bounds.is_ok_and(|bounds| bounds.first < bounds.next)
+        };
         let left = logs.iter().filter(|log| usize::from(log.0) >= shards);
-        (shards + left.count()) as u64
+        (shards + left.filter(|log| has_something(log)).count()) as u64
     }
 
     /// A disk that is full before the limit is reached lets go of nothing: the broker ends.

@@ -6,7 +6,9 @@ use unbroken_broker_core::{
     Message, MessageParts, Presence, Progress, Record, Settings, ShardOptions,
 };
 use unbroken_mqtt_proto::{Properties, QoS};
-use unbroken_store::{Answer, Committed, Conflict, Revision, Space, Store};
+use unbroken_store::{
+    Answer, Committed, Conflict, LogId, MessageRecord, Revision, Sequence, Space, Store,
+};
 
 use super::*;
 use crate::mailbox::outside_feed;
@@ -185,6 +187,36 @@ fn retained_messages_beyond_a_limit_that_was_lowered_are_told() {
         let line = words.lines().find(|line| line.contains("hidden=2"));
         assert_eq!(line.is_some(), told, "{words}");
     }
+}
+
+#[test]
+fn a_log_of_a_shard_that_is_no_more_needs_room_as_long_as_something_is_in_it() {
+    const LEFT: LogId = LogId(1);
+    let temp = tempfile::tempdir().unwrap();
+    let found = found(temp.path(), OnCorruption::Refuse).unwrap();
+    let mut batch = Batch::new();
+    for number in 1..=2 {
+        let message = MessageRecord {
+            topic: "t",
+            qos: QoS::AtLeastOnce,
+            retain: false,
+            stamp_ms: 0,
+            expires_ms: None,
+            publisher: None,
+            mark: None,
+            properties: Properties::default(),
+            payload: b"x",
+        };
+        batch.append(LEFT, Sequence(number), message.encode());
+    }
+    assert!(found.store.commit(&[batch]).unwrap()[0].is_ok());
+    assert_eq!(found.count_logs(1), 2);
+    found.store.trim(LEFT, Sequence(3)).unwrap();
+    assert!(found.store.retire(LEFT).unwrap());
+    while found.store.trim(LEFT, Sequence(3)).unwrap() {}
+    // It stays listed, so that its numbers go on when there are as many shards again.
+    assert_eq!(found.store.logs().unwrap(), [LEFT]);
+    assert_eq!(found.count_logs(1), 1);
 }
 
 /// What is logged meanwhile.
