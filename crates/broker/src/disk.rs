@@ -183,21 +183,19 @@ impl Found {
             quarantine::open(directory, options, storage.on_corruption)?;
         let now = Instant::now();
         let times = Times::new(now, SystemTime::now());
-        let begin = |store: &Embedded| {
-            standing::begin(store, storage.durability == Durability::Strict)?;
-            restore(store, now, &times)
-        };
-        let restored = match begin(&store) {
+        let mut restored = match restore(&store, now, &times) {
             // Deeper than opening it looks. Of what was copied everything reads.
             Err(cause @ StoreError::Damaged { .. })
                 if storage.on_corruption == OnCorruption::Quarantine && quarantined.is_none() =>
             {
                 let (copied, what) = quarantine::set_aside(store, &cause.to_string())?;
                 (store, quarantined) = (copied, Some(what));
-                begin(&store)?
+                restore(&store, now, &times)?
             }
             restored => restored?,
         };
+        // It is noted when the broker begins, if it does.
+        restored.gaps = standing::gaps(&store)?;
         if let Some(quarantined) = quarantined {
             tell_quarantined(&quarantined);
         } else if let Some(set_aside) = quarantine::untold(directory)? {
@@ -337,6 +335,9 @@ impl Found {
         forget: Vec<Outside>,
         notify: Sender<Notice>,
     ) -> io::Result<Disk> {
+        // From now on somebody may be told something.
+        standing::begin(&*self.store, storage.durability == Durability::Strict)
+            .map_err(io::Error::other)?;
         let (jobs, waiting) = mpsc::channel();
         let keeper = Keeper::new(
             Arc::clone(&self.store),

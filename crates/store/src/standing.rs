@@ -71,11 +71,18 @@ pub fn of<S: Kv + ?Sized>(store: &S) -> Result<Standing, StoreError> {
     Standing::decode(&found.bytes).map_err(|error| StoreError::record("the standing", &error))
 }
 
-/// A broker begins, and commits what it tells either synced or not. Before anything else of it.
+/// The gaps that a broker begins with which begins now, its own included.
+pub fn gaps<S: Kv + ?Sized>(store: &S) -> Result<u64, StoreError> {
+    let Standing { gaps, at_risk } = of(store)?;
+    Ok(gaps.saturating_add(at_risk.into()))
+}
+
+/// A broker begins, and commits what it tells either synced or not. Before it tells anything, and
+/// not if something else keeps it from beginning.
 pub fn begin<S: Store + ?Sized>(store: &S, is_synced: bool) -> Result<(), StoreError> {
     let before = of(store)?;
     let standing = Standing {
-        gaps: before.gaps.saturating_add(u64::from(before.at_risk)),
+        gaps: gaps(store)?,
         at_risk: !is_synced,
     };
     note(store, before, standing)

@@ -48,20 +48,40 @@ fn damage_that_is_met_at_the_start_is_set_aside_and_the_broker_begins() {
     found(&directory, OnCorruption::Refuse).unwrap();
 }
 
-/// A broker begins and ends, in good order or without a word; with how many gaps it began.
-fn run(directory: &Path, durability: Durability, in_good_order: bool) -> u64 {
+/// How a run of a broker ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    InGoodOrder,
+    WithoutAWord,
+    /// Something kept it from beginning, such as an address in use.
+    BeforeItBegins,
+}
+
+/// A broker begins, if it does, and ends; with how many gaps it began.
+fn run(directory: &Path, durability: Durability, end: End) -> u64 {
     let storage = Storage {
         durability,
         ..Storage::default()
     };
     let found = Found::open(&storage, directory).unwrap();
     let gaps = found.restored.gaps;
-    if in_good_order {
-        let (notify, _notices) = mpsc::channel();
-        let mut disk = found
-            .start(&storage, Vec::new(), Vec::new(), Vec::new(), notify)
-            .unwrap();
-        disk.end().unwrap();
+    if end == End::BeforeItBegins {
+        return gaps;
+    }
+    let store = Arc::clone(&found.store);
+    let (notify, _notices) = mpsc::channel();
+    let mut disk = found
+        .start(&storage, Vec::new(), Vec::new(), Vec::new(), notify)
+        .unwrap();
+    let told = standing::of(&*store).unwrap();
+    assert_eq!(told.gaps, gaps);
+    disk.end().unwrap();
+    if end == End::WithoutAWord && durability != Durability::Strict {
+        // As it was before the end.
+        assert!(told.at_risk);
+        let mut batch = Batch::new();
+        batch.put(Space::Control, standing::KEY.to_vec(), told.encode());
+        store.commit(&[batch]).unwrap();
     }
     gaps
 }
@@ -69,19 +89,23 @@ fn run(directory: &Path, durability: Durability, in_good_order: bool) -> u64 {
 #[test]
 fn a_start_knows_whether_the_run_before_may_have_told_what_it_did_not_sync() {
     use Durability::{Off, Relaxed, Strict};
+    use End::{BeforeItBegins, InGoodOrder, WithoutAWord};
 
     let temp = tempfile::tempdir().unwrap();
-    for (durability, in_good_order, gaps) in [
-        (Strict, false, 0),
-        (Relaxed, true, 0),
-        (Off, false, 0),
-        (Strict, false, 1),
-        (Relaxed, false, 1),
-        (Relaxed, true, 2),
-        (Strict, true, 2),
+    for (durability, end, gaps) in [
+        (Strict, WithoutAWord, 0),
+        (Off, BeforeItBegins, 0),
+        (Relaxed, InGoodOrder, 0),
+        (Off, WithoutAWord, 0),
+        (Off, BeforeItBegins, 1),
+        (Relaxed, BeforeItBegins, 1),
+        (Strict, WithoutAWord, 1),
+        (Relaxed, WithoutAWord, 1),
+        (Relaxed, InGoodOrder, 2),
+        (Strict, InGoodOrder, 2),
     ] {
-        let found = run(temp.path(), durability, in_good_order);
-        assert_eq!(found, gaps, "{durability:?}");
+        let found = run(temp.path(), durability, end);
+        assert_eq!(found, gaps, "{durability:?} {end:?}");
     }
 }
 
