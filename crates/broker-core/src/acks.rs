@@ -11,7 +11,6 @@ use crate::audit::receipt::News;
 use crate::held::{Answer, Until};
 use crate::ids::{ConnectionId, SessionId};
 use crate::output::{DropReason, StoreId};
-use crate::record::Record;
 use crate::session::Delivery;
 use crate::shard::{Fault, Shard};
 
@@ -137,22 +136,13 @@ impl Shard {
         };
         let packet_id = ack.packet_id;
         let known = session.inbound.handle_pubrel(packet_id);
-        session.unanswered.clear_if(|unanswered| {
-            unanswered.retain(|(id, _)| *id != packet_id);
-            unanswered.is_empty()
-        });
-        self.clients.unreleased.release(session_id, packet_id);
         let reason = if known || !version.has_properties() {
             ReasonCode::Success
         } else {
             ReasonCode::PacketIdentifierNotFound
         };
         let stored = if known {
-            self.clients
-                .ask_of(session_id, |client_id| Record::Released {
-                    client_id,
-                    packet_id,
-                })
+            self.clients.ask_to_release(session_id, packet_id)
         } else {
             StoreId::NOTHING
         };

@@ -294,6 +294,21 @@ impl Clients {
         }
     }
 
+    /// What this session sent at QoS 2 under this id is over: on disk the id is free.
+    pub(crate) fn ask_to_release(&mut self, session_id: SessionId, packet_id: PacketId) -> StoreId {
+        if let Some(session) = self.sessions.get_mut(session_id.index()) {
+            session.unanswered.clear_if(|unanswered| {
+                unanswered.retain(|(id, _)| *id != packet_id);
+                unanswered.is_empty()
+            });
+        }
+        self.unreleased.release(session_id, packet_id);
+        self.ask_of(session_id, |client_id| Record::Released {
+            client_id,
+            packet_id,
+        })
+    }
+
     /// The session ends, or will end with its connection: on disk it does so now.
     pub(crate) fn ask_to_forget(&mut self, session_id: SessionId) {
         let asked = self.ask_of(session_id, |client_id| Record::SessionEnded { client_id });

@@ -113,6 +113,7 @@ impl Shard {
         let Some(session) = self.clients.sessions.get_mut(session_id.index()) else {
             return Ok(());
         };
+        let mut instead_of = None;
         if let Some(packet_id) = publish.packet_id {
             if let Some(Some(connection)) = self.clients.connections.get_mut(id.index as usize) {
                 let totals = &mut self.clients.stats.audit;
@@ -124,8 +125,11 @@ impl Shard {
             }
             match session.inbound.handle_publish(publish.qos, packet_id) {
                 Ok(Arrival::New) => {}
+                Ok(Arrival::Instead) => instead_of = Some(packet_id),
                 // The store may have lost that this id was released. [MQTT-3.3.1-1]
-                Ok(Arrival::Duplicate) if session.inbound.settle_doubt(packet_id, publish.dup) => {}
+                Ok(Arrival::Duplicate) if session.inbound.settle_doubt(packet_id, publish.dup) => {
+                    instead_of = Some(packet_id);
+                }
                 Ok(Arrival::Duplicate) => {
                     // [MQTT-4.3.3-10]: answered again, not delivered again.
                     let until = self.clients.still_unanswered(session_id, packet_id);
@@ -181,6 +185,13 @@ impl Shard {
             item.storing = Storing::IfWanted(marker);
             item.is_awaited = true;
             item.is_owed = is_owed;
+        }
+        // Whatever becomes of this message, a restart must not take the next for a repetition. Of
+        // a store that has failed nothing is promised.
+        if let Some(packet_id) = instead_of
+            && !self.clients.store_failed()
+        {
+            item.wait_for(self.clients.ask_to_release(session_id, packet_id));
         }
         let outcome = match self.refusal(&item, session_id) {
             Some(why) if self.must_answer_first(id, why.why) => {
@@ -301,7 +312,7 @@ impl Shard {
             ),
         };
         if self.expressible(id, reason) == reason {
-            let until = Until::NOW;
+            let until = item.until;
             return Ok(Outcome { reason, until });
         }
         // It is not here: when it comes again it is new.
@@ -367,7 +378,7 @@ impl Shard {
                 .drop_message(now, session_id, publication, DropReason::NotAuthorized);
             return Outcome {
                 reason: ReasonCode::NotAuthorized,
-                until: Until::NOW,
+                until: item.until,
             };
         }
         self.verify_publisher(now, session_id, again, publication);

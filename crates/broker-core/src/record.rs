@@ -11,7 +11,7 @@
 //! | [`SessionOpened`](Record::SessionOpened), [`SessionEnded`](Record::SessionEnded) | CONNACK |
 //! | [`Subscribed`](Record::Subscribed)     | SUBACK                                  |
 //! | [`Unsubscribed`](Record::Unsubscribed) | UNSUBACK                                |
-//! | [`Released`](Record::Released)         | PUBCOMP                                 |
+//! | [`Released`](Record::Released)         | PUBCOMP; PUBACK or PUBREC of a message instead |
 //! | [`Given`](Record::Given)               | PUBLISH of QoS 2; what a group gives to a session |
 //! | [`Owed`](Record::Owed)                 | PUBREC                                  |
 //! | [`GivenBy`](Record::GivenBy)           | PUBREC, on the shard of the publisher   |
@@ -152,7 +152,8 @@ pub enum Record {
         /// The subscription, with its end.
         holding: Holding,
     },
-    /// PUBREL came: the id of a [`Message`](Self::Message) or [`Marker`](Self::Marker) is free
+    /// PUBREL came, or a new message under the id, whose own mark follows if it is taken in: the id
+    /// of an earlier [`Message`](Self::Message) or [`Marker`](Self::Marker) is free
     /// [MQTT-4.3.3-12].
     Released {
         /// The publisher.

@@ -388,7 +388,7 @@ impl Client {
         }
         if topic.starts_with("$audit/") {
             check_receipt(publish.payload);
-        } else if arrival == Arrival::New {
+        } else if arrival.is_new() {
             let received = Received {
                 topic: &topic,
                 payload: publish.payload,
@@ -405,7 +405,7 @@ impl Client {
         let Some(id) = publish.packet_id else { return };
         let refuse = world.options.refusals
             && self.version == Version::V5
-            && arrival == Arrival::New
+            && arrival.is_new()
             && !publish.dup
             && world.rng.percent(10);
         let reason = if refuse {

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use unbroken_mqtt_proto::connection::client::Phase;
-use unbroken_mqtt_proto::session::{AckError, Arrival, PubRec};
+use unbroken_mqtt_proto::session::{AckError, PubRec};
 use unbroken_mqtt_proto::{
     Ack, ConnAck, Disconnect, Packet, PacketType, Properties, PropertyBuf, Publish, QoS,
     ReasonCode, Version, next_frame,
@@ -184,7 +184,7 @@ impl Client {
                 self.trace().answering("PUBREC", id);
                 self.send(&Packet::PubRec(ack))?;
             }
-            if arrival != Arrival::New {
+            if !arrival.is_new() {
                 return Ok(None);
             }
         }

@@ -176,7 +176,7 @@ impl Engine {
                     self.answer_arrivals();
                     return Ok(());
                 }
-                Arrival::New | Arrival::Duplicate => {
+                Arrival::New | Arrival::Instead | Arrival::Duplicate => {
                     let serial = self.arrivals.arrived(id, publish.qos);
                     let notices = self.notices.clone();
                     acknowledgement = Some(Acknowledgement::new(serial, notices));

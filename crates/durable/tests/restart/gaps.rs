@@ -4,12 +4,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use unbroken_broker_core::{Limits, StoreFull};
 use unbroken_mqtt_proto::session::{Arrival, Inbound};
 use unbroken_mqtt_proto::{Packet, PacketId, Publish};
 use unbroken_store::{Memory, Store, backup, standing};
 
 use crate::shard_bus::{Client, join, publish};
-use crate::{QOS2, World, ack};
+use crate::{QOS1, QOS2, World, ack};
 
 /// A disk that has synced what was committed so far, and nothing that comes.
 struct Synced(Memory);
@@ -109,6 +110,71 @@ fn a_message_under_an_id_whose_release_was_lost_is_new_unless_it_says_that_it_is
         };
         let (client, received) = world.back("s");
         assert_eq!(delivered(&mut world, client, &received, &[]), expected);
+    }
+}
+
+/// The store is full, and publishers are told.
+fn fill(world: &mut World) {
+    let mut limits = Limits::default();
+    limits.store_bytes_max = 1_000;
+    limits.store_full = StoreFull::Refuse;
+    world.broker.reconfigure(limits);
+    world.broker.store_size(1_000);
+}
+
+// [MQTT-4.3.3-9] [MQTT311-4.8.0-2]
+#[test]
+fn a_mark_that_a_new_message_has_shown_to_be_over_is_not_there_after_a_restart() {
+    for case in ["refused", "refused and told", "of QoS 1"] {
+        let mut world = unsynced();
+        let away = world.resident("s", &[("t", QOS2)]);
+        world.broker.cut(away);
+        let publisher = world.resident("p", &[]);
+        world.broker.send(publisher, publish("t", "one", QOS2, 7));
+        world.broker.stored();
+        world.settle();
+        let synced = Synced::of(&world);
+        world.broker.send(publisher, Packet::PubRel(ack(7)));
+        synced.begin(&mut world);
+        match case {
+            "refused and told" => {
+                let (publisher, _) = world.back("p");
+                fill(&mut world);
+                world.broker.send(publisher, publish("t", "two", QOS2, 7));
+                assert_eq!(
+                    world.broker.take(publisher),
+                    [""; 0],
+                    "not before it is gone"
+                );
+                world.broker.stored();
+                assert_eq!(world.broker.take(publisher), ["PUBREC #7 97"]);
+            }
+            "refused" => {
+                let publisher = world.older("p");
+                fill(&mut world);
+                world.broker.send(publisher, publish("t", "two", QOS2, 7));
+                assert!(!world.broker.is_open(publisher));
+                world.broker.stored();
+            }
+            _ => {
+                let (publisher, _) = world.back("p");
+                world.broker.send(publisher, publish("u", "two", QOS1, 7));
+                assert_eq!(
+                    world.broker.take(publisher),
+                    [""; 0],
+                    "not before it is gone"
+                );
+                world.broker.stored();
+                assert_eq!(world.broker.take(publisher), ["PUBACK #7 10"]);
+            }
+        }
+        world.restart();
+        let (publisher, _) = world.back("p");
+        // It was lost with a connection the first time, or refused.
+        hand_in(&mut world, publisher, again("t", "three", 7), 7);
+        let (client, received) = world.back("s");
+        let fresh = delivered(&mut world, client, &received, &[]);
+        assert_eq!(fresh, ["one", "three"], "{case}");
     }
 }
 

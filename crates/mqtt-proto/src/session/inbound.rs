@@ -23,7 +23,9 @@
 //! What a durable session must have on disk before something leaves: the id of a QoS 2 message,
 //! together with the message, before PUBREC; that the id is forgotten, before PUBCOMP. The id of a
 //! message that is refused must not be on disk when that PUBREC leaves: a restart would take the
-//! next message with this id for a repetition. [`iter`](Inbound::iter) gives the ids,
+//! next message with this id for a repetition. So must an id not be that is found to be over when
+//! it comes for a new message ([`Arrival::Instead`], [`settle_doubt`](Inbound::settle_doubt)): that
+//! message may be refused. [`iter`](Inbound::iter) gives the ids,
 //! [`restore`](Inbound::restore) takes them back.
 //!
 //! A store that has lost what it knew last may have an id that is free by now. Of such an id
@@ -155,16 +157,19 @@ impl Inbound {
             (Stage::Arrived, Stage::Arrived) => Arrival::InProgress,
             // QoS 1 may arrive any number of times. Another QoS than before breaks [MQTT-2.2.1-3]:
             // the sender has given up the older message, as it has no id of its own any more.
-            _ => {
+            (before, _) => {
                 entry.stage = stage;
-                Arrival::New
+                match before {
+                    Stage::Received | Stage::Doubted => Arrival::Instead,
+                    Stage::AtLeastOnce | Stage::Arrived => Arrival::New,
+                }
             }
         })
     }
 
     /// A PUBLISH that was taken for a [`Duplicate`](Arrival::Duplicate) has DUP or has not. True:
-    /// it is new after all, as the id is one of [`restore_doubted`](Self::restore_doubted) and was
-    /// not repeated before.
+    /// it is there [`Instead`](Arrival::Instead) of an older one, as the id is one of
+    /// [`restore_doubted`](Self::restore_doubted) and was not repeated before.
     pub fn settle_doubt(&mut self, id: PacketId, dup: bool) -> bool {
         let at = self.position(id).ok();
         let entry = at.and_then(|at| self.entries.get_mut(at));
@@ -257,10 +262,21 @@ pub enum Arrival {
     /// Deliver it, answer it, and say so: [`Inbound::received`] after PUBREC,
     /// [`Inbound::acknowledged`] after PUBACK or a PUBREC that refuses.
     New,
+    /// As [`New`](Self::New), under the id of a QoS 2 message that was answered, and that the
+    /// sender has done with without a PUBREL that is known here. Where that id is on disk, it is to
+    /// be forgotten there before this message is answered.
+    Instead,
     /// It is here and was answered: answer again with PUBREC, do not deliver.
     Duplicate,
     /// It is here and its answer is still to come: do nothing.
     InProgress,
+}
+
+impl Arrival {
+    /// Whether it is to be delivered.
+    pub const fn is_new(self) -> bool {
+        matches!(self, Self::New | Self::Instead)
+    }
 }
 
 /// The other side has more messages unfinished than we said we take: DISCONNECT with 0x93.

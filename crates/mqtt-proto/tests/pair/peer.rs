@@ -231,11 +231,11 @@ impl Peer {
     fn receive_publish(&mut self, id: PacketId, message: Message, step: &mut Step<'_>) {
         let arrival = self.inbound.handle_publish(message.qos, id);
         match arrival.expect("the other side keeps to the window") {
-            Arrival::New if message.is_refused() => {
+            Arrival::New | Arrival::Instead if message.is_refused() => {
                 self.inbound.acknowledged(id);
                 self.store(Then::Send(Packet::PubRec { id, refused: true }), step);
             }
-            Arrival::New => {
+            Arrival::New | Arrival::Instead => {
                 self.delivered.push(message);
                 let answer = match message.qos {
                     QoS::ExactlyOnce => Packet::PubRec { id, refused: false },

@@ -135,7 +135,7 @@ fn publish(session: &mut Inbound, qos: QoS, number: u16) -> String {
 
 fn publish_dup(session: &mut Inbound, qos: QoS, number: u16, dup: bool) -> String {
     match session.handle_publish(qos, id(number)) {
-        Ok(Arrival::Duplicate) if session.settle_doubt(id(number), dup) => "New".to_owned(),
+        Ok(Arrival::Duplicate) if session.settle_doubt(id(number), dup) => "Instead".to_owned(),
         Ok(arrival) => format!("{arrival:?}"),
         Err(_) => "ReceiveMaximumExceeded".to_owned(),
     }
