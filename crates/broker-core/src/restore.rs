@@ -269,7 +269,8 @@ impl Shard {
         session.outbound = Outbound::restore(in_flight)
             .map_err(|_| contradiction("two messages have one packet id"))?;
         if gaps > 0 {
-            session.outbound.go_on_behind(far_away(gaps));
+            let newest = session.outbound.newest();
+            session.outbound.go_on_behind(far_away(gaps, newest));
         }
         kept.holdings = restored.holdings.iter().cloned().collect();
         let since = now.checked_sub(away).unwrap_or(now);
@@ -449,10 +450,18 @@ impl Shard {
     }
 }
 
-/// Where packet ids go on: after the first gap half the range away from where they began before,
-/// then a quarter, and so on, far from all the others. What clients may still have from before a
-/// gap is near where ids had got to by then.
-fn far_away(gaps: u64) -> u16 {
-    let [high, low, ..] = gaps.reverse_bits().to_be_bytes();
-    u16::from_be_bytes([high, low])
+/// Behind which number packet ids go on. What clients may still have from before a gap follows the
+/// newest id that was under way then, or what ids began with after an earlier gap. So they go on
+/// behind the newest that is under way, by a golden section of the range for each gap: all those
+/// places are as far from each other as they can be, however many there are. Which start since the
+/// gap this is, is not known: if the newest is of a start before it, that much further.
+///
+/// Where none is under way, it is not known where ids had got to, and they are counted from 0.
+fn far_away(gaps: u64, newest: Option<PacketId>) -> u16 {
+    let [high, low, ..] = gaps.wrapping_mul(GOLDEN_SECTION).to_be_bytes();
+    let begun = newest.map_or(0, PacketId::get);
+    begun.wrapping_add(u16::from_be_bytes([high, low]))
 }
+
+/// 2^64 divided by 1.618.
+const GOLDEN_SECTION: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -179,6 +179,46 @@ fn a_mark_that_a_new_message_has_shown_to_be_over_is_not_there_after_a_restart()
 }
 
 #[test]
+fn ids_do_not_go_on_among_those_of_before_a_gap_wherever_they_had_got_to() {
+    let mut world = unsynced();
+    let client = world.resident("s", &[("t", QOS2)]);
+    world.broker.cut(client);
+    // Ids begin somewhere else.
+    Synced::of(&world).begin(&mut world);
+    standing::begin(&*world.kept.store, false).unwrap();
+    let (client, _) = world.back("s");
+    let publisher = join(&mut world.broker, "p");
+    world.broker.send(publisher, publish("t", "first", QOS2, 1));
+    world.settle();
+    let synced = Synced::of(&world);
+    for id in 2..=4 {
+        world.broker.send(publisher, publish("t", "lost", QOS2, id));
+    }
+    world.settle();
+    let received = world.broker.take(client);
+    let known: Vec<_> = received[1..].iter().filter_map(|p| id_of(p)).collect();
+    assert_eq!(known, [40_505, 40_506, 40_507]);
+    // A beginning that by itself would have ids begin at 40,505.
+    standing::doubt(&synced.0, 28_656).unwrap();
+    synced.begin(&mut world);
+    for round in 0..20 {
+        let publisher = join(&mut world.broker, "p");
+        for id in 1..=3 {
+            world.broker.send(publisher, publish("t", "more", QOS2, id));
+        }
+        world.settle();
+        let (client, received) = world.back("s");
+        let packets = received.iter().filter(|text| text.starts_with("PUBLISH"));
+        let ids: Vec<_> = packets.filter_map(|text| id_of(text)).collect();
+        assert!(ids.iter().all(|id| !known.contains(id)), "{round}: {ids:?}");
+        // Most are on their way at each restart.
+        world.broker.send(client, Packet::PubRec(ack(ids[0])));
+        world.settle();
+        world.restart();
+    }
+}
+
+#[test]
 fn what_a_receiver_has_from_before_a_gap_is_not_mistaken_for_what_comes_after_it() {
     let mut world = unsynced();
     let client = world.resident("s", &[("t", QOS2)]);

@@ -117,6 +117,11 @@ impl<M> Outbound<M> {
         Ok(restored)
     }
 
+    /// The message that was begun last, of those that are not finished.
+    pub fn newest(&self) -> Option<PacketId> {
+        self.table.newest()
+    }
+
     /// Ids go on behind this number. For a store that has lost what it knew last: the other side
     /// may have ids, near those that are known, which it takes for repetitions until PUBREL.
     pub fn go_on_behind(&mut self, number: u16) {
@@ -683,6 +688,7 @@ mod tests {
         let entries = [first, last].map(|id| Entry::PubRel { id });
         let mut outbound = Outbound::restore(entries).unwrap();
         while outbound.poll_resend().is_some() {}
+        assert_eq!(outbound.newest(), Some(last));
         outbound.go_on_behind(65_533);
         let ids = "abc".chars().map(|m| outbound.begin(ExactlyOnce, m));
         let ids: Vec<_> = ids.map(|id| id.unwrap().get()).collect();

@@ -142,6 +142,10 @@ impl<V> Table<V> {
         self.oldest
     }
 
+    pub(super) fn newest(&self) -> Option<PacketId> {
+        self.newest
+    }
+
     /// The entry begun after `id`.
     pub(super) fn newer(&self, id: PacketId) -> Option<PacketId> {
         self.linked(id).and_then(|linked| linked.newer)
