@@ -12,6 +12,9 @@
 //! was routed to the session then; what was counted and what is found are compared.
 //!
 //! Invariants:
+//! - A broker that began with another number of shards than the one before has other homes for
+//!   publishers, and their messages since then are in other logs. So what all logs had at that
+//!   start is read before anything beyond it: the order of each publisher is kept.
 //! - A session becomes live between two inputs, when it has read up to the last message that this
 //!   shard has had of each log. So there is neither a gap nor a repetition.
 //! - All that waits is counted, messages and bytes. While that is more than `queue_messages_max` or
@@ -33,6 +36,7 @@ use unbroken_mqtt_proto::{QoS, TopicName};
 
 use crate::audit::fault::FaultKind;
 use crate::clients::Clients;
+use crate::held::Promises;
 use crate::ids::SessionId;
 use crate::item::{Item, Terms};
 use crate::kept::Kept;
@@ -477,19 +481,21 @@ impl Shard {
         }
     }
 
-    /// What is to be read next for a session that is behind. None: it has read all that it has to.
+    /// What is to be read next for a session that is behind: of each log up to where publishers
+    /// moved to others, and then what is beyond. None: it has read all that it has to.
     pub(crate) fn next_read(&mut self, id: SessionId, bytes_max: usize) -> Option<ReadRequest> {
         let session = self.clients.sessions.get_mut(id.index())?;
         let kept = session.kept.as_deref_mut()?;
         let backlog = kept.backlog.as_deref_mut()?;
         let advance = backlog.advance.as_ref();
         let settled = |log| advance.is_some_and(|advance| advance.settled.contains(&log));
-        let mut tails = self.clients.promises.tails.iter();
-        let (log, numbers) = tails.find_map(|(log, last)| {
-            let after = backlog.read.of(log);
-            (after < last && !settled(log)).then_some((log, after..last))
+        let Promises { tails, moves, .. } = &self.clients.promises;
+        let (log, numbers) = moves.iter().chain([tails]).find_map(|within| {
+            within.iter().find_map(|(log, last)| {
+                let after = backlog.read.of(log);
+                (after < last && !settled(log)).then_some((log, after..last))
+            })
         })?;
-        drop(tails);
         self.read_request(id, log, numbers, bytes_max)
     }
 

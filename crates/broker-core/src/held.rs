@@ -90,6 +90,8 @@ pub(crate) struct Promises {
     log: LogId,
     /// The last message of each log that this shard has routed, or has in hand.
     pub(crate) tails: Frontier,
+    /// What was in each log when publishers moved to other ones, the oldest first. Few, or none.
+    pub(crate) moves: Arc<[Frontier]>,
     /// Up to where each log is known to be on disk: its own by the store, others by mail.
     pub(crate) on_disk: Frontier,
     /// Of its own log, the request that is waited for and the last one, each with the number of
@@ -179,6 +181,7 @@ impl Promises {
             unsettled: HashMap::with_hasher(FixedState::with_seed(0)),
             log: LogId(shard.0.into()),
             tails: Frontier::new(),
+            moves: Arc::default(),
             on_disk: Frontier::new(),
             appended: [(StoreId::NOTHING, 0); 2],
             failed: None,

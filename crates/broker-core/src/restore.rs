@@ -7,10 +7,10 @@
 //! packet ids that it does not: they have released ids that it has marked, so DUP decides what is a
 //! repetition, and they have ids from it that it never gave, so it goes on far away from those.
 //!
-//! Before the first input, in this order: [`Shard::restore_tails`], gaps, then sessions, lanes,
-//! wills, what ended sessions left to their groups, and retained messages. What a session waits for
-//! stays on disk until its client comes: however much that is, it costs nothing to begin with. It
-//! is counted afterwards ([`crate::census`]).
+//! Before the first input, in this order: [`Shard::restore_tails`], moves, gaps, then sessions,
+//! lanes, wills, what ended sessions left to their groups, and retained messages. What a session
+//! waits for stays on disk until its client comes: however much that is, it costs nothing to begin
+//! with. It is counted afterwards ([`crate::census`]).
 //!
 //! A client that was connected when the broker stopped has lost its connection with it: its will,
 //! its delay and the end of its session count from the restart. Of one that was away before, they
@@ -151,6 +151,12 @@ impl Shard {
         self.clients.promises.on_disk = tails.clone();
         self.clients.census.tails = tails.clone();
         self.clients.promises.tails = tails;
+    }
+
+    /// Says where publishers have moved to other logs, the oldest first: of each such moment what
+    /// was in each log, and is still. What is within comes to a session before what is not.
+    pub fn restore_moves(&mut self, moves: Arc<[Frontier]>) {
+        self.clients.promises.moves = moves;
     }
 
     /// Says that a broker may have begun with less in this store than it had told, as after a power

@@ -175,22 +175,23 @@ fn store_help(error: &StoreError) -> &'static str {
 }
 
 impl Found {
-    /// Opens the store, or sets a damaged one aside, and reads what the broker begins with.
-    pub(crate) fn open(storage: &Storage, directory: &Path) -> Result<Self, DiskError> {
+    /// Opens the store, or sets a damaged one aside, and reads what a broker with so many shards
+    /// begins with.
+    pub(crate) fn open(storage: &Storage, directory: &Path, shards: u8) -> Result<Self, DiskError> {
         let mut options = Options::default();
         options.durability = storage.durability;
         let (mut store, mut quarantined) =
             quarantine::open(directory, options, storage.on_corruption)?;
         let now = Instant::now();
         let times = Times::new(now, SystemTime::now());
-        let mut restored = match restore(&store, now, &times) {
+        let mut restored = match restore(&store, shards, now, &times) {
             // Deeper than opening it looks. Of what was copied everything reads.
             Err(cause @ StoreError::Damaged { .. })
                 if storage.on_corruption == OnCorruption::Quarantine && quarantined.is_none() =>
             {
                 let (copied, what) = quarantine::set_aside(store, &cause.to_string())?;
                 (store, quarantined) = (copied, Some(what));
-                restore(&store, now, &times)?
+                restore(&store, shards, now, &times)?
             }
             restored => restored?,
         };

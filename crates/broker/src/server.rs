@@ -163,7 +163,7 @@ impl Server {
         let room = open_files::raise_limit(count);
         open_files::tell(room, config.limits.connections_max);
         let mut found = match config.storage.place() {
-            Some(directory) => Some(Found::open(&config.storage, &directory)?),
+            Some(directory) => Some(Found::open(&config.storage, &directory, count)?),
             None => None,
         };
         let sockets = bind_all(&config.listeners)?;

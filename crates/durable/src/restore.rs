@@ -11,13 +11,14 @@ use unbroken_broker_core::{
 use unbroken_store::errand::{self, Errand};
 use unbroken_store::hand_over::{self, Left};
 use unbroken_store::lane::{FLOOR_KEY, Floor, Lane};
+use unbroken_store::moves::{MOVES_MAX, Moves};
 use unbroken_store::session::{
     Carried, Cursor, Head, Inbound, Outbound, Part, PartView, Subscription, ToRetain, key,
     parse_key,
 };
 use unbroken_store::{
     self as store, Batch, COMMIT_BYTES_MAX, Kv, MessageBytes, Page, Position, RecordError, Space,
-    Store, StoreError, standing,
+    Store, StoreError, moves, standing,
 };
 
 use crate::lane::lane_at_rest;
@@ -31,6 +32,9 @@ use crate::under_way::UnderWay;
 pub struct Restored {
     /// The last message of each log.
     pub tails: Frontier,
+    /// Where publishers have moved to other logs, as far as a session is not beyond it, the oldest
+    /// first.
+    pub moves: Vec<Frontier>,
     /// Whether a broker may have begun with less than it had told, and after which such beginning.
     pub gaps: u64,
     /// Sessions of all shards.
@@ -54,8 +58,10 @@ impl Restored {
     /// Gives each shard of a broker what is its own, before their first input. They read what they
     /// have to say to each other before any client comes.
     pub fn hand_out(self, now: Instant, shards: &mut [Shard]) -> Result<(), RestoreError> {
+        let moves = Arc::from(self.moves);
         for shard in &mut *shards {
             shard.restore_tails(self.tails.clone());
+            shard.restore_moves(Arc::clone(&moves));
             shard.restore_gaps(self.gaps);
         }
         for session in self.sessions {
@@ -93,12 +99,14 @@ impl Restored {
     }
 }
 
-/// Reads everything but the logs. Costs memory for sessions, what is under way, and what is
-/// retained; nothing for what waits. Messages that a shard was to retain, and had not said so, are
-/// retained first, and given what groups had not given to anybody: their publishers had no answer.
-/// What is left of sessions that have ended, and of messages that are in no log, is removed.
+/// Reads everything but the logs, for a broker with so many shards. Costs memory for sessions, what
+/// is under way, and what is retained; nothing for what waits. Messages that a shard was to retain,
+/// and had not said so, are retained first, and given what groups had not given to anybody: their
+/// publishers had no answer. What is left of sessions that have ended, and of messages that are in
+/// no log, is removed.
 pub fn restore<S: Store + ?Sized>(
     store: &S,
+    shards: u8,
     now: Instant,
     times: &Times,
 ) -> Result<Restored, StoreError> {
@@ -163,7 +171,59 @@ pub fn restore<S: Store + ?Sized>(
         restored.retained.push(message_of(&bytes, None, times));
         Ok(())
     })?;
+    restored.moves = note_moves(store, shards, &restored)?;
     Ok(restored)
+}
+
+/// With another number of shards publishers move to other logs. Where, is to be known until every
+/// session is beyond it. What is in no log any more counts for nothing.
+fn note_moves<S: Store + ?Sized>(
+    store: &S,
+    shards: u8,
+    restored: &Restored,
+) -> Result<Vec<Frontier>, StoreError> {
+    let noted = moves::of(store)?;
+    let tails = &restored.tails;
+    let there = |positions: &Vec<Position>| -> Frontier {
+        let before = frontier(positions);
+        let logs = tails.iter();
+        logs.map(|(log, tail)| (log, tail.min(before.of(log))))
+            .collect()
+    };
+    let mut all: Vec<_> = noted.moves.iter().map(there).collect();
+    if noted.shards != shards {
+        all.push(tails.clone());
+        all.dedup();
+    }
+    let is_behind = |at: &Frontier| restored.sessions.iter().any(|one| !one.through.reaches(at));
+    all.retain(is_behind);
+    all.drain(..all.len().saturating_sub(MOVES_MAX));
+    let now = Moves {
+        shards,
+        moves: all.iter().map(positions).collect(),
+    };
+    if now != noted {
+        let mut batch = Batch::new();
+        batch.put(Space::Control, moves::KEY.to_vec(), now.encode());
+        store.commit(&[batch])?;
+    }
+    Ok(all)
+}
+
+fn positions(frontier: &Frontier) -> Vec<Position> {
+    let numbers = frontier.iter();
+    let positions = numbers.map(|(log, number)| Position {
+        log: store::LogId(log.0),
+        sequence: store::Sequence(number),
+    });
+    positions.collect()
+}
+
+fn frontier(positions: &[Position]) -> Frontier {
+    let positions = positions.iter();
+    positions
+        .map(|at| (LogId(at.log.0), at.sequence.0))
+        .collect()
 }
 
 /// A message of QoS 2 that is marked is not taken in again, so it is not retained again either.
@@ -355,9 +415,8 @@ impl Parts {
 }
 
 fn maybe_sent(stored: &store::session::MaybeSent) -> MaybeSent {
-    let through = stored.through.iter();
     MaybeSent {
-        through: through.map(|at| (LogId(at.log.0), at.sequence.0)).collect(),
+        through: frontier(&stored.through),
         entries: stored.entries,
     }
 }

@@ -34,6 +34,7 @@ mod faulty;
 pub mod hand_over;
 pub mod lane;
 mod memory;
+pub mod moves;
 pub mod owed;
 mod places;
 mod position;

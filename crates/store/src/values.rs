@@ -6,12 +6,13 @@ use crate::batch::Space;
 use crate::codec::RecordError;
 use crate::hand_over::{HandOver, Left};
 use crate::lane::{FLOOR_KEY, Floor, Lane};
+use crate::moves::Moves;
 use crate::record::MessageBytes;
 use crate::session::{
     Cursor, Head, Inbound, MaybeSent, Outbound, PartView, Subscription, Will, parse_key,
 };
 use crate::standing::Standing;
-use crate::{errand, hand_over, owed, standing};
+use crate::{errand, hand_over, moves, owed, standing};
 
 /// Whether the value at this key is one that a broker can begin with.
 pub fn check_value(space: Space, key: &[u8], value: &[u8]) -> Result<(), RecordError> {
@@ -36,6 +37,7 @@ pub fn check_value(space: Space, key: &[u8], value: &[u8]) -> Result<(), RecordE
             HandOver::parse_key(key)?;
             Left::decode(value).map(drop)
         }
+        Space::Control if key == moves::KEY => Moves::decode(value).map(drop),
         Space::Control if key == standing::KEY => Standing::decode(value).map(drop),
         Space::Wills | Space::Control => Ok(()),
     }

@@ -18,7 +18,7 @@ fn found(directory: &Path, on_corruption: OnCorruption) -> Result<Found, DiskErr
         on_corruption,
         ..Storage::default()
     };
-    Found::open(&storage, directory)
+    Found::open(&storage, directory, 1)
 }
 
 /// A store with a value that the store reads and no broker begins with.
@@ -63,7 +63,7 @@ fn run(directory: &Path, durability: Durability, end: End) -> u64 {
         durability,
         ..Storage::default()
     };
-    let found = Found::open(&storage, directory).unwrap();
+    let found = Found::open(&storage, directory, 1).unwrap();
     let gaps = found.restored.gaps;
     if end == End::BeforeItBegins {
         return gaps;
@@ -129,7 +129,7 @@ fn what_is_written_after_the_machine_has_slept_is_as_old_as_it_is() {
     const HOUR: Duration = Duration::from_hours(1);
     let temp = tempfile::tempdir().unwrap();
     let storage = Storage::default();
-    let found = Found::open(&storage, temp.path()).unwrap();
+    let found = Found::open(&storage, temp.path(), 1).unwrap();
     let (notify, _notices) = mpsc::channel();
     let (shard, _told) = outside_feed();
     let mut disk = found
@@ -173,7 +173,7 @@ fn what_is_written_after_the_machine_has_slept_is_as_old_as_it_is() {
     drop(desk);
     disk.end().unwrap();
     drop(disk);
-    let found = Found::open(&storage, temp.path()).unwrap();
+    let found = Found::open(&storage, temp.path(), 1).unwrap();
     let session = &found.restored.sessions[0];
     assert!(session.away.unwrap() < HOUR, "{session:?}");
     let expires = found.restored.retained[0].parts().expires;

@@ -501,7 +501,7 @@ fn of_a_message_that_is_in_no_log_it_is_told_once() {
     batch.put(Space::Sessions, key, lost.encode());
     assert!(world.kept.store.commit(&[batch]).unwrap()[0].is_ok());
     for times in [1, 0] {
-        let restored = restore(&*world.kept.store, world.broker.now, &world.kept.times).unwrap();
+        let restored = restore(&*world.kept.store, 1, world.broker.now, &world.kept.times).unwrap();
         assert_eq!(restored.lost.len(), times);
         assert_eq!(restored.sessions.len(), 1);
     }
@@ -536,7 +536,7 @@ fn copies_that_were_not_released_are_retained_many_at_a_time() {
     });
     let now = std::time::Instant::now();
     let times = Times::new(now, UNIX_EPOCH + Duration::from_secs(1_790_000_000));
-    let restored = restore(&store, now, &times).unwrap();
+    let restored = restore(&store, 1, now, &times).unwrap();
     assert_eq!(restored.retained.len(), usize::from(COPIES / 2));
     let mut retained = restored.retained.iter();
     assert!(retained.all(|message| message.topic() != "t/500"));
@@ -552,7 +552,7 @@ fn a_value_of_a_newer_version_is_no_damage() {
             let mut batch = Batch::new();
             batch.put(space, b"kitchen".to_vec(), value.clone());
             assert!(store.commit(&[batch]).unwrap()[0].is_ok());
-            let error = restore(&store, world.broker.now, &world.kept.times).unwrap_err();
+            let error = restore(&store, 1, world.broker.now, &world.kept.times).unwrap_err();
             let expected = match &error {
                 StoreError::Format { found: 200, .. } => is_newer,
                 StoreError::Damaged { .. } => !is_newer,

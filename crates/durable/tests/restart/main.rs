@@ -17,6 +17,7 @@ mod hand_overs;
 mod kills;
 mod lanes;
 mod limits;
+mod moves;
 mod order;
 mod replaced;
 mod under_way;
@@ -122,7 +123,7 @@ impl World {
     fn hand_out(&mut self) {
         let now = self.broker.now;
         self.broker.keep_on(Box::new(self.kept.clone()));
-        let restored = restore(&*self.kept.store, now, &self.kept.times).unwrap();
+        let restored = restore(&*self.kept.store, self.shards, now, &self.kept.times).unwrap();
         assert_eq!(restored.lost, Vec::<String>::new());
         restored.hand_out(now, &mut self.broker.shards).unwrap();
     }

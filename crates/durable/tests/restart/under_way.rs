@@ -73,7 +73,7 @@ fn give(store: &Memory, client_id: &str, given: &[Position]) {
 fn restored(store: &Memory) -> Restored {
     let now = Instant::now();
     let times = Times::new(now, UNIX_EPOCH + Duration::from_secs(1_790_000_000));
-    restore(store, now, &times).unwrap()
+    restore(store, 1, now, &times).unwrap()
 }
 
 /// What each session was given, by number.

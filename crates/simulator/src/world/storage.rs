@@ -297,7 +297,8 @@ impl Storage {
 
     fn begin(&self, now: Instant) -> Result<Restored, StoreError> {
         standing::begin(&self.store, self.durability == Durability::Strict)?;
-        restore(&self.store, now, &self.times)
+        let shards = u8::try_from(self.reads.len()).expect("few shards");
+        restore(&self.store, shards, now, &self.times)
     }
 
     /// What is committed is safe from now on. False if there is nothing to be done.
