@@ -14,6 +14,8 @@ pub struct Options {
     /// What all else follows from.
     pub seed: u64,
     pub(crate) shards: u8,
+    /// Each restart draws their number anew.
+    pub(crate) reshards: bool,
     pub(crate) clients: usize,
     pub(crate) steps: u32,
     /// Percent of the clients that speak 5.0; the others speak 3.1.1.
@@ -102,6 +104,7 @@ impl Options {
         let mut options = Self {
             seed,
             shards: r.pick(&[1, 2, 2, 3, 3, 8]),
+            reshards: Rng::new(seed ^ 0x7265_7368_6172_6473).percent(50),
             clients: r.between(2, 9),
             steps: r.pick(&[200, 500, 1_000, 2_000]),
             v5: r.pick(&[0, 50, 70, 100]),

@@ -67,7 +67,7 @@ impl LeftToGroups {
     pub(super) fn new(options: &Options) -> Self {
         // A session that is to end with its connection from now on is forgotten before it ends;
         // of one shard all is together on disk.
-        let stay = options.staying == 100 && options.shards > 1;
+        let stay = options.staying == 100 && options.shards > 1 && !options.reshards;
         Self {
             is_watched: stay && options.kills > 0 && !options.small_packets,
             ..Self::default()

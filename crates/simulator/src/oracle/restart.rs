@@ -105,6 +105,13 @@ impl Oracle {
         given.filter(|id| !copies.contains_key(id)).collect()
     }
 
+    /// The sessions live on these shards now.
+    pub(crate) fn moved(&mut self, homes: impl Iterator<Item = usize>) {
+        for (session, home) in self.sessions.iter_mut().zip(homes) {
+            session.shard = home;
+        }
+    }
+
     fn session_restarted(
         &mut self,
         now: Instant,

@@ -2,7 +2,8 @@
 //!
 //! All shards and what is on its way between them vanish, with what they have asked for and the
 //! disk has not committed. Connections end; what the broker had written may still reach its
-//! clients, or some of it.
+//! clients, or some of it. The next broker may have another number of shards, so that what was on
+//! one is on another.
 
 use std::io;
 
@@ -71,22 +72,33 @@ impl World {
             format!("the broker is killed; of what {uncommitted} inputs led to, {commits} are kept")
         });
         self.dying = None;
-        self.storage.crash(self.now, commits, &mut self.oracle);
+        if self.options.reshards {
+            self.options.shards = self.rng.pick(&[1, 2, 3, 8]);
+        }
+        let count = usize::from(self.options.shards);
+        self.storage
+            .crash(self.now, commits, count, &mut self.oracle);
         self.break_links();
         self.remember();
         self.mail.clear();
         self.moves.clear();
         self.admissions.clear();
         self.dirty.clear();
-        self.tables.iter_mut().for_each(Vec::clear);
+        self.tables = vec![Vec::new(); count];
+        self.clocks = vec![self.now; count];
         self.admitting = None;
-        self.failed.fill(false);
+        self.failed = vec![false; count];
         self.used = 0;
         (self.shards, self.totals) = new_shards(&self.options, self.start);
         let restored = self.restore();
         self.note(|| format!("it begins again with {restored:?}"));
         let heard: Vec<_> = self.clients.iter().map(Client::heard).collect();
         self.oracle.restarted(self.now, &restored, &heard);
+        let homes = self.clients.iter().map(|client| {
+            let is_home = |shard: &Shard| shard.is_home_of(&client.id);
+            self.shards.iter().position(is_home).unwrap_or_default()
+        });
+        self.oracle.moved(homes);
         self.begin_with(restored);
     }
 

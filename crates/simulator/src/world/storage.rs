@@ -261,10 +261,16 @@ impl Storage {
         self.waiting.len()
     }
 
-    /// The broker is gone; of what it had asked for so much more is on disk.
-    pub(super) fn crash(&mut self, now: Instant, commits: usize, oracle: &mut Oracle) {
+    /// The broker is gone; of what it had asked for so much more is on disk. The next one has so
+    /// many shards.
+    pub(super) fn crash(
+        &mut self,
+        now: Instant,
+        commits: usize,
+        shards: usize,
+        oracle: &mut Oracle,
+    ) {
         self.commit_to(self.committed + commits as u64, oracle);
-        let shards = self.reads.len();
         let store = std::mem::replace(&mut self.store, Faulty::new(Memory::new()));
         let synced = std::mem::take(&mut self.synced);
         let unsynced = std::mem::take(&mut self.unsynced);
@@ -320,7 +326,7 @@ impl Storage {
 
     /// The machine is gone: what was synced is there, and the first `kept` changes since.
     pub(super) fn lose_power(&mut self, now: Instant, kept: usize, oracle: &mut Oracle) {
-        self.crash(now, 0, oracle);
+        self.crash(now, 0, self.reads.len(), oracle);
         oracle.lose_unsynced();
         let synced = std::mem::take(&mut self.synced);
         for change in self.unsynced.drain(..).take(kept) {
