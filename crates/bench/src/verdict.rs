@@ -426,7 +426,7 @@ mod tests {
             let (verdicts, rows) = (&[][..], &[row][..]);
             let section = Section { verdicts, rows }.to_string();
             assert_eq!(section.contains(sentence), expected, "{section}");
-            assert_eq!(section.contains("are not judged"), !expected, "{section}");
+            assert_eq!(section.contains("is not judged"), !expected, "{section}");
         }
     }
 

@@ -18,7 +18,10 @@ use crate::error::StoreError;
 use crate::places::sync;
 
 const CACHE_BYTES: u64 = 16 * 1024 * 1024;
-const LOG_BUFFER_BYTES: u64 = 8 * 1024 * 1024;
+/// What is trimmed before its buffer is full is in no table: with 8 MiB, 200 publishers and a
+/// subscriber that is live had 258 bytes written for each message of 108 random ones, with 16 there
+/// are 246, with 32 205 (medians of four alternating runs of 2 s). It is memory for each log.
+const LOG_BUFFER_BYTES: u64 = 16 * 1024 * 1024;
 const SPACE_BUFFER_BYTES: u64 = 4 * 1024 * 1024;
 const FILES_MAX: usize = 128;
 /// Journals on disk. The engine rotates one at 64 MB, and has what holds back the oldest written
