@@ -457,17 +457,22 @@ impl Shard {
 }
 
 /// Behind which number packet ids go on. What clients may still have from before a gap follows the
-/// newest id that was under way then, or what ids began with after an earlier gap. So they go on
-/// behind the newest that is under way, by a golden section of the range for each gap: all those
-/// places are as far from each other as they can be, however many there are. Which start since the
-/// gap this is, is not known: if the newest is of a start before it, that much further.
+/// newest id that was under way then. So they go on a quarter to three quarters of the range behind
+/// the newest that is under way: how far, differs from gap to gap, lest several starts lead around
+/// the range and back.
 ///
-/// Where none is under way, it is not known where ids had got to, and they are counted from 0.
+/// Where none is under way, it is not known where ids had got to, and they are counted from 0, by a
+/// golden section of the range for each gap.
 fn far_away(gaps: u64, newest: Option<PacketId>) -> u16 {
     let [high, low, ..] = gaps.wrapping_mul(GOLDEN_SECTION).to_be_bytes();
-    let begun = newest.map_or(0, PacketId::get);
-    begun.wrapping_add(u16::from_be_bytes([high, low]))
+    let section = u16::from_be_bytes([high, low]);
+    match newest {
+        Some(newest) => newest.get().wrapping_add(QUARTER + section / 2),
+        None => section,
+    }
 }
 
+/// Of all packet ids.
+const QUARTER: u16 = 1 << 14;
 /// 2^64 divided by 1.618.
 const GOLDEN_SECTION: u64 = 0x9e37_79b9_7f4a_7c15;

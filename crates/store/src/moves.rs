@@ -11,11 +11,11 @@
 //! Invariant: a move is noted before anything is appended after it, and until every session has
 //! been given all before it, or there are [`MOVES_MAX`] later ones.
 
-use crate::batch::Space;
+use crate::batch::{Batch, Space};
 use crate::codec::{Reader, RecordError, VERSION, put_number};
 use crate::error::StoreError;
 use crate::position::{LogId, Position, Sequence};
-use crate::store::Kv;
+use crate::store::{Kv, Store};
 
 /// Where it is noted, in [`Space::Control`].
 pub const KEY: &[u8] = b"moves";
@@ -70,15 +70,28 @@ pub fn of<S: Kv + ?Sized>(store: &S) -> Result<Moves, StoreError> {
     Moves::decode(&found.bytes).map_err(|error| StoreError::record("the moves", &error))
 }
 
+/// What is noted may be older than the logs: the next start is a move, whatever number it has.
+pub(crate) fn doubt<S: Store + ?Sized>(store: &S) -> Result<(), StoreError> {
+    let noted = of(store)?;
+    if noted.shards == 0 {
+        return Ok(());
+    }
+    let mut batch = Batch::new();
+    let noted = Moves { shards: 0, ..noted };
+    batch.put(Space::Control, KEY.to_vec(), noted.encode());
+    for result in store.commit(&[batch])? {
+        result.map_err(|conflict| StoreError::damaged("the moves", conflict))?;
+    }
+    Ok(())
+}
+
 /// So many are noted: some KiB, each being a dozen bytes for each log. Beyond, the oldest goes.
 pub const MOVES_MAX: usize = 64;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::batch::Batch;
     use crate::memory::Memory;
-    use crate::store::Store as _;
 
     fn at(log: u16, number: u64) -> Position {
         Position {
@@ -99,6 +112,9 @@ mod tests {
         batch.put(Space::Control, KEY.to_vec(), moves.encode());
         store.commit(&[batch]).unwrap();
         assert_eq!(of(&store).unwrap(), moves);
+        doubt(&store).unwrap();
+        let doubted = Moves { shards: 0, ..moves };
+        assert_eq!(of(&store).unwrap(), doubted);
     }
 
     #[test]

@@ -198,15 +198,20 @@ fn make_with(path: &Path, mode: u32) -> io::Result<()> {
 
 /// Where everybody makes names, as in `/var/tmp`, a name that is known beforehand may be taken by
 /// somebody who wants to look into it, or to choose which file is written in the place of another.
-/// Elsewhere whoever may make names has meant it.
+/// Elsewhere whoever may make names has meant it; and from root nobody is safe.
 fn own(path: &Path) -> io::Result<()> {
     // Without a slash at the end, behind which a link would be what it leads to.
     let name = path.components().as_path();
-    let parent = name.parent().unwrap_or(Path::new(""));
-    let here = parent.as_os_str().is_empty();
-    let parent = fs::metadata(if here { Path::new(".") } else { parent })?;
-    let (owner, user) = (fs::symlink_metadata(name)?.uid(), Uid::effective().as_raw());
-    if parent.mode() & EVERYBODYS_MODE != EVERYBODYS_MODE || owner == user {
+    let found = fs::symlink_metadata(name)?;
+    let parent = match name.parent() {
+        Some(parent) if found.is_symlink() && parent.as_os_str().is_empty() => PathBuf::from("."),
+        Some(parent) if found.is_symlink() => parent.to_owned(),
+        _ => name.join(".."), // also of `.`
+    };
+    let parent = fs::metadata(parent)?;
+    let (owner, user) = (found.uid(), Uid::effective().as_raw());
+    let is_safe = [0, user].contains(&owner);
+    if is_safe || parent.mode() & EVERYBODYS_MODE != EVERYBODYS_MODE {
         return Ok(());
     }
     let what = format!(

@@ -199,8 +199,9 @@ fn commit(store: &Embedded, batch: &Batch) -> Result<(), StoreError> {
 }
 
 /// Refuses what belongs to somebody else: the broker could not open the files that are made there.
+/// The broker is who has made the lock, also in a directory that was given to it.
 fn own(path: &Path) -> Result<(), Failure> {
-    let metadata = fs::metadata(path);
+    let metadata = fs::metadata(path.join("lock")).or_else(|_| fs::metadata(path));
     let metadata = metadata.map_err(|error| StoreError::io("looking at", path.display(), error))?;
     let (owner, user) = (metadata.uid(), Uid::effective().as_raw());
     if owner == user {

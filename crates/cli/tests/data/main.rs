@@ -592,10 +592,15 @@ fn a_directory_without_a_store_or_in_use_is_refused_and_left_alone() {
     store.run(&["sessions", "ls"]).badly(69, &by);
     drop(held);
     // Only root can give a directory to somebody else.
-    if chown(store.path(), Some(12_345), None).is_ok() {
+    let (path, lock) = (store.path(), store.path().join("lock"));
+    if chown(&lock, Some(12_345), None).is_ok() {
         let refused = store.run(&["doctor"]);
         refused.badly(77, "belongs to user 12345, and this is user 0");
-        chown(store.path(), Some(0), None).unwrap();
+        // A broker of ours in a directory that was given to it, as a container's volume.
+        chown(&lock, Some(0), None).unwrap();
+        chown(&path, Some(12_345), None).unwrap();
+        store.run(&["sessions", "ls"]).well();
+        chown(&path, Some(0), None).unwrap();
     }
     fs::write(store.path().join("store/format"), "unbroken-store 2\n").unwrap();
     store

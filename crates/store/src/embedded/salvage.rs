@@ -26,6 +26,7 @@ use crate::batch::{Batch, Space};
 use crate::error::StoreError;
 use crate::hand_over::{self, Left};
 use crate::lane;
+use crate::moves;
 use crate::places::{Place, SALVAGING, STORE, exists};
 use crate::position::{LogId, Sequence};
 use crate::quarantine::Salvaged;
@@ -418,6 +419,7 @@ impl Work {
             self.store.go_on_at(log, next)?;
         }
         standing::doubt(&self.store, self.store.chance())?;
+        moves::doubt(&self.store)?;
         self.store.sync()?;
         remove(copy)?;
         Ok(self.salvaged)
