@@ -216,7 +216,6 @@ mod tests {
     use std::sync::mpsc;
 
     use unbroken_broker_core::SessionId;
-    use unbroken_mqtt_proto::{Properties, QoS};
     use unbroken_store::{Batch, Log, LogId, MessageRecord, Options};
 
     use super::*;
@@ -240,17 +239,7 @@ mod tests {
         let store = Embedded::open(directory, options).unwrap();
         for number in 1..=generations {
             let mut batch = Batch::new();
-            let message = MessageRecord {
-                topic: "t",
-                qos: QoS::AtLeastOnce,
-                retain: false,
-                stamp_ms: 0,
-                expires_ms: None,
-                publisher: None,
-                mark: None,
-                properties: Properties::default(),
-                payload: b"x",
-            };
+            let message = MessageRecord::plain("t", 0, b"x");
             batch.append(log, Sequence(number), message.encode());
             assert!(store.commit(&[batch]).unwrap()[0].is_ok());
         }

@@ -220,17 +220,7 @@ fn a_log_of_a_shard_that_is_no_more_needs_room_as_long_as_something_is_in_it() {
     let found = found(temp.path(), OnCorruption::Refuse).unwrap();
     let mut batch = Batch::new();
     for number in 1..=2 {
-        let message = MessageRecord {
-            topic: "t",
-            qos: QoS::AtLeastOnce,
-            retain: false,
-            stamp_ms: 0,
-            expires_ms: None,
-            publisher: None,
-            mark: None,
-            properties: Properties::default(),
-            payload: b"x",
-        };
+        let message = MessageRecord::plain("t", 0, b"x");
         batch.append(LEFT, Sequence(number), message.encode());
     }
     assert!(found.store.commit(&[batch]).unwrap()[0].is_ok());

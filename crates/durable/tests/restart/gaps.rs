@@ -142,13 +142,7 @@ fn a_mark_that_a_new_message_has_shown_to_be_over_is_not_there_after_a_restart()
                 let (publisher, _) = world.back("p");
                 fill(&mut world);
                 world.broker.send(publisher, publish("t", "two", QOS2, 7));
-                assert_eq!(
-                    world.broker.take(publisher),
-                    [""; 0],
-                    "not before it is gone"
-                );
-                world.broker.stored();
-                assert_eq!(world.broker.take(publisher), ["PUBREC #7 97"]);
+                is_answered_when_the_mark_is_gone(&mut world, publisher, "PUBREC #7 97");
             }
             "refused" => {
                 let publisher = world.older("p");
@@ -160,13 +154,7 @@ fn a_mark_that_a_new_message_has_shown_to_be_over_is_not_there_after_a_restart()
             _ => {
                 let (publisher, _) = world.back("p");
                 world.broker.send(publisher, publish("u", "two", QOS1, 7));
-                assert_eq!(
-                    world.broker.take(publisher),
-                    [""; 0],
-                    "not before it is gone"
-                );
-                world.broker.stored();
-                assert_eq!(world.broker.take(publisher), ["PUBACK #7 10"]);
+                is_answered_when_the_mark_is_gone(&mut world, publisher, "PUBACK #7 10");
             }
         }
         world.restart();
@@ -177,6 +165,12 @@ fn a_mark_that_a_new_message_has_shown_to_be_over_is_not_there_after_a_restart()
         let fresh = delivered(&mut world, client, &received, &[]);
         assert_eq!(fresh, ["one", "three"], "{case}");
     }
+}
+
+fn is_answered_when_the_mark_is_gone(world: &mut World, publisher: Client, answer: &str) {
+    assert_eq!(world.broker.take(publisher), [""; 0]);
+    world.broker.stored();
+    assert_eq!(world.broker.take(publisher), [answer]);
 }
 
 fn publish_each(world: &mut World, publisher: Client, text: &str, ids: RangeInclusive<u16>) {
