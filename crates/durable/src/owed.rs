@@ -12,10 +12,12 @@ use unbroken_store::session::{
     Carried, Head, Outbound, Part, PartView, Subscription, key, parse_key,
 };
 use unbroken_store::{
-    Batch, LogId, MessageBytes, Position, Sequence, Space, Store, StoreError, owed,
+    Batch, COMMIT_BYTES_MAX, LogId, MessageBytes, Position, Sequence, Space, Store, StoreError,
+    owed,
 };
 
 use crate::restore::{damaged, each};
+use crate::under_way::read_each;
 
 /// Gives what is owed.
 pub(crate) fn give_what_is_owed<S: Store + ?Sized>(store: &S) -> Result<(), StoreError> {
@@ -33,21 +35,27 @@ pub(crate) fn give_what_is_owed<S: Store + ?Sized>(store: &S) -> Result<(), Stor
         Some((filter, &**subscription))
     });
     let parsed: Vec<_> = parsed.collect();
-    for (position, note) in notes {
-        let range = position.sequence..position.sequence.next();
-        let chunk = store.read(position.log, range, 1)?;
-        let found = chunk.entries.first();
-        let found = found.filter(|found| found.sequence == position.sequence && note.is_owed);
-        let Some(found) = found else { continue };
-        for group in groups_owing(&parsed, position, &found.message) {
-            if note.given_by.contains(&owed::group_name(&group)) {
+    // There may be as many as clients have not been answered: a thousand each, and of MQTT 3 more.
+    let owed = notes.iter().filter(|(_, note)| note.is_owed);
+    let owed: Vec<_> = owed.map(|(position, _)| *position).collect();
+    let mut batch = Batch::new();
+    read_each(store, &owed, |position, message| {
+        for group in groups_owing(&parsed, position, message) {
+            let given_by = notes.get(&position).map(|note| &note.given_by);
+            if given_by.is_some_and(|given| given.contains(&owed::group_name(&group))) {
                 continue;
             }
-            let Some(member) = next_member(&mut members, &group, position.log) else {
-                continue;
-            };
-            store.commit(&[member.give(&group, position, &found.message)])?;
+            if let Some(member) = next_member(&mut members, &group, position.log) {
+                batch.extend(member.give(&group, position, message));
+            }
         }
+        if batch.bytes() >= COMMIT_BYTES_MAX {
+            store.commit(&[std::mem::take(&mut batch)])?;
+        }
+        Ok(())
+    })?;
+    if !batch.is_empty() {
+        store.commit(&[batch])?;
     }
     let mut batch = Batch::new();
     batch.delete_all(Space::Control, owed::PREFIX.to_vec());

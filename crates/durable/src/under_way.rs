@@ -1,4 +1,5 @@
-//! Messages that sessions were given and have not done with, as the logs have them.
+//! Messages at many places of the logs: what sessions were given and have not done with, and what
+//! groups owe.
 //!
 //! They are read together, in the order of the logs: so a message is read and built once, however
 //! many sessions were given it, and neighbours share a read.
@@ -8,7 +9,7 @@
 use std::sync::Arc;
 
 use unbroken_broker_core::Message;
-use unbroken_store::{Log, Position, StoreError};
+use unbroken_store::{Log, MessageBytes, Position, StoreError};
 
 use crate::message::{message_of, position_of};
 use crate::times::Times;
@@ -30,28 +31,11 @@ impl UnderWay {
         wanted.sort_unstable();
         wanted.dedup();
         let mut found = Vec::with_capacity(wanted.len());
-        for run in wanted.chunk_by(are_near) {
-            let (Some(first), Some(last)) = (run.first(), run.last()) else {
-                continue;
-            };
-            let log = first.log;
-            let end = store.bounds(log)?.next.min(last.sequence.next());
-            let mut from = first.sequence;
-            let mut wanted = run.iter().peekable();
-            while from < end {
-                let chunk = store.read(log, from..end, READ_BYTES)?;
-                for entry in &chunk.entries {
-                    let sequence = entry.sequence;
-                    while wanted.next_if(|at| at.sequence < sequence).is_some() {}
-                    if let Some(at) = wanted.next_if(|at| at.sequence == sequence) {
-                        let position = position_of(log, sequence);
-                        let message = message_of(&entry.message, position, times);
-                        found.push((*at, Arc::new(message)));
-                    }
-                }
-                from = chunk.next;
-            }
-        }
+        read_each(store, &wanted, |at, message| {
+            let position = position_of(at.log, at.sequence);
+            found.push((at, Arc::new(message_of(message, position, times))));
+            Ok(())
+        })?;
         Ok(Self { found })
     }
 
@@ -61,6 +45,36 @@ impl UnderWay {
         let (_, message) = self.found.get(place)?;
         Some(Arc::clone(message))
     }
+}
+
+/// Takes the messages at these places, ascending and each once, that are in the logs: a few at a
+/// time are in memory.
+pub(crate) fn read_each<S: Log + ?Sized>(
+    store: &S,
+    wanted: &[Position],
+    mut take: impl FnMut(Position, &MessageBytes) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    for run in wanted.chunk_by(are_near) {
+        let (Some(first), Some(last)) = (run.first(), run.last()) else {
+            continue;
+        };
+        let log = first.log;
+        let end = store.bounds(log)?.next.min(last.sequence.next());
+        let mut from = first.sequence;
+        let mut wanted = run.iter().peekable();
+        while from < end {
+            let chunk = store.read(log, from..end, READ_BYTES)?;
+            for entry in &chunk.entries {
+                let sequence = entry.sequence;
+                while wanted.next_if(|at| at.sequence < sequence).is_some() {}
+                if let Some(at) = wanted.next_if(|at| at.sequence == sequence) {
+                    take(*at, &entry.message)?;
+                }
+            }
+            from = chunk.next;
+        }
+    }
+    Ok(())
 }
 
 /// Whether the messages between two are read with them, and left out.
