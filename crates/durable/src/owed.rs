@@ -30,9 +30,9 @@ pub(crate) fn give_what_is_owed<S: Store + ?Sized>(store: &S) -> Result<(), Stor
         .iter()
         .flat_map(|member| member.subscriptions.clone());
     let subscriptions: Vec<_> = subscriptions.collect();
-    let parsed = subscriptions.iter().filter_map(|subscription| {
+    let parsed = subscriptions.iter().filter_map(|(era, subscription)| {
         let filter = group_of(subscription)?.filter();
-        Some((filter, &**subscription))
+        Some((filter, *era, &**subscription))
     });
     let parsed: Vec<_> = parsed.collect();
     // There may be as many as clients have not been answered: a thousand each, and of MQTT 3 more.
@@ -92,8 +92,8 @@ struct Member {
     client: Vec<u8>,
     /// None: it has ended with the broker.
     head: Option<Head>,
-    /// Those of groups.
-    subscriptions: Vec<Rc<Subscription>>,
+    /// Those of groups, with their eras.
+    subscriptions: Vec<(u32, Rc<Subscription>)>,
     /// Numbers of its entries, so far.
     entries: u64,
     /// Of each log, the last message that it was given and has not done with.
@@ -120,10 +120,10 @@ fn members<S: Store + ?Sized>(store: &S) -> Result<Vec<Member>, StoreError> {
         };
         match view.part {
             PartView::Head => member.head = Some(Head::decode(value).map_err(error)?),
-            PartView::Subscription { .. } => {
+            PartView::Subscription { era } => {
                 let subscription = Subscription::decode(value).map_err(error)?;
                 if group_of(&subscription).is_some() {
-                    member.subscriptions.push(Rc::new(subscription));
+                    member.subscriptions.push((era, Rc::new(subscription)));
                 }
             }
             PartView::Outbound(number) => {
@@ -153,7 +153,7 @@ impl Member {
 
     /// Its present subscription, if what that is granted is kept.
     fn subscription(&self, group: &str) -> Option<&Subscription> {
-        let mut subscriptions = self.subscriptions.iter().map(|found| &**found);
+        let mut subscriptions = self.subscriptions.iter().map(|(_, found)| &**found);
         subscriptions.find(|found| {
             found.filter == group && !found.ended && found.options.qos > QoS::AtMostOnce
         })
@@ -189,23 +189,24 @@ impl Member {
     }
 }
 
-/// The groups that were there when the message came, and had a member that was to keep it. What
-/// goes to others at QoS 0 is sent before it is noted, so it may have come, and is owed to nobody.
+/// The groups that were there when the message came, and had a member that was to keep it, or may
+/// have been. What goes to others at QoS 0 is sent before it is noted, so it may have come, and is
+/// owed to nobody.
 fn groups_owing(
-    subscriptions: &[(TopicFilter<'_>, &Subscription)],
+    subscriptions: &[(TopicFilter<'_>, u32, &Subscription)],
     position: Position,
     message: &MessageBytes,
 ) -> BTreeSet<String> {
     let Ok(topic) = TopicName::parse(message.record().topic) else {
         return BTreeSet::new();
     };
-    let owing = subscriptions.iter().filter(|(filter, subscription)| {
+    let owing = subscriptions.iter().filter(|(filter, era, subscription)| {
         subscription.options.qos > QoS::AtMostOnce
             && filter.matches(topic)
-            && holds_at(subscription, position)
+            && (holds_at(subscription, position) || may_follow_others(*era, subscription))
     });
     owing
-        .map(|(_, subscription)| subscription.filter.clone())
+        .map(|(_, _, subscription)| subscription.filter.clone())
         .collect()
 }
 
@@ -221,6 +222,12 @@ fn next_member<'a>(members: &'a mut [Member], group: &str, log: LogId) -> Option
 fn group_of(subscription: &Subscription) -> Option<SubscriptionFilter<'_>> {
     let parsed = SubscriptionFilter::parse(&subscription.filter).ok()?;
     parsed.group().is_some().then_some(parsed)
+}
+
+/// Whether the group may have had members before this one, who have left since: the disk does not
+/// say. Not where the same session had it before, which is known: at QoS 0, or not any more.
+fn may_follow_others(era: u32, subscription: &Subscription) -> bool {
+    era == 0 && !subscription.ended
 }
 
 fn holds_at(subscription: &Subscription, position: Position) -> bool {

@@ -70,6 +70,17 @@ impl Holding {
                 .is_none_or(|until| until.covers(position))
     }
 
+    /// Whether it is still the same with these terms. Of a group's only whether its member keeps
+    /// what it is given counts: messages are entries, and it finds none in a log.
+    fn goes_on(&self, options: SubscriptionOptions, identifier: Option<NonZeroU32>) -> bool {
+        let keeps = |options: SubscriptionOptions| options.qos > QoS::AtMostOnce;
+        let is_as_before = options.qos == self.options.qos
+            && options.no_local == self.options.no_local
+            && options.retain_as_published == self.options.retain_as_published
+            && identifier == self.identifier;
+        is_as_before || self.plain().is_none() && keeps(self.options) && keeps(options)
+    }
+
     /// The filter, if it is not that of a group: a group's messages are entries.
     pub(crate) fn plain(&self) -> Option<TopicFilter<'_>> {
         match SubscriptionFilter::parse(&self.filter) {
@@ -132,8 +143,9 @@ impl Kept {
     }
 
     /// A subscription begins, maybe in place of one with the same filter: what has come to its end
-    /// by that. If there are logs where it [is to come into force](Self::come_into_force), it holds
-    /// for nothing of them until then, and one of QoS 0 that is in force yields to it.
+    /// by that. One on the same terms goes on. If there are logs where it
+    /// [is to come into force](Self::come_into_force), it holds for nothing of them until then, and
+    /// one of QoS 0 that is in force yields to it.
     pub(crate) fn subscribe(
         &mut self,
         filter: &str,
@@ -150,6 +162,14 @@ impl Kept {
         let replaced = self.change(filter, |holding| {
             let is_raised = holding.options.qos == QoS::AtMostOnce && options.qos > QoS::AtMostOnce;
             let yields = !joins.is_empty() && holding.is_in_force();
+            if holding.goes_on(options, identifier) {
+                holding.options = options;
+                holding.identifier = identifier;
+                if joins.is_empty() {
+                    replace(&mut holding.since, NOT_IN_FORCE, tails);
+                }
+                return Replaced::InPlace;
+            }
             if holding.since.reaches(tails) && (joins.is_empty() || !is_raised) {
                 // Nothing has come for it as it was.
                 holding.options = options;
@@ -286,5 +306,47 @@ mod tests {
         let held: Vec<_> = kept.holdings.iter().collect();
         assert_eq!(held.len(), 1);
         assert!(held[0].is_current());
+    }
+
+    #[test]
+    fn one_on_the_same_terms_goes_on_whatever_has_come() {
+        let (here, elsewhere) = (LogId(0), LogId(1));
+        let at = |qos| SubscriptionOptions {
+            qos,
+            ..SubscriptionOptions::default()
+        };
+        let (qos0, qos1, qos2) = (QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce);
+        // What each SUBSCRIBE wants, and how many subscriptions there are then.
+        for (filter, asked) in [
+            ("t", [(qos1, 1), (qos1, 1), (qos2, 2), (qos2, 2), (qos1, 3)]),
+            // Of a group's messages none is found by it in the log.
+            (
+                "$share/g/t",
+                [(qos1, 1), (qos2, 1), (qos0, 2), (qos2, 3), (qos1, 3)],
+            ),
+        ] {
+            let mut kept = Kept::new(Frontier::new());
+            let mut tails = Frontier::new();
+            for (step, (qos, count)) in (1..).zip(asked) {
+                tails.set(here, step);
+                kept.subscribe(filter, at(qos), None, &tails, &[]);
+                let held: Vec<_> = kept.holdings.iter().collect();
+                assert_eq!(held.len(), count, "{filter} {step}");
+                assert_eq!(kept.holding(filter).unwrap().options.qos, qos);
+            }
+        }
+        // Asked for again before it is in force, it is in force with the first answer, and at once
+        // if there is none to wait for.
+        let mut kept = Kept::new(Frontier::new());
+        let mut tails = Frontier::new();
+        for step in 1..=3 {
+            tails.set(here, step);
+            kept.subscribe("t", at(qos1), None, &tails, &[elsewhere]);
+            assert!(!kept.holding("t").unwrap().is_in_force());
+        }
+        kept.subscribe("t", at(qos1), None, &tails, &[]);
+        let held = kept.holding("t").unwrap();
+        assert_eq!((held.is_in_force(), held.era), (true, 0));
+        assert_eq!((held.since.of(here), held.since.of(elsewhere)), (1, 0));
     }
 }

@@ -7,8 +7,8 @@ use unbroken_mqtt_proto::{Packet, PacketId, QoS};
 use unbroken_store::{Kv, Space, owed};
 
 use crate::kills::again;
-use crate::shard_bus::{Client, join, publish, stay, subscribe};
-use crate::{QOS2, World, ack};
+use crate::shard_bus::{Client, join, publish, stay, subscribe, unsubscribe};
+use crate::{QOS1, QOS2, World, ack};
 
 /// How far a message is when the broker is killed.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -211,5 +211,72 @@ fn what_a_group_has_given_that_was_not_known_to_keep_messages_is_not_given_again
                 assert_eq!(came, 1, "{client_id}: {group} {publisher} {letters}");
             }
         }
+    }
+}
+
+/// A message is on its way to a group when something becomes of its members, and the broker is
+/// killed; its publisher sends it again. How often it came to these clients then.
+fn owed_over_a_kill(
+    (group, publisher): (&str, &str),
+    meanwhile: impl Fn(&mut World, Client, &str),
+    members: &[&str],
+) -> usize {
+    let filter = format!("$share/{group}/t");
+    let mut world = World::new(3);
+    let member = world.resident("s", &[(&filter, QOS2)]);
+    let from = world.resident(publisher, &[]);
+    world.settle();
+    world.broker.hold_mail = true;
+    world.broker.send(from, publish("t", "x", QOS2, 1));
+    world.broker.stored();
+    meanwhile(&mut world, member, &filter);
+    world.broker.stored();
+    // What is not needed any more of subscriptions is gone from the disk.
+    world.broker.advance(Duration::from_secs(1));
+    world.broker.stored();
+    world.restart();
+    let (from, _) = world.back(publisher);
+    world.broker.send(from, again(publish("t", "x", QOS2, 1)));
+    world.broker.stored();
+    assert_eq!(world.broker.take(from), ["PUBREC #1 00"]);
+    let mut came = 0;
+    for member in members {
+        let (_, received) = world.back(member);
+        let publishes = received.iter().filter(|one| one.starts_with("PUBLISH"));
+        came += publishes.count();
+    }
+    came
+}
+
+fn groups_and_publishers() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let groups = ["g", "h", "i", "j"].into_iter();
+    groups.flat_map(|group| ["p", "q", "r", "o"].map(|publisher| (group, publisher)))
+}
+
+#[test]
+fn a_member_that_subscribes_again_is_given_what_its_group_owes_when_the_broker_is_killed() {
+    for at in groups_and_publishers() {
+        for qos in [QOS1, QOS2] {
+            let again = |world: &mut World, member, filter: &str| {
+                subscribe(&mut world.broker, member, filter, qos);
+            };
+            let came = owed_over_a_kill(at, again, &["s"]);
+            assert_eq!(came, 1, "{at:?}, {qos:?}");
+        }
+    }
+}
+
+#[test]
+fn a_member_that_came_later_is_given_what_its_group_owes_whose_first_one_has_left() {
+    for at in groups_and_publishers() {
+        let leave = |world: &mut World, member, filter: &str| {
+            let other = stay(&mut world.broker, "s2", false);
+            world.broker.stored();
+            subscribe(&mut world.broker, other, filter, QOS2);
+            world.broker.stored();
+            unsubscribe(&mut world.broker, member, filter);
+        };
+        let came = owed_over_a_kill(at, leave, &["s", "s2"]);
+        assert_eq!(came, 1, "{at:?}");
     }
 }
