@@ -63,7 +63,10 @@ pub struct Limits {
     /// Levels of a topic name or filter; bounds the depth of the subscription tree.
     pub topic_levels_max: u16,
     /// Subscriptions of one session; about 250 bytes each, as much again where it stays and has
-    /// many, more with a long filter. Beyond it: 0x97.
+    /// many, more with a long filter. Beyond it: 0x97. As many that have ended, or were replaced by
+    /// one on other terms, may be kept beside them, as what waits from their time is for them; at
+    /// that, a SUBSCRIBE that changes anything is answered the same, until its client has taken
+    /// some of it.
     pub subscriptions_per_session_max: u32,
     /// Subscriptions of all sessions together. Beyond it: 0x97.
     pub subscriptions_max: u32,
@@ -120,6 +123,10 @@ pub(crate) const LIVE_BYTES_MAX: u64 = 1024 * 1024;
 /// Messages that a session which is behind is to get by subscriptions that are not in force yet:
 /// of those come in a millisecond or less what other shards take in. About 100 bytes each.
 pub(crate) const EARLY_MAX: usize = 4_096;
+
+/// Subscriptions that have ended and that a session has beside its own, if it may have fewer of
+/// those: about as large each. Whoever keeps up has them for half a second.
+pub(crate) const PAST_SUBSCRIPTIONS_AT_LEAST: u32 = 100;
 
 impl Default for Limits {
     fn default() -> Self {

@@ -26,7 +26,8 @@ use crate::connection::PendingSubAck;
 use crate::held::{Answer, Until};
 use crate::ids::{ConnectionId, SessionId, ShardId};
 use crate::interest::Want;
-use crate::kept::Holding;
+use crate::kept::{Holding, Kept};
+use crate::limits::PAST_SUBSCRIPTIONS_AT_LEAST;
 use crate::mail::Letter;
 use crate::output::{Event, StoreId};
 use crate::position::LogId;
@@ -180,6 +181,11 @@ impl Shard {
         let Some(session) = self.clients.session_mut(session_id) else {
             return Ok(Err(ReasonCode::UnspecifiedError));
         };
+        let past_max = per_session.max(PAST_SUBSCRIPTIONS_AT_LEAST) as usize;
+        let is_full = |kept: &Kept| kept.is_full_of_past(text, options, identifier, past_max);
+        if session.kept.as_deref().is_some_and(is_full) {
+            return Ok(Err(ReasonCode::QuotaExceeded));
+        }
         let before = session.subscriptions.get(text).map(|grant| grant.qos);
         let new = before.is_none();
         if new {

@@ -142,6 +142,18 @@ impl Kept {
         })
     }
 
+    /// Whether as many past ones are there as may be, and this would be another one.
+    pub(crate) fn is_full_of_past(
+        &self,
+        filter: &str,
+        options: SubscriptionOptions,
+        identifier: Option<NonZeroU32>,
+        past_max: usize,
+    ) -> bool {
+        let goes_on = |held: &Holding| held.goes_on(options, identifier);
+        self.holdings.ended() >= past_max && !self.holding(filter).is_some_and(goes_on)
+    }
+
     /// A subscription begins, maybe in place of one with the same filter: what has come to its end
     /// by that. One on the same terms goes on. If there are logs where it
     /// [is to come into force](Self::come_into_force), it holds for nothing of them until then, and

@@ -8,8 +8,12 @@ use unbroken_mqtt_proto::{
     Subscriptions,
 };
 
+use unbroken_broker_core::Limits;
+use unbroken_store::session::{PartView, parse_key};
+use unbroken_store::{Kv, Space};
+
 use super::limits::is_balanced;
-use super::shard_bus::{Client, join, publish, stay, subscribe};
+use super::shard_bus::{Client, join, publish, stay, subscribe, unsubscribe};
 use super::{QOS1, QOS2, World};
 
 const QOS0: QoS = QoS::AtMostOnce;
@@ -289,6 +293,84 @@ fn a_subscription_whose_client_goes_before_its_suback_is_raised_all_the_same() {
         world.broker.deliver_mail();
         world.settle();
         assert_eq!(waits(&mut world), 6);
+        is_balanced(&world);
+    }
+}
+
+/// How many subscriptions are on disk, past ones among them.
+fn subscriptions(world: &World) -> usize {
+    let page = world
+        .kept
+        .store
+        .scan(Space::Sessions, &[], None, usize::MAX);
+    let pairs = page.unwrap().pairs;
+    let part = |key: &[u8]| parse_key(key).unwrap().part;
+    let found = pairs
+        .iter()
+        .filter(|pair| matches!(part(&pair.key), PartView::Subscription { .. }));
+    found.count()
+}
+
+/// A session that is behind asks for `t` at these QoS, one after the other and after each something
+/// comes for it; or unsubscribes. How many of these were refused.
+fn ask_while_behind(world: &mut World, asked: impl Iterator<Item = Option<QoS>>) -> usize {
+    let publisher = join(&mut world.broker, "p");
+    let client = stay(&mut world.broker, "s", false);
+    world.broker.stored();
+    world.broker.take(client);
+    let mut refused = 0;
+    for (qos, id) in asked.zip((1..=1_000).cycle()) {
+        match qos {
+            Some(qos) => subscribe(&mut world.broker, client, "t", qos),
+            None => unsubscribe(&mut world.broker, client, "t"),
+        }
+        world.broker.stored();
+        let answer = world.broker.take(client);
+        refused += answer.iter().filter(|one| *one == "SUBACK #1 [97]").count();
+        world.broker.send(publisher, publish("t", "x", QOS1, id));
+        world.broker.stored();
+        world.broker.advance(std::time::Duration::from_secs(1));
+    }
+    world.broker.stored();
+    world.broker.cut(client);
+    world.broker.cut(publisher);
+    refused
+}
+
+#[test]
+fn whoever_is_behind_and_subscribes_again_and_again_is_refused_at_a_limit() {
+    let changes = |count| (0..count).map(|at| Some([QOS1, QOS2][at % 2]));
+    let leaves = |count| (0..count).map(|at| [Some(QOS1), None][at % 2]);
+    let mut limits = Limits::default();
+    limits.subscriptions_per_session_max = 1;
+    for shards in [1, 3] {
+        let mut world = World::new(shards);
+        world.broker.reconfigure(limits.clone());
+        let client = world.resident("s", &[("t", QOS2)]);
+        world.broker.cut(client);
+        let publisher = join(&mut world.broker, "p");
+        world.broker.send(publisher, publish("t", "x", QOS1, 1));
+        world.settle();
+        world.broker.hold_reads = true;
+        // On the same terms it is one subscription however often it is asked for.
+        let same = std::iter::repeat_n(Some(QOS2), 150);
+        assert_eq!(ask_while_behind(&mut world, same), 0);
+        assert_eq!(subscriptions(&world), 1);
+        assert_eq!(ask_while_behind(&mut world, changes(150)), 25);
+        assert_eq!(subscriptions(&world), 101);
+        assert!(ask_while_behind(&mut world, leaves(10)) > 0);
+        assert!(subscriptions(&world) <= 101);
+        world.restart();
+        world.broker.reconfigure(limits.clone());
+        is_balanced(&world);
+        // With what waits the past ones go.
+        let (client, received) = world.back("s");
+        assert!(received.len() > 300, "{}", received.len());
+        world.settle();
+        world.broker.cut(client);
+        world.settle();
+        assert!(subscriptions(&world) <= 1);
+        assert_eq!(ask_while_behind(&mut world, changes(2)), 0);
         is_balanced(&world);
     }
 }
