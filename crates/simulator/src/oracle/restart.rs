@@ -132,8 +132,11 @@ impl Oracle {
                 !told || session.expiry_s == 0,
                 "the session of client {client} is lost, and it was told of it"
             );
-            self.sessions[client].link = None;
-            if self.sessions[client].exists {
+            let session = &mut self.sessions[client];
+            session.link = None;
+            // A will that is on disk is told apart.
+            (session.will, session.will_due) = (None, None);
+            if session.exists {
                 self.end(client);
             }
             self.past_sessions[client].clear();
