@@ -168,6 +168,11 @@ impl Message {
         message
     }
 
+    /// A copy of its own, for whoever cannot know that the log still has this one.
+    pub(crate) fn in_no_log(&self) -> Self {
+        Self::new(&self.publication(), self.publisher.as_ref())
+    }
+
     /// All that there is to it.
     pub fn parts(&self) -> MessageParts<'_> {
         MessageParts {

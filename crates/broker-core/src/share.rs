@@ -331,7 +331,11 @@ impl Shard {
         kept: bool,
     ) {
         self.clients.stats.messages_waiting = self.clients.stats.messages_waiting.saturating_sub(1);
-        let message = delivery.message;
+        // A session that ends with its connection holds on to no log.
+        let message = match delivery.message.position() {
+            Some(_) if !kept => Arc::new(delivery.message.in_no_log()),
+            _ => delivery.message,
+        };
         let Ok(SubscriptionFilter::Shared { group, filter }) = SubscriptionFilter::parse(text)
         else {
             return;

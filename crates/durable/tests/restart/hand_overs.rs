@@ -1,8 +1,9 @@
 //! What sessions leave to their groups when they end, over kills.
 
-use unbroken_broker_core::DropReason;
+use unbroken_broker_core::{DropReason, Shard};
+use unbroken_durable::log_of;
 use unbroken_mqtt_proto::{Packet, PacketId, Properties, QoS, TopicFilters, Unsubscribe};
-use unbroken_store::{Kv, Space, Store, hand_over};
+use unbroken_store::{Kv, Sequence, Space, Store, hand_over};
 
 use crate::shard_bus::{join, publish, stay, subscribe};
 use crate::{QOS1, QOS2, World};
@@ -198,4 +199,35 @@ fn a_message_of_qos_2_that_was_dropped_by_name_is_not_given_at_a_restart() {
         }
     }
     assert!(dropped > 0, "none was dropped");
+}
+
+/// Lets go of what no shard needs.
+fn trim(world: &World) {
+    let needed: Vec<_> = world.broker.shards.iter().map(Shard::needed).collect();
+    for (log, _) in needed[0].iter() {
+        let lowest = needed.iter().map(|needed| needed.of(log)).min();
+        let below = Sequence(lowest.unwrap()).next();
+        world.kept.store.trim(log_of(log), below).unwrap();
+    }
+}
+
+#[test]
+fn what_passes_through_a_session_that_ends_with_its_connection_is_still_in_the_log() {
+    for group in GROUPS {
+        let filter = format!("$share/{group}/t");
+        let mut world = given(group, QOS1);
+        let passing = join(&mut world.broker, "passing");
+        subscribe(&mut world.broker, passing, &filter, QOS1);
+        world.settle();
+        // The session ends, and the other gets its message, and does not acknowledge it.
+        stay(&mut world.broker, "s", true);
+        world.settle();
+        assert_eq!(world.broker.take_payloads(passing), [b"x"], "{group}");
+        world.resident("s2", &[(&filter, QOS1)]);
+        trim(&world);
+        world.broker.cut(passing);
+        world.settle();
+        world.restart();
+        assert_eq!(came(&mut world, &["s2"]).len(), 1, "{group}");
+    }
 }
