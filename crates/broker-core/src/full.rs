@@ -24,7 +24,7 @@
 //! Deliberately absent: sessions that end with their connections, which nobody is refused for, and
 //! the audit's own words, which are dropped by name.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use foldhash::fast::FixedState;
@@ -75,7 +75,7 @@ struct FullSession {
     whose: Whose,
     /// The client's id, or the group as its members write it.
     name: Arc<str>,
-    filters: Vec<Box<str>>,
+    filters: BTreeSet<Box<str>>,
 }
 
 impl Limits {
@@ -331,7 +331,7 @@ impl FullSessions {
             self.sessions.insert(FullSession {
                 whose,
                 name: Arc::clone(name),
-                filters: Vec::new(),
+                filters: BTreeSet::new(),
             })
         });
         for (text, grant) in filters {
@@ -341,7 +341,7 @@ impl FullSessions {
                     .insert(filter, subscriber(place), *grant)
                     .is_none()
             {
-                self.sessions[place].filters.push(text.clone());
+                self.sessions[place].filters.insert(text.clone());
             }
         }
     }
@@ -349,9 +349,7 @@ impl FullSessions {
     pub(crate) fn remove_filter(&mut self, whose: Whose, filter: &str) {
         if let Some(&place) = self.places.get(&whose) {
             self.forget(place, filter);
-            self.sessions[place]
-                .filters
-                .retain(|text| **text != *filter);
+            self.sessions[place].filters.remove(filter);
         }
     }
 

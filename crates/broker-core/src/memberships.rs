@@ -11,7 +11,8 @@ pub(crate) struct Memberships(Option<Box<Groups>>);
 struct Groups {
     by_text: BTreeMap<Arc<str>, u64>,
     /// The same by serial number, in order: a message for a member asks whether it still is one.
-    by_serial: Vec<(u64, Arc<str>)>,
+    /// None where it has left: more are moved only when half of them have.
+    by_serial: Vec<(u64, Option<Arc<str>>)>,
 }
 
 impl Memberships {
@@ -23,7 +24,7 @@ impl Memberships {
             return *serial;
         }
         let text = Arc::from(text);
-        groups.by_serial.push((fresh, Arc::clone(&text)));
+        groups.by_serial.push((fresh, Some(Arc::clone(&text))));
         groups.by_text.insert(text, fresh);
         fresh
     }
@@ -32,7 +33,10 @@ impl Memberships {
         let groups = self.0.as_mut()?;
         let serial = groups.by_text.remove(text)?;
         if let Some(at) = groups.place(serial) {
-            groups.by_serial.remove(at);
+            groups.by_serial[at].1 = None;
+        }
+        if groups.by_text.len() <= groups.by_serial.len() / 2 {
+            groups.by_serial.retain(|(_, text)| text.is_some());
         }
         if groups.by_text.is_empty() {
             self.0 = None;
@@ -40,11 +44,16 @@ impl Memberships {
         Some(serial)
     }
 
+    /// The serial number in this group, if the session is in it.
+    pub(crate) fn serial(&self, text: &str) -> Option<u64> {
+        self.0.as_ref()?.by_text.get(text).copied()
+    }
+
     /// The group that knows the session by this serial number, if it still does.
     pub(crate) fn named(&self, serial: u64) -> Option<&Arc<str>> {
         let groups = self.0.as_ref()?;
         let (_, text) = &groups.by_serial[groups.place(serial)?];
-        Some(text)
+        text.as_ref()
     }
 
     pub(crate) fn all(&self) -> Vec<(Arc<str>, u64)> {
@@ -81,5 +90,23 @@ mod tests {
         assert_eq!(named(&memberships, 1), None);
         assert_eq!(memberships.join("a".into(), 4), 4);
         assert_eq!(memberships.all(), [("a".into(), 4), ("b".into(), 2)]);
+    }
+
+    #[test]
+    fn who_has_left_most_of_many_groups_is_in_the_others_and_keeps_no_room_for_them() {
+        let mut memberships = Memberships::default();
+        for serial in 1..=1_000 {
+            memberships.join(format!("g{serial}").into(), serial);
+        }
+        for serial in (1..=1_000).filter(|serial| serial % 10 != 0) {
+            assert_eq!(memberships.leave(&format!("g{serial}")), Some(serial));
+        }
+        for serial in 1..=1_000 {
+            let text = format!("g{serial}");
+            let expected = (serial % 10 == 0).then_some(&*text);
+            assert_eq!(memberships.named(serial).map(|text| &**text), expected);
+        }
+        let kept = memberships.0.as_ref().map(|groups| groups.by_serial.len());
+        assert!(kept.is_some_and(|kept| kept < 2 * 100), "{kept:?}");
     }
 }

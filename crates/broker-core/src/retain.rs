@@ -314,13 +314,13 @@ impl Shard {
             }
             if scan.found.is_empty() && scan.more {
                 let (shard, token) = (scan.shard, scan.token);
-                let (filter, after) = (scan.filter.clone(), scan.after.take());
+                let (filter, after) = (Arc::clone(&scan.filter), scan.after.take());
                 if shard != me {
                     scan.waits = true;
                     let letter = Letter::RetainedQuery {
                         token,
                         session: session_id,
-                        filter,
+                        filter: (*filter).into(),
                         after,
                     };
                     return self.mail(shard, letter);
@@ -449,11 +449,11 @@ impl Shard {
         {
             if scan.shard == scan.last {
                 let done = session.retained.pop_front();
-                if let Some(RetainedScan { filter, .. }) = done
+                if let Some(done) = done
                     && session.kept.is_some()
-                    && session.retained.iter().all(|scan| scan.filter != filter)
+                    && !session.retained.has(&done.filter)
                 {
-                    self.clients.end_scan(session_id, &filter);
+                    self.clients.end_scan(session_id, &done.filter);
                 }
             } else {
                 scan.shard = ShardId(scan.shard.0 + 1);

@@ -88,39 +88,48 @@ impl Shard {
 
     /// Tells the groups of a session whether it is connected, and whether it is full.
     pub(crate) fn tell_groups(&mut self, session_id: SessionId, connected: bool) {
-        let is_full = self.clients.is_told_full(session_id);
-        let Some(session) = self.clients.session_mut(session_id) else {
+        let session = self.clients.sessions.get(session_id.index());
+        let groups = session.map(|session| session.memberships.all());
+        for (text, serial) in groups.into_iter().flatten() {
+            self.tell_group(session_id, &text, serial, connected);
+        }
+    }
+
+    /// The same of one that it is in.
+    pub(crate) fn tell_group(
+        &mut self,
+        session_id: SessionId,
+        text: &str,
+        serial: u64,
+        connected: bool,
+    ) {
+        let session = self.clients.sessions.get(session_id.index());
+        let grant = session.and_then(|session| session.subscriptions.get(text));
+        let keeps = grant.is_none_or(|grant| grant.qos > QoS::AtMostOnce);
+        let readiness = match connected {
+            _ if keeps && self.clients.is_told_full(session_id) => Readiness::Full,
+            true => Readiness::Ready,
+            false => Readiness::Away,
+        };
+        let Ok(SubscriptionFilter::Shared { group, filter }) = SubscriptionFilter::parse(text)
+        else {
             return;
         };
-        for (text, serial) in session.memberships.all() {
-            let session = self.clients.sessions.get(session_id.index());
-            let grant = session.and_then(|session| session.subscriptions.get(&text));
-            let keeps = grant.is_none_or(|grant| grant.qos > QoS::AtMostOnce);
-            let readiness = match connected {
-                _ if is_full && keeps => Readiness::Full,
-                true => Readiness::Ready,
-                false => Readiness::Away,
-            };
-            let Ok(SubscriptionFilter::Shared { group, filter }) = SubscriptionFilter::parse(&text)
-            else {
-                continue;
-            };
-            let owner = placement::of_group(group, filter.as_str(), self.options.shards);
-            let member = self.member(session_id, serial);
-            if owner == self.options.id {
-                self.set_member_ready(group, filter, member, readiness);
-            } else {
-                let (group, filter) = (group.into(), filter.as_str().into());
-                self.mail(
-                    owner,
-                    Letter::ShareReady {
-                        group,
-                        filter,
-                        member,
-                        readiness,
-                    },
-                );
-            }
+        let owner = placement::of_group(group, filter.as_str(), self.options.shards);
+        let member = self.member(session_id, serial);
+        if owner == self.options.id {
+            self.set_member_ready(group, filter, member, readiness);
+        } else {
+            let (group, filter) = (group.into(), filter.as_str().into());
+            self.mail(
+                owner,
+                Letter::ShareReady {
+                    group,
+                    filter,
+                    member,
+                    readiness,
+                },
+            );
         }
     }
 

@@ -223,8 +223,11 @@ impl Shard {
                     self.clients.stats.shared_subscriptions += 1;
                 }
                 joins.extend(self.join_group(session_id, group, filter, grant));
-                if self.clients.is_told_full(session_id) {
-                    self.tell_groups(session_id, true);
+                if self.clients.is_told_full(session_id)
+                    && let Some(session) = self.clients.sessions.get(session_id.index())
+                    && let Some(serial) = session.memberships.serial(text)
+                {
+                    self.tell_group(session_id, text, serial, true);
                 }
             }
         }
