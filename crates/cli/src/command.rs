@@ -129,4 +129,33 @@ mod tests {
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
     }
+
+    /// A terminal may be narrower, and then it is wrapped; what we break ourselves is not to be
+    /// broken again where there are so many columns.
+    #[test]
+    fn no_help_is_wider_than_100_columns() {
+        let mut all = Cli::command();
+        all.build();
+        let mut commands = vec![&all];
+        let mut wide = Vec::new();
+        while let Some(command) = commands.pop() {
+            commands.extend(command.get_subcommands());
+            let ours = [
+                command.get_before_help(),
+                command.get_before_long_help(),
+                command.get_after_help(),
+                command.get_after_long_help(),
+            ];
+            let ours = ours.into_iter().flatten().map(ToString::to_string);
+            let shown = command.clone().term_width(COLUMNS).render_long_help();
+            for text in ours.chain([shown.to_string()]) {
+                let lines = text.lines().filter(|line| line.chars().count() > COLUMNS);
+                let name = command.get_bin_name().unwrap_or_default();
+                wide.extend(lines.map(|line| format!("{name}: {line}")));
+            }
+        }
+        assert!(wide.is_empty(), "{}", wide.join("\n"));
+    }
+
+    const COLUMNS: usize = 100;
 }

@@ -29,7 +29,8 @@ Keys: l lose, d duplicate, s swap, a alter, f forge, i inject, h hold a message 
 in front of B); k kill the broker; n cut the network between the broker and C.
 
 Exit codes: 0 every wound was named and repaired; 1 one was not, or something else was named, or
-the time of --within was over; 2 wrong usage; 66 the input cannot be read; 70 a part of the line ended by itself or did not start.")]
+the time of --within was over; 2 wrong usage; 66 the input cannot be read; 70 a part of the line
+ended by itself or did not start.")]
 pub(crate) struct Args {
     /// Plain lines: every wound once, then an end
     #[arg(long)]

@@ -36,11 +36,13 @@ answer is longer than 16,646,144 bytes, which is said. Lines are bytes: only a l
 carriage return before it is part of it. The command must write each line at once: `sed -u`,
 `grep --line-buffered`, `stdbuf -oL tr a-z A-Z`. When it ends, so does the stage; with
 --spool, the messages that it has not answered come again at the next start.
-What is lost, altered or duplicated is named on standard error, and asked for again where it is missing.
+What is lost, altered or duplicated is named on standard error, and asked for again where it is
+missing.
 
 With --spool a stage that was interrupted, or killed, goes on where it was: it sends again what the
 broker had not acknowledged, and its numbers continue. With --state a consumer does. The broker
-keeps what comes for either while it is away, for a week or as --keep says. Without, each start begins anew.
+keeps what comes for either while it is away, for a week or as --keep says. Without, each start
+begins anew.
 
 Exit codes: 0 the input ended, or asked to stop; 2 wrong usage; 66 the key cannot be read; 69 the
 broker cannot be reached or refused something; 74 the command, the spool, the state, or input or

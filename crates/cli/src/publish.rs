@@ -20,6 +20,7 @@ use lines::Lines;
 /// Publish messages, with Mosquitto's flags
 #[derive(Debug, clap::Args)]
 #[command(disable_help_flag = true)]
+#[command(override_usage = "unbroken pub [OPTIONS] <-m <TEXT>|-f <FILE>|-l|-s|-n>")]
 #[command(after_help = "\
 Examples:
   unbroken pub -t plant/boiler/temp -m 71.5            one message

@@ -25,7 +25,8 @@ SIGHUP reads everything again and applies it if all of it is valid; SIGTERM and 
 let clients finish, then end with 0.
 
 Exit codes: 0 asked to stop; 2 wrong usage; 66 a password file cannot be read; 69 the
-address or the data directory is taken or not usable; 70 a fault inside; 74 output failed, or the store did; 78 wrong configuration.")]
+address or the data directory is taken or not usable; 70 a fault inside; 74 output failed,
+or the store did; 78 wrong configuration.")]
 pub(crate) struct Args {
     /// Config file (TOML); `unbroken check --example` prints one
     #[arg(short, long, value_name = "FILE", env = "UNBROKEN_CONFIG")]

@@ -26,15 +26,16 @@ use unbroken_mqtt_proto::Version;
 
 const EXAMPLES: &str = "\
 Examples:
-  unbroken bench                                     100 connections in pairs, as fast as deliveries come
-  unbroken bench --pid $(pidof mosquitto) pairs      the same, with what each message costs the broker
-  unbroken bench pairs --conns 1000 --payload 1024   larger
-  unbroken bench pairs --rate 5000 --secs 10         latency at a fixed rate, without coordinated omission
-  unbroken bench ping --pairs 200 --listeners 200    request and reply, with wildcard listeners
-  unbroken bench --qos 2 fan-in                      200 publishers, one subscriber
-  unbroken bench --json - fan-out > fan-out.json     for machines
+  unbroken bench                                    100 connections in pairs, as fast as they can
+  unbroken bench --pid $(pidof mosquitto) pairs     the same, and what a message costs the broker
+  unbroken bench pairs --conns 1000 --payload 1024  larger
+  unbroken bench pairs --rate 5000 --secs 10        latency at a fixed rate, no coordinated omission
+  unbroken bench ping --pairs 200 --listeners 200   request and reply, with wildcard listeners
+  unbroken bench --qos 2 fan-in                     200 publishers, one subscriber
+  unbroken bench --json - fan-out > fan-out.json    for machines
 
-Exit codes: 0 everything arrived; 1 something was lost, duplicated, reordered or altered; others are errors.";
+Exit codes: 0 everything arrived; 1 something was lost, duplicated, reordered or altered; others are
+errors.";
 
 /// Put a load on a broker and count exactly what became of it
 #[derive(Debug, Clone, clap::Args)]

@@ -67,7 +67,8 @@ What shared groups gave them goes to other members; without a broker, when one i
 A running broker disconnects them (0x98), publishes their wills, and names what they lose.
 Without one, a will is not published.
 
-Exit codes: 0 all are removed; 1 one of them is not there, and nothing is changed; otherwise as `ls`.")]
+Exit codes: 0 all are removed; 1 one of them is not there, and nothing is changed; otherwise as
+`ls`.")]
 struct Rm {
     #[command(flatten)]
     data: DataArgs,
