@@ -1,11 +1,14 @@
 //! The other end of the socket: the store of a running broker, as it is when it is first asked.
 
+use std::fs;
 use std::io::{self, BufRead, BufReader, Read as _};
 use std::ops::Range;
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use nix::unistd::Uid;
 use unbroken_store::{
     Bounds, Chunk, Entry, Kv, Log, LogId, MessageBytes, Page, Pair, RecordError, Revision,
     Selection, Sequence, Space, StoreError, Value,
@@ -35,10 +38,49 @@ pub struct Who {
 
 /// Why a broker that has a directory cannot be asked.
 #[derive(Debug, thiserror::Error)]
-#[error("asking the broker that has {}: {source}", directory.display())]
-pub struct RemoteError {
-    directory: PathBuf,
-    source: io::Error,
+#[non_exhaustive]
+pub enum RemoteError {
+    /// This user may not.
+    #[error(
+        "the broker that has {} answers only its user, who is {owner}, and root, and this is user \
+         {user}; run it as that user: sudo -u '#{owner}' unbroken …",
+        directory.display()
+    )]
+    NotPermitted {
+        /// What the broker has.
+        directory: PathBuf,
+        /// Who may.
+        owner: u32,
+        /// Who asks.
+        user: u32,
+    },
+    /// It cannot be reached.
+    #[error("asking the broker that has {}: {source}", directory.display())]
+    Io {
+        /// What the broker has.
+        directory: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+impl RemoteError {
+    fn new(directory: &Path, source: io::Error) -> Self {
+        let directory = directory.to_owned();
+        if source.kind() == io::ErrorKind::PermissionDenied
+            && let Ok(socket) = fs::symlink_metadata(directory.join(super::NAME))
+        {
+            let (owner, user) = (socket.uid(), Uid::effective().as_raw());
+            if owner != user {
+                return Self::NotPermitted {
+                    directory,
+                    owner,
+                    user,
+                };
+            }
+        }
+        Self::Io { directory, source }
+    }
 }
 
 impl Remote {
@@ -52,10 +94,7 @@ impl Remote {
                 stream: Mutex::new(BufReader::new(stream)),
             })),
             Err(error) if matches!(error.kind(), ConnectionRefused | NotFound) => Ok(None),
-            Err(source) => Err(RemoteError {
-                directory: directory.to_owned(),
-                source,
-            }),
+            Err(source) => Err(RemoteError::new(directory, source)),
         }
     }
 

@@ -23,7 +23,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use nix::unistd::Uid;
 use unbroken_broker::config::Sources;
-use unbroken_broker::control::{Remote, Who};
+use unbroken_broker::control::{Remote, RemoteError, Who};
 use unbroken_broker::failure as failure_file;
 use unbroken_store::hand_over;
 use unbroken_store::quarantine::{self, OnCorruption};
@@ -183,7 +183,13 @@ fn remote(path: &Path) -> Result<Option<Remote>, Failure> {
         return Err(Failure::new(exit::NO_INPUT, what));
     }
     let remote = Remote::connect(path);
-    let remote = remote.map_err(|error| Failure::new(exit::UNAVAILABLE, error))?;
+    let remote = remote.map_err(|error| {
+        let code = match error {
+            RemoteError::NotPermitted { .. } => exit::NO_PERMISSION,
+            _ => exit::UNAVAILABLE,
+        };
+        Failure::new(code, error)
+    })?;
     if remote.is_none() {
         own(path)?;
     }
@@ -202,7 +208,16 @@ fn commit(store: &Embedded, batch: &Batch) -> Result<(), StoreError> {
 /// The broker is who has made the lock, also in a directory that was given to it.
 fn own(path: &Path) -> Result<(), Failure> {
     let metadata = fs::metadata(path.join("lock")).or_else(|_| fs::metadata(path));
-    let metadata = metadata.map_err(|error| StoreError::io("looking at", path.display(), error))?;
+    let metadata = metadata.map_err(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            let what = format_args!(
+                "this user may not look at {}: {error}; run it as the broker's user",
+                path.display()
+            );
+            Failure::new(exit::NO_PERMISSION, what)
+        }
+        _ => StoreError::io("looking at", path.display(), error).into(),
+    })?;
     let (owner, user) = (metadata.uid(), Uid::effective().as_raw());
     if owner == user {
         return Ok(());
