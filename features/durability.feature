@@ -37,7 +37,8 @@ Feature: Durability
     Then phone still has its session
     And phone receives "open" on "door" at QoS 1
     And phone receives nothing else
-    When the broker is told to stop
+    When phone disconnects
+    And the broker is told to stop
     Then the broker ends with code 0
     When the broker is started again
     And visitor connects
@@ -57,7 +58,8 @@ Feature: Durability
     And sensor connects
     And sensor publishes "open" to "door" at QoS 1, retained
     Then the user's home is empty
-    When the broker is told to stop
+    When sensor disconnects
+    And the broker is told to stop
     Then the broker ends with code 0
     And the user's home is empty
     When the broker is started again

@@ -16,7 +16,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use std::{env, io, thread};
 
 use tempfile::TempDir;
@@ -38,6 +38,9 @@ const HOME: &str = "home";
 /// Who that is, where root runs the tests, and the binary of that user.
 const USER: u32 = 65_534;
 const OWN_BINARY: &str = "unbroken";
+
+/// The longest wait between two looks whether something has happened.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// How to start a broker.
 #[derive(Clone, Debug, Default)]
@@ -442,6 +445,35 @@ impl Broker {
     }
 }
 
+/// What is left of the [`DEADLINE`] for something that the broker must do. Where both were stopped
+/// for a while, or the machine was, the broker had no time to do it in: of the time between two
+/// looks counts no more than what the first wanted to wait.
+#[derive(Debug)]
+struct Patience {
+    left: Duration,
+    /// Since when somebody waits, and how long at most.
+    since: Instant,
+    step: Duration,
+}
+
+impl Patience {
+    fn new() -> Self {
+        Self {
+            left: DEADLINE,
+            since: Instant::now(),
+            step: Duration::ZERO,
+        }
+    }
+
+    /// How long to wait before the next look; none, when it is enough.
+    fn step(&mut self) -> Option<Duration> {
+        let now = Instant::now();
+        self.left -= self.step.min(now - self.since);
+        (self.since, self.step) = (now, LOOK_EVERY.min(self.left));
+        (!self.left.is_zero()).then_some(self.step)
+    }
+}
+
 /// What a process has printed, line by line, while it runs and afterwards.
 #[derive(Clone, Debug, Default)]
 pub struct Log(Arc<(Mutex<Printed>, Condvar)>);
@@ -480,17 +512,14 @@ impl Log {
 
     /// What `find` finds, now or when more has been printed; `None` at the deadline.
     fn wait_until<T>(&self, find: impl Fn(&Printed) -> Option<T>) -> Option<T> {
-        let deadline = Instant::now() + DEADLINE;
+        let mut patience = Patience::new();
         let mut printed = self.lock();
         loop {
             if let Some(found) = find(&printed) {
                 return Some(found);
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return None;
-            }
-            let waited = self.0.1.wait_timeout(printed, left);
+            let step = patience.step()?;
+            let waited = self.0.1.wait_timeout(printed, step);
             printed = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
@@ -546,20 +575,18 @@ impl Running {
 
     #[track_caller]
     fn wait(&mut self) -> ExitStatus {
-        let deadline = Instant::now() + DEADLINE;
+        let mut patience = Patience::new();
         loop {
             match self.child.try_wait() {
                 Ok(Some(status)) => return status,
                 Ok(None) => {}
                 Err(error) => panic!("cannot wait for the broker: {error}"),
             }
-            assert!(
-                Instant::now() < deadline,
-                "the broker does not end:\n{}",
-                self.log.text()
-            );
+            let Some(step) = patience.step() else {
+                panic!("the broker does not end:\n{}", self.log.text());
+            };
             // There is no portable wait with a deadline; this is a poll of it, not a guess.
-            thread::park_timeout(std::time::Duration::from_millis(5));
+            thread::park_timeout(step);
         }
     }
 }
@@ -643,4 +670,22 @@ fn mosquitto(binary: &Path, directory: &Path) -> Command {
     let mut command = Command::new(binary);
     command.arg("-c").arg(config);
     command
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+
+    #[test]
+    fn what_was_stopped_for_an_hour_has_as_much_time_as_before() {
+        let mut patience = Patience::new();
+        let mut looks = 0;
+        while patience.step().is_some() {
+            patience.since = patience.since.checked_sub(Duration::from_hours(1)).unwrap();
+            looks += 1;
+        }
+        assert_eq!(Duration::from_millis(5) * looks, DEADLINE);
+    }
 }
