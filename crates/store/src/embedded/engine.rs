@@ -21,6 +21,14 @@ const CACHE_BYTES: u64 = 16 * 1024 * 1024;
 /// What is trimmed before its buffer is full is in no table: with 8 MiB, 200 publishers and a
 /// subscriber that is live had 258 bytes written for each message of 108 random ones, with 16 there
 /// are 246, with 32 205 (medians of four alternating runs of 2 s). It is memory for each log.
+///
+/// A full buffer becomes a table that is synced at once, and a commit beside that takes 8 to 15 ms
+/// instead of 0.2: once a second at 104,000/s. Where none was ever full, PUBACK came within 18 ms
+/// (p99; 14 to 20) and not 26 (16 to 40), and 251 bytes were written for a message, not 371. Tried,
+/// and not shown to help: generations of 12 MiB, each let go before its buffer is full. 253 bytes
+/// were written, but PUBACK came within 26 ms (12 to 91): each begins with some fifteen syncs
+/// before a commit. And where nothing becomes a table, the engine ends no journal. (Medians of five
+/// alternating runs of 3 s.)
 const LOG_BUFFER_BYTES: u64 = 16 * 1024 * 1024;
 const SPACE_BUFFER_BYTES: u64 = 4 * 1024 * 1024;
 const FILES_MAX: usize = 128;
