@@ -163,14 +163,16 @@ impl Driver {
     /// Closes what is to be closed, once all that was written to other shards is handed over. A
     /// shard that stops may have stopped reading: then nothing waits for it.
     pub(crate) fn close(&mut self, now: Instant) {
-        let handed_over = self.to_shards.iter().flatten().all(Outgoing::is_flushed);
-        if handed_over || self.drain_until.is_some() {
-            let until = self.leave_by(now);
-            for (connection, last_words) in self.closing.drain(..) {
-                self.sockets.leave(until, connection, last_words);
+        if !self.closing.is_empty() {
+            let handed_over = self.to_shards.iter().flatten().all(Outgoing::is_flushed);
+            if handed_over || self.drain_until.is_some() {
+                let until = self.leave_by(now);
+                for (connection, last_words) in self.closing.drain(..) {
+                    self.sockets.leave(until, connection, last_words);
+                }
             }
+            self.closing_waits = !self.closing.is_empty();
         }
-        self.closing_waits = !self.closing.is_empty();
         self.sockets.close_overdue(now);
     }
 }

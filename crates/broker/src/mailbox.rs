@@ -10,6 +10,8 @@
 //! feed with its bell, which looks once more whether something has come ([`Incoming::arm`]) or room
 //! has been made ([`Outgoing::arm`]). A bell that is rung while its thread is awake makes no system
 //! call: whoever rings has published before, and the thread looks into all feeds before it sleeps.
+//! A feed that was found empty and is armed need not be looked into until the bell has been rung
+//! ([`Doorbell::was_rung`]), however often its thread sleeps meanwhile.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -100,6 +102,7 @@ pub(crate) struct Arrival {
 pub(crate) struct Doorbell {
     waker: mio::Waker,
     asleep: AtomicBool,
+    rung: AtomicBool,
 }
 
 impl Doorbell {
@@ -107,10 +110,12 @@ impl Doorbell {
         Ok(Arc::new(Self {
             waker: mio::Waker::new(registry, token)?,
             asleep: AtomicBool::new(false),
+            rung: AtomicBool::new(false),
         }))
     }
 
-    /// From here on a ring is heard. Look into the feeds once more before sleeping.
+    /// From here on a ring is heard. Look into the feeds once more before sleeping, or, if they are
+    /// armed, whether the bell was rung.
     pub(crate) fn fall_asleep(&self) {
         self.asleep.store(true, Ordering::SeqCst);
     }
@@ -119,7 +124,18 @@ impl Doorbell {
         self.asleep.store(false, Ordering::Relaxed);
     }
 
+    /// Whether it was rung since [`answer`](Self::answer): some feed has something, or room.
+    pub(crate) fn was_rung(&self) -> bool {
+        self.rung.load(Ordering::SeqCst)
+    }
+
+    /// Forgets that it was rung; what was published before is seen by whoever looks now.
+    pub(crate) fn answer(&self) {
+        self.rung.swap(false, Ordering::SeqCst);
+    }
+
     pub(crate) fn ring(&self) {
+        self.rung.store(true, Ordering::SeqCst);
         if self.asleep.swap(false, Ordering::SeqCst) {
             // An eventfd takes a write unless its counter is at its end, and then the sleeper wakes
             // anyway.
@@ -319,6 +335,21 @@ mod tests {
         outgoing.push(parcel(5, 0));
         outgoing.flush();
         assert!(!rang(&mut poll), "it has been woken already");
+    }
+
+    #[test]
+    fn an_armed_feed_rings_while_its_thread_is_awake_too() {
+        let (mut poll, bell, waker) = thread_with_bell();
+        let (mut outgoing, mut incoming) = feed(8);
+        assert!(!incoming.arm(&waker));
+        for n in 1..3 {
+            outgoing.push(parcel(n, 0));
+            outgoing.flush();
+            assert_eq!(bell.was_rung(), n == 1, "one ring until it looks");
+            assert!(!rang(&mut poll), "it was awake");
+            bell.answer();
+        }
+        assert_eq!(incoming.len(), 2);
     }
 
     #[test]

@@ -43,6 +43,21 @@
 //!   not get there before what it has published. While a feed does not take all, no client is read,
 //!   so that closing cannot be put off for good.
 //! - The clock is read twice a turn, and the shard is told.
+//! - At a few thousand messages a second every message is a turn of its own, and the processor's
+//!   caches have forgotten the code since the last one. So a turn with nothing to do but read and
+//!   write passes by the rest with one look: at the bell for all feeds, and at what leaves. That is
+//!   a sixth of 5,100 instructions, and 16 of 105 pages of code and data; outside of system calls a
+//!   message took 0.49 of what its recv and send take, and 0.58 before (4.0 and 4.6 µs).
+//!
+//! Tried and lost there, with 5,000 messages/s between 100 pairs, where a relay that only cuts
+//! frames takes 1.2 µs outside of system calls, and all else is the kernel's:
+//! - Waiting without a timeout, so that the kernel sets no timer: no less.
+//! - Huge pages under the code or the heap: a fiftieth of the whole at best, and nothing to see
+//!   beside what runs differ by.
+//! - `TCP_QUICKACK` 0, so that a read sends no acknowledgement of its own: a fiftieth, within what
+//!   runs differ by; and a client with Nagle's algorithm would wait 40 ms for each next write.
+//! - Another congestion control (cubic where the system has BBR): nothing, nor with many receivers
+//!   or publishers.
 //!
 //! Deliberately absent: any decision about MQTT.
 
@@ -94,6 +109,9 @@ pub(crate) struct ShardThread {
     bell: Arc<Doorbell>,
     from_shards: Vec<Option<Incoming>>,
     from_others: Vec<Incoming>,
+    /// All feeds to this thread were empty, and ring the bell when they are not: until it is rung
+    /// nobody looks into them.
+    listening: bool,
     coalescer: Coalescer,
     buffer: Box<[u8]>,
     /// Connections with output to write in this or the next turn.
@@ -122,6 +140,7 @@ impl ShardThread {
             bell: parts.bell,
             from_shards: parts.from_shards,
             from_others: parts.from_others,
+            listening: false,
             coalescer: Coalescer::default(),
             buffer: vec![0; READ_BYTES].into_boxed_slice(),
             dirty: Vec::new(),
@@ -162,6 +181,7 @@ impl ShardThread {
                 self.tell_unsaid(now);
                 // Nobody else has anything for it any more, and need not wait.
                 self.from_others.clear();
+                self.listening = false;
                 return Ok(self);
             }
             ended = Instant::now();
@@ -187,6 +207,9 @@ impl ShardThread {
 
     /// Takes what every feed holds now; what comes meanwhile has its turn.
     fn take_parcels(&mut self, now: Instant) {
+        if self.hears_nothing() {
+            return;
+        }
         let (shard, driver) = (&mut self.shard, &mut self.driver);
         for (index, feed) in self.from_shards.iter_mut().enumerate() {
             let Some(feed) = feed else {
@@ -204,6 +227,9 @@ impl ShardThread {
 
     /// Takes what has come from threads that are no shards.
     fn take_news(&mut self, now: Instant) {
+        if self.hears_nothing() {
+            return;
+        }
         let (shard, driver) = (&mut self.shard, &mut self.driver);
         for feed in &mut self.from_others {
             for _ in 0..feed.len() {
@@ -212,6 +238,15 @@ impl ShardThread {
                 }
             }
         }
+    }
+
+    /// Whether no feed has brought anything since all of them were found empty.
+    fn hears_nothing(&mut self) -> bool {
+        if self.bell.was_rung() {
+            self.bell.answer();
+            self.listening = false;
+        }
+        self.listening
     }
 
     fn read_clients(&mut self, now: Instant, turn: &mut Turn) {
@@ -287,6 +322,9 @@ impl ShardThread {
     }
 
     fn tell_unsaid(&mut self, now: Instant) {
+        if !self.driver.sockets.has_unsaid() {
+            return;
+        }
         for words in self.driver.sockets.take_unsaid() {
             input(&mut self.shard, &mut self.driver, now, Input::Unsaid(words));
         }
@@ -304,7 +342,7 @@ impl ShardThread {
             Some(Duration::ZERO)
         } else {
             self.bell.fall_asleep();
-            if self.arm_feeds() {
+            if self.arm_feeds() || self.bell.was_rung() {
                 Some(Duration::ZERO)
             } else {
                 self.time_left(now)
@@ -338,10 +376,13 @@ impl ShardThread {
     /// changes that rings.
     fn arm_feeds(&mut self) -> bool {
         let waker = &self.waker;
-        let from_shards = self.from_shards.iter_mut().flatten();
         let mut coming = false;
-        for feed in from_shards.chain(&mut self.from_others) {
-            coming |= feed.arm(waker) && !feed.is_empty();
+        if !self.listening {
+            let from_shards = self.from_shards.iter_mut().flatten();
+            for feed in from_shards.chain(&mut self.from_others) {
+                coming |= feed.arm(waker) && !feed.is_empty();
+            }
+            self.listening = !coming;
         }
         // While the disk is behind, nothing is handed over, whatever room there is.
         if !self.driver.desk.as_ref().is_some_and(Desk::is_behind) {
@@ -524,6 +565,30 @@ pub(crate) mod tests {
         settle(&mut shards);
         assert_eq!(dropped(&shards), 1);
     }
+
+    #[test]
+    fn feeds_are_looked_into_once_one_of_them_has_rung() {
+        let now = Instant::now();
+        let (mut from_server, to_shard) = outside_feed();
+        let (mut to_first, from_second) = feed(4);
+        let mut first = shard_thread(0, [None, Some(from_second)], [None, None]);
+        first.from_others.push(to_shard);
+        assert!(!first.hears_nothing(), "nobody has looked yet");
+        assert!(!first.arm_feeds());
+        assert!(first.hears_nothing());
+        from_server.send(Parcel::Drain { until: now });
+        assert!(!first.hears_nothing());
+        first.take_parcels(now);
+        assert_eq!(first.driver.drain_until, Some(now));
+        assert!(!first.arm_feeds());
+        to_first.push(Parcel::Drain { until: now + LATER });
+        to_first.flush();
+        first.take_parcels(now);
+        assert_eq!(first.driver.drain_until, Some(now + LATER));
+        assert!(!first.hears_nothing(), "not before all are empty again");
+    }
+
+    const LATER: Duration = Duration::from_secs(1);
 
     /// Hands letters over until there are none.
     fn hand_over(shards: &mut [ShardThread; 2], now: Instant) {

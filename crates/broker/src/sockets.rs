@@ -340,6 +340,10 @@ impl Sockets {
         }
     }
 
+    pub(crate) fn has_unsaid(&self) -> bool {
+        !self.unsaid.is_empty()
+    }
+
     /// What was not wholly written of the last words of connections closed since the last call.
     pub(crate) fn take_unsaid(&mut self) -> Vec<LastWords> {
         std::mem::take(&mut self.unsaid)
