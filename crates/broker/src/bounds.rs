@@ -15,6 +15,9 @@ use std::time::Duration;
 /// 3.8 ms, and 3.4 and 2.9 million of these went through; with 192 KiB 1.7 ms and 4.0 million, with
 /// 128 KiB 1.4 and 1.6 ms and as many. A message of 64 KiB took 17.6 µs with 256, 17.2 with 192 and
 /// 19.5 with 128 KiB, where hardly a read has more than one whole (medians of four to seven).
+///
+/// Tried and lost, in a relay for messages of 64 KiB: larger ones gain nothing, and neither do
+/// fixed socket buffers, registered ones or `splice`; see `docs/scaling.md`, which has the floor.
 pub(crate) const READ_BYTES: usize = 192 * 1024;
 
 /// Bytes read in one turn before what they have led to is written, and reading goes on. Together

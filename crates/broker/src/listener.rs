@@ -2,8 +2,8 @@
 //!
 //! The acceptor hands each connection to the next shard in turn; the shard reads the CONNECT and
 //! sends the connection on to where its session lives. A thread of its own costs one wake a
-//! connection, and keeps the shards' loops free of listeners and of the pauses that a lack of
-//! descriptors demands.
+//! connection (3 µs of 23, with two shards 5 of 29: `docs/scaling.md`), and keeps the shards' loops
+//! free of listeners and of the pauses that a lack of descriptors demands.
 //!
 //! Invariants:
 //! - Every open connection holds a [`Seat`] from here to its end, whichever shard it moves to.
