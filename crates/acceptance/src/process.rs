@@ -402,6 +402,23 @@ impl Broker {
         self.running.kill();
     }
 
+    /// Waits until a sync has made safe what is in this file now.
+    #[track_caller]
+    pub fn wait_for_sync(&self, file: &Path) {
+        let disk = self.disk();
+        let now = disk.now().expect("the disk writes down what happens");
+        let deadline = Instant::now() + DEADLINE;
+        while !disk.has_synced(file, now).expect("its files can be read") {
+            assert!(
+                Instant::now() < deadline,
+                "{} is not synced",
+                file.display()
+            );
+            // What the disk writes down can only be polled.
+            thread::park_timeout(std::time::Duration::from_millis(5));
+        }
+    }
+
     /// Starts it again where it was, now that it has ended; on another port, and on a disk that
     /// works.
     #[track_caller]

@@ -15,7 +15,8 @@
  *                   `write short 0` (every write of more than a sector takes half of it). Other
  *                   calls are `open` (of what is there), `make` (a file or a directory), `rename`,
  *                   `truncate` and `remove`; and `sector EIO 4096` is a journal (`*.jnl`) of which
- *                   the sector from that byte on cannot be read.
+ *                   the sector from that byte on cannot be read. When the first call has met it,
+ *                   there is a file of the same name with `.met` behind it.
  *
  * Changes of what is in a file lie in the undo file in the order in which they are made, and before
  * they are made: one that was never made is undone by writing what is there. Changes of names lie
@@ -23,7 +24,10 @@
  * makes safe what is in it, and only a sync of a directory the names in it. `undo.rs` reads what
  * this writes.
  *
- * Deliberately absent: programs that ask the system past the C library. What they rename is safe.
+ * Deliberately absent: programs that ask the system past the C library, whose changes would be safe
+ * at once. The broker does not: its engine renames through the crate `rustix`, which is told so in
+ * the manifest of the store, and `power_cuts.rs` looks whether such a rename was seen. And names
+ * that are given by links, which the broker gives only where it looks at a store.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -71,7 +75,7 @@ static int undo_file = -1;
 
 static char fault_call[16], fault_error[16];
 static long fault_after;
-static int fault_is_known;
+static int fault_is_known, fault_is_met;
 
 static uint64_t undo_length(void)
 {
@@ -106,6 +110,13 @@ static int open_to_read(const char *path)
 static int is_below(const char *path)
 {
     return strncmp(path, directory, strlen(directory)) == 0;
+}
+
+/* Whether a path ends so. */
+static int ends_with(const char *path, const char *end)
+{
+    size_t length = strlen(path), wanted = strlen(end);
+    return length >= wanted && strcmp(path + length - wanted, end) == 0;
 }
 
 /* What the system calls an open file. */
@@ -205,8 +216,22 @@ static int knows_fault(void)
     return 1;
 }
 
-/* The error that this call has to meet; 0 for none, -1 for taking half. */
-static int fault(const char *call)
+/* For who wants to know that a fault was more than told: a call has met it. */
+static void tell_met(void)
+{
+    char path[PATH_MAX];
+    if (fault_is_met)
+        return;
+    snprintf(path, sizeof path, "%s.met", fault_file);
+    int fd = syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0)
+        abort();
+    close(fd);
+    fault_is_met = 1;
+}
+
+/* The error that a call has to meet on so many bytes; 0 for none, -1 for taking half. */
+static int fault_of(const char *call, size_t length)
 {
     if (!knows_fault() || strcmp(fault_call, call) != 0)
         return 0;
@@ -214,11 +239,20 @@ static int fault(const char *call)
         fault_after--;
         return 0;
     }
-    if (strcmp(fault_error, "short") == 0)
+    int is_short = strcmp(fault_error, "short") == 0;
+    if (is_short && length <= SECTOR)
+        return 0;
+    tell_met();
+    if (is_short)
         return -1;
     if (strcmp(call, "sync") == 0)
         fault_call[0] = 0;
     return strcmp(fault_error, "ENOSPC") == 0 ? ENOSPC : EIO;
+}
+
+static int fault(const char *call)
+{
+    return fault_of(call, 0);
 }
 
 /* How much of this can be read: what is before a bad sector, 0 from it on. */
@@ -231,11 +265,11 @@ static size_t readable(int fd, size_t length, uint64_t at)
     pthread_mutex_lock(&turn);
     int known = knows_fault() && strcmp(fault_call, "sector") == 0;
     uint64_t bad = known ? fault_after : 0;
+    int meets = known && ends_with(path, ".jnl") && at + length > bad && at < bad + SECTOR;
+    if (meets)
+        tell_met();
     pthread_mutex_unlock(&turn);
-    size_t name = strlen(path);
-    if (!known || name < 4 || strcmp(path + name - 4, ".jnl") != 0)
-        return length;
-    if (at + length <= bad || at >= bad + SECTOR)
+    if (!meets)
         return length;
     return at < bad ? bad - at : 0;
 }
@@ -273,11 +307,11 @@ static ssize_t change(int fd, const void *bytes, size_t length, off64_t offset)
     pthread_mutex_lock(&turn);
     fstat(fd, &file); /* it may have grown since */
     ssize_t done = -1;
-    int error = fault("write");
+    int error = fault_of("write", length);
     if (error > 0) {
         errno = error;
     } else {
-        if (error < 0 && length > SECTOR)
+        if (error < 0)
             length /= 2;
         uint64_t at = offset;
         if (offset < 0)
@@ -331,13 +365,6 @@ int ftruncate64(int fd, off64_t length)
     pthread_mutex_unlock(&turn);
     errno = kept;
     return done;
-}
-
-/* Whether a path ends so. */
-static int ends_with(const char *path, const char *end)
-{
-    size_t length = strlen(path), wanted = strlen(end);
-    return length >= wanted && strcmp(path + length - wanted, end) == 0;
 }
 
 /* Changes that are made while the sync runs are not safe with it. */

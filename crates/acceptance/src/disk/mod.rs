@@ -12,12 +12,13 @@
 mod undo;
 
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
 /// What the disk does from some moment on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
     /// Every write fails: no space.
     Full,
@@ -115,12 +116,41 @@ impl Disk {
         fs::rename(&new, &self.fault)
     }
 
+    /// Whether a call has met the fault: until then it may as well not be there.
+    pub fn has_failed(&self) -> bool {
+        self.met().exists()
+    }
+
     /// It works again, for whoever is started next.
     pub fn repair(&self) -> io::Result<()> {
-        match fs::remove_file(&self.fault) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
+        for file in [&self.fault, &self.met()] {
+            match fs::remove_file(file) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
         }
+        Ok(())
+    }
+
+    /// Where `disk.c` says that the fault was met.
+    fn met(&self) -> PathBuf {
+        self.fault.with_extension("met")
+    }
+
+    /// A moment, for [`Disk::has_synced`].
+    pub fn now(&self) -> io::Result<u64> {
+        Ok(fs::metadata(&self.undo)?.len())
+    }
+
+    /// Whether a sync of this file has succeeded that began after this moment. Of what was written
+    /// since the last power cut.
+    pub fn has_synced(&self, file: &Path, since: u64) -> io::Result<bool> {
+        undo::has_synced(&self.undo, fs::metadata(file)?.ino(), since)
+    }
+
+    /// Whether a file was given this name in its directory since the last power cut.
+    pub fn has_renamed(&self, name: &str) -> io::Result<bool> {
+        undo::has_renamed(&self.undo, name)
     }
 
     /// Makes the files what they are after a power cut, now that the process is gone. `below` gives
@@ -278,6 +308,23 @@ mod tests {
     }
 
     #[test]
+    fn what_was_synced_and_renamed_since_a_moment_is_known() {
+        let room = Room::new();
+        assert!(room.write("one", ",fsync"));
+        let moment = room.disk.now().unwrap();
+        assert!(room.disk.has_synced(&room.file(), 0).unwrap());
+        assert!(!room.disk.has_synced(&room.file(), moment).unwrap());
+        assert!(room.shell("touch other; sync other"));
+        assert!(!room.disk.has_synced(&room.file(), moment).unwrap());
+        assert!(room.shell("sync file"));
+        assert!(room.disk.has_synced(&room.file(), moment).unwrap());
+        assert!(!room.disk.has_renamed("third").unwrap());
+        assert!(room.shell("mv other third"));
+        assert!(room.disk.has_renamed("third").unwrap());
+        assert!(!room.disk.has_renamed("other").unwrap());
+    }
+
+    #[test]
     fn names_are_taken_back_from_some_moment_on() {
         let room = Room::new();
         assert!(room.shell("touch a; touch b; touch c"));
@@ -299,7 +346,9 @@ mod tests {
             (Fault::Remove, "rmdir d"),
         ] {
             room.disk.fail(fault, 0).unwrap();
+            assert!(!room.disk.has_failed());
             assert!(!room.shell(command), "{fault:?}: {command}");
+            assert!(room.disk.has_failed());
             assert_eq!(room.names(), ["d/", "file"], "{command}");
             room.disk.repair().unwrap();
             assert!(room.shell(&format!("mkdir e; touch e/file; cd e; mkdir d; {command}")));
@@ -311,7 +360,10 @@ mod tests {
     fn a_full_disk_refuses_after_as_many_writes_as_it_was_told() {
         let room = Room::new();
         room.disk.fail(Fault::Full, 2).unwrap();
+        assert!(room.write("one two", ""));
+        assert!(!room.disk.has_failed());
         assert!(!room.write("one two three", ""));
+        assert!(room.disk.has_failed());
         assert_eq!(room.text(), "one two ");
         room.disk.repair().unwrap();
         assert!(room.write("one two three", ""));
@@ -321,8 +373,11 @@ mod tests {
     fn short_writes_are_no_error() {
         let room = Room::new();
         room.disk.fail(Fault::Short, 0).unwrap();
+        assert!(room.write("one two three", ""));
+        assert!(!room.disk.has_failed(), "a sector is written whole");
         let text = "one two three ".repeat(200);
         assert!(room.write(&text, ""));
         assert_eq!(room.text(), text);
+        assert!(room.disk.has_failed());
     }
 }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::iter;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -73,6 +74,24 @@ pub(super) fn take_back(
         fs::remove_file(grave?.path())?;
     }
     Ok(count)
+}
+
+/// Whether a file was given this name, safely or not.
+pub(super) fn has_renamed(undo: &Path, name: &str) -> io::Result<bool> {
+    let log = fs::read(undo)?;
+    let mut records = Records { log: &log, at: 0 };
+    Ok(iter::from_fn(|| records.next()).any(|(at, record)| {
+        record.kind == RENAMED
+            && NameChange::of(at, &record).place.file_name() == Some(name.as_ref())
+    }))
+}
+
+/// Whether a sync of the file has succeeded that began when the log was this long already.
+pub(super) fn has_synced(undo: &Path, file: u64, since: u64) -> io::Result<bool> {
+    let log = fs::read(undo)?;
+    let mut records = Records { log: &log, at: 0 };
+    Ok(iter::from_fn(|| records.next())
+        .any(|(_, record)| (record.kind, record.file) == (SYNCED, file) && record.offset >= since))
 }
 
 /// The changes of names in one directory that are not safe.
