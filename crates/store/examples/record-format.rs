@@ -1,5 +1,6 @@
-//! Records a store and a backup of the format that is written now, for `tests/format`: as
-//! `format-N.store` and `format-N.backup` in the folder given. Once for each format.
+//! Records stores and backups of the format that is written now, for `tests/format`: as
+//! `format-N.store`, `format-N-kinds.store` and `.backup` in the folder given. Once for each format,
+//! and for a kind of value that is new: the others are not written again.
 
 #![allow(clippy::unwrap_used, reason = "a tool for its authors")]
 #![allow(dead_code, reason = "the test uses the rest")]
@@ -9,16 +10,21 @@ mod files;
 #[path = "../tests/format/sample.rs"]
 mod sample;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-use unbroken_store::{Embedded, backup};
+use unbroken_store::{Embedded, Store, backup};
 
 fn main() {
     let folder = PathBuf::from(env::args_os().nth(1).expect("a folder to write to"));
+    record(&folder, "", sample::fill);
+    record(&folder, "-kinds", sample::fill_with_kinds);
+}
+
+fn record(folder: &Path, name: &str, fill: fn(&dyn Store)) {
     let directory = folder.join("recording");
     let store = Embedded::open(&directory, sample::options()).unwrap();
-    sample::fill(&store);
+    fill(&store);
     let mut file = Vec::new();
     backup::write(&store, &mut file).unwrap();
     drop(store);
@@ -26,8 +32,10 @@ fn main() {
     let format = fs::read_to_string(of_store.join("format")).unwrap();
     let number = format.lines().next().unwrap().rsplit(' ').next().unwrap();
     let write = |ending: &str, bytes: &[u8]| {
-        let path = folder.join(format!("format-{number}.{ending}"));
-        fs::write(path, bytes).unwrap();
+        let path = folder.join(format!("format-{number}{name}.{ending}"));
+        if !path.exists() {
+            fs::write(path, bytes).unwrap();
+        }
     };
     write("backup", &file);
     write("store", &files::pack(&of_store));

@@ -67,5 +67,5 @@ pub use self::{
         Bounds, Chunk, Committed, Entry, KEY_BYTES_MAX, KeptBytes, Kv, Log, Page, Pair, Store,
         Value, View,
     },
-    values::check_value,
+    values::{ValueKind, check_value},
 };

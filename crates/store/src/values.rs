@@ -14,31 +14,104 @@ use crate::session::{
 use crate::standing::Standing;
 use crate::{errand, hand_over, moves, owed, standing};
 
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $kind:ident,)+) => {
+        /// What a value is, as its key says.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum ValueKind {
+            $($(#[$doc])* $kind,)+
+        }
+
+        impl ValueKind {
+            /// Each of them.
+            pub const ALL: &[Self] = &[$(Self::$kind,)+];
+        }
+    };
+}
+
+kinds! {
+    /// A [`Head`].
+    Head,
+    /// A [`Subscription`].
+    Subscription,
+    /// A [`Cursor`].
+    Cursor,
+    /// An [`Outbound`].
+    Outbound,
+    /// An [`Inbound`].
+    Inbound,
+    /// A [`Will`].
+    Will,
+    /// A [`MaybeSent`].
+    MaybeSent,
+    /// A retained message.
+    Retained,
+    /// A [`Floor`].
+    Floor,
+    /// A [`Lane`].
+    Lane,
+    /// How far errands are: see [`errand`].
+    Errand,
+    /// What groups may owe: see [`owed`].
+    Owed,
+    /// A [`Left`].
+    HandOver,
+    /// The [`Moves`].
+    Moves,
+    /// The [`Standing`].
+    Standing,
+}
+
+impl ValueKind {
+    /// What is at this key; none where no broker reads.
+    pub fn of(space: Space, key: &[u8]) -> Result<Option<Self>, RecordError> {
+        let kind = match space {
+            Space::Sessions => match parse_key(key)?.part {
+                PartView::Head => Self::Head,
+                PartView::Subscription { .. } => Self::Subscription,
+                PartView::Cursor(_) => Self::Cursor,
+                PartView::Outbound(_) => Self::Outbound,
+                PartView::Inbound(_) => Self::Inbound,
+                PartView::Will => Self::Will,
+                PartView::MaybeSent => Self::MaybeSent,
+            },
+            Space::Retained => Self::Retained,
+            Space::Lanes if key == FLOOR_KEY => Self::Floor,
+            Space::Lanes => Self::Lane,
+            Space::Control if key.starts_with(errand::PREFIX) => Self::Errand,
+            Space::Control if key.starts_with(owed::PREFIX) => Self::Owed,
+            Space::Control if key.starts_with(hand_over::PREFIX) => Self::HandOver,
+            Space::Control if key == moves::KEY => Self::Moves,
+            Space::Control if key == standing::KEY => Self::Standing,
+            Space::Wills | Space::Control => return Ok(None),
+        };
+        Ok(Some(kind))
+    }
+}
+
 /// Whether the value at this key is one that a broker can begin with.
 pub fn check_value(space: Space, key: &[u8], value: &[u8]) -> Result<(), RecordError> {
-    match space {
-        Space::Sessions => match parse_key(key)?.part {
-            PartView::Head => Head::decode(value).map(drop),
-            PartView::Subscription { .. } => Subscription::decode(value).map(drop),
-            PartView::Cursor(_) => Cursor::decode(value).map(drop),
-            PartView::Outbound(_) => Outbound::decode(value).map(drop),
-            PartView::Inbound(_) => Inbound::decode(value).map(drop),
-            PartView::Will => Will::decode(value).map(drop),
-            PartView::MaybeSent => MaybeSent::decode(value).map(drop),
-        },
-        Space::Retained => MessageBytes::parse(value.to_vec()).map(drop),
-        Space::Lanes if key == FLOOR_KEY => Floor::decode(value).map(drop),
-        Space::Lanes => Lane::decode(value).map(drop),
-        Space::Control if key.starts_with(errand::PREFIX) => errand::last_done(value).map(drop),
-        Space::Control if key.starts_with(owed::PREFIX) => {
-            owed::parse_key(key).and_then(|_| owed::check(value))
-        }
-        Space::Control if key.starts_with(hand_over::PREFIX) => {
+    let Some(kind) = ValueKind::of(space, key)? else {
+        return Ok(());
+    };
+    match kind {
+        ValueKind::Head => Head::decode(value).map(drop),
+        ValueKind::Subscription => Subscription::decode(value).map(drop),
+        ValueKind::Cursor => Cursor::decode(value).map(drop),
+        ValueKind::Outbound => Outbound::decode(value).map(drop),
+        ValueKind::Inbound => Inbound::decode(value).map(drop),
+        ValueKind::Will => Will::decode(value).map(drop),
+        ValueKind::MaybeSent => MaybeSent::decode(value).map(drop),
+        ValueKind::Retained => MessageBytes::parse(value.to_vec()).map(drop),
+        ValueKind::Floor => Floor::decode(value).map(drop),
+        ValueKind::Lane => Lane::decode(value).map(drop),
+        ValueKind::Errand => errand::last_done(value).map(drop),
+        ValueKind::Owed => owed::parse_key(key).and_then(|_| owed::check(value)),
+        ValueKind::HandOver => {
             HandOver::parse_key(key)?;
             Left::decode(value).map(drop)
         }
-        Space::Control if key == moves::KEY => Moves::decode(value).map(drop),
-        Space::Control if key == standing::KEY => Standing::decode(value).map(drop),
-        Space::Wills | Space::Control => Ok(()),
+        ValueKind::Moves => Moves::decode(value).map(drop),
+        ValueKind::Standing => Standing::decode(value).map(drop),
     }
 }

@@ -1,8 +1,8 @@
 //! Stores and backups as earlier versions have written them, and what they are now.
 //!
-//! `testdata/format-N.store` and `.backup` were written by
-//! `cargo run -p unbroken-store --example record-format`, when N was the format. They are never
-//! written again.
+//! `testdata/format-N.store` and `.backup`, and `format-N-kinds` with a value of each kind, were
+//! written by `cargo run -p unbroken-store --example record-format crates/store/testdata`, when N
+//! was the format. They are never written again.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -10,13 +10,18 @@
 mod files;
 mod sample;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use unbroken_store::session::{Head, Part, key};
-use unbroken_store::{Embedded, Log, Memory, Selection, Sequence, Space, View, backup};
+use unbroken_store::{
+    Embedded, Kv, Log, Memory, Selection, Sequence, Space, ValueKind, View, backup, check_value,
+};
 
 const STORE: &[u8] = include_bytes!("../../testdata/format-1.store");
 const BACKUP: &[u8] = include_bytes!("../../testdata/format-1.backup");
+const STORE_OF_KINDS: &[u8] = include_bytes!("../../testdata/format-1-kinds.store");
+const BACKUP_OF_KINDS: &[u8] = include_bytes!("../../testdata/format-1-kinds.backup");
 
 fn backup_of(view: &dyn View) -> Vec<u8> {
     let mut file = Vec::new();
@@ -57,17 +62,17 @@ fn is_the_sample(store: &dyn View) {
     );
 }
 
-fn unpacked(path: &Path) -> Embedded {
+fn unpacked(files: &[u8], path: &Path) -> Embedded {
     let store = path.join("store");
     std::fs::create_dir(&store).unwrap();
-    files::unpack(STORE, &store);
+    files::unpack(files, &store);
     Embedded::open(path, sample::options()).unwrap()
 }
 
 #[test]
 fn a_store_of_format_1_is_read_as_it_was_written() {
     let temp = tempfile::tempdir().unwrap();
-    let store = unpacked(temp.path());
+    let store = unpacked(STORE, temp.path());
     is_the_sample(&store);
     assert_eq!(backup_of(&store), BACKUP);
 }
@@ -77,7 +82,7 @@ fn a_store_of_format_1_goes_on_and_is_there_again() {
     let temp = tempfile::tempdir().unwrap();
     for number in 1..4 {
         let store = if number == 1 {
-            unpacked(temp.path())
+            unpacked(STORE, temp.path())
         } else {
             Embedded::open(temp.path(), sample::options()).unwrap()
         };
@@ -104,4 +109,37 @@ fn the_sample_is_what_was_recorded() {
     let memory = Memory::new();
     sample::fill(&memory);
     is_the_sample(&memory);
+}
+
+#[test]
+fn values_of_each_kind_of_format_1_are_read_as_they_were_written() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = unpacked(STORE_OF_KINDS, temp.path());
+    assert_eq!(backup_of(&store), BACKUP_OF_KINDS);
+    let memory = Memory::new();
+    backup::read(&mut &*BACKUP_OF_KINDS, &memory).unwrap();
+    assert_eq!(backup_of(&memory), BACKUP_OF_KINDS);
+}
+
+#[test]
+fn values_of_each_kind_are_written_as_they_were_recorded() {
+    let memory = Memory::new();
+    sample::fill_with_kinds(&memory);
+    assert_eq!(backup_of(&memory), BACKUP_OF_KINDS);
+}
+
+/// A kind that is new fails here until it is recorded, too.
+#[test]
+fn what_is_recorded_has_a_value_of_each_kind_that_a_broker_keeps() {
+    let memory = Memory::new();
+    backup::read(&mut &*BACKUP_OF_KINDS, &memory).unwrap();
+    let mut found = BTreeSet::new();
+    for space in Space::ALL {
+        let page = memory.scan(space, &[], None, usize::MAX).unwrap();
+        for pair in page.pairs {
+            check_value(space, &pair.key, &pair.value.bytes).unwrap();
+            found.extend(ValueKind::of(space, &pair.key).unwrap());
+        }
+    }
+    assert!(found.iter().eq(ValueKind::ALL), "{found:?}");
 }

@@ -1,15 +1,20 @@
-//! One of everything that a store holds.
+//! What is recorded: a store with logs and what a session has, and one with a value of each kind
+//! that a broker keeps.
 
 use std::num::NonZeroU32;
 
 use unbroken_mqtt_proto::{PacketId, Properties, QoS, SubscriptionOptions};
 use unbroken_store::errand::Errand;
-use unbroken_store::lane::{FLOOR_KEY, Floor};
+use unbroken_store::hand_over::{HandOver, Left};
+use unbroken_store::lane::{FLOOR_KEY, Floor, Ingress, Lane, Own, Told};
+use unbroken_store::moves::{self, Moves};
 use unbroken_store::session::{
-    Carried, Cursor, Head, Holding, Inbound, Outbound, Part, Subscription, ToRetain, Will, key,
+    Carried, Cursor, Head, Holding, Inbound, MaybeSent, Outbound, Part, Subscription, ToRetain,
+    Will, key,
 };
+use unbroken_store::standing::{self, Standing};
 use unbroken_store::{
-    Batch, LogId, MessageBytes, MessageRecord, Options, Position, Sequence, Space, Store,
+    Batch, LogId, MessageBytes, MessageRecord, Options, Position, Sequence, Space, Store, owed,
 };
 
 pub(crate) const LOG: LogId = LogId(3);
@@ -41,7 +46,7 @@ pub(crate) fn message(number: u64) -> MessageBytes {
     record.encode()
 }
 
-/// A log with a hole and without its beginning, an empty one, and a value of each kind.
+/// A log with a hole and without its beginning, an empty one, and what a session has.
 pub(crate) fn fill(store: &dyn Store) {
     for number in 1..=MESSAGES {
         let mut batch = Batch::new();
@@ -154,6 +159,168 @@ pub(crate) fn fill(store: &dyn Store) {
         )
         .put(Space::Control, b"of its own".to_vec(), vec![1, 2, 3]);
     commit(store, batch);
+}
+
+/// A message and a value of each kind, and of each form that a kind has.
+pub(crate) fn fill_with_kinds(store: &dyn Store) {
+    let mut batch = Batch::new();
+    batch.append(LOG, Sequence(1), message(1));
+    sessions(&mut batch);
+    lanes(&mut batch);
+    control(&mut batch);
+    batch.put(
+        Space::Retained,
+        b"kitchen".to_vec(),
+        message(3).into_bytes(),
+    );
+    commit(store, batch);
+}
+
+const PLACE: Position = Position {
+    log: LOG,
+    sequence: Sequence(1),
+};
+
+fn sessions(batch: &mut Batch) {
+    let head = |away_since_ms| Head {
+        client_id: "desk".into(),
+        expiry_s: NonZeroU32::MIN,
+        away_since_ms,
+    };
+    let subscription = Subscription {
+        filter: "$share/crew/plant/+".into(),
+        options: SubscriptionOptions {
+            qos: QoS::AtLeastOnce,
+            ..SubscriptionOptions::default()
+        },
+        identifier: None,
+        ended: true,
+        retained_due: true,
+        holds: vec![Holding {
+            log: LOG,
+            from: Sequence(1),
+            until: Some(Sequence(2)),
+        }],
+    };
+    let outbound = Outbound {
+        what: Carried::Log(PLACE),
+        packet_id: None,
+        qos: QoS::ExactlyOnce,
+        received: true,
+        retain: true,
+        by_group: true,
+        group: Some("$share/crew/plant/+".into()),
+        identifiers: vec![NonZeroU32::MIN, NonZeroU32::new(300).unwrap()],
+    };
+    let own = Outbound {
+        what: Carried::Own(message(2)),
+        ..outbound.clone()
+    };
+    let maybe_sent = MaybeSent {
+        entries: 300,
+        through: vec![PLACE],
+    };
+    let to_retain = Inbound {
+        retained: Some(ToRetain {
+            errand: ERRAND,
+            message: message(4),
+        }),
+    };
+    let will = Will {
+        delay_s: 30,
+        message: message(5),
+    };
+    let (filter, era) = ("$share/crew/plant/+", 1);
+    let cursor = Cursor {
+        through: Sequence(1),
+    };
+    let inbound = |id| Part::Inbound(PacketId::new(id).unwrap());
+    let values = [
+        (Part::Head, head(Some(1_790_000_000_000)).encode()),
+        (Part::Subscription { filter, era }, subscription.encode()),
+        (Part::Cursor(LOG), cursor.encode()),
+        (Part::Outbound(1), outbound.encode()),
+        (Part::Outbound(2), own.encode()),
+        (inbound(1), Inbound::default().encode()),
+        (inbound(2), to_retain.encode()),
+        (Part::Will, will.encode()),
+        (Part::MaybeSent, maybe_sent.encode()),
+    ];
+    for (part, value) in values {
+        batch.put(Space::Sessions, key("desk", part), value);
+    }
+    batch.put(
+        Space::Sessions,
+        key("here", Part::Head),
+        head(None).encode(),
+    );
+}
+
+fn lanes(batch: &mut Batch) {
+    let ingress = |client_id: &str, told| {
+        Lane::Ingress(Ingress {
+            client_id: client_id.into(),
+            epoch: 1_790_000_000,
+            leaves: vec![1, 2, 3],
+            told,
+        })
+    };
+    let told = Told {
+        checkpoints: 7,
+        size: 1 << 40,
+        full_root: vec![9; 16],
+    };
+    let own = Lane::Own(Own {
+        client_id: "sensor".into(),
+        lane: u64::MAX,
+        epoch: 3,
+        connected_ms: 1_000,
+        ledger: vec![4, 5],
+    });
+    for lane in [ingress("pump", None), ingress("mill", Some(told)), own] {
+        batch.put(Space::Lanes, lane.key(), lane.encode());
+    }
+    let floor = Floor {
+        epoch: 1_790_000_000,
+    };
+    batch.put(Space::Lanes, FLOOR_KEY.to_vec(), floor.encode());
+}
+
+const ERRAND: Errand = Errand {
+    from: 0,
+    to: 1,
+    number: 300,
+};
+
+fn control(batch: &mut Batch) {
+    let group = "$share/crew/plant/+";
+    let left = |what| Left {
+        group: group.into(),
+        what,
+    };
+    let hand_over = |from, number| HandOver { from, number };
+    let moves = Moves {
+        shards: 3,
+        moves: vec![Vec::new(), vec![PLACE]],
+    };
+    let standing = Standing {
+        gaps: 300,
+        at_risk: true,
+    };
+    for (key, value) in [
+        (ERRAND.key(), ERRAND.done()),
+        (owed::key(PLACE), owed::value()),
+        (owed::given_key(PLACE, group), owed::value()),
+        (hand_over(2, 7).key(), left(Carried::Log(PLACE)).encode()),
+        (
+            hand_over(HandOver::NO_SHARD, 1).key(),
+            left(Carried::Own(message(6))).encode(),
+        ),
+        (moves::KEY.to_vec(), moves.encode()),
+        (standing::KEY.to_vec(), standing.encode()),
+    ] {
+        batch.put(Space::Control, key, value);
+    }
 }
 
 fn commit(store: &dyn Store, batch: Batch) {
