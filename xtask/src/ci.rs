@@ -88,6 +88,10 @@ impl Ci {
             let mut long = cargo(&["test", "--locked", "--release"]);
             long.args(["-p", "unbroken-merkle-log", "--", "--ignored"]);
             self.tests("lanes of a million messages", long)?;
+            let mut histories = cargo(&["test", "--locked", "--release"]);
+            histories.args(["-p", "unbroken-store", "--test", "conformance"]);
+            histories.args(["--", "--ignored"]);
+            self.tests("many histories of a store", histories)?;
         }
         self.miri()?;
         let mut documentation = cargo(&["doc", "--locked", "--workspace", "--no-deps"]);

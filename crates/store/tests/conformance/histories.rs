@@ -2,11 +2,21 @@
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use unbroken_store::{Batch, Expect, LogId, Operation, Revision, Sequence, Space, View};
+use unbroken_store::{
+    Batch, Durability, Expect, LogId, Operation, Revision, Sequence, Space, Store, Value, View,
+};
 
 use crate::Subject;
 use crate::suite::{message, read_all, select};
 use crate::twin::Twin;
+
+/// Steps between two openings of the store, and how it is opened before them.
+#[derive(Clone, Debug)]
+struct Part {
+    durability: Durability,
+    /// Each with the bytes of a piece in which is read what is there behind it.
+    steps: Vec<(Step, usize)>,
+}
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -16,16 +26,17 @@ enum Step {
     /// So many numbers are left out.
     GoOn(u16, u64),
     Sync,
-    Reopen,
+    /// A snapshot is made, and looked at behind each step until the next is.
+    Hold,
 }
 
 #[derive(Clone, Debug)]
 enum Change {
     /// To this log, on this topic, with so much payload; rarely with a wrong number.
     Append(u16, usize, usize, bool),
-    Put(u8, Expected),
-    Delete(u8, Expected),
-    DeleteAll(u8),
+    Put(Space, u8, Expected),
+    Delete(Space, u8, Expected),
+    DeleteAll(Space, u8),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -40,13 +51,21 @@ const TOPICS: [&str; 6] = ["a", "a/b", "a/b/c", "b/c", "$a/b", "rare"];
 const LOGS: u16 = 2;
 
 pub(crate) fn histories_are_the_same_as_those_of_the_naive_twin<S: Subject>(subject: &S) {
+    // Those on disk open an engine each, several times.
+    follow_so_many(subject, if S::KEEPS { 12 } else { 100 });
+}
+
+pub(crate) fn many_histories_are_the_same_as_those_of_the_naive_twin<S: Subject>(subject: &S) {
+    follow_so_many(subject, if S::KEEPS { 500 } else { 5_000 });
+}
+
+fn follow_so_many<S: Subject>(subject: &S, cases: u32) {
     let config = Config {
-        // Those on disk open an engine each, several times.
-        cases: if S::KEEPS { 12 } else { 100 },
+        cases,
         failure_persistence: None,
         ..Config::default()
     };
-    let histories = proptest::collection::vec(step(), 1..30);
+    let histories = proptest::collection::vec(part(), 1..4);
     let result = TestRunner::new(config).run(&histories, |history| {
         follow(subject, &history);
         Ok(())
@@ -54,6 +73,16 @@ pub(crate) fn histories_are_the_same_as_those_of_the_naive_twin<S: Subject>(subj
     if let Err(error) = result {
         panic!("{error}");
     }
+}
+
+fn part() -> impl Strategy<Value = Part> {
+    let durability = prop::sample::select(vec![
+        Durability::Strict,
+        Durability::Relaxed,
+        Durability::Off,
+    ]);
+    let steps = proptest::collection::vec((step(), 1..400_usize), 1..12);
+    (durability, steps).prop_map(|(durability, steps)| Part { durability, steps })
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -68,11 +97,14 @@ fn step() -> impl Strategy<Value = Step> {
         0..200usize,
         prop::bool::weighted(0.03),
     );
+    let space = prop::sample::select(Space::ALL.to_vec());
     let change = prop_oneof![
         6 => append.prop_map(|(log, topic, size, wrong)| Change::Append(log, topic, size, wrong)),
-        2 => (0..12u8, expected.clone()).prop_map(|(key, expect)| Change::Put(key, expect)),
-        1 => (0..12u8, expected).prop_map(|(key, expect)| Change::Delete(key, expect)),
-        1 => (0..12u8).prop_map(Change::DeleteAll),
+        3 => (space.clone(), 0..12u8, expected.clone())
+            .prop_map(|(space, key, expect)| Change::Put(space, key, expect)),
+        1 => (space.clone(), 0..12u8, expected)
+            .prop_map(|(space, key, expect)| Change::Delete(space, key, expect)),
+        1 => (space, 0..12u8).prop_map(|(space, key)| Change::DeleteAll(space, key)),
     ];
     let batches = proptest::collection::vec(proptest::collection::vec(change, 0..5), 0..8);
     prop_oneof![
@@ -80,19 +112,35 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (0..LOGS, 0..40u64).prop_map(|(log, count)| Step::Trim(log, count)),
         1 => (0..LOGS, 0..9u64).prop_map(|(log, count)| Step::GoOn(log, count)),
         1 => Just(Step::Sync),
-        2 => Just(Step::Reopen),
+        1 => Just(Step::Hold),
     ]
 }
 
-fn follow<S: Subject>(subject: &S, history: &[Step]) {
+fn follow<S: Subject>(subject: &S, history: &[Part]) {
     // A history that failed has left something.
     subject.reset();
     let mut twin = Twin::default();
     let mut store = subject.open();
-    for step in history {
+    for part in history {
+        if S::KEEPS {
+            drop(store);
+            store = subject.open_with(part.durability);
+            // What was trimmed may be there again; cursors are the broker's to remember.
+            for log in twin.logs() {
+                store.trim(log, twin.bounds(log).first).unwrap();
+            }
+        }
+        live(&*store, &part.steps, &mut twin);
+    }
+}
+
+/// From an opening of the store to the next.
+fn live(store: &dyn Store, steps: &[(Step, usize)], twin: &mut Twin) {
+    let mut held = None;
+    for (step, piece) in steps {
         match step {
             Step::Commit(batches) => {
-                let batches = batches_of(&twin, batches);
+                let batches = batches_of(twin, batches);
                 let results = store.commit(&batches).unwrap();
                 assert_eq!(results, twin.commit(&batches));
             }
@@ -109,18 +157,13 @@ fn follow<S: Subject>(subject: &S, history: &[Step]) {
                 twin.go_on_at(id, next);
             }
             Step::Sync => store.sync().unwrap(),
-            Step::Reopen if S::KEEPS => {
-                drop(store);
-                store = subject.open();
-                // What was trimmed may be there again; cursors are the broker's to remember.
-                for log in twin.logs() {
-                    store.trim(log, twin.bounds(log).first).unwrap();
-                }
-            }
-            Step::Reopen => {}
+            Step::Hold => held = Some((store.snapshot().unwrap(), twin.clone())),
         }
-        compare(&*store, &twin);
-        compare(&*store.snapshot().unwrap(), &twin);
+        compare(store, twin, *piece);
+        compare(&*store.snapshot().unwrap(), twin, *piece);
+        if let Some((snapshot, twin)) = &held {
+            compare(&**snapshot, twin, *piece);
+        }
     }
 }
 
@@ -131,11 +174,11 @@ fn batches_of(twin: &Twin, batches: &[Vec<Change>]) -> Vec<Batch> {
         .map(|changes| {
             let mut batch = Batch::new();
             for change in changes {
-                let expect = |key: &[u8], expected: &Expected| match expected {
+                let expect = |space, key: &[u8], expected: &Expected| match expected {
                     Expected::Anything => Expect::Anything,
                     Expected::Absent => Expect::Absent,
                     Expected::Found => twin
-                        .get(Space::Sessions, key)
+                        .get(space, key)
                         .map_or(Expect::Revision(Revision(0)), |value| {
                             Expect::Revision(value.revision)
                         }),
@@ -148,22 +191,19 @@ fn batches_of(twin: &Twin, batches: &[Vec<Change>]) -> Vec<Batch> {
                         let message = message(TOPICS[*topic], &vec![b'.'; *size]);
                         batch.append(LogId(*log), sequence, message);
                     }
-                    Change::Put(key, expected) => {
+                    Change::Put(space, key, expected) => {
                         let key = key_of(*key);
-                        let expect = expect(&key, expected);
-                        batch.put_if(Space::Sessions, key.clone(), key.repeat(3), expect);
+                        let expect = expect(*space, &key, expected);
+                        batch.put_if(*space, key.clone(), key.repeat(3), expect);
                     }
-                    Change::DeleteAll(key) => {
-                        batch.delete_all(Space::Sessions, key_of(*key));
+                    Change::DeleteAll(space, key) => {
+                        batch.delete_all(*space, key_of(*key));
                     }
-                    Change::Delete(key, expected) => {
+                    Change::Delete(space, key, expected) => {
                         let key = key_of(*key);
-                        let expect = expect(&key, expected);
-                        batch.push(Operation::Delete {
-                            space: Space::Sessions,
-                            key,
-                            expect,
-                        });
+                        let expect = expect(*space, &key, expected);
+                        let space = *space;
+                        batch.push(Operation::Delete { space, key, expect });
                     }
                 }
             }
@@ -177,7 +217,8 @@ fn key_of(key: u8) -> Vec<u8> {
     vec![key / 3; usize::from(key % 3) + 1]
 }
 
-fn compare(store: &(impl View + ?Sized), twin: &Twin) {
+/// What is there, read as a whole and in pieces of so many bytes.
+fn compare(store: &(impl View + ?Sized), twin: &Twin, piece: usize) {
     assert_eq!(store.logs().unwrap(), twin.logs());
     for log in (0..LOGS).map(LogId) {
         assert_eq!(store.bounds(log).unwrap(), twin.bounds(log));
@@ -188,7 +229,7 @@ fn compare(store: &(impl View + ?Sized), twin: &Twin) {
             &["rare", "b/c"],
             &["#"],
         ];
-        for bytes_max in [150, usize::MAX] {
+        for bytes_max in [piece, usize::MAX] {
             let all = read_all(store, log, None, bytes_max);
             assert_eq!(all, twin.read(log, None));
             for filters in selections {
@@ -197,17 +238,35 @@ fn compare(store: &(impl View + ?Sized), twin: &Twin) {
             }
         }
     }
-    for prefix in [&[][..], &[0], &[1, 1]] {
-        let page = store
-            .scan(Space::Sessions, prefix, None, usize::MAX)
-            .unwrap();
-        assert!(!page.more);
-        let pairs = page.pairs.into_iter().map(|pair| (pair.key, pair.value));
-        let twins = twin.scan(Space::Sessions, prefix);
-        assert_eq!(pairs.collect::<Vec<_>>(), twins);
+    for space in Space::ALL {
+        for prefix in [&[][..], &[0], &[1, 1]] {
+            let twins = twin.scan(space, prefix);
+            for bytes_max in [piece, usize::MAX] {
+                assert_eq!(scan_all(store, space, prefix, bytes_max), twins);
+            }
+        }
+        for key in (0..12).map(key_of) {
+            let value = store.get(space, &key).unwrap();
+            assert_eq!(value, twin.get(space, &key));
+        }
     }
-    for key in (0..12).map(key_of) {
-        let value = store.get(Space::Sessions, &key).unwrap();
-        assert_eq!(value, twin.get(Space::Sessions, &key));
+}
+
+/// Scans to the end, piece by piece.
+fn scan_all(
+    store: &(impl View + ?Sized),
+    space: Space,
+    prefix: &[u8],
+    bytes_max: usize,
+) -> Vec<(Vec<u8>, Value)> {
+    let mut all: Vec<(Vec<u8>, Value)> = Vec::new();
+    loop {
+        let after = all.last().map(|(key, _)| &key[..]);
+        let page = store.scan(space, prefix, after, bytes_max).unwrap();
+        assert!(!page.more || !page.pairs.is_empty(), "progress");
+        all.extend(page.pairs.into_iter().map(|pair| (pair.key, pair.value)));
+        if !page.more {
+            return all;
+        }
     }
 }

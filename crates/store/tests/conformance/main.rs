@@ -15,6 +15,11 @@ trait Subject {
     /// Opens it, for the first time or after it was dropped without a word.
     fn open(&self) -> Box<dyn Store>;
 
+    /// The same, and commits are as safe as this says, if they can be.
+    fn open_with(&self, _: Durability) -> Box<dyn Store> {
+        self.open()
+    }
+
     /// What was committed is there when it is opened again.
     const KEEPS: bool;
 
@@ -51,9 +56,13 @@ impl Subject for OnDisk {
     const KEEPS: bool = true;
 
     fn open(&self) -> Box<dyn Store> {
-        let mut options = Options::default();
         // What a crash of the machine does is not seen here, and syncing takes long.
-        options.durability = Durability::Off;
+        self.open_with(Durability::Off)
+    }
+
+    fn open_with(&self, durability: Durability) -> Box<dyn Store> {
+        let mut options = Options::default();
+        options.durability = durability;
         options.generation_bytes = self.generation_bytes;
         Box::new(Embedded::open(self.directory.borrow().path(), options).unwrap())
     }
@@ -90,6 +99,12 @@ macro_rules! conformance {
                 a_log_that_was_trimmed_empty_goes_on_after_a_restart,
                 histories_are_the_same_as_those_of_the_naive_twin
             );
+
+            #[test]
+            #[ignore = "takes minutes: in the longer ci"]
+            fn many_histories_are_the_same_as_those_of_the_naive_twin() {
+                histories::many_histories_are_the_same_as_those_of_the_naive_twin(&$subject);
+            }
         }
     };
     (@tests $subject:expr; $($test:ident),+) => {
