@@ -49,9 +49,6 @@ const NOTES: &str = "each round one run of every broker in turn. 200 publishers 
     random bytes, of which compression makes no fewer. For those who sleep, and for what waits, they \
     are a number and a filling.";
 
-/// Topic and payload of a message of [`KEPT`].
-const MESSAGE_BYTES: f64 = 100.0 + 8.0;
-
 impl Durability {
     pub(crate) fn run(self) -> Result<ExitCode, BenchError> {
         let machine = Machine::here();
@@ -158,7 +155,7 @@ fn figures(at_full_speed: &RowResult, at_half: &RowResult) -> Vec<Figure> {
         Some(Bar::AtMost(2.5)),
     );
     for value in at_full_speed.values(STRICT, WRITTEN) {
-        written.add(value / MESSAGE_BYTES);
+        written.add(value);
     }
     figures.push(written);
     let mut puback = Figure::new(

@@ -95,7 +95,12 @@ pub(crate) const IDLE_SHARE: Metric = |report| report.idle?.broker_cpu_share;
 
 pub(crate) const ACKNOWLEDGED_P99: Metric =
     |report| Some(figures(report)?.acknowledged.as_ref()?.p99);
-pub(crate) const WRITTEN: Metric = |report| broker(report)?.written;
+/// Bytes written, to those of a message's topic and payload.
+#[expect(clippy::cast_precision_loss, reason = "a payload is not so large")]
+pub(crate) const WRITTEN: Metric = |report| {
+    let told = &report.told;
+    Some(broker(report)?.written? / (told.topic_bytes + told.payload_bytes as f64))
+};
 
 fn figures(report: &Report) -> Option<&Figures> {
     report.figures.as_ref()
@@ -373,6 +378,7 @@ pub(crate) mod tests {
             told: Told {
                 connections: 1,
                 mqtt: "3.1.1",
+                topic_bytes: 8.0,
                 payload_bytes: 16,
                 qos: 0,
                 window: 1,

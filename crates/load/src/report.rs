@@ -41,6 +41,8 @@ pub struct Report {
 pub struct Told {
     pub connections: u32,
     pub mqtt: &'static str,
+    /// Mean over the topics that are published to.
+    pub topic_bytes: f64,
     pub payload_bytes: usize,
     pub qos: u8,
     pub window: u32,
@@ -146,7 +148,7 @@ pub struct Broker {
 }
 
 impl Report {
-    pub(crate) fn new(settings: &Settings, connecting: Connecting) -> Self {
+    pub(crate) fn new(settings: &Settings, topic_bytes: f64, connecting: Connecting) -> Self {
         let (seconds, messages) = match settings.extent {
             Extent::Time(time) => (Some(time.as_secs_f64()), None),
             Extent::Messages(messages) => (None, Some(messages)),
@@ -160,6 +162,7 @@ impl Report {
                     Version::V3_1_1 => "3.1.1",
                     Version::V5 => "5.0",
                 },
+                topic_bytes,
                 payload_bytes: settings.payload,
                 qos: settings.qos,
                 window: match settings.scenario {

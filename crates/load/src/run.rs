@@ -110,6 +110,8 @@ struct Crew<'a> {
     stop: Arc<AtomicBool>,
     workers: Vec<Worker>,
     answers: Receiver<Answer>,
+    /// Mean over the topics that are published to.
+    topic_bytes: f64,
 }
 
 struct Worker {
@@ -138,9 +140,11 @@ impl<'a> Crew<'a> {
         let prefix = prefix();
         let (answer, answers) = channel();
         let mut workers = Vec::new();
+        let mut lengths = Vec::new();
         for number in 0..settings.threads {
             let part = (number, settings.threads);
             let plan = Plan::new(settings.scenario, &prefix, settings.window, part);
+            lengths.extend(plan.topics.iter().map(String::len));
             let live = Arc::new(Live::default());
             let engine = Engine::new(common.clone(), plan, Arc::clone(&live))?;
             let (orders, received) = channel();
@@ -160,6 +164,7 @@ impl<'a> Crew<'a> {
             stop,
             workers,
             answers,
+            topic_bytes: mean(&lengths),
         })
     }
 
@@ -170,7 +175,7 @@ impl<'a> Crew<'a> {
         self.command(Order::Subscribe, Phase::Subscribing, None)?;
         let subscribed = self.sample()?;
         let connecting = connecting(&self.settings, start, connected, subscribed);
-        let mut report = Report::new(&self.settings, connecting);
+        let mut report = Report::new(&self.settings, self.topic_bytes, connecting);
         if let Scenario::Idle { .. } = self.settings.scenario {
             let quiet = match self.settings.extent {
                 Extent::Time(quiet) => quiet,
@@ -334,12 +339,21 @@ fn obey(mut engine: Engine, orders: &Receiver<Order>, answers: &Sender<Answer>) 
     engine.disconnect();
 }
 
-/// A first topic level that no other run uses, short because it travels with every message.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "lengths of topics, and how many there are"
+)]
+fn mean(lengths: &[usize]) -> f64 {
+    lengths.iter().sum::<usize>() as f64 / lengths.len().max(1) as f64
+}
+
+/// A first topic level that no other run uses, short because it travels with every message, and as
+/// long in each.
 fn prefix() -> String {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let millis = now.map_or(0, |now| now.as_millis());
     format!(
-        "load{:x}",
+        "load{:04x}",
         millis
             .wrapping_mul(31)
             .wrapping_add(std::process::id().into())
