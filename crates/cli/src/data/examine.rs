@@ -22,6 +22,10 @@ pub(crate) struct Examined {
     pub(crate) sessions: u64,
     /// Those whose client is not connected.
     pub(crate) away: u64,
+    /// Of all sessions.
+    pub(crate) subscriptions: u64,
+    /// Messages that sessions were given and have not done with, for each session.
+    pub(crate) under_way: u64,
     /// Sessions that hold something in the logs, those that hold the oldest first.
     pub(crate) holders: Vec<Holder>,
     /// What is wrong, a sentence each.
@@ -39,7 +43,7 @@ pub(crate) struct LogFacts {
     pub(crate) oldest_ms: Option<u64>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct SpaceFacts {
     pub(crate) space: Space,
     pub(crate) values: u64,
@@ -74,6 +78,8 @@ pub(crate) fn examine(view: &dyn View) -> Result<Examined, StoreError> {
             Ok(session) => {
                 examined.sessions += 1;
                 examined.away += u64::from(session.head.away_since_ms.is_some());
+                examined.subscriptions += session.subscriptions.len() as u64;
+                examined.under_way += session.outbound.len() as u64;
                 examined.wrong.extend(misplaced(&session, &bounds));
                 holders.push(Holder::new(session, &bounds));
             }

@@ -26,6 +26,23 @@ fn the_doctor_says_what_there_is_and_who_holds_it() {
         (&report["sessions"], &report["away"]),
         (&3.into(), &2.into())
     );
+    let count = |field: &str| report[field].as_u64().unwrap();
+    let spaces = report["spaces"].as_array().unwrap();
+    let retained = spaces.iter().find(|space| space["space"] == "retained");
+    let retained = retained.unwrap_or_else(|| panic!("{report}"));
+    assert_eq!(retained["values"], 3, "{report}");
+    assert!(
+        count("subscriptions") > 0 && count("under_way") > 0,
+        "{report}"
+    );
+    assert_eq!(
+        count("memory_bytes_of_sessions"),
+        3 * 1_000
+            + count("subscriptions") * 400
+            + count("under_way") * 700
+            + 3 * 300
+            + retained["bytes"].as_u64().unwrap()
+    );
     let holders = report["holders"].as_array().unwrap();
     assert_eq!(holders.len(), 2, "{report}");
     let desk = holders.iter().find(|holder| holder["client"] == "desk");
@@ -251,6 +268,9 @@ fn says_nothing_of_what_is_in_it(ended: &Ended) {
     for field in [
         "disk_bytes",
         "memory_bytes_max",
+        "memory_bytes_of_sessions",
+        "subscriptions",
+        "under_way",
         "sessions",
         "away",
         "logs",
