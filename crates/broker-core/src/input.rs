@@ -53,18 +53,10 @@ pub enum Input<'a> {
     /// The answer to [`crate::Output::Read`].
     Read(ReadAnswer),
     /// How large the store is: told to every shard now and then, and after logs were trimmed. A
-    /// shard that is told that it is at `store_bytes_max` takes in nothing that has to be stored,
+    /// shard that is told that it is as large as may be takes in nothing that has to be stored,
     /// or lets go of the oldest that waits, as its limits say; if values alone are as large, it
     /// lets go of nothing, since nothing is gained.
-    StoreSize {
-        /// Bytes of what is kept in it: messages that were not trimmed, and values.
-        bytes: u64,
-        /// Of these, bytes of values.
-        values: u64,
-        /// Up to where no shard needs each log: the lowest of what all of them have
-        /// [said](crate::Shard::needed).
-        needed: Frontier,
-    },
+    StoreSize(StoreSize),
     /// The store takes nothing any more, until the broker is started again. Told to every shard;
     /// no [`Input::Stored`] need follow. From now on nothing is asked of it, and who needs it is
     /// refused: see `read_only`.
@@ -96,6 +88,21 @@ pub struct Peer {
     pub address: Option<SocketAddr>,
     /// Position of the listener in the configuration. The driver decides by it who may come in.
     pub listener: u16,
+}
+
+/// How large the store is, and what nobody needs of it.
+#[derive(Clone, Debug)]
+pub struct StoreSize {
+    /// Bytes of what is kept in it: messages that were not trimmed, and values.
+    pub bytes: u64,
+    /// Of these, bytes of values.
+    pub values: u64,
+    /// The most bytes that the disk, as full as it is, has room to keep. It counts where it is less
+    /// than `store_bytes_max`; `u64::MAX` where nobody knows.
+    pub room: u64,
+    /// Up to where no shard needs each log: the lowest of what all of them have
+    /// [said](crate::Shard::needed).
+    pub needed: Frontier,
 }
 
 /// How a connection ended.

@@ -34,6 +34,7 @@ use crate::backlog::ReadAnswer;
 use crate::clients::Clients;
 use crate::connection::Connection;
 use crate::ids::{ConnectionId, SessionId};
+use crate::input::StoreSize;
 use crate::item::{Item, Terms};
 use crate::limits::{Limits, StoreFull};
 use crate::message::Message;
@@ -212,19 +213,14 @@ impl Clients {
 
 impl Shard {
     /// Says how large the store is, and up to where no shard needs its logs.
-    pub(crate) fn handle_store_size(
-        &mut self,
-        now: Instant,
-        bytes: u64,
-        values: u64,
-        needed: &Frontier,
-    ) {
-        self.clients.stats.store_bytes = bytes;
+    pub(crate) fn handle_store_size(&mut self, now: Instant, size: &StoreSize) {
+        self.clients.stats.store_bytes = size.bytes;
         let Clients {
             limits, laggards, ..
         } = &mut self.clients;
-        laggards.store_is_full = bytes >= limits.store_bytes_max;
-        laggards.values_fill_store = values >= limits.store_bytes_max;
+        let most = limits.store_bytes_max.min(size.room);
+        laggards.store_is_full = size.bytes >= most;
+        laggards.values_fill_store = size.values >= most;
         if !laggards.store_is_full || laggards.store_refuses(limits) {
             laggards.holders.clear();
             laggards.let_go = Frontier::new();
@@ -235,7 +231,7 @@ impl Shard {
             promises, laggards, ..
         } = &mut self.clients;
         for (log, tail) in promises.tails.iter() {
-            let needed = needed.of(log);
+            let needed = size.needed.of(log);
             let waits = tail.saturating_sub(needed);
             laggards.let_go.raise(Position {
                 log,

@@ -308,7 +308,7 @@ impl Shard {
             ),
             _ => (
                 ReasonCode::QuotaExceeded,
-                "limits.store_bytes_max is reached",
+                "limits.store_bytes_max is reached, or the disk has no room for more",
             ),
         };
         if self.expressible(id, reason) == reason {

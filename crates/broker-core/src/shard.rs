@@ -186,11 +186,7 @@ impl Shard {
                 self.release_subacks(now);
             }
             Input::Read(answer) => self.handle_read(now, &answer),
-            Input::StoreSize {
-                bytes,
-                values,
-                needed,
-            } => self.handle_store_size(now, bytes, values, &needed),
+            Input::StoreSize(size) => self.handle_store_size(now, &size),
             Input::StoreFailed { cause } => self.handle_store_failed(now, cause),
             Input::Mail { from, mail } => self.handle_mail(now, from, mail),
             Input::Timeout => self.handle_timeout(now),

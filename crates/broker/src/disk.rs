@@ -22,6 +22,7 @@
 //! Deliberately absent: what a record says in bytes, which is `unbroken-durable`'s.
 
 mod keeper;
+mod room;
 #[cfg(test)]
 mod tests;
 
@@ -45,6 +46,7 @@ use unbroken_store::{
 };
 
 use self::keeper::{Job, Keeper};
+use self::room::Room;
 use crate::config::Storage;
 use crate::control::{self, Control};
 use crate::failure::{self, Failure};
@@ -273,7 +275,20 @@ impl Found {
                  it than that: see that the disk has room for both, or take at least so much"
             );
         }
-        self.look_for_room(limits.store_bytes_max.saturating_add(beside));
+        let room = Room::new(&self.directory, beside);
+        if let (Ok(kept), Ok(taken)) = (self.store.kept_bytes(), self.store.size_bytes())
+            && room.of(kept.sum(), taken) < limits.store_bytes_max
+        {
+            tracing::warn!(
+                max = limits.store_bytes_max,
+                room = room.of(kept.sum(), taken),
+                taken,
+                beside,
+                "the disk is too small for what limits.store_bytes_max lets the directory take: as \
+                 long as it is, so much is kept as it has room for, and limits.store_full says what \
+                 happens then"
+            );
+        }
         restored
             .hand_out(Instant::now(), shards)
             .map_err(|source| DiskError::Restore {
@@ -303,30 +318,6 @@ impl Found {
         (shards + left.filter(|log| has_something(log)).count()) as u64
     }
 
-    /// A disk that is full before the limit is reached lets go of nothing: the broker ends.
-    #[cfg(unix)]
-    fn look_for_room(&self, may_take: u64) {
-        let Ok(disk) = nix::sys::statvfs::statvfs(&self.directory) else {
-            return;
-        };
-        let free = disk.blocks_available() * disk.fragment_size();
-        let Ok(taken) = self.store.size_bytes() else {
-            return;
-        };
-        if may_take > free.saturating_add(taken) {
-            tracing::warn!(
-                may_take,
-                taken,
-                free,
-                "the disk is too small for what limits.store_bytes_max lets the directory take, and \
-                 a full one ends the broker: lower the limit, and the oldest goes before"
-            );
-        }
-    }
-
-    #[cfg(not(unix))]
-    fn look_for_room(&self, _may_take: u64) {}
-
     /// Starts the threads. Each answers through a feed to each shard of its own.
     pub(crate) fn start(
         self,
@@ -340,8 +331,10 @@ impl Found {
         standing::begin(&*self.store, storage.durability == Durability::Strict)
             .map_err(io::Error::other)?;
         let (jobs, waiting) = mpsc::channel();
+        let beside = Embedded::overhead_bytes_max(self.count_logs(stored.len()));
         let keeper = Keeper::new(
             Arc::clone(&self.store),
+            Room::new(&self.directory, beside),
             self.directory.clone(),
             found,
             waiting,

@@ -25,9 +25,9 @@ use std::time::Instant;
 use mio::{Registry, Token};
 use session_channels::stream::{self, TrySendError, stream};
 use unbroken_broker_core::{
-    Admission, ConnectionId, Forget, Frontier, Mail, Peer, ReadAnswer, StoreId,
+    Admission, ConnectionId, Forget, Mail, Peer, ReadAnswer, StoreId, StoreSize,
 };
-use unbroken_store::{Batch, KeptBytes};
+use unbroken_store::Batch;
 
 use crate::authenticator::Doors;
 use crate::bounds::{FEED_BYTES, FEED_OTHERS};
@@ -51,12 +51,16 @@ pub(crate) enum Parcel {
     Stored(StoreId, Vec<Batch>),
     /// What was asked for of a log.
     Read(Box<ReadAnswer>),
-    /// How large the store is, and what of the logs nobody needs.
-    StoreSize { kept: KeptBytes, needed: Frontier },
+    StoreSize(StoreSize),
     /// The store takes nothing any more.
-    StoreFailed { cause: Arc<str> },
+    StoreFailed {
+        cause: Arc<str>,
+    },
     /// An operator removes this. It is told when it is done, and stored.
-    Forget { what: Forget, done: Sender<()> },
+    Forget {
+        what: Forget,
+        done: Sender<()>,
+    },
     /// The configuration was read again. Dropping `applied` says that it is in force.
     Reconfigured {
         limits: Box<unbroken_broker_core::Limits>,
@@ -64,7 +68,9 @@ pub(crate) enum Parcel {
         applied: Sender<Infallible>,
     },
     /// Say goodbye to everybody and end, by this time at the latest.
-    Drain { until: Instant },
+    Drain {
+        until: Instant,
+    },
 }
 
 impl Parcel {
@@ -77,7 +83,7 @@ impl Parcel {
             Self::Admission { .. }
             | Self::Stored(..)
             | Self::Read(_)
-            | Self::StoreSize { .. }
+            | Self::StoreSize(_)
             | Self::StoreFailed { .. }
             | Self::Forget { .. }
             | Self::Reconfigured { .. }

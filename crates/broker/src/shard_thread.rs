@@ -488,15 +488,7 @@ fn use_parcel(
             input(shard, driver, now, Input::Stored(id));
         }
         Parcel::Read(answer) => input(shard, driver, now, Input::Read(*answer)),
-        Parcel::StoreSize { kept, needed } => {
-            let (bytes, values) = (kept.sum(), kept.values);
-            let size = Input::StoreSize {
-                bytes,
-                values,
-                needed,
-            };
-            input(shard, driver, now, size);
-        }
+        Parcel::StoreSize(size) => input(shard, driver, now, Input::StoreSize(size)),
         Parcel::StoreFailed { cause } => {
             if let Some(desk) = &mut driver.desk {
                 desk.failed();

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use unbroken_broker_core::{
     Admission, CloseCause, ConnectionId, Event, Forget, Frontier, Input, LaneAtRest, Limits, LogId,
     Mail, Message, Output, Peer, ReadAnswer, ReadRequest, Record, Settings, Shard, ShardId,
-    ShardOptions, StoreId, Totals,
+    ShardOptions, StoreId, StoreSize, Totals,
 };
 use unbroken_mqtt_proto::{
     Connect, Packet, PacketId, Properties, Property, PropertyBuf, Publish, QoS, RetainHandling,
@@ -209,11 +209,11 @@ impl Broker {
 
     /// Tells every shard how large the store is.
     pub(crate) fn store_size(&mut self, bytes: u64) {
-        self.store_size_with(bytes, 0);
+        self.store_size_with(bytes, 0, u64::MAX);
     }
 
-    /// The same, so much of it values.
-    pub(crate) fn store_size_with(&mut self, bytes: u64, values: u64) {
+    /// The same, so much of it values, on a disk with room for so much.
+    pub(crate) fn store_size_with(&mut self, bytes: u64, values: u64, room: u64) {
         let mut lowest = BTreeMap::new();
         for shard in &self.shards {
             for (log, number) in shard.needed().iter() {
@@ -224,12 +224,13 @@ impl Broker {
         let needed: Frontier = lowest.into_iter().collect();
         for shard in 0..self.shards.len() {
             let needed = needed.clone();
-            let size = Input::StoreSize {
+            let size = StoreSize {
                 bytes,
                 values,
+                room,
                 needed,
             };
-            self.input(shard, size);
+            self.input(shard, Input::StoreSize(size));
         }
     }
 

@@ -95,7 +95,10 @@ pub(super) const SECTIONS: &[Section] = &[
                     absent: Some("auto")
                 },
                 Restart,
-                ["Threads that serve clients, each with its share of them."],
+                [
+                    "Threads that serve clients, each with its share of them. auto: one for each two cores,",
+                    "rounded up, 64 at most; the kernel's work for the same clients needs the other."
+                ],
                 broker.shards
             ),
             key!(
@@ -222,7 +225,8 @@ pub(super) const SECTIONS: &[Section] = &[
                 [
                     "Bytes of what the store keeps: messages that somebody waits for, sessions, retained",
                     "messages. The directory takes up to 192 MiB and 64 MiB for each shard beside it, for",
-                    "journals and for what is let go 64 MiB at a time: the disk needs room for both."
+                    "journals and for what is let go 64 MiB at a time. Where the disk has no room for both,",
+                    "what it has room for is the limit, as long as that is so."
                 ],
                 limits.store_bytes_max
             ),

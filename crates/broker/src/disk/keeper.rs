@@ -6,7 +6,7 @@
 //!   makes none of them wait for more than one piece of a log.
 //! - A log is trimmed by what shards needed so long ago that what they have told since is stored,
 //!   and by what they needed for some time before ([`Needs`]).
-//! - How large the store is is said when what nobody needs is gone: of a log that a shard has left,
+//! - How large the store is, and what the disk has room for, is said when what nobody needs is gone: of a log that a shard has left,
 //!   as when there are fewer than before, all of it.
 //!
 //! Deliberately absent: when shards say what they need, which is [`Desk`](super::Desk)'s.
@@ -19,10 +19,11 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::thread;
 use std::time::{Instant, SystemTime};
 
-use unbroken_broker_core::{Frontier, Position, ReadRequest, ShardId};
+use unbroken_broker_core::{Frontier, Position, ReadRequest, ShardId, StoreSize};
 use unbroken_durable::{Needs, Times, log_of, read};
 use unbroken_store::{Embedded, Sequence, Store, StoreError, quarantine};
 
+use super::room::Room;
 use super::tell_failed;
 use crate::mailbox::{Outside, Parcel};
 use crate::server::Notice;
@@ -41,6 +42,9 @@ pub(super) enum Job {
 pub(super) struct Keeper {
     store: Arc<Embedded>,
     directory: PathBuf,
+    room: Room,
+    /// It was when it was last looked at.
+    disk_is_full: bool,
     shards: Vec<Outside>,
     needs: Needs,
     /// Trimming that is not at its end.
@@ -73,6 +77,7 @@ impl Drop for Keeper {
 impl Keeper {
     pub(super) fn new(
         store: Arc<Embedded>,
+        room: Room,
         directory: PathBuf,
         shards: Vec<Outside>,
         waiting: Receiver<Job>,
@@ -81,6 +86,8 @@ impl Keeper {
         Self {
             store,
             directory,
+            room,
+            disk_is_full: false,
             needs: Needs::new(shards.len()),
             trimming: None,
             reads_since_trim: 0,
@@ -198,11 +205,35 @@ impl Keeper {
             return Ok(());
         };
         let kept = self.store.kept_bytes()?;
+        let size = StoreSize {
+            bytes: kept.sum(),
+            values: kept.values,
+            room: self.room.of(kept.sum(), self.store.size_bytes()?),
+            needed,
+        };
+        self.tell_room(&size);
         for shard in &mut self.shards {
-            let needed = needed.clone();
-            shard.send(Parcel::StoreSize { kept, needed });
+            shard.send(Parcel::StoreSize(size.clone()));
         }
         Ok(())
+    }
+
+    /// Says in the log when the disk begins and ceases to be what bounds the store.
+    fn tell_room(&mut self, size: &StoreSize) {
+        let (kept, room) = (size.bytes, size.room);
+        let is_full = kept >= room;
+        if is_full && !self.disk_is_full {
+            tracing::warn!(
+                kept,
+                room,
+                directory = %self.directory.display(),
+                "the disk has no room for more: what limits.store_full says happens as at \
+                 limits.store_bytes_max; make room on the disk"
+            );
+        } else if self.disk_is_full && !is_full {
+            tracing::info!(kept, room, "the disk has room again");
+        }
+        self.disk_is_full = is_full;
     }
 }
 
@@ -247,6 +278,7 @@ mod tests {
         let (shard, told) = outside_feed();
         let keeper = Keeper::new(
             Arc::new(store),
+            Room::new(directory, 0),
             directory.to_owned(),
             vec![shard],
             waiting,
@@ -308,7 +340,7 @@ mod tests {
         assert_eq!(left, [3, 2, 1]);
         assert!(told.try_recv().is_err(), "it is told when all is done");
         turn(&mut keeper);
-        assert!(matches!(told.try_recv(), Ok(Parcel::StoreSize { .. })));
+        assert!(matches!(told.try_recv(), Ok(Parcel::StoreSize(_))));
         assert!(keeper.trimming.is_none());
     }
 
@@ -320,12 +352,29 @@ mod tests {
             say_needed(&jobs, needed);
             let kept = loop {
                 turn(&mut keeper);
-                if let Ok(Parcel::StoreSize { kept, .. }) = told.try_recv() {
-                    break kept;
+                if let Ok(Parcel::StoreSize(size)) = told.try_recv() {
+                    break size.bytes;
                 }
             };
-            assert_eq!(kept.sum() == 0, is_empty, "{kept:?}");
+            assert_eq!(kept == 0, is_empty, "{kept}");
         }
+    }
+
+    #[test]
+    fn a_disk_that_others_have_filled_has_room_for_what_is_kept_and_no_more() {
+        let temp = tempfile::tempdir().unwrap();
+        let (mut keeper, jobs, mut told) = keeper_of(temp.path(), 3);
+        keeper.room = Room::with_free(|_| Some(0));
+        say_needed(&jobs, 1);
+        let size = loop {
+            turn(&mut keeper);
+            if let Ok(Parcel::StoreSize(size)) = told.try_recv() {
+                break size;
+            }
+        };
+        assert!(size.bytes > 0);
+        assert_eq!(size.room, size.bytes);
+        assert!(keeper.disk_is_full);
     }
 
     #[test]
@@ -335,7 +384,7 @@ mod tests {
         let (mut keeper, jobs, mut told) = keeper_with(LEFT, temp.path(), 3);
         for (needed, left) in [(2, vec![3]), (3, vec![4])] {
             say_needed_of(LEFT, &jobs, needed);
-            while !matches!(told.try_recv(), Ok(Parcel::StoreSize { .. })) {
+            while !matches!(told.try_recv(), Ok(Parcel::StoreSize(_))) {
                 turn(&mut keeper);
             }
             let left: Vec<_> = left.into_iter().map(Sequence).collect();

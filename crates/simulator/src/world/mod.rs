@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use unbroken_broker_core::{
     Admission, ConnectionId, Input, Limits, Mail, ReadRequest, Shard, ShardId, ShardOptions, Stats,
-    Totals,
+    StoreSize, Totals,
 };
 use unbroken_mqtt_proto::Version;
 use unbroken_store::Durability;
@@ -575,12 +575,13 @@ impl World {
         });
         for shard in 0..self.shards.len() {
             let needed = needed.clone();
-            let size = Input::StoreSize {
+            let size = StoreSize {
                 bytes,
                 values,
+                room: u64::MAX,
                 needed,
             };
-            self.input(shard, size);
+            self.input(shard, Input::StoreSize(size));
         }
         true
     }
