@@ -15,7 +15,9 @@
 //! stream that keeps the loop busy, waiting makes messages cheaper, and more of them go through.
 //! Everywhere else it only makes them late:
 //! - An idle or lightly loaded loop never waits: an epoch is *pressed* only if the loop was busy
-//!   for at least half of it.
+//!   for at least half of it, without the time in which it was ready and had no core. Where threads
+//!   are more than cores that looks like idleness: with two shards and their load on two cores the
+//!   loops were idle for two thirds of the time, of which a third was waiting for a core.
 //! - Requests and replies never wait: a lone frame from a peer that has been spoken to since its
 //!   last one may be an answer, and where such reads are the most part, nothing is tried.
 //! - A flood that fills its reads anyway never waits: what is quiet beside it would, for nothing.
@@ -27,7 +29,7 @@
 //! many connections, whose turns are long, still gathers.
 //!
 //! Invariants: no clock is read here; no wait is longer than [`WAIT_MAX`], and none follows a turn
-//! that read nothing.
+//! to which nothing came.
 //!
 //! The wait is a plain sleep: a poll's timeout has whole milliseconds and ends at the first event.
 //! Frames a call do not decide alone: a sender with ten messages under way shows ten of them in a
@@ -71,7 +73,9 @@ pub(crate) const WAIT_MAX: Duration = Duration::from_millis(2);
 pub(crate) struct Turn {
     /// Reads that brought bytes.
     pub(crate) reads: u64,
-    /// Of these, lone frames from peers that were spoken to since they last sent something.
+    /// Letters from other shards.
+    pub(crate) letters: u64,
+    /// Of the reads, lone frames from peers that were spoken to since they last sent something.
     pub(crate) answers: u64,
     /// Writes that the kernel took bytes of.
     pub(crate) writes: u64,
@@ -92,6 +96,8 @@ pub(crate) struct Coalescer {
     /// The epoch under way.
     epoch: Turn,
     turns: u32,
+    /// At the end of the last epoch.
+    unserved: Duration,
     /// No trial before so much time has passed.
     hold_off: Duration,
     /// What the next lost trial costs.
@@ -122,6 +128,7 @@ impl Default for Coalescer {
             mode: Mode::Prompt { before: None },
             epoch: Turn::default(),
             turns: 0,
+            unserved: Duration::ZERO,
             hold_off: Duration::ZERO,
             penalty: PENALTY_MIN,
         }
@@ -129,17 +136,25 @@ impl Default for Coalescer {
 }
 
 impl Coalescer {
-    /// How long to wait before the next turn.
-    pub(crate) fn turn_ended(&mut self, turn: &Turn) -> Duration {
+    /// How long to wait before the next turn. `unserved` says how long the thread has been ready
+    /// and without a core, in all so far; it is asked once an epoch.
+    pub(crate) fn turn_ended(
+        &mut self,
+        turn: &Turn,
+        unserved: impl FnOnce() -> Duration,
+    ) -> Duration {
         self.epoch.add(turn);
         self.turns += 1;
         let length = self.epoch.busy + self.epoch.idle + self.epoch.waited;
         if length >= EPOCH && self.turns >= EPOCH_TURNS {
-            let epoch = std::mem::take(&mut self.epoch);
+            let mut epoch = std::mem::take(&mut self.epoch);
             self.turns = 0;
+            let unserved = unserved();
+            let before = std::mem::replace(&mut self.unserved, unserved);
+            epoch.idle = epoch.idle.saturating_sub(unserved.saturating_sub(before));
             self.mode = self.epoch_ended(&epoch, length);
         }
-        if self.is_waiting() && turn.reads > 0 {
+        if self.is_waiting() && turn.reads + turn.letters > 0 {
             turn.busy.clamp(WAIT_MIN, WAIT_MAX)
         } else {
             Duration::ZERO
@@ -201,6 +216,7 @@ impl Coalescer {
 impl Turn {
     fn add(&mut self, turn: &Self) {
         self.reads += turn.reads;
+        self.letters += turn.letters;
         self.answers += turn.answers;
         self.writes += turn.writes;
         self.frames += turn.frames;
@@ -331,7 +347,7 @@ mod tests {
                     turn.answers += u64::from(self.conversation && whole < 2.0);
                 }
                 turn.busy = Duration::from_secs_f64(busy_us / 1e6);
-                wait = coalescer.turn_ended(&turn);
+                wait = coalescer.turn_ended(&turn, always);
                 seen.waits += u32::from(!wait.is_zero());
                 seen.turns += 1;
                 seen.frames += turn.frames as f64;
@@ -381,7 +397,7 @@ mod tests {
                 waited: wait,
                 ..Turn::default()
             };
-            wait = coalescer.turn_ended(&turn);
+            wait = coalescer.turn_ended(&turn, always);
             waits += u32::from(!wait.is_zero());
         }
         assert!(waits > 800, "{waits}");
@@ -398,7 +414,7 @@ mod tests {
                 busy: Duration::from_micros(300),
                 ..Turn::default()
             };
-            !coalescer.turn_ended(&turn).is_zero()
+            !coalescer.turn_ended(&turn, always).is_zero()
         });
         assert_eq!(waits.count(), 0);
     }
@@ -459,16 +475,62 @@ mod tests {
         STREAM.run(&mut coalescer, SECOND);
         let mut after = |busy_us| {
             let busy = Duration::from_micros(busy_us);
-            coalescer.turn_ended(&Turn {
+            let turn = Turn {
                 reads: 1,
                 frames: 2,
                 busy,
                 ..Turn::default()
-            })
+            };
+            coalescer.turn_ended(&turn, always)
         };
         assert_eq!(after(10), WAIT_MIN);
         assert_eq!(after(1_500), Duration::from_micros(1_500));
         assert_eq!(after(5_000), WAIT_MAX);
+    }
+
+    /// Nothing but a core for the taking.
+    const fn always() -> Duration {
+        Duration::ZERO
+    }
+
+    /// Turns of two shards on one core: 0.3 ms of work in each, and then nothing for 0.7 ms, of
+    /// which so much was waiting for the core.
+    fn waits_on_a_shared_core(unserved_us: u64) -> u32 {
+        let mut coalescer = Coalescer::default();
+        let (mut waits, mut wait, mut unserved) = (0, Duration::ZERO, Duration::ZERO);
+        for _ in 0..1_000 {
+            let frames = if wait.is_zero() { 3 } else { 9 };
+            let turn = Turn {
+                reads: 100,
+                writes: 100,
+                frames: frames * 200,
+                busy: Duration::from_micros(300 * frames / 3),
+                idle: Duration::from_micros(700),
+                waited: wait,
+                ..Turn::default()
+            };
+            unserved += Duration::from_micros(unserved_us);
+            wait = coalescer.turn_ended(&turn, || unserved);
+            waits += u32::from(!wait.is_zero());
+        }
+        waits
+    }
+
+    #[test]
+    fn waiting_for_a_core_is_not_idleness() {
+        assert!(waits_on_a_shared_core(450) > 800);
+        assert_eq!(waits_on_a_shared_core(200), 0);
+    }
+
+    #[test]
+    fn letters_from_another_shard_are_gathered_too() {
+        let mut coalescer = Coalescer::default();
+        STREAM.run(&mut coalescer, SECOND);
+        let turn = Turn {
+            letters: 1,
+            ..Turn::default()
+        };
+        assert_eq!(coalescer.turn_ended(&turn, always), WAIT_MIN);
     }
 
     #[test]
@@ -476,6 +538,9 @@ mod tests {
         let mut coalescer = Coalescer::default();
         STREAM.run(&mut coalescer, SECOND);
         assert!(coalescer.is_waiting());
-        assert_eq!(coalescer.turn_ended(&Turn::default()), Duration::ZERO);
+        assert_eq!(
+            coalescer.turn_ended(&Turn::default(), always),
+            Duration::ZERO
+        );
     }
 }

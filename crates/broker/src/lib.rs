@@ -17,6 +17,7 @@ mod bounds;
 mod coalesce;
 pub mod config;
 pub mod control;
+mod core_time;
 mod disk;
 mod driver;
 pub mod failure;

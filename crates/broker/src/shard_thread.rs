@@ -73,6 +73,7 @@ use unbroken_broker_core::{ConnectionId, Input, Shard, ShardId};
 use crate::authenticator::{Authenticator, Doors};
 use crate::bounds::{EVENTS, READ_BEFORE_WRITE, READ_BYTES, READS_WHILE_STORING, WRITE_BYTES};
 use crate::coalesce::{Coalescer, Turn};
+use crate::core_time::Core;
 use crate::disk::Desk;
 use crate::driver::{Driver, input, open};
 use crate::mailbox::{Doorbell, Incoming, Outgoing, Parcel};
@@ -113,6 +114,7 @@ pub(crate) struct ShardThread {
     /// nobody looks into them.
     listening: bool,
     coalescer: Coalescer,
+    core: Core,
     buffer: Box<[u8]>,
     /// Connections with output to write in this or the next turn.
     dirty: Vec<ConnectionId>,
@@ -142,6 +144,7 @@ impl ShardThread {
             from_others: parts.from_others,
             listening: false,
             coalescer: Coalescer::default(),
+            core: Core::default(),
             buffer: vec![0; READ_BYTES].into_boxed_slice(),
             dirty: Vec::new(),
             round: Vec::new(),
@@ -152,6 +155,7 @@ impl ShardThread {
     /// [`settle`], because other shards may still write to this one.
     pub(crate) fn run(mut self) -> io::Result<Self> {
         let (mut ended, mut waited) = (Instant::now(), Duration::ZERO);
+        self.core = Core::of_this_thread();
         loop {
             let now = Instant::now();
             let mut turn = Turn {
@@ -160,7 +164,7 @@ impl ShardThread {
                 ..Turn::default()
             };
             let before = self.frames();
-            self.take_parcels(now);
+            turn.letters = self.take_parcels(now);
             self.read_clients(now, &mut turn);
             self.take_news(now);
             self.write_clients(now, &mut turn);
@@ -187,7 +191,7 @@ impl ShardThread {
             ended = Instant::now();
             turn.busy = ended - now;
             turn.frames = self.frames().saturating_sub(before);
-            let pause = self.coalescer.turn_ended(&turn);
+            let pause = self.coalescer.turn_ended(&turn, || self.core.unserved());
             waited = Duration::ZERO;
             self.driver.gather_commits(self.coalescer.is_waiting());
             if !pause.is_zero() && !self.has_work(ended) && !self.driver.waits_for_disk() {
@@ -205,12 +209,14 @@ impl ShardThread {
         stats.packets_received + stats.packets_sent
     }
 
-    /// Takes what every feed holds now; what comes meanwhile has its turn.
-    fn take_parcels(&mut self, now: Instant) {
+    /// Takes what every feed holds now; what comes meanwhile has its turn. Answers how many letters
+    /// from other shards that were.
+    fn take_parcels(&mut self, now: Instant) -> u64 {
         if self.hears_nothing() {
-            return;
+            return 0;
         }
         let (shard, driver) = (&mut self.shard, &mut self.driver);
+        let mut letters = 0;
         for (index, feed) in self.from_shards.iter_mut().enumerate() {
             let Some(feed) = feed else {
                 continue;
@@ -219,10 +225,12 @@ impl ShardThread {
             for _ in 0..feed.len() {
                 if let Ok(parcel) = feed.try_recv() {
                     use_parcel(shard, driver, now, Some(from), parcel);
+                    letters += 1;
                 }
             }
         }
         self.take_news(now);
+        letters
     }
 
     /// Takes what has come from threads that are no shards.
