@@ -538,8 +538,11 @@ fn settings(config: &Config) -> Settings {
 /// (docs/scaling.md): a second shard makes nearly every load dearer, up to twice, because half of
 /// the messages change shards, and hardly more of them go through.
 fn default_shards() -> u8 {
-    let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
-    u8::try_from(cores.div_ceil(2)).unwrap_or(SHARDS_MAX)
+    shards_for(thread::available_parallelism().map_or(1, NonZeroUsize::get))
+}
+
+fn shards_for(cores: usize) -> u8 {
+    u8::try_from(cores.div_ceil(2)).map_or(SHARDS_MAX, |shards| shards.min(SHARDS_MAX))
 }
 
 const SHARDS_MAX: u8 = 64;
@@ -595,6 +598,13 @@ mod tests {
         };
         config.storage.in_memory = true;
         config
+    }
+
+    #[test]
+    fn there_is_a_shard_for_each_two_cores_and_at_least_one() {
+        for (cores, shards) in [(1, 1), (2, 1), (3, 2), (4, 2), (64, 32), (1_000, 64)] {
+            assert_eq!(shards_for(cores), shards, "{cores}");
+        }
     }
 
     #[test]

@@ -43,7 +43,7 @@ pub(crate) struct Args {
     /// Let the users of this file in; `unbroken passwd` makes one
     #[arg(long, value_name = "FILE")]
     password_file: Option<String>,
-    /// Threads that serve clients
+    /// Threads that serve clients; one for each two cores if left out
     #[arg(long, value_name = "N")]
     shards: Option<u8>,
     /// Keep sessions and messages in this directory
