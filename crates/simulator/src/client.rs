@@ -1,6 +1,6 @@
 //! A client as a well-behaved one is: its state, and what it answers to what it receives.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use unbroken_mqtt_proto::connection::alias;
 use unbroken_mqtt_proto::session::{Arrival, Inbound, Outbound, PubRec, Resend};
@@ -9,7 +9,7 @@ use unbroken_mqtt_proto::{
     next_frame,
 };
 
-use crate::message::MessageId;
+use crate::message::{MessageId, identify};
 use crate::options::Options;
 use crate::oracle::{Heard, Oracle, Received, Terms};
 use crate::rng::Rng;
@@ -33,6 +33,8 @@ pub(crate) struct Client {
     unanswered: VecDeque<PacketId>,
     /// Packets received and not yet answered, in order.
     pub(crate) answers: VecDeque<Answer>,
+    /// What it received last at QoS 2 under each id.
+    unreleased: BTreeMap<PacketId, Option<MessageId>>,
     /// Received and not yet a whole packet.
     pub(crate) unread: Vec<u8>,
     pub(crate) packet_bytes_max: u32,
@@ -85,6 +87,7 @@ impl Client {
             aliases_out: alias::Outbound::new(0),
             unanswered: VecDeque::new(),
             answers: VecDeque::new(),
+            unreleased: BTreeMap::new(),
             unread: Vec::new(),
             packet_bytes_max: u32::MAX,
             receive_maximum: u16::MAX,
@@ -377,7 +380,7 @@ impl Client {
             .to_owned();
         if publish.retain {
             self.retained_seen
-                .push((topic.clone(), crate::message::identify(publish.payload)));
+                .push((topic.clone(), identify(publish.payload)));
         }
         let mut arrival = Arrival::New;
         if let Some(id) = publish.packet_id {
@@ -401,6 +404,15 @@ impl Client {
                 v5: self.version == Version::V5,
             };
             world.oracle.received(self.number, world.now, &received);
+        }
+        if let (QoS::ExactlyOnce, Some(id)) = (publish.qos, publish.packet_id) {
+            let message = identify(publish.payload);
+            let last = self.unreleased.insert(id, message);
+            assert!(
+                arrival.is_new() || last == Some(message),
+                "client {} takes {message:?} for a repetition of {last:?} under {id:?}",
+                self.number
+            );
         }
         let Some(id) = publish.packet_id else { return };
         let refuse = world.options.refusals

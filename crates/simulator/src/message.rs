@@ -73,6 +73,8 @@ pub(crate) const WIDE_FILTERS: [&str; 3] = ["#", "+/+", "+/#"];
 pub(crate) fn is_meek(filter: &str) -> bool {
     !filter.starts_with(['a', '$'])
 }
+/// Every filter that anybody asks for.
+pub(crate) const TEXTS: [&[&str]; 4] = [&FILTERS, &WIDE_FILTERS, &SHARED_FILTERS, &[RECEIPTS]];
 /// Receipts of all lanes.
 pub(crate) const RECEIPTS: &str = "$audit/+/receipt";
 pub(crate) const SHARED_FILTERS: [&str; 5] = [

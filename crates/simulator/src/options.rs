@@ -215,7 +215,8 @@ impl Options {
             && limits.percent(40)
         {
             options.queue_bytes = limits.pick(&[100, 500, ENOUGH_BYTES]);
-            if options.retained && options.shards > 1 {
+            let may_be_several = options.reshards && options.kills > 0;
+            if options.retained && (options.shards > 1 || may_be_several) {
                 // What is to be retained is refused as well when too much of it is not released.
                 options.queue_bytes = ENOUGH_BYTES;
             }

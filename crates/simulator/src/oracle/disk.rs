@@ -88,6 +88,16 @@ impl Disk {
         self.found.contains(&Fact::Message(message))
     }
 
+    /// A restart would find this. Numbers of sessions are not given again.
+    pub(super) fn go_back_to(&mut self, synced: Self) {
+        let (begun, last_begun) = (self.begun, std::mem::take(&mut self.last_begun));
+        *self = Self {
+            begun,
+            last_begun,
+            ..synced
+        };
+    }
+
     /// The broker has forgotten what it has asked for.
     pub(super) fn restarted(&mut self) {
         self.unstored.clear();

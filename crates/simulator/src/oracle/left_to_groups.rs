@@ -158,6 +158,15 @@ impl LeftToGroups {
         }
     }
 
+    /// The power was cut, and a broker goes on with this.
+    pub(super) fn goes_on(&mut self, restored: &Restored) {
+        if self.is_watched {
+            self.find(restored);
+            self.left = self.named.values().cloned().collect();
+            self.let_go = 0;
+        }
+    }
+
     /// The broker was killed, and begins again with this. `may_be_over`: messages that a session
     /// may have done with.
     pub(super) fn restarted(
@@ -168,6 +177,24 @@ impl LeftToGroups {
         if !self.is_watched {
             return;
         }
+        self.find(restored);
+        let is_found = |left: &Left| {
+            let mut given = self.entries.values();
+            self.named.values().any(|named| named == left) || given.any(|given| given.what == *left)
+        };
+        let is_lost = |left: &&Left| !is_found(left) && !may_be_over(left.message);
+        let lost: Vec<_> = self.left.iter().filter(is_lost).collect();
+        let let_go = std::mem::take(&mut self.let_go);
+        assert!(
+            lost.len() as u64 <= let_go,
+            "sessions have left {lost:?} to their groups when they ended, and it is lost; \
+             {let_go} messages were let go of by name"
+        );
+        self.left = self.named.values().cloned().collect();
+    }
+
+    /// What is on disk.
+    fn find(&mut self, restored: &Restored) {
         let named = restored.hand_overs.iter().filter_map(|left| {
             let what = Left::new(&left.group, &left.message)?;
             Some((name(left.hand_over), what))
@@ -185,19 +212,6 @@ impl LeftToGroups {
                 entries.map(move |(number, given)| ((client, number), given))
             })
             .collect();
-        let is_found = |left: &Left| {
-            let mut given = self.entries.values();
-            self.named.values().any(|named| named == left) || given.any(|given| given.what == *left)
-        };
-        let is_lost = |left: &&Left| !is_found(left) && !may_be_over(left.message);
-        let lost: Vec<_> = self.left.iter().filter(is_lost).collect();
-        let let_go = std::mem::take(&mut self.let_go);
-        assert!(
-            lost.len() as u64 <= let_go,
-            "sessions have left {lost:?} to their groups when they ended, and it is lost; \
-             {let_go} messages were let go of by name"
-        );
-        self.left = self.named.values().cloned().collect();
     }
 }
 

@@ -1,17 +1,26 @@
 //! The end of the machine where commits are not synced: what was acknowledged before the last sync
 //! is there, what was committed since may be, up to some moment, and what is there is whole.
 //!
-//! Looked at once, at the end of a run: clients that know more than their broker cannot go on with
-//! it as if nothing had been.
+//! Then the broker goes on with clients that know more than it does. What was promised before the
+//! sync, and what is promised from then on, must hold. Of the rest, what is on disk may come, once
+//! more if it has come before, and nothing else.
+//!
+//! Deliberately absent: whether what groups owe from before comes.
 
-use unbroken_broker_core::{Message, RestoredSession};
+use std::collections::BTreeSet;
+use std::num::NonZeroU32;
+use std::time::{Duration, Instant};
+
+use unbroken_broker_core::{Holding, Message, RestoredSession};
 use unbroken_durable::Restored;
 use unbroken_mqtt_proto::QoS;
 
 use super::disk::Disk;
 use super::retained::current;
-use super::{Oracle, Request};
-use crate::message::{TOPICS, identify};
+use super::session::{Filter, Repeats, Session};
+use super::{GRACE, Oracle, ROUNDED, Request, Terms};
+use crate::groups::Groups;
+use crate::message::{MessageId, TEXTS, TOPICS, identify};
 
 /// The last sync.
 #[derive(Debug, Default)]
@@ -33,7 +42,7 @@ impl Oracle {
 
     /// The power is cut.
     pub(crate) fn lose_unsynced(&mut self) {
-        self.disk = std::mem::take(&mut self.synced.disk);
+        self.disk.go_back_to(std::mem::take(&mut self.synced.disk));
     }
 
     /// This was on the disk all the same.
@@ -62,6 +71,66 @@ impl Oracle {
         for topic in TOPICS {
             self.check_retained_cut(topic, &restored.retained);
         }
+    }
+
+    /// A broker goes on with this.
+    pub(crate) fn goes_on_behind(&mut self, now: Instant, restored: &Restored) {
+        self.killed_at = self.tick();
+        self.wills_are_as_on_disk();
+        self.wills_restarted(now, restored);
+        for client in 0..self.sessions.len() {
+            let id = format!("c{client}");
+            let found = restored.sessions.iter().find(|s| *s.client_id == *id);
+            self.session_goes_on(now, client, found);
+            let mut alone = restored.wills.iter();
+            self.orphans[client] = alone.any(|(client_id, _)| **client_id == *id);
+        }
+        for topic in TOPICS {
+            let kept = restored.retained.iter().find(|kept| kept.topic() == topic);
+            let kept = kept.and_then(|kept| identify(kept.payload()));
+            let messages = self.messages.iter_mut().enumerate();
+            for (id, message) in messages.filter(|(_, m)| m.retain && m.topic == topic) {
+                message.erased = Some(id) != kept;
+                message.found = (Some(id) == kept).then_some(self.killed_at);
+            }
+        }
+        self.groups = Groups::default();
+        self.left_to_groups.goes_on(restored);
+        self.disk.restarted();
+        let disk = &self.disk;
+        self.must_be_stored.retain(|id| disk.has_asked_for(*id));
+    }
+
+    fn session_goes_on(&mut self, now: Instant, client: usize, found: Option<&RestoredSession>) {
+        let owed = self.owed_before_sync(client);
+        let past = std::mem::take(&mut self.past_sessions[client]);
+        let Some((found, number)) = found.zip(self.disk.session(client)) else {
+            let serial = self.sessions[client].serial;
+            self.sessions[client] = Session {
+                serial,
+                ..Session::default()
+            };
+            return;
+        };
+        let last = std::mem::take(&mut self.sessions[client]);
+        let mut all = past.into_iter().chain([last]);
+        let of_this = all.find(|session| session.begun == number);
+        let mut session = of_this.unwrap_or_else(|| panic!("nobody began session {number}"));
+        session.go_on(now, found, self.killed_at);
+        session.outstanding.retain(|id, _| owed.contains(id));
+        self.sessions[client] = session;
+    }
+
+    /// What a client waits for, of what was promised to it before the sync.
+    fn owed_before_sync(&self, client: usize) -> BTreeSet<MessageId> {
+        let session = &self.sessions[client];
+        let before = |tick: u64| tick > 0 && tick < self.synced.until;
+        let goes_on = session.exists && session.expiry_s > 0 && before(session.told_at);
+        let outstanding = session.outstanding.iter().filter(|(id, expected)| {
+            let acknowledged = self.messages[**id].acknowledged.is_some_and(before);
+            goes_on && acknowledged && expected.low > QoS::AtMostOnce && self.disk.has(**id)
+        });
+        outstanding.map(|(id, _)| *id).collect()
     }
 
     fn check_session_cut(&self, client: usize, found: Option<&RestoredSession>) {
@@ -110,5 +179,55 @@ impl Oracle {
             kept.any(|kept| identify(kept.payload()) == Some(id)),
             "message {id} was retained on {topic} before the sync, and is not any more"
         );
+    }
+}
+
+impl Session {
+    /// It is as it was found. Its client is not here, and may remember more of it.
+    fn go_on(&mut self, now: Instant, found: &RestoredSession, tick: u64) {
+        (self.exists, self.link, self.cut_off) = (true, None, false);
+        (self.will, self.will_due) = (None, None);
+        self.expiry_s = found.expiry_s;
+        let stays =
+            (found.expiry_s != u32::MAX).then(|| Duration::from_secs(found.expiry_s.into()));
+        self.ends_at = stays.map(|_| now);
+        self.ends_by = stays.map(|stays| now + stays.max(GRACE) + ROUNDED);
+        self.version += 1;
+        for filter in &mut self.filters {
+            filter.certain = false;
+            filter.until.get_or_insert(tick);
+        }
+        let live = found.holdings.iter().filter(|held| held.until.is_none());
+        self.filters.extend(live.map(|held| filter_of(held, tick)));
+        self.copies.clear();
+        self.order.clear();
+        self.seen_with_id.clear();
+        self.retained.clear();
+        self.retained_at.clear();
+        self.newest_retained.clear();
+        self.repeats = Repeats::default();
+        self.unreleased.retain(|id, _| found.markers.contains(id));
+        self.old_marks = found.markers.iter().copied().collect();
+    }
+}
+
+/// A subscription that is found.
+fn filter_of(held: &Holding, tick: u64) -> Filter {
+    let mut texts = TEXTS.into_iter().flatten().copied();
+    let text = texts.find(|text| **text == *held.filter);
+    let terms = Terms {
+        options: held.options,
+        identifier: held.identifier.map(NonZeroU32::get),
+    };
+    Filter {
+        text: text.unwrap_or_else(|| panic!("nobody asked for {}", held.filter)),
+        certain: true,
+        terms: vec![terms],
+        own_too: !held.options.no_local,
+        until: None,
+        // What is retained may be still to be sent.
+        asked: 1,
+        asked_at: tick,
+        answered_at: tick,
     }
 }

@@ -299,6 +299,7 @@ impl Session {
             filter.asked += u32::from(held(filter.text).is_some_and(|held| held.retained_due));
         }
         self.unreleased.retain(|id, _| found.markers.contains(id));
+        self.old_marks.retain(|id| found.markers.contains(id));
         let stays =
             (found.expiry_s != u32::MAX).then(|| Duration::from_secs(found.expiry_s.into()));
         let from_now = stays.map(|stays| now + stays);

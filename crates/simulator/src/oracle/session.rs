@@ -45,6 +45,8 @@ pub(crate) struct Session {
     pub(super) newest_retained: BTreeMap<&'static str, MessageId>,
     /// QoS 2 messages under way from this client.
     pub(crate) unreleased: BTreeMap<PacketId, MessageId>,
+    /// Ids that were marked so when the power was cut, and may be those of others by now.
+    pub(super) old_marks: BTreeSet<PacketId>,
     pub(super) repeats: Repeats,
 }
 
@@ -104,6 +106,21 @@ pub(super) struct RetainedExpected {
 }
 
 impl Session {
+    /// A PUBLISH of QoS 2 comes from its client; whether its message is new. After a power cut the
+    /// broker takes it for a repetition if it says so, whatever it is.
+    pub(crate) fn takes_in(&mut self, packet_id: PacketId, id: MessageId, dup: bool) -> bool {
+        if dup && self.old_marks.contains(&packet_id) {
+            return false;
+        }
+        self.old_marks.remove(&packet_id);
+        self.unreleased.insert(packet_id, id) != Some(id)
+    }
+
+    pub(crate) fn released(&mut self, packet_id: PacketId) {
+        self.unreleased.remove(&packet_id);
+        self.old_marks.remove(&packet_id);
+    }
+
     /// A copy came.
     pub(super) fn note_repeatable(&mut self, id: MessageId, received: &Received<'_>) {
         let Some(packet_id) = received.packet_id else {

@@ -135,6 +135,23 @@ impl Oracle {
         }
     }
 
+    /// The power is cut: what clients were told of their wills may be lost, and what has become of
+    /// those on disk, so they may be published again.
+    pub(super) fn wills_are_as_on_disk(&mut self) {
+        for client in 0..self.sessions.len() {
+            let message = self.disk.will(client);
+            if let Some(message) = message {
+                self.messages[message].promised = true;
+            }
+            self.left[client] = Left {
+                message,
+                outlives_broker: true,
+                is_told: true,
+                is_over: false,
+            };
+        }
+    }
+
     /// The broker publishes a will. `replaced`: a client is being let in that wants no session.
     pub(crate) fn will_was_published(&mut self, client: usize, replaced: bool, now: Instant) {
         // The others are expected when their time comes.

@@ -230,11 +230,13 @@ impl World {
                         panic!("a PUBLISH without a message");
                     };
                     let mut new = true;
-                    if let Some(id) = publish.packet_id
-                        && publish.qos == QoS::ExactlyOnce
-                    {
-                        let under_way = &mut self.oracle.sessions[client].unreleased;
-                        new = under_way.insert(id, message) != Some(message);
+                    if let Some(id) = publish.packet_id {
+                        let session = &mut self.oracle.sessions[client];
+                        if publish.qos == QoS::ExactlyOnce {
+                            new = session.takes_in(id, message, publish.dup);
+                        } else {
+                            session.released(id); // whatever was marked so
+                        }
                     }
                     if new {
                         self.oracle.accepted(client, message, now);
@@ -244,9 +246,7 @@ impl World {
                 }
                 Packet::PubAck(ack) => self.oracle.ended(client, ack.packet_id),
                 Packet::PubRel(ack) => {
-                    self.oracle.sessions[client]
-                        .unreleased
-                        .remove(&ack.packet_id);
+                    self.oracle.sessions[client].released(ack.packet_id);
                 }
                 Packet::Disconnect(disconnect) => {
                     if let Some(expiry_s) = disconnect.properties.session_expiry_interval() {

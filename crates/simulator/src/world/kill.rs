@@ -71,13 +71,24 @@ impl World {
         self.note(|| {
             format!("the broker is killed; of what {uncommitted} inputs led to, {commits} are kept")
         });
-        self.dying = None;
         if self.options.reshards {
             self.options.shards = self.rng.pick(&[1, 2, 3, 8]);
         }
         let count = usize::from(self.options.shards);
         self.storage
             .crash(self.now, commits, count, &mut self.oracle);
+        self.vanish();
+        let restored = self.restore();
+        self.note(|| format!("it begins again with {restored:?}"));
+        let heard: Vec<_> = self.clients.iter().map(Client::heard).collect();
+        self.oracle.restarted(self.now, &restored, &heard);
+        self.begin_with(restored);
+    }
+
+    /// Nothing of the broker is left but its disk, and the next one has not begun.
+    fn vanish(&mut self) {
+        let count = usize::from(self.options.shards);
+        self.dying = None;
         self.break_links();
         self.remember();
         self.mail.clear();
@@ -90,16 +101,6 @@ impl World {
         self.failed = vec![false; count];
         self.used = 0;
         (self.shards, self.totals) = new_shards(&self.options, self.start);
-        let restored = self.restore();
-        self.note(|| format!("it begins again with {restored:?}"));
-        let heard: Vec<_> = self.clients.iter().map(Client::heard).collect();
-        self.oracle.restarted(self.now, &restored, &heard);
-        let homes = self.clients.iter().map(|client| {
-            let is_home = |shard: &Shard| shard.is_home_of(&client.id);
-            self.shards.iter().position(is_home).unwrap_or_default()
-        });
-        self.oracle.moved(homes);
-        self.begin_with(restored);
     }
 
     /// What is on disk, read once without a fault: what goes before may be half done.
@@ -119,16 +120,28 @@ impl World {
         self.storage.restore(self.now, &mut self.oracle)
     }
 
-    /// The end of the run where commits are not synced: that of the machine.
+    /// The end of the machine where commits are not synced, and another broker on what it has left.
+    /// What it had written is lost on its way.
     pub(crate) fn lose_power(&mut self) {
         let unsynced = self.storage.unsynced();
         let kept = self.rng.below(unsynced + 1);
         self.note(|| format!("the power is cut; of {unsynced} changes {kept} are kept"));
         self.storage.lose_power(self.now, kept, &mut self.oracle);
         self.oracle.power_was_cut();
+        self.vanish();
+        for link in &mut self.links {
+            link.down.clear();
+        }
+        for client in &mut self.clients {
+            if self.rng.percent(50) {
+                client.outbound.go_on_behind(0); // ids come round to those that it had before
+            }
+        }
         let restored = self.storage.restore(self.now, &mut self.oracle);
-        self.note(|| format!("it would begin again with {restored:?}"));
+        self.note(|| format!("it begins again with {restored:?}"));
         self.oracle.check_power_cut(&restored);
+        self.oracle.goes_on_behind(self.now, &restored);
+        self.begin_with(restored);
     }
 
     fn break_links(&mut self) {
@@ -151,6 +164,11 @@ impl World {
 
     /// Nothing comes in before the shards know what the others want.
     fn begin_with(&mut self, restored: Restored) {
+        let homes = self.clients.iter().map(|client| {
+            let is_home = |shard: &Shard| shard.is_home_of(&client.id);
+            self.shards.iter().position(is_home).unwrap_or_default()
+        });
+        self.oracle.moved(homes);
         let done = restored.hand_out(self.now, &mut self.shards);
         done.unwrap_or_else(|error| panic!("{error}"));
         for shard in 0..self.shards.len() {
