@@ -80,6 +80,9 @@ struct Brokers {
     /// Measured seconds of every run, instead of each row's own
     #[arg(long)]
     secs: Option<f64>,
+    /// Threads of the load generator, instead of one for each two cores
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    threads: Option<u32>,
     /// Also where rows are named: put two rows on every peer with load generators that we did not
     /// write, `loadtest` and `pingtest` of 2013. A record of all rows has that without being asked
     #[arg(long, conflicts_with = "smoke")]
@@ -114,7 +117,10 @@ pub fn run(cli: Cli) -> Result<ExitCode, BenchError> {
 impl Brokers {
     fn run(self) -> Result<ExitCode, BenchError> {
         let smoke = self.common.smoke;
-        let rows = rows::prepared(&self.rows, self.secs, smoke)?;
+        let machine = Machine::here();
+        let threads = self.threads.unwrap_or(machine.generator_threads());
+        let rows = rows::prepared(&self.rows, self.secs, smoke)?.into_iter();
+        let rows: Vec<_> = rows.map(|row| row.driven_by(threads)).collect();
         let unbroken = self.common.unbroken()?;
         let directory = self.peers_dir.as_deref().map(path::absolute).transpose()?;
         let mut peers = peer::choose(&unbroken, directory.as_deref(), &self.peers, smoke)?;
@@ -127,7 +133,6 @@ impl Brokers {
         arguments::tell(&skipped)?;
         let described = Described::all(&peers)?;
         let rounds = self.common.rounds();
-        let machine = Machine::here();
         let progress = &mut io::stderr().lock();
         let rows = rounds::run(&rows, &peers, rounds, progress)?;
         let checks = programs.map(|programs| programs.run(&peers, rounds, progress));
@@ -139,6 +144,7 @@ impl Brokers {
         let record = Record {
             machine,
             rounds,
+            generator_threads: threads,
             peers: described,
             skipped,
             verdicts: verdict::judge(&rows, &checks),

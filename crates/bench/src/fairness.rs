@@ -21,7 +21,7 @@ use unbroken_load::{Report, Settings, Unobserved};
 
 use crate::{
     arguments::{self, Common, Missing},
-    bars::{LATENCY_ROUNDS, LATENCY_SECONDS},
+    bars::{LATENCY_SECONDS, ROUNDS},
     error::BenchError,
     figure::Record,
     machine::Machine,
@@ -111,7 +111,7 @@ impl Fairness {
 
 /// What stands below the record if its figures are of less than the bars are about.
 fn too_short(secs: f64, rounds: usize) -> &'static str {
-    if secs < LATENCY_SECONDS || rounds < LATENCY_ROUNDS {
+    if secs < LATENCY_SECONDS || rounds < ROUNDS {
         "Too short: the bars are about 5 rounds of 10 seconds at least, and this record has less.\n"
     } else {
         ""
@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(too_short(10.0, 5), "");
         for (secs, rounds) in [(3.0, 5), (10.0, 4)] {
             let words = too_short(secs, rounds);
-            assert!(words.contains(&format!("{LATENCY_ROUNDS} rounds of {LATENCY_SECONDS} s")));
+            assert!(words.contains(&format!("{ROUNDS} rounds of {LATENCY_SECONDS} s")));
         }
     }
 }

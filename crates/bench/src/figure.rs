@@ -13,6 +13,7 @@ use serde::Serialize;
 use crate::{
     error::BenchError,
     machine::Machine,
+    outcome::{Because, Outcome, Quantity},
     record::{Described, Table},
     results::median,
 };
@@ -25,6 +26,8 @@ pub(crate) struct Figure {
     unit: &'static str,
     values: Vec<f64>,
     bar: Option<Bar>,
+    /// The load generator had no time left, and what that does to the figure.
+    held_back: Option<Quantity>,
 }
 
 /// What a figure has to reach.
@@ -83,6 +86,7 @@ impl Figure {
             unit,
             values: Vec::new(),
             bar,
+            held_back: None,
         }
     }
 
@@ -106,6 +110,12 @@ impl Figure {
     /// Adds the value of a round.
     pub(crate) fn add(&mut self, value: f64) {
         self.values.push(value);
+    }
+
+    /// Says that the load generator was busy, and what the figure is about: see [`Outcome`].
+    pub(crate) const fn held_back(mut self, what: Quantity) -> Self {
+        self.held_back = Some(what);
+        self
     }
 
     #[cfg(test)]
@@ -136,8 +146,19 @@ impl Figure {
         (least, most)
     }
 
+    /// None of a figure that has no bar.
+    pub(crate) fn outcome(&self) -> Option<Outcome> {
+        let value = Some(self.median()).filter(|value| value.is_finite());
+        let outcome = Outcome::of(self.bar?, value);
+        let by = Because::LoadGenerator;
+        Some(match self.held_back {
+            Some(what) => outcome.held_back(what, by),
+            None => outcome,
+        })
+    }
+
     fn passed(&self) -> bool {
-        self.bar.is_none_or(|bar| bar.admits(self.median()))
+        self.outcome().is_none_or(Outcome::passed)
     }
 }
 
@@ -155,7 +176,8 @@ impl Record {
     }
 
     /// Writes `name.md` and `name.json` into a directory, and the table to standard output.
-    /// A bar that was missed is a failure of the whole, when everything is written.
+    /// A bar that was missed, or could not be judged, is a failure of the whole, when everything is
+    /// written.
     pub(crate) fn write(&self, directory: &Path, name: &str) -> Result<ExitCode, BenchError> {
         let write = |ending: &str, text: String| {
             let path = directory.join(format!("{name}.{ending}"));
@@ -167,11 +189,16 @@ impl Record {
         let shown = directory.display();
         write!(io::stdout().lock(), "{self}\nWritten to {shown}\n")?;
         let missed = self.figures.iter().filter(|figure| !figure.passed());
-        let missed: Vec<_> = missed.map(|figure| figure.name).collect();
+        let missed: Vec<_> = missed
+            .map(|figure| {
+                let why = figure.outcome().map_or("", Outcome::why);
+                format!("{}{why}", figure.name)
+            })
+            .collect();
         if missed.is_empty() {
             return Ok(ExitCode::SUCCESS);
         }
-        writeln!(io::stderr(), "bars missed: {}", missed.join(", "))?;
+        writeln!(io::stderr(), "bars not passed:\n  {}", missed.join("\n  "))?;
         Ok(ExitCode::FAILURE)
     }
 }
@@ -199,17 +226,8 @@ impl fmt::Display for Record {
             } else {
                 String::new()
             };
-            let (bar, verdict) = match figure.bar {
-                None => (String::new(), ""),
-                Some(bar) => (
-                    bar.to_string(),
-                    if figure.passed() {
-                        "passed"
-                    } else {
-                        "**missed**"
-                    },
-                ),
-            };
+            let bar = figure.bar.map_or_else(String::new, |bar| bar.to_string());
+            let verdict = figure.outcome().map_or("", Outcome::shown);
             writeln!(
                 f,
                 "| {} | {} | {} {}{spread} | {bar} | {verdict} |",
@@ -254,6 +272,26 @@ mod tests {
         assert!(record.to_string().contains(line), "{record}");
         record.peers.clear();
         assert!(!record.to_string().contains("| peer |"), "{record}");
+    }
+
+    #[test]
+    fn what_the_load_generator_held_back_is_not_judged_and_not_passed() {
+        let rate = |value| {
+            let figure = Figure::new("any", "", "ratio", Some(Bar::AtLeast(1.6)));
+            figure.with(value)
+        };
+        let (slow, quick) = (rate(1.5), rate(1.7));
+        assert_eq!(slow.outcome(), Some(Outcome::Missed));
+        let (slow, quick) = [slow, quick]
+            .map(|figure| figure.held_back(Quantity::Rate))
+            .into();
+        assert_eq!(
+            slow.outcome(),
+            Some(Outcome::NotJudged(Because::LoadGenerator))
+        );
+        assert!(!slow.passed() && quick.passed());
+        let nothing = Figure::new("any", "", "ratio", Some(Bar::AtLeast(1.6)));
+        assert_eq!(nothing.outcome(), Some(Outcome::NotMeasured));
     }
 
     #[test]

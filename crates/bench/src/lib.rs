@@ -26,6 +26,7 @@ mod error;
 mod fairness;
 mod figure;
 pub mod machine;
+mod outcome;
 mod peer;
 pub mod plot;
 mod record;

@@ -45,6 +45,12 @@ impl Machine {
             load_before: load(),
         }
     }
+
+    /// Threads that the load generator may have: one for each two cores, as our broker has shards.
+    /// At least one.
+    pub(crate) fn generator_threads(&self) -> u32 {
+        u32::try_from(self.cores / 2).unwrap_or(u32::MAX).max(1)
+    }
 }
 
 /// For the head of a record, without the stop at its end.

@@ -28,6 +28,8 @@ use unbroken_load::grouped;
 pub(crate) struct Record {
     pub(crate) machine: Machine,
     pub(crate) rounds: usize,
+    /// In the rows that can be cut into as many; in fan-in, fan-out and tree there is one.
+    pub(crate) generator_threads: u32,
     pub(crate) peers: Vec<Described>,
     pub(crate) skipped: Vec<Skipped>,
     pub(crate) verdicts: Vec<Verdict>,
@@ -194,8 +196,8 @@ impl fmt::Display for Record {
              brackets the least and the most. Rates are what \
              the client saw from the first publish to the last delivery. Compare within a row only: a broker that is late finds \
              more to do at once, and so pays less for each. What the load generator spends is shown, and what others took on the \
-             machine meanwhile (cores).\n",
-            self.rounds
+             machine meanwhile (cores). Threads of the load generator: {}, and in fan-in, fan-out and tree one.\n",
+            self.rounds, self.generator_threads
         )?;
         self.overview(f)?;
         let (verdicts, rows) = (&self.verdicts, &self.rows);

@@ -7,6 +7,7 @@
 
 use crate::{
     error::BenchError,
+    outcome::BUSY,
     peer::{Peer, Role, YARDSTICK},
     rows::Row,
 };
@@ -81,6 +82,15 @@ pub(crate) const PUBLISHED: Metric =
     |report| figures(report).map(|figures| figures.published_per_second);
 pub(crate) const GENERATOR_CPU: Metric = |report| figures(report)?.generator_cpu_us;
 pub(crate) const GENERATOR_SHARE: Metric = |report| figures(report)?.generator_cpu_share;
+/// Of the time of all its threads in the phase that a run is about: while messages flow, or, where
+/// none do, while clients connect. One is all of it, however many threads there are.
+pub(crate) const GENERATOR_OF_ITS_THREADS: Metric = |report| {
+    let share = match figures(report) {
+        Some(figures) => figures.generator_cpu_share,
+        None => report.connecting.generator_cpu_share,
+    };
+    Some(share? / f64::from(report.told.threads.max(1)))
+};
 pub(crate) const OTHERS: Metric = |report| figures(report)?.other_load;
 pub(crate) const P50: Metric = |report| figures(report).map(|figures| figures.latency.p50);
 pub(crate) const P99: Metric = |report| figures(report).map(|figures| figures.latency.p99);
@@ -187,6 +197,11 @@ impl Cell {
 
     pub(crate) fn spread(&self, metric: Metric) -> Option<Spread> {
         Spread::of(self.values(metric))
+    }
+
+    /// Our own load generator was what limited it, or what its messages waited for.
+    pub(crate) fn is_generator_busy(&self) -> bool {
+        self.median(GENERATOR_OF_ITS_THREADS) > Some(BUSY)
     }
 
     /// Every run of it ended, and everything arrived in each.

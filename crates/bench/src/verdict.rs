@@ -2,7 +2,8 @@
 //!
 //! A peer to which something went missing is not the best in anything. What cannot be measured,
 //! because the yardstick or every peer is missing, is not passed. Nor is a latency where the load
-//! generator had no time left: it is then of the generator, not of the broker.
+//! generator had no time left: it is then of the generator, not of the broker; and a rate that is
+//! missed there is not the broker's either. Of a run that is too short nothing is passed.
 
 use std::fmt;
 
@@ -10,14 +11,12 @@ use serde::Serialize;
 use unbroken_load::grouped;
 
 use crate::{
-    bars::{
-        Against, BARS, CROSS_CHECK, Demand, LATENCY_ROUNDS, LATENCY_SECONDS, NOTED_ON, Noted,
-        RowBars,
-    },
+    bars::{Against, BARS, CROSS_CHECK, Demand, LATENCY_SECONDS, NOTED_ON, Noted, ROUNDS, RowBars},
     cross_check::Check,
     figure::Bar,
+    outcome::{BUSY, Because, Outcome, Quantity},
     peer::{FLASHMQ, MOSQUITTO_2_1, OURS, Role, YARDSTICK},
-    results::{Cell, GENERATOR_SHARE, Kind, RowResult, Spread},
+    results::{Cell, Kind, RowResult, Spread},
 };
 
 /// One bar of one row.
@@ -31,18 +30,6 @@ pub(crate) struct Verdict {
     outcome: Outcome,
     /// Of peers that were not in the run.
     noted: Vec<(&'static str, f64)>,
-}
-
-/// What became of a bar.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum Outcome {
-    Passed,
-    Missed,
-    /// There was nothing to compare with.
-    NotMeasured,
-    /// The load generator took a whole core.
-    NotJudged,
 }
 
 /// The peer that is best in a figure.
@@ -69,8 +56,15 @@ fn judge_check(check: &Check, rows: &[RowResult]) -> Option<Verdict> {
 fn judge_row(row: &RowResult) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
     if let (Some(ours), Some(bars)) = (row.cell(OURS), bars(row)) {
-        let demands = bars.demands.iter();
-        verdicts.extend(demands.map(|demand| demand.judge(row, ours)));
+        let is_short = is_short(row.kind, ours);
+        verdicts.extend(bars.demands.iter().map(|demand| {
+            let verdict = demand.judge(row, ours);
+            if is_short {
+                verdict.in_short()
+            } else {
+                verdict
+            }
+        }));
         verdicts.push(Verdict::new(
             row.row,
             "runs that failed, or in which a message was lost, repeated, out of order or altered, or a \
@@ -94,13 +88,14 @@ impl Verdict {
             ours,
             bar,
             best: None,
-            outcome: match ours {
-                Some(ours) if bar.admits(ours.median) => Outcome::Passed,
-                Some(_) => Outcome::Missed,
-                None => Outcome::NotMeasured,
-            },
+            outcome: Outcome::of(bar, ours.map(|ours| ours.median)),
             noted: Vec::new(),
         }
+    }
+
+    fn in_short(self) -> Self {
+        let outcome = self.outcome.in_short();
+        Self { outcome, ..self }
     }
 }
 
@@ -121,9 +116,16 @@ impl Demand {
             Against::BestPeer => best.and_then(|best| row.cell(best.peer)),
             Against::Nothing => None,
         };
-        let kept_waiting = is_generator_busy(ours) || other.is_some_and(is_generator_busy);
-        if self.is_latency && value.is_some() && kept_waiting {
-            verdict.outcome = Outcome::NotJudged;
+        // A rate of ours that the generator held back is at least what it is; a latency holds the
+        // wait for it, and so does the one that it is divided by.
+        let busy = match self.of {
+            Quantity::Cost | Quantity::Rate => ours.is_generator_busy(),
+            Quantity::Latency => {
+                ours.is_generator_busy() || other.is_some_and(Cell::is_generator_busy)
+            }
+        };
+        if busy {
+            verdict.outcome = verdict.outcome.held_back(self.of, Because::LoadGenerator);
         }
         let noted = self.noted.map(|noted| not_in_the_run(row, noted));
         Verdict {
@@ -176,12 +178,11 @@ pub(crate) struct Section<'a> {
     pub(crate) rows: &'a [RowResult],
 }
 
-/// Above this, the load generator's core is what limits a closed loop, and what messages wait for
-/// in an open one.
-const BUSY: f64 = 0.95;
-
-fn is_generator_busy(cell: &Cell) -> bool {
-    cell.median(GENERATOR_SHARE) > Some(BUSY)
+/// Fewer rounds than the bars are about, or of latency fewer seconds.
+fn is_short(kind: Kind, ours: &Cell) -> bool {
+    let seconds = ours.runs.iter().filter_map(|run| run.report.told.seconds);
+    let is_brief = seconds.reduce(f64::min) < Some(LATENCY_SECONDS);
+    ours.runs.len() + ours.failures.len() < ROUNDS || kind == Kind::Latency && is_brief
 }
 
 impl fmt::Display for Section<'_> {
@@ -200,11 +201,22 @@ impl fmt::Display for Section<'_> {
         for verdict in self.verdicts {
             writeln!(f, "{verdict}")?;
         }
-        if let Some(short) = self.short_latency() {
-            writeln!(f, "\n{short}")?;
+        let too_short = Outcome::NotJudged(Because::TooShort);
+        if self
+            .verdicts
+            .iter()
+            .any(|verdict| verdict.outcome == too_short)
+        {
+            writeln!(
+                f,
+                "\nToo short: a bar is about {ROUNDS} rounds at least, and in a row of latency about runs of {LATENCY_SECONDS} seconds; \
+                 of less nothing is passed."
+            )?;
         }
+        let at_least = "rates are at least what is shown, and a bar of a rate is not judged where ours is less than it asks";
         for (kind, so) in [
-            (Kind::Throughput, "rates are at least what is shown"),
+            (Kind::Throughput, at_least),
+            (Kind::Idle, at_least),
             (
                 Kind::Latency,
                 "latencies hold the wait for it, and a bar of latency of one of these, or against \
@@ -214,7 +226,7 @@ impl fmt::Display for Section<'_> {
             if let Some(rows) = self.limited_by_the_generator(kind) {
                 writeln!(
                     f,
-                    "\nThe load generator took more than {BUSY} of a core, so that {so}, in {rows}."
+                    "\nThe load generator took more than {BUSY} of the time of its threads, so that {so}, in {rows}."
                 )?;
             }
         }
@@ -223,25 +235,11 @@ impl fmt::Display for Section<'_> {
 }
 
 impl Section<'_> {
-    fn short_latency(&self) -> Option<String> {
-        let mut rows = self.rows.iter().filter(|row| row.kind == Kind::Latency);
-        let is_short = |row: &&RowResult| {
-            let runs = row.cell(OURS).map_or(&[][..], |cell| &cell.runs);
-            let seconds = runs.iter().filter_map(|run| run.report.told.seconds);
-            runs.len() < LATENCY_ROUNDS || seconds.reduce(f64::min) < Some(LATENCY_SECONDS)
-        };
-        rows.any(|row| is_short(&row)).then(|| {
-            format!(
-                "Latency bars are about {LATENCY_ROUNDS} runs of {LATENCY_SECONDS} seconds at least; this record has less."
-            )
-        })
-    }
-
     /// The rows of a kind, with the brokers, where our own load generator is the bottleneck.
     fn limited_by_the_generator(&self, kind: Kind) -> Option<String> {
         let limited = |row: &RowResult| {
             let cells = row.cells.iter();
-            let busy = cells.filter(|cell| is_generator_busy(cell));
+            let busy = cells.filter(|cell| cell.is_generator_busy());
             let peers: Vec<_> = busy.map(|cell| cell.peer).collect();
             (!peers.is_empty()).then(|| format!("{} ({})", row.row, peers.join(", ")))
         };
@@ -256,12 +254,7 @@ impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ours = self.ours.map(|ours| ours.shown(shown));
         let ours = ours.unwrap_or_else(|| "–".to_owned());
-        let verdict = match self.outcome {
-            Outcome::Passed => "passed",
-            Outcome::Missed => "**missed**",
-            Outcome::NotMeasured => "**not measured**",
-            Outcome::NotJudged => "**not judged (load generator)**",
-        };
+        let verdict = self.outcome.shown();
         let best = self.best.map_or_else(String::new, |best| {
             format!("{} {}", best.peer, shown(best.value))
         });
@@ -282,17 +275,12 @@ impl fmt::Display for Verdict {
 
 impl Verdict {
     pub(crate) fn passed(&self) -> bool {
-        self.outcome == Outcome::Passed
+        self.outcome.passed()
     }
 
     /// For a list of what was not passed.
     pub(crate) fn name(&self) -> String {
-        let how = match self.outcome {
-            Outcome::Passed | Outcome::Missed => "",
-            Outcome::NotMeasured => ", not measured",
-            Outcome::NotJudged => ", not judged: the load generator took a whole core",
-        };
-        format!("{}: {}{how}", self.row, self.what)
+        format!("{}: {}{}", self.row, self.what, self.outcome.why())
     }
 }
 
@@ -316,7 +304,7 @@ mod tests {
         Demand {
             what: "CPU to connect",
             metric: CONNECT_CPU,
-            is_latency: false,
+            of: Quantity::Cost,
             against,
             bar,
             noted: None,
@@ -399,7 +387,7 @@ mod tests {
             let row = with_generator(RowResult::made_of(&both), &shares);
             for against in [Against::Yardstick, Against::BestPeer] {
                 let demand = Demand {
-                    is_latency: true,
+                    of: Quantity::Latency,
                     ..demand(against, Bar::AtMost(1.0))
                 };
                 let verdict = demand.judge(&row, &row.cells[0]);
@@ -411,6 +399,63 @@ mod tests {
             let cost = demand(Against::Yardstick, Bar::AtMost(1.0));
             assert!(cost.judge(&row, &row.cells[0]).passed());
         }
+    }
+
+    #[test]
+    fn a_rate_of_ours_that_the_load_generator_held_back_may_be_passed_and_is_not_missed() {
+        let row =
+            RowResult::made_of(&[(OURS, Role::Ours, &[20.0]), ("quick", Role::Peer, &[25.0])]);
+        for (shares, bar, expected) in [
+            ([0.9, 0.9], 1.0, "**missed**"),
+            ([0.96, 0.9], 1.0, "not judged (load generator)"),
+            // What held back the other makes ours no better.
+            ([0.9, 0.96], 1.0, "**missed**"),
+            ([0.96, 0.96], 0.8, "passed"),
+        ] {
+            let row = with_generator(row.clone(), &shares);
+            let demand = Demand {
+                of: Quantity::Rate,
+                ..demand(Against::BestPeer, Bar::AtLeast(bar))
+            };
+            let verdict = demand.judge(&row, &row.cells[0]).to_string();
+            assert!(verdict.contains(expected), "{shares:?} {verdict}");
+        }
+    }
+
+    #[test]
+    fn a_share_is_of_all_threads_of_the_load_generator() {
+        let mut row = with_generator(RowResult::made_of(&[(OURS, Role::Ours, &[20.0])]), &[1.2]);
+        for (threads, is_busy) in [(1, true), (2, false)] {
+            row.cells[0].runs[0].report.told.threads = threads;
+            assert_eq!(row.cells[0].is_generator_busy(), is_busy, "{threads}");
+        }
+        // Where nothing flows it is that of connecting.
+        let report = &mut row.cells[0].runs[0].report;
+        report.figures = None;
+        report.connecting.generator_cpu_share = Some(1.95);
+        assert!(row.cells[0].is_generator_busy());
+    }
+
+    #[test]
+    fn of_fewer_rounds_or_seconds_than_the_bars_are_about_nothing_is_passed() {
+        let times = [20.0; ROUNDS];
+        let passed = |rounds: usize, seconds: f64, kind: Kind| {
+            let mut row = RowResult::made_of(&[
+                (OURS, Role::Ours, &times[..rounds]),
+                ("quick", Role::Peer, &times[..rounds]),
+            ]);
+            row.kind = kind;
+            for run in row.cells.iter_mut().flat_map(|cell| &mut cell.runs) {
+                run.report.told.seconds = Some(seconds);
+            }
+            let verdicts = judge(&[row], &[]);
+            verdicts.iter().filter(|verdict| verdict.passed()).count()
+        };
+        // That nothing was lost is true of however few.
+        assert_eq!(passed(ROUNDS, 1.0, Kind::Idle), 4);
+        assert_eq!(passed(ROUNDS - 1, 1.0, Kind::Idle), 1);
+        assert_eq!(passed(ROUNDS, LATENCY_SECONDS, Kind::Latency), 4);
+        assert_eq!(passed(ROUNDS, 9.9, Kind::Latency), 1);
     }
 
     #[test]
@@ -426,14 +471,17 @@ mod tests {
             let (verdicts, rows) = (&[][..], &[row][..]);
             let section = Section { verdicts, rows }.to_string();
             assert_eq!(section.contains(sentence), expected, "{section}");
-            assert_eq!(section.contains("is not judged"), !expected, "{section}");
+            let waits = section.contains("latencies hold the wait for it");
+            assert_eq!(waits, !expected, "{section}");
         }
     }
 
     #[test]
     fn a_failed_run_misses_the_row_and_absent_peers_are_read_elsewhere() {
-        let mut row =
-            RowResult::made_of(&[(OURS, Role::Ours, &[20.0]), (FLASHMQ, Role::Peer, &[25.0])]);
+        let mut row = RowResult::made_of(&[
+            (OURS, Role::Ours, &[20.0; ROUNDS]),
+            (FLASHMQ, Role::Peer, &[25.0; ROUNDS]),
+        ]);
         let missed = |row: &RowResult| {
             let verdicts = judge(std::slice::from_ref(row), &[]).into_iter();
             let missed = verdicts.filter(|verdict| !verdict.passed());
