@@ -5,14 +5,17 @@
 //! generator had no time left: it is then of the generator, not of the broker; and a rate that is
 //! missed there is not the broker's either. Of a run that is too short nothing is passed.
 
-use std::fmt;
+use std::{borrow::Cow, fmt};
 
 use serde::Serialize;
 use unbroken_load::grouped;
 
 use crate::{
-    bars::{Against, BARS, CROSS_CHECK, Demand, LATENCY_SECONDS, NOTED_ON, Noted, ROUNDS, RowBars},
-    cross_check::Check,
+    bars::{
+        Against, BARS, CROSS_CHECK, Demand, LATENCY_SECONDS, LEAST_CPU, MOST_MESSAGES, NOTED_ON,
+        Noted, ROUNDS, RowBars,
+    },
+    cross_check::{self, BROKER_CPU, Check, Found, RATE},
     figure::Bar,
     outcome::{BUSY, Because, Outcome, Quantity},
     peer::{FLASHMQ, MOSQUITTO_2_1, OURS, Role, YARDSTICK},
@@ -23,7 +26,7 @@ use crate::{
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Verdict {
     pub(crate) row: &'static str,
-    what: &'static str,
+    what: Cow<'static, str>,
     ours: Option<Spread>,
     bar: Bar,
     best: Option<Best>,
@@ -42,15 +45,69 @@ struct Best {
 
 /// All bars of the rows of a run, in their order, and then those of programs that are not ours.
 pub(crate) fn judge(rows: &[RowResult], checks: &[Check]) -> Vec<Verdict> {
-    let foreign = checks.iter().filter_map(|check| judge_check(check, rows));
+    let foreign = checks.iter().flat_map(|check| judge_check(check, rows));
     rows.iter().flat_map(judge_row).chain(foreign).collect()
 }
 
-fn judge_check(check: &Check, rows: &[RowResult]) -> Option<Verdict> {
-    rows.iter().find(|row| row.row == check.row)?;
-    let apart = check.apart(check.cell(OURS)?, rows);
-    let apart = apart.map(Spread::one);
-    Some(Verdict::new(check.row, check.what, apart, CROSS_CHECK))
+fn judge_check(check: &Check, rows: &[RowResult]) -> Vec<Verdict> {
+    let Some(ours) = check.cell(OURS) else {
+        return Vec::new();
+    };
+    let mut verdicts = Vec::new();
+    if let Some(row) = rows.iter().find(|row| Some(row.row) == check.row) {
+        let dearer = check.dearer(ours, rows).map(Spread::one);
+        let what = format!(
+            "CPU to Mosquitto's, divided by the same with our own generator in {}",
+            row.row
+        );
+        verdicts.push(Verdict::new(check.label, what, dearer, CROSS_CHECK));
+    }
+    verdicts.push(lead(check, ours, CPU_TO_BEST, BROKER_CPU, LEAST_CPU));
+    let mut rate = lead(check, ours, RATE_TO_BEST, RATE, MOST_MESSAGES);
+    if ours.is_client_busy() {
+        rate.outcome = rate.outcome.held_back(Quantity::Rate, Because::Client);
+    }
+    verdicts.push(rate);
+    if ours.rounds() < ROUNDS {
+        verdicts = verdicts.into_iter().map(Verdict::in_short).collect();
+    }
+    verdicts
+}
+
+const CPU_TO_BEST: &str = "CPU of a delivery, to the best peer's";
+const RATE_TO_BEST: &str = "messages/s, to the best peer's";
+
+/// Ours to the best of the others, with a program that is not ours.
+fn lead(
+    check: &Check,
+    ours: &cross_check::Cell,
+    what: &'static str,
+    figure: Found,
+    bar: Bar,
+) -> Verdict {
+    let others = check.others();
+    let best = better(
+        bar,
+        others.filter_map(|cell| Some((cell, cell.median(figure)?))),
+    );
+    let ratio = best.and_then(|(best, _)| Check::ratio(ours, best, figure));
+    let best = best.map(|(cell, value)| Best {
+        peer: cell.peer,
+        value,
+    });
+    Verdict {
+        best,
+        ..Verdict::new(check.label, what, ratio, bar)
+    }
+}
+
+/// The one whose value is best by such a bar.
+fn better<T>(bar: Bar, values: impl Iterator<Item = (T, f64)>) -> Option<(T, f64)> {
+    let by_value = |a: &(T, f64), b: &(T, f64)| a.1.total_cmp(&b.1);
+    match bar {
+        Bar::AtLeast(_) => values.max_by(by_value),
+        Bar::AtMost(_) => values.min_by(by_value),
+    }
 }
 
 fn judge_row(row: &RowResult) -> Vec<Verdict> {
@@ -81,10 +138,15 @@ fn bars(row: &RowResult) -> Option<&'static RowBars> {
 }
 
 impl Verdict {
-    fn new(row: &'static str, what: &'static str, ours: Option<Spread>, bar: Bar) -> Self {
+    fn new(
+        row: &'static str,
+        what: impl Into<Cow<'static, str>>,
+        ours: Option<Spread>,
+        bar: Bar,
+    ) -> Self {
         Self {
             row,
-            what,
+            what: what.into(),
             ours,
             bar,
             best: None,
@@ -143,14 +205,9 @@ impl Demand {
                 Against::Yardstick => row.ratio(cell, self.metric).map(|ratio| ratio.median),
                 Against::BestPeer | Against::Nothing => cell.median(self.metric),
             };
-            let peer = cell.peer;
-            value.map(|value| Best { peer, value })
+            Some((cell.peer, value?))
         });
-        let by_value = |a: &Best, b: &Best| a.value.total_cmp(&b.value);
-        match self.bar {
-            Bar::AtLeast(_) => values.max_by(by_value),
-            Bar::AtMost(_) => values.min_by(by_value),
-        }
+        better(self.bar, values).map(|(peer, value)| Best { peer, value })
     }
 }
 
