@@ -88,8 +88,8 @@ struct Brokers {
     #[arg(long, conflicts_with = "smoke")]
     cross_check: bool,
     /// A bar that is missed, or could not be judged, is a failure of the whole, when everything is
-    /// written
-    #[arg(long)]
+    /// written; and so is a run in which there was none, or of another version of a peer
+    #[arg(long, conflicts_with = "smoke")]
     require_bars: bool,
     #[command(flatten)]
     common: Common,
@@ -132,6 +132,9 @@ impl Brokers {
         }
         arguments::tell(&skipped)?;
         let described = Described::all(&peers)?;
+        if self.require_bars {
+            Described::refuse_others(&described)?;
+        }
         let rounds = self.common.rounds();
         let progress = &mut io::stderr().lock();
         let rows = rounds::run(&rows, &peers, rounds, progress)?;
@@ -157,18 +160,27 @@ impl Brokers {
             "{record}\n\nWritten to {}\n",
             self.common.out.display()
         )?;
-        let missed = record.verdicts.iter().filter(|verdict| !verdict.passed());
-        let missed: Vec<_> = missed.map(Verdict::name).collect();
-        if missed.is_empty() {
+        let Some(missed) = not_passed(&record.verdicts) else {
             return Ok(ExitCode::SUCCESS);
-        }
-        writeln!(progress, "bars not passed:\n  {}", missed.join("\n  "))?;
+        };
+        writeln!(progress, "{missed}")?;
         Ok(if self.require_bars {
             ExitCode::FAILURE
         } else {
             ExitCode::SUCCESS
         })
     }
+}
+
+/// What there is to say of bars that were not passed, or of none at all.
+fn not_passed(verdicts: &[Verdict]) -> Option<String> {
+    if verdicts.is_empty() {
+        let text = "no bar was judged: `unbroken` is not among the peers, or no row has a bar";
+        return Some(text.to_owned());
+    }
+    let missed = verdicts.iter().filter(|verdict| !verdict.passed());
+    let missed: Vec<_> = missed.map(Verdict::name).collect();
+    (!missed.is_empty()).then(|| format!("bars not passed:\n  {}", missed.join("\n  ")))
 }
 
 /// The curves of single runs would be most of the record, and nothing in it is drawn from them.
@@ -179,4 +191,25 @@ fn without_curves(mut row: RowResult) -> RowResult {
         }
     }
     row
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        bars::ROUNDS,
+        peer::{OURS, Role},
+    };
+
+    #[test]
+    fn a_run_in_which_no_bar_was_judged_has_passed_none() {
+        let judged = |peer, role| {
+            let times = [20.0; ROUNDS];
+            let peers = [(peer, role, &times[..]), ("mosquitto", Role::Peer, &times)];
+            not_passed(&verdict::judge(&[RowResult::made_of(&peers)], &[]))
+        };
+        assert_eq!(judged(OURS, Role::Ours), None);
+        let why = judged("nats", Role::Peer).unwrap();
+        assert!(why.contains("no bar was judged"), "{why}");
+    }
 }

@@ -48,6 +48,19 @@ pub enum BenchError {
         /// Why.
         source: Box<LoadError>,
     },
+    /// A peer's program is another than the bars are about.
+    #[error(
+        "{peer} says {said:?} and should be {pin}: put that first on the path, or leave \
+         --require-bars out, and the record says so"
+    )]
+    OtherVersion {
+        /// Its name.
+        peer: &'static str,
+        /// What it says of itself.
+        said: String,
+        /// What it should be.
+        pin: &'static str,
+    },
     /// Messages were lost where none may be.
     #[error("{row} on {peer}: not everything arrived, see above")]
     Faulty {

@@ -264,6 +264,7 @@ mod tests {
             peers: vec![Described {
                 name: "mosquitto",
                 version: "mosquitto version 2.0.11".to_owned(),
+                instead_of: None,
                 setup: "limits opened",
             }],
             figures: Vec::new(),

@@ -44,6 +44,8 @@ pub(crate) struct Peer {
     serve: fn(&mut Command, u16, &Path) -> io::Result<()>,
     /// How to get the program.
     pub(crate) hint: &'static str,
+    /// The version that is compared, where another could be on the path.
+    pub(crate) pin: Option<&'static str>,
     pub(crate) role: Role,
     /// What clients say on connecting: none, except where that is refused.
     pub(crate) keep_alive_s: u16,

@@ -42,6 +42,8 @@ pub(crate) struct Record {
 pub(crate) struct Described {
     pub(crate) name: &'static str,
     pub(crate) version: String,
+    /// The one it should be, where it is another.
+    pub(crate) instead_of: Option<&'static str>,
     pub(crate) setup: &'static str,
 }
 
@@ -68,9 +70,11 @@ impl fmt::Display for Skipped {
 
 impl Described {
     pub(crate) fn of(peer: &Peer) -> Result<Self, BenchError> {
+        let version = peer.version()?;
         Ok(Self {
             name: peer.name,
-            version: peer.version()?,
+            instead_of: peer.pin.filter(|pin| !is_of(&version, pin)),
+            version,
             setup: peer.setup,
         })
     }
@@ -78,6 +82,29 @@ impl Described {
     pub(crate) fn all(peers: &[Peer]) -> Result<Vec<Self>, BenchError> {
         peers.iter().map(Self::of).collect()
     }
+
+    /// Fails at the first that is of another version than the bars, and everybody's record, are
+    /// about.
+    pub(crate) fn refuse_others(described: &[Self]) -> Result<(), BenchError> {
+        let mut others = described.iter();
+        let other = others.find_map(|peer| Some((peer, peer.instead_of?)));
+        other.map_or(Ok(()), |(peer, pin)| {
+            Err(BenchError::OtherVersion {
+                peer: peer.name,
+                said: peer.version.clone(),
+                pin,
+            })
+        })
+    }
+}
+
+/// Whether a program that says this of itself is of such a version, or of one that it begins.
+fn is_of(said: &str, pin: &str) -> bool {
+    let mut words = said.split(|c: char| c.is_whitespace() || c == ',');
+    words.any(|word| {
+        let rest = word.trim_start_matches('v').strip_prefix(pin);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    })
 }
 
 /// Peers for people.
@@ -86,13 +113,13 @@ pub(crate) struct Table<'a>(pub(crate) &'a [Described]);
 impl fmt::Display for Table<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "| peer | version | setup |\n|---|---|---|")?;
-        for Described {
-            name,
-            version,
-            setup,
-        } in self.0
-        {
-            writeln!(f, "| {name} | {version} | {setup} |")?;
+        for peer in self.0 {
+            let (name, version, setup) = (peer.name, &peer.version, peer.setup);
+            write!(f, "| {name} | {version}")?;
+            if let Some(pin) = peer.instead_of {
+                write!(f, " (**not {pin}**)")?;
+            }
+            writeln!(f, " | {setup} |")?;
         }
         Ok(())
     }
@@ -344,5 +371,47 @@ fn decimal(value: f64, digits: usize) -> String {
         grouped(value)
     } else {
         format!("{value:.digits$}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_is_known_in_what_a_program_says() {
+        for (said, pin, expected) in [
+            ("mosquitto version 2.0.11", "2.0.11", true),
+            ("mosquitto version 2.0.18", "2.0.11", false),
+            ("nats-server: v2.15.2", "2.15.2", true),
+            ("nats-server: v2.15.20", "2.15.2", false),
+            ("nats-server: v2.9.10", "2.15.2", false),
+            ("mochi v2.7.9, go1.24.1", "2.7.9", true),
+            ("rabbitmq-server 3.10.8-1.1+deb12u1", "3.10", true),
+            ("rabbitmq-server 3.13.0-1", "3.10", false),
+            ("unknown", "2.0.11", false),
+        ] {
+            assert_eq!(is_of(said, pin), expected, "{said}");
+        }
+    }
+
+    #[test]
+    fn another_version_is_marked_and_refused_where_bars_are_required() {
+        let described = |instead_of| Described {
+            name: YARDSTICK,
+            version: "mosquitto version 2.0.18".to_owned(),
+            instead_of,
+            setup: "",
+        };
+        let known = [described(None)];
+        assert!(Described::refuse_others(&known).is_ok());
+        assert!(!Table(&known).to_string().contains("not"));
+        let other = [described(None), described(Some("2.0.11"))];
+        let error = Described::refuse_others(&other).unwrap_err().to_string();
+        assert!(
+            error.contains("2.0.18") && error.contains("2.0.11"),
+            "{error}"
+        );
+        assert!(Table(&other).to_string().contains("**not 2.0.11**"));
     }
 }

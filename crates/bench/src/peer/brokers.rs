@@ -2,7 +2,8 @@
 //!
 //! A peer that is a library is served by a small program of ours called `peer-NAME`, which takes a
 //! port; its sources are under `crates/bench/peers` or `peers-rust`, and `cargo xtask bench` builds
-//! it. Limits are opened for everyone: a message that a limit drops is not a message routed.
+//! it. One that could also be another on the path has its version here, beside where it is installed
+//! from; what a directory was named for is what it is. Limits are opened for everyone: a message that a limit drops is not a message routed.
 
 use std::{
     env, fs, io,
@@ -12,7 +13,7 @@ use std::{
 };
 
 use super::{Peer, Role, Runs, keepers};
-use crate::error::BenchError;
+use crate::{bars::YARDSTICK_VERSION, error::BenchError};
 
 /// What is compared.
 pub(crate) const OURS: &str = "unbroken";
@@ -42,6 +43,7 @@ pub(super) fn peers(unbroken: &Path, directory: Option<&Path>) -> io::Result<Vec
             Ok(())
         },
         hint: "build it with `cargo build --release -p unbroken`, or name it with --unbroken",
+        pin: None,
         role: Role::Ours,
         keep_alive_s: 0,
         warm_up: Duration::ZERO,
@@ -54,12 +56,13 @@ pub(super) fn peers(unbroken: &Path, directory: Option<&Path>) -> io::Result<Vec
         version: &["-h"],
         serve: serve_mosquitto,
         hint: "on Debian, `apt-get install mosquitto`",
+        pin: Some(YARDSTICK_VERSION),
         role: Role::Peer,
         keep_alive_s: 0,
         warm_up: Duration::ZERO,
         runs: Runs::Always,
     };
-    let library = |name, program: &str, setup, runs| Peer {
+    let library = |name, program: &str, pin, setup, runs| Peer {
         name,
         setup,
         program: program.into(),
@@ -69,6 +72,7 @@ pub(super) fn peers(unbroken: &Path, directory: Option<&Path>) -> io::Result<Vec
             Ok(())
         },
         hint: BY_THE_BENCHMARK,
+        pin,
         role: Role::Peer,
         keep_alive_s: 0,
         warm_up: Duration::ZERO,
@@ -101,6 +105,7 @@ pub(super) fn peers(unbroken: &Path, directory: Option<&Path>) -> io::Result<Vec
                 Ok(())
             },
             hint: "it is part of this program",
+            pin: None,
             role: Role::Floor,
             keep_alive_s: 0,
             warm_up: Duration::ZERO,
@@ -113,6 +118,7 @@ pub(super) fn peers(unbroken: &Path, directory: Option<&Path>) -> io::Result<Vec
             version: &["--version"],
             serve: keepers::serve_nats,
             hint: BY_THE_BENCHMARK,
+            pin: Some(keepers::NATS_VERSION),
             role: Role::Peer,
             keep_alive_s: 0,
             warm_up: Duration::ZERO,
@@ -121,12 +127,14 @@ pub(super) fn peers(unbroken: &Path, directory: Option<&Path>) -> io::Result<Vec
         library(
             "mochi",
             "peer-mochi",
+            Some("2.7.9"),
             "our `main` around the library: 32,768 writes pending for a client, 65,535 messages in flight",
             Runs::InRecords,
         ),
         library(
             "aedes",
             "peer-aedes",
+            Some("1.2.0"),
             "our script around the library: no limits of its queues",
             Runs::WhenNamed,
         ),
@@ -136,6 +144,7 @@ pub(super) fn peers(unbroken: &Path, directory: Option<&Path>) -> io::Result<Vec
             ..library(
                 "hivemq",
                 "peer-hivemq",
+                None,
                 "our `main` around HiveMQ CE embedded: parallel collector, `-Xmx4g`, in memory, queues of a million; warmed up for 3 s",
                 Runs::WhenNamed,
             )
@@ -147,6 +156,7 @@ pub(super) fn peers(unbroken: &Path, directory: Option<&Path>) -> io::Result<Vec
             version: &["--version"],
             serve: serve_rabbitmq,
             hint: BY_THE_BENCHMARK,
+            pin: Some("3.10"),
             role: Role::Peer,
             keep_alive_s: 0,
             warm_up: Duration::ZERO,
@@ -155,6 +165,7 @@ pub(super) fn peers(unbroken: &Path, directory: Option<&Path>) -> io::Result<Vec
         library(
             "rmqtt",
             "peer-rmqtt",
+            Some("0.24.0"),
             "our `main` around the library: queues of a million, 65,535 messages in flight, `nodelay`, never too busy for a client",
             Runs::WhenNamed,
         ),
@@ -164,6 +175,7 @@ pub(super) fn peers(unbroken: &Path, directory: Option<&Path>) -> io::Result<Vec
             ..library(
                 "rumqttd",
                 "peer-rumqttd",
+                Some("0.20.0"),
                 "our `main` around the library: ten segments of 100 MiB, 65,535 messages in flight; clients with a keep alive of 65,535 s",
                 Runs::WhenNamed,
             )
@@ -175,6 +187,7 @@ pub(super) fn peers(unbroken: &Path, directory: Option<&Path>) -> io::Result<Vec
             version: &["--version"],
             serve: |command, port, dir| serve_flashmq(command, port, dir, None),
             hint: FROM_THE_DIRECTORY,
+            pin: None,
             role: Role::Peer,
             keep_alive_s: 0,
             warm_up: Duration::ZERO,
@@ -187,6 +200,7 @@ pub(super) fn peers(unbroken: &Path, directory: Option<&Path>) -> io::Result<Vec
             version: &["--version"],
             serve: |command, port, dir| serve_flashmq(command, port, dir, Some(1)),
             hint: FROM_THE_DIRECTORY,
+            pin: None,
             role: Role::Peer,
             keep_alive_s: 0,
             warm_up: Duration::ZERO,
@@ -197,6 +211,7 @@ pub(super) fn peers(unbroken: &Path, directory: Option<&Path>) -> io::Result<Vec
             setup: "as Mosquitto 2.0",
             program: of_directory(MOSQUITTO_2_1),
             hint: FROM_THE_DIRECTORY,
+            pin: None,
             runs: named_or_found,
             ..mosquitto
         },
@@ -386,6 +401,26 @@ mod tests {
         assert_eq!(hivemq.warm_up(short), Duration::from_secs(3));
         assert_eq!(mosquitto.warm_up(short), short);
         assert_eq!(hivemq.warm_up(Duration::ZERO), Duration::ZERO);
+    }
+
+    #[test]
+    fn the_version_that_is_expected_is_the_one_that_is_installed() {
+        let tools = include_str!("../../../../xtask/src/tools/peers.rs");
+        let go = include_str!("../../peers/mochi/go.mod");
+        let rmqtt = include_str!("../../peers-rust/rmqtt/Cargo.toml");
+        let rumqttd = include_str!("../../peers-rust/rumqttd/Cargo.toml");
+        let peers = peers(Path::new("unbroken"), None).unwrap();
+        for (name, source, before) in [
+            (keepers::NATS, tools, "nats-server/v2@v"),
+            ("mochi", go, "mochi-mqtt/server/v2 v"),
+            ("aedes", tools, "\"aedes@"),
+            ("rabbitmq", tools, "rabbitmq-server="),
+            ("rmqtt", rmqtt, "rmqtt = { version = \"="),
+            ("rumqttd", rumqttd, "rumqttd = { version = \"="),
+        ] {
+            let pin = choose_one(&peers, name).unwrap().pin.unwrap();
+            assert!(source.contains(&format!("{before}{pin}")), "{name} {pin}");
+        }
     }
 
     #[test]

@@ -17,6 +17,9 @@ pub(crate) const EACH_CHANGE: &str = "mosquitto-1";
 pub(crate) const HALF_HOUR: &str = "mosquitto-1800";
 pub(crate) const NATS: &str = "nats";
 
+/// As `cargo xtask bench` installs it.
+pub(super) const NATS_VERSION: &str = "2.15.2";
+
 /// Who is compared when messages are to be kept: we in three ways, Mosquitto in two, and NATS.
 pub(crate) fn keepers(unbroken: &Path) -> Result<Vec<Peer>, BenchError> {
     let all = peers(unbroken, None)?;
@@ -75,6 +78,7 @@ pub(crate) fn keepers(unbroken: &Path) -> Result<Vec<Peer>, BenchError> {
             version: &["--version"],
             serve: serve_nats,
             hint: "`cargo xtask install-tools` builds it",
+            pin: Some(NATS_VERSION),
             ..mosquitto
         },
     ])
