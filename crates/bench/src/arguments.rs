@@ -1,6 +1,7 @@
 //! Arguments that several benchmarks take, said and obeyed in one place.
 
 use std::{
+    fs,
     io::{self, Write},
     path::PathBuf,
 };
@@ -8,6 +9,8 @@ use std::{
 use clap::{Args, builder::FalseyValueParser};
 
 use crate::{
+    error::BenchError,
+    machine::{Machine, OUR_PROGRAM},
     peer::{Peer, Role},
     record::Skipped,
 };
@@ -26,11 +29,25 @@ pub(crate) struct Common {
     #[arg(long)]
     pub(crate) smoke: bool,
     /// The program to measure; if left out, the one that is built beside this one
-    #[arg(long, env = "UNBROKEN_BIN")]
+    #[arg(long, env = OUR_PROGRAM)]
     unbroken: Option<PathBuf>,
 }
 
 impl Common {
+    /// Where and when the run begins. The directory of its record is there then, and can be written
+    /// to: what hours have found is not to be lost for that.
+    pub(crate) fn begin(&self) -> Result<Machine, BenchError> {
+        if !self.smoke {
+            let made = fs::create_dir_all(&self.out);
+            let tried = made.and_then(|()| tempfile::tempfile_in(&self.out));
+            tried.map_err(|source| BenchError::Write {
+                path: self.out.clone(),
+                source,
+            })?;
+        }
+        Ok(Machine::here())
+    }
+
     /// At least one.
     pub(crate) fn rounds(&self) -> usize {
         if self.smoke { 1 } else { self.rounds.max(1) }
@@ -72,4 +89,28 @@ pub(crate) fn tell(skipped: &[Skipped]) -> io::Result<()> {
         writeln!(io::stderr(), "skipped: {what}")?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_directory_of_the_record_is_there_before_anything_is_run() {
+        let directory = tempfile::tempdir().unwrap();
+        let common = |out: &str, smoke| Common {
+            rounds: 5,
+            out: directory.path().join(out),
+            smoke,
+            unbroken: None,
+        };
+        common("made/for/it", false).begin().unwrap();
+        assert!(directory.path().join("made/for/it").is_dir());
+        common("not/made", true).begin().unwrap();
+        assert!(!directory.path().join("not").exists());
+        // Where there is a file no directory can be made.
+        fs::write(directory.path().join("file"), "").unwrap();
+        let error = common("file/records", false).begin().unwrap_err();
+        assert!(error.to_string().contains("file/records"), "{error}");
+    }
 }

@@ -18,7 +18,7 @@ use std::{
 
 use clap::Args;
 
-use crate::{arguments::Common, error::BenchError, figure::Record, machine::Machine};
+use crate::{arguments::Common, error::BenchError, figure::Record, record::Described};
 
 /// How much is run, and where it is recorded.
 #[derive(Debug, Args)]
@@ -41,7 +41,7 @@ const TRIAL_MESSAGES: u32 = 1_000_000;
 
 impl Audit {
     pub(crate) fn run(self) -> Result<ExitCode, BenchError> {
-        let machine = Machine::here();
+        let machine = self.common.begin()?;
         let (rounds, smoke) = (self.common.rounds(), self.common.smoke);
         let mut figures = rates::figures();
         for round in 1..=rounds {
@@ -55,8 +55,9 @@ impl Audit {
         )?;
         figures.extend(faults::figures(smoke));
         let unbroken = self.common.unbroken()?;
+        let peers = stamping::peers(&unbroken)?;
         figures.extend(stamping::figures(
-            &unbroken,
+            &peers,
             rounds,
             smoke,
             &mut io::stderr().lock(),
@@ -71,7 +72,7 @@ impl Audit {
             below: bars::BARS,
             machine,
             rounds,
-            peers: Vec::new(),
+            peers: Described::all(&peers)?,
             figures,
         };
         if smoke {

@@ -7,7 +7,6 @@ use crate::{
     durability::Durability,
     error::BenchError,
     fairness::Fairness,
-    machine::Machine,
     peer,
     record::{Described, Record},
     relay::{Fate, Relay},
@@ -117,7 +116,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, BenchError> {
 impl Brokers {
     fn run(self) -> Result<ExitCode, BenchError> {
         let smoke = self.common.smoke;
-        let machine = Machine::here();
+        let machine = self.common.begin()?;
         let threads = self.threads.unwrap_or(machine.generator_threads());
         let rows = rows::prepared(&self.rows, self.secs, smoke)?.into_iter();
         let rows: Vec<_> = rows.map(|row| row.driven_by(threads)).collect();

@@ -16,7 +16,6 @@ use crate::{
     arguments::{self, Common, Missing},
     error::BenchError,
     figure::{Bar, Figure, Record},
-    machine::Machine,
     peer::{self, EACH_CHANGE, HALF_HOUR, MEMORY, NATS, RELAXED, STRICT},
     record::Described,
     results::{ACKNOWLEDGED_P99, Metric, PUBLISHED, RowResult, WRITTEN},
@@ -51,7 +50,7 @@ const NOTES: &str = "each round one run of every broker in turn. 200 publishers 
 
 impl Durability {
     pub(crate) fn run(self) -> Result<ExitCode, BenchError> {
-        let machine = Machine::here();
+        let machine = self.common.begin()?;
         let (rounds, smoke) = (self.common.rounds(), self.common.smoke);
         let unbroken = self.common.unbroken()?;
         let mut peers = peer::keepers(&unbroken)?;

@@ -24,7 +24,6 @@ use crate::{
     bars::{LATENCY_SECONDS, ROUNDS},
     error::BenchError,
     figure::Record,
-    machine::Machine,
     peer::{self, Peer},
     record::Described,
 };
@@ -59,7 +58,7 @@ const NOTES: &str = "each round every broker in turn, started anew for each load
 
 impl Fairness {
     pub(crate) fn run(self) -> Result<ExitCode, BenchError> {
-        let machine = Machine::here();
+        let machine = self.common.begin()?;
         let (rounds, smoke) = (self.common.rounds(), self.common.smoke);
         let secs = if smoke { 0.3 } else { self.secs };
         let crowd = if smoke { 200 } else { self.crowd };

@@ -1,7 +1,7 @@
 //! Where and when a run took place, so that its figures can be read and repeated.
 
 use serde::Serialize;
-use std::{fmt, fs, path::Path, process::Command};
+use std::{ffi::OsStr, fmt, fs, path::Path, process::Command};
 
 /// The machine, the system and the source.
 #[derive(Debug, Clone, Serialize)]
@@ -18,7 +18,7 @@ pub struct Machine {
     pub kernel: String,
     /// In UTC.
     pub date: String,
-    /// Of the working directory.
+    /// Of the working directory. A program that was built elsewhere says itself of which it is.
     pub commit: String,
     /// What a reader types to repeat the run.
     pub command: String,
@@ -127,13 +127,59 @@ fn commit(directory: &Path) -> String {
 
 /// What a reader types to repeat the run.
 fn command() -> String {
-    let words = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
-    format!("cargo xtask bench {words}")
+    let words: Vec<_> = std::env::args().skip(1).collect();
+    repeated(&words, std::env::var_os(OUR_PROGRAM).as_deref())
+}
+
+/// Names the program that is measured, if it is not the one that is built here.
+pub(crate) const OUR_PROGRAM: &str = "UNBROKEN_BIN";
+
+/// The command that has these words, where `named` is what the environment says of our program.
+fn repeated(words: &[String], named: Option<&OsStr>) -> String {
+    let command = format!("cargo xtask bench {}", words.join(" "));
+    let is_flag = |word: &String| word == "--unbroken" || word.starts_with("--unbroken=");
+    match named {
+        Some(path) if !words.iter().any(is_flag) => {
+            format!("{OUR_PROGRAM}={} {command}", path.display())
+        }
+        _ => command,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_command_names_the_program_that_was_measured() {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let named = Some(OsStr::new("/opt/unbroken"));
+        for (given, named, expected) in [
+            (
+                "brokers --rounds 5",
+                None,
+                "cargo xtask bench brokers --rounds 5",
+            ),
+            (
+                "shards",
+                named,
+                "UNBROKEN_BIN=/opt/unbroken cargo xtask bench shards",
+            ),
+            // What is said on the line counts.
+            (
+                "shards --unbroken /tmp/other",
+                named,
+                "cargo xtask bench shards --unbroken /tmp/other",
+            ),
+            (
+                "shards --unbroken=/tmp/other",
+                named,
+                "cargo xtask bench shards --unbroken=/tmp/other",
+            ),
+        ] {
+            assert_eq!(repeated(&words(given), named), expected);
+        }
+    }
 
     #[test]
     fn records_that_were_written_before_are_no_changes_and_all_else_is() {

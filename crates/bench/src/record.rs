@@ -166,10 +166,6 @@ impl Record {
             let path = dir.join(name);
             fs::write(&path, text).map_err(|source| BenchError::Write { path, source })
         };
-        fs::create_dir_all(dir).map_err(|source| BenchError::Write {
-            path: dir.to_owned(),
-            source,
-        })?;
         let mut json = serde_json::to_string_pretty(&self).map_err(std::io::Error::from)?;
         json.push('\n');
         write("brokers.json", &json)?;

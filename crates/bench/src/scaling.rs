@@ -18,7 +18,6 @@ use crate::{
     arguments::Common,
     error::BenchError,
     figure::Record,
-    machine::Machine,
     peer::{ONE_SHARD as ONE, TWO_SHARDS as TWO},
     record::Described,
     results::CPU,
@@ -42,7 +41,7 @@ const NOTES: &str = "each on a broker of its own. Memory is what the broker's pr
 
 impl Scaling {
     pub(crate) fn run(self) -> Result<ExitCode, BenchError> {
-        let machine = Machine::here();
+        let machine = self.common.begin()?;
         let (rounds, smoke) = (self.common.rounds(), self.common.smoke);
         let connections = if smoke { 200 } else { self.connections };
         let unbroken = self.common.unbroken()?;

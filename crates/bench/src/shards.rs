@@ -17,7 +17,6 @@ use crate::{
     error::BenchError,
     figure::{Bar, Figure, Record},
     grouped,
-    machine::Machine,
     outcome::Quantity,
     peer::{self, ONE_SHARD, Peer, TWO_SHARDS},
     record::Described,
@@ -48,7 +47,7 @@ const NOTES: &str = "in each of which both take turns, each on a broker of its o
 
 impl Shards {
     pub(crate) fn run(self) -> Result<ExitCode, BenchError> {
-        let machine = Machine::here();
+        let machine = self.common.begin()?;
         let (rounds, smoke) = (self.common.rounds(), self.common.smoke);
         let threads = self.threads.unwrap_or(machine.generator_threads());
         let rows = rows::prepared(&self.rows, self.secs, smoke)?.into_iter();

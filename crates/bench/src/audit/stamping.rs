@@ -5,7 +5,7 @@ use std::{io::Write, path::Path};
 use crate::{
     error::BenchError,
     figure::{Bar, Figure},
-    peer,
+    peer::{self, Peer},
     results::{CPU, DELIVERED},
     rounds, rows,
 };
@@ -13,19 +13,19 @@ use crate::{
 const STAMPED: &str = "unbroken";
 const UNSTAMPED: &str = "unstamped";
 
+/// Our own with stamps and without.
+pub(super) fn peers(unbroken: &Path) -> Result<Vec<Peer>, BenchError> {
+    let names = [STAMPED, UNSTAMPED].map(String::from);
+    peer::choose(unbroken, None, &names, false)
+}
+
 /// Ratios within each round.
 pub(super) fn figures(
-    unbroken: &Path,
+    peers: &[Peer],
     rounds: usize,
     smoke: bool,
     progress: &mut dyn Write,
 ) -> Result<Vec<Figure>, BenchError> {
-    let peers = peer::choose(
-        unbroken,
-        None,
-        &[STAMPED, UNSTAMPED].map(String::from),
-        false,
-    )?;
     let mut figures = Vec::new();
     for (name, rate, cpu) in [
         (
@@ -47,7 +47,7 @@ pub(super) fn figures(
     ] {
         let row = rows::choose(&[name.to_owned()])?.remove(0);
         let row = if smoke { row.smoke() } else { row };
-        let result = rounds::run_one(&row, &peers, rounds, progress)?;
+        let result = rounds::run_one(&row, peers, rounds, progress)?;
         for ([name, title], metric, bar) in [
             (rate, DELIVERED, Some(Bar::AtLeast(0.95))),
             (cpu, CPU, None),
