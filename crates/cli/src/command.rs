@@ -15,6 +15,7 @@ use crate::{audit, bench, check, completions, demo, man, passwd, pipe, publish, 
 #[command(
     name = "unbroken",
     version,
+    long_version = VERSION,
     disable_help_flag = true,
     arg_required_else_help = true
 )]
@@ -34,6 +35,9 @@ pub(crate) struct Cli {
     #[arg(long, global = true, action = ArgAction::Help, display_order = 1000)]
     help: Option<bool>,
 }
+
+/// With the commit, if it was built from a checkout: `build.rs` says it.
+const VERSION: &str = env!("UNBROKEN_VERSION");
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -124,6 +128,15 @@ fn explain(error: &clap::Error) -> ExitCode {
 mod tests {
     use super::*;
     use clap::CommandFactory;
+
+    #[test]
+    fn the_version_begins_with_the_number_and_may_name_a_commit() {
+        let told = Cli::command().render_long_version();
+        let told = told.trim_end();
+        let rest = told.strip_prefix(concat!("unbroken ", env!("CARGO_PKG_VERSION")));
+        let rest = rest.expect("the number comes first");
+        assert!(rest.is_empty() || rest.starts_with(" (commit "), "{told}");
+    }
 
     #[test]
     fn the_command_line_is_consistent() {

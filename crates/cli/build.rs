@@ -1,0 +1,64 @@
+//! Tells the binary of which commit it is, so that who measures one knows what was measured.
+//!
+//! Invariant: what is told is of the files that are in the binary; a change to anything else builds
+//! nothing anew. Where there is no checkout of ours, as in a package, the version stands alone.
+
+use std::{env, path::Path, process::Command};
+
+/// The crates that are in the binary.
+const CRATES: [&str; 12] = [
+    "broker",
+    "broker-core",
+    "cli",
+    "client",
+    "demo",
+    "durable",
+    "load",
+    "merkle-log",
+    "mqtt-proto",
+    "session-channels",
+    "session-channels-macros",
+    "store",
+];
+
+fn main() {
+    let version = env::var("CARGO_PKG_VERSION").unwrap_or_default();
+    let told = match commit() {
+        Some(commit) => format!("{version} ({commit})"),
+        None => version,
+    };
+    println!("cargo::rustc-env=UNBROKEN_VERSION={told}");
+    println!("cargo::rerun-if-changed=build.rs");
+}
+
+/// The commit of this checkout, and whether something that is in the binary differs from it.
+fn commit() -> Option<String> {
+    // Sources that lie in somebody else's repository have no commit there.
+    git(&["ls-files", "--error-unmatch", "build.rs"])?;
+    // It grows with every commit, and whenever another is checked out.
+    let log = git(&["rev-parse", "--git-path", "logs/HEAD"])?;
+    let mut files: Vec<_> = CRATES.map(|name| format!("../{name}/src")).into();
+    files.extend(["Cargo.toml", "Cargo.lock"].map(|name| format!("../../{name}")));
+    for path in files.iter().chain([&log]) {
+        // Without one of them it would be built anew each time.
+        if Path::new(path).exists() {
+            println!("cargo::rerun-if-changed={path}");
+        }
+    }
+    let commit = git(&["rev-parse", "--short=12", "HEAD"])?;
+    let mut status = vec!["status", "--porcelain", "--untracked-files=no", "--"];
+    status.extend(files.iter().map(String::as_str));
+    let with = if git(&status)?.is_empty() {
+        ""
+    } else {
+        " with changes"
+    };
+    Some(format!("commit {commit}{with}"))
+}
+
+/// What git says in this directory, if it is there and content.
+fn git(arguments: &[&str]) -> Option<String> {
+    let output = Command::new("git").args(arguments).output().ok()?;
+    let said = String::from_utf8(output.stdout).ok()?;
+    output.status.success().then(|| said.trim().to_owned())
+}
