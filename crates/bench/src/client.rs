@@ -32,6 +32,12 @@ impl Client {
         Ok(client)
     }
 
+    /// The same when it is greeted and granted what it asked for.
+    pub(crate) fn answered(mut self) -> io::Result<Self> {
+        self.take_answers()?;
+        Ok(self)
+    }
+
     /// A session that ends with its connection. Returns when it is greeted.
     pub(crate) fn passing(target: SocketAddr, id: &str) -> io::Result<Self> {
         let mut client = Self::connect(target, id, true)?;

@@ -1,9 +1,12 @@
 //! `unbroken-bench fairness`: what one client does to the others, held against its bars.
 //!
 //! A quiet pair beside a publisher at full speed and beside messages to a crowd, and everybody
-//! beside a subscriber that has stopped reading. Each figure stands beside the same load without
-//! the unfair client in the same round, that beside a crowd on the same broker and the others on
-//! brokers of their own.
+//! beside a subscriber that has stopped reading, at QoS 0, and at QoS 1 with a session that stays.
+//! Each figure stands beside the same load without the unfair client in the same round, that beside
+//! a crowd on the same broker and the others on brokers of their own.
+//!
+//! Ours with two shards is beside ours as it comes by default: what a client does to those on the
+//! other shard is shown there, and has no bar.
 
 mod crowd;
 mod flood;
@@ -12,6 +15,7 @@ mod silence;
 
 use std::{
     io::{self, Write},
+    path::{self, PathBuf},
     process::ExitCode,
     time::Duration,
 };
@@ -40,6 +44,10 @@ pub(crate) struct Fairness {
     /// Peers beside Unbroken, by the names of `brokers`, separated by commas
     #[arg(long, value_delimiter = ',', default_value = "mosquitto,nats")]
     peers: Vec<String>,
+    /// Holds programs of which no package is at hand, `flashmq` and `mosquitto-2.1`, if `--peers`
+    /// names one
+    #[arg(long, value_name = "DIR")]
+    peers_dir: Option<PathBuf>,
     #[command(flatten)]
     common: Common,
     #[command(flatten)]
@@ -53,7 +61,9 @@ const NOTES: &str = "each round every broker in turn, started anew for each load
     still be served; 200 ms after the acknowledgement of one message to the crowd somebody publishes \
     the next, at QoS 1. The quiet pair beside it sends 1,000 messages/s, and judged are those that a \
     message to the crowd can have held up. The silent subscriber asks for `#` and reads nothing more, \
-    beside 100 connections in pairs with messages of 1 KiB. All else is QoS 0. Load and broker share \
+    beside 100 connections in pairs with messages of 1 KiB. All else is QoS 0, but for the figures of \
+    a silent session that stays: there all is QoS 1, each publisher with at most 10 unacknowledged, and \
+    the same is run beside such a session whose client is away, for which as much is kept. Load and broker share \
     the machine, so a latency holds the wait for a processor too.";
 
 impl Fairness {
@@ -64,8 +74,9 @@ impl Fairness {
         let crowd = if smoke { 200 } else { self.crowd };
         let secs = Duration::try_from_secs_f64(secs).map_err(io::Error::other)?;
         let unbroken = self.common.unbroken()?;
-        let names: Vec<_> = [vec![peer::OURS.to_owned()], self.peers].concat();
-        let mut peers = peer::choose(&unbroken, None, &names, smoke)?;
+        let directory = self.peers_dir.as_deref().map(path::absolute).transpose()?;
+        let names: Vec<_> = [OURS.map(String::from).to_vec(), self.peers].concat();
+        let mut peers = peer::choose(&unbroken, directory.as_deref(), &names, smoke)?;
         if smoke {
             arguments::tell(&self.missing.take_out(&mut peers))?;
         }
@@ -117,8 +128,16 @@ fn too_short(secs: f64, rounds: usize) -> &'static str {
     }
 }
 
+/// Ours as it comes, which has bars, and with two shards, which has none.
+const OURS: [&str; 2] = [peer::OURS, peer::TWO_SHARDS];
+
 /// What was found: in which round, on whom, what.
 type Rounds<T> = [(usize, &'static str, T)];
+
+/// A broker of others.
+fn is_peer(name: &str) -> bool {
+    !OURS.contains(&name)
+}
 
 /// The names of those measured, ours first.
 fn names<T>(rounds: &Rounds<T>) -> Vec<&'static str> {

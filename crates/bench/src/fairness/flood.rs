@@ -19,7 +19,7 @@ use unbroken_load::{
     Extent, LoadError, Observer, Phase, Progress, Report, Scenario, Settings, grouped,
 };
 
-use super::{Rounds, load, names};
+use super::{Rounds, is_peer, load, names};
 use crate::{
     error::BenchError,
     figure::{Bar, Figure},
@@ -187,7 +187,7 @@ pub(super) fn figures(rounds: &Rounds<Found>) -> Vec<Figure> {
         added.add(ours.beside_p99 - ours.alone_p99);
         let peers = rounds
             .iter()
-            .filter(|(at, name, _)| at == round && *name != OURS);
+            .filter(|(at, name, _)| at == round && is_peer(name));
         let best = peers.map(|(_, _, found)| found.beside_p99).reduce(f64::min);
         if let Some(best) = best {
             to_peers.add(ours.beside_p99 / best);
@@ -195,7 +195,7 @@ pub(super) fn figures(rounds: &Rounds<Found>) -> Vec<Figure> {
     }
     figures.push(added);
     // Without a peer there is nothing to compare with.
-    if rounds.iter().any(|(_, name, _)| *name != OURS) {
+    if rounds.iter().any(|(_, name, _)| is_peer(name)) {
         figures.push(to_peers);
     }
     figures
@@ -215,6 +215,7 @@ impl fmt::Display for Found {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::peer::TWO_SHARDS;
 
     fn found(beside_p99: f64) -> Found {
         Found {
@@ -237,6 +238,8 @@ mod tests {
             (0, "mosquitto", found(8.0)),
             (0, OURS, found(2.0)),
             (0, "nats", found(4.0)),
+            // Ours as well, so it is neither compared nor a peer.
+            (0, TWO_SHARDS, found(1.0)),
         ];
         let figures = figures(&rounds);
         check(&figures, "flood-added", 1.0);
@@ -273,7 +276,7 @@ mod tests {
 
     #[test]
     fn without_a_peer_nothing_is_compared_with_one() {
-        let figures = figures(&[(0, OURS, found(2.0))]);
+        let figures = figures(&[(0, OURS, found(2.0)), (0, TWO_SHARDS, found(2.0))]);
         assert!(
             figures
                 .iter()
