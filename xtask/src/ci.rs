@@ -381,16 +381,17 @@ impl Ci {
 }
 
 /// The benchmarks with what they are told: in short that each runs and loses nothing, in full that
-/// `durability`, `fairness` and `brokers` reach their bars, where nobody else works. The longest is
-/// the last, since the first that fails ends the run.
+/// `durability`, `fairness`, `shards` and `brokers` reach their bars, where nobody else works. The
+/// longest is the last, since the first that fails ends the run.
 const fn benchmarks(full: bool) -> [(&'static str, &'static [&'static str]); 6] {
-    let [brokers, audit, durability, fairness]: [&[&str]; 4] = if full {
+    let [brokers, audit, durability, fairness, shards]: [&[&str]; 5] = if full {
         [
             &["brokers", "--require-bars"],
             // Sizes and counts of the proof have bars; a million messages go through processes.
             &["audit", "--smoke", "--trial"],
             &["durability"],
             &["fairness"],
+            &["shards"],
         ]
     } else {
         [
@@ -398,10 +399,10 @@ const fn benchmarks(full: bool) -> [(&'static str, &'static [&'static str]); 6] 
             &["audit", "--smoke"],
             &["durability", "--smoke"],
             &["fairness", "--smoke"],
+            // One row of each kind; `brokers` runs them all.
+            &["shards", "--smoke", "--rows", "pairs100,lat5k,idle"],
         ]
     };
-    // One row of each kind; `brokers` runs them all.
-    let shards: &[&str] = &["shards", "--smoke", "--rows", "pairs100,lat5k,idle"];
     let scaling: &[&str] = &["scaling", "--smoke"];
     [
         ("what the proof costs", audit),
@@ -459,10 +460,12 @@ mod tests {
             named.next().expect("it is one of them").1
         };
         assert!(arguments(true, "brokers").contains(&"--require-bars"));
-        // Those two that are not asked fail on a missed bar by themselves, except in short.
-        for command in ["brokers", "durability", "fairness"] {
+        // Those that are not asked fail on a missed bar by themselves, except in short.
+        for command in ["brokers", "durability", "fairness", "shards"] {
             assert!(!arguments(true, command).contains(&"--smoke"), "{command}");
             assert!(arguments(false, command).contains(&"--smoke"), "{command}");
         }
+        // All rows have a bar, so all are run, and as often and as long as the bar is about.
+        assert_eq!(arguments(true, "shards"), ["shards"]);
     }
 }
