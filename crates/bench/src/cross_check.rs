@@ -245,8 +245,11 @@ impl Program {
     }
 
     fn failed(&self, how: &str, said: &str) -> io::Error {
-        let last = said.lines().last().unwrap_or("it said nothing");
-        io::Error::other(format!("{} {how}: {last}", self.name))
+        // A program in Go says why in the first line of its trace, which nobody can read the end of.
+        let is_why = |line: &&str| line.starts_with("panic:") || line.starts_with("fatal error:");
+        let why = said.lines().find(is_why).or(said.lines().last());
+        let why = why.unwrap_or("it said nothing");
+        io::Error::other(format!("{} {how}: {why}", self.name))
     }
 }
 
@@ -496,6 +499,15 @@ mod tests {
             ..check((ROUNDS, 9.0, 11.0), (ROUNDS, 10.0, 10.0))
         };
         assert_eq!(verdict::judge(&[], &[check]).len(), 2);
+    }
+
+    #[test]
+    fn why_a_program_panicked_is_told_and_not_where() {
+        let said = "all started\npanic: nil pointer\n\ngoroutine 7:\n\tmain.go:121 +0x1a9\n";
+        let error = PROGRAMS[0].failed("ended with 2", said).to_string();
+        assert_eq!(error, "loadtest ended with 2: panic: nil pointer");
+        let error = PROGRAMS[0].failed("hung", "all started\n").to_string();
+        assert_eq!(error, "loadtest hung: all started");
     }
 
     #[test]
