@@ -16,9 +16,10 @@ use crate::{
     arguments::{self, Common, Missing},
     error::BenchError,
     figure::{Bar, Figure, Record},
+    outcome::Quantity,
     peer::{self, EACH_CHANGE, HALF_HOUR, MEMORY, NATS, RELAXED, STRICT},
     record::Described,
-    results::{ACKNOWLEDGED_P99, Metric, PUBLISHED, RowResult, WRITTEN},
+    results::{ACKNOWLEDGED_P99, GENERATOR_OF_ITS_THREADS, Metric, PUBLISHED, RowResult, WRITTEN},
     rounds,
     rows::KEPT,
 };
@@ -46,7 +47,8 @@ const NOTES: &str = "each round one run of every broker in turn. 200 publishers 
     100 bytes at QoS 1, each with up to 10 unacknowledged, to one connected subscriber whose session \
     stays. What is written is counted by the kernel, and compared with payload and topic; payloads there are \
     random bytes, of which compression makes no fewer. For those who sleep, and for what waits, they \
-    are a number and a filling.";
+    are a number and a filling. Where the load generator had no time left beside the other of a ratio, \
+    or beside ours at half of the rate, nothing is judged.";
 
 impl Durability {
     pub(crate) fn run(self) -> Result<ExitCode, BenchError> {
@@ -145,7 +147,11 @@ fn figures(at_full_speed: &RowResult, at_half: &RowResult) -> Vec<Figure> {
         for (ours, theirs) in ours.iter().zip(at_full_speed.values(to, PUBLISHED)) {
             figure.add(ours / theirs);
         }
-        figures.push(figure);
+        figures.push(if bar.is_some() {
+            with_generator(figure, at_full_speed, to)
+        } else {
+            figure
+        });
     }
     let mut written = Figure::new(
         "written",
@@ -159,13 +165,32 @@ fn figures(at_full_speed: &RowResult, at_half: &RowResult) -> Vec<Figure> {
     figures.push(written);
     let mut puback = Figure::new(
         "PUBACK p99",
-        "of PUBACK at half of that rate, strict",
+        "of PUBACK at half of that rate, strict: the median of the rounds, of each its p99",
         "ms",
         Some(Bar::AtMost(20.0)),
     );
     for value in at_half.values(STRICT, ACKNOWLEDGED_P99) {
         puback.add(value / 1e3);
     }
-    figures.push(puback);
+    figures.push(with_generator(puback, at_half, STRICT));
     figures
+}
+
+/// With what the load generator took of its core beside this one. Where it had no time left, a
+/// latency holds the wait for it, and another rate held against this one's would be flattered.
+fn with_generator(figure: Figure, row: &RowResult, peer: &str) -> Figure {
+    let Some(cell) = row.cell(peer) else {
+        return figure;
+    };
+    let share = cell.spread(GENERATOR_OF_ITS_THREADS);
+    let share = share.map_or_else(String::new, |share| {
+        let share = share.shown(|share| format!("{share:.2}"));
+        format!("; the load generator took {share} of a core")
+    });
+    let figure = figure.with_remark(&share);
+    if cell.is_generator_busy() {
+        figure.held_back(Quantity::Latency)
+    } else {
+        figure
+    }
 }
