@@ -1,6 +1,6 @@
 //! Records stores and backups of the format that is written now, for `tests/format`: as
-//! `format-N.store`, `format-N-kinds.store` and `.backup` in the folder given. Once for each format,
-//! and for a kind of value that is new: the others are not written again.
+//! `format-N.store`, `format-N-kinds.store` and `.backup` in the folder given. Once for each
+//! format: what is there is not written again.
 
 #![allow(clippy::unwrap_used, reason = "a tool for its authors")]
 #![allow(dead_code, reason = "the test uses the rest")]
