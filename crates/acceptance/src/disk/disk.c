@@ -499,7 +499,8 @@ int mkdir(const char *path, mode_t mode)
     return mkdirat(AT_FDCWD, path, mode);
 }
 
-/* A directory that is empty can be made again, and needs no grave. */
+/* A directory that is empty can be made again, and needs no grave. What is neither that nor a file,
+   as a socket, is not on the disk: nobody wants it back. */
 int unlinkat(int at, const char *path, int flags)
 {
     char place[PATH_MAX];
@@ -510,7 +511,7 @@ int unlinkat(int at, const char *path, int flags)
     uint64_t buried = error ? 0 : bury(place);
     int done = error ? -1 : syscall(SYS_unlinkat, at, path, flags);
     int kept = error ? error : errno;
-    if (done == 0)
+    if (done == 0 && (buried || flags & AT_REMOVEDIR))
         remember_name(REMOVED, place, NULL, buried);
     pthread_mutex_unlock(&turn);
     errno = kept;

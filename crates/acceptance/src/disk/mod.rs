@@ -308,6 +308,14 @@ mod tests {
     }
 
     #[test]
+    fn a_power_cut_makes_no_directory_of_a_pipe_that_was_removed() {
+        let room = Room::new();
+        assert!(room.shell("mkfifo pipe; sync .; rm pipe"));
+        room.disk.lose_all().unwrap();
+        assert_eq!(room.names(), ["file"]);
+    }
+
+    #[test]
     fn what_was_synced_and_renamed_since_a_moment_is_known() {
         let room = Room::new();
         assert!(room.write("one", ",fsync"));
