@@ -21,6 +21,7 @@
 #![allow(clippy::print_stdout, reason = "a program's output")]
 
 mod broker;
+mod faults;
 mod line;
 mod others;
 mod random;
@@ -89,8 +90,8 @@ fn carry_out(plan: &Plan) -> Result<bool, Box<dyn std::error::Error>> {
     }
     println!(
         "{} kills, {} stops, {} power cuts, {} faults of the disk and {} at a start: {} messages \
-         received, {} of them again, {}; {} changes of files and names taken back; {} faults; \
-         {:.1} s",
+         received, {} of them again, {}; {} changes of files and names taken back; faults of the \
+         disk that were met: {}; {} faults; {:.1} s",
         plan.kills,
         plan.stops,
         plan.cuts,
@@ -100,6 +101,7 @@ fn carry_out(plan: &Plan) -> Result<bool, Box<dyn std::error::Error>> {
         verdict.repeated,
         verdict.others,
         verdict.taken_back,
+        verdict.met,
         verdict.faults.len(),
         seconds(begin),
     );

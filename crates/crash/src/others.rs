@@ -1,6 +1,7 @@
 //! What else the broker promises, beside lines of messages: a shared group misses nothing, a
 //! retained value is the last one, and who dies has its will published.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +13,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use unbroken_acceptance::raw::{Connect, Will};
-use unbroken_client::{Filter, Message, Options, QoS, Session};
+use unbroken_client::{Acknowledging, Filter, Message, Options, QoS, Session};
 
 use crate::broker::PATIENCE;
 use crate::line::{LineError, Progress, connect, word};
@@ -27,16 +28,23 @@ pub(crate) struct Others {
     to: SocketAddr,
     wills: Found,
     groups: Vec<Found>,
+    /// Who listens, and who of them has heard what is published last.
+    listeners: BTreeSet<&'static str>,
+    ended: Ended,
     value: Arc<Value>,
     /// Those that are to die with the broker.
     mortals: Vec<TcpStream>,
 }
+
+/// Shared: the names of those that have heard it.
+type Ended = watch::Sender<BTreeSet<&'static str>>;
 
 /// The retained value of one topic: a number that grows.
 #[derive(Debug, Default)]
 struct Value {
     sent: AtomicU64,
     acknowledged: AtomicU64,
+    visits: AtomicU64,
     seen: AtomicU64,
     faults: watch::Sender<Vec<String>>,
 }
@@ -50,8 +58,14 @@ impl Others {
         subscribers: &mut JoinSet<Result<(), LineError>>,
     ) -> Result<Self, LineError> {
         let wills = watch::Sender::new(Tally::new("heir", false));
-        let heir = listen(to, "heir", "will/+", QoS::ExactlyOnce, wills.clone());
-        subscribers.spawn(heir.await?);
+        let (mut listeners, ended) = (BTreeSet::from(["heir"]), Ended::default());
+        let heir = Listener {
+            to,
+            name: "heir",
+            found: wills.clone(),
+            ended: ended.clone(),
+        };
+        subscribers.spawn(heir.listen("will/+", QoS::ExactlyOnce).await?);
         let mut groups = Vec::new();
         for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {
             let (name, members, filter) = match qos {
@@ -67,8 +81,15 @@ impl Others {
                 ),
             };
             let found = watch::Sender::new(Tally::new(name, qos == QoS::AtLeastOnce));
-            for member in members {
-                subscribers.spawn(listen(to, member, filter, qos, found.clone()).await?);
+            for name in members {
+                listeners.insert(name);
+                let member = Listener {
+                    to,
+                    name,
+                    found: found.clone(),
+                    ended: ended.clone(),
+                };
+                subscribers.spawn(member.listen(filter, qos).await?);
             }
             publishers.spawn(tell_group(to, qos, found.clone(), progress.clone()));
             groups.push(found);
@@ -80,6 +101,8 @@ impl Others {
             to,
             wills,
             groups,
+            listeners,
+            ended,
             value,
             mortals: Vec::new(),
         })
@@ -108,8 +131,14 @@ impl Others {
         self.mortals.clear();
     }
 
-    /// Waits until everything has come, for as long as anything may take.
-    pub(crate) async fn end(&self) {
+    /// Looks at the retained value once, however soon the broker ends.
+    pub(crate) async fn look(&self, round: u64) -> Result<(), LineError> {
+        self.value.look(self.to, round).await
+    }
+
+    /// Waits until everything has come, for as long as anything may take, and for what is published
+    /// behind it to everybody: what comes twice has come twice by then.
+    pub(crate) async fn end(&self, round: u64) -> Result<(), LineError> {
         let all = async {
             for found in self.groups.iter().chain([&self.wills]) {
                 // The sender is ours, so it lives.
@@ -118,6 +147,35 @@ impl Others {
         };
         // What is missing then is in the findings.
         let _ = timeout(PATIENCE, all).await;
+        let heard = async {
+            self.say_the_last().await?;
+            // The sender is ours, so it lives.
+            let mut ended = self.ended.subscribe();
+            let _ = ended.wait_for(|ended| *ended == self.listeners).await;
+            Ok::<_, LineError>(())
+        };
+        if let Ok(heard) = timeout(PATIENCE, heard).await {
+            heard?;
+        }
+        // The last one that was acknowledged, now that nobody sets it any more.
+        if timeout(PATIENCE, self.look(round)).await.is_err() {
+            self.value
+                .wrong("nothing is retained at the end".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Publishes to each listener, and to the subscribers of the lines.
+    async fn say_the_last(&self) -> Result<(), LineError> {
+        let client = connect(self.to, "closer").await?;
+        for name in &self.listeners {
+            publish(&client, message(&end_of(name), 0).qos(QoS::ExactlyOnce)).await?;
+        }
+        for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {
+            let topic = format!("{}/{END}", word(qos));
+            publish(&client, message(&topic, 0).qos(qos)).await?;
+        }
+        Ok(())
     }
 
     pub(crate) fn faults(&self) -> Vec<String> {
@@ -125,6 +183,12 @@ impl Others {
         for found in self.groups.iter().chain([&self.wills]) {
             faults.extend(found.borrow().faults());
         }
+        if self.value.seen.load(Ordering::Relaxed) == 0 {
+            faults.push("nobody has looked at the retained value".to_owned());
+        }
+        let ended = self.ended.borrow();
+        let deaf = self.listeners.difference(&ended);
+        faults.extend(deaf.map(|name| format!("{name}: what was published last never came")));
         faults
     }
 
@@ -141,23 +205,42 @@ impl Others {
 }
 
 /// A session that stays and takes what comes.
-async fn listen(
+struct Listener {
     to: SocketAddr,
     name: &'static str,
-    filter: &str,
-    qos: QoS,
     found: Found,
-) -> Result<impl Future<Output = Result<(), LineError>>, LineError> {
-    let client = connect(to, name).await?;
-    let filter = Filter::new(filter).expect("a filter of the harness is one");
-    let mut subscription = client.subscribe(filter.qos(qos)).await?;
-    Ok(async move {
-        loop {
-            let received = subscription.recv().await?;
-            let number = number(received.payload());
-            found.send_modify(|found| found.take(number));
-        }
-    })
+    ended: Ended,
+}
+
+impl Listener {
+    /// Subscribes, and gives what listens for ever.
+    async fn listen(
+        self,
+        filter: &str,
+        qos: QoS,
+    ) -> Result<impl Future<Output = Result<(), LineError>>, LineError> {
+        let client = connect(self.to, self.name).await?;
+        let end = end_of(self.name);
+        let filters = [filter, &end].map(|filter| {
+            let filter = Filter::new(filter).expect("a filter of the harness is one");
+            filter.qos(qos)
+        });
+        let subscription = client.subscribe_all(filters.into(), Acknowledging::Automatic);
+        let mut subscription = subscription.await?;
+        Ok(async move {
+            loop {
+                let received = subscription.recv().await?;
+                if received.topic() == end {
+                    self.ended.send_modify(|ended| {
+                        ended.insert(self.name);
+                    });
+                    continue;
+                }
+                let number = number(received.payload());
+                self.found.send_modify(|found| found.take(number));
+            }
+        })
+    }
 }
 
 /// Publishes number after number to a group, each when the one before is acknowledged.
@@ -198,21 +281,30 @@ async fn set_value(to: SocketAddr, value: Arc<Value>, progress: Progress) -> Res
     Ok(())
 }
 
-/// Whoever comes is shown the last value that was acknowledged, or a later one.
+/// Looks at moments of its own, in which the broker may end.
 async fn look_at_value(
     to: SocketAddr,
     value: Arc<Value>,
     progress: Progress,
 ) -> Result<(), LineError> {
-    for visit in 1_u64.. {
-        if progress.now().is_done {
-            break;
-        }
+    while !progress.now().is_done {
         sleep(BETWEEN_LOOKS).await;
-        let least = value.acknowledged.load(Ordering::SeqCst);
-        if least == 0 {
-            continue;
+        tokio::select! {
+            looked = value.look(to, progress.now().round) => looked?,
+            () = progress.until(|point| point.is_done) => break,
         }
+    }
+    Ok(())
+}
+
+impl Value {
+    /// Whoever comes is shown the last value that was acknowledged, or a later one.
+    async fn look(&self, to: SocketAddr, round: u64) -> Result<(), LineError> {
+        let least = self.acknowledged.load(Ordering::SeqCst);
+        if least == 0 {
+            return Ok(());
+        }
+        let visit = self.visits.fetch_add(1, Ordering::Relaxed);
         let client = Options::new(to.into())
             .client_id(format!("looker-{visit}"))
             .session(Session::Temporary)
@@ -220,20 +312,21 @@ async fn look_at_value(
             .await?;
         let filter = Filter::new(VALUE).expect("a filter of the harness is one");
         let mut subscription = client.subscribe(filter.qos(QoS::AtLeastOnce)).await?;
-        let seen = tokio::select! {
-            received = subscription.recv() => number(received?.payload()),
-            () = progress.until(|point| point.is_done) => break,
-        };
-        let most = value.sent.load(Ordering::SeqCst);
+        let seen = number(subscription.recv().await?.payload());
+        let most = self.sent.load(Ordering::SeqCst);
         if !(least..=most).contains(&seen) {
-            let round = progress.now().round;
-            let fault = format!("round {round}: {seen} is retained, and {least} was acknowledged");
-            value.faults.send_modify(|faults| faults.push(fault));
+            self.wrong(format!(
+                "round {round}: {seen} is retained, and {least} was acknowledged"
+            ));
         }
-        value.seen.fetch_add(1, Ordering::Relaxed);
+        self.seen.fetch_add(1, Ordering::Relaxed);
         client.disconnect().await;
+        Ok(())
     }
-    Ok(())
+
+    fn wrong(&self, fault: String) {
+        self.faults.send_modify(|faults| faults.push(fault));
+    }
 }
 
 async fn publish(client: &unbroken_client::Client, message: Message) -> Result<(), LineError> {
@@ -252,5 +345,12 @@ fn number(payload: &[u8]) -> u64 {
     text.and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
+/// Where a listener hears what is published last.
+fn end_of(name: &str) -> String {
+    format!("{END}/{name}")
+}
+
+/// What is published last, and is not stamped, is on this level.
+pub(crate) const END: &str = "end";
 const VALUE: &str = "value";
 const BETWEEN_LOOKS: Duration = Duration::from_millis(5);

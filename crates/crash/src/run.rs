@@ -3,9 +3,9 @@
 //! A round begins when the broker listens and ends at a moment that chance chooses, in one of the
 //! ways of [`End`]. The clients know nothing of it.
 
-use std::io;
 use std::path::Path;
 use std::time::Duration;
+use std::{fs, io};
 
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -15,6 +15,7 @@ use unbroken_client::QoS;
 use unbroken_merkle_log::LaneId;
 
 use crate::broker::{Broker, BrokerError, PATIENCE};
+use crate::faults::{Met, When};
 use crate::line::{LineError, Load, Progress, Publisher};
 use crate::others::Others;
 use crate::random::Random;
@@ -34,7 +35,7 @@ pub(crate) struct Plan {
     /// the broker was started once more.
     pub(crate) faults: u64,
     /// The disk fails while the broker begins, which must end by itself or do without; then as a
-    /// power cut.
+    /// power cut. If there are any, the same before all, in each way while it makes its store.
     pub(crate) starts: u64,
     pub(crate) shards: u32,
     /// The broker's: `strict` is what power cuts and faults are for.
@@ -73,6 +74,8 @@ pub(crate) struct Verdict {
     pub(crate) others: String,
     /// Changes of files that power cuts took back.
     pub(crate) taken_back: u64,
+    /// Whether the disk has failed as it was told to.
+    pub(crate) met: Met,
     /// What must not be, a sentence each.
     pub(crate) faults: Vec<String>,
 }
@@ -103,6 +106,10 @@ pub(crate) async fn run(
     let disk = Disk::under(&broker.disk(), home)?;
     let ends = plan.ends(&mut random);
     let mut taken_back = 0;
+    let mut met = Met::default();
+    if plan.starts > 0 {
+        make(&mut broker, &disk, &mut random, &mut met).await?;
+    }
     broker.spawn(None)?;
     broker.listens().await?;
     let mut lines = Lines::begin(&broker, home, plan).await?;
@@ -120,8 +127,12 @@ pub(crate) async fn run(
             broker.listens_or_fails().await?;
         } else {
             broker.listens().await?;
-            match timeout(PATIENCE, lines.others.give_birth(round)).await {
-                Ok(born) => born?,
+            let others = async {
+                lines.others.give_birth(round).await?;
+                lines.others.look(round).await
+            };
+            match timeout(PATIENCE, others).await {
+                Ok(done) => done?,
                 Err(_) => return Err(RunError::Stuck(broker.log())),
             }
             lines.go_on(random.below(STEPS_MAX), &broker).await?;
@@ -133,8 +144,14 @@ pub(crate) async fn run(
             End::Kill | End::Cut | End::Begin(_) => broker.kill().await?,
             End::Stop => broker.stop().await?,
             End::Fault(fault) => {
-                disk.fail(*fault, random.below(FAULT_AFTER_MAX))?;
+                disk.fail(*fault, When::Serving.draw(*fault, &mut random))?;
                 if *fault == Fault::Short {
+                    for _ in 0..SHORT_STEPS_MAX {
+                        if disk.has_failed() {
+                            break;
+                        }
+                        lines.go_on(1, &broker).await?;
+                    }
                     lines.go_on(STEPS_MAX, &broker).await?;
                     broker.kill().await?;
                 } else {
@@ -142,7 +159,13 @@ pub(crate) async fn run(
                 }
             }
         }
-        if let End::Fault(_) | End::Begin(_) = end {
+        let failed = match end {
+            End::Fault(fault) => Some((When::Serving, *fault)),
+            End::Begin(fault) => Some((When::Beginning, *fault)),
+            _ => None,
+        };
+        if let Some((when, fault)) = failed {
+            met.note(when, fault, disk.has_failed());
             disk.repair()?;
             if random.one_in(2) {
                 broker.spawn(Some(&disk))?;
@@ -163,8 +186,40 @@ pub(crate) async fn run(
     broker.listens().await?;
     let mut verdict = lines.end(&broker).await?;
     verdict.taken_back = taken_back;
+    verdict.faults.extend(met.faults());
+    if plan.cuts > 0 && taken_back == 0 {
+        let fault = "power was cut, and nothing was taken back: no cut has cut anything";
+        verdict.faults.push(fault.to_owned());
+    }
+    verdict.met = met;
     broker.kill().await?;
     Ok(verdict)
+}
+
+/// Lets the disk fail in each way while the broker makes its store. What is there then, after a
+/// power cut, it must be able to begin with; in the end there is nothing, as before.
+async fn make(
+    broker: &mut Broker,
+    disk: &Disk,
+    random: &mut Random,
+    met: &mut Met,
+) -> Result<(), RunError> {
+    for fault in When::Making.each() {
+        disk.fail(fault, When::Making.draw(fault, random))?;
+        broker.spawn(Some(disk))?;
+        broker.listens_or_fails().await?;
+        broker.kill().await?;
+        met.note(When::Making, fault, disk.has_failed());
+        disk.repair()?;
+        disk.cut_power(&mut |bound| random.below(bound))?;
+        broker.spawn(None)?;
+        broker.listens().await?;
+        broker.kill().await?;
+        for entry in fs::read_dir(broker.disk())? {
+            fs::remove_dir_all(entry?.path())?;
+        }
+    }
+    Ok(())
 }
 
 /// Starts the broker for a round that ends so.
@@ -175,7 +230,7 @@ fn begin(
     random: &mut Random,
 ) -> Result<(), RunError> {
     if let Some(End::Begin(fault)) = end {
-        disk.fail(*fault, random.below(BEGIN_AFTER_MAX))?;
+        disk.fail(*fault, When::Beginning.draw(*fault, random))?;
     }
     broker.spawn(disk_for(end, disk))?;
     Ok(())
@@ -205,27 +260,8 @@ impl Plan {
         }
         ends.extend((0..self.stops).map(|_| End::Stop));
         ends.extend((0..self.cuts).map(|_| End::Cut));
-        let faults = [Fault::Full, Fault::Write, Fault::Sync, Fault::Short];
-        ends.extend(
-            (0..self.faults)
-                .zip(faults.into_iter().cycle())
-                .map(|(_, fault)| End::Fault(fault)),
-        );
-        let faults = [
-            Fault::Open,
-            Fault::Make,
-            Fault::Rename,
-            Fault::Truncate,
-            Fault::Remove,
-            Fault::Full,
-            Fault::Write,
-            Fault::Sync,
-        ];
-        ends.extend(
-            (0..self.starts)
-                .zip(faults.into_iter().cycle())
-                .map(|(_, fault)| End::Begin(fault)),
-        );
+        ends.extend(When::Serving.faults(self.faults).map(End::Fault));
+        ends.extend(When::Beginning.faults(self.starts).map(End::Begin));
         random.shuffle(&mut ends);
         ends
     }
@@ -350,7 +386,14 @@ impl Lines {
                 break;
             }
         }
-        self.others.end().await;
+        self.others.end(self.progress.now().round).await?;
+        let ended = async {
+            for witness in &mut self.witnesses {
+                let _ = witness.wait_for(|witness| witness.has_ended).await;
+            }
+        };
+        // Who has not heard it says so.
+        let _ = timeout(PATIENCE, ended).await;
         let mut verdict = Verdict {
             faults: self.others.faults(),
             others: self.others.summary(),
@@ -388,7 +431,5 @@ const STEPS_MAX: u64 = 1_000;
 const PAUSE_US_MAX: u64 = 3_000;
 /// Between the start and an early end.
 const EARLY_US_MAX: u64 = 30_000;
-/// Calls that the disk still serves before it fails.
-const FAULT_AFTER_MAX: u64 = 100;
-/// The same of a broker that begins, which makes fewer of most.
-const BEGIN_AFTER_MAX: u64 = 30;
+/// Messages acknowledged and received until a write of the broker was short: nearly all are.
+const SHORT_STEPS_MAX: u64 = 100_000;

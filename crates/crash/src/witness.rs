@@ -10,6 +10,8 @@ use unbroken_client::audit::{AuditedMessage, Delivery};
 use unbroken_merkle_log::LaneId;
 use unbroken_merkle_log::ledger::{Event, State, Verdict};
 
+use crate::others::END;
+
 /// Faults that are told; more are only counted.
 const TOLD_MAX: usize = 20;
 
@@ -24,6 +26,8 @@ pub(crate) struct Witness {
     pub(crate) messages: u64,
     /// Messages that came again.
     pub(crate) repeated: u64,
+    /// What was published last has come, behind everything.
+    pub(crate) has_ended: bool,
     faults: Vec<String>,
     unnamed_faults: u64,
 }
@@ -46,6 +50,7 @@ impl Witness {
             lanes: BTreeMap::new(),
             messages: 0,
             repeated: 0,
+            has_ended: false,
             faults: Vec::new(),
             unnamed_faults: 0,
         }
@@ -88,6 +93,9 @@ impl Witness {
         if self.unnamed_faults > 0 {
             faults.push(format!("{}: and {} more", self.name, self.unnamed_faults));
         }
+        if !self.has_ended {
+            faults.push(format!("{}: what was published last never came", self.name));
+        }
         for (lane, seen) in self.lanes.iter().filter(|(_, lane)| !lane.is_whole()) {
             faults.push(format!(
                 "{}: of lane {lane} {} messages have come, {} are proven and {} were issued",
@@ -103,6 +111,10 @@ impl Witness {
 
     fn message(&mut self, message: &AuditedMessage) -> Option<String> {
         let Some(property) = message.property() else {
+            if message.topic().split('/').any(|level| level == END) {
+                self.has_ended = true;
+                return None;
+            }
             return Some(format!("a message on {} is not stamped", message.topic()));
         };
         self.judge(property.lane, property.sequence, message.verdict())
@@ -202,6 +214,7 @@ mod tests {
     #[test]
     fn a_lane_of_which_the_end_has_not_come_is_named() {
         let mut witness = Witness::new("w", true);
+        witness.has_ended = true;
         let lane = witness.lanes.entry(lane()).or_default();
         lane.closed = Some(2_048);
         lane.windows.insert(0, (1_024, true));
@@ -213,5 +226,7 @@ mod tests {
         assert!(witness.has_all(1));
         assert!(!witness.has_all(2), "one was never heard of");
         assert!(witness.faults().is_empty());
+        witness.has_ended = false;
+        assert_eq!(witness.faults().len(), 1);
     }
 }
