@@ -415,7 +415,7 @@ impl Broker {
                 file.display()
             );
             // What the disk writes down can only be polled.
-            thread::park_timeout(std::time::Duration::from_millis(5));
+            thread::park_timeout(Duration::from_millis(5));
         }
     }
 
