@@ -352,8 +352,23 @@ impl LiveIndex {
             || self.topics.len() >= TOPICS_MAX
     }
 
-    /// The numbers of messages of a range that may match, ascending.
-    pub(crate) fn select(&self, matcher: &Matcher<'_>, range: Range<u32>) -> Vec<u32> {
+    /// The numbers of the first messages of a range that may match, ascending, and the number up to
+    /// which that is all of them. Who is far behind reads a little at a time, and is not to wait for
+    /// all that is ahead each time; nor is the writer, who cannot go on meanwhile.
+    pub(crate) fn select(&self, matcher: &Matcher<'_>, range: Range<u32>) -> (Vec<u32>, u32) {
+        let mut length = SELECTED;
+        loop {
+            let end = range.end.min(range.start.saturating_add(length));
+            let offsets = self.select_all(matcher, range.start..end);
+            if end == range.end || offsets.len() >= SELECTED as usize {
+                return (offsets, end);
+            }
+            length = length.saturating_mul(SELECTED_GROWTH);
+        }
+    }
+
+    /// The numbers of all messages of a range that may match, ascending.
+    fn select_all(&self, matcher: &Matcher<'_>, range: Range<u32>) -> Vec<u32> {
         let mut offsets = Vec::new();
         let mut add = |found: &Vec<u32>| {
             let from = found.partition_point(|offset| *offset < range.start);
@@ -434,6 +449,12 @@ pub(crate) fn parse_block_key(key: &[u8]) -> Result<Sequence, RecordError> {
     Ok(first)
 }
 
+/// So many messages are selected in the newest generation, if there are as many: more than a read
+/// usually takes. They are looked for among as many at first, and where they are rare, among so many
+/// times more.
+const SELECTED: u32 = 1_024;
+const SELECTED_GROWTH: u32 = 32;
+
 const FORMAT: u8 = 1;
 const FORMAT_KEY: u8 = 0;
 const BLOCK_KEY: u8 = 1;
@@ -441,3 +462,31 @@ const TOPIC_KEY: u8 = 2;
 const SEALED_KEY: u8 = 3;
 /// The engine's keys have at most 65,535 bytes, one of which says what it is.
 const TOPIC_KEY_MAX: usize = 65_000;
+
+#[cfg(test)]
+mod tests {
+    use unbroken_mqtt_proto::TopicFilter;
+
+    use super::*;
+    use crate::record::MessageRecord;
+    use crate::selection::Selection;
+
+    #[test]
+    fn a_selection_takes_some_of_many_and_finds_one_that_is_rare() {
+        let mut index = LiveIndex::default();
+        for number in 0..50_000 {
+            let topic = if number == 49_000 { "rare" } else { "often" };
+            index.add(&MessageRecord::plain(topic, 1, b"").encode());
+        }
+        let select = |filter: &str, from| {
+            let selection = Selection::new([TopicFilter::parse(filter).unwrap()]);
+            index.select(&selection.matcher(), from..50_000)
+        };
+        let (first, end) = select("often/#", 0);
+        assert!(first.len() < 2_000 && end < 2_000, "{} {end}", first.len());
+        assert_eq!(first, (0..end).collect::<Vec<_>>());
+        assert_eq!(select("often", end).0.first(), Some(&end));
+        assert_eq!(select("rare", 0), (vec![49_000], 50_000));
+        assert_eq!(select("rare", 49_001), (vec![], 50_000));
+    }
+}

@@ -115,6 +115,11 @@ impl Part {
     pub(super) const fn is_live(&self) -> bool {
         self.is_live
     }
+
+    /// What is behind this is left to another read.
+    pub(super) fn end_at(&mut self, end: Sequence) {
+        self.range.end = self.range.end.min(end);
+    }
 }
 
 /// Reads parts of a log into a chunk: all messages, or those that are wanted. In the newest

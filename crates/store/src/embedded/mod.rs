@@ -415,11 +415,13 @@ impl Embedded {
         if range.is_empty() || wanted.is_some_and(Selection::is_empty) {
             return Ok(chunk);
         }
-        let parts = one.generations.parts(&range, generations_per_read(matcher));
+        let mut parts = one.generations.parts(&range, generations_per_read(matcher));
         // The newest generation's index is behind the lock, so that part is selected here.
-        let live = match matcher {
-            Some(matcher) if !matcher.wants_all() && parts.last().is_some_and(Part::is_live) => {
-                one.select_live(matcher, &range)
+        let live = match (matcher, parts.last_mut()) {
+            (Some(matcher), Some(part)) if !matcher.wants_all() && part.is_live() => {
+                let (live, end) = one.select_live(matcher, &range);
+                part.end_at(end);
+                live
             }
             _ => Vec::new(),
         };

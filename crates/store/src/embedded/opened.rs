@@ -301,13 +301,19 @@ impl OneLog {
         self.generations.live.first < next && self.generations.floor >= next
     }
 
-    pub(super) fn select_live(&self, matcher: &Matcher<'_>, range: &Range<Sequence>) -> Vec<u32> {
+    pub(super) fn select_live(
+        &self,
+        matcher: &Matcher<'_>,
+        range: &Range<Sequence>,
+    ) -> (Vec<u32>, Sequence) {
+        let first = self.generations.live.first;
         let offset = |at: Sequence| {
-            let offset = at.0.saturating_sub(self.generations.live.first.0);
+            let offset = at.0.saturating_sub(first.0);
             u32::try_from(offset).unwrap_or(u32::MAX)
         };
-        self.index
-            .select(matcher, offset(range.start)..offset(range.end))
+        let range = offset(range.start)..offset(range.end);
+        let (offsets, end) = self.index.select(matcher, range);
+        (offsets, Sequence(first.0 + u64::from(end)))
     }
 }
 
