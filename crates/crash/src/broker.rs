@@ -5,24 +5,31 @@ use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
-use std::time::Duration;
 use std::{env, fs, io};
 
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
-use tokio::time::timeout;
 
 use unbroken_acceptance::disk::Disk;
+
+use crate::patience::patiently;
+use crate::random::Random;
 
 /// What the broker says when clients may come.
 const LISTENING: &str = "listening on 127.0.0.1:";
 /// Where its data directory is.
 const DISK: &str = "disk";
-/// How long anything may take that must happen.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// Lines of the log that are remembered.
 const LINES_MAX: usize = 200;
+
+/// How many shards it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shards {
+    Always(u32),
+    /// One of [`SHARDS_DRAWN`], anew at each start: what was on one shard is then on another.
+    Drawn,
+}
 
 /// A broker and where it lives.
 #[derive(Debug)]
@@ -30,7 +37,10 @@ pub(crate) struct Broker {
     binary: PathBuf,
     /// Its configuration, and its [`DISK`] with the data directory, which it makes itself.
     home: PathBuf,
-    shards: u32,
+    shards: Shards,
+    /// Draws their number. Nobody else draws from it, so that the seed alone says how many the
+    /// broker has at which start.
+    random: Random,
     port: u16,
     running: Option<Running>,
 }
@@ -38,6 +48,7 @@ pub(crate) struct Broker {
 #[derive(Debug)]
 struct Running {
     child: Child,
+    shards: u32,
     log: watch::Receiver<Log>,
 }
 
@@ -67,7 +78,12 @@ pub(crate) enum BrokerError {
 
 impl Broker {
     /// One that is not started yet, in a directory that exists.
-    pub(crate) fn new(home: &Path, shards: u32, durability: &str) -> io::Result<Self> {
+    pub(crate) fn new(
+        home: &Path,
+        shards: Shards,
+        durability: &str,
+        seed: u64,
+    ) -> io::Result<Self> {
         fs::create_dir(home.join(DISK))?;
         // A damaged store is to be seen here, not set aside.
         let config =
@@ -81,9 +97,15 @@ impl Broker {
             binary: binary()?,
             home: home.to_owned(),
             shards,
+            random: Random::new(!seed),
             port,
             running: None,
         })
+    }
+
+    /// How many shards it was started with the last time; 0 if it is not running.
+    pub(crate) fn shards(&self) -> u32 {
+        self.running.as_ref().map_or(0, |running| running.shards)
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -97,6 +119,10 @@ impl Broker {
 
     /// Starts it, on a disk that may fail if there is one.
     pub(crate) fn spawn(&mut self, disk: Option<&Disk>) -> Result<(), BrokerError> {
+        let shards = match self.shards {
+            Shards::Always(shards) => shards,
+            Shards::Drawn => self.random.pick(&SHARDS_DRAWN),
+        };
         let mut command = Command::new(&self.binary);
         command
             .args(["serve", "--bind", "127.0.0.1", "-c", "unbroken.toml"])
@@ -106,7 +132,7 @@ impl Broker {
                 "-p",
                 &self.port.to_string(),
             ])
-            .args(["--shards", &self.shards.to_string()])
+            .args(["--shards", &shards.to_string()])
             .current_dir(&self.home)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -122,7 +148,7 @@ impl Broker {
         follow(child.stdout.take(), log.clone());
         follow(child.stderr.take(), log.clone());
         let log = log.subscribe();
-        self.running = Some(Running { child, log });
+        self.running = Some(Running { child, shards, log });
         Ok(())
     }
 
@@ -131,7 +157,7 @@ impl Broker {
         let Some(running) = &mut self.running else {
             return Err(BrokerError::Deaf("it is not started".to_owned()));
         };
-        match timeout(PATIENCE, running.has_said(&[LISTENING])).await {
+        match patiently(running.has_said(&[LISTENING])).await {
             Ok(true) => Ok(()),
             _ => Err(BrokerError::Deaf(running.text())),
         }
@@ -142,7 +168,7 @@ impl Broker {
         let Some(running) = &mut self.running else {
             return Err(BrokerError::Deaf("it is not started".to_owned()));
         };
-        match timeout(PATIENCE, running.has_said(&[LISTENING])).await {
+        match patiently(running.has_said(&[LISTENING])).await {
             Ok(true) => Ok(()),
             Ok(false) => self.fail().await,
             Err(_) => Err(BrokerError::Deaf(running.text())),
@@ -167,7 +193,7 @@ impl Broker {
             let told = Command::new("kill").arg(pid.to_string()).status().await?;
             debug_assert!(told.success(), "the process is ours and not waited for");
         }
-        let Ok(status) = timeout(PATIENCE, running.child.wait()).await else {
+        let Ok(status) = patiently(running.child.wait()).await else {
             return Err(BrokerError::GoesOn(running.text()));
         };
         let status = status?;
@@ -184,7 +210,7 @@ impl Broker {
         let Some(mut running) = self.running.take() else {
             return Ok(());
         };
-        let Ok(status) = timeout(PATIENCE, running.child.wait()).await else {
+        let Ok(status) = patiently(running.child.wait()).await else {
             return Err(BrokerError::GoesOn(running.text()));
         };
         let status = status?;
@@ -207,7 +233,12 @@ impl Broker {
             .create(true)
             .append(true)
             .open(self.home.join("broker.log"))?;
-        writeln!(file, "{}\n--- ended", running.text())
+        let Running { shards, .. } = running;
+        writeln!(
+            file,
+            "{}\n--- ended, with --shards {shards}",
+            running.text()
+        )
     }
 
     /// The end of its log.
@@ -261,5 +292,7 @@ fn binary() -> io::Result<PathBuf> {
     Ok(env::current_exe()?.with_file_name("unbroken"))
 }
 
+/// Fewer than there are cores, as many, and more.
+const SHARDS_DRAWN: [u32; 4] = [1, 2, 3, 8];
 /// What the system calls the two errors.
 const DISK_WORDS: [&str; 2] = ["No space left on device", "Input/output error"];

@@ -4,16 +4,16 @@
 //! ```text
 //! cargo build --release -p unbroken
 //! cargo run --release -p unbroken-crash -- \
-//!     --kills 200 --stops 20 --cuts 40 --faults 24 --starts 24 --shards 3 [--seed N]
+//!     --kills 200 --stops 20 --cuts 40 --faults 24 --starts 24 [--shards 3] [--seed N]
 //! ```
 //!
 //! Publishers number what they send and remember it in a spool; subscribers have sessions that the
 //! broker keeps. At the end everything must have come, in order, and at QoS 2 once. Beside them
 //! groups share messages, a retained value grows, and clients die with the broker and leave wills:
 //! a group misses nothing, what is retained is the last that was acknowledged, and each will comes
-//! once. What ends when,
-//! and what a power cut takes back, is decided by the seed, which is printed; the moments between
-//! two messages are the machine's.
+//! once. What ends when, how many shards the broker has the next time, and what a power cut takes
+//! back, is decided by the seed, which is printed; the moments between two messages are the
+//! machine's.
 //!
 //! Deliberately absent: repair. Nobody asks for a message again, so what the broker loses stays
 //! lost. With `--durability off` and power cuts it loses much, which shows that this would be seen.
@@ -24,6 +24,7 @@ mod broker;
 mod faults;
 mod line;
 mod others;
+mod patience;
 mod random;
 mod run;
 mod subscriber;
@@ -34,6 +35,7 @@ mod witness;
 use std::process::ExitCode;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use crate::broker::Shards;
 use crate::line::Load;
 use crate::run::Plan;
 
@@ -65,8 +67,8 @@ fn carry_out(plan: &Plan) -> Result<bool, Box<dyn std::error::Error>> {
     let begin = Instant::now();
     let rounds = plan.kills + plan.stops + plan.cuts + plan.faults + plan.starts;
     let mut ends = Vec::new();
-    let run = run::run(plan, home.path(), |round, end| {
-        ends.push(end);
+    let run = run::run(plan, home.path(), |round, end, shards| {
+        ends.push((end, shards));
         if round % TELL_EVERY == 0 {
             let seconds = begin.elapsed().as_secs_f64();
             println!("round {round} of {rounds}, {seconds:.1} s");
@@ -75,7 +77,8 @@ fn carry_out(plan: &Plan) -> Result<bool, Box<dyn std::error::Error>> {
     let seconds = |begin: Instant| begin.elapsed().as_secs_f64();
     let outcome = runtime.block_on(run);
     let leave = |home: tempfile::TempDir| {
-        println!("seed {}, how the rounds ended: {ends:?}", plan.seed);
+        let seed = plan.seed;
+        println!("seed {seed}, how the rounds ended, and with how many shards: {ends:?}");
         println!("what is on disk is left in {}", home.keep().display());
     };
     let verdict = match outcome {
@@ -120,7 +123,7 @@ fn plan(arguments: impl Iterator<Item = String>) -> Result<Plan, String> {
         cuts: 0,
         faults: 0,
         starts: 0,
-        shards: 1,
+        shards: Shards::Drawn,
         durability: "strict".to_owned(),
         load: Load::Light,
         seed: now.map_or(0, |now| u64::from(now.subsec_nanos())),
@@ -144,9 +147,9 @@ fn plan(arguments: impl Iterator<Item = String>) -> Result<Plan, String> {
             "--seed" => plan.seed = number,
             "--heavy" => plan.load = Load::Heavy(number),
             "--shards" => {
-                plan.shards = number
-                    .try_into()
-                    .map_err(|_| format!("{number} shards are too many"))?;
+                let shards = number.try_into();
+                let shards = shards.map_err(|_| format!("{number} shards are too many"))?;
+                plan.shards = Shards::Always(shards);
             }
             _ => return Err(format!("{name} is no option")),
         }

@@ -11,12 +11,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 use unbroken_acceptance::raw::{Connect, Will};
 use unbroken_client::{Acknowledging, Filter, Message, Options, QoS, Session};
 
-use crate::broker::PATIENCE;
 use crate::line::{LineError, Progress, connect, word};
+use crate::patience::patiently;
 use crate::tally::Tally;
 
 /// Shared findings.
@@ -146,7 +146,7 @@ impl Others {
             }
         };
         // What is missing then is in the findings.
-        let _ = timeout(PATIENCE, all).await;
+        let _ = patiently(all).await;
         let heard = async {
             self.say_the_last().await?;
             // The sender is ours, so it lives.
@@ -154,11 +154,11 @@ impl Others {
             let _ = ended.wait_for(|ended| *ended == self.listeners).await;
             Ok::<_, LineError>(())
         };
-        if let Ok(heard) = timeout(PATIENCE, heard).await {
+        if let Ok(heard) = patiently(heard).await {
             heard?;
         }
         // The last one that was acknowledged, now that nobody sets it any more.
-        if timeout(PATIENCE, self.look(round)).await.is_err() {
+        if patiently(self.look(round)).await.is_err() {
             self.value
                 .wrong("nothing is retained at the end".to_owned());
         }

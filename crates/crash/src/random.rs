@@ -19,6 +19,12 @@ impl Random {
         self.below(times) == 0
     }
 
+    /// One of these, of which there is one at least.
+    pub(crate) fn pick<T: Copy>(&mut self, of: &[T]) -> T {
+        let place = self.below(of.len() as u64);
+        of[usize::try_from(place).unwrap_or_default()]
+    }
+
     /// Puts a list into another order.
     pub(crate) fn shuffle<T>(&mut self, list: &mut [T]) {
         for last in (1..list.len()).rev() {

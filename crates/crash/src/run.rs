@@ -9,15 +9,16 @@ use std::{fs, io};
 
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 use unbroken_acceptance::disk::{Disk, Fault};
 use unbroken_client::QoS;
 use unbroken_merkle_log::LaneId;
 
-use crate::broker::{Broker, BrokerError, PATIENCE};
+use crate::broker::{Broker, BrokerError, Shards};
 use crate::faults::{Met, When};
 use crate::line::{LineError, Load, Progress, Publisher};
 use crate::others::Others;
+use crate::patience::{PATIENCE, out_of_patience, patiently};
 use crate::random::Random;
 use crate::subscriber::Subscriber;
 use crate::witness::Witness;
@@ -37,11 +38,12 @@ pub(crate) struct Plan {
     /// The disk fails while the broker begins, which must end by itself or do without; then as a
     /// power cut. If there are any, the same before all, in each way while it makes its store.
     pub(crate) starts: u64,
-    pub(crate) shards: u32,
+    pub(crate) shards: Shards,
     /// The broker's: `strict` is what power cuts and faults are for.
     pub(crate) durability: String,
     pub(crate) load: Load,
-    /// The same number gives the same ends, at moments that differ as machines do.
+    /// The same number gives the same ends and numbers of shards, at moments that differ as
+    /// machines do.
     pub(crate) seed: u64,
 }
 
@@ -95,14 +97,15 @@ pub(crate) enum RunError {
     Io(#[from] io::Error),
 }
 
-/// Carries the plan out in a directory of its own; `tell` hears about each round.
+/// Carries the plan out in a directory of its own; `tell` hears about each round: its number, how
+/// it ends, and how many shards the broker has.
 pub(crate) async fn run(
     plan: &Plan,
     home: &Path,
-    mut tell: impl FnMut(u64, End),
+    mut tell: impl FnMut(u64, End, u32),
 ) -> Result<Verdict, RunError> {
     let mut random = Random::new(plan.seed);
-    let mut broker = Broker::new(home, plan.shards, &plan.durability)?;
+    let mut broker = Broker::new(home, plan.shards, &plan.durability, plan.seed)?;
     let disk = Disk::under(&broker.disk(), home)?;
     let ends = plan.ends(&mut random);
     let mut taken_back = 0;
@@ -119,7 +122,7 @@ pub(crate) async fn run(
     begin(&mut broker, ends.first(), &disk, &mut random)?;
     for (round, end) in (1..).zip(&ends) {
         lines.progress.change(|point| point.round = round);
-        tell(round, *end);
+        tell(round, *end, broker.shards());
         if *end == End::Early {
             pause(&mut random, EARLY_US_MAX).await;
             broker.kill().await?;
@@ -131,7 +134,7 @@ pub(crate) async fn run(
                 lines.others.give_birth(round).await?;
                 lines.others.look(round).await
             };
-            match timeout(PATIENCE, others).await {
+            match patiently(others).await {
                 Ok(done) => done?,
                 Err(_) => return Err(RunError::Stuck(broker.log())),
             }
@@ -350,7 +353,7 @@ impl Lines {
             () = self.progress.until(|point| point.steps >= until) => Ok(()),
             Some(ended) = self.publishers.join_next() => Err(why(ended)),
             Some(ended) = self.subscribers.join_next() => Err(why(ended)),
-            () = sleep(PATIENCE) => Err(RunError::Stuck(broker.log())),
+            () = out_of_patience() => Err(RunError::Stuck(broker.log())),
         }
     }
 
@@ -365,7 +368,7 @@ impl Lines {
             }
             Ok(())
         };
-        let Ok(published) = timeout(PATIENCE, published).await else {
+        let Ok(published) = patiently(published).await else {
             return Err(RunError::Stuck(broker.log()));
         };
         published?;
@@ -381,7 +384,7 @@ impl Lines {
                         .await;
                 }
             };
-            let is_heard = timeout(PATIENCE, heard).await.is_ok();
+            let is_heard = patiently(heard).await.is_ok();
             if is_heard || self.progress.now().steps == steps {
                 break;
             }
@@ -393,7 +396,7 @@ impl Lines {
             }
         };
         // Who has not heard it says so.
-        let _ = timeout(PATIENCE, ended).await;
+        let _ = patiently(ended).await;
         let mut verdict = Verdict {
             faults: self.others.faults(),
             others: self.others.summary(),
