@@ -13,8 +13,8 @@ use crate::message::Message;
 use crate::seldom::Seldom;
 use crate::subscriptions::Grant;
 
-/// Retained messages still to be sent for subscriptions, in the order these were made, which is that
-/// of the tokens.
+/// Retained messages still to be sent for subscriptions, in the order these were made, which is
+/// that of the tokens.
 #[derive(Debug, Default)]
 pub(crate) struct Scans(Seldom<Line>);
 

@@ -604,8 +604,8 @@ const NOBODY: u32 = 65_534;
 /// Who owns what is another user's.
 const OTHER: u32 = 12_345;
 
-/// Runs a command on a directory of [`OTHER`] as somebody else, with a copy of the binary beside the
-/// store.
+/// Runs a command on a directory of [`OTHER`] as somebody else, with a copy of the binary beside
+/// the store.
 fn by_nobody(store: &Filled, data: &Path, words: &[&str]) -> Ended {
     // Nobody need not reach the binary where it is. By another process: one that is being started
     // would have a file open that we write.

@@ -51,7 +51,7 @@ use fjall::{Keyspace, PersistMode};
 use self::directory::Directory;
 use self::frozen::Frozen;
 use self::generation::{Generation, LiveIndex};
-use self::generations::{Generations, Part};
+use self::generations::Generations;
 use self::journals::Journals;
 pub use self::journals::whole_in_journal;
 use self::list::Keeper;
