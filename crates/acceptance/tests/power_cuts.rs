@@ -174,9 +174,10 @@ fn messages_found(broker: &Broker) -> usize {
 }
 
 fn newest_journal(broker: &Broker) -> PathBuf {
-    let files = std::fs::read_dir(broker.data().join("store/engine")).unwrap();
+    let files = std::fs::read_dir(broker.data().join("store/engine"));
+    let files = files.expect("a store has an engine");
     let journals = files.filter_map(|file| {
-        let path = file.unwrap().path();
+        let path = file.ok()?.path();
         let number: u64 = path
             .file_name()?
             .to_str()?

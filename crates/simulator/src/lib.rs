@@ -9,8 +9,8 @@
 //! disk that fails it may go on for a while, for those who need none.
 //!
 //! Where the store does not sync each commit, the machine ends, too: what was acknowledged before
-//! the last sync must be there, and what is there must be whole. Another broker goes on with it, and
-//! with clients that know more.
+//! the last sync must be there, and what is there must be whole. Another broker goes on with it,
+//! and with clients that know more.
 //!
 //! What must hold is in `oracle`; it is looked at after every step. At the end of a run everything
 //! comes to rest, all totals are compared, the retained messages are read on several shards, every
