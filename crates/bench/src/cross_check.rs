@@ -1,13 +1,14 @@
-//! Two rows again, with load generators that we did not write: `loadtest` and `pingtest` of 2013,
-//! by which brokers were compared then.
+//! Load generators that we did not write: `loadtest` and `pingtest` of 2013, by which brokers were
+//! compared then.
 //!
 //! Ours has to lead in both: least CPU time of a delivery, and most messages each second. They take
 //! most of a machine of two cores for themselves, and their clocks include connecting, so that a
-//! rate may be theirs and not the broker's; then it is not judged. Beside that, the ratio of our CPU
-//! time to the yardstick's may be no worse, by more than a factor, than with our own generator: one
-//! that favours ours is seen so. One that shows ours better than our own does is no sign of favour.
-//! They hang when a message is lost, and with a peer that does not speak MQTT 3.1: a run has a limit
-//! of time, and who fails once is not tried again.
+//! rate may be theirs and not the broker's; then it is not judged. Beside that, the ratio of our
+//! CPU time to the yardstick's may be no worse, by more than a factor, than with our own generator:
+//! one that favours ours is seen so. One that shows ours better is no sign of favour.
+//!
+//! They hang when a message is lost, and with a peer that does not speak MQTT 3.1: a run has a
+//! limit of time, and who fails once is not tried again.
 
 use std::{
     fmt,
@@ -245,7 +246,7 @@ impl Program {
     }
 
     fn failed(&self, how: &str, said: &str) -> io::Error {
-        // A program in Go says why in the first line of its trace, which nobody can read the end of.
+        // A program in Go says why in the first line of its trace; the last is a place in it.
         let is_why = |line: &&str| line.starts_with("panic:") || line.starts_with("fatal error:");
         let why = said.lines().find(is_why).or(said.lines().last());
         let why = why.unwrap_or("it said nothing");

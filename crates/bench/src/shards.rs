@@ -4,8 +4,8 @@
 //! A message whose publisher and subscriber live on different shards crosses a feed and is matched
 //! twice, so it costs more; how much is held against a bar on any machine. What the second shard
 //! brings can be seen only where the load does not take its core: on a machine of fewer than
-//! [`SCALING_CORES`] the ratio of the rates is shown and asked nothing, and where the load generator
-//! had no time left a rate that is too low is not judged.
+//! [`SCALING_CORES`] the ratio of the rates is shown and asked nothing, and where the generator had
+//! no time left a rate that is too low is not judged.
 
 use std::{io, path::Path, process::ExitCode};
 

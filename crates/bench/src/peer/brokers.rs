@@ -2,8 +2,8 @@
 //!
 //! A peer that is a library is served by a small program of ours called `peer-NAME`, which takes a
 //! port; its sources are under `crates/bench/peers` or `peers-rust`, and `cargo xtask bench` builds
-//! it. One that could also be another on the path has its version here, beside where it is installed
-//! from; what a directory was named for is what it is. Limits are opened for everyone: a message that a limit drops is not a message routed.
+//! it. One that could be another on the path has the version here that is installed. Limits are
+//! opened for everyone: a message that a limit drops is not a message routed.
 
 use std::{
     env, fs, io,
