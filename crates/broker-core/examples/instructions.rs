@@ -30,7 +30,7 @@ struct Piece {
     prepare: fn() -> Work,
 }
 
-const PIECES: [Piece; 8] = [
+const PIECES: [Piece; 10] = [
     Piece {
         name: "decode",
         rounds: 2_000,
@@ -78,6 +78,18 @@ const PIECES: [Piece; 8] = [
         rounds: 30,
         things: SUBSCRIBERS,
         prepare: deliver_with_identifiers,
+    },
+    Piece {
+        name: "filter-of-20",
+        rounds: 50,
+        things: 20,
+        prepare: || come_and_go(20),
+    },
+    Piece {
+        name: "filter-of-2000",
+        rounds: 2,
+        things: 2_000,
+        prepare: || come_and_go(2_000),
     },
 ];
 const SUBSCRIBERS: u32 = 500;
@@ -214,6 +226,25 @@ fn deliver_with_identifiers() -> Work {
         broker.send(n, &packet(0x82, &body));
     }
     publish(broker, plain(TOPIC), 0)
+}
+
+/// A client subscribes to so many filters in one packet, and in another goes from all before it was
+/// sent what is retained for them: what a filter takes does not grow with their number.
+fn come_and_go(filters: u16) -> Work {
+    let mut broker = with_publisher();
+    let (mut subscribe, mut unsubscribe) = (vec![0, 1], vec![0, 2]);
+    for n in 0..filters {
+        let filter = string(&format!("site/7/device/{n}/+"));
+        subscribe.extend([&filter[..], &[1]].concat());
+        unsubscribe.extend(filter);
+    }
+    let (subscribe, unsubscribe) = (packet(0x82, &subscribe), packet(0xa2, &unsubscribe));
+    broker.write(0);
+    Box::new(move || {
+        broker.send(PUBLISHER, &subscribe);
+        broker.send(PUBLISHER, &unsubscribe);
+        assert!(broker.write(0) > 0, "no answer");
+    })
 }
 
 const TOPIC: &str = "plant/7/press/temperature";
