@@ -19,11 +19,13 @@ use crate::places::sync;
 
 const CACHE_BYTES: u64 = 16 * 1024 * 1024;
 /// What is trimmed before its buffer is full is in no table: with 8 MiB, 200 publishers and a
-/// subscriber that is live had 258 bytes written for each message of 108 random ones, with 16 there
-/// are 246, with 32 205 (medians of four alternating runs of 2 s). It is memory for each log.
+/// subscriber that is live had 258 bytes written for each message of 111 random ones, with 16 there
+/// are 246, with 32 205 (medians of four alternating runs of 2 s). It is memory for each log. But
+/// the larger, the longer the table's sync: at 104,000/s PUBACK came within 18 ms with 8 MiB (p99;
+/// 15 to 24), 20 with 12 (16 to 26) and 24 with 16 (15 to 37), four alternating runs of 4 s.
 ///
-/// A full buffer becomes a table that is synced at once, and a commit beside that takes 8 to 15 ms
-/// instead of 0.2: once a second at 104,000/s. Where none was ever full, PUBACK came within 18 ms
+/// A full buffer becomes a table that is synced at once, and a commit beside that takes, with 16
+/// MiB, 8 to 15 ms instead of 0.2: once a second at 104,000/s. Where none was ever full, PUBACK came within 18 ms
 /// (p99; 14 to 20) and not 26 (16 to 40), and 251 bytes were written for a message, not 371. Tried,
 /// and not finished: generations of 12 MiB, each let go before its buffer is full. At full speed
 /// 139 bytes were written instead of 264 (three runs), and here 253; but PUBACK came within 26 ms
@@ -31,7 +33,7 @@ const CACHE_BYTES: u64 = 16 * 1024 * 1024;
 /// a table the engine ends no journal, and a log that is kept has five times the trees. Tried, and
 /// lost: less of the processor for the engine's threads (`nice` 19). (Medians of five alternating
 /// runs of 3 s, of three for the last.)
-const LOG_BUFFER_BYTES: u64 = 16 * 1024 * 1024;
+const LOG_BUFFER_BYTES: u64 = 12 * 1024 * 1024;
 const SPACE_BUFFER_BYTES: u64 = 4 * 1024 * 1024;
 const FILES_MAX: usize = 128;
 /// Journals on disk. The engine rotates one at 64 MB, and has what holds back the oldest written
