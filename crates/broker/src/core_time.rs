@@ -1,7 +1,7 @@
 //! How long a thread has been ready to run and had no core: what the kernel counts for it.
 //!
-//! Deliberately absent: systems that do not tell. There it is no time at all, and a loop that shares
-//! its core seems idler than it is.
+//! Deliberately absent: systems that do not tell. There it is no time at all, and a loop that
+//! shares its core seems idler than it is.
 
 use std::time::Duration;
 

@@ -6,8 +6,8 @@
 //!   makes none of them wait for more than one piece of a log.
 //! - A log is trimmed by what shards needed so long ago that what they have told since is stored,
 //!   and by what they needed for some time before ([`Needs`]).
-//! - How large the store is, and what the disk has room for, is said when what nobody needs is gone: of a log that a shard has left,
-//!   as when there are fewer than before, all of it.
+//! - How large the store is, and what the disk has room for, is said when what nobody needs is
+//!   gone: of a log that a shard has left, as when there are fewer than before, all of it.
 //!
 //! Deliberately absent: when shards say what they need, which is [`Desk`](super::Desk)'s.
 

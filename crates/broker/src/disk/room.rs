@@ -3,8 +3,8 @@
 //!
 //! ```text
 //! all  = free on the disk + what the directory takes
-//! room = all - what the engine may take beside what is kept, and at least half of all,
-//!        but never more than what is kept + what is free - a quarter of the engine's share or of all
+//! room = all - what the engine may take beside what is kept, and at least half of all, but never
+//!        more than what is kept + what is free - a quarter of the engine's share, or of all
 //! ```
 //!
 //! Half of all, since the engine's share, 256 MiB and more, would close a small disk that has some

@@ -401,8 +401,8 @@ const NOT_OF_A_BROKER: &str = "a broker has the directory, and tables are read w
 const HELD_MS_MAX: u64 = 7 * 86_400_000;
 /// A disk with less is nearly full: the store's journal and what it rewrites need some room.
 const FREE_BYTES_MIN: u64 = 1024 * 1024 * 1024;
-/// Memory of the broker for one of each, measured with 8,000 sessions, with none, one and four filters
-/// each, and 50,000 retained messages of 100 bytes, rounded (docs/durability.md has more).
+/// Memory of the broker for one of each, rounded, as measured with 8,000 sessions with none, one
+/// and four filters each, and 50,000 retained messages of 100 bytes (docs/durability.md has more).
 const SESSION_BYTES: u64 = 1_000;
 const SUBSCRIPTION_BYTES: u64 = 400;
 const RETAINED_BYTES: u64 = 300;

@@ -25,14 +25,14 @@ const CACHE_BYTES: u64 = 16 * 1024 * 1024;
 /// 15 to 24), 20 with 12 (16 to 26) and 24 with 16 (15 to 37), four alternating runs of 4 s.
 ///
 /// A full buffer becomes a table that is synced at once, and a commit beside that takes, with 16
-/// MiB, 8 to 15 ms instead of 0.2: once a second at 104,000/s. Where none was ever full, PUBACK came within 18 ms
-/// (p99; 14 to 20) and not 26 (16 to 40), and 251 bytes were written for a message, not 371. Tried,
-/// and not finished: generations of 12 MiB, each let go before its buffer is full. At full speed
-/// 139 bytes were written instead of 264 (three runs), and here 253; but PUBACK came within 26 ms
-/// (12 to 91); each begins with some fifteen syncs before a commit. And where nothing becomes
-/// a table the engine ends no journal, and a log that is kept has five times the trees. Tried, and
-/// lost: less of the processor for the engine's threads (`nice` 19). (Medians of five alternating
-/// runs of 3 s, of three for the last.)
+/// MiB, 8 to 15 ms instead of 0.2: once a second at 104,000/s. Where none was ever full, PUBACK
+/// came within 18 ms (p99; 14 to 20) and not 26 (16 to 40), and 251 bytes were written for a
+/// message, not 371. Tried, and not finished: generations of 12 MiB, each let go before its buffer
+/// is full. At full speed 139 bytes were written instead of 264 (three runs), and here 253; but
+/// PUBACK came within 26 ms (12 to 91); each begins with some fifteen syncs before a commit. And
+/// where nothing becomes a table the engine ends no journal, and a log that is kept has five times
+/// the trees. Tried, and lost: less of the processor for the engine's threads (`nice` 19). (Medians
+/// of five alternating runs of 3 s, of three for the last.)
 const LOG_BUFFER_BYTES: u64 = 12 * 1024 * 1024;
 const SPACE_BUFFER_BYTES: u64 = 4 * 1024 * 1024;
 const FILES_MAX: usize = 128;

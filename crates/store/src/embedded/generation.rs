@@ -352,9 +352,9 @@ impl LiveIndex {
             || self.topics.len() >= TOPICS_MAX
     }
 
-    /// The numbers of the first messages of a range that may match, ascending, and the number up to
-    /// which that is all of them. Who is far behind reads a little at a time, and is not to wait for
-    /// all that is ahead each time; nor is the writer, who cannot go on meanwhile.
+    /// The numbers of the first messages of a range that may match, ascending, and the number up
+    /// to which that is all of them. Who is far behind reads a little at a time, and is not to wait
+    /// for all that is ahead each time; nor is the writer, who cannot go on meanwhile.
     pub(crate) fn select(&self, matcher: &Matcher<'_>, range: Range<u32>) -> (Vec<u32>, u32) {
         let mut length = SELECTED;
         loop {
@@ -450,8 +450,8 @@ pub(crate) fn parse_block_key(key: &[u8]) -> Result<Sequence, RecordError> {
 }
 
 /// So many messages are selected in the newest generation, if there are as many: more than a read
-/// usually takes. They are looked for among as many at first, and where they are rare, among so many
-/// times more.
+/// usually takes. They are looked for among as many at first, and where they are rare, among so
+/// many times more.
 const SELECTED: u32 = 1_024;
 const SELECTED_GROWTH: u32 = 32;
 
