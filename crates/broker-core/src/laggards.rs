@@ -358,12 +358,19 @@ impl Shard {
                 return;
             };
             let was_sent = session.outbound.was_sent(packet_id);
-            let Some(delivery) = session.outbound.forget(packet_id) else {
+            let let_go = session.outbound.let_go(packet_id);
+            let is_its_clients = let_go.is_some();
+            let Some(delivery) = let_go.or_else(|| session.outbound.forget(packet_id)) else {
                 continue;
             };
             session.landed(&delivery);
             let number = delivery.number;
-            self.clients.land(id, packet_id);
+            if is_its_clients {
+                // After a restart too nothing else may have its id before the client has let go.
+                self.clients.ask_received(id, packet_id, &delivery);
+            } else {
+                self.clients.land(id, packet_id);
+            }
             self.clients.drop_waiting(now, id, delivery, why);
             let fate = if was_sent {
                 Fate::GivenUp

@@ -146,8 +146,39 @@ fn what_may_stay_does_not_hide_what_was_sent_behind_it_to_a_dead_device() {
     assert_eq!(dropped(&world, DropReason::TooOld), 1);
     assert_eq!(world.broker.shards[0].needed().of(LOG), 2);
     let (_, received) = world.back("s");
-    assert_eq!(received, ["CONNACK 1 00", "PUBREL #1 00"]);
+    assert_eq!(received, ["CONNACK 1 00", "PUBREL #1 00", "PUBREL #2 00"]);
     is_balanced(&world);
+}
+
+// The client has it, though its PUBREC was lost: what comes with the same id is a repetition to it.
+#[test]
+fn the_id_of_a_message_that_was_let_go_is_not_given_to_another_before_its_client_has_let_go_of_it()
+{
+    for restarts in [false, true] {
+        let mut world = with_limits(1, |limits| limits.queue_age_max_s = 40);
+        let away = world.resident("s", &[("t", QOS2)]);
+        let publisher = join(&mut world.broker, "p");
+        world.broker.send(publisher, publish("t", "1", QOS2, 1));
+        world.settle();
+        assert_eq!(world.broker.take(away), ["PUBLISH t \"1\" q2 #1"]);
+        world.broker.cut(away);
+        pass(&mut world, 60);
+        assert_eq!(dropped(&world, DropReason::TooOld), 1);
+        assert_eq!(world.broker.shards[0].needed().of(LOG), 1);
+        world.settle();
+        if restarts {
+            world.restart();
+        }
+        let publisher = join(&mut world.broker, "q");
+        world.broker.send(publisher, publish("t", "2", QOS2, 1));
+        world.settle();
+        let (back, received) = world.back("s");
+        let expected = ["CONNACK 1 00", "PUBREL #1 00", "PUBLISH t \"2\" q2 #2"];
+        assert_eq!(received, expected, "{restarts}");
+        world.broker.send(back, Packet::PubComp(ack(1)));
+        world.settle();
+        is_balanced(&world);
+    }
 }
 
 #[test]

@@ -10,6 +10,9 @@
 //!                              +---------------------------------------> done, message back
 //! ```
 //!
+//! A QoS 2 message that its owner gives up while there is no connection goes the way of a PUBREC
+//! ([`let_go`](Outbound::let_go)): the other side may have it, and its id.
+//!
 //! Invariants:
 //! - A message is unfinished until PUBACK `[MQTT-4.3.2-3]` `[MQTT311-4.3.2-1]`, or until PUBREC and
 //!   then PUBCOMP `[MQTT-4.3.3-3]` `[MQTT-4.3.3-5]` `[MQTT311-4.3.3-1]`, whatever has expired since
@@ -292,6 +295,21 @@ impl<M> Outbound<M> {
     pub fn forget(&mut self, id: PacketId) -> Option<M> {
         self.message(id)?;
         match self.finish(id)? {
+            Awaiting::Ack(message) | Awaiting::Rec(message) => Some(message),
+            Awaiting::Comp => None,
+        }
+    }
+
+    /// Gives up a message of QoS 2 that was sent over a connection that has ended, as its PUBREC
+    /// would: the other side may have it, and takes what comes with its id for a repetition until
+    /// PUBREL `[MQTT-4.3.3-10]`, which is due on the next connection. Of an id that it does not
+    /// know it only answers so. The message comes back. None: this is no such message.
+    pub fn let_go(&mut self, id: PacketId) -> Option<M> {
+        let state = self.table.get_mut(id)?;
+        if !state.sent || state.under_way || !matches!(state.awaiting, Awaiting::Rec(_)) {
+            return None;
+        }
+        match std::mem::replace(&mut state.awaiting, Awaiting::Comp) {
             Awaiting::Ack(message) | Awaiting::Rec(message) => Some(message),
             Awaiting::Comp => None,
         }
