@@ -356,38 +356,34 @@ impl LiveIndex {
     /// to which that is all of them. Who is far behind reads a little at a time, and is not to wait
     /// for all that is ahead each time; nor is the writer, who cannot go on meanwhile.
     pub(crate) fn select(&self, matcher: &Matcher<'_>, range: Range<u32>) -> (Vec<u32>, u32) {
-        let mut length = SELECTED;
+        let matching = self.matching(matcher);
+        let mut length = LOOKED_AT;
         loop {
             let end = range.end.min(range.start.saturating_add(length));
-            let offsets = self.select_all(matcher, range.start..end);
-            if end == range.end || offsets.len() >= SELECTED as usize {
-                return (offsets, end);
+            let mut offsets = Vec::new();
+            for found in &matching {
+                let from = found.partition_point(|offset| *offset < range.start);
+                let until = found.partition_point(|offset| *offset < end);
+                offsets.extend_from_slice(found.get(from..until).unwrap_or_default());
             }
-            length = length.saturating_mul(SELECTED_GROWTH);
+            if end == range.end || offsets.len() >= SELECTED {
+                return (in_order(offsets), end);
+            }
+            length = length.saturating_mul(GROWTH);
         }
     }
 
-    /// The numbers of all messages of a range that may match, ascending.
-    fn select_all(&self, matcher: &Matcher<'_>, range: Range<u32>) -> Vec<u32> {
-        let mut offsets = Vec::new();
-        let mut add = |found: &Vec<u32>| {
-            let from = found.partition_point(|offset| *offset < range.start);
-            let until = found.partition_point(|offset| *offset < range.end);
-            offsets.extend_from_slice(found.get(from..until).unwrap_or_default());
-        };
-        for topic in matcher.topics() {
-            if let Some(found) = self.topics.get(topic_key(topic.as_bytes())) {
-                add(found);
-            }
-        }
+    /// The numbers of the messages of each topic that may match.
+    fn matching(&self, matcher: &Matcher<'_>) -> Vec<&Vec<u32>> {
+        let exact = matcher.topics();
+        let exact = exact.filter_map(|topic| self.topics.get(topic_key(topic.as_bytes())));
+        let mut matching: Vec<_> = exact.collect();
         if matcher.prefixes().next().is_some() {
-            for (topic, found) in &self.topics {
-                if may_match(matcher, topic) {
-                    add(found);
-                }
-            }
+            let topics = self.topics.iter();
+            let topics = topics.filter(|(topic, _)| may_match(matcher, topic));
+            matching.extend(topics.map(|(_, found)| found));
         }
-        in_order(offsets)
+        matching
     }
 }
 
@@ -449,11 +445,11 @@ pub(crate) fn parse_block_key(key: &[u8]) -> Result<Sequence, RecordError> {
     Ok(first)
 }
 
-/// So many messages are selected in the newest generation, if there are as many: more than a read
-/// usually takes. They are looked for among as many at first, and where they are rare, among so
-/// many times more.
-const SELECTED: u32 = 1_024;
-const SELECTED_GROWTH: u32 = 32;
+/// So many messages are enough of a selection in the newest generation. They are looked for among
+/// so many at first, and among so many times more as long as there are fewer.
+const SELECTED: usize = 1_024;
+const LOOKED_AT: u32 = 4_096;
+const GROWTH: u32 = 4;
 
 const FORMAT: u8 = 1;
 const FORMAT_KEY: u8 = 0;
@@ -475,17 +471,42 @@ mod tests {
     fn a_selection_takes_some_of_many_and_finds_one_that_is_rare() {
         let mut index = LiveIndex::default();
         for number in 0..50_000 {
-            let topic = if number == 49_000 { "rare" } else { "often" };
+            let topic = match number {
+                49_000 => "rare",
+                _ if number % 40 == 0 => "seldom",
+                _ if number % 2 == 0 => "often/even",
+                _ => "often/odd",
+            };
             index.add(&MessageRecord::plain(topic, 1, b"").encode());
         }
         let select = |filter: &str, from| {
             let selection = Selection::new([TopicFilter::parse(filter).unwrap()]);
             index.select(&selection.matcher(), from..50_000)
         };
-        let (first, end) = select("often/#", 0);
-        assert!(first.len() < 2_000 && end < 2_000, "{} {end}", first.len());
-        assert_eq!(first, (0..end).collect::<Vec<_>>());
-        assert_eq!(select("often", end).0.first(), Some(&end));
+        for (filter, looked_at) in [
+            ("often/#", 4_096),
+            ("often/odd", 4_096),
+            ("seldom", 50_000),
+            ("rare", 50_000),
+        ] {
+            assert_eq!(select(filter, 0).1, looked_at, "{filter}");
+        }
+        // What is selected piece by piece is all of it, in order.
+        for (filter, count) in [
+            ("often/#", 48_750),
+            ("often/odd", 25_000),
+            ("seldom", 1_249),
+        ] {
+            let (mut all, mut from) = (Vec::new(), 0);
+            while from < 50_000 {
+                let (found, end) = select(filter, from);
+                assert!(end > from && found.iter().all(|offset| (from..end).contains(offset)));
+                all.extend(found);
+                from = end;
+            }
+            assert_eq!(all.len(), count, "{filter}");
+            assert!(all.is_sorted());
+        }
         assert_eq!(select("rare", 0), (vec![49_000], 50_000));
         assert_eq!(select("rare", 49_001), (vec![], 50_000));
     }
