@@ -455,8 +455,15 @@ impl Clients {
         }
     }
 
+    /// Whether this is so of what is kept of a session.
+    pub(crate) fn keeps(&self, id: SessionId, what: impl Fn(&Kept) -> bool) -> bool {
+        let session = self.sessions.get(id.index());
+        let kept = session.and_then(|session| session.kept.as_deref());
+        kept.is_some_and(what)
+    }
+
     /// Tells the disk how far a session is.
-    fn tell_progress(&mut self, id: SessionId) {
+    pub(crate) fn tell_progress(&mut self, id: SessionId) {
         let Some(session) = self.sessions.get_mut(id.index()) else {
             return;
         };

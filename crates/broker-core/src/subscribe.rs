@@ -178,14 +178,18 @@ impl Shard {
             limits.subscriptions_per_session_max,
             limits.subscriptions_max,
         );
+        let past_max = per_session.max(PAST_SUBSCRIPTIONS_AT_LEAST) as usize;
+        let is_full = |kept: &Kept| kept.is_full_of_past(text, options, identifier, past_max);
+        if self.clients.keeps(session_id, is_full) {
+            // Past ones of a session that keeps up are there until the disk is told the next time.
+            self.clients.tell_progress(session_id);
+            if self.clients.keeps(session_id, is_full) {
+                return Ok(Err(ReasonCode::QuotaExceeded));
+            }
+        }
         let Some(session) = self.clients.session_mut(session_id) else {
             return Ok(Err(ReasonCode::UnspecifiedError));
         };
-        let past_max = per_session.max(PAST_SUBSCRIPTIONS_AT_LEAST) as usize;
-        let is_full = |kept: &Kept| kept.is_full_of_past(text, options, identifier, past_max);
-        if session.kept.as_deref().is_some_and(is_full) {
-            return Ok(Err(ReasonCode::QuotaExceeded));
-        }
         let before = session.subscriptions.get(text).map(|grant| grant.qos);
         let new = before.is_none();
         if new {

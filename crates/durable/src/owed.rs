@@ -225,7 +225,7 @@ fn group_of(subscription: &Subscription) -> Option<SubscriptionFilter<'_>> {
 }
 
 /// Whether the group may have had members before this one, who have left since: the disk does not
-/// say. Not where the same session had it before, which is known: at QoS 0, or not any more.
+/// say. Not where the same session had it before, and that is known still.
 fn may_follow_others(era: u32, subscription: &Subscription) -> bool {
     era == 0 && !subscription.ended
 }
