@@ -85,8 +85,9 @@ pub(crate) fn doubt<S: Store + ?Sized>(store: &S) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// So many are noted: some KiB, each being a dozen bytes for each log. Beyond, the oldest goes.
-pub const MOVES_MAX: usize = 64;
+/// So many are noted: up to some 100 KiB, each being a dozen bytes for each log. Beyond, the oldest
+/// goes.
+pub const MOVES_MAX: usize = 1_024;
 
 #[cfg(test)]
 mod tests {
