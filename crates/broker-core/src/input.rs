@@ -97,6 +97,9 @@ pub struct StoreSize {
     pub bytes: u64,
     /// Of these, bytes of values.
     pub values: u64,
+    /// Of `bytes`, what letting go of messages takes off no disk: values, and what lies in the
+    /// newest part of a log.
+    pub staying: u64,
     /// The most bytes that the disk, as full as it is, has room to keep. It counts where it is less
     /// than `store_bytes_max`; `u64::MAX` where nobody knows.
     pub room: u64,

@@ -52,8 +52,9 @@ pub(crate) struct Laggards {
     reading: Vec<u64>,
     /// The store is at its limit.
     store_is_full: bool,
-    /// So are its values alone: letting go of messages would not help.
-    values_fill_store: bool,
+    /// Letting go of messages would not help: its values alone are at the limit, or what would be
+    /// let go stays on a disk that has no room.
+    nothing_is_gained: bool,
     /// What is within is let go, to make room.
     let_go: Frontier,
     /// Over these some of that was under way when it was let go.
@@ -86,7 +87,7 @@ impl Laggards {
     /// The store is at its limit, and publishers are told: so the limits say, or nothing else
     /// helps.
     pub(crate) fn store_refuses(&self, limits: &Limits) -> bool {
-        let is_told = limits.store_full == StoreFull::Refuse || self.values_fill_store;
+        let is_told = limits.store_full == StoreFull::Refuse || self.nothing_is_gained;
         self.store_is_full && is_told
     }
 
@@ -218,9 +219,10 @@ impl Shard {
         let Clients {
             limits, laggards, ..
         } = &mut self.clients;
-        let most = limits.store_bytes_max.min(size.room);
-        laggards.store_is_full = size.bytes >= most;
-        laggards.values_fill_store = size.values >= most;
+        let (most, room) = (limits.store_bytes_max, size.room);
+        laggards.store_is_full = size.bytes >= most.min(room);
+        laggards.nothing_is_gained =
+            size.values >= most || size.bytes >= room && size.staying >= room;
         if !laggards.store_is_full || laggards.store_refuses(limits) {
             laggards.holders.clear();
             laggards.let_go = Frontier::new();

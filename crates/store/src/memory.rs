@@ -200,7 +200,14 @@ impl Store for Memory {
     }
 
     fn kept_bytes(&self) -> Result<KeptBytes, StoreError> {
-        Ok(self.read_state().bytes)
+        let KeptBytes {
+            messages, values, ..
+        } = self.read_state().bytes;
+        Ok(KeptBytes {
+            messages,
+            values,
+            staying: values,
+        })
     }
 }
 

@@ -112,6 +112,9 @@ pub struct KeptBytes {
     pub messages: u64,
     /// Of values.
     pub values: u64,
+    /// Of both together, what letting go of messages takes off no disk: values, and what is in the
+    /// newest generation of a log.
+    pub staying: u64,
 }
 
 /// What is in a log.

@@ -209,11 +209,11 @@ impl Broker {
 
     /// Tells every shard how large the store is.
     pub(crate) fn store_size(&mut self, bytes: u64) {
-        self.store_size_with(bytes, 0, u64::MAX);
+        self.store_size_with(bytes, [0, 0], u64::MAX);
     }
 
-    /// The same, so much of it values, on a disk with room for so much.
-    pub(crate) fn store_size_with(&mut self, bytes: u64, values: u64, room: u64) {
+    /// The same, of it values and what stays on the disk, which has room for so much.
+    pub(crate) fn store_size_with(&mut self, bytes: u64, [values, staying]: [u64; 2], room: u64) {
         let mut lowest = BTreeMap::new();
         for shard in &self.shards {
             for (log, number) in shard.needed().iter() {
@@ -227,6 +227,7 @@ impl Broker {
             let size = StoreSize {
                 bytes,
                 values,
+                staying,
                 room,
                 needed,
             };

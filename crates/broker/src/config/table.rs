@@ -226,7 +226,8 @@ pub(super) const SECTIONS: &[Section] = &[
                     "Bytes of what the store keeps: messages that somebody waits for, sessions, retained",
                     "messages. The directory takes up to 192 MiB and 64 MiB for each shard beside it, for",
                     "journals and for what is let go 64 MiB at a time. Where the disk has no room for both,",
-                    "what it has room for is the limit, as long as that is so."
+                    "what it has room for is the limit, as long as that is so; and what would give no room",
+                    "is not dropped, but publishers are refused."
                 ],
                 limits.store_bytes_max
             ),

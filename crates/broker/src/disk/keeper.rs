@@ -208,6 +208,7 @@ impl Keeper {
         let size = StoreSize {
             bytes: kept.sum(),
             values: kept.values,
+            staying: kept.staying,
             room: self.room.of(kept.sum(), self.store.size_bytes()?),
             needed,
         };

@@ -61,7 +61,9 @@ impl Room {
 #[cfg(unix)]
 fn free(directory: &Path) -> Option<u64> {
     let disk = nix::sys::statvfs::statvfs(directory).ok()?;
-    Some(disk.blocks_available().saturating_mul(disk.fragment_size()))
+    // Some file systems have no size, or do not tell it.
+    let has_size = disk.blocks() > 0;
+    has_size.then(|| disk.blocks_available().saturating_mul(disk.fragment_size()))
 }
 
 #[cfg(not(unix))]
@@ -87,5 +89,7 @@ mod tests {
         check(|_| Some(74 * MIB), 1_000, 1_256, 1_010 * MIB); // hardly any left
         check(|_| Some(0), 50, 100, 50 * MIB);
         check(|_| None, 50, 100, u64::MAX);
+        room = Room::new(Path::new("/proc"), 256 * MIB);
+        assert_eq!(room.of(0, 0), u64::MAX, "it has no size");
     }
 }

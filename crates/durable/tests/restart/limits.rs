@@ -302,16 +302,17 @@ fn a_disk_without_room_is_a_limit_of_the_store() {
     world.broker.cut(away);
     let publisher = join(&mut world.broker, "p");
     publish_all(&mut world, publisher, "t", 1..9);
-    for (bytes, room, let_go) in [(400, 401, 0), (400, 400, 1), (100, 2_000, 1)] {
-        world.broker.store_size_with(bytes, 0, room);
+    // 400 bytes are kept; how much of it stays on the disk, and what that has room for.
+    for (staying, room, let_go) in [(399, 401, 0), (400, 400, 0), (399, 400, 1), (0, 2_000, 1)] {
+        world.broker.store_size_with(400, [0, staying], room);
         world.broker.stored();
         assert_eq!(dropped(&world, DropReason::StoreFull), let_go);
     }
-    world.broker.store_size_with(400, 400, 400);
+    world.broker.store_size_with(400, [0, 400], 400);
     world.broker.send(publisher, publish("t", "x", QOS1, 17));
     world.broker.stored();
     assert_eq!(world.broker.take(publisher), ["PUBACK #17 97"]);
-    world.broker.store_size_with(400, 400, 1_000);
+    world.broker.store_size_with(400, [0, 400], 1_000);
     publish_all(&mut world, publisher, "t", 18..19);
     is_balanced(&world);
 }
@@ -323,13 +324,15 @@ fn nothing_is_let_go_where_values_alone_fill_the_store() {
     world.broker.cut(away);
     let publisher = join(&mut world.broker, "p");
     publish_all(&mut world, publisher, "t", 1..17);
-    world.broker.store_size_with(2_000, 1_000, u64::MAX);
+    world
+        .broker
+        .store_size_with(2_000, [1_000, 1_000], u64::MAX);
     world.broker.stored();
     assert_eq!(dropped(&world, DropReason::StoreFull), 0);
     world.broker.send(publisher, publish("t", "x", QOS1, 17));
     world.broker.stored();
     assert_eq!(world.broker.take(publisher), ["PUBACK #17 97"]);
-    world.broker.store_size_with(1_000, 999, u64::MAX);
+    world.broker.store_size_with(1_000, [999, 999], u64::MAX);
     world.broker.stored();
     assert_eq!(dropped(&world, DropReason::StoreFull), 1 + 2);
     let expected: Vec<_> = (3..17).map(|id| id.to_string()).collect();

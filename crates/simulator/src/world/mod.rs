@@ -578,6 +578,7 @@ impl World {
             let size = StoreSize {
                 bytes,
                 values,
+                staying: values,
                 room: u64::MAX,
                 needed,
             };

@@ -87,20 +87,21 @@ impl Generations {
     }
 
     /// Bytes of the messages that are not trimmed, about: of a generation as large a part as is
-    /// left of its numbers.
-    pub(super) fn kept_bytes(&self, next: Sequence) -> u64 {
+    /// left of its numbers. In those that are sealed, and in the newest.
+    pub(super) fn kept_bytes(&self, next: Sequence) -> (u64, u64) {
         let begins = self.sealed.keys().copied().chain([self.live.first]);
-        let ends = begins.skip(1).chain([next]);
-        let all = self.sealed.values().chain([&self.live]);
-        all.zip(ends)
-            .map(|(generation, end)| {
-                let numbers = end.0.saturating_sub(generation.first.0);
-                let left = end.0.saturating_sub(self.floor.max(generation.first).0);
-                let bytes = u128::from(engine::tree_bytes(&generation.keyspace));
-                let kept = bytes * u128::from(left) / u128::from(numbers.max(1));
-                u64::try_from(kept).unwrap_or(u64::MAX)
-            })
-            .sum()
+        let ends = begins.skip(1);
+        let sealed = self.sealed.values().zip(ends);
+        let sealed = sealed.map(|(generation, end)| self.kept_of(generation, end));
+        (sealed.sum(), self.kept_of(&self.live, next))
+    }
+
+    fn kept_of(&self, generation: &Generation, end: Sequence) -> u64 {
+        let numbers = end.0.saturating_sub(generation.first.0);
+        let left = end.0.saturating_sub(self.floor.max(generation.first).0);
+        let bytes = u128::from(engine::tree_bytes(&generation.keyspace));
+        let kept = bytes * u128::from(left) / u128::from(numbers.max(1));
+        u64::try_from(kept).unwrap_or(u64::MAX)
     }
 
     /// Where the sealed generation that begins here ends.

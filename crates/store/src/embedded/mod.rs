@@ -553,9 +553,15 @@ impl Store for Embedded {
     fn kept_bytes(&self) -> Result<KeptBytes, StoreError> {
         let published = self.read_published();
         let logs = published.logs.values();
+        let kept = logs.map(|log| log.generations.kept_bytes(log.next()));
+        let (sealed, newest) = kept.fold((0, 0), |(sealed, newest), (more, new)| {
+            (sealed + more, newest + new)
+        });
+        let values = self.engine.spaces.iter().map(Keyspace::disk_space).sum();
         Ok(KeptBytes {
-            messages: logs.map(|log| log.generations.kept_bytes(log.next())).sum(),
-            values: self.engine.spaces.iter().map(Keyspace::disk_space).sum(),
+            messages: sealed + newest,
+            values,
+            staying: newest + values,
         })
     }
 }
