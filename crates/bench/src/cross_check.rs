@@ -3,9 +3,10 @@
 //!
 //! Ours has to lead in both: least CPU time of a delivery, and most messages each second. They take
 //! most of a machine of two cores for themselves, and their clocks include connecting, so that a
-//! rate may be theirs and not the broker's; then it is not judged. Beside that, the ratio of our
-//! CPU time to the yardstick's may be no worse, by more than a factor, than with our own generator:
-//! one that favours ours is seen so. One that shows ours better is no sign of favour.
+//! rate may be theirs and not the broker's; then ours is not missed by it, and nothing is passed
+//! against it. Beside that, the ratio of our CPU time to the yardstick's may be no worse, by more
+//! than a factor, than with our own generator: one that favours ours is seen so. One that shows
+//! ours better is no sign of favour.
 //!
 //! They hang when a message is lost, and with a peer that does not speak MQTT 3.1: a run has a
 //! limit of time, and who fails once is not tried again.
@@ -354,7 +355,7 @@ impl fmt::Display for Section<'_> {
              that the programs print (those of `pingtest` are of what is published). *x* is the ratio of the broker's CPU time to {YARDSTICK}'s, *our x* the same with our own generator in the \
              row of the same load, and *dearer* the first divided by the second, which has a bar for ours: a generator that favours \
              ours would show it dearer elsewhere. *client* is what the program took of the time that the broker left on all cores; \
-             above {BUSY} of it a rate of ours that is too low is not judged.\n"
+             above {BUSY} of it a rate of ours that is too low is not judged, and against a peer's none is passed.\n"
         )?;
         writeln!(
             f,
@@ -491,6 +492,26 @@ mod tests {
         let [_, cpu, rate] = judged(&check, &[alike()]);
         assert!(cpu.contains("missed"), "{cpu}");
         assert!(rate.contains("not judged (the program)"), "{rate}");
+    }
+
+    #[test]
+    fn against_a_rate_that_the_program_held_back_ours_is_not_passed() {
+        for (busy, ours, expected) in [
+            (&[1][..], 11.0, "not judged (the program)"),
+            (&[1], 9.0, "**missed**"),
+            (&[0], 11.0, "| passed |"),
+            (&[0, 1], 11.0, "not judged (the program)"),
+        ] {
+            let mut check = check((ROUNDS, 9.0, ours), (ROUNDS, 10.0, 10.0));
+            for cell in busy {
+                for run in &mut check.cells[*cell].runs {
+                    run.client_share = 0.96;
+                }
+            }
+            let [_, cpu, rate] = judged(&check, &[alike()]);
+            assert!(cpu.contains("| passed |"), "{cpu}");
+            assert!(rate.contains(expected), "{busy:?} {rate}");
+        }
     }
 
     #[test]

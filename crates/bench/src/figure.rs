@@ -28,6 +28,8 @@ pub(crate) struct Figure {
     bar: Option<Bar>,
     /// The load generator had no time left, and what that does to the figure.
     held_back: Option<Quantity>,
+    /// The same for the one that it is divided by.
+    other_held_back: Option<Quantity>,
 }
 
 /// What a figure has to reach.
@@ -87,6 +89,7 @@ impl Figure {
             values: Vec::new(),
             bar,
             held_back: None,
+            other_held_back: None,
         }
     }
 
@@ -115,6 +118,12 @@ impl Figure {
     /// Says that the load generator was busy, and what the figure is about: see [`Outcome`].
     pub(crate) const fn held_back(mut self, what: Quantity) -> Self {
         self.held_back = Some(what);
+        self
+    }
+
+    /// The same of the load of the one that the figure is divided by.
+    pub(crate) const fn other_held_back(mut self, what: Quantity) -> Self {
+        self.other_held_back = Some(what);
         self
     }
 
@@ -151,8 +160,12 @@ impl Figure {
         let value = Some(self.median()).filter(|value| value.is_finite());
         let outcome = Outcome::of(self.bar?, value);
         let by = Because::LoadGenerator;
-        Some(match self.held_back {
+        let outcome = match self.held_back {
             Some(what) => outcome.held_back(what, by),
+            None => outcome,
+        };
+        Some(match self.other_held_back {
+            Some(what) => outcome.other_held_back(what, by),
             None => outcome,
         })
     }

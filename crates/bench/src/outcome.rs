@@ -1,8 +1,10 @@
 //! What becomes of a bar: the one place that decides what a figure says where the load generator
 //! had no time left, or the run was too short.
 //!
-//! Invariant: what is not known is not passed. A rate is the one exception that is none: what was
-//! found is the least that a broker does, so a bar that is reached by it is reached.
+//! Invariant: what is not known is not passed. A rate that was held back is the least that a broker
+//! does. So where ours was, its ratio to another's is at least what was found: a bar that is reached
+//! by it is reached. Where the other's was, the ratio is at most that, and only missed for certain;
+//! where both were, nothing is known.
 
 use serde::Serialize;
 
@@ -61,10 +63,20 @@ impl Outcome {
         self == Self::Passed
     }
 
-    /// The same where whoever made the load had no time left.
+    /// The same where whoever made the load had no time left for ours.
     pub(crate) fn held_back(self, what: Quantity, by: Because) -> Self {
         match (what, self) {
             (Quantity::Rate, Self::Missed) | (Quantity::Latency, Self::Passed | Self::Missed) => {
+                Self::NotJudged(by)
+            }
+            _ => self,
+        }
+    }
+
+    /// The same where it had none left for one that ours is held against.
+    pub(crate) fn other_held_back(self, what: Quantity, by: Because) -> Self {
+        match (what, self) {
+            (Quantity::Rate, Self::Passed) | (Quantity::Latency, Self::Passed | Self::Missed) => {
                 Self::NotJudged(by)
             }
             _ => self,
@@ -126,6 +138,26 @@ mod tests {
             assert_eq!(Outcome::Missed.held_back(what, by), missed);
             let none = Outcome::NotMeasured;
             assert_eq!(none.held_back(what, by), none);
+        }
+    }
+
+    #[test]
+    fn against_a_rate_that_was_held_back_ours_may_be_missed_and_not_passed() {
+        let by = Because::LoadGenerator;
+        let unknown = Outcome::NotJudged(by);
+        for (what, passed, missed) in [
+            (Quantity::Cost, Outcome::Passed, Outcome::Missed),
+            (Quantity::Rate, unknown, Outcome::Missed),
+            (Quantity::Latency, unknown, unknown),
+        ] {
+            assert_eq!(Outcome::Passed.other_held_back(what, by), passed);
+            assert_eq!(Outcome::Missed.other_held_back(what, by), missed);
+            let none = Outcome::NotMeasured;
+            assert_eq!(none.other_held_back(what, by), none);
+        }
+        for rate in [Outcome::Passed, Outcome::Missed] {
+            let both = rate.held_back(Quantity::Rate, by);
+            assert_eq!(both.other_held_back(Quantity::Rate, by), unknown);
         }
     }
 

@@ -3,7 +3,8 @@
 //! A peer to which something went missing is not the best in anything. What cannot be measured,
 //! because the yardstick or every peer is missing, is not passed. Nor is a latency where the load
 //! generator had no time left: it is then of the generator, not of the broker; and a rate that is
-//! missed there is not the broker's either. Of a run that is too short nothing is passed.
+//! missed there is not the broker's either. Nor is a rate passed against a peer that the generator
+//! held back. Of a run that is too short nothing is passed.
 
 use std::{borrow::Cow, fmt};
 
@@ -66,6 +67,11 @@ fn judge_check(check: &Check, rows: &[RowResult]) -> Vec<Verdict> {
     let mut rate = lead(check, ours, RATE_TO_BEST, RATE, MOST_MESSAGES);
     if ours.is_client_busy() {
         rate.outcome = rate.outcome.held_back(Quantity::Rate, Because::Client);
+    }
+    if check.others().any(cross_check::Cell::is_client_busy) {
+        rate.outcome = rate
+            .outcome
+            .other_held_back(Quantity::Rate, Because::Client);
     }
     verdicts.push(rate);
     if ours.rounds() < ROUNDS {
@@ -173,21 +179,12 @@ impl Demand {
         };
         let best = best.filter(|_| value.is_some());
         let mut verdict = Verdict::new(row.row, self.what, value, self.bar);
-        let other = match self.against {
-            Against::Yardstick => row.cell(YARDSTICK),
-            Against::BestPeer => best.and_then(|best| row.cell(best.peer)),
-            Against::Nothing => None,
-        };
-        // A rate of ours that the generator held back is at least what it is; a latency holds the
-        // wait for it, and so does the one that it is divided by.
-        let busy = match self.of {
-            Quantity::Cost | Quantity::Rate => ours.is_generator_busy(),
-            Quantity::Latency => {
-                ours.is_generator_busy() || other.is_some_and(Cell::is_generator_busy)
-            }
-        };
-        if busy {
-            verdict.outcome = verdict.outcome.held_back(self.of, Because::LoadGenerator);
+        let by = Because::LoadGenerator;
+        if ours.is_generator_busy() {
+            verdict.outcome = verdict.outcome.held_back(self.of, by);
+        }
+        if self.is_other_busy(row, best) {
+            verdict.outcome = verdict.outcome.other_held_back(self.of, by);
         }
         let noted = self.noted.map(|noted| not_in_the_run(row, noted));
         Verdict {
@@ -197,10 +194,22 @@ impl Demand {
         }
     }
 
+    /// Whether the generator held back whom ours is held against.
+    fn is_other_busy(&self, row: &RowResult, best: Option<Best>) -> bool {
+        let other = match (self.against, self.of) {
+            (Against::Yardstick, _) => row.cell(YARDSTICK),
+            // Each of them may be the best in truth.
+            (Against::BestPeer, Quantity::Rate) => {
+                return peers(row).any(Cell::is_generator_busy);
+            }
+            (Against::BestPeer, _) => best.and_then(|best| row.cell(best.peer)),
+            (Against::Nothing, _) => None,
+        };
+        other.is_some_and(Cell::is_generator_busy)
+    }
+
     fn best(&self, row: &RowResult) -> Option<Best> {
-        let peers = row.cells.iter();
-        let peers = peers.filter(|cell| cell.role == Role::Peer && cell.is_clean());
-        let values = peers.filter_map(|cell| {
+        let values = peers(row).filter_map(|cell| {
             let value = match self.against {
                 Against::Yardstick => row.ratio(cell, self.metric).map(|ratio| ratio.median),
                 Against::BestPeer | Against::Nothing => cell.median(self.metric),
@@ -209,6 +218,12 @@ impl Demand {
         });
         better(self.bar, values).map(|(peer, value)| Best { peer, value })
     }
+}
+
+/// Brokers of others to which nothing went missing.
+fn peers(row: &RowResult) -> impl Iterator<Item = &Cell> {
+    let cells = row.cells.iter();
+    cells.filter(|cell| cell.role == Role::Peer && cell.is_clean())
 }
 
 fn not_in_the_run(row: &RowResult, noted: Noted) -> Vec<(&'static str, f64)> {
@@ -270,7 +285,8 @@ impl fmt::Display for Section<'_> {
                  of less nothing is passed."
             )?;
         }
-        let at_least = "rates are at least what is shown, and a bar of a rate is not judged where ours is less than it asks";
+        let at_least = "rates are at least what is shown: a bar of a rate is not judged where that of ours is one of these and \
+                        less than it asks, or where that of a peer is and ours is as much as it asks";
         for (kind, so) in [
             (Kind::Throughput, at_least),
             (Kind::Idle, at_least),
@@ -465,9 +481,12 @@ mod tests {
         for (shares, bar, expected) in [
             ([0.9, 0.9], 1.0, "**missed**"),
             ([0.96, 0.9], 1.0, "not judged (load generator)"),
-            // What held back the other makes ours no better.
+            ([0.96, 0.9], 0.8, "passed"),
+            // What held back the other makes ours no better, and the other no worse.
             ([0.9, 0.96], 1.0, "**missed**"),
-            ([0.96, 0.96], 0.8, "passed"),
+            ([0.9, 0.96], 0.8, "not judged (load generator)"),
+            ([0.96, 0.96], 1.0, "not judged (load generator)"),
+            ([0.96, 0.96], 0.8, "not judged (load generator)"),
         ] {
             let row = with_generator(row.clone(), &shares);
             let demand = Demand {
@@ -476,6 +495,23 @@ mod tests {
             };
             let verdict = demand.judge(&row, &row.cells[0]).to_string();
             assert!(verdict.contains(expected), "{shares:?} {verdict}");
+        }
+    }
+
+    #[test]
+    fn a_rate_is_not_passed_while_a_peer_that_was_held_back_may_be_the_best() {
+        let row = RowResult::made_of(&[
+            (OURS, Role::Ours, &[30.0]),
+            ("quick", Role::Peer, &[25.0]),
+            ("held", Role::Peer, &[20.0]),
+        ]);
+        let demand = Demand {
+            of: Quantity::Rate,
+            ..demand(Against::BestPeer, Bar::AtLeast(1.0))
+        };
+        for (share, passed) in [(0.9, true), (0.96, false)] {
+            let row = with_generator(row.clone(), &[0.9, 0.9, share]);
+            assert_eq!(demand.judge(&row, &row.cells[0]).passed(), passed);
         }
     }
 
