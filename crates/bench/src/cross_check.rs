@@ -311,16 +311,21 @@ impl Check {
     }
 
     /// By what factor the ratio to the yardstick is above the one that our own generator found.
-    /// Below one, our generator shows the peer as worse than the program does.
-    pub(crate) fn dearer(&self, cell: &Cell, rows: &[RowResult]) -> Option<f64> {
-        let ours = self.with_our_generator(cell, rows)?.median;
-        Some(self.to_yardstick(cell)?.median / ours)
+    /// Below one, our generator shows the peer as worse than the program does. It is of as many
+    /// rounds as the ratio that has fewer.
+    pub(crate) fn dearer(&self, cell: &Cell, rows: &[RowResult]) -> Option<Spread> {
+        let ours = self.with_our_generator(cell, rows)?;
+        let theirs = self.to_yardstick(cell)?;
+        Some(Spread {
+            rounds: ours.rounds.min(theirs.rounds),
+            ..Spread::one(theirs.median / ours.median)
+        })
     }
 
     /// Brokers of others that came to their end in every round.
     pub(crate) fn others(&self) -> impl Iterator<Item = &Cell> {
         let others = self.cells.iter();
-        others.filter(|cell| cell.role == Role::Peer && cell.failures.is_empty())
+        others.filter(|cell| cell.role == Role::Peer && cell.is_clean())
     }
 }
 
@@ -329,9 +334,9 @@ impl Cell {
         median(self.runs.iter().map(figure).collect())
     }
 
-    /// Of each round until one failed.
-    pub(crate) fn rounds(&self) -> usize {
-        self.runs.len()
+    /// It came to its end in every round.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.failures.is_empty()
     }
 
     /// The program had nothing left to do it with, and not the broker.
@@ -376,7 +381,7 @@ impl fmt::Display for Section<'_> {
                     cell.median(BROKER_CPU).map(two),
                     spread(check.to_yardstick(cell)),
                     spread(check.with_our_generator(cell, self.rows)),
-                    check.dearer(cell, self.rows).map(two),
+                    spread(check.dearer(cell, self.rows)),
                     cell.median(|run| run.client_cpu_us).map(two),
                     cell.median(|run| run.client_share).map(two),
                 ] {
@@ -436,8 +441,10 @@ mod tests {
 
     /// The row in which our generator finds the same for ours and for Mosquitto.
     fn alike() -> RowResult {
-        let mut row =
-            RowResult::made_of(&[(OURS, Role::Ours, &[1.0]), (YARDSTICK, Role::Peer, &[1.0])]);
+        let mut row = RowResult::made_of(&[
+            (OURS, Role::Ours, &[1.0; ROUNDS]),
+            (YARDSTICK, Role::Peer, &[1.0; ROUNDS]),
+        ]);
         row.row = "pairs1000";
         for run in row.cells.iter_mut().flat_map(|cell| &mut cell.runs) {
             run.report.figures = Some(figures(1));
@@ -480,6 +487,35 @@ mod tests {
         let short = check((ROUNDS - 1, 9.0, 11.0), (ROUNDS, 10.0, 10.0));
         for said in judged(&short, &[alike()]) {
             assert!(said.contains("too short"), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_factor_of_fewer_rounds_than_the_bar_is_about_is_not_passed() {
+        let five = || check((ROUNDS, 9.0, 11.0), (ROUNDS, 10.0, 10.0));
+        // The program failed on Mosquitto in a round, or our own generator did, on either.
+        let mut hung = five();
+        hung.cells[1].runs.pop();
+        hung.cells[1].failures.push("it hung".to_owned());
+        let [dearer, ..] = judged(&hung, &[alike()]);
+        assert!(dearer.contains("too short"), "{dearer}");
+        for cell in 0..2 {
+            let mut row = alike();
+            row.cells[cell].runs.remove(1);
+            let [dearer, cpu, _] = judged(&five(), &[row]);
+            assert!(dearer.contains("too short"), "{dearer}");
+            assert!(cpu.contains("| passed |"), "{cpu}");
+        }
+    }
+
+    #[test]
+    fn who_fails_with_a_program_misses_its_bars_and_is_not_called_short() {
+        for rounds in [0, 2] {
+            let mut check = check((rounds, 9.0, 11.0), (ROUNDS, 10.0, 10.0));
+            check.cells[0].failures.push("it hung".to_owned());
+            for said in judged(&check, &[alike()]) {
+                assert!(said.contains("**missed**"), "{said}");
+            }
         }
     }
 

@@ -61,6 +61,8 @@ pub(crate) struct Spread {
     pub(crate) median: f64,
     pub(crate) least: f64,
     pub(crate) most: f64,
+    /// How many values there were.
+    pub(crate) rounds: usize,
 }
 
 /// A figure of a run, if the run has it.
@@ -221,11 +223,13 @@ impl Spread {
     pub(crate) fn of(values: Vec<f64>) -> Option<Self> {
         let least = values.iter().copied().reduce(f64::min)?;
         let most = values.iter().copied().reduce(f64::max)?;
+        let rounds = values.len();
         let median = median(values)?;
         Some(Self {
             median,
             least,
             most,
+            rounds,
         })
     }
 
@@ -235,6 +239,7 @@ impl Spread {
             median: value,
             least: value,
             most: value,
+            rounds: 1,
         }
     }
 

@@ -56,7 +56,7 @@ fn judge_check(check: &Check, rows: &[RowResult]) -> Vec<Verdict> {
     };
     let mut verdicts = Vec::new();
     if let Some(row) = rows.iter().find(|row| Some(row.row) == check.row) {
-        let dearer = check.dearer(ours, rows).map(Spread::one);
+        let dearer = check.dearer(ours, rows);
         let what = format!(
             "CPU to Mosquitto's, divided by the same with our own generator in {}",
             row.row
@@ -74,10 +74,14 @@ fn judge_check(check: &Check, rows: &[RowResult]) -> Vec<Verdict> {
             .other_held_back(Quantity::Rate, Because::Client);
     }
     verdicts.push(rate);
-    if ours.rounds() < ROUNDS {
-        verdicts = verdicts.into_iter().map(Verdict::in_short).collect();
+    let judged = verdicts.into_iter().map(Verdict::of_enough_rounds);
+    if ours.is_clean() {
+        return judged.collect();
     }
-    verdicts
+    // Who does not come to its end leads in nothing, in however many rounds it did before.
+    let outcome = Outcome::Missed;
+    let missed = judged.map(|verdict| Verdict { outcome, ..verdict });
+    missed.collect()
 }
 
 const CPU_TO_BEST: &str = "CPU of a delivery, to the best peer's";
@@ -119,10 +123,10 @@ fn better<T>(bar: Bar, values: impl Iterator<Item = (T, f64)>) -> Option<(T, f64
 fn judge_row(row: &RowResult) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
     if let (Some(ours), Some(bars)) = (row.cell(OURS), bars(row)) {
-        let is_short = is_short(row.kind, ours);
+        let is_brief = is_brief(row.kind, ours);
         verdicts.extend(bars.demands.iter().map(|demand| {
-            let verdict = demand.judge(row, ours);
-            if is_short {
+            let verdict = demand.judge(row, ours).of_enough_rounds();
+            if is_brief {
                 verdict.in_short()
             } else {
                 verdict
@@ -164,6 +168,16 @@ impl Verdict {
     fn in_short(self) -> Self {
         let outcome = self.outcome.in_short();
         Self { outcome, ..self }
+    }
+
+    /// Not passed if fewer values are behind it than a bar is about: a ratio has one of a round
+    /// only if both have.
+    fn of_enough_rounds(self) -> Self {
+        if self.ours.is_some_and(|ours| ours.rounds < ROUNDS) {
+            self.in_short()
+        } else {
+            self
+        }
     }
 }
 
@@ -250,11 +264,11 @@ pub(crate) struct Section<'a> {
     pub(crate) rows: &'a [RowResult],
 }
 
-/// Fewer rounds than the bars are about, or of latency fewer seconds.
-fn is_short(kind: Kind, ours: &Cell) -> bool {
+/// Of latency fewer seconds than the bars are about.
+fn is_brief(kind: Kind, ours: &Cell) -> bool {
     let seconds = ours.runs.iter().filter_map(|run| run.report.told.seconds);
     let is_brief = seconds.reduce(f64::min) < Some(LATENCY_SECONDS);
-    ours.runs.len() + ours.failures.len() < ROUNDS || kind == Kind::Latency && is_brief
+    kind == Kind::Latency && is_brief
 }
 
 impl fmt::Display for Section<'_> {
@@ -281,7 +295,7 @@ impl fmt::Display for Section<'_> {
         {
             writeln!(
                 f,
-                "\nToo short: a bar is about {ROUNDS} rounds at least, and in a row of latency about runs of {LATENCY_SECONDS} seconds; \
+                "\nToo short: a bar is about {ROUNDS} rounds at least, of a ratio such in which both came to their end, and in a row of latency about runs of {LATENCY_SECONDS} seconds; \
                  of less nothing is passed."
             )?;
         }
@@ -549,6 +563,24 @@ mod tests {
         assert_eq!(passed(ROUNDS - 1, 1.0, Kind::Idle), 1);
         assert_eq!(passed(ROUNDS, LATENCY_SECONDS, Kind::Latency), 4);
         assert_eq!(passed(ROUNDS, 9.9, Kind::Latency), 1);
+    }
+
+    #[test]
+    fn a_ratio_to_one_that_failed_in_a_round_is_of_fewer_rounds() {
+        let mut row = RowResult::made_of(&[
+            (OURS, Role::Ours, &[20.0; ROUNDS]),
+            (YARDSTICK, Role::Peer, &[40.0; ROUNDS]),
+        ]);
+        let said = |row: &RowResult| {
+            let verdict = demand(Against::Yardstick, Bar::AtMost(1.0)).judge(row, &row.cells[0]);
+            verdict.of_enough_rounds().to_string()
+        };
+        assert!(said(&row).contains("| passed |"));
+        row.cells[1].runs.truncate(1);
+        let failures = (1..ROUNDS).map(|_| "it ended".to_owned());
+        row.cells[1].failures = failures.collect();
+        assert!(said(&row).contains("too short"), "{}", said(&row));
+        assert!(said(&row).contains("| 0.500 |"), "{}", said(&row));
     }
 
     #[test]
