@@ -1,7 +1,8 @@
 //! `cargo xtask ci`: everything a change must pass, in order, the same on every machine.
 //!
-//! Each step is named and timed; the first that fails ends the run and says how to repeat it. The
-//! last line of output is always `N passed, N failed, N skipped`, added up over all steps: a test
+//! Each step is named and timed; the first that fails ends the run and says how to repeat it. Only
+//! the benchmarks, which take hours and know nothing of each other, are all run, and what failed of
+//! them is told at the end. The last line of output is always `N passed, N failed, N skipped`, added up over all steps: a test
 //! counts as one, and so does a check such as formatting, a fuzz target or a tidy rule.
 //!
 //! Tests are compiled without optimisation once, and once more, optimised, for what is slow without
@@ -119,10 +120,8 @@ impl Ci {
         simulator.args(["-p", "unbroken-simulator", "--", "--seeds", seeds]);
         self.check("simulator", simulator)?;
         self.fuzz()?;
-        for (name, arguments) in benchmarks(self.full) {
-            self.check(name, bench(arguments))?;
-        }
-        Ok(())
+        let benchmarks = benchmarks(self.full).into_iter();
+        self.checks(benchmarks.map(|(name, arguments)| (name, bench(arguments))))
     }
 
     fn acceptance(&self, shards: &str) -> Command {
@@ -340,6 +339,23 @@ impl Ci {
         })
     }
 
+    /// The same of several, all of which are run; fails at the end with each that failed.
+    fn checks<'a>(&mut self, commands: impl Iterator<Item = (&'a str, Command)>) -> Outcome {
+        let mut problems = Vec::new();
+        for (name, command) in commands {
+            if let Err(problem) = self.check(name, command) {
+                println!("── {problem}");
+                self.tally += Tally::FAILED;
+                problems.push(problem);
+            }
+        }
+        if problems.is_empty() {
+            Ok(())
+        } else {
+            Err(problems.join("\n"))
+        }
+    }
+
     /// A command that prints how many tests it ran.
     fn tests(&mut self, name: &str, mut command: Command) -> Outcome {
         let mut sum = Tally::default();
@@ -380,7 +396,7 @@ impl Ci {
 
 /// The benchmarks with what they are told: in short that each runs and loses nothing, in full that
 /// `durability`, `fairness`, `shards` and `brokers` reach their bars, where nobody else works. The
-/// longest is the last, since the first that fails ends the run.
+/// longest is the last.
 const fn benchmarks(full: bool) -> [(&'static str, &'static [&'static str]); 6] {
     let [brokers, audit, durability, fairness, shards]: [&[&str]; 5] = if full {
         [
@@ -449,6 +465,29 @@ fn has_nightly() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_fails_of_several_does_not_keep_the_others_from_running() {
+        let mut ci = Ci {
+            full: false,
+            tools: Tools::locate(),
+            tally: Tally::default(),
+        };
+        let commands = [("one", "false"), ("two", "true"), ("three", "false")];
+        let commands = commands.map(|(name, program)| (name, Command::new(program)));
+        let problem = ci
+            .checks(commands.into_iter())
+            .expect_err("two of them fail");
+        let tally = Tally {
+            passed: 1,
+            failed: 2,
+            skipped: 0,
+        };
+        assert_eq!(ci.tally, tally);
+        assert!(problem.contains("one failed") && problem.contains("three failed"));
+        let all_well = [("two", Command::new("true"))].into_iter();
+        assert_eq!(ci.checks(all_well), Ok(()));
+    }
 
     #[test]
     fn in_full_the_bars_against_peers_are_held() {
