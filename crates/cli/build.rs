@@ -1,7 +1,8 @@
 //! Tells the binary of which commit it is, so that who measures one knows what was measured.
 //!
 //! Invariant: what is told is of the files that are in the binary; a change to anything else builds
-//! nothing anew. Where there is no checkout of ours, as in a package, the version stands alone.
+//! nothing anew. Where there is no checkout of ours, as in a package, the version stands alone, and
+//! is asked for each time: there may be one by then, or git may have failed once.
 
 use std::{env, path::Path, process::Command};
 
@@ -21,11 +22,16 @@ const CRATES: [&str; 12] = [
     "store",
 ];
 
+/// A path at which nothing is: who watches it runs each time.
+const NOWHERE: &str = "no-such-file";
+
 fn main() {
     let version = env::var("CARGO_PKG_VERSION").unwrap_or_default();
-    let told = match commit() {
-        Some(commit) => format!("{version} ({commit})"),
-        None => version,
+    let told = if let Some(commit) = commit() {
+        format!("{version} ({commit})")
+    } else {
+        println!("cargo::rerun-if-changed={NOWHERE}");
+        version
     };
     println!("cargo::rustc-env=UNBROKEN_VERSION={told}");
     println!("cargo::rerun-if-changed=build.rs");
@@ -35,11 +41,13 @@ fn main() {
 fn commit() -> Option<String> {
     // Sources that lie in somebody else's repository have no commit there.
     git(&["ls-files", "--error-unmatch", "build.rs"])?;
-    // It grows with every commit, and whenever another is checked out.
+    // The log grows with every commit, and whenever another is checked out; where none is kept, the
+    // head alone tells of the latter.
     let log = git(&["rev-parse", "--git-path", "logs/HEAD"])?;
+    let head = git(&["rev-parse", "--git-path", "HEAD"])?;
     let mut files: Vec<_> = CRATES.map(|name| format!("../{name}/src")).into();
     files.extend(["Cargo.toml", "Cargo.lock"].map(|name| format!("../../{name}")));
-    for path in files.iter().chain([&log]) {
+    for path in files.iter().chain([&log, &head]) {
         // Without one of them it would be built anew each time.
         if Path::new(path).exists() {
             println!("cargo::rerun-if-changed={path}");
@@ -56,9 +64,14 @@ fn commit() -> Option<String> {
     Some(format!("commit {commit}{with}"))
 }
 
-/// What git says in this directory, if it is there and content.
+/// What git says in this directory, if it is there and content. It takes no lock, so that it is in
+/// the way of nobody who works here meanwhile.
 fn git(arguments: &[&str]) -> Option<String> {
-    let output = Command::new("git").args(arguments).output().ok()?;
+    let output = Command::new("git")
+        .arg("--no-optional-locks")
+        .args(arguments)
+        .output()
+        .ok()?;
     let said = String::from_utf8(output.stdout).ok()?;
     output.status.success().then(|| said.trim().to_owned())
 }
