@@ -54,7 +54,7 @@ fn peers_of<'a>(words: &[&'a str]) -> Option<Vec<&'a str>> {
     }
 }
 
-/// Whether programs that are not ours put two rows on the peers too.
+/// Whether programs that are not ours put their three loads on the peers too.
 fn is_cross_checked(words: &[&str]) -> bool {
     let some_rows = |word: &&str| *word == "--rows" || word.starts_with("--rows=");
     let is_asked = words.contains(&"--cross-check") || !words.iter().any(some_rows);

@@ -82,8 +82,9 @@ struct Brokers {
     /// Threads of the load generator, instead of one for each two cores
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     threads: Option<u32>,
-    /// Also where rows are named: put two rows on every peer with load generators that we did not
-    /// write, `loadtest` and `pingtest` of 2013. A record of all rows has that without being asked
+    /// Also where rows are named: put three loads on every peer with load generators that we did
+    /// not write, `loadtest` and `pingtest` of 2013. A record of all rows has that without being
+    /// asked
     #[arg(long, conflicts_with = "smoke")]
     cross_check: bool,
     /// A bar that is missed, or could not be judged, is a failure of the whole, when everything is
