@@ -2,8 +2,9 @@
 //!
 //! Each step is named and timed; the first that fails ends the run and says how to repeat it. Only
 //! the benchmarks, which take hours and know nothing of each other, are all run, and what failed of
-//! them is told at the end. The last line of output is always `N passed, N failed, N skipped`, added up over all steps: a test
-//! counts as one, and so does a check such as formatting, a fuzz target or a tidy rule.
+//! them is told at the end. The last line of output is always `N passed, N failed, N skipped`,
+//! added up over all steps: a test counts as one, and so does a check such as formatting, a fuzz
+//! target or a tidy rule.
 //!
 //! Tests are compiled without optimisation once, and once more, optimised, for what is slow without
 //! it: the broker, the simulator and the benchmarks. More profiles would cost more than they save.

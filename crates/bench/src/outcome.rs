@@ -2,9 +2,9 @@
 //! had no time left, or the run was too short.
 //!
 //! Invariant: what is not known is not passed. A rate that was held back is the least that a broker
-//! does. So where ours was, its ratio to another's is at least what was found: a bar that is reached
-//! by it is reached. Where the other's was, the ratio is at most that, and only missed for certain;
-//! where both were, nothing is known.
+//! does. So where ours was, its ratio to another's is at least what was found: a bar that it
+//! reaches is reached. Where the other's was, the ratio is at most that, and only missed for
+//! certain; where both were, nothing is known.
 
 use serde::Serialize;
 
