@@ -144,23 +144,29 @@ pub(crate) struct Messages {
 }
 
 impl Messages {
+    /// Fails unless the broker answers behind the messages that it had sent or has yet to send;
+    /// none is acknowledged. That a connection is closed can be seen only behind them: its end
+    /// waits, as they do, until somebody reads.
+    pub(crate) fn ping_behind(&mut self) -> io::Result<()> {
+        self.stream.get_mut().write_all(&[0xc0, 0])?;
+        loop {
+            match self.packet()? {
+                (0xd0, _) => return Ok(()),
+                (first, _) if first & 0xf0 == 0x30 => {}
+                (first, _) => {
+                    return Err(not_expected(format!("{first:#04x} begins no PINGRESP")));
+                }
+            }
+        }
+    }
+
     /// Waits for a PUBLISH and returns its topic and payload.
     pub(crate) fn next(&mut self) -> io::Result<(Vec<u8>, Vec<u8>)> {
         if self.stream.buffer().is_empty() {
             self.stream.get_mut().write_all(&self.acknowledgements)?;
             self.acknowledgements.clear();
         }
-        let [first] = self.array()?;
-        let mut length = 0;
-        for shift in [0, 7, 14, 21] {
-            let [byte] = self.array()?;
-            length |= usize::from(byte & 0x7f) << shift;
-            if byte < 0x80 {
-                break;
-            }
-        }
-        let mut body = vec![0; length];
-        self.stream.read_exact(&mut body)?;
+        let (first, body) = self.packet()?;
         let quality = first >> 1 & 3;
         let (0x30, 0 | 1, Some((topic, rest))) = (first & 0xf0, quality, split_string(&body))
         else {
@@ -186,6 +192,22 @@ impl Messages {
                 "{answer:02x?} came instead of PINGRESP"
             ))),
         }
+    }
+
+    /// The first byte of the next packet, and its body.
+    fn packet(&mut self) -> io::Result<(u8, Vec<u8>)> {
+        let [first] = self.array()?;
+        let mut length = 0;
+        for shift in [0, 7, 14, 21] {
+            let [byte] = self.array()?;
+            length |= usize::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                break;
+            }
+        }
+        let mut body = vec![0; length];
+        self.stream.read_exact(&mut body)?;
+        Ok((first, body))
     }
 
     fn array<const N: usize>(&mut self) -> io::Result<[u8; N]> {
@@ -221,4 +243,45 @@ fn packet(first: u8, body: &[u8]) -> Vec<u8> {
 fn string(text: &str) -> Vec<u8> {
     let length = u16::try_from(text.len()).unwrap_or(u16::MAX);
     [&length.to_be_bytes()[..], text.as_bytes()].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{net::TcpListener, thread};
+
+    /// Sends two messages and then these bytes to a client that reads nothing meanwhile, and closes
+    /// the connection.
+    fn pinged(last: &'static [u8]) -> io::Result<()> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let target = listener.local_addr()?;
+        let broker = thread::spawn(move || {
+            let (mut stream, _) = listener.accept()?;
+            let mut connect = vec![0; packet(0x10, b"\0\x04MQTT\x04\x02\0\0\0\x06silent").len()];
+            stream.read_exact(&mut connect)?;
+            stream.write_all(&[0x20, 2, 0, 0])?;
+            let message = packet(0x30, &string("a"));
+            stream.write_all(&[&message[..], &message].concat())?;
+            if !last.is_empty() {
+                stream.read_exact(&mut [0; 2])?;
+            }
+            stream.write_all(last)
+        });
+        let silent = Client::passing(target, "silent")?;
+        if last.is_empty() {
+            broker.join().unwrap()?;
+            silent.messages().ping_behind()
+        } else {
+            let answered = silent.messages().ping_behind();
+            broker.join().unwrap()?;
+            answered
+        }
+    }
+
+    #[test]
+    fn whether_a_connection_is_there_is_seen_behind_the_messages_that_nobody_read() {
+        assert!(pinged(&[0xd0, 0]).is_ok());
+        assert!(pinged(&[]).is_err());
+        assert!(pinged(&[0x90, 0]).is_err());
+    }
 }

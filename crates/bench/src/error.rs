@@ -69,6 +69,14 @@ pub enum BenchError {
         /// The peer.
         peer: &'static str,
     },
+    /// A broker closed the connection beside which something was to be measured.
+    #[error(
+        "{peer} did not keep the connection of the silent subscriber: nothing is known beside it"
+    )]
+    CutOff {
+        /// Its name.
+        peer: &'static str,
+    },
     /// What a broker had acknowledged is not there, or not as it was.
     #[error("{what}")]
     NotKept {

@@ -4,12 +4,16 @@
 //! without it. At QoS 1 with a session that stays everything is kept for it, on disk where a broker
 //! has one; what keeping costs is a question of `unbroken-bench durability`, so there the others
 //! are compared with the same load beside such a session whose client is away.
+//!
+//! When the load is over the silent one has to be connected still: it reads what has waited, and
+//! the broker has to answer behind it. To have cut it off is no way for ours to be fair, so the
+//! benchmark fails; of a peer the figures say so.
 
 use std::{fmt, io, net::SocketAddr, time::Duration};
 
 use unbroken_load::{Extent, Report, Scenario, Settings, grouped};
 
-use super::{Rounds, load, names};
+use super::{Rounds, is_peer, load, names};
 use crate::{
     client::Client,
     error::BenchError,
@@ -32,6 +36,8 @@ struct Beside {
     rate: [f64; 2],
     /// Milliseconds, at [`RATE`].
     p99: [f64; 2],
+    /// Whether the silent one was connected to the end.
+    stayed: bool,
 }
 
 type Part = fn(&Found) -> Beside;
@@ -70,9 +76,11 @@ pub(super) fn measure(peer: &Peer, secs: Duration) -> Result<Found, BenchError> 
 
 impl Beside {
     fn measure(peer: &Peer, secs: Duration, others: [Other; 2]) -> Result<Self, BenchError> {
-        let of = |rate, metric: fn(&Report) -> Option<f64>| {
-            let value = |other| {
-                let report = run(peer, secs, rate, other)?;
+        let mut stayed = true;
+        let mut of = |rate, metric: fn(&Report) -> Option<f64>| {
+            let mut value = |other| {
+                let (report, has_stayed) = run(peer, secs, rate, other)?;
+                stayed &= has_stayed;
                 Ok::<_, BenchError>(metric(&report).unwrap_or(f64::NAN))
             };
             Ok::<_, BenchError>([value(others[0])?, value(others[1])?])
@@ -80,11 +88,19 @@ impl Beside {
         Ok(Self {
             rate: of(None, DELIVERED)?,
             p99: of(Some(RATE), P99)?.map(|micros| micros / 1e3),
+            stayed,
         })
     }
 }
 
-fn run(peer: &Peer, secs: Duration, rate: Option<f64>, other: Other) -> Result<Report, BenchError> {
+/// What the others found, and whether the silent one, if there is one, was connected to the end.
+/// Fails if ours did not keep it.
+fn run(
+    peer: &Peer,
+    secs: Duration,
+    rate: Option<f64>,
+    other: Other,
+) -> Result<(Report, bool), BenchError> {
     let running = peer.start()?;
     // It is connected as long as this lives.
     let connected = other.come(running.target)?;
@@ -101,9 +117,12 @@ fn run(peer: &Peer, secs: Duration, rate: Option<f64>, other: Other) -> Result<R
         extent: Extent::Time(secs),
         ..Settings::new(running.target, scenario)
     };
-    let report = load(ROW, peer, settings);
-    drop(connected);
-    report
+    let report = load(ROW, peer, settings)?;
+    let stayed = connected.is_none_or(|silent| silent.messages().ping_behind().is_ok());
+    if !stayed && !is_peer(peer.name) {
+        return Err(BenchError::CutOff { peer: peer.name });
+    }
+    Ok((report, stayed))
 }
 
 impl Other {
@@ -163,13 +182,21 @@ pub(super) fn figures(rounds: &Rounds<Found>) -> Vec<Figure> {
                     "{name}: what it adds to the p99 of others, at {} messages/s",
                     grouped(RATE)
                 ));
-            for (_, _, found) in rounds.iter().filter(|(_, peer, _)| *peer == name) {
+            let of_peer = rounds.iter().filter(|(_, peer, _)| *peer == name);
+            let mut cut_off = 0;
+            for (_, _, found) in of_peer {
                 let Beside {
                     rate: [rate_without, rate_beside],
                     p99: [p99_without, p99_beside],
+                    stayed,
                 } = beside(found);
+                cut_off += usize::from(!stayed);
                 rate.add(rate_beside / rate_without);
                 added.add(p99_beside - p99_without);
+            }
+            if cut_off > 0 {
+                let remark = format!("; in {cut_off} rounds the silent one was cut off");
+                [rate, added] = [rate, added].map(|figure| figure.with_remark(&remark));
             }
             figures.extend([rate, added]);
         }
@@ -191,7 +218,12 @@ impl fmt::Display for Beside {
         write!(
             f,
             "{rate_beside} msgs/s, without {rate}; p99 {p99_beside:.2} ms, without {p99:.2} ms"
-        )
+        )?;
+        if self.stayed {
+            Ok(())
+        } else {
+            f.write_str(", the silent one CUT OFF")
+        }
     }
 }
 
@@ -205,6 +237,7 @@ mod tests {
         let beside = |rate, p99| Beside {
             rate: [100.0, rate],
             p99: [1.0, p99],
+            stayed: true,
         };
         let found = |kept| Found {
             passing: beside(99.0, 2.0),
@@ -231,5 +264,27 @@ mod tests {
         );
         assert_eq!(shown.len(), 12);
         assert!(shown[4..].iter().all(|(_, _, has_bar)| !has_bar));
+    }
+
+    #[test]
+    fn a_peer_that_did_not_keep_the_silent_one_is_shown_so() {
+        let beside = |stayed| Beside {
+            rate: [1.0; 2],
+            p99: [1.0; 2],
+            stayed,
+        };
+        let found = |stayed| Found {
+            passing: beside(stayed),
+            staying: beside(true),
+        };
+        let rounds = [false, true, false].map(|stayed| (0, "mosquitto", found(stayed)));
+        let figures = figures(&rounds);
+        let is_said = |figure: &Figure| {
+            figure
+                .title()
+                .ends_with("in 2 rounds the silent one was cut off")
+        };
+        let said: Vec<_> = figures[4..].iter().map(is_said).collect();
+        assert_eq!(said, [true, true, false, false]);
     }
 }
