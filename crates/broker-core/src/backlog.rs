@@ -490,7 +490,10 @@ impl Shard {
         let advance = backlog.advance.as_ref();
         let settled = |log| advance.is_some_and(|advance| advance.settled.contains(&log));
         let Promises { tails, moves, .. } = &self.clients.promises;
-        let (log, numbers) = moves.iter().chain([tails]).find_map(|within| {
+        // Each is within the next.
+        let passed = moves.partition_point(|within| backlog.read.reaches(within));
+        let moves = moves.iter().skip(passed);
+        let (log, numbers) = moves.chain([tails]).find_map(|within| {
             within.iter().find_map(|(log, last)| {
                 let after = backlog.read.of(log);
                 (after < last && !settled(log)).then_some((log, after..last))

@@ -195,8 +195,14 @@ fn note_moves<S: Store + ?Sized>(
         all.push(tails.clone());
         all.dedup();
     }
-    let is_behind = |at: &Frontier| restored.sessions.iter().any(|one| !one.through.reaches(at));
-    all.retain(is_behind);
+    let mut lowest = tails.clone();
+    for session in &restored.sessions {
+        for (log, _) in tails.iter() {
+            lowest.set(log, lowest.of(log).min(session.through.of(log)));
+        }
+    }
+    // Each is within the tails.
+    all.retain(|at| !lowest.reaches(at));
     all.drain(..all.len().saturating_sub(MOVES_MAX));
     let now = Moves {
         shards,

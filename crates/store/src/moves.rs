@@ -85,8 +85,8 @@ pub(crate) fn doubt<S: Store + ?Sized>(store: &S) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// So many are noted: up to some 100 KiB, each being a dozen bytes for each log. Beyond, the oldest
-/// goes.
+/// So many are noted, each being three bytes and more for each log: some 20 KiB with 8 logs, some
+/// 100 with 64. Beyond, the oldest goes.
 pub const MOVES_MAX: usize = 1_024;
 
 #[cfg(test)]

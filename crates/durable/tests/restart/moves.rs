@@ -110,6 +110,22 @@ fn of_very_many_moves_the_oldest_are_forgotten_and_all_comes() {
 }
 
 #[test]
+fn who_is_behind_by_very_many_moves_is_read_in_order() {
+    let mut world = World::new(3);
+    let client = world.resident("s", &[("t", QOS1)]);
+    world.broker.cut(client);
+    world.settle();
+    for number in 0..100 {
+        publish_one(&mut world, &number.to_string());
+        world.restart_with(if number % 2 == 0 { 1 } else { 3 });
+    }
+    let (_, received) = world.back("s");
+    let payloads = received[1..].iter().map(|packet| packet.split('"').nth(1));
+    let expected: Vec<_> = (0..100).map(|number| number.to_string()).collect();
+    assert!(payloads.eq(expected.iter().map(|payload| Some(&**payload))));
+}
+
+#[test]
 fn a_move_in_a_log_that_is_gone_keeps_nobody_waiting() {
     let mut world = away_over_two_moves();
     let of_gone = Position {
