@@ -275,19 +275,19 @@ impl Found {
                  it than that: see that the disk has room for both, or take at least so much"
             );
         }
-        let room = Room::new(&self.directory, beside);
-        if let (Ok(kept), Ok(taken)) = (self.store.kept_bytes(), self.store.size_bytes())
-            && room.of(kept.sum(), taken) < limits.store_bytes_max
-        {
-            tracing::warn!(
-                max = limits.store_bytes_max,
-                room = room.of(kept.sum(), taken),
-                taken,
-                beside,
-                "the disk is too small for what limits.store_bytes_max lets the directory take: as \
-                 long as it is, so much is kept as it has room for, and limits.store_full says what \
-                 happens then"
-            );
+        if let (Ok(kept), Ok(taken)) = (self.store.kept_bytes(), self.store.size_bytes()) {
+            let room = Room::new(&self.directory, beside).of(kept.sum(), taken);
+            if room < limits.store_bytes_max {
+                tracing::warn!(
+                    max = limits.store_bytes_max,
+                    room,
+                    taken,
+                    beside,
+                    "the disk is too small for what limits.store_bytes_max lets the directory take: \
+                     as long as it is, so much is kept as it has room for, and limits.store_full \
+                     says what happens then"
+                );
+            }
         }
         restored
             .hand_out(Instant::now(), shards)
