@@ -1,4 +1,5 @@
-//! Commands that ask the broker that has the directory, and what they say when its store has failed.
+//! Commands that ask the broker that has the directory, and what they say when its store has
+//! failed.
 
 use std::fs;
 use std::sync::Arc;
