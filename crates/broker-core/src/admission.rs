@@ -380,7 +380,10 @@ impl Shard {
         if connect.properties.request_response_information() {
             let prefix = response_prefix(client_id);
             let mut more = announced.clone();
-            add(&mut more, Property::ResponseInformation(&prefix)); // [MQTT-3.1.2-28]
+            // One that leaves no room for a topic behind it is of no use.
+            if prefix.len() < usize::from(limits.topic_bytes_max) {
+                add(&mut more, Property::ResponseInformation(&prefix)); // [MQTT-3.1.2-28]
+            }
             if takes(&more) {
                 announced = more;
             }
@@ -677,20 +680,24 @@ fn check_connect(connect: &Connect<'_>, limits: &Limits) -> Result<(), Fault> {
     Ok(())
 }
 
-/// A prefix for response topics that no other client is given; characters that mean something in a
-/// filter are replaced.
+/// A prefix for response topics that no other client is given. The client id is one level of it:
+/// what means something in a filter is escaped as in a URL (`%2F`), and so is `%`.
 fn response_prefix(client_id: &str) -> String {
-    let safe: String = client_id
-        .chars()
-        .map(|c| {
-            if matches!(c, '+' | '#' | '/' | '$') {
-                '_'
-            } else {
-                c
+    let mut prefix = String::from("response/");
+    for c in client_id.chars() {
+        prefix.push_str(match c {
+            '+' => "%2B",
+            '#' => "%23",
+            '/' => "%2F",
+            '$' => "%24",
+            '%' => "%25",
+            _ => {
+                prefix.push(c);
+                continue;
             }
-        })
-        .collect();
-    format!("response/{safe}")
+        });
+    }
+    prefix
 }
 
 /// SplitMix64's output function: one-to-one, so that distinct inputs give distinct ids.

@@ -7,6 +7,8 @@
 
 use std::time::Duration;
 
+use unbroken_mqtt_proto::session::INFLIGHT_MAX;
+
 /// Limits in force. The defaults suit a machine with 2 GiB of memory or more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -26,9 +28,10 @@ pub struct Limits {
     /// Maximum. 4 bytes each. Beyond it: 0x93 (5.0 only; 3.x knows no such limit).
     pub receive_maximum: u16,
     /// QoS 1 and 2 messages the broker has unanswered towards one client, if the client does not
-    /// ask for fewer. About 160 bytes each plus the message, which all receivers share. Publishers
-    /// that wait until their messages arrive wait for this too: with 1,024 and 200 of them, 10
-    /// messages under way each, a quarter fewer got through to one subscriber.
+    /// ask for fewer; at most 32,767, half of the packet ids. About 160 bytes each plus the
+    /// message, which all receivers share. Publishers that wait until their messages arrive wait
+    /// for this too: with 1,024 and 200 of them, 10 messages under way each, a quarter fewer got
+    /// through to one subscriber.
     pub inflight_max: u16,
     /// Messages waiting in one session beyond those in flight. 24 bytes each plus the message,
     /// which all receivers share. Beyond it what [`queue_full`](Self::queue_full) says.
@@ -212,7 +215,7 @@ impl Limits {
                 return Err(LimitsError::Zero { name });
             }
         }
-        let at_most: [(&'static str, u64, u64); 3] = [
+        let at_most: [(&'static str, u64, u64); 4] = [
             (
                 "packet_bytes_max",
                 self.packet_bytes_max.into(),
@@ -227,6 +230,11 @@ impl Limits {
                 "connections_max",
                 self.connections_max.into(),
                 u64::from(u32::MAX / 2),
+            ),
+            (
+                "inflight_max",
+                self.inflight_max.into(),
+                INFLIGHT_MAX.into(),
             ),
         ];
         for (name, value, max) in at_most {

@@ -10,7 +10,8 @@ use shard_bus::{
 };
 use unbroken_broker_core::{DropReason, Event, Limits, Settings};
 use unbroken_mqtt_proto::{
-    Connect, Packet, PacketId, Properties, Property, PropertyBuf, Publish, QoS, Version, Will,
+    Connect, Packet, PacketId, Properties, Property, PropertyBuf, Publish, QoS, ReasonCode,
+    Version, Will, next_frame,
 };
 
 fn broker(change: impl FnOnce(&mut Limits)) -> Broker {
@@ -366,7 +367,7 @@ fn an_unanswered_message_is_not_counted_twice() {
     assert_eq!(broker.shards[0].stats().messages_waiting, 1);
     let ack = unbroken_mqtt_proto::Ack {
         packet_id: PacketId::FIRST,
-        reason: unbroken_mqtt_proto::ReasonCode::Success,
+        reason: ReasonCode::Success,
         properties: Properties::EMPTY,
     };
     broker.send(client, Packet::PubAck(ack));
@@ -430,7 +431,7 @@ fn a_client_that_takes_no_connack_with_all_it_must_know_is_not_let_in() {
         );
         let refused = |event: &Event| {
             matches!(event, Event::Refused { reason, .. }
-                if *reason == unbroken_mqtt_proto::ReasonCode::PacketTooLarge)
+                if *reason == ReasonCode::PacketTooLarge)
         };
         assert_eq!(broker.events.iter().any(refused), !admitted);
     }
@@ -468,8 +469,8 @@ fn what_clients_are_refused_is_counted_by_reason() {
     subscribe(&mut broker, client, "y", QoS::AtMostOnce);
     broker.send_bytes(client, &[0x30, 0x80, 0x01]);
     let refused = &broker.shards[0].stats().refused;
-    assert_eq!(refused[&unbroken_mqtt_proto::ReasonCode::QuotaExceeded], 2);
-    assert_eq!(refused[&unbroken_mqtt_proto::ReasonCode::PacketTooLarge], 1);
+    assert_eq!(refused[&ReasonCode::QuotaExceeded], 2);
+    assert_eq!(refused[&ReasonCode::PacketTooLarge], 1);
 }
 
 #[test]
@@ -491,4 +492,69 @@ fn a_session_that_is_kept_on_disk_has_as_many_messages_in_flight_as_any_other() 
         }
         assert_eq!(broker.take_publishes(resident).len(), 1_030, "{durable}");
     }
+}
+
+/// The Response Information that a client of this id is given.
+fn response_information(client_id: &str) -> Option<String> {
+    let mut broker = Broker::new(1);
+    let client = broker.open(Version::V5);
+    let mut properties = PropertyBuf::new();
+    properties
+        .push(Property::RequestResponseInformation(true))
+        .unwrap();
+    let packet = Connect {
+        properties: properties.as_properties(),
+        ..connect(client_id)
+    };
+    broker.send(client, Packet::Connect(packet));
+    let bytes = broker.take_bytes(client);
+    let frame = next_frame(&bytes, u32::MAX).unwrap().unwrap();
+    let Packet::ConnAck(packet) = Packet::decode(frame, Version::V5).unwrap() else {
+        panic!("{frame:?}");
+    };
+    assert_eq!(packet.reason, ReasonCode::Success);
+    let found = packet
+        .properties
+        .into_iter()
+        .find_map(|property| match property {
+            Property::ResponseInformation(text) => Some(text.to_owned()),
+            _ => None,
+        });
+    found
+}
+
+#[test]
+fn response_information_is_one_clients_alone() {
+    assert_eq!(response_information("a").unwrap(), "response/a");
+    let ids = ["a/b", "a_b", "a+b", "a#b", "a$b", "a%2Fb", "a%b", "a%"];
+    let mut given: Vec<_> = ids.map(|id| response_information(id).unwrap()).into();
+    for prefix in &given {
+        let level = prefix.strip_prefix("response/").unwrap();
+        assert!(!level.contains(['/', '+', '#', '$']), "{prefix}");
+    }
+    given.sort();
+    given.dedup();
+    assert_eq!(given.len(), ids.len());
+}
+
+#[test]
+fn a_client_whose_id_leaves_no_room_for_response_information_does_without() {
+    let fits = "x".repeat(65_000);
+    assert_eq!(response_information(&fits).unwrap().len(), 65_009);
+    for id in ["x".repeat(65_535), "/".repeat(30_000)] {
+        assert_eq!(response_information(&id), None);
+    }
+}
+
+#[test]
+fn more_in_flight_than_there_are_ids_for_is_no_limit() {
+    let mut limits = Limits::default();
+    limits.inflight_max = 32_767;
+    limits.check().unwrap();
+    limits.inflight_max = 32_768;
+    let error = limits.check().unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "limits.inflight_max is 32768; it can be at most 32767"
+    );
 }

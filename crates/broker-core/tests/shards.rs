@@ -9,7 +9,7 @@ use std::time::Duration;
 use shard_bus::{Broker, connect, join, publish, retained, stay, subscribe};
 use unbroken_broker_core::{Limits, Settings};
 use unbroken_mqtt_proto::{
-    Ack, Connect, Packet, PacketId, Property, PropertyBuf, QoS, Version, Will,
+    Ack, Connect, Packet, PacketId, Property, PropertyBuf, QoS, ReasonCode, Version, Will,
 };
 
 const SHARDS: [u8; 4] = [1, 2, 3, 8];
@@ -428,5 +428,34 @@ fn packets_are_whole_wherever_the_reads_cut_them() {
             lengths.eq(payloads.iter().map(String::len)),
             "cut at {first}"
         );
+    }
+}
+
+// [MQTT-4.3.3-4]
+#[test]
+fn a_pubrec_that_ends_an_exchange_nobody_knows_is_not_answered() {
+    for version in [Version::V5, Version::V3_1_1] {
+        let mut broker = Broker::new(1);
+        let client = broker.open(version);
+        let packet = Connect {
+            version,
+            ..connect("c")
+        };
+        broker.send(client, Packet::Connect(packet));
+        broker.take(client);
+        let pubrec = |reason| {
+            Packet::PubRec(Ack {
+                reason,
+                ..Ack::success(PacketId::FIRST)
+            })
+        };
+        broker.send(client, pubrec(ReasonCode::Success));
+        let answers = broker.take(client);
+        assert!(answers[0].starts_with("PUBREL #1"), "{answers:?}");
+        if version == Version::V5 {
+            broker.send(client, pubrec(ReasonCode::UnspecifiedError));
+            assert_eq!(broker.take(client), [""; 0]);
+        }
+        assert!(broker.is_open(client));
     }
 }

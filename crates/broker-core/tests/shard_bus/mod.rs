@@ -34,6 +34,9 @@ pub(crate) struct Broker {
     pub(crate) hold_mail: bool,
     /// Nothing is read until this is false again.
     pub(crate) hold_reads: bool,
+    /// Nobody is let in until `admit`.
+    pub(crate) hold_admissions: bool,
+    admissions: Vec<(usize, ConnectionId, Admission)>,
     /// Nothing is written until `release_writes`: every receiver is slow.
     pub(crate) hold_writes: bool,
     /// Bytes that a peer takes of the last words of its connection.
@@ -133,6 +136,8 @@ impl Broker {
             mail: VecDeque::new(),
             hold_mail: false,
             hold_reads: false,
+            hold_admissions: false,
+            admissions: Vec::new(),
             hold_writes: false,
             last_words_max: usize::MAX,
             links: Vec::new(),
@@ -336,6 +341,23 @@ impl Broker {
         messages
     }
 
+    /// The bytes that the client has received since it was last asked.
+    pub(crate) fn take_bytes(&mut self, client: Client) -> Vec<u8> {
+        std::mem::take(&mut self.links[client.0].received)
+    }
+
+    /// Lets in who waits for it.
+    pub(crate) fn admit(&mut self) {
+        self.hold_admissions = false;
+        for (shard, connection, admission) in std::mem::take(&mut self.admissions) {
+            let answer = Input::Authenticated {
+                connection,
+                admission,
+            };
+            self.input(shard, answer);
+        }
+    }
+
     /// Lets time pass.
     pub(crate) fn advance(&mut self, by: Duration) {
         self.now += by;
@@ -488,10 +510,15 @@ impl Broker {
                 Output::Authenticate {
                     connection,
                     credentials,
+                    ..
                 } => {
                     let admission = Admission::Granted {
                         user: credentials.user_name.map(Into::into),
                     };
+                    if self.hold_admissions {
+                        self.admissions.push((shard, connection, admission));
+                        continue;
+                    }
                     answers.push(Input::Authenticated {
                         connection,
                         admission,

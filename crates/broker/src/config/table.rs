@@ -167,7 +167,10 @@ pub(super) const SECTIONS: &[Section] = &[
                 "inflight_max",
                 U16,
                 Live,
-                ["QoS 1 and 2 messages the broker has unanswered towards one client."],
+                [
+                    "QoS 1 and 2 messages the broker has unanswered towards one client; at most",
+                    "32,767."
+                ],
                 limits.inflight_max
             ),
             key!(

@@ -46,14 +46,17 @@
 
 use thiserror::Error;
 
-use super::table::Table;
+use super::table::{MAX_ENTRIES, Table};
 use crate::{PacketId, QoS};
+
+/// The most messages that are begun and not finished, whatever the receive maximum is.
+pub const INFLIGHT_MAX: u16 = MAX_ENTRIES;
 
 /// The unfinished QoS 1 and QoS 2 messages of one session in one direction.
 ///
 /// `M` is the owner's handle of a message, small enough to be moved. The number of entries is
-/// limited by [`set_receive_maximum`](Self::set_receive_maximum), and by 32,767 in any case; only
-/// after [`restore`](Self::restore) there may be more.
+/// limited by [`set_receive_maximum`](Self::set_receive_maximum), and by [`INFLIGHT_MAX`] in any
+/// case; only after [`restore`](Self::restore) there may be more.
 #[derive(Clone, Debug)]
 pub struct Outbound<M> {
     table: Table<State<M>>,
@@ -139,7 +142,7 @@ impl<M> Outbound<M> {
 
     /// Whether [`begin`](Self::begin) would succeed now.
     pub fn window_open(&self) -> bool {
-        !self.resending() && self.has_room()
+        !self.resending() && self.has_room() && self.table.has_room()
     }
 
     /// Messages begun and not finished.
@@ -526,6 +529,19 @@ mod tests {
             }
         }
         text
+    }
+
+    #[test]
+    fn the_window_is_open_exactly_as_long_as_there_is_room_for_an_entry() {
+        let mut outbound = Outbound::new();
+        for n in 0..u32::from(INFLIGHT_MAX) {
+            assert!(outbound.window_open(), "{n} in flight");
+            assert!(outbound.begin(AtLeastOnce, 'a').is_ok());
+        }
+        assert!(!outbound.window_open());
+        assert_eq!(outbound.begin(AtLeastOnce, 'b'), Err('b'));
+        assert!(outbound.handle_puback(PacketId::FIRST).is_ok());
+        assert!(outbound.window_open());
     }
 
     // [MQTT-4.3.2-3] [MQTT-4.3.3-3] [MQTT-4.3.3-5] [MQTT311-4.3.2-1] [MQTT311-4.3.3-1]

@@ -20,7 +20,7 @@
 use crate::PacketId;
 
 /// The most entries at a time: half of the ids, so that a free one is always near.
-pub(super) const MAX_ENTRIES: usize = 32_767;
+pub(super) const MAX_ENTRIES: u16 = 32_767;
 
 /// Slots of the smallest table, which is kept when idle.
 const MIN_SLOTS: usize = 8;
@@ -71,9 +71,14 @@ impl<V> Table<V> {
         self.len as usize
     }
 
+    /// Whether there may be one more.
+    pub(super) fn has_room(&self) -> bool {
+        self.len() < usize::from(MAX_ENTRIES)
+    }
+
     /// The next free id, with room for its entry; none when the table is full.
     pub(super) fn vacant_id(&mut self) -> Option<PacketId> {
-        if self.len() >= MAX_ENTRIES {
+        if !self.has_room() {
             return None;
         }
         self.reserve_one();
@@ -307,7 +312,7 @@ mod tests {
         assert_eq!(table.slots.len(), MAX_SLOTS);
         assert!(table.remove(PacketId::FIRST).is_some());
         let id = push(&mut table, ());
-        assert_eq!(usize::from(id.get()), MAX_ENTRIES + 1);
+        assert_eq!(id.get(), MAX_ENTRIES + 1);
     }
 
     #[test]
@@ -353,7 +358,7 @@ mod tests {
         assert!(!table.push_with_id(PacketId::FIRST, 0));
         assert_eq!(table.slots.len(), MAX_SLOTS);
         for number in 1..=u16::MAX {
-            let many = usize::from(u16::MAX - number) >= MAX_ENTRIES;
+            let many = u16::MAX - number >= MAX_ENTRIES;
             assert_eq!(table.remove(PacketId::new(number).unwrap()), Some(number));
             assert_eq!(table.vacant_id().is_none(), many, "{number}");
         }
