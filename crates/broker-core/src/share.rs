@@ -5,7 +5,7 @@
 //! message back when the member's session ends before it had it.
 //!
 //! Fair: members take turns, connected ones first; if none is connected, the sessions that stay
-//! queue in turn.
+//! queue in turn, as long as there is one that is granted more than QoS 0: the others keep nothing.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -109,7 +109,8 @@ impl Shard {
         let readiness = match connected {
             _ if keeps && self.clients.is_told_full(session_id) => Readiness::Full,
             true => Readiness::Ready,
-            false => Readiness::Away,
+            false if keeps => Readiness::Away,
+            false => Readiness::Absent,
         };
         let Ok(SubscriptionFilter::Shared { group, filter }) = SubscriptionFilter::parse(text)
         else {

@@ -3,11 +3,12 @@
 //! ```text
 //!   ready:    A → B → C → (A)      those that can take a message now; the head is next
 //!   away:     D → E → (D)          only if nobody is ready
-//!   full:     F → (F)              the rest: only if there is nobody else
+//!   full:     F → (F)              only if there is nobody else who keeps a message
+//!   absent:   G → (G)              the rest: away at QoS 0, so that nothing waits for them
 //! ```
 //!
 //! Invariants:
-//! - A member sits in exactly one of its group's three rings.
+//! - A member sits in exactly one of its group's four rings.
 //! - Whoever was chosen goes to the end of its ring, and whoever comes sits down at the end:
 //!   between two turns of a member every other one of its ring has had one.
 //! - A group without members does not exist; its number is used again.
@@ -65,7 +66,7 @@ struct Group {
     /// Never used again, unlike its number.
     serial: u64,
     /// By [`Readiness`].
-    rings: [Ring; 3],
+    rings: [Ring; 4],
     /// Members that keep what they are given.
     keeping: u32,
 }
@@ -79,6 +80,8 @@ pub(crate) enum Readiness {
     Away,
     /// Its session has no room, and publishers are refused for that.
     Full,
+    /// It is away, and its session keeps nothing, since it is granted QoS 0.
+    Absent,
 }
 
 /// Seats in a circle. Empty or begun at whose turn it is.
@@ -179,7 +182,7 @@ impl SharedGroups {
         group.is_some_and(|group| group.keeping > 0)
     }
 
-    /// Whether it has members, and all of them are full.
+    /// Whether it has full members, and nobody else who could take a message.
     pub(crate) fn is_full(&self, id: GroupId) -> bool {
         let group = self.groups.get(id.key());
         group.is_some_and(|group| {
@@ -201,8 +204,8 @@ impl SharedGroups {
     }
 
     /// Who gets the next message: the ready members in turn, or, when none is ready, those that are
-    /// away in turn, whose sessions keep it for them, and full ones only if all are. `None` if
-    /// there is no such group.
+    /// away in turn, whose sessions keep it for them, then full ones, and those whose sessions do
+    /// not keep it only if there is nobody else. `None` if there is no such group.
     pub(crate) fn choose(&mut self, id: GroupId) -> Option<(Member, Grant)> {
         let group = self.groups.get_mut(id.key())?;
         let mut rings = group.rings.iter_mut();
@@ -286,7 +289,7 @@ pub(crate) fn share_text(group: &str, filter: TopicFilter<'_>) -> Box<str> {
 mod tests {
     use unbroken_mqtt_proto::QoS;
 
-    use super::Readiness::{Away, Full, Ready};
+    use super::Readiness::{Absent, Away, Full, Ready};
     use super::*;
 
     const GRANT: Grant = Grant {
@@ -392,9 +395,9 @@ mod tests {
         assert_eq!(turns(&mut groups, id, 2), [2, 0]);
     }
 
-    /// The twin keeps the two lines as plain queues.
+    /// The twin keeps the lines as plain queues.
     #[test]
-    fn rings_behave_like_three_queues() {
+    fn rings_behave_like_four_queues() {
         use std::collections::VecDeque;
         for seed in 1..200_u64 {
             let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -405,7 +408,7 @@ mod tests {
                 state % n
             };
             let mut groups = SharedGroups::default();
-            let mut lines: [VecDeque<u32>; 3] = Default::default();
+            let mut lines: [VecDeque<u32>; 4] = Default::default();
             let mut keep = [false; 6];
             let mut id = GroupId(0);
             for _ in 0..500 {
@@ -432,7 +435,8 @@ mod tests {
                         assert_eq!(groups.leave(id, member(session)), emptied, "seed {seed}");
                     }
                     2 => {
-                        let readiness = [Ready, Away, Full][usize::try_from(below(3)).unwrap()];
+                        let all = [Ready, Away, Full, Absent];
+                        let readiness = all[usize::try_from(below(4)).unwrap()];
                         groups.set_readiness(id, member(session), readiness);
                         if known && !lines[readiness as usize].contains(&session) {
                             for line in &mut lines {
@@ -453,9 +457,9 @@ mod tests {
                 }
                 let members = || lines.iter().flatten();
                 assert_eq!(groups.seats.len(), members().count());
-                let is_full =
-                    |line: usize| members().count() > 0 && lines[line].len() == members().count();
-                assert_eq!(groups.is_full(id), is_full(Full as usize));
+                let sits = |line: Readiness| !lines[line as usize].is_empty();
+                let is_full = sits(Full) && !sits(Ready) && !sits(Away);
+                assert_eq!(groups.is_full(id), is_full);
                 assert_eq!(groups.keeps(id), members().any(|s| keep[*s as usize]));
             }
         }

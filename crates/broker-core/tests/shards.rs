@@ -459,3 +459,35 @@ fn a_pubrec_that_ends_an_exchange_nobody_knows_is_not_answered() {
         assert!(broker.is_open(client));
     }
 }
+
+#[test]
+fn a_member_that_is_away_and_cannot_keep_a_message_gets_none_that_another_keeps() {
+    for shards in SHARDS {
+        let mut broker = Broker::new(shards);
+        let members: Vec<_> = (0..4)
+            .map(|n| stay(&mut broker, &format!("m{n}"), true))
+            .collect();
+        for (n, &member) in members.iter().enumerate() {
+            let qos = [QoS::AtMostOnce, QoS::AtLeastOnce][n % 2];
+            subscribe(&mut broker, member, "$share/g/t", qos);
+        }
+        for &member in &members {
+            broker.cut(member);
+        }
+        let publisher = join(&mut broker, "p");
+        for id in 1..=8 {
+            broker.send(publisher, publish("t", "x", QoS::AtLeastOnce, id));
+        }
+        let dropped: u64 = broker
+            .shards
+            .iter()
+            .map(|shard| shard.stats().dropped_total())
+            .sum();
+        assert_eq!(dropped, 0, "{shards} shards");
+        for n in 0..4 {
+            let member = stay(&mut broker, &format!("m{n}"), false);
+            let count = broker.take_payloads(member).len();
+            assert_eq!(count, [0, 4][n % 2], "{shards} shards");
+        }
+    }
+}
