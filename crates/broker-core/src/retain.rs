@@ -110,14 +110,16 @@ impl Shard {
             }
             return self.store_unretained(&message, errand); // [MQTT-3.3.1-7, MQTT311-3.3.1-11]
         }
-        // The old message makes room for the new one. If that is not enough neither is kept: a full
-        // store must not go on showing an old value as the current one.
-        if let Some(old) = self.retained.remove(topic) {
+        // The old message makes room for the new one, in one step, since other shards want that
+        // room too. If it is not enough neither is kept: a full store must not go on showing an old
+        // value as the current one.
+        let old = self.retained.remove(topic);
+        let counted = refuses.is_none() && self.count_retained(&message, old.as_deref());
+        if let Some(old) = old.filter(|_| !counted) {
             self.uncount_retained(&old);
         }
-        let refused = refuses
-            .or_else(|| (!self.count_retained(&message)).then_some(DropReason::RetainedFull));
-        if let Some(why) = refused {
+        if !counted {
+            let why = refuses.unwrap_or(DropReason::RetainedFull);
             let item = Item::kept(&message);
             self.drop_of_publisher(now, &item, why);
             return self.store_unretained(&message, errand);
@@ -131,7 +133,7 @@ impl Shard {
         let Ok(topic) = TopicName::parse(message.topic()) else {
             return;
         };
-        if self.count_retained(&message) {
+        if self.count_retained(&message, None) {
             self.set_counted(now, topic, &message);
         } else {
             let item = Item::kept(&message);
@@ -194,26 +196,31 @@ impl Shard {
         }
     }
 
-    /// Counts a message towards the limits. The broker's own (`$SYS`) are few, and must not fill a
-    /// small store.
-    fn count_retained(&mut self, message: &Message) -> bool {
-        let cost = message.publication().cost();
-        if message.publisher().is_some() {
-            let (limits, totals) = (&self.clients.limits, &self.options.totals);
-            let messages_max = limits.retained_messages_max.into();
-            if !totals.retained_messages.try_add(1, messages_max) {
-                return false;
-            }
-            if !totals
-                .retained_bytes
-                .try_add(cost, limits.retained_bytes_max)
-            {
-                totals.retained_messages.subtract(1);
-                return false;
-            }
+    /// Counts a message towards the limits in place of the one that it replaces, which stays
+    /// counted if there is no room. The broker's own (`$SYS`) are few, and must not fill a small
+    /// store.
+    fn count_retained(&mut self, message: &Message, old: Option<&Message>) -> bool {
+        let limits = &self.clients.limits;
+        let (totals, stats) = (&self.options.totals, &mut self.clients.stats);
+        let limited = |message: &Message| match message.publisher() {
+            Some(_) => (1, message.publication().cost()),
+            None => (0, 0),
+        };
+        let (new_count, new_bytes) = limited(message);
+        let (old_count, old_bytes) = old.map_or((0, 0), limited);
+        let messages_max = limits.retained_messages_max.into();
+        let messages = &totals.retained_messages;
+        if !messages.try_replace(old_count, new_count, messages_max) {
+            return false;
         }
-        self.clients.stats.retained_messages += 1;
-        self.clients.stats.retained_bytes += cost;
+        let bytes = &totals.retained_bytes;
+        if !bytes.try_replace(old_bytes, new_bytes, limits.retained_bytes_max) {
+            messages.try_replace(new_count, old_count, u64::MAX);
+            return false;
+        }
+        stats.retained_messages += u64::from(old.is_none());
+        stats.retained_bytes -= old.map_or(0, |old| old.publication().cost());
+        stats.retained_bytes += message.publication().cost();
         true
     }
 

@@ -116,15 +116,19 @@ pub(crate) struct Total(AtomicU64);
 impl Total {
     /// Adds, unless that would pass the limit.
     pub(crate) fn try_add(&self, amount: u64, limit: u64) -> bool {
-        let added = self
+        self.try_replace(0, amount, limit)
+    }
+
+    /// Replaces an amount that was added, unless it is the larger one and the sum would pass the
+    /// limit. Nobody gets in between: who has a place can always have it for something no larger.
+    pub(crate) fn try_replace(&self, old: u64, new: u64, limit: u64) -> bool {
+        let replaced = self
             .0
-            .fetch_add(amount, Ordering::Relaxed)
-            .saturating_add(amount)
-            <= limit;
-        if !added {
-            self.subtract(amount);
-        }
-        added
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |sum| {
+                let next = sum.saturating_sub(old).saturating_add(new);
+                (new <= old || next <= limit).then_some(next)
+            });
+        replaced.is_ok()
     }
 
     /// Adds, whatever the limit is: of what was there before.
@@ -138,5 +142,40 @@ impl Total {
             before >= amount,
             "more was taken off a total than was added"
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+
+    #[test]
+    fn a_total_does_not_pass_its_limit() {
+        let total = Total::default();
+        assert!(total.try_add(3, 5));
+        assert!(!total.try_add(3, 5));
+        assert!(total.try_replace(3, 5, 5));
+        assert!(!total.try_replace(5, 6, 5));
+        assert!(total.try_replace(5, 5, 2), "it is no more than before");
+        assert!(total.try_replace(5, 1, 2));
+        assert!(total.try_add(1, 2));
+    }
+
+    #[test]
+    fn who_has_a_place_at_the_limit_does_not_lose_it_to_others() {
+        let (total, done) = (Total::default(), AtomicBool::new(false));
+        assert!(total.try_add(1, 1));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    assert!(!total.try_add(1, 1), "the place was taken");
+                }
+            });
+            let kept = (0..2_000_000).all(|_| total.try_replace(1, 1, 1));
+            done.store(true, Ordering::Relaxed);
+            assert!(kept);
+        });
     }
 }
