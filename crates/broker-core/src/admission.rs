@@ -477,6 +477,7 @@ impl Shard {
         session.absence = absence;
         // What overtook a retained message at QoS 0 may be lost with the connection.
         for scan in session.retained.iter_mut() {
+            scan.forget_found();
             scan.overtaken.retain(|_, overtaken| {
                 overtaken.newest = overtaken.newest_kept;
                 overtaken.newest.is_some()

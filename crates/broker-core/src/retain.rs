@@ -30,7 +30,7 @@ use crate::message::Message;
 use crate::output::{DropReason, StoreId};
 use crate::placement;
 use crate::record::{Errand, Record};
-use crate::scans::RetainedScan;
+use crate::scans::{Asked, RetainedScan};
 use crate::session::Identifiers;
 use crate::shard::Shard;
 use crate::subscriptions::Grant;
@@ -265,6 +265,7 @@ impl Shard {
             shard,
             last,
             after: None,
+            asked: None,
             more: found.is_empty(),
             found,
             waits: true,
@@ -311,35 +312,55 @@ impl Shard {
     pub(crate) fn pump_retained(&mut self, now: Instant, session_id: SessionId) {
         // Of that, copies that were found may be older.
         self.clients.catch_up(now, session_id);
+        let session = self.clients.sessions.get(session_id.index());
+        if session.is_none_or(|session| session.connection.is_none()) {
+            return; // what is found now may be replaced before it comes back
+        }
         for _ in 0..RETAINED_SLICES_A_TURN {
-            let me = self.options.id;
             let Some(scan) = self.front_scan(session_id) else {
                 return;
             };
             if scan.waits {
                 return;
             }
-            if scan.found.is_empty() && scan.more {
-                let (shard, token) = (scan.shard, scan.token);
-                let (filter, after) = (Arc::clone(&scan.filter), scan.after.take());
-                if shard != me {
-                    scan.waits = true;
-                    let letter = Letter::RetainedQuery {
-                        token,
-                        session: session_id,
-                        filter: (*filter).into(),
-                        after,
-                    };
-                    return self.mail(shard, letter);
-                }
-                let (messages, next) = self.scan_retained(&filter, after.as_deref());
-                self.take_retained(session_id, token, messages, next);
+            if scan.found.is_empty() && scan.more && !self.ask_for_slice(session_id) {
+                return;
             }
             if !self.send_found(now, session_id) {
                 return;
             }
         }
         self.timers.set(now + NEXT_TURN, Timer::Scan(session_id));
+    }
+
+    /// Asks for the next slice of the first scan. Answers whether it is here at once.
+    fn ask_for_slice(&mut self, session_id: SessionId) -> bool {
+        let (me, token) = (self.options.id, self.token());
+        let Some(scan) = self.front_scan(session_id) else {
+            return false;
+        };
+        let shard = scan.shard;
+        let (filter, after) = (Arc::clone(&scan.filter), scan.after.take());
+        scan.asked = Some(Asked {
+            token,
+            after: after.clone(),
+            is_answered: false,
+            last: None,
+        });
+        if shard == me {
+            let (messages, next) = self.scan_retained(&filter, after.as_deref());
+            self.take_retained(session_id, token, messages, next);
+            return true;
+        }
+        scan.waits = true;
+        let letter = Letter::RetainedQuery {
+            token,
+            session: session_id,
+            filter: (*filter).into(),
+            after,
+        };
+        self.mail(shard, letter);
+        false
     }
 
     fn front_scan(&mut self, session_id: SessionId) -> Option<&mut RetainedScan> {
@@ -400,7 +421,7 @@ impl Shard {
         );
     }
 
-    /// Takes a slice that was found for a scan, if that is still the one.
+    /// Takes a slice that was found for a scan, if it still waits for that answer.
     pub(crate) fn take_retained(
         &mut self,
         session_id: SessionId,
@@ -409,8 +430,9 @@ impl Shard {
         next: Option<Box<str>>,
     ) {
         if let Some(scan) = self.front_scan(session_id)
-            && scan.token == token
+            && let Some(asked) = scan.asked.as_mut().filter(|asked| asked.token == token)
         {
+            asked.is_answered = true;
             scan.waits = false;
             scan.more = next.is_some();
             scan.after = next;
@@ -439,6 +461,9 @@ impl Shard {
             let own = grant.no_local && message.publisher() == Some(&session.client_id);
             let newer_given = scans.front_mut().is_some_and(|scan| {
                 scan.found.pop_front();
+                if let Some(asked) = &mut scan.asked {
+                    asked.last = Some(Arc::clone(&message));
+                }
                 let given = scan.overtaken.get(publication.topic);
                 given.is_some_and(|given| given.newest >= Some(publication.stamp))
             });

@@ -29,7 +29,7 @@ struct Line {
 /// takes them.
 #[derive(Debug)]
 pub(crate) struct RetainedScan {
-    /// Names it in mail.
+    /// Its place among the others.
     pub(crate) token: u64,
     pub(crate) filter: Arc<str>,
     pub(crate) grant: Grant,
@@ -39,6 +39,9 @@ pub(crate) struct RetainedScan {
     pub(crate) last: ShardId,
     /// Where in that shard's topics to go on.
     pub(crate) after: Option<Box<str>>,
+    /// The last question to a shard. Before the first, `found` is what the broker itself has to
+    /// say.
+    pub(crate) asked: Option<Asked>,
     /// What was found and is still to be sent, in the order of the topics.
     pub(crate) found: VecDeque<Arc<Message>>,
     /// `after` is set: this shard has more behind what was found.
@@ -47,6 +50,38 @@ pub(crate) struct RetainedScan {
     pub(crate) waits: bool,
     /// Live messages delivered meanwhile, by topic: an older retained copy is left out.
     pub(crate) overtaken: HashMap<Box<str>, Overtaken, foldhash::fast::FixedState>,
+}
+
+/// A question to a shard, and what was sent of its answer.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    /// Names it in mail.
+    pub(crate) token: u64,
+    /// Behind which topic it began.
+    pub(crate) after: Option<Box<str>>,
+    pub(crate) is_answered: bool,
+    /// The last that was taken off `found`.
+    pub(crate) last: Option<Arc<Message>>,
+}
+
+impl RetainedScan {
+    /// The client has gone: what was found may not be retained any more when it comes back, so what
+    /// was not sent is asked for again.
+    pub(crate) fn forget_found(&mut self) {
+        let Some(asked) = self.asked.take() else {
+            return;
+        };
+        if asked.is_answered && self.found.is_empty() {
+            return;
+        }
+        let last = asked.last.map(|message| message.topic().into());
+        self.after = last.or(asked.after);
+        self.found.clear();
+        self.more = true;
+        if !asked.is_answered {
+            self.waits = false;
+        }
+    }
 }
 
 /// The stamps of the newest live messages of a topic.
@@ -150,6 +185,7 @@ mod tests {
             shard: ShardId(0),
             last: ShardId(0),
             after: None,
+            asked: None,
             found: VecDeque::new(),
             more: true,
             waits: true,

@@ -5,6 +5,7 @@
 
 mod shard_bus;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use shard_bus::{Broker, connect, join, publish, retained, send_subscribe, stay, subscribe};
@@ -178,4 +179,83 @@ fn what_waits_over_a_lost_connection_is_not_followed_by_an_older_retained_messag
         broker.send(client, Packet::PubAck(ack));
     }
     assert_eq!(got, [b"x".to_vec(), b"new".to_vec()]);
+}
+
+#[test]
+fn what_is_retained_when_a_client_comes_back_is_what_it_is_sent() {
+    for shards in [1, 3] {
+        let mut broker = broker(shards, |limits| limits.output_bytes_max = 4_000);
+        keep(&mut broker, 30, &"x".repeat(1_000));
+        let client = stay(&mut broker, "client", true);
+        broker.hold_writes = true;
+        subscribe(&mut broker, client, "r/#", QoS::AtMostOnce);
+        broker.cut(client);
+        broker.hold_writes = false;
+        let publisher = join(&mut broker, "other");
+        for n in 0..30 {
+            let value = if n % 2 == 0 { "new" } else { "" };
+            let topic = format!("r/{n:05}");
+            broker.send(publisher, retained(&topic, value, QoS::AtLeastOnce, 1));
+        }
+        broker.send(publisher, retained("r/99999", "more", QoS::AtLeastOnce, 1));
+        let client = stay(&mut broker, "client", false);
+        for _ in 0..30 {
+            broker.advance(Duration::from_micros(1));
+        }
+        let got = broker.take_publishes(client);
+        let old = got.iter().filter(|got| got.payload.len() > 4).count();
+        assert_eq!(old, 0, "{shards} shards");
+        // Those that the lost connection took along are gone with it.
+        let new = got.iter().filter(|got| got.payload == b"new").count();
+        assert!((12..=15).contains(&new), "{new} of 15, {shards} shards");
+        assert!(got.iter().any(|got| got.payload == b"more"));
+        let mut topics: Vec<_> = got.iter().map(|got| &got.topic).collect();
+        topics.sort();
+        topics.dedup();
+        assert_eq!(topics.len(), got.len(), "each once, {shards} shards");
+    }
+}
+
+#[test]
+fn what_was_found_before_an_absence_is_not_sent_after_it_whenever_it_arrives() {
+    let mut letters = 0;
+    while came_back_after(letters) {
+        letters += 1;
+    }
+    assert!(letters > 2, "a question and an answer were among them");
+}
+
+/// A subscriber goes when so many letters have arrived, and comes back. Answers whether there were
+/// as many.
+fn came_back_after(letters: usize) -> bool {
+    let mut broker = Broker::new(2);
+    keep(&mut broker, 20, "old");
+    let publishers: Vec<_> = (0..8)
+        .map(|n| join(&mut broker, &format!("p{n}")))
+        .collect();
+    let client = stay(&mut broker, "client", true);
+    broker.hold_mail = true;
+    subscribe(&mut broker, client, "r/#", QoS::AtMostOnce);
+    let arrived = (0..letters).all(|_| broker.deliver_letter());
+    let mut topics = BTreeSet::new();
+    for got in broker.take_publishes(client) {
+        topics.insert(got.topic);
+    }
+    broker.cut(client);
+    // Some of them are where the topic is: there it has its new value at once.
+    for publisher in publishers {
+        for n in 0..20 {
+            let topic = format!("r/{n:05}");
+            broker.send(publisher, retained(&topic, "new", QoS::AtMostOnce, 0));
+        }
+    }
+    let client = stay(&mut broker, "client", false);
+    broker.hold_mail = false;
+    broker.deliver_mail();
+    for got in broker.take_publishes(client) {
+        assert_eq!(got.payload, b"new", "{} after {letters}", got.topic);
+        topics.insert(got.topic);
+    }
+    assert_eq!(topics.len(), 20, "after {letters} letters");
+    arrived
 }
