@@ -36,6 +36,7 @@ use unbroken_mqtt_proto::{QoS, TopicName};
 
 use crate::audit::fault::FaultKind;
 use crate::clients::Clients;
+use crate::deliver::note_given;
 use crate::held::Promises;
 use crate::ids::SessionId;
 use crate::item::{Item, Terms};
@@ -338,17 +339,18 @@ impl Clients {
             let kept = session.kept.as_deref();
             kept.is_some_and(|kept| !kept.finds(&session.client_id, position, &message))
         });
-        if !is_early {
-            self.count_behind(id, position, &item.publication);
-        } else if self.backlog_of(id).is_some_and(|b| b.has_many_early()) {
+        if is_early && self.backlog_of(id).is_some_and(|b| b.has_many_early()) {
             self.refuse_entry(now, id, terms, item, DropReason::QueueFull);
-        } else {
-            self.count_behind(id, position, &item.publication);
-            if let Some(backlog) = self.backlog_of(id) {
-                let early = backlog.early.get_or_insert_default();
-                let terms = TermsThen::of(terms, item);
-                early.messages.insert(position, terms);
-            }
+            return true;
+        }
+        if let Some(session) = self.sessions.get_mut(id.index()) {
+            note_given(session, &item.publication, QoS::AtLeastOnce);
+        }
+        self.count_behind(id, position, &item.publication);
+        if is_early && let Some(backlog) = self.backlog_of(id) {
+            let early = backlog.early.get_or_insert_default();
+            let terms = TermsThen::of(terms, item);
+            early.messages.insert(position, terms);
         }
         true
     }

@@ -66,10 +66,6 @@ impl Clients {
             return;
         };
         let qos = terms.qos.min(item.publication.qos); // [MQTT-3.8.4-8, MQTT311-3.8.4-6]
-        let arrives = qos > QoS::AtMostOnce || session.connection.is_some();
-        if !session.retained.is_empty() && item.publication.retain && arrives {
-            note_overtaken(session, &item.publication, qos);
-        }
         let connection = session
             .connection
             .and_then(|index| self.connections[index as usize].as_deref_mut());
@@ -96,6 +92,7 @@ impl Clients {
             };
             match outcome {
                 Ok(_) => {
+                    note_given(session, &item.publication, qos);
                     session.account.sent_qos0(&mut self.stats.audit);
                     if session.account.window_is_full() {
                         self.end_window(session_id);
@@ -117,6 +114,7 @@ impl Clients {
         {
             if session.holds(qos) {
                 let id = connection.id;
+                note_given(session, &item.publication, qos);
                 item.store_with(&mut self.pool, &mut self.promises, &mut self.outputs);
                 return self.deliver_held(id, session_id, qos, terms, item);
             }
@@ -137,6 +135,7 @@ impl Clients {
                     return self.refuse_entry(now, session_id, terms, item, reason);
                 }
             };
+            note_given(session, &item.publication, qos);
             let durable = session.is_durable();
             if durable {
                 item.store_with(&mut self.pool, &mut self.promises, &mut self.outputs);
@@ -231,6 +230,7 @@ impl Clients {
         let Some(session) = self.sessions.get_mut(session_id.index()) else {
             return;
         };
+        note_given(session, &item.publication, qos);
         session.queue.push_back((qos, delivery));
         self.stats.messages_waiting += 1;
         self.stats.messages_waiting_bytes += cost;
@@ -407,8 +407,11 @@ impl Clients {
                         retain: message.retain,
                         identifiers: &message.identifiers,
                     };
-                    let start =
-                        write_publish(&mut self.frames, &mut self.buffers, connection, copy, now);
+                    let start = if !dup && publication.expired(now) {
+                        Err(DropReason::Expired) // it never left [MQTT-3.3.2-5]
+                    } else {
+                        write_publish(&mut self.frames, &mut self.buffers, connection, copy, now)
+                    };
                     match start {
                         Ok(start) => {
                             patch(connection, start, id);
@@ -549,6 +552,15 @@ impl Clients {
                 .drain(..)
                 .map(|(qos, delivery)| (qos, false, delivery)),
         )
+    }
+}
+
+/// A live message was written to a session, or waits for it: a retained copy that is older, and
+/// that a scan still has to send, is left out. Not so for one that was dropped.
+#[inline]
+pub(crate) fn note_given(session: &mut Session, publication: &Publication<'_>, qos: QoS) {
+    if !session.retained.is_empty() && publication.retain {
+        note_overtaken(session, publication, qos);
     }
 }
 

@@ -182,6 +182,53 @@ fn what_waits_over_a_lost_connection_is_not_followed_by_an_older_retained_messag
 }
 
 #[test]
+fn a_live_message_that_a_slow_receiver_loses_does_not_stand_for_the_retained_one() {
+    let mut broker = broker(1, |limits| limits.output_bytes_max = 4_000);
+    keep(&mut broker, 300, &"x".repeat(1_000));
+    let client = join(&mut broker, "client");
+    let publisher = join(&mut broker, "other");
+    broker.hold_writes = true;
+    subscribe(&mut broker, client, "r/#", QoS::AtMostOnce);
+    // What is retained fills half of the output, and what passes by the rest.
+    let passing = "p".repeat(1_000);
+    for _ in 0..4 {
+        broker.send(publisher, publish("r/x", &passing, QoS::AtMostOnce, 0));
+    }
+    broker.send(publisher, retained("r/x", "new", QoS::AtMostOnce, 0));
+    assert!(dropped(&broker) > 0);
+    broker.release_writes();
+    for _ in 0..300 {
+        broker.advance(Duration::from_micros(1));
+    }
+    assert_eq!(broker.take_payloads(client).last().unwrap(), b"new");
+}
+
+#[test]
+fn a_live_message_that_a_full_queue_loses_does_not_stand_for_the_retained_one() {
+    let mut broker = broker(1, |limits| {
+        limits.inflight_max = 1;
+        limits.queue_messages_max = 1;
+    });
+    keep(&mut broker, 300, "x");
+    let publisher = join(&mut broker, "other");
+    let client = join(&mut broker, "client");
+    // The first that is retained fills the window, and what passes by the queue.
+    subscribe(&mut broker, client, "r/#", QoS::AtLeastOnce);
+    broker.send(publisher, publish("r/x", "passing", QoS::AtLeastOnce, 1));
+    broker.send(publisher, retained("r/x", "new", QoS::AtLeastOnce, 2));
+    assert_eq!(dropped(&broker), 1);
+    let mut got = Vec::new();
+    for id in 1..=303 {
+        got.extend(broker.take_payloads(client));
+        let ack = Ack::success(PacketId::new(id).unwrap());
+        broker.send(client, Packet::PubAck(ack));
+        broker.advance(Duration::from_micros(1));
+    }
+    assert_eq!(got.len(), 302);
+    assert_eq!(got.last().unwrap(), b"new");
+}
+
+#[test]
 fn what_is_retained_when_a_client_comes_back_is_what_it_is_sent() {
     for shards in [1, 3] {
         let mut broker = broker(shards, |limits| limits.output_bytes_max = 4_000);

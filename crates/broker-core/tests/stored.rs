@@ -752,3 +752,39 @@ fn a_will_and_the_end_of_its_session_are_stored_though_nobody_waits_for_them() {
     asked.retain(|record| !record.starts_with("progress"));
     assert_eq!(asked, ["will t", "end c"]);
 }
+
+// [MQTT-3.3.2-5]
+#[test]
+fn a_message_that_never_left_and_has_expired_is_not_sent_after_a_reconnect() {
+    for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {
+        let mut broker = durable(1);
+        let client = resident(&mut broker, "s", &[("t", QoS::ExactlyOnce)]);
+        let publisher = join(&mut broker, "p");
+        // Its id is being stored, and what comes behind it waits for that too.
+        broker.send(publisher, publish("t", "first", QoS::ExactlyOnce, 1));
+        let mut properties = PropertyBuf::new();
+        properties.push(Property::MessageExpiryInterval(5)).unwrap();
+        let Packet::Publish(packet) = publish("t", "brief", qos, 2) else {
+            unreachable!()
+        };
+        let brief = Publish {
+            properties: properties.as_properties(),
+            ..packet
+        };
+        broker.send(publisher, Packet::Publish(brief));
+        assert_eq!(broker.take(client), NOTHING);
+        broker.cut(client);
+        broker.stored();
+        broker.advance(Duration::from_secs(6));
+        let client = stay(&mut broker, "s", false);
+        broker.stored();
+        assert_eq!(
+            broker.take(client),
+            ["CONNACK 1 00", "PUBLISH t \"first\" q2 #1"],
+            "{qos:?}"
+        );
+        let dropped = &broker.shards[0].stats().dropped;
+        assert_eq!(dropped[DropReason::Expired as usize], 1);
+        assert_eq!(broker.shards[0].audit_imbalance(), 0);
+    }
+}
