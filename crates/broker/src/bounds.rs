@@ -47,7 +47,16 @@ pub(crate) const FEED_LETTERS: u32 = 4_096;
 /// Bytes of the messages in a feed, however few they are; each is shared with its receivers and so
 /// with other feeds. Beyond it the sender keeps the rest, and stops reading its clients. The last
 /// letter may exceed it, and so may what one read of a client (`READ_BYTES`) or one letter of
-/// another shard brings; so a pair of shards costs twice 4 MiB and little more.
+/// another shard brings; so a pair of shards costs twice 4 MiB and little more, for what clients
+/// send to the one and the other delivers.
+///
+/// It does not bound what comes in two hops: a message for a shared group goes to the group's shard
+/// and from there to the member's. The shard between takes all mail, also while it is behind
+/// itself, and keeps what the third does not take; who writes to it sees no full feed. What is
+/// on disk at QoS 1 and 2 for a group that keeps it is bounded by what publishers may have
+/// unacknowledged (`receive_maximum` each, where they are of 5.0), since these wait for the group.
+/// All else is bounded by nothing but by how fast the third shard is: it takes all its mail in each
+/// turn, before it reads its own clients.
 pub(crate) const FEED_BYTES: u64 = 4 * 1024 * 1024;
 
 /// Parcels that wait in a feed to a shard from the acceptor, the verifier or the control thread,

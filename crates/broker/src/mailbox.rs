@@ -4,7 +4,8 @@
 //! and in bytes, and a full feed never blocks a shard: what does not fit stays with the sender,
 //! which is then *behind*. A shard that is behind stops reading its clients but goes on draining
 //! its own incoming feeds, so that two shards that flood each other both make progress: each
-//! empties the feed that the other waits for.
+//! empties the feed that the other waits for. What mail leads to is therefore not held up: what
+//! that may come to is said at [`FEED_BYTES`].
 //!
 //! Waking: a thread that is about to sleep says so with [`Doorbell::fall_asleep`], then arms each
 //! feed with its bell, which looks once more whether something has come ([`Incoming::arm`]) or room
