@@ -241,7 +241,8 @@ impl Broker {
                 .next_timeout()
                 .is_some_and(|at| at <= self.now)
             {
-                self.input(shard, Input::Timeout);
+                let heard = self.now;
+                self.input(shard, Input::Timeout { heard });
             }
         }
     }

@@ -79,6 +79,7 @@ impl Shard {
 
     pub(crate) fn handle_connect(
         &mut self,
+        now: Instant,
         id: ConnectionId,
         frame: Frame<'_>,
         connect: Connect<'_>,
@@ -108,8 +109,14 @@ impl Shard {
             self.refuse(id, client_id, fault);
             return;
         }
+        // It has done its part: the decision has a time of its own.
+        let until = now + self.clients.limits.connect_timeout;
+        if let Some(connection) = self.clients.named(id) {
+            connection.admitted_by = until;
+        }
         self.clients.outputs.push_back(Output::Authenticate {
             connection: id,
+            until,
             credentials: Credentials {
                 client_id: connect.client_id.into(),
                 user_name: connect.user_name.map(Into::into),

@@ -28,6 +28,9 @@ pub(crate) struct Connection {
     pub(crate) repeats: bool,
     /// Counted among the broker's connections; one that is not is refused at its CONNECT.
     pub(crate) counted: bool,
+    /// When patience ends: first with a connection that has sent no CONNECT, then with the decision
+    /// about that.
+    pub(crate) admitted_by: Instant,
     /// The CONNECT while the driver decides about it; nothing behind it is looked at until then.
     pub(crate) connect: Option<Box<[u8]>>,
     /// Set while a session is attached.
@@ -67,7 +70,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(id: ConnectionId, peer: Peer, now: Instant) -> Self {
+    pub(crate) fn new(id: ConnectionId, peer: Peer, now: Instant, admitted_by: Instant) -> Self {
         Self {
             id,
             peer,
@@ -76,6 +79,7 @@ impl Connection {
             greeted: false,
             repeats: true,
             counted: false,
+            admitted_by,
             connect: None,
             session: None,
             identity: Identity::default(),
@@ -94,6 +98,15 @@ impl Connection {
             held_bytes: 0,
             answers_first: false,
             waits_for_spreads: false,
+        }
+    }
+
+    /// The client id in the CONNECT that the driver decides about.
+    pub(crate) fn asks_as(&self) -> Option<Arc<str>> {
+        let frame = next_frame(self.connect.as_deref()?, u32::MAX).ok()??;
+        match Packet::decode(frame, self.version).ok()? {
+            Packet::Connect(connect) => Some(connect.client_id.into()),
+            _ => None,
         }
     }
 

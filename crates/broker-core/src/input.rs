@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use unbroken_mqtt_proto::ReasonCode;
 
@@ -72,7 +73,12 @@ pub enum Input<'a> {
         mail: Mail,
     },
     /// The time that [`crate::Shard::next_timeout`] asked for has come.
-    Timeout,
+    Timeout {
+        /// Whatever clients had sent by then, the shard has been given, as far as it
+        /// [wanted](crate::Shard::wants_input) it. So nobody is taken for silent whom the broker
+        /// has not listened to: it may be behind with its work, or have stood still.
+        heard: Instant,
+    },
     /// An operator removes this.
     Forget(Forget),
     /// New limits, after the configuration was read again.

@@ -82,7 +82,8 @@ pub struct Limits {
     pub topic_aliases_in_max: u16,
     /// Topic aliases the broker sets towards a client that allows them. Each holds one topic.
     pub topic_aliases_out_max: u16,
-    /// Time from the opening of a connection to its CONNECT.
+    /// Time from the opening of a connection to its CONNECT, and from that to the answer about its
+    /// password. Beyond it: a plain close, or 0x89 (3.x: 3) and then a close.
     pub connect_timeout: Duration,
     /// Longest time a session outlives its connection, in seconds; `u32::MAX` is without end. Of
     /// sessions that were to stay for longer too.

@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Instant;
 
 use unbroken_merkle_log::DropReason as Declared;
 use unbroken_mqtt_proto::{ReasonCode, Version};
@@ -46,6 +47,8 @@ pub enum Output {
         connection: ConnectionId,
         /// What it showed.
         credentials: Credentials,
+        /// Nobody waits for the answer after that.
+        until: Instant,
     },
     /// Give this to another shard, behind everything given before.
     Mail {

@@ -9,7 +9,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use unbroken_mqtt_proto::connection::server::Phase;
 use unbroken_mqtt_proto::{
@@ -189,7 +189,7 @@ impl Shard {
             Input::StoreSize(size) => self.handle_store_size(now, &size),
             Input::StoreFailed { cause } => self.handle_store_failed(now, cause),
             Input::Mail { from, mail } => self.handle_mail(now, from, mail),
-            Input::Timeout => self.handle_timeout(now),
+            Input::Timeout { heard } => self.handle_timeout(now, heard),
             Input::Forget(what) => self.forget(now, &what),
             Input::Reconfigured(limits) => {
                 let before = self.clients.limits.session_expiry_max_s;
@@ -330,14 +330,12 @@ impl Shard {
             self.clients.connections[index].is_none(),
             "the driver reused an index too early"
         );
-        let mut connection = Box::new(Connection::new(id, peer, now));
+        let patience = self.clients.limits.connect_timeout;
+        let mut connection = Box::new(Connection::new(id, peer, now, now + patience));
         let limit = self.clients.limits.connections_max;
         connection.counted = self.options.totals.connections.try_add(1, limit.into());
         self.clients.connections[index] = Some(connection);
-        self.timers.set(
-            now + self.clients.limits.connect_timeout,
-            Timer::Connect(id),
-        );
+        self.timers.set(now + patience, Timer::Connect(id));
     }
 
     /// Takes a connection out of the table; what it still had to say is in it.
@@ -493,7 +491,7 @@ impl Shard {
         }
         let packet = Packet::decode(frame, version)?;
         if let Packet::Connect(connect) = packet {
-            self.handle_connect(id, frame, connect);
+            self.handle_connect(now, id, frame, connect);
             return Ok(());
         }
         let Some(session) = session else {
@@ -656,23 +654,11 @@ impl Shard {
         });
     }
 
-    fn handle_timeout(&mut self, now: Instant) {
+    fn handle_timeout(&mut self, now: Instant, heard: Instant) {
         while let Some(timer) = self.timers.take_due(now) {
             match timer {
-                Timer::Connect(id) => {
-                    if self
-                        .clients
-                        .named(id)
-                        .is_some_and(|connection| connection.phase == Phase::AwaitConnect)
-                    {
-                        self.refuse(
-                            id,
-                            None,
-                            Fault::new(ReasonCode::KeepAliveTimeout, "no CONNECT in time"),
-                        );
-                    }
-                }
-                Timer::KeepAlive(id) => self.check_keep_alive(now, id),
+                Timer::Connect(id) => self.check_admission(now, heard, id),
+                Timer::KeepAlive(id) => self.check_keep_alive(now, heard, id),
                 // Both are on disk; after the restart they go on.
                 Timer::Will { .. } | Timer::SessionExpiry { .. } if self.is_stopping_to_go_on() => {
                 }
@@ -702,7 +688,33 @@ impl Shard {
         self.clients.stopping && self.options.settings.durable
     }
 
-    fn check_keep_alive(&mut self, now: Instant, id: ConnectionId) {
+    /// Gives up on a connection that has not come in by its time.
+    fn check_admission(&mut self, now: Instant, heard: Instant, id: ConnectionId) {
+        let Some(connection) = self.clients.named(id) else {
+            return;
+        };
+        if connection.phase != Phase::AwaitConnect {
+            return;
+        }
+        let deadline = connection.admitted_by;
+        if deadline > now {
+            return self.timers.set(deadline, Timer::Connect(id));
+        }
+        if deadline > heard {
+            return self.timers.set(now + NOT_HEARD, Timer::Connect(id));
+        }
+        let fault = match connection.connect {
+            None => Fault::new(ReasonCode::KeepAliveTimeout, "no CONNECT in time"),
+            Some(_) => Fault::new(
+                ReasonCode::ServerBusy,
+                "its password was not checked in time",
+            ),
+        };
+        let client_id = connection.asks_as();
+        self.refuse(id, client_id, fault);
+    }
+
+    fn check_keep_alive(&mut self, now: Instant, heard: Instant, id: ConnectionId) {
         let Some(connection) = self.clients.named(id) else {
             return;
         };
@@ -718,6 +730,8 @@ impl Shard {
             .is_some_and(|connection| self.clients.keeps_waiting(connection))
         {
             self.timers.set(now + keep_alive, Timer::KeepAlive(id));
+        } else if deadline > heard {
+            self.timers.set(now + NOT_HEARD, Timer::KeepAlive(id));
         } else {
             // [MQTT-3.1.2-22]
             self.disconnect(
@@ -761,6 +775,9 @@ fn not_connect() -> Fault {
     )
 }
 
+/// Until somebody is looked at again whose time is over, but who may have sent something that the
+/// shard has not been given.
+const NOT_HEARD: Duration = Duration::from_millis(100);
 /// The packet type of CONNECT where it stands in a first byte.
 const CONNECT: u8 = (PacketType::Connect as u8) << 4;
 

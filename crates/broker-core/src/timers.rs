@@ -21,7 +21,7 @@ use crate::shard::Shard;
 /// What is to be looked at when the time has come.
 #[derive(Clone, Debug)]
 pub(crate) enum Timer {
-    /// No CONNECT yet?
+    /// No CONNECT yet, or no decision about it?
     Connect(ConnectionId),
     /// Nothing heard for one and a half times the keep alive?
     KeepAlive(ConnectionId),
@@ -280,7 +280,7 @@ mod tests {
         // What is left still works: the session ends in its time.
         let end = now + Duration::from_secs(1_000_000);
         let ended = shard
-            .handle(end, Input::Timeout)
+            .handle(end, Input::Timeout { heard: end })
             .any(|output| matches!(output, Output::Event(Event::SessionEnded { .. })));
         assert!(ended);
     }

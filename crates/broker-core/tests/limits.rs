@@ -558,3 +558,68 @@ fn more_in_flight_than_there_are_ids_for_is_no_limit() {
         "limits.inflight_max is 32768; it can be at most 32767"
     );
 }
+
+#[test]
+fn who_waits_for_an_answer_about_its_password_is_not_taken_for_silent() {
+    let timeout = std::time::Duration::from_secs(3);
+    let mut broker = broker(|limits| limits.connect_timeout = timeout);
+    broker.hold_admissions = true;
+    let client = broker.open(Version::V5);
+    broker.advance(timeout - std::time::Duration::from_secs(1));
+    broker.send(client, Packet::Connect(connect("a")));
+    broker.advance(timeout - std::time::Duration::from_secs(1));
+    assert!(broker.is_open(client));
+    broker.admit();
+    assert_eq!(broker.take(client), ["CONNACK 0 00"]);
+    broker.advance(2 * timeout);
+    assert!(broker.is_open(client));
+}
+
+#[test]
+fn who_gets_no_answer_about_its_password_is_told_that_the_broker_is_busy() {
+    let timeout = std::time::Duration::from_secs(3);
+    for (version, answer) in [
+        (Version::V5, "CONNACK 0 89"),
+        (Version::V3_1_1, "CONNACK 0 88"),
+    ] {
+        let mut broker = broker(|limits| limits.connect_timeout = timeout);
+        broker.hold_admissions = true;
+        let (client, _) = asked(&mut broker, version, "a");
+        broker.advance(timeout);
+        assert_eq!(broker.take(client), [answer]);
+        let refused = |event: &Event| {
+            matches!(event, Event::Refused { client_id: Some(id), detail, .. }
+                if &**id == "a" && detail.contains("password"))
+        };
+        assert!(broker.events.iter().any(refused), "{:?}", broker.events);
+        broker.admit();
+        assert_eq!(broker.take(client), [""; 0]);
+    }
+}
+
+#[test]
+fn nobody_is_taken_for_silent_whom_the_broker_has_not_listened_to() {
+    let timeout = std::time::Duration::from_secs(3);
+    let mut broker = broker(|limits| limits.connect_timeout = timeout);
+    let heard = broker.now;
+    let stranger = broker.open(Version::V5);
+    let client = broker.open(Version::V5);
+    let packet = Connect {
+        keep_alive: 2,
+        ..connect("a")
+    };
+    broker.send(client, Packet::Connect(packet));
+    broker.take(client);
+    // The broker stands still for long, or cannot read for so long.
+    broker.heard = Some(heard);
+    for _ in 0..10 {
+        broker.advance(timeout);
+        assert!(broker.is_open(client) && broker.is_open(stranger));
+    }
+    broker.send(client, Packet::PingReq);
+    broker.heard = None;
+    broker.advance(std::time::Duration::from_secs(1));
+    assert!(broker.is_open(client) && !broker.is_open(stranger));
+    broker.advance(timeout);
+    assert_eq!(broker.take(client), ["PINGRESP", "DISCONNECT 8d"]);
+}

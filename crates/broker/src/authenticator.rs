@@ -2,18 +2,22 @@
 //!
 //! What needs no password is decided at once, on the shard's thread. A password is verified by a
 //! thread of its own, because good password hashes are slow on purpose: a shard that computed one
-//! would make all its clients wait. Its queue is bounded; beyond it a client is told that the
-//! server is busy.
+//! would make all its clients wait. Its queue is bounded, by number and by what can be verified in
+//! the time that a client waits; beyond it one is told that the server is busy. So however many
+//! come at once, those that are taken come in, and nothing is verified for those that have gone.
 //!
 //! Invariants:
-//! - Each question has exactly one answer, at once or by [`Parcel::Admission`].
+//! - Each question has exactly one answer, at once or by [`Parcel::Admission`], or none if nobody
+//!   waits for it any more.
 //! - A name that nobody verified is not a user: such a client is anonymous.
 //! - A question is answered by the doors that stood when it was asked.
 //!
 //! Deliberately absent: rights (`broker-core` asks for them), enhanced authentication.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::time::{Duration, Instant};
 
 use unbroken_broker_core::{Admission, ConnectionId, Credentials, ShardId};
 use unbroken_mqtt_proto::ReasonCode;
@@ -38,6 +42,7 @@ pub(crate) struct Door {
 pub(crate) struct Authenticator {
     shard: ShardId,
     questions: SyncSender<Question>,
+    load: Arc<Load>,
 }
 
 /// The answering end, for its thread.
@@ -45,6 +50,16 @@ pub(crate) struct Authenticator {
 pub(crate) struct Verifier {
     questions: Receiver<Question>,
     answers: Vec<Outside>,
+    load: Arc<Load>,
+}
+
+/// How long a question waits.
+#[derive(Debug, Default)]
+struct Load {
+    /// Questions without an answer.
+    waiting: AtomicU64,
+    /// What one takes, in µs; 0 before the first.
+    each_us: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -53,45 +68,60 @@ struct Question {
     connection: ConnectionId,
     credentials: Credentials,
     passwords: Arc<Passwords>,
+    /// Nobody waits for the answer after that.
+    until: Instant,
 }
 
 /// A verifier and the ends that ask it; `answers` are the feeds to the shards.
 pub(crate) fn authenticator(answers: Vec<Outside>) -> (Vec<Authenticator>, Verifier) {
     let (sender, questions) = sync_channel(VERIFICATIONS);
+    let load = Arc::new(Load::default());
     let shards = u8::try_from(answers.len()).expect("a shard's number is a u8");
     let askers = (0..shards)
         .map(|shard| Authenticator {
             shard: ShardId(shard),
             questions: sender.clone(),
+            load: Arc::clone(&load),
         })
         .collect();
-    (askers, Verifier { questions, answers })
+    let verifier = Verifier {
+        questions,
+        answers,
+        load,
+    };
+    (askers, verifier)
 }
 
 impl Authenticator {
-    /// The answer if it can be given at once; else it comes as a parcel.
+    /// The answer if it can be given at once; else it comes as a parcel, if it comes within
+    /// `patience`.
     pub(crate) fn ask(
         &self,
         doors: &Doors,
-        connection: ConnectionId,
-        credentials: Credentials,
+        (connection, credentials): (ConnectionId, Credentials),
+        now: Instant,
+        patience: Duration,
     ) -> Option<Admission> {
         let Some(door) = doors.0.get(usize::from(credentials.peer.listener)) else {
             return Some(refused(ReasonCode::NotAuthorized)); // a listener that is gone since
         };
         match (&credentials.user_name, &door.passwords) {
             (Some(_), Some(passwords)) => {
-                let passwords = Arc::clone(passwords);
-                let shard = self.shard;
+                if self.load.wait() > patience {
+                    return Some(refused(ReasonCode::ServerBusy));
+                }
                 let question = Question {
-                    shard,
+                    shard: self.shard,
                     connection,
                     credentials,
-                    passwords,
+                    passwords: Arc::clone(passwords),
+                    until: now + patience,
                 };
+                self.load.waiting.fetch_add(1, Ordering::Relaxed);
                 match self.questions.try_send(question) {
                     Ok(()) => None,
                     Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
+                        self.load.waiting.fetch_sub(1, Ordering::Relaxed);
                         Some(refused(ReasonCode::ServerBusy))
                     }
                 }
@@ -106,7 +136,12 @@ impl Verifier {
     /// Answers until nobody can ask any more.
     pub(crate) fn run(mut self) {
         while let Ok(question) = self.questions.recv() {
-            self.answer(question);
+            let began = Instant::now();
+            if began < question.until {
+                self.answer(question);
+                self.load.took(began.elapsed());
+            }
+            self.load.waiting.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
@@ -116,6 +151,7 @@ impl Verifier {
             connection,
             credentials,
             passwords,
+            until: _,
         } = question;
         let user = credentials.user_name.unwrap_or_default();
         let password = credentials.password.unwrap_or_default();
@@ -135,6 +171,120 @@ impl Verifier {
     }
 }
 
+impl Load {
+    /// Until those that wait are verified. Nothing while there are none, so that what one takes is
+    /// always found out anew.
+    fn wait(&self) -> Duration {
+        let waiting = self.waiting.load(Ordering::Relaxed);
+        let each_us = self.each_us.load(Ordering::Relaxed);
+        Duration::from_micros(waiting.saturating_mul(each_us))
+    }
+
+    /// One took so long. Hashes differ, and the thread may have waited for a core: a mean of the
+    /// last few.
+    fn took(&self, time: Duration) {
+        let time_us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let mean_us = match self.each_us.load(Ordering::Relaxed) {
+            0 => time_us,
+            before => before - before / MEAN_OF + time_us / MEAN_OF,
+        };
+        self.each_us.store(mean_us, Ordering::Relaxed);
+    }
+}
+
+/// Of so many verifications is what one takes the mean, roughly.
+const MEAN_OF: u64 = 8;
+
 fn refused(reason: ReasonCode) -> Admission {
     Admission::Refused { reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use unbroken_broker_core::Peer;
+
+    use super::*;
+    use crate::mailbox::{Incoming, outside_feed};
+
+    /// One who asks, with the doors that it stands before.
+    struct Asker {
+        authenticator: Authenticator,
+        doors: Doors,
+        now: Instant,
+    }
+
+    impl Asker {
+        fn ask(&self, serial: u32, patience: Duration) -> Option<Admission> {
+            let connection = ConnectionId { index: 0, serial };
+            let credentials = Credentials {
+                client_id: "c".into(),
+                user_name: Some("alice".into()),
+                password: Some(b"secret".as_slice().into()),
+                peer: Peer {
+                    address: None,
+                    listener: 0,
+                },
+            };
+            let question = (connection, credentials);
+            self.authenticator
+                .ask(&self.doors, question, self.now, patience)
+        }
+    }
+
+    fn before_the_door() -> (Asker, Verifier, Incoming) {
+        let users = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/users");
+        let door = Door {
+            allow_anonymous: false,
+            passwords: Some(Arc::new(Passwords::read(users.as_ref()).unwrap())),
+        };
+        let (outside, incoming) = outside_feed();
+        let (mut askers, verifier) = authenticator(vec![outside]);
+        let asker = Asker {
+            authenticator: askers.remove(0),
+            doors: Doors(vec![door]),
+            now: Instant::now(),
+        };
+        (asker, verifier, incoming)
+    }
+
+    #[test]
+    fn a_password_for_which_nobody_waits_is_not_verified() {
+        let (asker, verifier, mut incoming) = before_the_door();
+        assert_eq!(asker.ask(1, Duration::ZERO), None);
+        assert_eq!(asker.ask(2, Duration::from_hours(1)), None);
+        let load = Arc::clone(&verifier.load);
+        drop(asker);
+        verifier.run();
+        let answered = |parcel| match parcel {
+            Parcel::Admission { connection, .. } => connection.serial,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(incoming.try_recv().map(answered).ok(), Some(2));
+        assert!(incoming.is_empty());
+        assert_eq!(load.waiting.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn who_would_wait_for_too_long_is_told_so_at_once() {
+        let (asker, verifier, _incoming) = before_the_door();
+        verifier.load.took(Duration::from_secs(3));
+        let busy = Some(refused(ReasonCode::ServerBusy));
+        let patience = Duration::from_secs(10);
+        // One that is asked when nobody waits is always taken.
+        let answers: Vec<_> = (0..6).map(|n| asker.ask(n, patience)).collect();
+        assert_eq!(answers[..4], [None, None, None, None]);
+        assert_eq!(answers[4..], [busy.clone(), busy]);
+        assert_eq!(asker.ask(7, 2 * patience), None);
+    }
+
+    #[test]
+    fn one_verification_that_took_long_is_soon_forgotten() {
+        let load = Load::default();
+        load.waiting.store(1, Ordering::Relaxed);
+        load.took(Duration::from_mins(1));
+        for _ in 0..100 {
+            load.took(Duration::from_millis(1));
+        }
+        assert!(load.wait() < Duration::from_millis(10), "{load:?}");
+    }
 }

@@ -64,7 +64,7 @@ pub(crate) const FEED_BYTES: u64 = 4 * 1024 * 1024;
 pub(crate) const FEED_OTHERS: u32 = 256;
 
 /// Passwords that wait to be verified, all listeners together: a user name and password each.
-/// Beyond it a client is told 0x89.
+/// Beyond it a client is told 0x89, and before if those that wait would take longer than it does.
 pub(crate) const VERIFICATIONS: usize = 1_024;
 
 /// Connections the kernel keeps for us until they are accepted, in its memory.

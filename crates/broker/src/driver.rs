@@ -90,11 +90,13 @@ impl Driver {
             Output::Authenticate {
                 connection,
                 credentials,
+                until,
             } => {
                 self.sockets.pause(connection);
-                if let Some(admission) =
-                    self.authenticator.ask(&self.doors, connection, credentials)
-                {
+                let question = (connection, credentials);
+                let patience = until.saturating_duration_since(now);
+                let asked = self.authenticator.ask(&self.doors, question, now, patience);
+                if let Some(admission) = asked {
                     self.answers.push_back(Answer::Admission {
                         connection,
                         admission,

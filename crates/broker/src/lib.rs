@@ -21,6 +21,7 @@ mod core_time;
 mod disk;
 mod driver;
 pub mod failure;
+mod hearing;
 mod listener;
 mod log;
 mod logging;

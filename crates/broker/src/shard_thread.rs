@@ -8,7 +8,8 @@
 //!   news       what has come meanwhile from threads that are no shards: what is on disk now
 //!   write      each connection that has output once; in the middle of reading too, as often as
 //!              `READ_BEFORE_WRITE` bytes have been read
-//!   timeouts   if one is due, or writing has made room for more
+//!   timeouts   if one is due, or writing has made room for more; with up to when clients were
+//!              heard (`hearing`), so that nobody is cut off for what was not read
 //!   feeds      hand over what the shard wrote to other shards: one wake for a batch
 //!   close      the connections that the shard has done with, and tell it what they did not take
 //!   wait       for a moment if that gathers more (`coalesce`); while something waits for the
@@ -76,6 +77,7 @@ use crate::coalesce::{Coalescer, Turn};
 use crate::core_time::Core;
 use crate::disk::Desk;
 use crate::driver::{Driver, input, open};
+use crate::hearing::Hearing;
 use crate::mailbox::{Doorbell, Incoming, Outgoing, Parcel};
 use crate::sockets::{Found, Sockets};
 
@@ -113,6 +115,7 @@ pub(crate) struct ShardThread {
     /// All feeds to this thread were empty, and ring the bell when they are not: until it is rung
     /// nobody looks into them.
     listening: bool,
+    hearing: Hearing,
     coalescer: Coalescer,
     core: Core,
     buffer: Box<[u8]>,
@@ -143,6 +146,7 @@ impl ShardThread {
             from_shards: parts.from_shards,
             from_others: parts.from_others,
             listening: false,
+            hearing: Hearing::new(Instant::now()),
             coalescer: Coalescer::default(),
             core: Core::default(),
             buffer: vec![0; READ_BYTES].into_boxed_slice(),
@@ -170,7 +174,7 @@ impl ShardThread {
             self.write_clients(now, &mut turn);
             // Behind the writes, because a write that made room may have made one due.
             if self.shard.next_timeout().is_some_and(|at| at <= now) {
-                input(&mut self.shard, &mut self.driver, now, Input::Timeout);
+                self.time_out(now);
             }
             // Both may have given output to connections: for the next turn.
             self.shard.take_dirty(&mut self.dirty);
@@ -265,18 +269,20 @@ impl ShardThread {
         };
         let mut round = std::mem::take(&mut self.round);
         self.driver.sockets.take_ready(&mut round, most);
-        let mut unwritten = 0;
-        for index in round.drain(..) {
+        let (mut unwritten, mut read) = (0, 0);
+        while let Some(&index) = round.get(read) {
             if self.driver.is_behind() {
-                self.driver.sockets.put_back(index);
-                continue;
+                self.driver.sockets.put_back(round.drain(read..));
+                break;
             }
+            read += 1;
             unwritten += self.read_client(now, index, turn);
             if unwritten >= READ_BEFORE_WRITE {
                 self.write_clients(now, turn);
                 unwritten = 0;
             }
         }
+        round.clear();
         self.round = round;
     }
 
@@ -329,6 +335,12 @@ impl ShardThread {
         });
     }
 
+    fn time_out(&mut self, now: Instant) {
+        let heard = self.hearing.heard(self.driver.sockets.taken());
+        let timeout = Input::Timeout { heard };
+        input(&mut self.shard, &mut self.driver, now, timeout);
+    }
+
     fn tell_unsaid(&mut self, now: Instant) {
         if !self.driver.sockets.has_unsaid() {
             return;
@@ -363,13 +375,18 @@ impl ShardThread {
             Err(_) => return Ok(()),
             Ok(()) => {}
         }
+        let mut events = 0;
         for event in &self.events {
+            events += 1;
             if event.token() != BELL
                 && let Some(connection) = self.driver.sockets.note(event)
             {
                 self.dirty.push(connection);
             }
         }
+        let sockets = &self.driver.sockets;
+        self.hearing
+            .polled(now, events, sockets.len(), sockets.to_take());
         Ok(())
     }
 
@@ -418,7 +435,8 @@ impl ShardThread {
 pub(crate) fn introduce(shards: &mut [ShardThread]) {
     let now = Instant::now();
     for thread in &mut *shards {
-        input(&mut thread.shard, &mut thread.driver, now, Input::Timeout);
+        let timeout = Input::Timeout { heard: now };
+        input(&mut thread.shard, &mut thread.driver, now, timeout);
     }
     exchange(shards, now);
 }
@@ -586,6 +604,23 @@ pub(crate) mod tests {
         first.take_parcels(now);
         assert_eq!(first.driver.drain_until, Some(now + LATER));
         assert!(!first.hears_nothing(), "not before all are empty again");
+    }
+
+    #[test]
+    fn a_client_is_silent_once_all_that_it_may_have_sent_was_read() {
+        let mut thread = shard_thread(0, [None, None], [None, None]);
+        let now = Instant::now();
+        // With a keep alive of one second.
+        let anybody = b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x01\x00\x00";
+        let arrival = any_arrival(anybody.to_vec());
+        open(&mut thread.shard, &mut thread.driver, now, arrival);
+        let connected = |thread: &ShardThread| thread.shard.stats().clients_connected;
+        // The thread stood still: nobody has asked the kernel since.
+        thread.time_out(now + 5 * LATER);
+        assert_eq!(connected(&thread), 1);
+        thread.hearing.polled(now + 5 * LATER, 0, 1, 0);
+        thread.time_out(now + 6 * LATER);
+        assert_eq!(connected(&thread), 0);
     }
 
     const LATER: Duration = Duration::from_secs(1);

@@ -35,6 +35,8 @@ pub(crate) struct Sockets {
     /// Readable, open, and not paused: to be read in the next turn. Each once, as far as `queued`
     /// knows.
     ready: Vec<u32>,
+    /// How many were ever taken off `ready`, and not put back.
+    taken: u64,
     /// Those that leave, in the order in which they began, which is that of their deadlines.
     leaving: VecDeque<(Instant, ConnectionId)>,
     /// What was not written when its connection was closed, until the shard is told.
@@ -103,6 +105,7 @@ impl Sockets {
             table: Slab::new(),
             serial: 0,
             ready: Vec::new(),
+            taken: 0,
             leaving: VecDeque::new(),
             unsaid: Vec::new(),
         }
@@ -204,11 +207,28 @@ impl Sockets {
         } else {
             into.extend(self.ready.drain(..most));
         }
+        self.taken += into.len() as u64;
     }
 
-    /// Puts one that was taken back for the next turn, unread.
-    pub(crate) fn put_back(&mut self, index: u32) {
-        self.ready.push(index);
+    /// Puts the last ones that were taken back, unread: they are the first of the next turn.
+    pub(crate) fn put_back(&mut self, unread: impl ExactSizeIterator<Item = u32>) {
+        self.taken -= unread.len() as u64;
+        self.ready.splice(..0, unread);
+    }
+
+    /// How many were taken to be read, ever.
+    pub(crate) const fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    /// [`taken`](Self::taken) when all that are readable now have been.
+    pub(crate) fn to_take(&self) -> u64 {
+        self.taken + self.ready.len() as u64
+    }
+
+    /// How many connections there are.
+    pub(crate) fn len(&self) -> usize {
+        self.table.len()
     }
 
     /// Reads once.
@@ -444,7 +464,7 @@ mod tests {
             let mut round = Vec::new();
             sockets.take_ready(&mut round, 2);
             if let Some(index) = again {
-                sockets.put_back(index); // it has more
+                sockets.ready.push(index); // it has more
             }
             round
         };
@@ -452,5 +472,18 @@ mod tests {
         assert_eq!(take(None), [2, 3]);
         assert_eq!(take(None), [4, 0]);
         assert!(take(None).is_empty());
+    }
+
+    #[test]
+    fn what_is_put_back_is_the_first_of_the_next_turn_and_counts_as_not_taken() {
+        let poll = Poll::new().unwrap();
+        let mut sockets = Sockets::new(poll.registry().try_clone().unwrap());
+        sockets.ready = (0..5).collect();
+        let mut round = Vec::new();
+        sockets.take_ready(&mut round, 4);
+        assert_eq!((sockets.taken(), sockets.to_take()), (4, 5));
+        sockets.put_back(round.drain(1..));
+        assert_eq!((sockets.taken(), sockets.to_take()), (1, 5));
+        assert_eq!(sockets.ready, [1, 2, 3, 4]);
     }
 }

@@ -34,6 +34,8 @@ pub(crate) struct Broker {
     pub(crate) hold_mail: bool,
     /// Nothing is read until this is false again.
     pub(crate) hold_reads: bool,
+    /// Up to when clients have been listened to, if not up to now.
+    pub(crate) heard: Option<Instant>,
     /// Nobody is let in until `admit`.
     pub(crate) hold_admissions: bool,
     admissions: Vec<(usize, ConnectionId, Admission)>,
@@ -136,6 +138,7 @@ impl Broker {
             mail: VecDeque::new(),
             hold_mail: false,
             hold_reads: false,
+            heard: None,
             hold_admissions: false,
             admissions: Vec::new(),
             hold_writes: false,
@@ -366,7 +369,8 @@ impl Broker {
                 .next_timeout()
                 .is_some_and(|at| at <= self.now)
             {
-                self.input(shard, Input::Timeout);
+                let heard = self.heard.unwrap_or(self.now);
+                self.input(shard, Input::Timeout { heard });
             }
         }
     }

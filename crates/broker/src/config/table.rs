@@ -316,7 +316,10 @@ pub(super) const SECTIONS: &[Section] = &[
                 "connect_timeout",
                 time(1, 3_600, None),
                 Live,
-                ["Time from the opening of a connection to its CONNECT."],
+                [
+                    "Time from the opening of a connection to its CONNECT, and from that to the",
+                    "answer about its password."
+                ],
                 limits.connect_timeout
             ),
             Key {

@@ -172,7 +172,8 @@ impl World {
         let done = restored.hand_out(self.now, &mut self.shards);
         done.unwrap_or_else(|error| panic!("{error}"));
         for shard in 0..self.shards.len() {
-            self.input(shard, Input::Timeout);
+            let heard = self.now;
+            self.input(shard, Input::Timeout { heard });
         }
         while self.carry_mail() {}
     }

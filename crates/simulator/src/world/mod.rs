@@ -289,7 +289,7 @@ impl World {
     pub(crate) fn check_asked(&mut self) {
         for shard in 0..self.shards.len() {
             let left: Vec<_> = self.shards[shard]
-                .handle(self.now, Input::Timeout)
+                .handle(self.now, Input::Timeout { heard: self.now })
                 .collect();
             assert!(
                 left.is_empty(),
@@ -646,7 +646,8 @@ impl World {
     }
 
     fn run_timers(&mut self, shard: usize, now: Instant) {
-        let outputs: Vec<_> = self.shards[shard].handle(now, Input::Timeout).collect();
+        let timeout = Input::Timeout { heard: now };
+        let outputs: Vec<_> = self.shards[shard].handle(now, timeout).collect();
         self.carry_out(shard, now, outputs);
         self.oracle.timers_ran(shard, self.failed[shard], now);
     }
