@@ -102,14 +102,9 @@ pub fn end_session<S: Kv + ?Sized>(store: &S, client_id: &str) -> Result<Batch, 
         if !matches!(parse_key(key)?.part, PartView::Outbound(_)) {
             return Ok(());
         }
-        let outbound = Outbound::decode(value)?;
-        // One of QoS 2 that has left may have arrived: no other member may get it [MQTT-4.8.2-5].
-        let may_go_on = outbound.qos != QoS::ExactlyOnce || outbound.packet_id.is_none();
-        if let Some(group) = outbound.group.filter(|_| may_go_on) {
+        if let Some(left) = left_by(Outbound::decode(value)?) {
             number += 1;
             let from = HandOver::NO_SHARD;
-            let what = outbound.what;
-            let left = Left { group, what };
             batch.put(
                 Space::Control,
                 HandOver { from, number }.key(),
@@ -120,6 +115,15 @@ pub fn end_session<S: Kv + ?Sized>(store: &S, client_id: &str) -> Result<Batch, 
     })?;
     batch.delete_all(Space::Sessions, prefix(client_id));
     Ok(batch)
+}
+
+/// What of a message that a session was given another member may have when it ends.
+pub(crate) fn left_by(outbound: Outbound) -> Option<Left> {
+    // One of QoS 2 that has left may have arrived: no other member may get it [MQTT-4.8.2-5].
+    let may_go_on = outbound.qos != QoS::ExactlyOnce || outbound.packet_id.is_none();
+    let group = outbound.group.filter(|_| may_go_on)?;
+    let what = outbound.what;
+    Some(Left { group, what })
 }
 
 /// The last that was noted without a broker, and is still there.

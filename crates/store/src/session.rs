@@ -81,6 +81,18 @@ pub fn prefix(client_id: &str) -> Vec<u8> {
     out
 }
 
+/// The client whose keys begin so, to be shown: its id, or the hash of a long one.
+pub(crate) fn name(prefix: &[u8]) -> String {
+    match prefix.split_first() {
+        Some((&HASHED, hash)) => {
+            let digits = hash.iter().map(|byte| format!("{byte:02x}"));
+            format!("with BLAKE3 hash {}", digits.collect::<String>())
+        }
+        Some((_, name)) => format!("{:?}", String::from_utf8_lossy(name)),
+        None => String::new(),
+    }
+}
+
 /// The key of one value of a session.
 pub fn key(client_id: &str, part: Part<'_>) -> Vec<u8> {
     let mut out = prefix(client_id);

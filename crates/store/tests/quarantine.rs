@@ -4,12 +4,13 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
+use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use unbroken_mqtt_proto::{QoS, RetainHandling, SubscriptionOptions};
 use unbroken_store::quarantine::{OnCorruption, Quarantined, mark, marked, open};
-use unbroken_store::session::{self, Holding, Part, Subscription};
+use unbroken_store::session::{self, Head, Holding, Part, Subscription};
 use unbroken_store::{
     Batch, Embedded, Kv, Log, LogId, MessageBytes, MessageRecord, Options, Sequence, Space, Store,
     StoreError, standing,
@@ -369,8 +370,18 @@ fn a_bad_block_in_the_list_of_trees_costs_nothing_that_is_in_them() {
             era: 0,
         },
     );
+    let head = Head {
+        client_id: "kept".to_owned(),
+        expiry_s: NonZeroU32::MAX,
+        away_since_ms: None,
+    };
     let mut batch = Batch::new();
     batch
+        .put(
+            Space::Sessions,
+            session::key("kept", Part::Head),
+            head.encode(),
+        )
         .put(
             Space::Sessions,
             session.clone(),

@@ -20,6 +20,7 @@ mod limits;
 mod moves;
 mod order;
 mod replaced;
+mod salvage;
 mod under_way;
 mod wills;
 

@@ -36,6 +36,8 @@ const CACHE_BYTES: u64 = 16 * 1024 * 1024;
 const LOG_BUFFER_BYTES: u64 = 12 * 1024 * 1024;
 const SPACE_BUFFER_BYTES: u64 = 4 * 1024 * 1024;
 const FILES_MAX: usize = 128;
+/// One writes tables, the other merges them.
+const THREADS: usize = 2;
 /// Journals on disk. The engine rotates one at 64 MB, and has what holds back the oldest written
 /// out when they exceed this together, without the newest.
 const JOURNAL_BYTES: u64 = 128 * 1024 * 1024;
@@ -74,12 +76,21 @@ pub(crate) fn tree_bytes(tree: &Keyspace) -> u64 {
 
 /// Opens the engine's directory, or makes it.
 pub(crate) fn open(path: &Path) -> Result<Database, StoreError> {
+    open_with(path, THREADS)
+}
+
+/// Opens a directory of the engine to read what is in its tables: it does nothing to them.
+pub(crate) fn open_still(path: &Path) -> Result<Database, StoreError> {
+    open_with(path, 0)
+}
+
+fn open_with(path: &Path, threads: usize) -> Result<Database, StoreError> {
     let open = || {
         Database::builder(path)
             .cache_size(CACHE_BYTES)
             .max_cached_files(Some(FILES_MAX))
             .max_journaling_size(JOURNAL_BYTES)
-            .worker_threads(2)
+            .worker_threads_unchecked(threads)
             .open()
     };
     // Some of the engine's checks of what it finds on disk are assertions.

@@ -30,6 +30,7 @@ mod examine;
 mod frozen;
 mod generation;
 mod generations;
+mod intact;
 mod journals;
 mod link;
 mod list;
@@ -40,6 +41,8 @@ mod staging;
 mod tables;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod wounded;
 
 use std::ops::Range;
 use std::path::Path;

@@ -2,10 +2,18 @@
 //!
 //! The engine opens all of it or nothing, so it is given a copy without what keeps it from opening:
 //! trees that do not open alone, and of each journal what is no whole batch. Within a tree that
-//! opens, reading goes from both ends towards the damage.
+//! opens, each table is read [alone](super::intact), around the blocks that are damaged.
 //!
 //! What is behind a hole in a journal is kept, so a value may be there that had been removed in the
-//! hole: who has it once more loses less than who loses all that came after.
+//! hole: who has it once more loses less than who loses all that came after. Of a hole in a table
+//! more is known: what may be old there is left out.
+//!
+//! Invariant: nothing is in memory but one block of each table of a tree, one session, and what is
+//! written next.
+
+mod sessions;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -13,18 +21,19 @@ use std::io::{self, Write as _};
 use std::ops::Range;
 use std::path::Path;
 
-use fjall::{Database, Keyspace, Readable as _};
+use fjall::{Database, Keyspace};
 
 use super::block::Block;
 use super::engine::TREES;
 use super::examine::{LIST, Trees, copy_tree};
 use super::generation::{Generation, blocks, parse_block_key};
+use super::intact::{Entry, Hole, Intact, Piece};
 use super::journals::{Known, Sieve};
 use super::opened::{NEWEST_KEY, OWN, number, parse_newest_key, parse_value};
 use super::{Durability, Embedded, Options, directory, engine, journals, list};
 use crate::batch::{Batch, Space};
 use crate::error::StoreError;
-use crate::hand_over::{self, Left};
+use crate::hand_over::{self, HandOver, Left};
 use crate::lane;
 use crate::moves;
 use crate::places::{Place, SALVAGING, STORE, exists};
@@ -48,6 +57,7 @@ pub(crate) fn salvage(place: &Place, mut options: Options) -> Result<Salvaged, S
         store,
         batch: Batch::new(),
         ends: BTreeMap::new(),
+        handed: 0,
         salvaged: Salvaged::default(),
     };
     if let Some(Opened { database, closed }) = opened(damaged, &copy, &mut work.salvaged.lost)? {
@@ -166,10 +176,10 @@ impl Opening<'_> {
         let mut broken = Vec::new();
         let sieve = Sieve::new(self.damaged, known)?;
         copy_journals(self.damaged, self.copy, sieve, &mut broken)?;
-        match engine::open(self.copy) {
+        match engine::open_still(self.copy) {
             Err(error @ StoreError::Damaged { .. }) => {
                 self.copy_trees(&wanted)?;
-                match engine::open(self.copy) {
+                match engine::open_still(self.copy) {
                     Err(again @ StoreError::Damaged { .. }) => {
                         lost.push(again.to_string());
                         Ok(None)
@@ -281,47 +291,71 @@ struct Work {
     batch: Batch,
     /// The greatest number of a message that is known of, for each log.
     ends: BTreeMap<LogId, Sequence>,
+    /// The last note of what a session has left that is of no shard.
+    handed: u64,
     salvaged: Salvaged,
 }
 
 impl Work {
     fn copy_spaces(&mut self, database: &Database) -> Result<(), StoreError> {
-        for space in Space::ALL {
+        // Sessions that end leave notes behind those that are in another space.
+        for space in Space::ALL.into_iter().rev() {
             if !database.keyspace_exists(space.name()) {
                 self.lost(format!("{space}: all of it"));
                 continue;
             }
             let tree = tree(database, space.name())?;
-            for (key, value) in self.read_both_ways(database, &tree, &[], space.name()) {
-                let Ok(value) = parse_value(space, &value) else {
-                    self.lost(format!("{space}: a value without its revision"));
-                    continue;
-                };
-                if let Err(error) = check_value(space, &key, &value.bytes) {
-                    self.lost(format!(
-                        "{space}: the value of key {}: {error}",
-                        key.escape_ascii()
-                    ));
-                    continue;
-                }
-                if space == Space::Lanes && lane::is_at_rest(&key) {
-                    continue; // what made it void may be what was lost
-                }
-                match space {
-                    Space::Sessions => self.note_positions(&key, &value.bytes),
-                    Space::Control if key.starts_with(hand_over::PREFIX) => {
-                        if let Ok(left) = Left::decode(&value.bytes) {
-                            self.note_message(&left.what);
-                        }
-                    }
-                    _ => {}
-                }
-                self.salvaged.values += 1;
-                self.batch.put(space, key, value.bytes);
-                self.write_if(BATCH_BYTES)?;
+            if space == Space::Sessions {
+                self.copy_sessions(&tree)?;
+            } else {
+                self.copy_space(space, &tree)?;
             }
         }
         self.write_if(0)
+    }
+
+    fn copy_space(&mut self, space: Space, tree: &Keyspace) -> Result<(), StoreError> {
+        let mut intact = Intact::read(tree, space.name(), b"")?;
+        while let Some(piece) = intact.next()? {
+            let Entry {
+                key,
+                value,
+                is_newest,
+            } = match piece {
+                Piece::Entry(entry) => entry,
+                Piece::Hole(hole) => {
+                    self.lost(format!("{space}: {hole}"));
+                    continue;
+                }
+            };
+            if !is_newest {
+                let place = place(space, &key);
+                self.lost(format!("{place}: it may be an old one"));
+                continue;
+            }
+            let value = parse_value(space, &value).map(|value| value.bytes);
+            let value = match value.and_then(|value| checked(space, &key, value)) {
+                Err(error @ StoreError::Damaged { .. }) => {
+                    self.lost(error.to_string());
+                    continue;
+                }
+                value => value?,
+            };
+            if space == Space::Lanes && lane::is_at_rest(&key) {
+                continue; // what made it void may be what was lost
+            }
+            if space == Space::Control && key.starts_with(hand_over::PREFIX) {
+                self.note_left(&key, &value);
+            }
+            self.put(space, key, value)?;
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, space: Space, key: Vec<u8>, value: Vec<u8>) -> Result<(), StoreError> {
+        self.salvaged.values += 1;
+        self.batch.put(space, key, value);
+        self.write_if(BATCH_BYTES)
     }
 
     fn copy_logs(&mut self, database: &Database) -> Result<(), StoreError> {
@@ -332,17 +366,42 @@ impl Work {
             .collect();
         for (log, first) in generations {
             let tree = tree(database, &Generation::name(log, first))?;
+            let generation = Generation {
+                log,
+                first,
+                keyspace: tree.clone(),
+            };
+            if let Err(error @ StoreError::Format { .. }) = generation.sealed(&database.snapshot())
+            {
+                return Err(error);
+            }
             let place = format!("log {log} from message {first} on");
             self.note(log, Sequence(first.0.saturating_sub(1)));
-            for (key, block) in self.read_both_ways(database, &tree, blocks(), &place) {
+            let mut intact = Intact::read(&tree, &place, blocks())?;
+            // A block is never written again, so none is old.
+            while let Some(piece) = intact.next()? {
+                let Entry {
+                    key, value: block, ..
+                } = match piece {
+                    Piece::Entry(entry) => entry,
+                    Piece::Hole(Hole { cause, .. }) => {
+                        self.lost(format!("{place}: some of it ({cause})"));
+                        continue;
+                    }
+                };
                 let Ok(first) = parse_block_key(&key) else {
                     self.lost(format!("{place}: a block without its number"));
                     continue;
                 };
                 for entry in Block::new(first, &block) {
-                    let Ok(entry) = entry else {
-                        self.lost(format!("{place}: part of the block of message {first}"));
-                        break;
+                    let place = format!("{place}: part of the block of message {first}");
+                    let entry = entry.map_err(|error| StoreError::record(&place, &error));
+                    let entry = match entry {
+                        Err(StoreError::Damaged { .. }) => {
+                            self.lost(place);
+                            break;
+                        }
+                        entry => entry?,
                     };
                     self.note(log, entry.sequence);
                     self.salvaged.messages += 1;
@@ -364,7 +423,18 @@ impl Work {
             return Ok(());
         }
         let own = tree(database, OWN)?;
-        for (key, first) in self.read_both_ways(database, &own, NEWEST_KEY, OWN) {
+        let mut intact = Intact::read(&own, OWN, NEWEST_KEY)?;
+        while let Some(piece) = intact.next()? {
+            // It only grows, so an old one says less.
+            let Entry {
+                key, value: first, ..
+            } = match piece {
+                Piece::Entry(entry) => entry,
+                Piece::Hole(Hole { cause, .. }) => {
+                    self.lost(format!("{OWN}: where logs go on ({cause})"));
+                    continue;
+                }
+            };
             let (Ok(log), Ok(first)) = (parse_newest_key(&key), number("newest", &first)) else {
                 self.lost(format!("{OWN}: where a log goes on"));
                 continue;
@@ -464,6 +534,17 @@ impl Work {
         }
     }
 
+    fn note_left(&mut self, key: &[u8], value: &[u8]) {
+        if let Ok(left) = Left::decode(value) {
+            self.note_message(&left.what);
+        }
+        if let Ok(HandOver { from, number }) = HandOver::parse_key(key)
+            && from == HandOver::NO_SHARD
+        {
+            self.handed = self.handed.max(number);
+        }
+    }
+
     fn note_message(&mut self, what: &Carried) {
         if let Carried::Log(position) = what {
             self.note(position.log, position.sequence);
@@ -478,43 +559,17 @@ impl Work {
     fn lost(&mut self, what: String) {
         self.salvaged.lost.push(what);
     }
+}
 
-    /// All entries that begin with a prefix and can be read: those before the first damage, and
-    /// those after the last.
-    fn read_both_ways(
-        &mut self,
-        database: &Database,
-        tree: &Keyspace,
-        prefix: &[u8],
-        place: &str,
-    ) -> Vec<(Vec<u8>, Vec<u8>)> {
-        let snapshot = database.snapshot();
-        let mut all = Vec::new();
-        let mut damage = None;
-        for guard in snapshot.prefix(tree, prefix) {
-            match guard.into_inner() {
-                Ok((key, value)) => all.push((key.to_vec(), value.to_vec())),
-                Err(error) => {
-                    damage = Some(error);
-                    break;
-                }
-            }
-        }
-        let Some(damage) = damage else { return all };
-        self.lost(format!("{place}: some of it ({damage:?})"));
-        let before = all.last().map(|(key, _)| key.clone());
-        let mut behind = Vec::new();
-        for guard in snapshot.prefix(tree, prefix).rev() {
-            match guard.into_inner() {
-                Ok((key, value)) if before.as_deref().is_none_or(|before| *key > *before) => {
-                    behind.push((key.to_vec(), value.to_vec()));
-                }
-                _ => break,
-            }
-        }
-        all.extend(behind.into_iter().rev());
-        all
-    }
+/// A value that a broker can begin with. One of a newer version is refused.
+fn checked(space: Space, key: &[u8], value: Vec<u8>) -> Result<Vec<u8>, StoreError> {
+    let checked = check_value(space, key, &value);
+    checked.map_err(|error| StoreError::record(place(space, key), &error))?;
+    Ok(value)
+}
+
+fn place(space: Space, key: &[u8]) -> String {
+    format!("{space}: the value of key {}", key.escape_ascii())
 }
 
 fn tree(database: &Database, name: &str) -> Result<Keyspace, StoreError> {
