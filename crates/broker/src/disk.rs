@@ -27,6 +27,7 @@ mod room;
 mod tests;
 
 use std::collections::VecDeque;
+use std::fmt::Write as _;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -328,8 +329,14 @@ impl Found {
         notify: Sender<Notice>,
     ) -> io::Result<Disk> {
         // From now on somebody may be told something.
-        standing::begin(&*self.store, storage.durability == Durability::Strict)
-            .map_err(io::Error::other)?;
+        let begun = standing::begin(&*self.store, storage.durability == Durability::Strict);
+        begun.map_err(|error| {
+            if matches!(error, StoreError::Damaged { .. }) {
+                // If it cannot be, the next start meets the same.
+                let _ = quarantine::mark(&self.directory, &error);
+            }
+            io::Error::other(error)
+        })?;
         let (jobs, waiting) = mpsc::channel();
         let beside = Embedded::overhead_bytes_max(self.count_logs(stored.len()));
         let keeper = Keeper::new(
@@ -344,6 +351,7 @@ impl Found {
             .name("keeper".to_owned())
             .spawn(move || keeper.run())?;
         let mut answerer = Answerer {
+            directory: self.directory.clone(),
             latest: stored.iter().map(|_| None).collect(),
             shards: stored,
             jobs: jobs.clone(),
@@ -544,6 +552,7 @@ impl Desk {
 
 /// The committer's half of the answers.
 struct Answerer {
+    directory: PathBuf,
     shards: Vec<Outside>,
     /// Of those answered in one commit, the last one of each shard says it for all.
     latest: Vec<Option<(StoreId, Vec<Batch>)>>,
@@ -585,7 +594,12 @@ impl Answerer {
     }
 
     fn fail(&mut self, refusal: &Refusal) {
-        if let Some(notify) = self.notify.take() {
+        let Some(notify) = self.notify.take() else {
+            return;
+        };
+        if let Refusal::Damaged(damage) = refusal {
+            tell_damaged(&notify, &self.directory, damage.to_string());
+        } else {
             tell_failed(&notify, refusal.to_string());
         }
     }
@@ -604,6 +618,15 @@ impl Drop for Answerer {
 
 fn tell_failed(notify: &Sender<Notice>, reason: String) {
     let _ = notify.send(Notice::StoreFailed { reason }); // if nobody waits, it is ending
+}
+
+/// Damage is left to the next start, which sets the store aside or refuses it.
+fn tell_damaged(notify: &Sender<Notice>, directory: &Path, mut reason: String) {
+    if let Err(unmarked) = quarantine::mark(directory, &reason) {
+        write!(reason, "; and the next start is not told: {unmarked}")
+            .expect("a string takes everything");
+    }
+    let _ = notify.send(Notice::StoreDamaged { reason }); // if nobody waits, it is ending
 }
 
 /// How long somebody waits until what was removed is on disk.

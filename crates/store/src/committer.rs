@@ -25,8 +25,8 @@
 //!
 //! Invariants:
 //! - Batches are written and answered in the order in which they were submitted, each once.
-//! - After an error of the store nothing is written, and every batch is answered [`Refusal::Dead`].
-//!   An error is never tried again as success.
+//! - After an error of the store nothing is written, and every batch is answered [`Refusal::Dead`],
+//!   or [`Refusal::Damaged`]. An error is never tried again as success.
 //! - Nothing waits to submit: a full queue gives the batch back, and one whose thread has panicked
 //!   takes it and forgets it.
 //! - At an orderly end everything is synced, whatever the store's durability.
@@ -42,7 +42,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::batch::Batch;
-use crate::error::Conflict;
+use crate::error::{Conflict, StoreError};
 use crate::stats::CommitStats;
 use crate::store::{Committed, Store};
 
@@ -59,7 +59,7 @@ pub const COMMIT_BYTES_MAX: usize = 1024 * 1024;
 pub struct Committer<T: Send + 'static> {
     shared: Arc<Shared<T>>,
     /// Ends with the error that ended writing.
-    thread: Option<JoinHandle<Option<Arc<str>>>>,
+    thread: Option<JoinHandle<Option<Death>>>,
 }
 
 /// What became of one batch.
@@ -82,6 +82,16 @@ pub enum Refusal {
     /// The store is dead. Whether this batch is on disk is not known; nothing is, from now on.
     #[error("not stored: {0}")]
     Dead(Arc<str>),
+    /// The same, since what is on disk is not what was written.
+    #[error("not stored: {0}")]
+    Damaged(Arc<str>),
+}
+
+/// What ended writing.
+#[derive(Clone, Debug)]
+struct Death {
+    cause: Arc<str>,
+    is_damage: bool,
 }
 
 /// The queue is full: what was submitted comes back, to be tried again when answers have come.
@@ -198,12 +208,12 @@ impl<T: Send + 'static> Committer<T> {
     pub fn end(mut self) -> Result<(), String> {
         match self.close() {
             Some(Ok(None)) | None => Ok(()),
-            Some(Ok(Some(cause))) => Err(cause.to_string()),
+            Some(Ok(Some(death))) => Err(death.cause.to_string()),
             Some(Err(_)) => Err("the thread that writes to the store panicked".to_owned()),
         }
     }
 
-    fn close(&mut self) -> Option<std::thread::Result<Option<Arc<str>>>> {
+    fn close(&mut self) -> Option<std::thread::Result<Option<Death>>> {
         self.shared.lock().closed = true;
         self.shared.changed.notify_one();
         self.thread.take().map(JoinHandle::join)
@@ -256,13 +266,13 @@ struct Writer<T, S, A> {
     unsynced_since: Option<Instant>,
     /// When the last commit ended.
     committed_at: Option<Instant>,
-    dead: Option<Arc<str>>,
+    dead: Option<Death>,
     answer: A,
     answers: Vec<Answer<T>>,
 }
 
 impl<T, S: Store, A: FnMut(&mut Vec<Answer<T>>)> Writer<T, S, A> {
-    fn run(mut self) -> Option<Arc<str>> {
+    fn run(mut self) -> Option<Death> {
         let _abandon = Abandon(Arc::clone(&self.shared));
         let mut batches = Vec::new();
         let mut tokens = Vec::new();
@@ -324,7 +334,7 @@ impl<T, S: Store, A: FnMut(&mut Vec<Answer<T>>)> Writer<T, S, A> {
     fn commit(&mut self, batches: &mut Vec<Batch>, tokens: &mut Vec<T>) {
         let started = Instant::now();
         let results = match &self.dead {
-            Some(cause) => Err(Arc::clone(cause)),
+            Some(death) => Err(death.clone()),
             None => self
                 .store
                 .commit(batches)
@@ -347,15 +357,15 @@ impl<T, S: Store, A: FnMut(&mut Vec<Answer<T>>)> Writer<T, S, A> {
                 });
                 self.answers.extend(answers);
             }
-            Err(cause) => {
+            Err(death) => {
                 let answers = tokens.drain(..).zip(batches.drain(..));
                 let answers = answers.map(|(token, batch)| Answer {
                     token,
                     batch,
-                    result: Err(Refusal::Dead(Arc::clone(&cause))),
+                    result: Err(death.refusal()),
                 });
                 self.answers.extend(answers);
-                self.dead = Some(cause);
+                self.dead = Some(death);
             }
         }
         (self.answer)(&mut self.answers);
@@ -384,9 +394,23 @@ impl<T, S: Store, A: FnMut(&mut Vec<Answer<T>>)> Writer<T, S, A> {
 }
 
 impl<T> Shared<T> {
-    fn died(&self, error: &crate::StoreError) -> Arc<str> {
+    fn died(&self, error: &StoreError) -> Death {
         self.dead.store(true, Ordering::Release);
-        error.to_string().into()
+        Death {
+            cause: error.to_string().into(),
+            is_damage: matches!(error, StoreError::Damaged { .. }),
+        }
+    }
+}
+
+impl Death {
+    fn refusal(&self) -> Refusal {
+        let cause = Arc::clone(&self.cause);
+        if self.is_damage {
+            Refusal::Damaged(cause)
+        } else {
+            Refusal::Dead(cause)
+        }
     }
 }
 

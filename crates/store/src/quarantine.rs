@@ -159,14 +159,14 @@ fn replace(
     Ok((store, quarantined))
 }
 
-/// Leaves word that damage was found where a start does not look: the next one takes the store for
-/// damaged.
+/// Leaves word that damage was found where a start does not look, and which: the next one takes the
+/// store for damaged.
 ///
 /// ```text
 /// unbroken-damaged 1
 /// log 3, block of message 17 is damaged: its checksum is another
 /// ```
-pub fn mark(path: &Path, damage: &StoreError) -> Result<(), StoreError> {
+pub fn mark(path: &Path, damage: &dyn std::fmt::Display) -> Result<(), StoreError> {
     write(
         &path.join(STORE),
         MARK,

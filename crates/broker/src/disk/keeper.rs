@@ -12,7 +12,6 @@
 //! Deliberately absent: when shards say what they need, which is [`Desk`](super::Desk)'s.
 
 use std::collections::VecDeque;
-use std::fmt::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
@@ -21,10 +20,10 @@ use std::time::{Instant, SystemTime};
 
 use unbroken_broker_core::{Frontier, Position, ReadRequest, ShardId, StoreSize};
 use unbroken_durable::{Needs, Times, log_of, read};
-use unbroken_store::{Embedded, Sequence, Store, StoreError, quarantine};
+use unbroken_store::{Embedded, Sequence, Store, StoreError};
 
 use super::room::Room;
-use super::tell_failed;
+use super::{tell_damaged, tell_failed};
 use crate::mailbox::{Outside, Parcel};
 use crate::server::Notice;
 
@@ -151,17 +150,13 @@ impl Keeper {
         }
     }
 
-    /// Damage is left to the next start, which sets the store aside or refuses it.
     fn tell(&self, error: &StoreError) {
-        let mut reason = error.to_string();
-        if !matches!(error, StoreError::Damaged { .. }) {
-            return tell_failed(&self.notify, reason);
+        let reason = error.to_string();
+        if matches!(error, StoreError::Damaged { .. }) {
+            tell_damaged(&self.notify, &self.directory, reason);
+        } else {
+            tell_failed(&self.notify, reason);
         }
-        if let Err(unmarked) = quarantine::mark(&self.directory, error) {
-            write!(reason, "; and the next start is not told: {unmarked}")
-                .expect("a string takes everything");
-        }
-        let _ = self.notify.send(Notice::StoreDamaged { reason }); // if nobody waits, it is ending
     }
 
     fn read(&mut self, shard: ShardId, request: &ReadRequest) -> Result<(), StoreError> {

@@ -275,7 +275,9 @@ fn after_a_request_that_was_refused_nothing_is_answered() {
     let (shard, mut told) = outside_feed();
     let (notify, notices) = mpsc::channel();
     let (jobs, waiting) = mpsc::channel();
+    let temp = tempfile::tempdir().unwrap();
     let mut answerer = Answerer {
+        directory: temp.path().to_owned(),
         latest: vec![None],
         shards: vec![shard],
         jobs,
@@ -311,6 +313,37 @@ fn after_a_request_that_was_refused_nothing_is_answered() {
     assert!(told.try_recv().is_err());
     assert!(waiting.try_recv().is_err());
     assert!(is_done.recv().is_err());
+}
+
+/// Whatever is done with an error: it is there again at the next start.
+#[test]
+fn damage_that_is_met_by_what_is_to_be_stored_is_left_to_the_next_start() {
+    let temp = tempfile::tempdir().unwrap();
+    drop(found(temp.path(), OnCorruption::Refuse).unwrap());
+    let (notify, notices) = mpsc::channel();
+    let (jobs, _waiting) = mpsc::channel();
+    let mut answerer = Answerer {
+        directory: temp.path().to_owned(),
+        latest: Vec::new(),
+        shards: Vec::new(),
+        jobs,
+        notify: Some(notify),
+    };
+    let refused = Answer {
+        token: Token::Needed(ShardId(0), Frontier::new()),
+        batch: Batch::new(),
+        result: Err(Refusal::Damaged("table 4 is damaged".into())),
+    };
+    answerer.answer([refused].into_iter());
+    let notice = notices.try_recv().unwrap();
+    assert!(
+        matches!(&notice, Notice::StoreDamaged { reason } if reason == "table 4 is damaged"),
+        "{notice:?}"
+    );
+    let refused = found(temp.path(), OnCorruption::Refuse).unwrap_err();
+    assert!(refused.to_string().contains("table 4"), "{refused}");
+    found(temp.path(), OnCorruption::Quarantine).unwrap();
+    assert_eq!(quarantine::kept(temp.path()).unwrap().len(), 1);
 }
 
 #[test]

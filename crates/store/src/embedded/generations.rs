@@ -39,6 +39,10 @@ impl Generations {
         }
     }
 
+    pub(super) fn all(&self) -> impl Iterator<Item = &Generation> {
+        self.sealed.values().chain([&self.live])
+    }
+
     /// The log goes on in another generation.
     pub(super) fn go_on_in(&mut self, live: Generation) {
         let sealed = std::mem::replace(&mut self.live, live);

@@ -274,13 +274,25 @@ impl Embedded {
     }
 
     fn or_dead<T>(&self, result: Result<T, StoreError>) -> Result<T, StoreError> {
-        if let Err(error) = &result {
+        result.map_err(|error| {
+            let error = self.or_met(error);
             self.dead.get_or_init(|| {
                 self.directory.doubt();
                 error.to_string()
             });
-        }
-        result
+            error
+        })
+    }
+
+    fn or_met(&self, error: StoreError) -> StoreError {
+        let published = self.read_published();
+        let logs = published.logs.values();
+        let generations = logs.flat_map(|log| log.generations.all());
+        let generations: Vec<_> = generations.map(|it| it.keyspace.clone()).collect();
+        drop(published);
+        let Engine { spaces, own, .. } = &self.engine;
+        let values = spaces.iter().chain([own]);
+        tables::or_met(error, values.chain(&generations))
     }
 
     fn write(&self, batches: &[Batch]) -> Result<Vec<Result<Committed, Conflict>>, StoreError> {

@@ -19,7 +19,7 @@ use super::generation::{Generation, LiveIndex};
 use super::generations::Generations;
 use super::journals::Journals;
 use super::link::{Link, Secret};
-use super::{engine, rewrite};
+use super::{engine, rewrite, tables};
 use crate::batch::{Revision, Space};
 use crate::codec::Reader;
 use crate::error::StoreError;
@@ -58,9 +58,14 @@ impl Engine {
         journals: &Journals,
     ) -> Result<(Self, Published), StoreError> {
         let path = directory.engine();
-        let opened = Self::open(directory, journals).and_then(|engine| {
-            let published = engine.recover(directory)?;
-            Ok((engine, published))
+        let opened = engine::open(&path).and_then(|database| {
+            let opened = Self::open(directory, journals, database.clone());
+            let opened = opened.and_then(|engine| {
+                let published = engine.recover(directory)?;
+                Ok((engine, published))
+            });
+            // It merges tables from the first moment on.
+            opened.map_err(|error| tables::or_met(error, &trees(&database)))
         });
         opened.map_err(|error| {
             directory.doubt();
@@ -68,9 +73,12 @@ impl Engine {
         })
     }
 
-    fn open(directory: &Directory, journals: &Journals) -> Result<Self, StoreError> {
+    fn open(
+        directory: &Directory,
+        journals: &Journals,
+        database: Database,
+    ) -> Result<Self, StoreError> {
         let path = &directory.engine();
-        let database = engine::open(path)?;
         journals.are_uncut()?;
         let failed = |error| engine::error("opening", path.display(), error);
         let own = database
@@ -330,6 +338,13 @@ impl std::fmt::Debug for Published {
             .field("logs", &self.logs.keys())
             .finish_non_exhaustive()
     }
+}
+
+/// Those that there are.
+fn trees(database: &Database) -> Vec<Keyspace> {
+    let names = database.list_keyspace_names().into_iter();
+    let trees = names.filter_map(|name| database.keyspace(&name, engine::log_options).ok());
+    trees.collect()
 }
 
 pub(super) fn with_revision(revision: Revision, value: &[u8]) -> Vec<u8> {

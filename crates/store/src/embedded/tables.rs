@@ -13,6 +13,8 @@
 //! - Nothing of the store is changed. What is made is in DIR/examining.
 //! - Damage ends nothing here: what can be read besides it is read, too.
 //!
+//! An engine that has ended is asked the same, as far as it has merged tables: see [`or_met`].
+//!
 //! Deliberately absent: trees that the list does not name and tables that no tree names, which a
 //! crash leaves and the engine removes, but where that is not known; and what a table means, which
 //! whoever opens the store finds out.
@@ -20,6 +22,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use fjall::Keyspace;
 use lsm_tree::AbstractTree as _;
 use memchr::memmem;
 use xxhash_rust::xxh3::Xxh3;
@@ -59,27 +62,69 @@ impl Looked {
         Ok(())
     }
 
-    /// Reads a table, which is whole if its checksum is the one that was written.
+    /// Reads a table, and notes what is wrong with it.
     fn read(
         &mut self,
         path: &Path,
         name: &str,
         is_written: impl FnOnce(u128) -> bool,
     ) -> Result<(), StoreError> {
-        let mut checksum = Xxh3::new();
-        let read = rewrite::read_pieces(path, |piece| {
-            checksum.update(piece);
-            self.table_bytes += piece.len() as u64;
-        });
-        if let Err(error) = read {
-            return self.note(error);
-        }
-        if is_written(checksum.digest128()) {
-            return Ok(());
-        }
-        let what = format!("it is a table of {name}, and its checksum is another");
-        self.note(StoreError::damaged(path.display(), what))
+        let read = read(path, name, is_written, |bytes| self.table_bytes += bytes);
+        read.or_else(|error| self.note(error))
     }
+}
+
+/// Reads a table, which is whole if its checksum is the one that was written.
+fn read(
+    path: &Path,
+    name: &str,
+    is_written: impl FnOnce(u128) -> bool,
+    mut count: impl FnMut(u64),
+) -> Result<(), StoreError> {
+    let mut checksum = Xxh3::new();
+    rewrite::read_pieces(path, |piece| {
+        checksum.update(piece);
+        count(piece.len() as u64);
+    })?;
+    if is_written(checksum.digest128()) {
+        return Ok(());
+    }
+    let what = format!("it is a table of {name}, and its checksum is another");
+    Err(StoreError::damaged(path.display(), what))
+}
+
+/// What ended an engine that has these trees: damage, if it has met some. It does not say what it
+/// has met while it merged tables, and takes nothing any more, whatever that was. So the tables of
+/// all that it merges are read, which takes as long as reading them.
+pub(super) fn or_met<'t>(
+    error: StoreError,
+    trees: impl IntoIterator<Item = &'t Keyspace>,
+) -> StoreError {
+    if !matches!(error, StoreError::Dead { .. }) {
+        return error;
+    }
+    let mut trees = trees.into_iter();
+    trees.find_map(damage_of).unwrap_or(error)
+}
+
+fn damage_of(tree: &Keyspace) -> Option<StoreError> {
+    // As long as the version is held, so are its files.
+    let version = tree.tree.current_version();
+    // One is never merged.
+    let tables = version
+        .iter_tables()
+        .filter(|_| tree.tree.table_count() > 1);
+    let read = tables.map(|table| {
+        let written = table.checksum().into_u128();
+        read(
+            &table.path,
+            tree.name(),
+            |checksum| checksum == written,
+            drop,
+        )
+    });
+    let mut failed = read.filter_map(Result::err);
+    failed.find(|error| matches!(error, StoreError::Damaged { .. }))
 }
 
 /// Looks at the store in a directory, as a start does before it opens it, and reads all tables.
@@ -186,4 +231,119 @@ fn read_all(
         })?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::wounded::{SPACE, Tables, key, value};
+    use super::super::{Embedded, Options};
+    use crate::batch::{Batch, Space};
+    use crate::committer::{Committer, Refusal};
+    use crate::error::StoreError;
+    use crate::quarantine::{OnCorruption, open};
+    use crate::store::{Kv as _, Store as _};
+    use std::sync::{Arc, mpsc};
+
+    /// As many tables as the engine merges; the last is damaged.
+    fn four() -> Tables {
+        let mut tables = Tables::new();
+        for number in 0..4 {
+            let mut batch = Batch::new();
+            batch.put(SPACE, key(number), value(number, 1));
+            batch.put(SPACE, key(9), value(number, 2));
+            tables.flushed(SPACE, batch);
+        }
+        tables.damage(&value(3, 1));
+        tables
+    }
+
+    fn change() -> Batch {
+        let mut batch = Batch::new();
+        batch.put(Space::Control, b"changed".to_vec(), vec![7]);
+        batch
+    }
+
+    /// It does so as soon as it has the store, and does not say what it has met.
+    #[test]
+    fn damage_that_the_engine_meets_while_it_merges_tables_is_damage() {
+        let tables = four();
+        let begun = Embedded::open(tables.path(), Options::default()).and_then(|store| {
+            loop {
+                store.commit(&[change()])?;
+            }
+        });
+        let Err::<(), _>(met) = begun else {
+            unreachable!("it merges them");
+        };
+        let words = met.to_string();
+        assert!(matches!(met, StoreError::Damaged { .. }), "{words}");
+        assert!(words.contains("it is a table of wills"), "{words}");
+    }
+
+    /// Commits, until the error that ends it.
+    #[test]
+    fn whoever_waits_for_a_commit_is_told_that_the_store_is_damaged() {
+        let tables = four();
+        let options = Options::default();
+        let opened = open(tables.path(), options, OnCorruption::Quarantine).unwrap();
+        let (store, quarantined) = opened;
+        if quarantined.is_some() {
+            return; // it was met before
+        }
+        let (answer, answers) = mpsc::channel();
+        let committer = Committer::start(Arc::new(store), None, move |list| {
+            for given in list.drain(..) {
+                answer.send(given.result).unwrap();
+            }
+        });
+        let committer = committer.unwrap();
+        let refusal = loop {
+            committer.submit(change(), ()).unwrap();
+            if let Err(refusal) = answers.recv().unwrap() {
+                break refusal;
+            }
+        };
+        assert!(matches!(refusal, Refusal::Damaged(_)), "{refusal}");
+    }
+
+    /// What is to be removed is looked for first.
+    #[test]
+    fn damage_that_is_met_by_removing_all_of_a_prefix_is_told_as_damage() {
+        let mut tables = Tables::new();
+        let mut batch = Batch::new();
+        batch.put(SPACE, key(1), value(1, 1));
+        tables.flushed(SPACE, batch);
+        tables.damage(&value(1, 1));
+        let store = Embedded::open(tables.path(), Options::default()).unwrap();
+        let (answer, answers) = mpsc::channel();
+        let committer = Committer::start(Arc::new(store), None, move |list| {
+            for given in list.drain(..) {
+                answer.send(given.result).unwrap();
+            }
+        });
+        let committer = committer.unwrap();
+        let mut batch = Batch::new();
+        batch.delete_all(SPACE, b"k".to_vec());
+        for batch in [batch, change()] {
+            committer.submit(batch, ()).unwrap();
+            let refusal = answers.recv().unwrap().unwrap_err();
+            assert!(matches!(refusal, Refusal::Damaged(_)), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn an_engine_that_has_met_no_damage_is_not_said_to_have() {
+        let tables = Tables::new();
+        let store = tables.store.as_ref().unwrap();
+        for number in 0..3 {
+            let mut batch = Batch::new();
+            batch.put(SPACE, key(number), value(number, 1));
+            tables.flushed(SPACE, batch);
+        }
+        let ended = || StoreError::Dead {
+            cause: "a test".to_owned(),
+        };
+        assert!(matches!(store.or_met(ended()), StoreError::Dead { .. }));
+        assert!(store.get(SPACE, &key(1)).unwrap().is_some());
+    }
 }
