@@ -170,7 +170,7 @@ impl Broker {
         };
         match patiently(running.has_said(&[LISTENING])).await {
             Ok(true) => Ok(()),
-            Ok(false) => self.fail().await,
+            Ok(false) => self.end_for_its_disk(&[UNAVAILABLE, IO]).await,
             Err(_) => Err(BrokerError::Deaf(running.text())),
         }
     }
@@ -207,6 +207,10 @@ impl Broker {
 
     /// Waits until it has ended by itself, as it must when its disk has failed.
     pub(crate) async fn fail(&mut self) -> Result<(), BrokerError> {
+        self.end_for_its_disk(&[IO]).await
+    }
+
+    async fn end_for_its_disk(&mut self, codes: &[i32]) -> Result<(), BrokerError> {
         let Some(mut running) = self.running.take() else {
             return Ok(());
         };
@@ -217,7 +221,7 @@ impl Broker {
         // Its streams end with it.
         let told = running.has_said(&DISK_WORDS).await;
         self.keep_log(&running)?;
-        if status.code().is_none_or(|code| code == 0) {
+        if !is_one_of(status, codes) {
             return Err(BrokerError::Ended(status, running.text()));
         }
         if told {
@@ -247,6 +251,11 @@ impl Broker {
             .as_ref()
             .map_or_else(String::new, Running::text)
     }
+}
+
+/// Another, such as that of a panic, says that it did not end for what was done to it.
+fn is_one_of(status: ExitStatus, codes: &[i32]) -> bool {
+    status.code().is_some_and(|code| codes.contains(&code))
 }
 
 impl Running {
@@ -296,3 +305,26 @@ fn binary() -> io::Result<PathBuf> {
 const SHARDS_DRAWN: [u32; 4] = [1, 2, 3, 8];
 /// What the system calls the two errors.
 const DISK_WORDS: [&str; 2] = ["No space left on device", "Input/output error"];
+/// What it ends with when its store cannot be opened.
+const UNAVAILABLE: i32 = 69;
+/// ... when that has failed since.
+const IO: i32 = 74;
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_broker_that_panics_or_is_killed_has_not_ended_for_its_disk() {
+        let panicked = ExitStatus::from_raw(101 << 8);
+        let killed = ExitStatus::from_raw(9);
+        let well = ExitStatus::from_raw(0);
+        for status in [panicked, killed, well] {
+            assert!(!is_one_of(status, &[UNAVAILABLE, IO]), "{status}");
+        }
+        assert!(is_one_of(ExitStatus::from_raw(IO << 8), &[IO]));
+        assert!(!is_one_of(ExitStatus::from_raw(UNAVAILABLE << 8), &[IO]));
+    }
+}
