@@ -19,19 +19,20 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use unbroken_mqtt_proto::session::{Drained, Resend};
-use unbroken_mqtt_proto::{Ack, Packet, PacketId, QoS};
+use unbroken_mqtt_proto::{Ack, Packet, PacketId, QoS, ReasonCode};
 
 use crate::audit::Mark;
 use crate::audit::account::Fate;
 use crate::audit::receipt::News;
 use crate::clients::Clients;
 use crate::copy::{ReceiverCopy, patch, write_publish};
+use crate::held::{Answer, Until};
 use crate::ids::{ConnectionId, SessionId};
 use crate::item::{Item, Terms};
 use crate::laggards::Waiting;
 use crate::limits::{LIVE_BYTES_MAX, LIVE_MESSAGES_MAX, RETAINED_RACE_TOPICS_MAX};
 use crate::message::Publication;
-use crate::output::DropReason;
+use crate::output::{DropReason, StoreId};
 use crate::session::{Delivery, Session};
 
 impl Clients {
@@ -314,12 +315,7 @@ impl Clients {
                 self.sent(session_id, &publication);
             }
             Err(reason) => {
-                if let Some(delivery) = session.outbound.forget(packet_id) {
-                    session.landed(&delivery);
-                    self.land(session_id, packet_id);
-                    self.drop_waiting(now, session_id, delivery, reason);
-                }
-                self.account(session_id, number, Fate::Dropped);
+                self.give_up(now, session_id, packet_id, false, reason);
                 // Its place in the window is free: as after a write, more may be sent.
                 self.mark_dirty(id);
             }
@@ -393,7 +389,7 @@ impl Clients {
             // expire any more [MQTT-4.3.3-7].
             match session.outbound.poll_resend() {
                 Some(Resend::Publish {
-                    id,
+                    id: packet_id,
                     qos,
                     message,
                     dup,
@@ -414,7 +410,7 @@ impl Clients {
                     };
                     match start {
                         Ok(start) => {
-                            patch(connection, start, id);
+                            patch(connection, start, packet_id);
                             // Whatever the publisher's DUP was. [MQTT-3.3.1-3, MQTT311-3.3.1-3]
                             if dup || again {
                                 connection.output[start] |= DUP; // [MQTT-3.3.1-1]
@@ -427,16 +423,14 @@ impl Clients {
                             self.sent_bytes(session_id, 1);
                         }
                         Err(reason) => {
-                            let fate = if dup { Fate::GivenUp } else { Fate::Dropped };
                             // The client now takes smaller packets than before: as if it had been
                             // delivered [MQTT-3.1.2-25].
-                            let ended = session.outbound.forget(id);
-                            if let Some(delivery) = ended {
-                                session.landed(&delivery);
-                                self.land(session_id, id);
-                                self.drop_waiting(now, session_id, delivery, reason);
+                            if let Some(stored) =
+                                self.give_up(now, session_id, packet_id, dup, reason)
+                            {
+                                let pubrel = Answer::PubRel(packet_id, ReasonCode::Success);
+                                self.answer(id, Until::stored(stored), pubrel);
                             }
-                            self.account(session_id, number, fate);
                         }
                     }
                     continue;
@@ -524,6 +518,43 @@ impl Clients {
                 }
             }
         }
+    }
+
+    /// Gives up a message under way: it cannot be sent, or may not wait any longer. One of QoS 2
+    /// that was sent may be its client's, which takes what comes with the same id for a repetition:
+    /// so the id stays, after a restart too, until the client has let go of it, and PUBREL may be
+    /// sent when the answer is stored.
+    #[cold]
+    pub(crate) fn give_up(
+        &mut self,
+        now: Instant,
+        session_id: SessionId,
+        packet_id: PacketId,
+        was_sent: bool,
+        why: DropReason,
+    ) -> Option<StoreId> {
+        let session = self.sessions.get_mut(session_id.index())?;
+        let let_go = if was_sent {
+            session.outbound.let_go(packet_id)
+        } else {
+            None
+        };
+        let is_its_clients = let_go.is_some();
+        let delivery = let_go.or_else(|| session.outbound.forget(packet_id))?;
+        session.landed(&delivery);
+        let pubrel = is_its_clients.then(|| self.ask_received(session_id, packet_id, &delivery));
+        if !is_its_clients {
+            self.land(session_id, packet_id);
+        }
+        let number = delivery.number;
+        self.drop_waiting(now, session_id, delivery, why);
+        let fate = if was_sent {
+            Fate::GivenUp
+        } else {
+            Fate::Dropped
+        };
+        self.account(session_id, number, fate);
+        pubrel
     }
 
     /// Gives back a message that its receiver has acknowledged.

@@ -29,7 +29,6 @@ use std::time::{Duration, Instant};
 use unbroken_mqtt_proto::ReasonCode;
 use unbroken_mqtt_proto::session::Entry as InFlight;
 
-use crate::audit::account::Fate;
 use crate::backlog::ReadAnswer;
 use crate::clients::Clients;
 use crate::connection::Connection;
@@ -356,30 +355,10 @@ impl Shard {
             InFlight::PubRel { .. } => None,
         });
         for (packet_id, why) in outstayed.collect::<Vec<_>>() {
-            let Some(session) = self.clients.session_mut(id) else {
-                return;
-            };
-            let was_sent = session.outbound.was_sent(packet_id);
-            let let_go = session.outbound.let_go(packet_id);
-            let is_its_clients = let_go.is_some();
-            let Some(delivery) = let_go.or_else(|| session.outbound.forget(packet_id)) else {
-                continue;
-            };
-            session.landed(&delivery);
-            let number = delivery.number;
-            if is_its_clients {
-                // After a restart too nothing else may have its id before the client has let go.
-                self.clients.ask_received(id, packet_id, &delivery);
-            } else {
-                self.clients.land(id, packet_id);
-            }
-            self.clients.drop_waiting(now, id, delivery, why);
-            let fate = if was_sent {
-                Fate::GivenUp
-            } else {
-                Fate::Dropped
-            };
-            self.clients.account(id, number, fate);
+            let session = self.clients.sessions.get(id.index());
+            let was_sent = session.is_some_and(|found| found.outbound.was_sent(packet_id));
+            // PUBREL is sent when the client comes back, after all that was asked for.
+            self.clients.give_up(now, id, packet_id, was_sent, why);
         }
     }
 

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use unbroken_broker_core::{DropReason, Forget, Limits, LogId, StoreFull};
-use unbroken_mqtt_proto::{Packet, QoS, SubscriptionOptions, Version};
+use unbroken_mqtt_proto::{
+    Connect, Packet, Property, PropertyBuf, QoS, SubscriptionOptions, Version,
+};
 use unbroken_store::{Kv, Space};
 
 use crate::shard_bus::{Client, connect, join, publish, retained, send_subscribe, stay, subscribe};
@@ -179,6 +181,84 @@ fn the_id_of_a_message_that_was_let_go_is_not_given_to_another_before_its_client
         world.settle();
         is_balanced(&world);
     }
+}
+
+// [MQTT-3.1.2-25]
+#[test]
+fn the_id_of_a_message_that_is_too_large_by_now_stays_until_its_client_has_let_go_of_it() {
+    for restarts in [false, true] {
+        let mut world = World::new(1);
+        let away = world.resident("s", &[("t", QOS2)]);
+        let publisher = join(&mut world.broker, "p");
+        let long = "1".repeat(100);
+        world.broker.send(publisher, publish("t", &long, QOS2, 1));
+        world.settle();
+        assert_eq!(world.broker.take(away).len(), 1);
+        // The client has it; its PUBREC is lost. It comes back and takes less.
+        world.broker.cut(away);
+        let away = back_for_less(&mut world, "s", 60);
+        let received = world.broker.take(away);
+        assert_eq!(received, ["CONNACK 1 00"], "before that is stored");
+        world.broker.stored();
+        assert_eq!(world.broker.take(away), ["PUBREL #1 00"]);
+        assert_eq!(dropped(&world, DropReason::TooLargeForReceiver), 1);
+        // So is its PUBCOMP.
+        world.broker.cut(away);
+        world.settle();
+        if restarts {
+            world.restart();
+        }
+        assert_eq!(world.broker.shards[0].needed().of(LOG), 1);
+        let publisher = join(&mut world.broker, "q");
+        world.broker.send(publisher, publish("t", "2", QOS2, 1));
+        world.settle();
+        let back = back_for_less(&mut world, "s", 60);
+        world.settle();
+        let expected = ["CONNACK 1 00", "PUBREL #1 00", "PUBLISH t \"2\" q2 #2"];
+        assert_eq!(world.broker.take(back), expected, "{restarts}");
+        world.broker.send(back, Packet::PubComp(ack(1)));
+        world.settle();
+        is_balanced(&world);
+    }
+}
+
+// Nobody takes what comes with its id for a repetition: there is nothing to let go of.
+#[test]
+fn a_message_of_qos_1_that_is_too_large_by_now_is_done_with() {
+    let mut world = World::new(1);
+    let away = world.resident("s", &[("t", QOS1)]);
+    let publisher = join(&mut world.broker, "p");
+    let long = "1".repeat(100);
+    world.broker.send(publisher, publish("t", &long, QOS1, 1));
+    world.broker.send(publisher, publish("t", "2", QOS1, 2));
+    world.settle();
+    assert_eq!(world.broker.take(away).len(), 2);
+    world.broker.cut(away);
+    let away = back_for_less(&mut world, "s", 60);
+    world.settle();
+    let expected = ["CONNACK 1 00", "PUBLISH t \"2\" q1 #2 dup"];
+    assert_eq!(world.broker.take(away), expected);
+    assert_eq!(dropped(&world, DropReason::TooLargeForReceiver), 1);
+    is_balanced(&world);
+}
+
+/// Comes back, and takes packets of so many bytes.
+fn back_for_less(world: &mut World, client_id: &str, packet_bytes_max: u32) -> Client {
+    let mut properties = PropertyBuf::new();
+    for property in [
+        Property::SessionExpiryInterval(100),
+        Property::MaximumPacketSize(packet_bytes_max),
+    ] {
+        properties.push(property).unwrap();
+    }
+    let client = world.broker.open(Version::V5);
+    let packet = Connect {
+        clean_start: false,
+        properties: properties.as_properties(),
+        ..connect(client_id)
+    };
+    world.broker.send(client, Packet::Connect(packet));
+    client
 }
 
 #[test]
@@ -467,7 +547,7 @@ fn a_full_store_refuses_what_it_would_have_to_keep_if_that_is_the_answer() {
         assert_eq!(received, ["SUBACK #1 [01]"], "nothing was retained");
 
         let older = world.broker.open(Version::V3_1_1);
-        let packet = unbroken_mqtt_proto::Connect {
+        let packet = Connect {
             version: Version::V3_1_1,
             ..connect("older")
         };

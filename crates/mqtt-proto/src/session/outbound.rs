@@ -10,7 +10,7 @@
 //!                              +---------------------------------------> done, message back
 //! ```
 //!
-//! A QoS 2 message that its owner gives up while there is no connection goes the way of a PUBREC
+//! A QoS 2 message that was sent and that its owner gives up goes the way of a PUBREC
 //! ([`let_go`](Outbound::let_go)): the other side may have it, and its id.
 //!
 //! Invariants:
@@ -292,9 +292,9 @@ impl<M> Outbound<M> {
     }
 
     /// Gives up a message: this connection cannot carry it, because it is larger than the other
-    /// side takes now `[MQTT-3.1.2-25]`, or the owner keeps it no longer. Its id is free, the
-    /// message comes back. None: the id is unknown, or the other side has taken the message
-    /// over, and only PUBCOMP ends it.
+    /// side takes `[MQTT-3.1.2-25]`, or the owner keeps it no longer. Its id is free, the message
+    /// comes back. None: the id is unknown, or the other side has taken the message over, and only
+    /// PUBCOMP ends it. For a message of QoS 2 that was sent there is [`let_go`](Self::let_go).
     pub fn forget(&mut self, id: PacketId) -> Option<M> {
         self.message(id)?;
         match self.finish(id)? {
@@ -303,13 +303,15 @@ impl<M> Outbound<M> {
         }
     }
 
-    /// Gives up a message of QoS 2 that was sent over a connection that has ended, as its PUBREC
-    /// would: the other side may have it, and takes what comes with its id for a repetition until
-    /// PUBREL `[MQTT-4.3.3-10]`, which is due on the next connection. Of an id that it does not
-    /// know it only answers so. The message comes back. None: this is no such message.
+    /// Gives up a message of QoS 2 that was sent, as its PUBREC would: the other side may have it,
+    /// and takes what comes with its id for a repetition until PUBREL `[MQTT-4.3.3-10]`. So PUBREL
+    /// is due: now, if [`poll_resend`](Self::poll_resend) has given the message for this
+    /// connection, which cannot carry it; otherwise when that comes to it. Of an id that the other
+    /// side does not know it only answers so. The message comes back. None: this is no such
+    /// message.
     pub fn let_go(&mut self, id: PacketId) -> Option<M> {
         let state = self.table.get_mut(id)?;
-        if !state.sent || state.under_way || !matches!(state.awaiting, Awaiting::Rec(_)) {
+        if !state.sent || !matches!(state.awaiting, Awaiting::Rec(_)) {
             return None;
         }
         match std::mem::replace(&mut state.awaiting, Awaiting::Comp) {

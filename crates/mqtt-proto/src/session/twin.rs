@@ -96,6 +96,13 @@ impl Naive {
         Some(self.entries.remove(at).message)
     }
 
+    fn let_go(&mut self, id: PacketId) -> Option<u32> {
+        let may_be_theirs = |e: &&mut Begun| e.id == id && e.sent && !e.pubrec;
+        let entry = self.entries.iter_mut().find(may_be_theirs)?;
+        entry.pubrec = entry.qos != AtLeastOnce;
+        entry.pubrec.then_some(entry.message)
+    }
+
     fn mark_sent(&mut self, id: PacketId) -> Option<u32> {
         let entry = self
             .entries
@@ -143,6 +150,7 @@ enum Step {
     Stray(u16),
     MarkSent(Index),
     Forget(Index),
+    LetGo(Index),
     Resend,
     Reconnect {
         receive_maximum: u16,
@@ -160,6 +168,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (1..=40_u16).prop_map(Step::Stray),
         3 => which().prop_map(Step::MarkSent),
         1 => which().prop_map(Step::Forget),
+        1 => which().prop_map(Step::LetGo),
         8 => Just(Step::Resend),
         1 => (1..=6_u16).prop_map(|receive_maximum| Step::Reconnect { receive_maximum }),
         1 => Just(Step::Restart),
@@ -225,6 +234,10 @@ fn check_step(real: &mut Outbound<u32>, naive: &mut Naive, number: u32, step: St
         Step::Forget(at) => {
             let id = pick(at, naive);
             assert_eq!(real.forget(id), naive.forget(id));
+        }
+        Step::LetGo(at) => {
+            let id = pick(at, naive);
+            assert_eq!(real.let_go(id), naive.let_go(id));
         }
         Step::Resend => match (real.poll_resend(), naive.resend()) {
             (None, None) => {}

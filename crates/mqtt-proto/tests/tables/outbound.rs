@@ -46,6 +46,9 @@ const EVENTS: &[Event<Outbound<char>>] = &[
     ("forget", |session| {
         session.forget(id(session)).map(back).unwrap_or_default()
     }),
+    ("let_go", |session| {
+        session.let_go(id(session)).map(back).unwrap_or_default()
+    }),
     ("connection lost", |session| {
         session.handle_disconnected();
         session.set_receive_maximum(1);
