@@ -16,6 +16,8 @@ pub struct Options {
     pub(crate) shards: u8,
     /// Each restart draws their number anew.
     pub(crate) reshards: bool,
+    /// And so does the one after a power cut.
+    pub(crate) reshards_at_cut: bool,
     pub(crate) clients: usize,
     pub(crate) steps: u32,
     /// Percent of the clients that speak 5.0; the others speak 3.1.1.
@@ -85,10 +87,13 @@ pub struct Options {
     /// Seconds; `u32::MAX`: what waits has no age.
     pub(crate) queue_age_s: u32,
     pub(crate) store_bytes: u64,
+    /// That is what the disk has room for, at most times, and no limit is set.
+    pub(crate) disk_fills: bool,
     /// Publishers are refused what a full session that stays would have to keep.
     pub(crate) refuses: bool,
-    /// Percent of the times at which the size of a full store is said: values alone fill it. If
-    /// that may be, messages are let go of at the others.
+    /// Percent of the times at which the size of a full store is said: letting go would not help,
+    /// as values alone fill it, or all of it stays on the disk. If that may be, messages are let go
+    /// of at the others.
     pub(crate) values_fill: u32,
     pub(crate) output_bytes: u32,
     pub(crate) retained_messages: u32,
@@ -105,6 +110,7 @@ impl Options {
             seed,
             shards: r.pick(&[1, 2, 2, 3, 3, 8]),
             reshards: Rng::new(seed ^ 0x7265_7368_6172_6473).percent(50),
+            reshards_at_cut: false,
             clients: r.between(2, 9),
             steps: r.pick(&[200, 500, 1_000, 2_000]),
             v5: r.pick(&[0, 50, 70, 100]),
@@ -151,6 +157,7 @@ impl Options {
             queue_bytes: ENOUGH_BYTES,
             queue_age_s: u32::MAX,
             store_bytes: ENOUGH_BYTES,
+            disk_fills: false,
             refuses: false,
             values_fill: 0,
             output_bytes: r.pick(&[150, 1_000, 1_000_000, 1_000_000, 1_000_000]),
@@ -225,6 +232,11 @@ impl Options {
             // The size is said with that.
             options.trims |= options.store_fills();
         }
+        // Drawn last, and from numbers of their own: what else a seed means stays as it was.
+        let cut = options.reshards && options.durability != Durability::Strict;
+        options.reshards_at_cut = cut && Rng::new(seed ^ 0x0063_7574_7300).percent(70);
+        let mut room = Rng::new(seed ^ 0x726f_6f6d);
+        options.disk_fills = options.store_fills() && room.percent(40);
         if options.loyal {
             (options.clean_starts, options.session_expiry) = (0, false);
         }
@@ -273,9 +285,9 @@ impl Options {
         (self.wills, self.refuses) = (false, false);
         (self.read_only, self.reads_fail, self.trims) = (false, false, false);
         (self.queue_bytes, self.store_bytes) = (ENOUGH_BYTES, ENOUGH_BYTES);
-        self.values_fill = 0;
+        (self.values_fill, self.disk_fills) = (0, false);
         self.queue_age_s = u32::MAX;
-        self.durability = Durability::Strict;
+        (self.durability, self.reshards_at_cut) = (Durability::Strict, false);
         self
     }
 
@@ -287,7 +299,9 @@ impl Options {
         limits.queue_messages_max = self.queue_messages;
         limits.queue_bytes_max = self.queue_bytes;
         limits.queue_age_max_s = self.queue_age_s;
-        limits.store_bytes_max = self.store_bytes;
+        if !self.disk_fills {
+            limits.store_bytes_max = self.store_bytes;
+        }
         if self.refuses {
             limits.queue_full = QueueFull::Refuse;
             if self.values_fill == 0 {

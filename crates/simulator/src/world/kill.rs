@@ -126,7 +126,12 @@ impl World {
         let unsynced = self.storage.unsynced();
         let kept = self.rng.below(unsynced + 1);
         self.note(|| format!("the power is cut; of {unsynced} changes {kept} are kept"));
-        self.storage.lose_power(self.now, kept, &mut self.oracle);
+        if self.options.reshards_at_cut {
+            self.options.shards = self.rng.pick(&[1, 2, 3, 8]);
+        }
+        let count = usize::from(self.options.shards);
+        self.storage
+            .lose_power(self.now, kept, count, &mut self.oracle);
         self.oracle.power_was_cut();
         self.vanish();
         for link in &mut self.links {

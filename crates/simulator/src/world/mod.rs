@@ -561,25 +561,34 @@ impl World {
         let Some((mut bytes, needed)) = self.storage.trim() else {
             return false;
         };
-        // Who is refused because of them is not told of wills and what is retained, so they are
-        // none where there are such.
-        let mut values = 0;
+        // Who is refused because of it is not told of wills and what is retained, so it is nothing
+        // where there are such.
+        let mut staying = 0;
         let (often, max) = (self.options.values_fill, self.options.store_bytes);
         if often > 0 && bytes > 0 {
             let fill = self.rng.percent(often);
-            values = if fill { max } else { max.min(bytes) / 2 };
-            bytes = bytes.max(values);
+            staying = if fill { max } else { max.min(bytes) / 2 };
+            bytes = bytes.max(staying);
+        }
+        let (mut values, mut room) = (staying, u64::MAX);
+        if self.options.disk_fills {
+            // Others use the disk, too, and may remove something.
+            values /= 2;
+            room = if self.rng.percent(80) { max } else { u64::MAX };
         }
         self.note(|| {
-            format!("logs are trimmed up to {needed:?}; {bytes} bytes, {values} of values")
+            format!(
+                "logs are trimmed up to {needed:?}; {bytes} bytes, {values} of values, {staying} \
+                 stay, room for {room}"
+            )
         });
         for shard in 0..self.shards.len() {
             let needed = needed.clone();
             let size = StoreSize {
                 bytes,
                 values,
-                staying: values,
-                room: u64::MAX,
+                staying,
+                room,
                 needed,
             };
             self.input(shard, Input::StoreSize(size));

@@ -324,9 +324,16 @@ impl Storage {
         self.unsynced.len()
     }
 
-    /// The machine is gone: what was synced is there, and the first `kept` changes since.
-    pub(super) fn lose_power(&mut self, now: Instant, kept: usize, oracle: &mut Oracle) {
-        self.crash(now, 0, self.reads.len(), oracle);
+    /// The machine is gone: what was synced is there, and the first `kept` changes since. The next
+    /// broker has so many shards.
+    pub(super) fn lose_power(
+        &mut self,
+        now: Instant,
+        kept: usize,
+        shards: usize,
+        oracle: &mut Oracle,
+    ) {
+        self.crash(now, 0, shards, oracle);
         oracle.lose_unsynced();
         let synced = std::mem::take(&mut self.synced);
         for change in self.unsynced.drain(..).take(kept) {
