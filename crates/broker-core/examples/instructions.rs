@@ -30,7 +30,7 @@ struct Piece {
     prepare: fn() -> Work,
 }
 
-const PIECES: [Piece; 10] = [
+const PIECES: [Piece; 12] = [
     Piece {
         name: "decode",
         rounds: 2_000,
@@ -90,6 +90,18 @@ const PIECES: [Piece; 10] = [
         rounds: 2,
         things: 2_000,
         prepare: || come_and_go(2_000),
+    },
+    Piece {
+        name: "retain-beside-20",
+        rounds: 1_000,
+        things: 1,
+        prepare: || retain_beside(20),
+    },
+    Piece {
+        name: "retain-beside-2000",
+        rounds: 1_000,
+        things: 1,
+        prepare: || retain_beside(2_000),
     },
 ];
 const SUBSCRIBERS: u32 = 500;
@@ -247,8 +259,36 @@ fn come_and_go(filters: u16) -> Work {
     })
 }
 
+/// A client gets a message that is to be retained, while so many of its subscriptions are still to
+/// be sent what is retained for them: what it takes does not grow with their number.
+fn retain_beside(filters: u16) -> Work {
+    let mut broker = with_publisher();
+    broker.connect(SUBSCRIBER, "subscriber");
+    broker.send(SUBSCRIBER, &subscribe(TOPIC, 0));
+    broker.write(0);
+    // With it more than half of what may wait for a client does so, and the second is not sent.
+    let large = [&string("large")[..], &vec![b'x'; 2_500_000]].concat();
+    broker.send(PUBLISHER, &packet(0x31, &large));
+    let mut body = vec![0, 1];
+    for filter in ["large".to_owned(), "large".to_owned()]
+        .into_iter()
+        .chain((0..filters).map(|n| format!("site/7/device/{n}/+")))
+    {
+        body.extend([&string(&filter)[..], &[0]].concat());
+    }
+    broker.send(SUBSCRIBER, &packet(0x82, &body));
+    let message = packet(0x31, &[&string(TOPIC)[..], &PAYLOAD].concat());
+    Box::new(move || {
+        let before = broker.waiting(SUBSCRIBER);
+        broker.send(PUBLISHER, &message);
+        let after = broker.waiting(SUBSCRIBER);
+        assert!(before > 2_500_000 && after > before, "{before}, {after}");
+    })
+}
+
 const TOPIC: &str = "plant/7/press/temperature";
 const PUBLISHER: u32 = 0;
+const SUBSCRIBER: u32 = 1;
 
 fn with_publisher() -> Broker {
     let mut broker = Broker::new(true);

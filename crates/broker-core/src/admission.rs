@@ -482,14 +482,7 @@ impl Shard {
         session.connection = None;
         session.away_since = Some(now);
         session.absence = absence;
-        // What overtook a retained message at QoS 0 may be lost with the connection.
-        for scan in session.retained.iter_mut() {
-            scan.forget_found();
-            scan.overtaken.retain(|_, overtaken| {
-                overtaken.newest = overtaken.newest_kept;
-                overtaken.newest.is_some()
-            });
-        }
+        session.retained.handle_disconnected();
         session.inbound.handle_disconnected();
         session.outbound.handle_disconnected();
         let stays = session.expiry_s > 0;

@@ -30,7 +30,7 @@ use crate::held::{Answer, Until};
 use crate::ids::{ConnectionId, SessionId};
 use crate::item::{Item, Terms};
 use crate::laggards::Waiting;
-use crate::limits::{LIVE_BYTES_MAX, LIVE_MESSAGES_MAX, RETAINED_RACE_TOPICS_MAX};
+use crate::limits::{LIVE_BYTES_MAX, LIVE_MESSAGES_MAX};
 use crate::message::Publication;
 use crate::output::{DropReason, StoreId};
 use crate::session::{Delivery, Session};
@@ -591,23 +591,9 @@ impl Clients {
 #[inline]
 pub(crate) fn note_given(session: &mut Session, publication: &Publication<'_>, qos: QoS) {
     if !session.retained.is_empty() && publication.retain {
-        note_overtaken(session, publication, qos);
-    }
-}
-
-#[cold]
-fn note_overtaken(session: &mut Session, publication: &Publication<'_>, qos: QoS) {
-    let topic = publication.topic;
-    let stamp = Some(publication.stamp);
-    for scan in session.retained.iter_mut() {
-        if scan.overtaken.len() >= RETAINED_RACE_TOPICS_MAX && !scan.overtaken.contains_key(topic) {
-            continue;
-        }
-        let overtaken = scan.overtaken.entry(topic.into()).or_default();
-        overtaken.newest = overtaken.newest.max(stamp);
-        if qos > QoS::AtMostOnce {
-            overtaken.newest_kept = overtaken.newest_kept.max(stamp);
-        }
+        let Publication { topic, stamp, .. } = *publication;
+        let kept = qos > QoS::AtMostOnce;
+        session.retained.note_given(topic, stamp, kept);
     }
 }
 

@@ -292,8 +292,9 @@ pub(crate) const SPREADS_MAX: usize = 32;
 /// So many, or half the bytes, and the publisher of the last is not read until that one has
 /// arrived, or less than half of so much is left.
 pub(crate) const SPREADS_WAITED_FOR: usize = 16;
-/// Topics remembered while a retained answer is on its way, to leave out copies older than what was
-/// delivered meanwhile. Beyond it such a copy may arrive late: allowed by MQTT, never a loss.
+/// Topics remembered for a session that is still to be sent what is retained, to leave out copies
+/// older than what was delivered meanwhile: some 100 bytes and the topic each. Beyond it such a
+/// copy may arrive late: allowed by MQTT, never a loss.
 pub(crate) const RETAINED_RACE_TOPICS_MAX: usize = 1_024;
 
 /// Sessions of one shard whose part of the logs is read at a time after a restart, only to be

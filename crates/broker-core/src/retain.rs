@@ -11,12 +11,11 @@
 //! has it, so that whoever learns of the acknowledgement and then subscribes anywhere in the broker
 //! gets it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use foldhash::fast::FixedState;
 use unbroken_mqtt_proto::QoS;
 use unbroken_mqtt_proto::topic::{TopicFilter, TopicName};
 
@@ -249,7 +248,6 @@ impl Shard {
         };
         let token = self.token();
         let found = VecDeque::from_iter(self.lane_answer(filter.as_str()));
-        let seed = self.options.seed;
         let scans_max = self.clients.limits.subscriptions_per_session_max as usize;
         let Some(session) = self.clients.session_mut(session) else {
             return;
@@ -269,7 +267,6 @@ impl Shard {
             more: found.is_empty(),
             found,
             waits: true,
-            overtaken: HashMap::with_hasher(FixedState::with_seed(seed)),
         });
     }
 
@@ -459,13 +456,15 @@ impl Shard {
             let mut scans = std::mem::take(&mut session.retained);
             // [MQTT-3.8.3-3]
             let own = grant.no_local && message.publisher() == Some(&session.client_id);
-            let newer_given = scans.front_mut().is_some_and(|scan| {
+            let token = scans.front_mut().map(|scan| {
                 scan.found.pop_front();
                 if let Some(asked) = &mut scan.asked {
                     asked.last = Some(Arc::clone(&message));
                 }
-                let given = scan.overtaken.get(publication.topic);
-                given.is_some_and(|given| given.newest >= Some(publication.stamp))
+                scan.token
+            });
+            let newer_given = token.is_some_and(|token| {
+                scans.is_overtaken(token, publication.topic, publication.stamp)
             });
             if !newer_given && !own && !publication.expired(now) {
                 self.send_retained(now, session_id, grant, &message);

@@ -1,14 +1,16 @@
 //! Walks of a session's subscriptions through what is retained.
 //!
 //! Most sessions subscribe when they begin and never again: between scans there is no room for any.
-//! Some have thousands at once, so that none is looked for among all.
+//! Some have thousands at once, so that none is looked for among all, and a live message is noted
+//! once for all of them.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 use std::time::Instant;
 
 use crate::ids::ShardId;
+use crate::limits::RETAINED_RACE_TOPICS_MAX;
 use crate::message::Message;
 use crate::seldom::Seldom;
 use crate::subscriptions::Grant;
@@ -23,6 +25,7 @@ struct Line {
     by_token: BTreeMap<u64, Box<RetainedScan>>,
     /// The same. One filter has several if it was subscribed to again.
     by_filter: BTreeSet<(Arc<str>, u64)>,
+    overtaken: Overtaken,
 }
 
 /// A subscription's walk through the retained messages of all shards, in slices, as the connection
@@ -48,8 +51,6 @@ pub(crate) struct RetainedScan {
     pub(crate) more: bool,
     /// For its SUBACK, or for the answer to a question that is on its way.
     pub(crate) waits: bool,
-    /// Live messages delivered meanwhile, by topic: an older retained copy is left out.
-    pub(crate) overtaken: HashMap<Box<str>, Overtaken, foldhash::fast::FixedState>,
 }
 
 /// A question to a shard, and what was sent of its answer.
@@ -65,9 +66,8 @@ pub(crate) struct Asked {
 }
 
 impl RetainedScan {
-    /// The client has gone: what was found may not be retained any more when it comes back, so what
-    /// was not sent is asked for again.
-    pub(crate) fn forget_found(&mut self) {
+    /// What was not sent is asked for again.
+    fn forget_found(&mut self) {
         let Some(asked) = self.asked.take() else {
             return;
         };
@@ -84,13 +84,54 @@ impl RetainedScan {
     }
 }
 
-/// The stamps of the newest live messages of a topic.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Overtaken {
-    /// Of all.
-    pub(crate) newest: Option<Instant>,
-    /// Of those at QoS 1 and 2, which a lost connection does not take along.
-    pub(crate) newest_kept: Option<Instant>,
+/// Live messages that the session was given since its first scan began, by topic: of an older
+/// retained copy a scan that was there is to leave out.
+///
+/// A message concerns all scans of its moment, and none that begins later. Their tokens only grow,
+/// so one number says which these are.
+#[derive(Debug, Default)]
+struct Overtaken {
+    by_topic: BTreeMap<Box<str>, Vec<Given>>,
+    /// No scan before this one had notes when it was last looked for such.
+    swept_to: u64,
+}
+
+/// A live message of a topic.
+#[derive(Clone, Copy, Debug)]
+struct Given {
+    /// The last scan of its moment.
+    last: u64,
+    stamp: Instant,
+    /// At QoS 1 or 2, which a lost connection does not take along.
+    kept: bool,
+}
+
+impl Overtaken {
+    /// `first` and `last`: the scans that there are.
+    fn note(&mut self, first: u64, last: u64, topic: &str, stamp: Instant, kept: bool) {
+        let given = Given { last, stamp, kept };
+        if let Some(notes) = self.by_topic.get_mut(topic) {
+            // What says no more than the new one. Stamps of one shard never fall, so what stays is
+            // no more than two of each shard.
+            notes.retain(|older| older.stamp > stamp || older.kept && !kept);
+            notes.push(given);
+            return;
+        }
+        if self.by_topic.len() >= RETAINED_RACE_TOPICS_MAX && self.swept_to < first {
+            self.swept_to = first;
+            self.retain(|given| given.last >= first);
+        }
+        if self.by_topic.len() < RETAINED_RACE_TOPICS_MAX {
+            self.by_topic.insert(topic.into(), vec![given]);
+        }
+    }
+
+    fn retain(&mut self, stays: impl Fn(&Given) -> bool) {
+        self.by_topic.retain(|_, notes| {
+            notes.retain(&stays);
+            !notes.is_empty()
+        });
+    }
 }
 
 impl Scans {
@@ -109,10 +150,6 @@ impl Scans {
             .get()
             .map(|line| line.by_filter.range(all_of(filter)));
         of_filter.is_some_and(|mut found| found.next().is_some())
-    }
-
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut RetainedScan> {
-        self.range_mut(0..u64::MAX)
     }
 
     /// Those with these tokens.
@@ -149,6 +186,38 @@ impl Scans {
         Some(scan)
     }
 
+    /// The session was given a live message that is to be retained, `kept` at QoS 1 or 2.
+    #[cold]
+    pub(crate) fn note_given(&mut self, topic: &str, stamp: Instant, kept: bool) {
+        let Some(line) = self.0.get_mut() else {
+            return;
+        };
+        let mut tokens = line.by_token.keys();
+        if let Some(first) = tokens.next() {
+            let last = tokens.next_back().unwrap_or(first);
+            line.overtaken.note(*first, *last, topic, stamp, kept);
+        }
+    }
+
+    /// Whether the session was given a live message of this topic that is not older than the stamp,
+    /// since this scan began.
+    pub(crate) fn is_overtaken(&self, token: u64, topic: &str, stamp: Instant) -> bool {
+        let line = self.0.get();
+        let notes = line.and_then(|line| line.overtaken.by_topic.get(topic));
+        let mut notes = notes.into_iter().flatten();
+        notes.any(|given| given.last >= token && given.stamp >= stamp)
+    }
+
+    /// The client has gone: what overtook a retained message at QoS 0 may be lost with the
+    /// connection, and what was found may not be retained any more when it comes back.
+    pub(crate) fn handle_disconnected(&mut self) {
+        if let Some(line) = self.0.get_mut() {
+            line.overtaken.retain(|given| given.kept);
+            let scans = line.by_token.values_mut();
+            scans.for_each(|scan| scan.forget_found());
+        }
+    }
+
     /// Leaves out those for this filter.
     pub(crate) fn remove(&mut self, filter: &str) {
         self.0.clear_if(|line| {
@@ -168,6 +237,8 @@ fn all_of(filter: &Arc<str>) -> RangeInclusive<(Arc<str>, u64)> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use unbroken_mqtt_proto::QoS;
 
     use super::*;
@@ -189,7 +260,6 @@ mod tests {
             found: VecDeque::new(),
             more: true,
             waits: true,
-            overtaken: HashMap::default(),
         }
     }
 
@@ -230,14 +300,85 @@ mod tests {
             let some = scans.range_mut(from..to).map(|scan| scan.token);
             let some: Vec<_> = some.collect();
             let mut expected: Vec<_> = twin.iter().map(|(token, _)| *token).collect();
-            assert!(
-                scans
-                    .iter_mut()
-                    .map(|scan| scan.token)
-                    .eq(expected.iter().copied())
-            );
+            let all = scans.range_mut(0..u64::MAX).map(|scan| scan.token);
+            assert!(all.eq(expected.iter().copied()));
             expected.retain(|token| (from..to).contains(token));
             assert_eq!(some, expected);
         }
+    }
+
+    /// The twin notes each message with each scan. Stamps fall now and then, as those of several
+    /// shards do.
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a test's epoch")]
+    fn what_was_given_live_concerns_the_scans_that_were_there() {
+        type Given = (usize, Instant, bool);
+        let topics = ["a", "b", "c"];
+        let begin = Instant::now();
+        let (mut scans, mut twin) = (Scans::default(), VecDeque::<(u64, Vec<Given>)>::new());
+        let mut random = 7_u64;
+        for token in 1..1_000 {
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            let stamp = begin + Duration::from_millis(token + (random >> 44) % 3 * 5);
+            let (topic, kept) = (
+                (random >> 40) as usize % topics.len(),
+                random >> 50 & 1 == 0,
+            );
+            match random >> 60 {
+                0..3 => {
+                    scans.push_back(scan(token, "a/+"));
+                    twin.push_back((token, Vec::new()));
+                }
+                3..6 => {
+                    scans.pop_front();
+                    twin.pop_front();
+                }
+                6 => {
+                    scans.handle_disconnected();
+                    let notes = twin.iter_mut();
+                    notes.for_each(|(_, given)| given.retain(|(_, _, kept)| *kept));
+                }
+                _ => {
+                    scans.note_given(topics[topic], stamp, kept);
+                    let notes = twin.iter_mut();
+                    notes.for_each(|(_, given)| given.push((topic, stamp, kept)));
+                }
+            }
+            let near_ms = token.saturating_sub(20)..token + 15;
+            for (token, given) in &twin {
+                for (at, topic) in topics.iter().enumerate() {
+                    for at_ms in near_ms.clone() {
+                        let stamp = begin + Duration::from_millis(at_ms);
+                        let mut given = given.iter();
+                        let expected = given.any(|(of, newer, _)| *of == at && *newer >= stamp);
+                        assert_eq!(scans.is_overtaken(*token, topic, stamp), expected);
+                    }
+                }
+            }
+            let notes = scans.0.get().into_iter();
+            let notes = notes.flat_map(|line| line.overtaken.by_topic.values());
+            assert!(notes.map(Vec::len).max() <= Some(6), "two of each shard");
+        }
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a test's epoch")]
+    fn topics_of_scans_that_are_over_make_room_for_others() {
+        let stamp = Instant::now();
+        let mut scans = Scans::default();
+        scans.push_back(scan(1, "a/+"));
+        for n in 0..=RETAINED_RACE_TOPICS_MAX {
+            scans.note_given(&n.to_string(), stamp, true);
+        }
+        let last = RETAINED_RACE_TOPICS_MAX.to_string();
+        assert!(scans.is_overtaken(1, "0", stamp) && !scans.is_overtaken(1, &last, stamp));
+        scans.push_back(scan(2, "b/+"));
+        scans.note_given("0", stamp, true);
+        scans.pop_front();
+        scans.note_given(&last, stamp, true);
+        assert!(scans.is_overtaken(2, "0", stamp) && scans.is_overtaken(2, &last, stamp));
+        assert!(!scans.is_overtaken(2, "1", stamp));
     }
 }

@@ -71,6 +71,12 @@ impl Broker {
         }
     }
 
+    /// Bytes that are to be written to a client.
+    #[allow(dead_code, reason = "not every program asks")]
+    pub(crate) fn waiting(&self, index: u32) -> usize {
+        self.shard.pending_output(named(index)).len()
+    }
+
     /// Takes what is to be written; at QoS 1 receivers acknowledge it.
     pub(crate) fn write(&mut self, qos: u8) -> usize {
         let mut dirty = std::mem::take(&mut self.dirty);
