@@ -447,6 +447,46 @@ async fn a_message_beyond_what_the_broker_takes_is_refused_with_its_size() {
     );
 }
 
+// The broker has it, and would take another message with its id for a repetition.
+#[tokio::test]
+async fn the_id_of_a_message_that_is_too_large_by_now_is_released() {
+    let broker = Broker::start(Kind::Unbroken);
+    let relay = Relay::to(broker.address()).await;
+    let (lost, mut losses) = tokio::sync::mpsc::unbounded_channel();
+    relay.wound_to_client(move |packet| match packet.first() {
+        Some(0x50) => {
+            lost.send(packet.to_vec()).unwrap();
+            Fate::default()
+        }
+        _ => Fate::pass(packet),
+    });
+    let session = Session::Kept { expiry_s: 60 };
+    let client = connect(options(relay.address(), "less").session(session)).await;
+    let long = message("topic", &"x".repeat(20)).qos(QoS::ExactlyOnce);
+    let receipt = client.send(long).await.unwrap();
+    let pubrec = within("PUBREC", losses.recv()).await.unwrap();
+    let (released, mut releases) = tokio::sync::mpsc::unbounded_channel();
+    relay.wound_to_broker(move |packet| {
+        if packet.first() == Some(&0x62) {
+            released.send(packet.to_vec()).unwrap();
+        }
+        Fate::pass(packet)
+    });
+    // CONNACK with the session present and Maximum Packet Size 20.
+    relay.wound_to_client(|packet| match packet.first() {
+        Some(0x20) => Fate::pass(&[0x20, 8, 1, 0, 5, 0x27, 0, 0, 0, 20]),
+        _ => Fate::pass(packet),
+    });
+    relay.cut();
+    let refused = within("its end", receipt.acknowledged()).await;
+    assert!(
+        matches!(refused, Err(PublishError::TooLarge { max: 20, .. })),
+        "{refused:?}"
+    );
+    let pubrel = within("PUBREL", releases.recv()).await.unwrap();
+    assert_eq!(pubrel[2..4], pubrec[2..4], "its id");
+}
+
 #[tokio::test]
 async fn a_client_that_nobody_answers_gives_up_when_its_patience_ends() {
     let nobody = std::net::TcpListener::bind("127.0.0.1:0")

@@ -217,7 +217,7 @@ impl Sending {
                 } => {
                     let again = dup || message.begun;
                     if let Err(why) = wire.publish(&message.message, Some(id), dup, again) {
-                        given_up.push((id, why));
+                        given_up.push((id, dup, why));
                     }
                 }
                 Resend::PubRel { id } => wire.release(id, ReasonCode::Success),
@@ -248,12 +248,17 @@ impl Sending {
         if given_up.is_empty() {
             return;
         }
-        for (id, why) in given_up {
-            if let Some(outgoing) = self.outbound.forget(id) {
+        for (id, was_sent, why) in given_up {
+            // The server may have one of QoS 2, and would take another with its id for that.
+            let let_go = was_sent.then(|| self.outbound.let_go(id)).flatten();
+            if let_go.is_some() {
+                wire.release(id, ReasonCode::Success);
+            }
+            if let Some(outgoing) = let_go.or_else(|| self.outbound.forget(id)) {
                 outgoing.fail(why);
             }
         }
-        // There is room again. Each round forgets at least one message.
+        // There may be room again. Each round gives up at least one message.
         self.send_waiting(wire);
     }
 }
