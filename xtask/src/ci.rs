@@ -63,6 +63,7 @@ impl Ci {
             "--locked",
             "--workspace",
             "--all-targets",
+            "--features=unbroken-store/conformance",
             "--",
             "-Dwarnings",
         ];
@@ -91,12 +92,13 @@ impl Ci {
             long.args(["-p", "unbroken-merkle-log", "--", "--ignored"]);
             self.tests("lanes of a million messages", long)?;
             let mut histories = cargo(&["test", "--locked", "--release"]);
-            histories.args(["-p", "unbroken-store", "--test", "conformance"]);
+            histories.args(["-p", "unbroken-store", "--lib", "conformance"]);
             histories.args(["--", "--ignored"]);
             self.tests("many histories of a store", histories)?;
         }
         self.miri()?;
         let mut documentation = cargo(&["doc", "--locked", "--workspace", "--no-deps"]);
+        documentation.arg("--features=unbroken-store/conformance");
         documentation.env("RUSTDOCFLAGS", "-Dwarnings");
         self.check("documentation", documentation)?;
 

@@ -11,6 +11,9 @@
 //! What lies in it is versioned, and read strictly: [`MessageRecord`] and the values of [`session`]
 //! and [`lane`].
 //!
+//! What every store must do is in `conformance`, a module behind the feature of that name: a crate
+//! with a store of its own runs the same tests on it, by one line.
+//!
 //! Invariants:
 //! - A batch whose commit was answered with success survives what the store's durability says; a
 //!   reader sees a batch whole or not at all, and never before that.
@@ -27,6 +30,8 @@ pub mod backup;
 mod batch;
 mod codec;
 mod committer;
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
 mod embedded;
 pub mod errand;
 mod error;

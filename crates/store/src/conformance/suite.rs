@@ -1,13 +1,12 @@
 //! The tests. Each opens a store of its own.
 
-use unbroken_mqtt_proto::{Properties, QoS, TopicFilter};
-use unbroken_store::{
+use crate::{
     Batch, Bounds, Conflict, Expect, LogId, MessageBytes, MessageRecord, Revision, Selection,
     Sequence, Space, Store, View,
 };
+use unbroken_mqtt_proto::{Properties, QoS, TopicFilter};
 
-use crate::Subject;
-pub(crate) use crate::histories::histories_are_the_same_as_those_of_the_naive_twin;
+use super::Subject;
 
 const LOG: LogId = LogId(3);
 const ALL: std::ops::Range<Sequence> = Sequence::FIRST..Sequence::END;
@@ -97,7 +96,9 @@ fn numbers(all: &[(u64, Vec<u8>)]) -> Vec<u64> {
     all.iter().map(|(number, _)| *number).collect()
 }
 
-pub(crate) fn a_prefix_is_deleted_with_what_was_put_before_and_not_what_is_put_behind(
+/// `delete_all` takes what was put before it, in its batch and in earlier ones, and nothing that is
+/// put behind it. A prefix of no bytes is a conflict.
+pub fn a_prefix_is_deleted_with_what_was_put_before_and_not_what_is_put_behind(
     subject: &impl Subject,
 ) {
     let store = subject.open();
@@ -126,7 +127,9 @@ pub(crate) fn a_prefix_is_deleted_with_what_was_put_before_and_not_what_is_put_b
     assert!(matches!(results[..], [Err(Conflict::Key { .. })]));
 }
 
-pub(crate) fn a_message_is_read_as_it_was_appended(subject: &impl Subject) {
+/// A log that was never written to is not listed and has no bounds; a message comes back byte for
+/// byte.
+pub fn a_message_is_read_as_it_was_appended(subject: &impl Subject) {
     let store = subject.open();
     assert_eq!(store.logs().unwrap(), []);
     assert_eq!(store.bounds(LOG).unwrap(), Bounds::EMPTY);
@@ -143,7 +146,8 @@ pub(crate) fn a_message_is_read_as_it_was_appended(subject: &impl Subject) {
     assert_eq!(store.bounds(LOG).unwrap(), Bounds { first, next });
 }
 
-pub(crate) fn messages_are_read_in_order_and_in_pieces(subject: &impl Subject) {
+/// Pieces of any size, also of 0 bytes, go on where the last one ended, and give each message once.
+pub fn messages_are_read_in_order_and_in_pieces(subject: &impl Subject) {
     let store = subject.open();
     append(&*store, &["a"; 50]);
     append(&*store, &["a"; 50]);
@@ -162,9 +166,8 @@ pub(crate) fn messages_are_read_in_order_and_in_pieces(subject: &impl Subject) {
     assert_eq!((beyond.entries.len(), beyond.next), (0, Sequence(200)));
 }
 
-pub(crate) fn a_number_that_is_not_the_next_is_refused_with_its_whole_batch(
-    subject: &impl Subject,
-) {
+/// A wrong number is a conflict that names the next one, and nothing of its batch is there.
+pub fn a_number_that_is_not_the_next_is_refused_with_its_whole_batch(subject: &impl Subject) {
     let store = subject.open();
     append(&*store, &["a"]);
     for given in [0, 1, 3, u64::MAX] {
@@ -184,7 +187,8 @@ pub(crate) fn a_number_that_is_not_the_next_is_refused_with_its_whole_batch(
     assert_eq!(store.bounds(LOG).unwrap().next, Sequence(2));
 }
 
-pub(crate) fn a_batch_is_written_whole_or_not_at_all(subject: &impl Subject) {
+/// One expectation that does not hold keeps back appends and values of its batch, in all spaces.
+pub fn a_batch_is_written_whole_or_not_at_all(subject: &impl Subject) {
     let store = subject.open();
     write(&*store, |batch| {
         batch.put(Space::Retained, b"t".to_vec(), b"old".to_vec());
@@ -209,7 +213,8 @@ pub(crate) fn a_batch_is_written_whole_or_not_at_all(subject: &impl Subject) {
     append(&*store, &["t"]);
 }
 
-pub(crate) fn later_batches_see_what_earlier_ones_wrote(subject: &impl Subject) {
+/// Batches of one commit take effect one after the other, and changes of one batch do so as well.
+pub fn later_batches_see_what_earlier_ones_wrote(subject: &impl Subject) {
     let store = subject.open();
     let key = || b"k".to_vec();
     let put = |value: u8, expect: Expect| {
@@ -240,7 +245,8 @@ pub(crate) fn later_batches_see_what_earlier_ones_wrote(subject: &impl Subject) 
     assert_eq!(store.bounds(LOG).unwrap().next, Sequence(4));
 }
 
-pub(crate) fn a_value_is_set_only_if_what_is_there_is_as_expected(subject: &impl Subject) {
+/// `Expect` is compared with the revision of the value; the conflict says what was found.
+pub fn a_value_is_set_only_if_what_is_there_is_as_expected(subject: &impl Subject) {
     let store = subject.open();
     let key = b"k".to_vec();
     let first = write(&*store, |batch| {
@@ -270,7 +276,8 @@ pub(crate) fn a_value_is_set_only_if_what_is_there_is_as_expected(subject: &impl
     assert_eq!(store.get(Space::Sessions, &key).unwrap(), None);
 }
 
-pub(crate) fn revisions_only_grow(subject: &impl Subject) {
+/// Each change has a revision of its own, one more than the last, over all spaces and restarts.
+pub fn revisions_only_grow(subject: &impl Subject) {
     let mut store = subject.open();
     let mut last = Revision(0);
     for round in 0..4 {
@@ -295,7 +302,8 @@ fn crate_keeps<S: Subject>(_: &S) -> bool {
     S::KEEPS
 }
 
-pub(crate) fn keys_are_scanned_by_prefix_in_order_and_in_pieces(subject: &impl Subject) {
+/// Keys come in the order of their bytes, whatever the prefix and the size of a piece.
+pub fn keys_are_scanned_by_prefix_in_order_and_in_pieces(subject: &impl Subject) {
     let store = subject.open();
     let keys: [&[u8]; 8] = [
         b"\x00",
@@ -343,7 +351,8 @@ pub(crate) fn keys_are_scanned_by_prefix_in_order_and_in_pieces(subject: &impl S
     assert_eq!((behind.pairs.len(), behind.more), (0, false));
 }
 
-pub(crate) fn keys_that_cannot_be_are_refused(subject: &impl Subject) {
+/// A key of 1 to `KEY_BYTES_MAX` bytes is a key; others are conflicts.
+pub fn keys_that_cannot_be_are_refused(subject: &impl Subject) {
     let store = subject.open();
     for (length, good) in [(0, false), (1, true), (65_535, true), (65_536, false)] {
         let mut put = Batch::new();
@@ -368,7 +377,8 @@ pub(crate) fn keys_that_cannot_be_are_refused(subject: &impl Subject) {
 
 const TOPICS: [&str; 8] = ["a", "a/b", "a/c", "a/b/c", "/", "b", "$SYS/a", "a/b"];
 
-pub(crate) fn topics_are_selected_by_name_and_by_wildcard(subject: &impl Subject) {
+/// `read_matching` gives what MQTT's filters match, once, in order, also after a restart.
+pub fn topics_are_selected_by_name_and_by_wildcard(subject: &impl Subject) {
     let mut store = subject.open();
     append(&*store, &TOPICS);
     append(&*store, &TOPICS);
@@ -404,7 +414,8 @@ pub(crate) fn topics_are_selected_by_name_and_by_wildcard(subject: &impl Subject
     }
 }
 
-pub(crate) fn long_topics_are_selected_too(subject: &impl Subject) {
+/// Topics of 65,535 bytes that differ in the last one.
+pub fn long_topics_are_selected_too(subject: &impl Subject) {
     let store = subject.open();
     let long = "x/".repeat(32_767);
     let (longest, other) = (format!("{long}y"), format!("{long}z"));
@@ -421,7 +432,8 @@ pub(crate) fn long_topics_are_selected_too(subject: &impl Subject) {
     }
 }
 
-pub(crate) fn a_selection_is_read_in_pieces(subject: &impl Subject) {
+/// What is selected in pieces is what is selected at once.
+pub fn a_selection_is_read_in_pieces(subject: &impl Subject) {
     let store = subject.open();
     for _ in 0..20 {
         append(&*store, &["often", "rare/1", "often", "often", "often"]);
@@ -446,7 +458,8 @@ pub(crate) fn a_selection_is_read_in_pieces(subject: &impl Subject) {
     }
 }
 
-pub(crate) fn what_is_trimmed_is_not_read_and_numbers_go_on(subject: &impl Subject) {
+/// Trimming raises the first number and never lowers it; an empty log keeps the next one.
+pub fn what_is_trimmed_is_not_read_and_numbers_go_on(subject: &impl Subject) {
     let store = subject.open();
     append(&*store, &["a"; 10]);
     store.trim(LOG, Sequence(4)).unwrap();
@@ -466,7 +479,8 @@ pub(crate) fn what_is_trimmed_is_not_read_and_numbers_go_on(subject: &impl Subje
     assert_eq!(numbers(&read_all(&*store, LOG, None, 99)), [11, 12]);
 }
 
-pub(crate) fn what_is_trimmed_counts_no_more(subject: &impl Subject) {
+/// `kept_bytes` falls with each part that is trimmed, to 0 with the last.
+pub fn what_is_trimmed_counts_no_more(subject: &impl Subject) {
     let store = subject.open();
     assert_eq!(store.kept_bytes().unwrap().messages, 0);
     append(&*store, &["a"; 100]);
@@ -484,7 +498,8 @@ pub(crate) fn what_is_trimmed_counts_no_more(subject: &impl Subject) {
     assert!(store.kept_bytes().unwrap().messages > 0);
 }
 
-pub(crate) fn a_log_goes_on_at_a_greater_number_and_at_no_smaller_one<S: Subject>(subject: &S) {
+/// `go_on_at` leaves a hole that reads pass over, and does nothing for a number that was reached.
+pub fn a_log_goes_on_at_a_greater_number_and_at_no_smaller_one<S: Subject>(subject: &S) {
     let mut store = subject.open();
     let other = LogId(8);
     store.go_on_at(LOG, Sequence(0)).unwrap();
@@ -526,7 +541,8 @@ pub(crate) fn a_log_goes_on_at_a_greater_number_and_at_no_smaller_one<S: Subject
     assert_eq!(numbers(&read_all(&*store, LOG, None, 99)), [10, 11]);
 }
 
-pub(crate) fn a_snapshot_stays_as_it_was_whatever_happens_to_the_store(subject: &impl Subject) {
+/// A snapshot is of one moment, over logs and values, whatever is trimmed and deleted behind it.
+pub fn a_snapshot_stays_as_it_was_whatever_happens_to_the_store(subject: &impl Subject) {
     let store = subject.open();
     let topics = ["a/b", "c", "a/b", "d"].repeat(5);
     append(&*store, &topics);
@@ -575,7 +591,8 @@ pub(crate) fn a_snapshot_stays_as_it_was_whatever_happens_to_the_store(subject: 
     );
 }
 
-pub(crate) fn what_was_committed_is_there_after_a_restart<S: Subject>(subject: &S) {
+/// Messages and values; nothing to see with a store that does not keep.
+pub fn what_was_committed_is_there_after_a_restart<S: Subject>(subject: &S) {
     if !S::KEEPS {
         return;
     }
@@ -600,7 +617,8 @@ pub(crate) fn what_was_committed_is_there_after_a_restart<S: Subject>(subject: &
     }
 }
 
-pub(crate) fn a_log_that_was_trimmed_empty_goes_on_after_a_restart<S: Subject>(subject: &S) {
+/// Its next number is remembered; nothing to see with a store that does not keep.
+pub fn a_log_that_was_trimmed_empty_goes_on_after_a_restart<S: Subject>(subject: &S) {
     if !S::KEEPS {
         return;
     }

@@ -1,14 +1,14 @@
 //! Random histories, on the subject and on the naive twin, compared after every step.
 
-use proptest::prelude::*;
-use proptest::test_runner::{Config, TestRunner};
-use unbroken_store::{
+use crate::{
     Batch, Durability, Expect, LogId, Operation, Revision, Sequence, Space, Store, Value, View,
 };
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
 
-use crate::Subject;
-use crate::suite::{message, read_all, select};
-use crate::twin::Twin;
+use super::Subject;
+use super::suite::{message, read_all, select};
+use super::twin::Twin;
 
 /// Steps between two openings of the store, and how it is opened before them.
 #[derive(Clone, Debug)]
@@ -50,12 +50,14 @@ enum Expected {
 const TOPICS: [&str; 6] = ["a", "a/b", "a/b/c", "b/c", "$a/b", "rare"];
 const LOGS: u16 = 2;
 
-pub(crate) fn histories_are_the_same_as_those_of_the_naive_twin<S: Subject>(subject: &S) {
+/// A hundred random histories, or twelve with restarts of a store that keeps.
+pub fn histories_are_the_same_as_those_of_the_naive_twin<S: Subject>(subject: &S) {
     // Those on disk open an engine each, several times.
     follow_so_many(subject, if S::KEEPS { 12 } else { 100 });
 }
 
-pub(crate) fn many_histories_are_the_same_as_those_of_the_naive_twin<S: Subject>(subject: &S) {
+/// The same for 5,000, or 500 with restarts: takes minutes.
+pub fn many_histories_are_the_same_as_those_of_the_naive_twin<S: Subject>(subject: &S) {
     follow_so_many(subject, if S::KEEPS { 500 } else { 5_000 });
 }
 

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use unbroken_store::{
+use crate::{
     Batch, Bounds, Committed, Conflict, Expect, LogId, Operation, Revision, Sequence, Space, Value,
 };
 
