@@ -7,6 +7,7 @@ pub(crate) mod backup;
 pub(crate) mod db;
 pub(crate) mod doctor;
 mod examine;
+mod pattern;
 mod person;
 mod queued;
 mod record;

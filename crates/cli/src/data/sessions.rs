@@ -1,17 +1,18 @@
 //! `unbroken sessions`: whose sessions are kept, what they hold, and the end of those that nobody
 //! will come for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
 use serde_json::{Value, json};
 use unbroken_broker::control::Who;
-use unbroken_store::session::{Head, Part, key};
+use unbroken_store::session::{Head, KeyView, Part, PartView, key, parse_key};
 use unbroken_store::{Bounds, LogId, Space, StoreError, View};
 
+use super::pattern::Pattern;
 use super::queued::{self, Queued};
 use super::session::{self, Session};
-use super::{DataArgs, failure, now_ms, person, record};
+use super::{DataArgs, each, failure, now_ms, person, record};
 use crate::exit::{self, Failure};
 
 /// List and remove the sessions that are kept
@@ -61,21 +62,23 @@ struct Ls {
 Examples:
   unbroken sessions rm --data /var/lib/unbroken --dry-run old-phone
   unbroken sessions rm --data /var/lib/unbroken old-phone older-phone
+  unbroken sessions rm --data /var/lib/unbroken --dry-run 'sensor-*'
 
-Their subscriptions and what waits for them are gone; their clients, when they come again, are new.
+In CLIENT a * stands for any characters, also for none, and \\* for itself. Of sessions that are
+removed, subscriptions and what waits are gone; their clients, when they come again, are new.
 What shared groups gave them goes to other members; without a broker, when one is started.
 A running broker disconnects them (0x98), publishes their wills, and names what they lose.
 Without one, a will is not published.
 
-Exit codes: 0 all are removed; 1 one of them is not there, and nothing is changed; otherwise as
-`ls`.")]
+Exit codes: 0 all are removed; 1 one of them is not there, or no session is like a pattern, and
+nothing is changed; otherwise as `ls`.")]
 struct Rm {
     #[command(flatten)]
     data: DataArgs,
     /// Say what would be removed, and change nothing
     #[arg(long)]
     dry_run: bool,
-    /// Whose session
+    /// Whose session, or a pattern with *
     #[arg(required = true, value_name = "CLIENT")]
     clients: Vec<String>,
 }
@@ -143,20 +146,9 @@ fn remove(args: &Rm) -> Result<(), Failure> {
     let data = args.data.open()?;
     let connected = connected(data.broker()?.as_ref());
     let view = data.view()?;
-    let missing = |client: &&String| match view.get(Space::Sessions, &key(client, Part::Head)) {
-        Ok(found) => found.is_none(),
-        Err(_) => false,
-    };
-    if let Some(client) = args.clients.iter().find(missing) {
-        let what = format_args!("client {client:?} has no session; nothing is changed");
-        return Err(Failure::new(1, what));
-    }
     let mut out = io::stdout().lock();
-    for client in &args.clients {
-        let found = view.get(Space::Sessions, &key(client, Part::Head))?;
-        let head = found.map(|value| Head::decode(&value.bytes)).transpose();
-        let head = head.map_err(|error| failure(&StoreError::damaged("sessions", error)))?;
-        let state = head.map(|head| state(head.away_since_ms, connected, now_ms()));
+    for head in meant(&*view, &args.clients)? {
+        let client = &head.client_id;
         if !args.dry_run {
             data.remove_session(client)?;
         }
@@ -165,15 +157,49 @@ fn remove(args: &Rm) -> Result<(), Failure> {
         } else {
             "removed"
         };
-        writeln!(
-            out,
-            "{done} {} ({})",
-            person::shown(client),
-            state.unwrap_or_default()
-        )
-        .map_err(|error| Failure::output(&error))?;
+        let state = state(head.away_since_ms, connected, now_ms());
+        writeln!(out, "{done} {} ({state})", person::shown(client))
+            .map_err(|error| Failure::output(&error))?;
     }
     Ok(())
+}
+
+/// The sessions that are meant by names and patterns, each once. All are looked through only for a
+/// pattern.
+fn meant(view: &dyn View, clients: &[String]) -> Result<Vec<Head>, Failure> {
+    let decoded = |bytes: &[u8]| {
+        Head::decode(bytes).map_err(|error| failure(&StoreError::damaged("sessions", error)))
+    };
+    let (mut meant, mut seen) = (Vec::new(), BTreeSet::new());
+    for client in clients {
+        let pattern = Pattern::new(client);
+        let mut found = Vec::new();
+        if let Some(name) = pattern.name() {
+            if let Some(value) = view.get(Space::Sessions, &key(name, Part::Head))? {
+                found.push(decoded(&value.bytes)?);
+            }
+        } else {
+            each(view, Space::Sessions, |pair| {
+                let is_head = |view: KeyView<'_>| matches!(view.part, PartView::Head);
+                if parse_key(&pair.key).is_ok_and(is_head) {
+                    let head = decoded(&pair.value.bytes)?;
+                    found.extend(pattern.matches(&head.client_id).then_some(head));
+                }
+                Ok::<_, Failure>(())
+            })?;
+            found.sort_unstable_by(|one, other| one.client_id.cmp(&other.client_id));
+        }
+        if found.is_empty() {
+            let what = match pattern.name() {
+                Some(name) => format!("client {name:?} has no session"),
+                None => format!("no session is of a client like {client:?}"),
+            };
+            return Err(Failure::new(1, format_args!("{what}; nothing is changed")));
+        }
+        found.retain(|head| seen.insert(head.client_id.clone()));
+        meant.extend(found);
+    }
+    Ok(meant)
 }
 
 type AllBounds = BTreeMap<LogId, Bounds>;

@@ -345,6 +345,37 @@ fn what_waits_for_a_session_is_counted_on_request_and_not_what_is_for_others() {
 }
 
 #[test]
+fn sessions_are_removed_by_pattern_each_once_and_all_or_none() {
+    let store = Filled::new();
+    for client in ["sensor-2", "sensor-1", "sensor*"] {
+        store.add_idle(client);
+    }
+    let before = store.run(&["db", "export"]).well().text;
+    let none = store.run(&["sessions", "rm", "sensor-*", "*-sensor"]);
+    none.badly(
+        1,
+        "no session is of a client like \"*-sensor\"; nothing is changed",
+    );
+    let removed = |arguments: &[&str]| -> Vec<String> {
+        let all = [&["sessions", "rm"], arguments].concat();
+        let text = store.run(&all).well().text;
+        let clients = text.lines().filter_map(|line| line.split_once(" ("));
+        clients.map(|(client, _)| client.to_owned()).collect()
+    };
+    let expected = ["sensor-2", "sensor*", "sensor-1"].map(|id| format!("would remove {id}"));
+    assert_eq!(removed(&["--dry-run", "sensor-2", "sensor*"]), expected);
+    assert_eq!(store.run(&["db", "export"]).well().text, before);
+    assert_eq!(removed(&[r"sensor\*"]), ["removed sensor*"]);
+    assert_eq!(
+        removed(&["sen*-*"]),
+        ["removed sensor-1", "removed sensor-2"]
+    );
+    let left = store.run(&["sessions", "ls", "--json"]).well().objects();
+    let left: Vec<_> = left.iter().map(|object| &object["client"]).collect();
+    assert_eq!(left, ["desk", "phone"]);
+}
+
+#[test]
 fn a_session_is_removed_with_all_that_is_kept_of_it() {
     let store = Filled::new();
     let before = store.run(&["db", "export"]).well().text;
