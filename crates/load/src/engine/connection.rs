@@ -10,6 +10,9 @@ use std::{
     net::SocketAddr,
 };
 
+#[cfg(target_os = "linux")]
+use crate::engine::source;
+
 /// A connection to the broker.
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -36,6 +39,9 @@ pub(super) enum Received {
 
 impl Connection {
     pub(super) fn open(target: SocketAddr, registry: &Registry, token: Token) -> io::Result<Self> {
+        #[cfg(target_os = "linux")]
+        let mut socket = source::connect(target, token.0)?;
+        #[cfg(not(target_os = "linux"))]
         let mut socket = TcpStream::connect(target)?;
         registry.register(&mut socket, token, Interest::READABLE | Interest::WRITABLE)?;
         // Writable for the first time means connected; until then everything waits.

@@ -14,6 +14,8 @@ mod connection;
 mod core;
 mod publisher;
 mod schedule;
+#[cfg(target_os = "linux")]
+mod source;
 
 use self::core::{Core, Stage};
 use crate::{
