@@ -3,8 +3,12 @@
 //! What needs no password is decided at once, on the shard's thread. A password is verified by a
 //! thread of its own, because good password hashes are slow on purpose: a shard that computed one
 //! would make all its clients wait. Its queue is bounded, by number and by what can be verified in
-//! the time that a client waits; beyond it one is told that the server is busy. So however many
-//! come at once, those that are taken come in, and nothing is verified for those that have gone.
+//! the time that a client waits, going by the last few; beyond it one is told that the server is
+//! busy. So however many come at once, those that are taken have their answer in time, unless
+//! verifying has become slower meanwhile.
+//!
+//! Nothing is verified for a client whose time is over, nor does anybody wait for it. One that has
+//! closed its connection before is not noticed: nothing is read from it until it has its answer.
 //!
 //! Invariants:
 //! - Each question has exactly one answer, at once or by [`Parcel::Admission`], or none if nobody
@@ -14,9 +18,9 @@
 //!
 //! Deliberately absent: rights (`broker-core` asks for them), enhanced authentication.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use unbroken_broker_core::{Admission, ConnectionId, Credentials, ShardId};
@@ -53,13 +57,16 @@ pub(crate) struct Verifier {
     load: Arc<Load>,
 }
 
-/// How long a question waits.
+/// How long a question waits. Nobody has it for longer than it takes to look.
 #[derive(Debug, Default)]
-struct Load {
-    /// Questions without an answer.
-    waiting: AtomicU64,
-    /// What one takes, in µs; 0 before the first.
-    each_us: AtomicU64,
+struct Load(Mutex<Questions>);
+
+#[derive(Debug, Default)]
+struct Questions {
+    /// Of those without an answer, in their order, how long somebody waits for it.
+    until: VecDeque<Instant>,
+    /// What one takes; none before the first.
+    each: Option<Duration>,
 }
 
 #[derive(Debug)]
@@ -107,21 +114,25 @@ impl Authenticator {
         };
         match (&credentials.user_name, &door.passwords) {
             (Some(_), Some(passwords)) => {
-                if self.load.wait() > patience {
-                    return Some(refused(ReasonCode::ServerBusy));
-                }
+                let until = now + patience;
                 let question = Question {
                     shard: self.shard,
                     connection,
                     credentials,
                     passwords: Arc::clone(passwords),
-                    until: now + patience,
+                    until,
                 };
-                self.load.waiting.fetch_add(1, Ordering::Relaxed);
+                // Nobody else asks meanwhile, so that the order is one.
+                let mut load = self.load.look();
+                if load.wait(now) > patience {
+                    return Some(refused(ReasonCode::ServerBusy));
+                }
                 match self.questions.try_send(question) {
-                    Ok(()) => None,
+                    Ok(()) => {
+                        load.until.push_back(until);
+                        None
+                    }
                     Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
-                        self.load.waiting.fetch_sub(1, Ordering::Relaxed);
                         Some(refused(ReasonCode::ServerBusy))
                     }
                 }
@@ -137,11 +148,15 @@ impl Verifier {
     pub(crate) fn run(mut self) {
         while let Ok(question) = self.questions.recv() {
             let began = Instant::now();
-            if began < question.until {
+            let is_awaited = began < question.until;
+            if is_awaited {
                 self.answer(question);
-                self.load.took(began.elapsed());
             }
-            self.load.waiting.fetch_sub(1, Ordering::Relaxed);
+            let mut load = self.load.look();
+            if is_awaited {
+                load.took(began.elapsed());
+            }
+            load.until.pop_front();
         }
     }
 
@@ -172,28 +187,30 @@ impl Verifier {
 }
 
 impl Load {
-    /// Until those that wait are verified. Nothing while there are none, so that what one takes is
-    /// always found out anew.
-    fn wait(&self) -> Duration {
-        let waiting = self.waiting.load(Ordering::Relaxed);
-        let each_us = self.each_us.load(Ordering::Relaxed);
-        Duration::from_micros(waiting.saturating_mul(each_us))
+    fn look(&self) -> MutexGuard<'_, Questions> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Questions {
+    /// Until those that somebody still waits for are verified. Nothing while there are none, so
+    /// that what one takes is always found out anew.
+    fn wait(&self, now: Instant) -> Duration {
+        let waiting = self.until.iter().filter(|until| **until > now).count();
+        let waiting = u32::try_from(waiting).unwrap_or(u32::MAX);
+        self.each.unwrap_or_default().saturating_mul(waiting)
     }
 
     /// One took so long. Hashes differ, and the thread may have waited for a core: a mean of the
     /// last few.
-    fn took(&self, time: Duration) {
-        let time_us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        let mean_us = match self.each_us.load(Ordering::Relaxed) {
-            0 => time_us,
-            before => before - before / MEAN_OF + time_us / MEAN_OF,
-        };
-        self.each_us.store(mean_us, Ordering::Relaxed);
+    fn took(&mut self, time: Duration) {
+        let before = self.each.unwrap_or(time);
+        self.each = Some((before * (MEAN_OF - 1) + time) / MEAN_OF);
     }
 }
 
 /// Of so many verifications is what one takes the mean, roughly.
-const MEAN_OF: u64 = 8;
+const MEAN_OF: u32 = 8;
 
 fn refused(reason: ReasonCode) -> Admission {
     Admission::Refused { reason }
@@ -261,13 +278,13 @@ mod tests {
         };
         assert_eq!(incoming.try_recv().map(answered).ok(), Some(2));
         assert!(incoming.is_empty());
-        assert_eq!(load.waiting.load(Ordering::Relaxed), 0);
+        assert!(load.look().until.is_empty());
     }
 
     #[test]
     fn who_would_wait_for_too_long_is_told_so_at_once() {
         let (asker, verifier, _incoming) = before_the_door();
-        verifier.load.took(Duration::from_secs(3));
+        verifier.load.look().took(Duration::from_secs(3));
         let busy = Some(refused(ReasonCode::ServerBusy));
         let patience = Duration::from_secs(10);
         // One that is asked when nobody waits is always taken.
@@ -278,13 +295,30 @@ mod tests {
     }
 
     #[test]
+    fn those_who_have_gone_are_not_waited_for() {
+        let (mut asker, verifier, _incoming) = before_the_door();
+        verifier.load.look().took(Duration::from_secs(3));
+        let patience = Duration::from_secs(10);
+        let answers: Vec<_> = (0..4).map(|n| asker.ask(n, patience)).collect();
+        assert_eq!(answers, [None, None, None, None]);
+        asker.now += Duration::from_secs(9);
+        let busy = Some(refused(ReasonCode::ServerBusy));
+        assert_eq!(asker.ask(4, patience), busy);
+        asker.now += Duration::from_secs(1);
+        assert_eq!(asker.ask(5, patience), None);
+    }
+
+    #[test]
     fn one_verification_that_took_long_is_soon_forgotten() {
-        let load = Load::default();
-        load.waiting.store(1, Ordering::Relaxed);
-        load.took(Duration::from_mins(1));
-        for _ in 0..100 {
-            load.took(Duration::from_millis(1));
+        for each in [Duration::from_millis(1), Duration::from_micros(1)] {
+            let (asker, verifier, _incoming) = before_the_door();
+            assert_eq!(asker.ask(0, Duration::from_hours(1)), None);
+            let mut load = verifier.load.look();
+            load.took(Duration::from_mins(1));
+            for _ in 0..250 {
+                load.took(each);
+            }
+            assert!(load.wait(asker.now) < 2 * each, "{load:?}");
         }
-        assert!(load.wait() < Duration::from_millis(10), "{load:?}");
     }
 }
