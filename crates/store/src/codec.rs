@@ -4,7 +4,7 @@
 //! strings have their length before them as a varint. So there is one way to write each value, and
 //! what reads is byte for byte what would be written again.
 
-use unbroken_mqtt_proto::{DecodeError, InvalidQoS, TopicError};
+use unbroken_mqtt_proto::{DecodeError, InvalidQoS, SubscriptionFilter, TopicError};
 
 /// The version in the first byte of every record.
 pub(crate) const VERSION: u8 = 1;
@@ -39,6 +39,9 @@ pub enum RecordError {
     /// The topic or filter is none.
     #[error("its topic is wrong: {0}")]
     Topic(#[from] TopicError),
+    /// The filter of a group is not a shared one.
+    #[error("its group is not that of a shared subscription")]
+    Group,
     /// The QoS is none.
     #[error("its QoS is wrong: {0}")]
     QoS(#[from] InvalidQoS),
@@ -127,6 +130,15 @@ impl<'a> Reader<'a> {
 
     pub(crate) fn text(&mut self, field: &'static str) -> Result<&'a str, RecordError> {
         str::from_utf8(self.string(field)?).map_err(|_| RecordError::Text(field))
+    }
+
+    /// A shared group, `$share/…`.
+    pub(crate) fn group(&mut self) -> Result<&'a str, RecordError> {
+        let group = self.text("group")?;
+        match SubscriptionFilter::parse(group)? {
+            SubscriptionFilter::Shared { .. } => Ok(group),
+            SubscriptionFilter::Plain(_) => Err(RecordError::Group),
+        }
     }
 
     pub(crate) const fn len(&self) -> usize {

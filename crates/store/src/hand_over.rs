@@ -13,7 +13,7 @@
 //!
 //! Deliberately absent: who gets it. The shard of the group decides, of a broker that runs.
 
-use unbroken_mqtt_proto::{QoS, SubscriptionFilter};
+use unbroken_mqtt_proto::QoS;
 
 use crate::batch::{Batch, Space};
 use crate::codec::{Reader, RecordError, VERSION, put_string};
@@ -77,8 +77,7 @@ impl Left {
     /// Reads a value.
     pub fn decode(bytes: &[u8]) -> Result<Self, RecordError> {
         let mut reader = Reader::versioned(bytes)?;
-        let group = reader.text("group")?.to_owned();
-        SubscriptionFilter::parse(&group)?;
+        let group = reader.group()?.to_owned();
         let what = match reader.byte("kind of message")? {
             IN_LOG => Carried::read_place(reader)?,
             HERE => Carried::read_message(reader)?,
@@ -210,6 +209,26 @@ mod tests {
                     assert_eq!(other.encode(), flipped, "bit {flip}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_group_whose_filter_is_not_shared_is_damage() {
+        for group in ["t", "$share", "$shared/g/t", "$share//t"] {
+            let group = group.to_owned();
+            let outbound = Outbound {
+                what: in_log(1),
+                packet_id: None,
+                qos: QoS::AtLeastOnce,
+                received: false,
+                retain: false,
+                by_group: true,
+                group: Some(group.clone()),
+                identifiers: Vec::new(),
+            };
+            Outbound::decode(&outbound.encode()).expect_err(&group);
+            let left = left_by(outbound).unwrap();
+            Left::decode(&left.encode()).expect_err(&group);
         }
     }
 

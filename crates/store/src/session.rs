@@ -421,9 +421,7 @@ impl Outbound {
         let group = if state & GROUP == 0 {
             None
         } else {
-            let group = reader.text("group")?;
-            SubscriptionFilter::parse(group)?;
-            Some(group.to_owned())
+            Some(reader.group()?.to_owned())
         };
         let what = if state & OWN == 0 {
             Carried::read_place(reader)?
