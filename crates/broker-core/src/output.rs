@@ -179,7 +179,7 @@ pub enum Event {
     Dropped {
         /// Whose: the receiver, or the publisher where nobody was to receive it yet.
         client_id: Arc<str>,
-        /// The newest one's topic.
+        /// The newest one's topic; empty if it is not known: it lies on disk and was not read.
         topic: Box<str>,
         /// Why.
         reason: DropReason,

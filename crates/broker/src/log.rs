@@ -108,7 +108,7 @@ pub(crate) fn event(event: &Event) {
         } => tracing::warn!(
             target: CLIENT,
             client = %Chosen(client_id),
-            topic = %Chosen(topic),
+            topic = (!topic.is_empty()).then(|| tracing::field::display(Chosen(topic))),
             reason = reason.name(),
             full = full.as_deref().map(|full| tracing::field::display(Chosen(full))),
             count,
@@ -231,8 +231,41 @@ fn is_invisible(character: char) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use std::io::{Read as _, Seek as _, SeekFrom};
+    use std::sync::{Arc, Mutex};
+
+    use unbroken_broker_core::DropReason;
+
     use super::*;
+
+    /// What is logged meanwhile.
+    pub(crate) fn log_of(done: impl FnOnce()) -> String {
+        let mut file = tempfile::tempfile().unwrap();
+        let log = tracing_subscriber::fmt().with_ansi(false);
+        let log = log.with_writer(Mutex::new(file.try_clone().unwrap()));
+        tracing::subscriber::with_default(log.finish(), done);
+        let mut words = String::new();
+        file.seek(SeekFrom::Start(0)).unwrap();
+        file.read_to_string(&mut words).unwrap();
+        words
+    }
+
+    #[test]
+    fn a_topic_that_is_not_known_is_left_out() {
+        let told = |topic: &str| {
+            let dropped = Event::Dropped {
+                client_id: Arc::from("c"),
+                topic: topic.into(),
+                reason: DropReason::SessionEnded,
+                count: 3,
+                full: None,
+            };
+            log_of(|| event(&dropped))
+        };
+        assert!(told("a/b").contains("client=c topic=a/b reason="));
+        assert!(told("").contains("client=c reason="), "{}", told(""));
+    }
 
     fn check(chosen: &str, shown: &str) {
         assert_eq!(Chosen(chosen).to_string(), shown);

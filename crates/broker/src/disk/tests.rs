@@ -1,7 +1,5 @@
 //! Stores that are damaged, and what a start says of what it finds.
 
-use std::io::{Read as _, Seek as _, SeekFrom};
-
 use unbroken_broker_core::{
     Message, MessageParts, Presence, Progress, Record, Settings, ShardOptions,
 };
@@ -11,6 +9,7 @@ use unbroken_store::{
 };
 
 use super::*;
+use crate::log::tests::log_of;
 use crate::mailbox::outside_feed;
 
 fn found(directory: &Path, on_corruption: OnCorruption) -> Result<Found, DiskError> {
@@ -231,18 +230,6 @@ fn a_log_of_a_shard_that_is_no_more_needs_room_as_long_as_something_is_in_it() {
     // It stays listed, so that its numbers go on when there are as many shards again.
     assert_eq!(found.store.logs().unwrap(), [LEFT]);
     assert_eq!(found.count_logs(1), 1);
-}
-
-/// What is logged meanwhile.
-fn log_of(done: impl FnOnce()) -> String {
-    let mut file = tempfile::tempfile().unwrap();
-    let log = tracing_subscriber::fmt().with_ansi(false);
-    let log = log.with_writer(Mutex::new(file.try_clone().unwrap()));
-    tracing::subscriber::with_default(log.finish(), done);
-    let mut words = String::new();
-    file.seek(SeekFrom::Start(0)).unwrap();
-    file.read_to_string(&mut words).unwrap();
-    words
 }
 
 #[test]
