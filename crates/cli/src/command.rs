@@ -106,7 +106,7 @@ fn explain(error: &clap::Error) -> ExitCode {
     if error.kind() == ErrorKind::UnknownArgument
         && error.get(ContextKind::InvalidArg) == Some(&ContextValue::String("-h".to_owned()))
     {
-        text = String::from("error: -h is the host in pub, sub and bench, so help is --help\n");
+        text = String::from("error: -h is the host where a command has one, so help is --help\n");
     }
     let mosquitto_like = std::env::args()
         .nth(1)
