@@ -592,13 +592,16 @@ impl Shard {
         }
     }
 
-    /// Up to where no session of this shard needs any log: what is within may be trimmed. Costs a
-    /// look at all sessions.
+    /// Up to where this shard needs no log, for a session or for what one has left to a group: what
+    /// is within may be trimmed. Costs a look at all sessions.
     pub fn needed(&self) -> Frontier {
         let tails = &self.clients.promises.tails;
         let mut needed = tails.clone();
         for (_, session) in &self.clients.sessions {
             session.lower_to_needs(&mut needed, tails);
+        }
+        for position in self.hand_overs.positions() {
+            needed.lower(position);
         }
         needed
     }

@@ -36,6 +36,7 @@ mod farewell;
 mod forget;
 mod frames;
 mod full;
+mod hand_overs;
 mod held;
 mod ids;
 pub mod input;

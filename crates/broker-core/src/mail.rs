@@ -50,6 +50,7 @@ impl Mail {
             | Letter::BarrierReached { .. }
             | Letter::Tail { .. }
             | Letter::ShareJoined { .. }
+            | Letter::ShareHandedOn { .. }
             | Letter::Settled { .. }
             | Letter::News { .. }
             | Letter::Stats(_) => 0,
@@ -170,6 +171,9 @@ pub(crate) enum Letter {
         message: Arc<Message>,
         duty: Duty,
     },
+    /// A session of mine was given what this names, or nobody and that was told: you need not hold
+    /// on to the log for it.
+    ShareHandedOn { hand_over: HandOver },
     /// Keep this as the retained message of its topic, which is yours (empty payload: forget it);
     /// with a token, answer `Settled` when that is stored; with an errand, note it as done.
     Retain {

@@ -4,6 +4,7 @@
 //! The hash is fixed (FNV-1a, 64 bits), so that every shard, and a later process, agrees.
 
 use crate::ids::ShardId;
+use crate::record::HandOver;
 
 /// The shard that the session of this client lives on.
 pub(crate) fn of_client(client_id: &str, shards: u8) -> ShardId {
@@ -25,6 +26,12 @@ pub(crate) fn of_group(group: &str, filter: &str, shards: u8) -> ShardId {
         ),
         shards,
     )
+}
+
+/// The shard that holds the logs for what a session has left to a group: the one that has noted
+/// it, if it is there in this run.
+pub(crate) fn of_hand_over(hand_over: HandOver, shards: u8) -> ShardId {
+    ShardId(hand_over.from.0 % shards)
 }
 
 /// Spreads by the high bits: multiply, then take the integer part.

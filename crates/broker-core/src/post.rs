@@ -128,6 +128,7 @@ impl Shard {
                 message,
                 duty,
             } => self.hand_on(now, &group, &message, duty),
+            Letter::ShareHandedOn { hand_over } => self.hand_overs.let_go(hand_over),
             Letter::Retain {
                 message,
                 token,

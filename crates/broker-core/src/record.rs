@@ -69,7 +69,7 @@ pub struct Errand {
 
 /// A message that a session which has ended had from a group, on its way to another member. The
 /// name holds until the message is there, over any number of runs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct HandOver {
     /// The shard of the session; or [`NO_SHARD`](Self::NO_SHARD).
     pub from: ShardId,

@@ -345,7 +345,11 @@ impl Shard {
     pub fn restore_hand_over(&mut self, now: Instant, restored: &RestoredHandOver) {
         let HandOver { from, number } = restored.hand_over;
         if from == self.options.id {
-            self.hand_overs = number.max(self.hand_overs);
+            self.hand_overs.go_on_behind(number);
+        }
+        if placement::of_hand_over(restored.hand_over, self.options.shards) == self.options.id {
+            let position = restored.message.position();
+            self.hand_overs.hold(restored.hand_over, position);
         }
         let Ok(SubscriptionFilter::Shared { group, filter }) =
             SubscriptionFilter::parse(&restored.group)

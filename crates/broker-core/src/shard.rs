@@ -24,6 +24,7 @@ use crate::clients::Clients;
 use crate::connection::Connection;
 use crate::farewell::{self, LastWords};
 use crate::full::FullSessions;
+use crate::hand_overs::HandOvers;
 use crate::ids::{ConnectionId, GroupId, SessionId};
 use crate::input::{CloseCause, Input, Peer};
 use crate::interest::Interest;
@@ -63,9 +64,7 @@ pub struct Shard {
     pub(crate) telling: bool,
     /// [`Timer::Progress`] is set.
     pub(crate) telling_progress: bool,
-    /// How much was noted as [handed over](crate::Record::HandedOver), by this run and those before
-    /// it, as far as that is still there.
-    pub(crate) hand_overs: u64,
+    pub(crate) hand_overs: HandOvers,
     /// As [`restore_gaps`](Self::restore_gaps) said.
     pub(crate) gaps: u64,
     /// What was restored and begins when the shards know what each other want.
@@ -152,7 +151,7 @@ impl Shard {
             stamped: PropertyBuf::new(),
             telling: false,
             telling_progress: false,
-            hand_overs: 0,
+            hand_overs: HandOvers::default(),
             gaps: 0,
             revived: Revived::default(),
             telling_tail: false,

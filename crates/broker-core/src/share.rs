@@ -22,7 +22,7 @@ use crate::mail::{Awaited, Duty, Letter};
 use crate::message::Message;
 use crate::output::DropReason;
 use crate::placement;
-use crate::record::{HandOver, Record};
+use crate::record::Record;
 use crate::session::{Delivery, Identifiers};
 use crate::shard::Shard;
 use crate::shared::{GroupRef, Member, Readiness, share_text};
@@ -326,7 +326,15 @@ impl Shard {
                 let until = Until::stored(item.until.stored);
                 self.clients.settle_when(now, until, home, token);
             }
-            Duty::HandedOver(hand_over) => self.clients.note_handed_on(hand_over),
+            Duty::HandedOver(hand_over) => {
+                self.clients.note_handed_on(hand_over);
+                let holder = placement::of_hand_over(hand_over, self.options.shards);
+                if holder == self.options.id {
+                    self.hand_overs.let_go(hand_over);
+                } else {
+                    self.mail(holder, Letter::ShareHandedOn { hand_over });
+                }
+            }
         }
     }
 
@@ -374,11 +382,8 @@ impl Shard {
         if self.options.shards == 1 {
             return Duty::None; // both are stored together
         }
-        self.hand_overs += 1;
-        let hand_over = HandOver {
-            from: self.options.id,
-            number: self.hand_overs,
-        };
+        let hand_over = self.hand_overs.next(self.options.id);
+        self.hand_overs.hold(hand_over, message.position());
         let (group, message) = (Arc::clone(group), Arc::clone(message));
         self.clients.ask(Record::HandedOver {
             hand_over,

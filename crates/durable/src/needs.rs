@@ -7,8 +7,9 @@
 //!
 //! A round is over when each shard has said what it needs. They do not say it at one moment, and
 //! what a group has given goes from a session that ends to one of another shard, which may have
-//! said before that it needs nothing there. So one round is not enough: what a shard has said keeps
-//! a log as it is for the next rounds too, and by then the other shard has said what it has got.
+//! said before that it needs nothing there. So one round is not enough: the shard that it comes
+//! from needs it until it has heard that it is there, and what a shard has said keeps a log as it
+//! is for the next rounds too. By then the other shard has said what it has got.
 //!
 //! Deliberately absent: when shards say it, and that what they have told before is stored by then.
 

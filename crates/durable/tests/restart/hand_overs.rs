@@ -1,5 +1,7 @@
 //! What sessions leave to their groups when they end, over kills.
 
+use std::time::Duration;
+
 use unbroken_broker_core::{DropReason, Shard};
 use unbroken_durable::log_of;
 use unbroken_mqtt_proto::{Packet, PacketId, Properties, QoS, TopicFilters, Unsubscribe};
@@ -12,6 +14,8 @@ use crate::{QOS1, QOS2, World};
 const GROUPS: [&str; 4] = ["g", "h", "i", "j"];
 /// More letters than are sent about one message.
 const LETTERS: usize = 6;
+/// More than two shards that have begun send each other first.
+const LETTERS_OF_A_START: usize = 20;
 
 /// A session that is away, and that its group has given a message.
 fn given(group: &str, qos: QoS) -> World {
@@ -229,5 +233,36 @@ fn what_passes_through_a_session_that_ends_with_its_connection_is_still_in_the_l
         world.settle();
         world.restart();
         assert_eq!(came(&mut world, &["s2"]).len(), 1, "{group}");
+    }
+}
+
+#[test]
+fn what_is_on_its_way_to_another_member_is_still_in_the_log_however_long_it_takes() {
+    for (group, restarts) in GROUPS
+        .into_iter()
+        .flat_map(|group| [(group, 0), (group, 1)])
+    {
+        for letters in 0..LETTERS + restarts * LETTERS_OF_A_START {
+            let mut world = given(group, QOS1);
+            world.resident("o", &[(&format!("$share/{group}/t"), QOS1)]);
+            world.settle();
+            world.broker.hold_mail = true;
+            stay(&mut world.broker, "s", true);
+            for _ in 0..restarts {
+                world.broker.stored();
+                world.restart_quietly(2);
+                world.broker.hold_mail = true;
+                world.broker.advance(Duration::ZERO);
+            }
+            for _ in 0..letters {
+                world.broker.deliver_letter();
+            }
+            world.broker.stored();
+            trim(&world);
+            world.restart();
+            let came = came(&mut world, &["o"]);
+            let context = format!("{group}, {restarts} restarts, {letters} letters");
+            assert_eq!(came.len(), 1, "{context}: {came:?}");
+        }
     }
 }
