@@ -1,6 +1,7 @@
 //! What a shard is told. A closed enum: this and [`crate::output`] are the whole contract.
 
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -12,7 +13,7 @@ use crate::forget::Forget;
 use crate::ids::{ConnectionId, ShardId};
 use crate::mail::Mail;
 use crate::output::StoreId;
-use crate::position::Frontier;
+use crate::position::{Frontier, LogId};
 
 /// One thing that happened.
 #[derive(Debug)]
@@ -112,6 +113,8 @@ pub struct StoreSize {
     /// Up to where no shard needs each log: the lowest of what all of them have
     /// [said](crate::Shard::needed).
     pub needed: Frontier,
+    /// Numbers that no message of a log has, of each log in ascending order.
+    pub left_out: Vec<(LogId, Range<u64>)>,
 }
 
 /// How a connection ended.

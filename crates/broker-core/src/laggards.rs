@@ -23,6 +23,7 @@
 //!   driver says so the next time.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -232,12 +233,10 @@ impl Shard {
             promises, laggards, ..
         } = &mut self.clients;
         for (log, tail) in promises.tails.iter() {
-            let needed = size.needed.of(log);
-            let waits = tail.saturating_sub(needed);
-            laggards.let_go.raise(Position {
-                log,
-                number: needed + waits.div_ceil(LET_GO_PARTS),
-            });
+            let left_out = size.left_out.iter().filter(|(of, _)| *of == log);
+            let waiting = size.needed.of(log) + 1..tail + 1;
+            let number = oldest_part(waiting, left_out.map(|(_, range)| range));
+            laggards.let_go.raise(Position { log, number });
         }
         self.clients.note_holders();
         self.look_for_laggards(now);
@@ -491,6 +490,27 @@ fn in_flight(session: &Session) -> impl Iterator<Item = &Delivery> {
         InFlight::Publish { message, .. } => Some(message),
         InFlight::PubRel { .. } => None,
     })
+}
+
+/// The last number of the oldest part of these, by how many messages there are. Where numbers are
+/// left out there are none, and there may be far more of those than of messages.
+fn oldest_part<'a>(
+    numbers: Range<u64>,
+    left_out: impl Iterator<Item = &'a Range<u64>> + Clone,
+) -> u64 {
+    let without = left_out.map(|range| {
+        let within = range.start.max(numbers.start)..range.end.min(numbers.end);
+        (within.start, within.end.saturating_sub(within.start))
+    });
+    let missing: u64 = without.clone().map(|(_, count)| count).sum();
+    let messages = numbers.end.saturating_sub(numbers.start + missing);
+    let mut last = numbers.start - 1 + messages.div_ceil(LET_GO_PARTS);
+    for (start, count) in without {
+        if start <= last {
+            last += count;
+        }
+    }
+    last
 }
 
 fn is_too_old(limits: &Limits, now: Instant, stamp: Instant) -> bool {

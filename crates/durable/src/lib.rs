@@ -1,7 +1,8 @@
 //! Between the shards of the broker, which ask for records, and a store, which keeps bytes.
 //!
 //! - [`batch_of`]: what a record changes in the store, whole or not at all.
-//! - [`read`]: part of a log as a session that is behind wants it.
+//! - [`read`]: part of a log as a session that is behind wants it; [`left_out`]: numbers that no
+//!   message has.
 //! - [`restore`]: all shards as the store had them.
 //! - [`Needs`]: up to where logs may be trimmed.
 //! - [`Times`]: the broker's clock, which begins anew with it, as time of day.
@@ -25,7 +26,7 @@ mod write;
 
 pub use self::{
     needs::Needs,
-    read::read,
+    read::{left_out, read},
     restore::{Restored, restore},
     times::Times,
     write::{batch_of, log_of},

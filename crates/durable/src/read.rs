@@ -1,8 +1,9 @@
 //! Part of a log, for a session that is behind.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use unbroken_broker_core::{Position, ReadAnswer, ReadRequest};
+use unbroken_broker_core::{LogId, Position, ReadAnswer, ReadRequest};
 use unbroken_mqtt_proto::TopicFilter;
 use unbroken_store::{Log, Selection, Sequence, StoreError};
 
@@ -45,6 +46,16 @@ pub fn read(
         messages,
         through: from.0.saturating_sub(1).max(request.after),
     })
+}
+
+/// Numbers that no message of a log has, of each log in ascending order.
+pub fn left_out(store: &dyn Log) -> Result<Vec<(LogId, Range<u64>)>, StoreError> {
+    let mut all = Vec::new();
+    for log in store.logs()? {
+        let left_out = store.left_out(log)?.into_iter();
+        all.extend(left_out.map(|range| (LogId(log.0), range.start.0..range.end.0)));
+    }
+    Ok(all)
 }
 
 /// With so many filters one piece is as much of a log as with one: 64 generations.

@@ -122,6 +122,10 @@ impl<S: Log> Log for Faulty<S> {
         self.inner.bounds(log)
     }
 
+    fn left_out(&self, log: LogId) -> Result<Vec<Range<Sequence>>, StoreError> {
+        self.inner.left_out(log)
+    }
+
     fn read(
         &self,
         log: LogId,

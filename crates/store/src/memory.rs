@@ -96,6 +96,21 @@ impl Log for Memory {
         Ok(self.read_state().bounds(log))
     }
 
+    fn left_out(&self, log: LogId) -> Result<Vec<Range<Sequence>>, StoreError> {
+        let state = self.read_state();
+        let Some(one) = state.logs.get(&log) else {
+            return Ok(Vec::new());
+        };
+        let (mut left_out, mut next) = (Vec::new(), one.first);
+        for there in one.messages.keys().copied().chain([one.next]) {
+            if next < there {
+                left_out.push(next..there);
+            }
+            next = there.next();
+        }
+        Ok(left_out)
+    }
+
     fn read(
         &self,
         log: LogId,

@@ -27,6 +27,11 @@ pub trait Log {
     /// What is in a log; an unknown one is empty.
     fn bounds(&self, log: LogId) -> Result<Bounds, StoreError>;
 
+    /// Numbers from [`Bounds::first`] on that no message has, since the log
+    /// [went on](Store::go_on_at) behind them, in ascending order. Costs a look at each part of the
+    /// log.
+    fn left_out(&self, log: LogId) -> Result<Vec<Range<Sequence>>, StoreError>;
+
     /// The messages of a range, from its beginning on, up to about `bytes_max` bytes of messages:
     /// at least one if there is one, and no more once they are reached. What is below
     /// [`Bounds::first`] is left out.

@@ -4,19 +4,23 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 #![allow(clippy::format_push_string, reason = "a test reads better so")]
 
+mod disk;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use unbroken_broker_core::{
-    Admission, CloseCause, ConnectionId, Event, Forget, Frontier, Input, LaneAtRest, Limits, LogId,
-    Mail, Message, Output, Peer, ReadAnswer, ReadRequest, Record, Settings, Shard, ShardId,
-    ShardOptions, StoreId, StoreSize, Totals,
+    Admission, CloseCause, ConnectionId, Event, Forget, Input, LaneAtRest, Limits, Mail, Output,
+    Peer, ReadRequest, Record, Settings, Shard, ShardId, ShardOptions, StoreId, StoreSize, Totals,
 };
 use unbroken_mqtt_proto::{
     Connect, Packet, PacketId, Properties, Property, PropertyBuf, Publish, QoS, RetainHandling,
     Subscribe, SubscriptionOptions, Subscriptions, TopicFilters, Unsubscribe, Version, next_frame,
 };
+
+pub(crate) use self::disk::Disk;
+use self::disk::Logs;
 
 /// Shards and the clients connected to them.
 pub(crate) struct Broker {
@@ -54,39 +58,6 @@ struct Link {
     received: Vec<u8>,
     version: Version,
     open: bool,
-}
-
-/// Where records go, and where logs are read.
-pub(crate) trait Disk {
-    fn store(&mut self, record: &Record, at: Instant);
-    fn read(&mut self, request: &ReadRequest) -> ReadAnswer;
-}
-
-/// The messages of each log, and nothing else.
-#[derive(Default)]
-struct Logs(BTreeMap<LogId, Vec<Arc<Message>>>);
-
-impl Disk for Logs {
-    fn store(&mut self, record: &Record, _at: Instant) {
-        if let Record::Message { message, .. } = record {
-            let position = message.position().unwrap();
-            let log = self.0.entry(position.log).or_default();
-            log.push(Arc::clone(message));
-            assert_eq!(log.len() as u64, position.number);
-        }
-    }
-
-    fn read(&mut self, request: &ReadRequest) -> ReadAnswer {
-        let log = self.0.get(&request.log).map_or(&[][..], Vec::as_slice);
-        let after = usize::try_from(request.after).unwrap();
-        ReadAnswer {
-            session: request.session,
-            token: request.token,
-            log: request.log,
-            messages: log[after..usize::try_from(request.last).unwrap()].to_vec(),
-            through: request.last,
-        }
-    }
 }
 
 /// A message as a client got it.
@@ -229,17 +200,16 @@ impl Broker {
                 *lowest = number.min(*lowest);
             }
         }
-        let needed: Frontier = lowest.into_iter().collect();
+        let size = StoreSize {
+            bytes,
+            values,
+            staying,
+            room,
+            needed: lowest.into_iter().collect(),
+            left_out: self.disk.left_out(),
+        };
         for shard in 0..self.shards.len() {
-            let needed = needed.clone();
-            let size = StoreSize {
-                bytes,
-                values,
-                staying,
-                room,
-                needed,
-            };
-            self.input(shard, Input::StoreSize(size));
+            self.input(shard, Input::StoreSize(size.clone()));
         }
     }
 

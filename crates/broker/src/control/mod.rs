@@ -218,7 +218,10 @@ fn reply<'s>(
             let firsts = store.generations(LogId(log)).into_iter();
             Answer::Generations(firsts.map(|first| first.0).collect())
         }
-        Request::Bounds { log } => view.bounds(LogId(log))?.into(),
+        Request::Bounds { log } => {
+            let log = LogId(log);
+            Answer::bounds(view.bounds(log)?, view.left_out(log)?)
+        }
         Request::Read(read) => match read.wanted() {
             Err(what) => Answer::Failed(what),
             Ok(wanted) => {

@@ -82,6 +82,9 @@ pub(super) enum Answer {
     Bounds {
         first: u64,
         next: u64,
+        /// Beginnings and ends of what is left out in between.
+        #[serde(default)]
+        left_out: Vec<(u64, u64)>,
     },
     Chunk {
         messages: Vec<Message>,
@@ -188,20 +191,20 @@ impl Answer {
         Self::Logs(logs.into_iter().map(|log| log.0).collect())
     }
 
+    pub(super) fn bounds(bounds: Bounds, left_out: Vec<Range<Sequence>>) -> Self {
+        let left_out = left_out.into_iter();
+        Self::Bounds {
+            first: bounds.first.0,
+            next: bounds.next.0,
+            left_out: left_out.map(|range| (range.start.0, range.end.0)).collect(),
+        }
+    }
+
     pub(super) fn value(value: Option<Value>) -> Self {
         Self::Value(value.map(|value| Valued {
             revision: value.revision.0,
             value: Bytes(value.bytes),
         }))
-    }
-}
-
-impl From<Bounds> for Answer {
-    fn from(bounds: Bounds) -> Self {
-        Self::Bounds {
-            first: bounds.first.0,
-            next: bounds.next.0,
-        }
     }
 }
 

@@ -226,10 +226,22 @@ impl Log for &Remote {
 
     fn bounds(&self, log: LogId) -> Result<Bounds, StoreError> {
         match self.ask(&Request::Bounds { log: log.0 })? {
-            Answer::Bounds { first, next } => Ok(Bounds {
+            Answer::Bounds { first, next, .. } => Ok(Bounds {
                 first: Sequence(first),
                 next: Sequence(next),
             }),
+            other => Err(self.unasked(other)),
+        }
+    }
+
+    fn left_out(&self, log: LogId) -> Result<Vec<Range<Sequence>>, StoreError> {
+        match self.ask(&Request::Bounds { log: log.0 })? {
+            Answer::Bounds { left_out, .. } => {
+                let left_out = left_out.into_iter();
+                Ok(left_out
+                    .map(|(from, end)| Sequence(from)..Sequence(end))
+                    .collect())
+            }
             other => Err(self.unasked(other)),
         }
     }

@@ -19,7 +19,7 @@ use std::thread;
 use std::time::{Instant, SystemTime};
 
 use unbroken_broker_core::{Frontier, Position, ReadRequest, ShardId, StoreSize};
-use unbroken_durable::{Needs, Times, log_of, read};
+use unbroken_durable::{Needs, Times, left_out, log_of, read};
 use unbroken_store::{Embedded, Sequence, Store, StoreError};
 
 use super::room::Room;
@@ -206,6 +206,7 @@ impl Keeper {
             staying: kept.staying,
             room: self.room.of(kept.sum(), self.store.size_bytes()?),
             needed,
+            left_out: left_out(&*self.store)?,
         };
         self.tell_room(&size);
         for shard in &mut self.shards {

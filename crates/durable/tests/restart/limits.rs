@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use unbroken_broker_core::{DropReason, Forget, Limits, LogId, StoreFull};
+use unbroken_durable::log_of;
 use unbroken_mqtt_proto::{
     Connect, Packet, Property, PropertyBuf, QoS, SubscriptionOptions, Version,
 };
-use unbroken_store::{Kv, Space};
+use unbroken_store::{Kv, Log, Sequence, Space, Store};
 
 use crate::shard_bus::{Client, connect, join, publish, retained, send_subscribe, stay, subscribe};
 use crate::{QOS1, QOS2, World, ack};
@@ -372,6 +373,37 @@ fn a_full_store_lets_go_of_the_oldest_and_names_it() {
             assert_eq!(payloads(&mut world, client_id), expected, "{shards}");
         }
         is_balanced(&world);
+    }
+}
+
+/// As after damage: a log then goes on far behind all numbers that may have been given.
+#[test]
+fn of_a_full_store_an_eighth_of_the_messages_goes_however_many_numbers_are_left_out() {
+    for (before, let_go) in [(16, 4), (2, 4), (32, 4), (0, 4), (15, 4)] {
+        let mut world = with_limits(1, |_| {});
+        let away = world.resident("s", &[("t", QOS1)]);
+        world.broker.cut(away);
+        let publisher = join(&mut world.broker, "p");
+        publish_all(&mut world, publisher, "t", 1..1 + before);
+        world.settle();
+        let log = log_of(LOG);
+        let next = world.kept.store.bounds(log).unwrap().next.0;
+        let goes_on = Sequence(next + (1 << 32));
+        world.kept.store.go_on_at(log, goes_on).unwrap();
+        world.restart();
+        let mut limits = Limits::default();
+        limits.store_bytes_max = 1_000;
+        world.broker.reconfigure(limits);
+        let publisher = join(&mut world.broker, "p");
+        publish_all(&mut world, publisher, "t", 1 + before..33);
+        for times in 1..3 {
+            world.broker.store_size(1_000);
+            world.broker.stored();
+            let dropped = dropped(&world, DropReason::StoreFull);
+            assert_eq!(dropped, times * let_go, "{before} before");
+        }
+        let expected: Vec<_> = (9..33).map(|id| id.to_string()).collect();
+        assert_eq!(payloads(&mut world, "s"), expected, "{before} before");
     }
 }
 

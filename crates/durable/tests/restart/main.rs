@@ -24,6 +24,7 @@ mod salvage;
 mod under_way;
 mod wills;
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
@@ -31,8 +32,8 @@ use limits::is_balanced;
 use shard_bus::{
     Broker, Client, Disk, connect, join, publish, retained, send_subscribe, stay, subscribe,
 };
-use unbroken_broker_core::{DropReason, Limits, ReadAnswer, ReadRequest, Record, Settings};
-use unbroken_durable::{Times, batch_of, read, restore};
+use unbroken_broker_core::{DropReason, Limits, LogId, ReadAnswer, ReadRequest, Record, Settings};
+use unbroken_durable::{Times, batch_of, left_out, read, restore};
 use unbroken_mqtt_proto::{
     Ack, Connect, Packet, PacketId, Properties, QoS, SubscriptionOptions, TopicFilters,
     Unsubscribe, Version,
@@ -55,6 +56,10 @@ impl Disk for Kept {
 
     fn read(&mut self, request: &ReadRequest) -> ReadAnswer {
         read(&*self.store, request, &self.times).unwrap()
+    }
+
+    fn left_out(&self) -> Vec<(LogId, Range<u64>)> {
+        left_out(&*self.store).unwrap()
     }
 }
 
@@ -419,7 +424,7 @@ fn a_retained_message_that_a_session_was_given_needs_no_log() {
         for log in world.kept.store.logs().unwrap() {
             let next = world.kept.store.bounds(log).unwrap().next;
             for shard in &world.broker.shards {
-                let needed = shard.needed().of(unbroken_broker_core::LogId(log.0));
+                let needed = shard.needed().of(LogId(log.0));
                 assert_eq!(needed + 1, next.0, "{shards} {qos:?}");
             }
             world.kept.store.trim(log, next).unwrap();
@@ -587,7 +592,7 @@ fn what_nobody_needs_may_be_trimmed() {
         world.broker.send(publisher, publish("t", "x", QOS1, id));
     }
     world.broker.stored();
-    let log = unbroken_broker_core::LogId(0);
+    let log = LogId(0);
     assert_eq!(world.broker.shards[0].needed().of(log), 0);
     world.broker.send(client, Packet::PubAck(ack(1)));
     assert_eq!(world.broker.shards[0].needed().of(log), 1);

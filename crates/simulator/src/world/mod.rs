@@ -590,6 +590,7 @@ impl World {
                 staying,
                 room,
                 needed,
+                left_out: Vec::new(),
             };
             self.input(shard, Input::StoreSize(size));
         }

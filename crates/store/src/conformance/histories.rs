@@ -224,6 +224,11 @@ fn compare(store: &(impl View + ?Sized), twin: &Twin, piece: usize) {
     assert_eq!(store.logs().unwrap(), twin.logs());
     for log in (0..LOGS).map(LogId) {
         assert_eq!(store.bounds(log).unwrap(), twin.bounds(log));
+        let left_out = store.left_out(log).unwrap();
+        let one_by_one = left_out
+            .into_iter()
+            .flat_map(|range| range.start.0..range.end.0);
+        assert_eq!(one_by_one.collect::<Vec<_>>(), twin.left_out(log));
         let selections = [
             &["a/b"][..],
             &["a/#", "rare"],

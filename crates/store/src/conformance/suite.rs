@@ -483,17 +483,27 @@ pub fn what_is_trimmed_is_not_read_and_numbers_go_on(subject: &impl Subject) {
 pub fn what_is_trimmed_counts_no_more(subject: &impl Subject) {
     let store = subject.open();
     assert_eq!(store.kept_bytes().unwrap().messages, 0);
-    append(&*store, &["a"; 100]);
-    let mut before = store.kept_bytes().unwrap().messages;
-    let least = (before / 100).max(1);
-    for below in [26, 51, 76] {
-        store.trim(LOG, Sequence(below)).unwrap();
-        let kept = store.kept_bytes().unwrap().messages;
-        assert!(kept + least < before, "{kept} of {before} at {below}");
-        before = kept;
+    // What is left out behind them is no part of them.
+    for goes_on in [false, true] {
+        let first = store.bounds(LOG).unwrap().next.0;
+        append(&*store, &["a"; 100]);
+        if goes_on {
+            store.go_on_at(LOG, Sequence(1 << 32)).unwrap();
+        }
+        let mut before = store.kept_bytes().unwrap().messages;
+        let least = (before / 100).max(1);
+        for trimmed in [25, 50, 75] {
+            store.trim(LOG, Sequence(first + trimmed)).unwrap();
+            let kept = store.kept_bytes().unwrap().messages;
+            assert!(
+                kept + least < before,
+                "{kept} of {before}, {trimmed} trimmed"
+            );
+            before = kept;
+        }
+        store.trim(LOG, Sequence::END).unwrap();
+        assert_eq!(store.kept_bytes().unwrap().messages, 0);
     }
-    store.trim(LOG, Sequence::END).unwrap();
-    assert_eq!(store.kept_bytes().unwrap().messages, 0);
     append(&*store, &["a"]);
     assert!(store.kept_bytes().unwrap().messages > 0);
 }
@@ -515,6 +525,8 @@ pub fn a_log_goes_on_at_a_greater_number_and_at_no_smaller_one<S: Subject>(subje
         assert_eq!((bounds.first, bounds.next), (Sequence(1), Sequence(12)));
         let bounds = store.bounds(other).unwrap();
         assert_eq!((bounds.first, bounds.next), (Sequence(5), Sequence(5)));
+        assert_eq!(store.left_out(LOG).unwrap(), [Sequence(3)..Sequence(10)]);
+        assert_eq!(store.left_out(other).unwrap(), []);
         for (wanted, expected) in [
             (None, &[1, 2, 10, 11][..]),
             (Some(select(&["a"])), &[1, 2, 10]),
@@ -538,6 +550,8 @@ pub fn a_log_goes_on_at_a_greater_number_and_at_no_smaller_one<S: Subject>(subje
     assert!(store.commit(&[batch]).unwrap()[0].is_ok());
     store.trim(LOG, Sequence(7)).unwrap();
     assert_eq!(store.bounds(LOG).unwrap().first, Sequence(7));
+    assert_eq!(store.left_out(LOG).unwrap(), [Sequence(7)..Sequence(10)]);
+    assert_eq!(store.left_out(LogId(9)).unwrap(), []);
     assert_eq!(numbers(&read_all(&*store, LOG, None, 99)), [10, 11]);
 }
 

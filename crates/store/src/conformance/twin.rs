@@ -148,6 +148,17 @@ impl Twin {
         }
     }
 
+    /// Numbers of a log that no message has, one by one.
+    pub(crate) fn left_out(&self, log: LogId) -> Vec<u64> {
+        let Some(one) = self.logs.get(&log.0) else {
+            return Vec::new();
+        };
+        let is_there = |number: &u64| one.kept.iter().any(|(there, _, _)| there == number);
+        (one.first..one.next)
+            .filter(|number| !is_there(number))
+            .collect()
+    }
+
     /// Messages on topics that one of these filters matches, or all.
     pub(crate) fn read(&self, log: LogId, filters: Option<&[&str]>) -> Vec<(u64, Vec<u8>)> {
         let kept = self.logs.get(&log.0).map_or(&[][..], |one| &one.kept);

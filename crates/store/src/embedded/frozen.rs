@@ -79,6 +79,11 @@ impl Log for Frozen<'_> {
         Ok(bounds.unwrap_or(Bounds::EMPTY))
     }
 
+    fn left_out(&self, log: LogId) -> Result<Vec<Range<Sequence>>, StoreError> {
+        let log = self.logs.get(&log);
+        Ok(log.map_or_else(Vec::new, |log| log.generations.left_out()))
+    }
+
     fn read(
         &self,
         log: LogId,

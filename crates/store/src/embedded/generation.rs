@@ -97,8 +97,12 @@ impl Generation {
         batch.insert(&self.keyspace, [SEALED_KEY], end);
     }
 
-    /// Where the log goes on, if it is sealed. Refuses a generation of an unknown format.
-    pub(crate) fn sealed(&self, snapshot: &Snapshot) -> Result<Option<Sequence>, StoreError> {
+    /// Where the log goes on, if it is sealed, and what follows its last message: the same, as far
+    /// as is known, in one of the first versions. Refuses a generation of an unknown format.
+    pub(crate) fn sealed(
+        &self,
+        snapshot: &Snapshot,
+    ) -> Result<Option<(Sequence, Sequence)>, StoreError> {
         let get = |key: u8| snapshot.get(&self.keyspace, [key]);
         match get(FORMAT_KEY).map_err(|error| self.failed(error))? {
             // A crash came between its creation and its first entry.
@@ -113,12 +117,18 @@ impl Generation {
                 });
             }
         }
-        let Some(next) = get(SEALED_KEY).map_err(|error| self.failed(error))? else {
+        let Some(ends) = get(SEALED_KEY).map_err(|error| self.failed(error))? else {
             return Ok(None);
         };
-        let next = Reader::plain(&next).number("end");
+        let mut reader = Reader::plain(&ends);
+        let next = reader.number("end");
         let next = next.map_err(|error| self.damaged(error))?;
-        Ok(Some(Sequence(next)))
+        let mut behind = next;
+        if reader.len() > 0 {
+            let last = reader.number("last");
+            behind = last.map_err(|error| self.damaged(error))?;
+        }
+        Ok(Some((Sequence(next), Sequence(behind))))
     }
 
     /// Whether there was a message of this number, where no later one is.

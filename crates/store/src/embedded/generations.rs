@@ -18,8 +18,16 @@ pub(super) struct Generations {
     /// The first that was not trimmed.
     pub(super) floor: Sequence,
     /// By the number they begin with.
-    pub(super) sealed: BTreeMap<Sequence, Generation>,
+    pub(super) sealed: BTreeMap<Sequence, Sealed>,
     pub(super) live: Generation,
+}
+
+/// A generation that is not the newest.
+#[derive(Clone, Debug)]
+pub(super) struct Sealed {
+    pub(super) generation: Generation,
+    /// What follows its last message. The next generation may begin later.
+    pub(super) end: Sequence,
 }
 
 /// What a read takes from one generation.
@@ -40,13 +48,30 @@ impl Generations {
     }
 
     pub(super) fn all(&self) -> impl Iterator<Item = &Generation> {
-        self.sealed.values().chain([&self.live])
+        let sealed = self.sealed.values().map(|sealed| &sealed.generation);
+        sealed.chain([&self.live])
     }
 
-    /// The log goes on in another generation.
-    pub(super) fn go_on_in(&mut self, live: Generation) {
-        let sealed = std::mem::replace(&mut self.live, live);
-        self.sealed.insert(sealed.first, sealed);
+    /// The log goes on in another generation. This one ends before `end`.
+    pub(super) fn go_on_in(&mut self, live: Generation, end: Sequence) {
+        let generation = std::mem::replace(&mut self.live, live);
+        let first = generation.first;
+        self.sealed.insert(first, Sealed { generation, end });
+    }
+
+    /// Numbers between generations.
+    pub(super) fn left_out(&self) -> Vec<Range<Sequence>> {
+        let mut left_out: Vec<Range<Sequence>> = Vec::new();
+        for sealed in self.sealed.values() {
+            let begins = self.next_of(sealed.generation.first);
+            let range = sealed.end.max(self.floor)..begins;
+            match left_out.last_mut() {
+                _ if range.is_empty() => {}
+                Some(last) if last.end == range.start => last.end = range.end,
+                _ => left_out.push(range),
+            }
+        }
+        left_out
     }
 
     /// Lets go of what is below this number. Takes out the oldest generation if that is all that
@@ -55,11 +80,11 @@ impl Generations {
         self.floor = self.floor.max(below);
         let (first, _) = self.sealed.first_key_value()?;
         let first = *first;
-        let is_needed = self.end_of(first) > self.floor;
+        let is_needed = self.next_of(first) > self.floor;
         if is_needed {
             None
         } else {
-            self.sealed.remove(&first)
+            self.sealed.remove(&first).map(|sealed| sealed.generation)
         }
     }
 
@@ -68,11 +93,11 @@ impl Generations {
         let before = self.sealed.range(..=range.start).next_back();
         let from = before.map_or(range.start, |(first, _)| *first);
         let mut parts = Vec::new();
-        for (first, generation) in self.sealed.range(from..).take(count_max) {
-            let part = range.start.max(*first)..range.end.min(self.end_of(*first));
+        for (first, sealed) in self.sealed.range(from..).take(count_max) {
+            let part = range.start.max(*first)..range.end.min(self.next_of(*first));
             if *first < range.end && !part.is_empty() {
                 parts.push(Part {
-                    generation: generation.clone(),
+                    generation: sealed.generation.clone(),
                     is_live: false,
                     range: part,
                 });
@@ -93,10 +118,8 @@ impl Generations {
     /// Bytes of the messages that are not trimmed, about: of a generation as large a part as is
     /// left of its numbers. In those that are sealed, and in the newest.
     pub(super) fn kept_bytes(&self, next: Sequence) -> (u64, u64) {
-        let begins = self.sealed.keys().copied().chain([self.live.first]);
-        let ends = begins.skip(1);
-        let sealed = self.sealed.values().zip(ends);
-        let sealed = sealed.map(|(generation, end)| self.kept_of(generation, end));
+        let sealed = self.sealed.values();
+        let sealed = sealed.map(|sealed| self.kept_of(&sealed.generation, sealed.end));
         (sealed.sum(), self.kept_of(&self.live, next))
     }
 
@@ -108,8 +131,8 @@ impl Generations {
         u64::try_from(kept).unwrap_or(u64::MAX)
     }
 
-    /// Where the sealed generation that begins here ends.
-    fn end_of(&self, first: Sequence) -> Sequence {
+    /// Where the generation begins that follows the sealed one that begins here.
+    fn next_of(&self, first: Sequence) -> Sequence {
         let after = (Bound::Excluded(first), Bound::Unbounded);
         let next = self.sealed.range(after).next();
         next.map_or(self.live.first, |(next, _)| *next)

@@ -397,7 +397,8 @@ impl Embedded {
         let mut published = self.write_published();
         published.snapshot = database.snapshot();
         if let Some(log) = published.logs.get_mut(&log) {
-            log.generations.go_on_in(live);
+            log.generations
+                .go_on_in(live, log.index.next(log.generations.live.first));
             log.index = LiveIndex::default();
         } else {
             let index = LiveIndex::default();
@@ -462,6 +463,12 @@ impl Log for Embedded {
                 first: log.generations.floor,
                 next: log.next(),
             }))
+    }
+
+    fn left_out(&self, log: LogId) -> Result<Vec<Range<Sequence>>, StoreError> {
+        let published = self.read_published();
+        let log = published.logs.get(&log);
+        Ok(log.map_or_else(Vec::new, |log| log.generations.left_out()))
     }
 
     fn read(

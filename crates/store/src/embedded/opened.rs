@@ -16,7 +16,7 @@ use fjall::{Database, Keyspace, OwnedWriteBatch, PersistMode, Readable, Snapshot
 
 use super::directory::Directory;
 use super::generation::{Generation, LiveIndex};
-use super::generations::Generations;
+use super::generations::{Generations, Sealed};
 use super::journals::Journals;
 use super::link::{Link, Secret};
 use super::{engine, rewrite, tables};
@@ -278,13 +278,19 @@ impl Engine {
         let Some((_, live)) = sealed.pop_last() else {
             return Ok(None);
         };
-        let ends = sealed.keys().copied().skip(1).chain([live.first]);
-        for (generation, end) in sealed.values().zip(ends) {
-            if generation.sealed(snapshot)? != Some(end) {
-                let what = format!("message {end} does not follow it");
-                return Err(generation.damaged(what));
-            }
-        }
+        let firsts: Vec<_> = sealed.keys().copied().chain([live.first]).collect();
+        let follow = firsts.into_iter().skip(1);
+        let sealed = sealed.into_iter().zip(follow);
+        let sealed =
+            sealed.map(
+                |((first, generation), next)| match generation.sealed(snapshot)? {
+                    Some((goes_on, end)) if goes_on == next => {
+                        Ok((first, Sealed { generation, end }))
+                    }
+                    _ => Err(generation.damaged(format_args!("message {next} does not follow it"))),
+                },
+            );
+        let sealed: BTreeMap<_, _> = sealed.collect::<Result<_, StoreError>>()?;
         // If a crash came after it was sealed, it is simply sealed again.
         live.sealed(snapshot)?;
         let index = live.index(snapshot)?;
