@@ -3,11 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
+use std::ops::Range;
 
 use serde_json::{Value, json};
 use unbroken_broker::control::Who;
 use unbroken_store::session::{Head, KeyView, Part, PartView, key, parse_key};
-use unbroken_store::{Bounds, LogId, Space, StoreError, View};
+use unbroken_store::{Bounds, LogId, Sequence, Space, StoreError, View};
 
 use super::pattern::Pattern;
 use super::queued::{self, Queued};
@@ -94,7 +95,7 @@ fn list(args: &Ls) -> Result<(), Failure> {
     let data = args.data.open()?;
     let connected = connected(data.broker()?.as_ref());
     let view = data.view()?;
-    let bounds = bounds(&*view)?;
+    let (bounds, left_out) = (bounds(&*view)?, left_out(&*view)?);
     let mut out = io::BufWriter::new(io::stdout().lock());
     let (mut rows, now_ms) = (Vec::new(), now_ms());
     session::each(&*view, |session| {
@@ -102,17 +103,18 @@ fn list(args: &Ls) -> Result<(), Failure> {
             Ok(session) => session,
             Err(wrong) => return Err(Failure::new(exit::DATA, wrong)),
         };
+        let behind = behind(&session, &bounds, &left_out);
         let queued = if args.count {
             Some(queued::count(&*view, &session, &bounds)?)
         } else {
             None
         };
         if args.json {
-            let object = json(&session, &bounds, queued);
+            let object = json(&session, behind, queued);
             return writeln!(out, "{object}").map_err(|error| Failure::output(&error));
         }
         let queued = queued.unwrap_or_default();
-        rows.push(row(&session, &bounds, connected, now_ms, queued));
+        rows.push(row(&session, behind, connected, now_ms, queued));
         Ok(())
     })?;
     let written = match (args.json, args.count) {
@@ -209,16 +211,27 @@ pub(super) fn bounds(view: &dyn View) -> Result<AllBounds, StoreError> {
     logs.map(|log| Ok((log, view.bounds(log)?))).collect()
 }
 
+/// Numbers that no message has, of each log.
+type AllLeftOut = BTreeMap<LogId, Vec<Range<Sequence>>>;
+
+fn left_out(view: &dyn View) -> Result<AllLeftOut, StoreError> {
+    let logs = view.logs()?.into_iter();
+    logs.map(|log| Ok((log, view.left_out(log)?))).collect()
+}
+
 /// At most so many messages wait for it.
-fn behind(session: &Session, bounds: &AllBounds) -> u64 {
+fn behind(session: &Session, bounds: &AllBounds, left_out: &AllLeftOut) -> u64 {
     let waits = bounds.iter().filter_map(|(log, bounds)| {
         let after = session.place(*log)?.next().max(bounds.first);
-        Some(bounds.next.0.saturating_sub(after.0))
+        let numbers = bounds.next.0.saturating_sub(after.0);
+        let left_out = left_out.get(log).into_iter().flatten();
+        let without = left_out.map(|range| range.end.0.saturating_sub(range.start.max(after).0));
+        Some(numbers.saturating_sub(without.sum()))
     });
     waits.sum()
 }
 
-fn json(session: &Session, bounds: &AllBounds, queued: Option<Queued>) -> Value {
+fn json(session: &Session, behind: u64, queued: Option<Queued>) -> Value {
     let head = &session.head;
     let kept = session.subscriptions.iter().filter(|held| !held.ended);
     let subscriptions: Vec<_> = kept
@@ -233,7 +246,7 @@ fn json(session: &Session, bounds: &AllBounds, queued: Option<Queued>) -> Value 
         "under_way": session.outbound.len(),
         "unreleased": session.inbound,
         "unreleased_bytes": session.inbound_bytes,
-        "behind": behind(session, bounds),
+        "behind": behind,
     });
     if let Some(Queued { messages, bytes }) = queued {
         object["queued"] = messages.into();
@@ -244,7 +257,7 @@ fn json(session: &Session, bounds: &AllBounds, queued: Option<Queued>) -> Value 
 
 fn row(
     session: &Session,
-    bounds: &AllBounds,
+    behind: u64,
     connected: &'static str,
     now_ms: u64,
     queued: Queued,
@@ -267,7 +280,7 @@ fn row(
         kept.count().to_string(),
         session.outbound.len().to_string(),
         person::size(session.inbound_bytes),
-        behind(session, bounds).to_string(),
+        behind.to_string(),
         queued.messages.to_string(),
         person::size(queued.bytes),
     ]
@@ -288,5 +301,92 @@ pub(super) fn state(away_since_ms: Option<u64>, connected: &str, now_ms: u64) ->
     match away_since_ms {
         Some(since) => format!("away {}", person::span(now_ms.saturating_sub(since))),
         None => connected.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use unbroken_mqtt_proto::{QoS, SubscriptionOptions};
+    use unbroken_store::session::{Cursor, Holding, Subscription};
+    use unbroken_store::{Batch, Log, Memory, MessageRecord, Store};
+
+    use super::*;
+
+    const LOG: LogId = LogId(0);
+
+    /// So many messages at the end of the log.
+    fn append(store: &Memory, count: u64) {
+        let next = store.bounds(LOG).unwrap().next.0;
+        let mut batch = Batch::new();
+        for number in next..next + count {
+            let message = MessageRecord::plain("t", 1, b"x").encode();
+            batch.append(LOG, Sequence(number), message);
+        }
+        assert!(store.commit(&[batch]).unwrap()[0].is_ok());
+    }
+
+    /// A session that was given all up to here.
+    fn put(store: &Memory, client: &str, through: u64) {
+        let head = Head {
+            client_id: client.to_owned(),
+            expiry_s: NonZeroU32::MAX,
+            away_since_ms: Some(0),
+        };
+        let subscription = Subscription {
+            filter: "t".to_owned(),
+            options: SubscriptionOptions {
+                qos: QoS::AtLeastOnce,
+                ..SubscriptionOptions::default()
+            },
+            identifier: None,
+            ended: false,
+            retained_due: false,
+            holds: vec![Holding {
+                log: LOG,
+                from: Sequence(1),
+                until: None,
+            }],
+        };
+        let (filter, era) = ("t", 0);
+        let cursor = Cursor {
+            through: Sequence(through),
+        };
+        let mut batch = Batch::new();
+        let mut put = |part, value| {
+            batch.put(Space::Sessions, key(client, part), value);
+        };
+        put(Part::Head, head.encode());
+        put(Part::Subscription { filter, era }, subscription.encode());
+        put(Part::Cursor(LOG), cursor.encode());
+        assert!(store.commit(&[batch]).unwrap()[0].is_ok());
+    }
+
+    #[test]
+    fn numbers_that_no_message_has_are_not_behind() {
+        const FAR: u64 = 1 << 32;
+        let store = Memory::new();
+        append(&store, 10);
+        store.go_on_at(LOG, Sequence(FAR)).unwrap();
+        append(&store, 5);
+        for (through, expected) in [
+            (0, 15),
+            (8, 7),
+            (10, 5),
+            (FAR / 2, 5),
+            (FAR, 4),
+            (FAR + 4, 0),
+        ] {
+            put(&store, "c", through);
+            let (bounds, left_out) = (bounds(&store).unwrap(), left_out(&store).unwrap());
+            let mut found = Vec::new();
+            let each = session::each(&store, |session| {
+                found.push(behind(&session.unwrap(), &bounds, &left_out));
+                Ok::<_, StoreError>(())
+            });
+            each.unwrap();
+            assert_eq!(found, [expected], "{through}");
+        }
     }
 }
