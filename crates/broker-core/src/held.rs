@@ -97,6 +97,8 @@ pub(crate) struct Promises {
     /// Of its own log, the request that is waited for and the last one, each with the number of
     /// its message.
     appended: [(StoreId, u64); 2],
+    /// Bytes of messages that were appended since the disk was told how far sessions are.
+    pub(crate) appended_bytes: u64,
     /// Why the store takes nothing any more: then requests are numbered and go nowhere.
     pub(crate) failed: Option<Arc<str>>,
 }
@@ -184,6 +186,7 @@ impl Promises {
             moves: Arc::default(),
             on_disk: Frontier::new(),
             appended: [(StoreId::NOTHING, 0); 2],
+            appended_bytes: 0,
             failed: None,
         }
     }

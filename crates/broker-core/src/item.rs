@@ -131,6 +131,7 @@ impl<'a> Item<'a> {
         };
         let message = self.message(pool);
         let position = promises.append();
+        promises.appended_bytes += self.publication.cost();
         message.set_position(position);
         let record = Record::Message {
             message,

@@ -35,7 +35,7 @@ use crate::clients::Clients;
 use crate::ids::SessionId;
 use crate::mail::Letter;
 use crate::message::Message;
-use crate::output::StoreId;
+use crate::output::{Output, StoreId};
 use crate::position::{Frontier, LogId, Position};
 use crate::record::Record;
 use crate::sent_before::{MaybeSent, SentBefore};
@@ -54,8 +54,9 @@ pub(crate) struct Kept {
     under_way: Option<Box<UnderWay>>,
     /// Entries of an earlier run of the broker, if there are any.
     earlier: Option<Box<Earlier>>,
-    /// Entries ever.
+    /// Entries ever, and those up to which the disk was told [progress](Progress) of all.
     entries: u64,
+    told_entries: u64,
     /// What the client may have been sent before the broker was started.
     pub(crate) sent_before: SentBefore,
     /// The disk is to be told of progress.
@@ -248,6 +249,15 @@ impl Kept {
             self.under_way = None;
         }
         over
+    }
+
+    /// No entry of an earlier run is left, and all that have come to their end since the disk was
+    /// told of all were told then: what they were lies below what it was told.
+    fn is_plain(&self) -> bool {
+        let is_told = |number: &u64| *number <= self.told_entries;
+        let under_way = self.under_way.as_ref();
+        self.earlier.is_none()
+            && under_way.is_none_or(|it| !it.sent_what_waited && it.landed.iter().all(is_told))
     }
 
     /// An entry that waited has a packet id, and the disk does not know.
@@ -462,6 +472,45 @@ impl Clients {
         kept.is_some_and(what)
     }
 
+    /// Tells the disk that a session needs of the logs only what is under way and what comes behind
+    /// it, and no entries. That is little to write, and all that is to be known to trim a log where
+    /// a session gets messages of QoS 1 and acknowledges them. Of all others as much is told as
+    /// [`tell_progress`](Self::tell_progress) does.
+    fn tell_cursor(&mut self, id: SessionId) {
+        let Some(session) = self.sessions.get_mut(id.index()) else {
+            return;
+        };
+        let mut through = session.through(&self.promises.tails);
+        let Some(kept) = session.kept.as_deref_mut().filter(|kept| kept.touched) else {
+            return;
+        };
+        for in_flight in session.outbound.iter() {
+            if let InFlight::Publish { id, message, .. } = in_flight
+                && kept.entry_of(id).is_none()
+                && let Some(position) = message.message.position()
+            {
+                through.lower(position);
+            }
+        }
+        if !kept.is_plain() || !through.reaches(&kept.through) {
+            self.tell_progress(id);
+            return;
+        }
+        let (landed, done) = kept.take_landed(&through);
+        if landed.is_empty() && through == kept.through {
+            return;
+        }
+        kept.through = through.clone();
+        self.ask_of(id, |client_id| Record::Progress {
+            client_id,
+            progress: Box::new(Progress {
+                landed,
+                done,
+                ..Progress::of(through)
+            }),
+        });
+    }
+
     /// Tells the disk how far a session is.
     pub(crate) fn tell_progress(&mut self, id: SessionId) {
         let Some(session) = self.sessions.get_mut(id.index()) else {
@@ -507,6 +556,7 @@ impl Clients {
         let waiting = queue.iter().map(|(_, delivery)| delivery.entry);
         let maybe_sent = kept.sent_before.take_news(&through, waiting);
         kept.through = through.clone();
+        kept.told_entries = kept.entries;
         self.ask_of(id, |client_id| Record::Progress {
             client_id,
             progress: Box::new(Progress {
@@ -546,6 +596,22 @@ pub struct Progress {
     pub maybe_sent: Option<MaybeSent>,
 }
 
+impl Progress {
+    /// Nothing else has changed.
+    fn of(through: Frontier) -> Self {
+        Self {
+            through,
+            given: Vec::new(),
+            landed: Vec::new(),
+            done: Vec::new(),
+            scanned: Vec::new(),
+            past: Vec::new(),
+            presence: None,
+            maybe_sent: None,
+        }
+    }
+}
+
 /// Whether a session has a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Presence {
@@ -556,8 +622,12 @@ pub struct Presence {
 }
 
 impl Shard {
-    /// Sees to it that what has changed is told to the disk.
+    /// Sees to it that what has changed is told to the disk: soon, and at once if much has been
+    /// appended since.
     pub(crate) fn schedule_progress(&mut self, now: Instant) {
+        if self.clients.promises.appended_bytes > self.options.settings.hasten_bytes {
+            self.hasten_progress();
+        }
         if !self.clients.touched.is_empty() && !self.telling_progress {
             self.telling_progress = true;
             self.timers.set(now + TELL_PROGRESS_EVERY, Timer::Progress);
@@ -567,9 +637,51 @@ impl Shard {
     /// Tells the disk how far the sessions are that have changed.
     pub(crate) fn tell_progress(&mut self) {
         self.telling_progress = false;
+        self.clients.promises.appended_bytes = 0;
         for id in std::mem::take(&mut self.clients.touched) {
             self.clients.tell_progress(id);
         }
+        self.say_needed();
+    }
+
+    /// Tells the disk as much as lets it trim the log, unless too little has been appended for so
+    /// many sessions.
+    #[cold]
+    fn hasten_progress(&mut self) {
+        let promises = &mut self.clients.promises;
+        let more = self.clients.touched.len() as u64 / HASTENED;
+        let much = self.options.settings.hasten_bytes.saturating_mul(1 + more);
+        if promises.appended_bytes <= much {
+            return;
+        }
+        promises.appended_bytes = 0;
+        if !self.knows_what_is_needed() {
+            return;
+        }
+        let touched = std::mem::take(&mut self.clients.touched);
+        for id in &touched {
+            self.clients.tell_cursor(*id);
+        }
+        // There is more to tell of most.
+        self.clients.touched = touched;
+        self.say_needed();
+    }
+
+    /// Says what may be trimmed as soon as all that was told is on disk.
+    fn say_needed(&mut self) {
+        if self.knows_what_is_needed() && self.clients.promises.failed.is_none() {
+            let needed = self.needed();
+            if needed != self.said_needed {
+                self.said_needed = needed.clone();
+                self.clients.outputs.push_back(Output::Needed(needed));
+            }
+        }
+    }
+
+    /// With other shards it takes more than one of them to know, and with many sessions it takes
+    /// long to find out: then it is only known when the shard is [asked](Self::needed).
+    fn knows_what_is_needed(&self) -> bool {
+        self.options.shards == 1 && self.clients.sessions.len() <= SESSIONS_LOOKED_AT
     }
 
     /// Sees to it that the other shards hear how long the log of this one is: who wants nothing of
@@ -649,5 +761,9 @@ impl Session {
 
 /// What a restart repeats at most, with DUP, of messages of QoS 1 that were acknowledged.
 const TELL_PROGRESS_EVERY: Duration = Duration::from_millis(500);
+/// Of so many sessions the disk is told while as much is appended as for the first.
+const HASTENED: u64 = 128;
+/// With more of them a shard does not look at all so often.
+const SESSIONS_LOOKED_AT: usize = 1_024;
 /// How long another shard holds on to the log of this one at most, without wanting any of it.
 const TELL_TAIL_EVERY: Duration = Duration::from_secs(5);

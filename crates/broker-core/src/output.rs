@@ -16,6 +16,7 @@ use crate::farewell::LastWords;
 use crate::ids::{ConnectionId, ShardId};
 use crate::input::{CloseCause, Peer};
 use crate::mail::Mail;
+use crate::position::Frontier;
 use crate::record::Record;
 
 /// One thing the shard wants done.
@@ -64,6 +65,9 @@ pub enum Output {
     /// Read this, after everything is on disk that any shard has asked for before, and answer with
     /// [`crate::Input::Read`].
     Read(ReadRequest),
+    /// When all is on disk that this shard has asked for before, no session of it needs what is
+    /// within: the log may be trimmed up to there. Said only where one shard knows that alone.
+    Needed(Frontier),
     /// Something an operator wants to read.
     Event(Event),
 }

@@ -52,6 +52,10 @@ pub struct Settings {
     /// Receivers on one shard up to which a message goes to all of them in one turn. With more, a
     /// turn brings it to a sixteenth of this number, and at least to one.
     pub at_once: u32,
+    /// Bytes of messages that are appended to the log of a shard until it tells the disk how far
+    /// sessions are, and what may be trimmed, without waiting for the half second after which it
+    /// does so anyway. For each session of which there is something to tell, 8 KiB more are.
+    pub hasten_bytes: u64,
     /// What is audited.
     pub audit: AuditSettings,
 }
@@ -93,6 +97,7 @@ impl Default for Settings {
             version: format!("unbroken version {}", env!("CARGO_PKG_VERSION")),
             durable: false,
             at_once: 4_096,
+            hasten_bytes: 1024 * 1024,
             audit: AuditSettings::default(),
         }
     }

@@ -31,6 +31,7 @@ use crate::interest::Interest;
 use crate::limits::{CONNECT_BYTES_MAX, Limits};
 use crate::mail::Letter;
 use crate::output::{Disconnection, Event, Output};
+use crate::position::Frontier;
 use crate::record::Record;
 use crate::restore::Revived;
 use crate::retained::RetainedIndex;
@@ -64,6 +65,8 @@ pub struct Shard {
     pub(crate) telling: bool,
     /// [`Timer::Progress`] is set.
     pub(crate) telling_progress: bool,
+    /// As [`Output::Needed`] said last.
+    pub(crate) said_needed: Frontier,
     pub(crate) hand_overs: HandOvers,
     /// As [`restore_gaps`](Self::restore_gaps) said.
     pub(crate) gaps: u64,
@@ -151,6 +154,7 @@ impl Shard {
             stamped: PropertyBuf::new(),
             telling: false,
             telling_progress: false,
+            said_needed: Frontier::new(),
             hand_overs: HandOvers::default(),
             gaps: 0,
             revived: Revived::default(),

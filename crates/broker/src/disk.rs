@@ -126,6 +126,8 @@ pub(crate) struct Desk {
     times: Times,
     /// What the shard has asked for in answer to one input, and its last request.
     gathered: Option<(Batch, StoreId)>,
+    /// What the broker needs when that is stored, if it has said so.
+    let_go: Option<Frontier>,
     /// The last request that was submitted, and the last one that is stored.
     submitted: StoreId,
     stored: StoreId,
@@ -147,6 +149,8 @@ enum Token {
     Read(ShardId, ReadRequest),
     /// What a shard needed before; what it has told since is stored.
     Needed(ShardId, Frontier),
+    /// What is within may be let go of.
+    LetGo(Frontier),
     /// Somebody waits until everything before it is stored.
     Told(Sender<()>),
 }
@@ -414,6 +418,7 @@ impl Disk {
             committer: Arc::clone(self.committer.as_ref()?),
             times: self.times,
             gathered: None,
+            let_go: None,
             submitted: StoreId::default(),
             stored: StoreId::default(),
             unsubmitted: VecDeque::new(),
@@ -475,6 +480,14 @@ impl Desk {
             self.submitted = last;
             self.submit(batch, Token::Stored(self.shard, last));
         }
+        if let Some(needed) = self.let_go.take() {
+            self.submit(Batch::new(), Token::LetGo(needed));
+        }
+    }
+
+    /// When all is stored that the shard has asked for, what is within is not needed by anybody.
+    pub(crate) fn let_go(&mut self, needed: Frontier) {
+        self.let_go = Some(needed);
     }
 
     pub(crate) fn read(&mut self, request: ReadRequest) {
@@ -582,6 +595,7 @@ impl Answerer {
                 // The keeper is there as long as this is, unless it has failed and told so.
                 Token::Read(shard, request) => drop(self.jobs.send(Job::Read(shard, request))),
                 Token::Needed(shard, needed) => drop(self.jobs.send(Job::Needed(shard, needed))),
+                Token::LetGo(needed) => drop(self.jobs.send(Job::LetGo(needed))),
                 // Who waited may have gone.
                 Token::Told(done) => drop(done.send(())),
             }

@@ -112,6 +112,11 @@ impl Driver {
                 Some(desk) => desk.read(request),
                 None => debug_assert!(false, "nothing is on disk: {request:?}"),
             },
+            Output::Needed(needed) => {
+                if let Some(desk) = &mut self.desk {
+                    desk.let_go(needed);
+                }
+            }
         }
     }
 

@@ -19,6 +19,7 @@ fn main() {
     let folder = PathBuf::from(env::args_os().nth(1).expect("a folder to write to"));
     record(&folder, "", sample::fill);
     record(&folder, "-kinds", sample::fill_with_kinds);
+    record(&folder, "-let-go", sample::fill_and_let_go);
 }
 
 fn record(folder: &Path, name: &str, fill: fn(&dyn Store)) {

@@ -508,6 +508,7 @@ impl Broker {
                         .push((shard, request.id, request.record, self.now));
                 }
                 Output::Read(request) => self.reads.push((shard, request)),
+                Output::Needed(_) => {} // nothing is trimmed here
                 Output::Event(event) => self.events.push(event),
             }
         }

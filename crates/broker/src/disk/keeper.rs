@@ -5,7 +5,8 @@
 //!   the background waits for all that others want of the store and for what is to be trimmed, and
 //!   makes none of them wait for more than one piece of a log.
 //! - A log is trimmed by what shards needed so long ago that what they have told since is stored,
-//!   and by what they needed for some time before ([`Needs`]).
+//!   and by what they needed for some time before ([`Needs`]); or by what the only shard needs when
+//!   all that it has told is stored.
 //! - How large the store is, and what the disk has room for, is said when what nobody needs is
 //!   gone: of a log that a shard has left, as when there are fewer than before, all of it.
 //!
@@ -32,6 +33,8 @@ use crate::server::Notice;
 pub(super) enum Job {
     Read(ShardId, ReadRequest),
     Needed(ShardId, Frontier),
+    /// What is within is needed by nobody.
+    LetGo(Frontier),
     /// Go on trimming.
     Trim,
     End,
@@ -118,6 +121,7 @@ impl Keeper {
                 self.begin_trimming();
                 Ok(())
             }
+            Job::LetGo(needed) => self.let_go(&needed),
             Job::Trim => self.trim(),
             Job::End => Ok(()),
         }
@@ -176,6 +180,15 @@ impl Keeper {
             let logs = logs.collect();
             self.trimming = Some(Trimming { needed, logs });
         }
+    }
+
+    /// Tells the store, which has the newest of it in memory only. What is left on disk, and how
+    /// large it is, is seen to when all shards are asked.
+    fn let_go(&self, needed: &Frontier) -> Result<(), StoreError> {
+        for (log, number) in needed.iter() {
+            self.store.trim(log_of(log), Sequence(number).next())?;
+        }
+        Ok(())
     }
 
     /// Lets go one generation that no shard needs. When there is none tells the shards what is

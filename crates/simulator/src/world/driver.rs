@@ -101,6 +101,10 @@ impl World {
                     self.note(|| format!("shard {shard} asks to read {request:?}"));
                     self.storage.ask_to_read(shard, request);
                 }
+                Output::Needed(needed) => {
+                    self.note(|| format!("shard {shard} needs nothing within {needed:?}"));
+                    self.storage.let_go_when_stored(needed);
+                }
                 Output::Event(event) => self.take_event(shard, now, event),
             }
         }

@@ -49,6 +49,8 @@ pub(super) struct Storage {
     /// inputs'. By what is committed of the latter logs are trimmed.
     needed: Vec<Option<Frontier>>,
     needed_before: VecDeque<(u64, usize, Frontier)>,
+    /// What nobody needs, once all up to this place is on disk.
+    let_go: VecDeque<(u64, Frontier)>,
     needed_on_disk: Needs,
     /// What the next commit fails at.
     fails: Option<On>,
@@ -84,6 +86,7 @@ impl Storage {
             reads: (0..shards).map(|_| VecDeque::new()).collect(),
             needed: vec![None; shards],
             needed_before: VecDeque::new(),
+            let_go: VecDeque::new(),
             needed_on_disk: Needs::new(shards),
             fails: None,
             dead: false,
@@ -207,16 +210,36 @@ impl Storage {
             return None;
         }
         let lowest = self.needed_on_disk.end_round()?;
-        for (log, number) in lowest.iter() {
-            let trimmed = self.store.trim(log_of(log), Sequence(number).next());
-            trimmed.expect("no fault of trimming is planned");
-            if self.durability != Durability::Strict {
-                let change = Change::Trim(log_of(log), Sequence(number).next());
-                self.unsynced.push(change);
-            }
-        }
+        self.trim_to(&lowest);
         let bytes = self.store.size_bytes().expect("it is in memory");
         Some((bytes, lowest))
+    }
+
+    /// What is within is needed by nobody, once all is on disk that was asked for so far.
+    pub(super) fn let_go_when_stored(&mut self, needed: Frontier) {
+        self.let_go.push_back((self.asked(), needed));
+        self.let_go();
+    }
+
+    fn let_go(&mut self) {
+        while !self.dead
+            && let Some((_, needed)) = self
+                .let_go
+                .pop_front_if(|(behind, _)| *behind <= self.committed)
+        {
+            self.trim_to(&needed);
+        }
+    }
+
+    fn trim_to(&mut self, needed: &Frontier) {
+        for (log, number) in needed.iter() {
+            let (log, below) = (log_of(log), Sequence(number).next());
+            let trimmed = self.store.trim(log, below);
+            trimmed.expect("no fault of trimming is planned");
+            if self.durability != Durability::Strict {
+                self.unsynced.push(Change::Trim(log, below));
+            }
+        }
     }
 
     /// Commits what was asked for up to this place.
@@ -247,6 +270,7 @@ impl Storage {
                 self.unsynced.push(Change::Commit(batch, requests));
             }
         }
+        self.let_go();
     }
 
     /// The next commit fails, when so many of its batches are on disk.

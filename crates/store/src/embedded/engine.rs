@@ -18,26 +18,25 @@ use crate::error::StoreError;
 use crate::places::sync;
 
 const CACHE_BYTES: u64 = 16 * 1024 * 1024;
-/// What is trimmed before its buffer is full is in no table: with 8 MiB, 200 publishers and a
-/// subscriber that is live had 258 bytes written for each message of 111 random ones, with 16 there
-/// are 246, with 32 205 (medians of four alternating runs of 2 s). It is memory for each log. But
-/// the larger, the longer the table's sync: at 104,000/s PUBACK came within 18 ms with 8 MiB (p99;
-/// 15 to 24), 20 with 12 (16 to 26) and 24 with 16 (15 to 37), four alternating runs of 4 s.
+/// What is let go of before its buffer is full is in no table ([`Fresh`](super::fresh::Fresh)):
+/// with 200 publishers and a subscriber that keeps up, some 11 of 12 MiB. It is memory for each
+/// log. Of what is kept all goes to tables, and the larger, the longer the table's sync, beside
+/// which a commit takes 8 to 15 ms instead of 0.2: when nothing was let go of, at 104,000/s, PUBACK
+/// came within 18 ms with 8 MiB (p99; 15 to 24), 20 with 12 (16 to 26) and 24 with 16 (15 to 37),
+/// four alternating runs of 4 s.
 ///
-/// A full buffer becomes a table that is synced at once, and a commit beside that takes, with 16
-/// MiB, 8 to 15 ms instead of 0.2: once a second at 104,000/s. Where none was ever full, PUBACK
-/// came within 18 ms (p99; 14 to 20) and not 26 (16 to 40), and 251 bytes were written for a
-/// message, not 371. Tried, and not finished: generations of 12 MiB, each let go before its buffer
-/// is full. At full speed 139 bytes were written instead of 264 (three runs), and here 253; but
-/// PUBACK came within 26 ms (12 to 91); each begins with some fifteen syncs before a commit. And
-/// where nothing becomes a table the engine ends no journal, and a log that is kept has five times
-/// the trees. Tried, and lost: less of the processor for the engine's threads (`nice` 19). (Medians
-/// of five alternating runs of 3 s, of three for the last.)
+/// Tried, and lost: generations of 12 MiB, each let go before its buffer is full: as few bytes are
+/// written, but each begins with some fifteen syncs before a commit, and PUBACK came within 26 ms
+/// (12 to 91). Less of the processor for the engine's threads (`nice` 19).
 const LOG_BUFFER_BYTES: u64 = 12 * 1024 * 1024;
 const SPACE_BUFFER_BYTES: u64 = 4 * 1024 * 1024;
 const FILES_MAX: usize = 128;
-/// One writes tables, the other merges them.
-const THREADS: usize = 2;
+/// It writes tables and merges them. With two, the first hands what is to be merged back to the
+/// queue until the second takes it, and takes a processor for that as long as the second merges:
+/// 4.3 µs of the broker for a message and not 3.9 (200 publishers; medians of five alternating runs
+/// on a machine that did other work).
+/// What waits to be written to a table meanwhile is at most four buffers; then commits wait.
+const THREADS: usize = 1;
 /// Journals on disk. The engine rotates one at 64 MB, and has what holds back the oldest written
 /// out when they exceed this together, without the newest.
 const JOURNAL_BYTES: u64 = 128 * 1024 * 1024;

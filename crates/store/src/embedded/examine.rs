@@ -33,9 +33,7 @@ use super::engine::{self, TREES};
 use super::generation::Generation;
 use super::journals::{Journals, Known};
 use super::link::{Link, Secret};
-use super::opened::{
-    LINK_KEY, NEWEST_KEY, OWN, REVISION_KEY, newest_key, number, parse_newest_key,
-};
+use super::opened::{LINK_KEY, NEWEST_KEY, OWN, REVISION_KEY, newest_key, number, parse_log_key};
 use super::{directory, rewrite};
 use crate::batch::{Revision, Space};
 use crate::error::StoreError;
@@ -236,7 +234,7 @@ impl Begun<'_> {
         keys.extend(later.filter(|key| key.starts_with(NEWEST_KEY)).cloned());
         let mut names = BTreeSet::new();
         for key in keys {
-            let log = parse_newest_key(&key)?;
+            let log = parse_log_key(NEWEST_KEY, &key)?;
             if let Some(first) = self.last(&key, "newest generation")? {
                 names.insert(Generation::name(log, Sequence(first)));
             }

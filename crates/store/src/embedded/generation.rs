@@ -3,12 +3,19 @@
 //!
 //! ```text
 //! key                    value
-//! 0                      format of the generation, 1
+//! 0                      format of the generation: 1, or 2 if something of it was let go of
 //! 1 first number (8 BE)  block of messages
 //! 2 topic                postings: the messages on this topic     written when it is sealed
 //! 3                      the next generation's first message,     written when it is sealed
 //!                        and what follows the last of this one
 //! ```
+//!
+//! A block that nobody needs before the engine has written it to a table is removed again, and the
+//! engine drops both when it writes the table. That is a *weak* removal, right for a key that is
+//! written once. Each comes with a block behind it that stays in the same memory, so that what the
+//! engine has in a table is as new as what it had there: by that it knows what a journal is still
+//! needed for. Nothing else is written to the tree meanwhile, so that no table overlaps another,
+//! which the engine would merge: where a log begins is in the tree of the store's own.
 //!
 //! Between two generations numbers may be left out. The first versions did not say in key 3 how
 //! many.
@@ -24,6 +31,7 @@ use fjall::{Keyspace, OwnedWriteBatch, Readable, Snapshot};
 
 use super::block::{Block, pack, postings, put_postings};
 use super::engine;
+use super::fresh::{self, LetGo};
 use crate::codec::{Reader, RecordError, put_number};
 use crate::error::StoreError;
 use crate::position::{LogId, Sequence};
@@ -31,11 +39,14 @@ use crate::record::MessageBytes;
 use crate::selection::Matcher;
 use crate::store::Chunk;
 
-/// A generation ends when it has so many messages, or messages on so many topics. The index of the
+/// A generation ends when it has so many messages that were not let go of, or messages on so many
+/// topics. The index of the
 /// newest one of each log is in memory: 4 bytes a message and about 100 and the topic for each
 /// topic, so at most 4 MiB and about 10.
 pub(crate) const MESSAGES_MAX: usize = 1_000_000;
 pub(crate) const TOPICS_MAX: usize = 65_536;
+/// So many numbers it has at most: they are counted from its first.
+const NUMBERS_MAX: u32 = u32::MAX / 2;
 pub(crate) const INDEX_BYTES_MAX: u64 = 14 * 1024 * 1024;
 
 /// A part of a log on disk. Cheap to clone.
@@ -43,6 +54,8 @@ pub(crate) const INDEX_BYTES_MAX: u64 = 14 * 1024 * 1024;
 pub(crate) struct Generation {
     pub(crate) log: LogId,
     pub(crate) first: Sequence,
+    /// What is below this was let go of.
+    pub(crate) begins: Sequence,
     pub(crate) keyspace: Keyspace,
 }
 
@@ -51,7 +64,11 @@ pub(crate) struct Generation {
 pub(crate) struct LiveIndex {
     /// The numbers of each topic's messages, counted from the first of the generation.
     topics: HashMap<Box<[u8]>, Vec<u32>>,
+    /// Of how many the numbers are not here any more: they were let go of.
+    forgotten: u32,
+    /// All that were ever in it.
     messages: u32,
+    /// Of the blocks that are in it.
     bytes: u64,
 }
 
@@ -72,16 +89,30 @@ impl Generation {
         batch.insert(&self.keyspace, [FORMAT_KEY], [FORMAT]);
     }
 
-    /// Messages at its end.
-    pub(crate) fn append(
+    /// Messages at its end, in these blocks.
+    pub(super) fn append(
         &self,
         batch: &mut OwnedWriteBatch,
         first: Sequence,
         messages: &[&MessageBytes],
-    ) {
+    ) -> Vec<fresh::Block> {
+        let mut blocks = Vec::new();
         pack(first, messages.iter().copied(), |first, block| {
+            let bytes = block.len() as u64;
+            blocks.push(fresh::Block { first, bytes });
             batch.insert(&self.keyspace, block_key(first), block);
         });
+        blocks
+    }
+
+    /// Removes blocks at its beginning.
+    pub(super) fn let_go(&self, batch: &mut OwnedWriteBatch, what: &LetGo) {
+        for first in &what.blocks {
+            batch.remove_weak(&self.keyspace, block_key(*first));
+        }
+        if self.begins == self.first {
+            batch.insert(&self.keyspace, [FORMAT_KEY], [FORMAT_LET_GO]);
+        }
     }
 
     /// Its index, which is whole now, and where the log goes on.
@@ -107,13 +138,13 @@ impl Generation {
         match get(FORMAT_KEY).map_err(|error| self.failed(error))? {
             // A crash came between its creation and its first entry.
             None => return Ok(None),
-            Some(format) if *format == [FORMAT] => {}
+            Some(format) if *format == [FORMAT] || *format == [FORMAT_LET_GO] => {}
             Some(format) => {
                 let found = format.first().copied().unwrap_or_default().into();
                 return Err(StoreError::Format {
                     place: self.to_string(),
                     found,
-                    known: FORMAT.into(),
+                    known: FORMAT_LET_GO.into(),
                 });
             }
         }
@@ -150,8 +181,10 @@ impl Generation {
 
     /// Reads all of it, and makes its index.
     pub(crate) fn index(&self, snapshot: &Snapshot) -> Result<LiveIndex, StoreError> {
-        let mut index = LiveIndex::default();
-        for guard in snapshot.prefix(&self.keyspace, [BLOCK_KEY]) {
+        let mut index = LiveIndex::beginning(self.begins.0 - self.first.0)
+            .ok_or_else(|| self.damaged("it begins behind its end"))?;
+        let range = block_key(self.begins).to_vec()..blocks_end();
+        for guard in snapshot.range(&self.keyspace, range) {
             let (key, block) = guard.into_inner().map_err(|error| self.failed(error))?;
             let first = parse_block_key(&key).map_err(|error| self.damaged(error))?;
             if first != index.next(self.first) {
@@ -161,6 +194,7 @@ impl Generation {
             for entry in Block::new(first, &block) {
                 index.add(&entry.map_err(|error| self.unread(&error))?.message);
             }
+            index.add_bytes(block.len() as u64);
         }
         Ok(index)
     }
@@ -177,8 +211,7 @@ impl Generation {
         let mut next = range.start;
         let missing = |next: Sequence| self.damaged(format_args!("message {next} is missing"));
         let from = self.block_of(snapshot, range.start)?;
-        let end = [BLOCK_KEY + 1].to_vec();
-        for guard in snapshot.range(&self.keyspace, block_key(from).to_vec()..end) {
+        for guard in snapshot.range(&self.keyspace, block_key(from).to_vec()..blocks_end()) {
             let (key, bytes) = guard.into_inner().map_err(|error| self.failed(error))?;
             let first = parse_block_key(&key).map_err(|error| self.damaged(error))?;
             if first >= range.end {
@@ -347,7 +380,38 @@ impl LiveIndex {
             }
         }
         self.messages += 1;
-        self.bytes += message.as_bytes().len() as u64;
+    }
+
+    /// The blocks of messages at the end have so many bytes.
+    pub(crate) fn add_bytes(&mut self, bytes: u64) {
+        self.bytes += bytes;
+    }
+
+    /// Of a generation of which so many messages are gone; none if it cannot have so many.
+    fn beginning(forgotten: u64) -> Option<Self> {
+        let forgotten = u32::try_from(forgotten).ok()?;
+        Some(Self {
+            forgotten,
+            messages: forgotten,
+            ..Self::default()
+        })
+    }
+
+    /// So many messages, from its beginning on, and so many bytes are let go of. Their numbers are
+    /// forgotten once they are half of all: each is looked at a few times only.
+    pub(crate) fn let_go(&mut self, messages: u64, bytes: u64) {
+        self.bytes = self.bytes.saturating_sub(bytes);
+        let gone = u32::try_from(messages).unwrap_or(u32::MAX);
+        let gone = gone.min(self.messages);
+        if gone.saturating_sub(self.forgotten) < (self.messages - self.forgotten).div_ceil(2) {
+            return;
+        }
+        self.topics.retain(|_, offsets| {
+            let kept = offsets.partition_point(|offset| *offset < gone);
+            offsets.drain(..kept);
+            !offsets.is_empty()
+        });
+        self.forgotten = gone;
     }
 
     /// The number of the message after the last.
@@ -358,7 +422,8 @@ impl LiveIndex {
     /// It is time for the next generation.
     pub(crate) fn is_full(&self, bytes_max: u64) -> bool {
         self.bytes >= bytes_max
-            || self.messages as usize >= MESSAGES_MAX
+            || (self.messages - self.forgotten) as usize >= MESSAGES_MAX
+            || self.messages >= NUMBERS_MAX
             || self.topics.len() >= TOPICS_MAX
     }
 
@@ -442,6 +507,11 @@ fn block_key(first: Sequence) -> [u8; 9] {
     key
 }
 
+/// What is behind all blocks.
+fn blocks_end() -> Vec<u8> {
+    vec![BLOCK_KEY + 1]
+}
+
 /// What the keys of blocks begin with.
 pub(crate) const fn blocks() -> &'static [u8] {
     &[BLOCK_KEY]
@@ -461,7 +531,10 @@ const SELECTED: usize = 1_024;
 const LOOKED_AT: u32 = 4_096;
 const GROWTH: u32 = 4;
 
+/// As it begins. A version that knows no other would take what was let go of for damage, and so
+/// refuses what has the next.
 const FORMAT: u8 = 1;
+const FORMAT_LET_GO: u8 = 2;
 const FORMAT_KEY: u8 = 0;
 const BLOCK_KEY: u8 = 1;
 const TOPIC_KEY: u8 = 2;

@@ -47,6 +47,19 @@ impl Generations {
         }
     }
 
+    /// As a start finds them.
+    pub(super) fn of(sealed: BTreeMap<Sequence, Sealed>, live: Generation) -> Self {
+        let all = sealed.values().map(|sealed| &sealed.generation);
+        let all = all.chain([&live]);
+        let let_go = all.filter(|it| it.begins > it.first).map(|it| it.begins);
+        let oldest = sealed.keys().next().copied().unwrap_or(live.first);
+        Self {
+            floor: let_go.max().unwrap_or(oldest),
+            sealed,
+            live,
+        }
+    }
+
     pub(super) fn all(&self) -> impl Iterator<Item = &Generation> {
         let sealed = self.sealed.values().map(|sealed| &sealed.generation);
         sealed.chain([&self.live])
@@ -116,18 +129,19 @@ impl Generations {
     }
 
     /// Bytes of the messages that are not trimmed, about: of a generation as large a part as is
-    /// left of its numbers. In those that are sealed, and in the newest.
-    pub(super) fn kept_bytes(&self, next: Sequence) -> (u64, u64) {
+    /// left of its numbers. In those that are sealed, and in the newest, of which so many are gone
+    /// that its tree still counts.
+    pub(super) fn kept_bytes(&self, next: Sequence, gone_bytes: u64) -> (u64, u64) {
         let sealed = self.sealed.values();
-        let sealed = sealed.map(|sealed| self.kept_of(&sealed.generation, sealed.end));
-        (sealed.sum(), self.kept_of(&self.live, next))
+        let sealed = sealed.map(|sealed| self.kept_of(&sealed.generation, sealed.end, 0));
+        (sealed.sum(), self.kept_of(&self.live, next, gone_bytes))
     }
 
-    fn kept_of(&self, generation: &Generation, end: Sequence) -> u64 {
-        let numbers = end.0.saturating_sub(generation.first.0);
-        let left = end.0.saturating_sub(self.floor.max(generation.first).0);
-        let bytes = u128::from(engine::tree_bytes(&generation.keyspace));
-        let kept = bytes * u128::from(left) / u128::from(numbers.max(1));
+    fn kept_of(&self, generation: &Generation, end: Sequence, gone_bytes: u64) -> u64 {
+        let numbers = end.0.saturating_sub(generation.begins.0);
+        let left = end.0.saturating_sub(self.floor.max(generation.begins).0);
+        let bytes = engine::tree_bytes(&generation.keyspace).saturating_sub(gone_bytes);
+        let kept = u128::from(bytes) * u128::from(left) / u128::from(numbers.max(1));
         u64::try_from(kept).unwrap_or(u64::MAX)
     }
 

@@ -3,8 +3,8 @@
 //! ```text
 //! DIR/store/format acknowledged list    see `directory`; what else is in DIR, see `places`
 //! DIR/store/engine/                one journal for all; trees:
-//!   own                            revision, where each log's newest generation begins, and the
-//!                                  link of the batch
+//!   own                            revision, where each log's newest generation begins, what was
+//!                                  let go of in memory, and the link of the batch
 //!   sessions retained wills lanes control    key -> revision (8 BE), value
 //!   log.<log>.<first message>      a generation of a log: messages, and their index by topic
 //! ```
@@ -27,6 +27,7 @@ mod block;
 mod directory;
 mod engine;
 mod examine;
+mod fresh;
 mod frozen;
 mod generation;
 mod generations;
@@ -52,13 +53,16 @@ use std::time::Duration;
 use fjall::{Keyspace, PersistMode};
 
 use self::directory::Directory;
+use self::fresh::LetGo;
 use self::frozen::Frozen;
 use self::generation::{Generation, LiveIndex};
 use self::generations::Generations;
 use self::journals::Journals;
 pub use self::journals::whole_in_journal;
 use self::list::Keeper;
-use self::opened::{Engine, OneLog, Published, REVISION_KEY, newest_key, with_revision};
+use self::opened::{
+    Engine, OneLog, Published, REVISION_KEY, begins_key, newest_key, with_revision,
+};
 use self::staging::Staging;
 pub use self::tables::Looked;
 use crate::batch::{Batch, Space};
@@ -310,7 +314,7 @@ impl Embedded {
         }
         let mut appended = Vec::with_capacity(staged.appends.len());
         for (log, messages) in &staged.appends {
-            appended.push((self.generation_for(*log)?, messages));
+            appended.push((*log, self.generation_for(*log)?, messages));
         }
         let mut batch = self.engine.batch(self.is_strict());
         batch = batch.durability(Some(match self.options.durability {
@@ -324,27 +328,44 @@ impl Embedded {
                 None => batch.remove(tree, &**key),
             }
         }
-        for ((generation, next), messages) in &appended {
-            generation.append(&mut batch, *next, messages);
+        let mut written = Vec::with_capacity(appended.len());
+        for (log, (generation, next), messages) in &appended {
+            let memory = fresh::memory_of(&generation.keyspace);
+            let blocks = generation.append(&mut batch, *next, messages);
+            let let_go = self.let_go(*log, memory);
+            if let Some(let_go) = &let_go {
+                generation.let_go(&mut batch, let_go);
+                let begins = let_go.begins.0.to_be_bytes();
+                batch.insert(&self.engine.own, begins_key(*log), begins);
+            }
+            written.push((*log, messages, memory, blocks, let_go));
         }
         let revision = staged.revision;
         batch.insert(&self.engine.own, REVISION_KEY, revision.0.to_be_bytes());
-        let written = batch.commit();
-        written.map_err(|error| engine::error("writing", "the store", error))?;
+        let committed = batch.commit();
+        committed.map_err(|error| engine::error("writing", "the store", error))?;
         if self.is_strict() {
             self.directory.acknowledge(revision)?;
         }
         let mut published = self.write_published();
         published.revision = revision;
         published.snapshot = self.engine.database.snapshot();
-        for (log, messages) in &staged.appends {
-            if let Some(log) = published.logs.get_mut(log) {
-                for message in messages {
+        for (log, messages, memory, blocks, let_go) in written {
+            if let Some(log) = published.logs.get_mut(&log) {
+                for message in *messages {
                     log.index.add(message);
                 }
+                log.wrote(memory, &blocks, let_go.as_ref());
             }
         }
         Ok(results)
+    }
+
+    /// What nobody needs of what the engine has of a log in this memory.
+    fn let_go(&self, log: LogId, memory: u64) -> Option<LetGo> {
+        let published = self.read_published();
+        let one = published.logs.get(&log)?;
+        one.fresh.below(one.generations.floor, one.next(), memory)
     }
 
     /// Where messages of this log go now, and the number of the next one.
@@ -385,6 +406,7 @@ impl Embedded {
         let live = Generation {
             log,
             first,
+            begins: first,
             keyspace,
         };
         let mut batch = self.engine.batch(true);
@@ -397,13 +419,10 @@ impl Embedded {
         let mut published = self.write_published();
         published.snapshot = database.snapshot();
         if let Some(log) = published.logs.get_mut(&log) {
-            log.generations
-                .go_on_in(live, log.index.next(log.generations.live.first));
-            log.index = LiveIndex::default();
+            log.go_on_in(live);
         } else {
-            let index = LiveIndex::default();
-            let generations = Generations::new(live);
-            published.logs.insert(log, OneLog { generations, index });
+            let one = OneLog::new(Generations::new(live), LiveIndex::default());
+            published.logs.insert(log, one);
         }
         drop(published);
         self.list.keep();
@@ -538,7 +557,8 @@ impl Store for Embedded {
         self.or_dead(self.begin_generation(log, next))
     }
 
-    /// Frees a whole generation. What is left of one is there again after a restart.
+    /// Frees a whole generation, and with the next append what of the newest one the engine has in
+    /// memory only. What else is left of one is there again after a restart.
     fn trim(&self, log: LogId, below: Sequence) -> Result<bool, StoreError> {
         let mut gone = None;
         if let Some(log) = self.write_published().logs.get_mut(&log) {
@@ -575,7 +595,7 @@ impl Store for Embedded {
     fn kept_bytes(&self) -> Result<KeptBytes, StoreError> {
         let published = self.read_published();
         let logs = published.logs.values();
-        let kept = logs.map(|log| log.generations.kept_bytes(log.next()));
+        let kept = logs.map(OneLog::kept_bytes);
         let (sealed, newest) = kept.fold((0, 0), |(sealed, newest), (more, new)| {
             (sealed + more, newest + new)
         });

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use fjall::{Database, Keyspace, OwnedWriteBatch, PersistMode, Readable, Snapshot};
 
 use super::directory::Directory;
+use super::fresh::{self, Block, Fresh, LetGo};
 use super::generation::{Generation, LiveIndex};
 use super::generations::{Generations, Sealed};
 use super::journals::Journals;
@@ -48,6 +49,7 @@ pub(super) struct OneLog {
     pub(super) generations: Generations,
     /// Of the newest one.
     pub(super) index: LiveIndex,
+    pub(super) fresh: Fresh,
 }
 
 impl Engine {
@@ -211,6 +213,15 @@ impl Engine {
             let what = format!("{lost} changes were acknowledged after the last one found");
             return Err(StoreError::damaged(directory.engine().display(), what));
         }
+        let numbers_of = |prefix: &[u8]| {
+            let found = snapshot.prefix(&self.own, prefix).map(|guard| {
+                let (key, value) = guard.into_inner().map_err(failed)?;
+                let number = number("where a log begins", &value)?;
+                Ok((parse_log_key(prefix, &key)?, Sequence(number)))
+            });
+            found.collect::<Result<BTreeMap<_, _>, StoreError>>()
+        };
+        let begins = numbers_of(BEGINS_KEY)?;
         let mut generations: BTreeMap<LogId, BTreeMap<Sequence, Generation>> = BTreeMap::new();
         for name in self.database.list_keyspace_names() {
             let Some((log, first)) = Generation::parse_name(&name) else {
@@ -218,9 +229,11 @@ impl Engine {
             };
             let keyspace = self.database.keyspace(&name, engine::log_options);
             let keyspace = keyspace.map_err(failed)?;
+            let begins = begins.get(&log).copied().unwrap_or(first);
             let generation = Generation {
                 log,
                 first,
+                begins: begins.max(first),
                 keyspace,
             };
             generations
@@ -228,12 +241,7 @@ impl Engine {
                 .or_default()
                 .insert(first, generation);
         }
-        let mut newest = BTreeMap::new();
-        for guard in snapshot.prefix(&self.own, NEWEST_KEY) {
-            let (key, first) = guard.into_inner().map_err(failed)?;
-            let log = parse_newest_key(&key)?;
-            newest.insert(log, Sequence(number("newest generation", &first)?));
-        }
+        let newest = numbers_of(NEWEST_KEY)?;
         for (log, first) in &newest {
             let found = generations.get(log);
             if !found.is_some_and(|found| found.contains_key(first)) {
@@ -294,17 +302,51 @@ impl Engine {
         // If a crash came after it was sealed, it is simply sealed again.
         live.sealed(snapshot)?;
         let index = live.index(snapshot)?;
-        let floor = sealed.keys().next().copied().unwrap_or(live.first);
-        let generations = Generations {
-            floor,
-            sealed,
-            live,
-        };
-        Ok(Some(OneLog { generations, index }))
+        let generations = Generations::of(sealed, live);
+        Ok(Some(OneLog::new(generations, index)))
     }
 }
 
 impl OneLog {
+    pub(super) fn new(generations: Generations, index: LiveIndex) -> Self {
+        Self {
+            generations,
+            index,
+            fresh: Fresh::default(),
+        }
+    }
+
+    /// Its newest generation is another, and empty.
+    pub(super) fn go_on_in(&mut self, live: Generation) {
+        let end = self.next();
+        self.generations.go_on_in(live, end);
+        self.index = LiveIndex::default();
+        self.fresh = Fresh::default();
+    }
+
+    /// Blocks of messages that are in the index were written when this was the engine's memory, and
+    /// others let go of.
+    pub(super) fn wrote(&mut self, memory: u64, blocks: &[Block], let_go: Option<&LetGo>) {
+        let bytes = blocks.iter().map(|block| block.bytes).sum();
+        self.index.add_bytes(bytes);
+        if let Some(let_go) = let_go {
+            let live = &mut self.generations.live;
+            live.begins = let_go.begins;
+            self.fresh.forget(let_go);
+            let gone = let_go.begins.0 - live.first.0;
+            self.index.let_go(gone, let_go.bytes);
+        }
+        self.fresh.add(memory, blocks);
+    }
+
+    /// Bytes of the messages that are not trimmed, about: in generations that are sealed, and in
+    /// the newest.
+    pub(super) fn kept_bytes(&self) -> (u64, u64) {
+        let memory = fresh::memory_of(&self.generations.live.keyspace);
+        let gone_bytes = self.fresh.gone_bytes(memory);
+        self.generations.kept_bytes(self.next(), gone_bytes)
+    }
+
     pub(super) fn next(&self) -> Sequence {
         self.index.next(self.generations.live.first)
     }
@@ -379,8 +421,13 @@ pub(super) fn newest_key(log: LogId) -> Vec<u8> {
     [NEWEST_KEY, &log.0.to_be_bytes()].concat()
 }
 
-pub(super) fn parse_newest_key(key: &[u8]) -> Result<LogId, StoreError> {
-    let mut log = Reader::plain(key.get(NEWEST_KEY.len()..).unwrap_or_default());
+pub(super) fn begins_key(log: LogId) -> Vec<u8> {
+    [BEGINS_KEY, &log.0.to_be_bytes()].concat()
+}
+
+/// The log of a key that begins so.
+pub(super) fn parse_log_key(prefix: &[u8], key: &[u8]) -> Result<LogId, StoreError> {
+    let mut log = Reader::plain(key.get(prefix.len()..).unwrap_or_default());
     let log = log.array("log").map(u16::from_be_bytes);
     log.map(LogId)
         .map_err(|error| StoreError::damaged("own", error))
@@ -392,4 +439,7 @@ const FORMAT: u8 = 1;
 const MADE_KEY: &[u8] = b"format";
 pub(super) const LINK_KEY: &[u8] = b"link";
 pub(super) const REVISION_KEY: &[u8] = b"revision";
+/// With the log behind it: where its newest generation begins.
 pub(super) const NEWEST_KEY: &[u8] = b"newest ";
+/// The same: what lies below was let go of before it was in a table.
+pub(super) const BEGINS_KEY: &[u8] = b"begins ";

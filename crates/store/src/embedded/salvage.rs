@@ -29,7 +29,7 @@ use super::examine::{LIST, Trees, copy_tree};
 use super::generation::{Generation, blocks, parse_block_key};
 use super::intact::{Entry, Hole, Intact, Piece};
 use super::journals::{Known, Sieve};
-use super::opened::{NEWEST_KEY, OWN, number, parse_newest_key, parse_value};
+use super::opened::{BEGINS_KEY, NEWEST_KEY, OWN, number, parse_log_key, parse_value};
 use super::{Durability, Embedded, Options, directory, engine, journals, list};
 use crate::batch::{Batch, Space};
 use crate::error::StoreError;
@@ -364,19 +364,27 @@ impl Work {
             .iter()
             .filter_map(|name| Generation::parse_name(name))
             .collect();
+        let begins = self.numbers_of_logs(database, BEGINS_KEY, "what logs have let go of")?;
         for (log, first) in generations {
             let tree = tree(database, &Generation::name(log, first))?;
+            let begins = begins.get(&log).map_or(first, |begins| first.max(*begins));
             let generation = Generation {
                 log,
                 first,
+                begins,
                 keyspace: tree.clone(),
             };
-            if let Err(error @ StoreError::Format { .. }) = generation.sealed(&database.snapshot())
-            {
+            let snapshot = database.snapshot();
+            if let Err(error @ StoreError::Format { .. }) = generation.sealed(&snapshot) {
                 return Err(error);
             }
             let place = format!("log {log} from message {first} on");
-            self.note(log, Sequence(first.0.saturating_sub(1)));
+            self.note(log, Sequence(begins.0.saturating_sub(1)));
+            if begins > first {
+                // Nothing before it is missing, here and in generations before this.
+                self.write_if(0)?;
+                self.store.go_on_at(log, begins)?;
+            }
             let mut intact = Intact::read(&tree, &place, blocks())?;
             // A block is never written again, so none is old.
             while let Some(piece) = intact.next()? {
@@ -404,6 +412,9 @@ impl Work {
                         entry => entry?,
                     };
                     self.note(log, entry.sequence);
+                    if entry.sequence < begins {
+                        continue;
+                    }
                     self.salvaged.messages += 1;
                     self.append(log, entry.sequence, entry.message)?;
                 }
@@ -419,34 +430,46 @@ impl Work {
         database: &Database,
         closed: &BTreeSet<String>,
     ) -> Result<(), StoreError> {
-        if !database.keyspace_exists(OWN) {
-            return Ok(());
-        }
-        let own = tree(database, OWN)?;
-        let mut intact = Intact::read(&own, OWN, NEWEST_KEY)?;
-        while let Some(piece) = intact.next()? {
-            // It only grows, so an old one says less.
-            let Entry {
-                key, value: first, ..
-            } = match piece {
-                Piece::Entry(entry) => entry,
-                Piece::Hole(Hole { cause, .. }) => {
-                    self.lost(format!("{OWN}: where logs go on ({cause})"));
-                    continue;
-                }
-            };
-            let (Ok(log), Ok(first)) = (parse_newest_key(&key), number("newest", &first)) else {
-                self.lost(format!("{OWN}: where a log goes on"));
-                continue;
-            };
-            self.note(log, Sequence(first.saturating_sub(1)));
-            let name = Generation::name(log, Sequence(first));
+        for (log, first) in self.numbers_of_logs(database, NEWEST_KEY, "where logs go on")? {
+            self.note(log, Sequence(first.0.saturating_sub(1)));
+            let name = Generation::name(log, first);
             if !database.keyspace_exists(&name) && !closed.contains(&name) {
                 let what = "all of it: its newest part is missing";
                 self.lost(format!("log {log} from message {first} on: {what}"));
             }
         }
         Ok(())
+    }
+
+    /// What the store's own tree says of each log, in keys that begin so.
+    fn numbers_of_logs(
+        &mut self,
+        database: &Database,
+        prefix: &[u8],
+        what: &str,
+    ) -> Result<BTreeMap<LogId, Sequence>, StoreError> {
+        let mut found = BTreeMap::new();
+        if !database.keyspace_exists(OWN) {
+            return Ok(found);
+        }
+        let own = tree(database, OWN)?;
+        let mut intact = Intact::read(&own, OWN, prefix)?;
+        while let Some(piece) = intact.next()? {
+            // It only grows, so an old one says less.
+            let Entry { key, value, .. } = match piece {
+                Piece::Entry(entry) => entry,
+                Piece::Hole(Hole { cause, .. }) => {
+                    self.lost(format!("{OWN}: {what} ({cause})"));
+                    continue;
+                }
+            };
+            if let (Ok(log), Ok(at)) = (parse_log_key(prefix, &key), number("it", &value)) {
+                found.insert(log, Sequence(at));
+            } else {
+                self.lost(format!("{OWN}: {what}"));
+            }
+        }
+        Ok(found)
     }
 
     /// After what is missing the log goes on with another generation.

@@ -1,5 +1,7 @@
 //! What only somebody inside the store can do to it.
 
+mod let_go;
+
 use std::sync::atomic::Ordering;
 
 use unbroken_mqtt_proto::TopicFilter;

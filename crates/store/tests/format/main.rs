@@ -1,8 +1,9 @@
 //! Stores and backups as earlier versions have written them, and what they are now.
 //!
-//! `testdata/format-N.store` and `.backup`, and `format-N-kinds` with a value of each kind, were
-//! written by `cargo run -p unbroken-store --example record-format crates/store/testdata`, when N
-//! was the format. They are never written again.
+//! `testdata/format-N.store` and `.backup`, `format-N-kinds` with a value of each kind, and
+//! `format-N-let-go` with a generation of format 2, were written by `cargo run -p unbroken-store
+//! --example record-format crates/store/testdata`, when N was the format. They are never written
+//! again.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -22,6 +23,8 @@ const STORE: &[u8] = include_bytes!("../../testdata/format-1.store");
 const BACKUP: &[u8] = include_bytes!("../../testdata/format-1.backup");
 const STORE_OF_KINDS: &[u8] = include_bytes!("../../testdata/format-1-kinds.store");
 const BACKUP_OF_KINDS: &[u8] = include_bytes!("../../testdata/format-1-kinds.backup");
+const STORE_LET_GO: &[u8] = include_bytes!("../../testdata/format-1-let-go.store");
+const BACKUP_LET_GO: &[u8] = include_bytes!("../../testdata/format-1-let-go.backup");
 
 fn backup_of(view: &dyn View) -> Vec<u8> {
     let mut file = Vec::new();
@@ -109,6 +112,27 @@ fn the_sample_is_what_was_recorded() {
     let memory = Memory::new();
     sample::fill(&memory);
     is_the_sample(&memory);
+}
+
+#[test]
+fn a_generation_of_which_some_was_let_go_is_read_as_it_was_written() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = unpacked(STORE_LET_GO, temp.path());
+    let first = store.bounds(sample::LOG).unwrap().first;
+    assert_eq!(first, Sequence(sample::NEEDED));
+    let all = store.read(sample::LOG, Sequence::FIRST..Sequence::END, usize::MAX);
+    let numbers: Vec<_> = all
+        .unwrap()
+        .entries
+        .iter()
+        .map(|it| it.sequence.0)
+        .collect();
+    let expected: Vec<_> = (sample::NEEDED..=sample::LET_GO_LAST).collect();
+    assert_eq!(numbers, expected);
+    assert_eq!(backup_of(&store), BACKUP_LET_GO);
+    let memory = Memory::new();
+    sample::fill_and_let_go(&memory);
+    assert_eq!(backup_of(&memory), BACKUP_LET_GO);
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! What is recorded: a store with logs and what a session has, and one with a value of each kind
-//! that a broker keeps.
+//! What is recorded: a store with logs and what a session has, one with a value of each kind that a
+//! broker keeps, and one with a generation of format 2.
 
 use std::num::NonZeroU32;
 
@@ -44,6 +44,20 @@ pub(crate) fn message(number: u64) -> MessageBytes {
         payload: &number.to_be_bytes().repeat(10),
     };
     record.encode()
+}
+
+/// The first message that nobody has let go of below, and the last.
+pub(crate) const NEEDED: u64 = 8;
+pub(crate) const LET_GO_LAST: u64 = 10;
+
+/// A log of one generation, of which some was let go of before it was in a table.
+pub(crate) fn fill_and_let_go(store: &dyn Store) {
+    for number in 1..=LET_GO_LAST {
+        let mut batch = Batch::new();
+        batch.append(LOG, Sequence(number), message(number));
+        commit(store, batch);
+        assert!(!store.trim(LOG, Sequence(NEEDED)).unwrap());
+    }
 }
 
 /// A log with a hole and without its beginning, an empty one, and what a session has.
