@@ -115,6 +115,17 @@ pub struct StoreSize {
     pub needed: Frontier,
     /// Numbers that no message of a log has, of each log in ascending order.
     pub left_out: Vec<(LogId, Range<u64>)>,
+    /// How long commits took since this was last said, if there were any.
+    pub commits: Option<CommitTimes>,
+}
+
+/// How long commits took, until what is in them was as safe as the store was opened to make it.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct CommitTimes {
+    /// Half of them took less, in microseconds.
+    pub p50_us: u64,
+    /// 99 of 100 took less, in microseconds.
+    pub p99_us: u64,
 }
 
 /// How a connection ended.

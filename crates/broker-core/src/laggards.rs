@@ -216,6 +216,9 @@ impl Shard {
     /// Says how large the store is, and up to where no shard needs its logs.
     pub(crate) fn handle_store_size(&mut self, now: Instant, size: &StoreSize) {
         self.clients.stats.store_bytes = size.bytes;
+        if let Some(commits) = size.commits {
+            self.clients.stats.commits = commits;
+        }
         let Clients {
             limits, laggards, ..
         } = &mut self.clients;

@@ -84,7 +84,7 @@ pub use backlog::{ReadAnswer, ReadRequest};
 pub use farewell::LastWords;
 pub use forget::Forget;
 pub use ids::{ConnectionId, GroupId, SessionId, ShardId};
-pub use input::{Admission, CloseCause, Input, Peer, StoreSize};
+pub use input::{Admission, CloseCause, CommitTimes, Input, Peer, StoreSize};
 pub use kept::{Entry, Holding, Presence, Progress, ReceivedEntry};
 pub use limits::{Limits, LimitsError, QueueFull, StoreFull};
 pub use mail::Mail;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use unbroken_mqtt_proto::ReasonCode;
 
 use crate::audit::totals::AuditTotals;
+use crate::input::CommitTimes;
 use crate::output::DropReason;
 use crate::sleeping::SleepingTotals;
 
@@ -60,6 +61,9 @@ pub struct Stats {
     pub sleeping: SleepingTotals,
     /// Bytes of the store, as the driver last said; the same for all shards.
     pub store_bytes: u64,
+    /// How long commits took when there last were any, as the driver last said; the same for all
+    /// shards.
+    pub commits: CommitTimes,
     /// What clients were refused (a connection, its continuation, a subscription), by the reason
     /// they were told, or would have been told if their protocol had words for it.
     pub refused: BTreeMap<ReasonCode, u64>,
@@ -106,6 +110,7 @@ impl Stats {
             messages_waiting_bytes,
             sleeping,
             store_bytes,
+            commits,
             refused,
             dropped,
             audit,
@@ -133,6 +138,8 @@ impl Stats {
         self.messages_waiting_bytes += messages_waiting_bytes;
         self.sleeping += *sleeping;
         self.store_bytes = self.store_bytes.max(*store_bytes);
+        self.commits.p50_us = self.commits.p50_us.max(commits.p50_us);
+        self.commits.p99_us = self.commits.p99_us.max(commits.p99_us);
         for (reason, count) in refused {
             *self.refused.entry(*reason).or_default() += count;
         }

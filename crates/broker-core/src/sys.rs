@@ -153,7 +153,7 @@ impl Shard {
             self.store_state(),
         ];
         let dropped = sum.dropped_total();
-        let counts: [(&str, u64); 32] = [
+        let counts: [(&str, u64); 34] = [
             (
                 "clients/total",
                 sum.clients_connected + sum.clients_disconnected,
@@ -191,6 +191,8 @@ impl Shard {
             ("unbroken/shards", u64::from(self.options.shards)),
             ("unbroken/publish/unrouted", sum.publishes_unrouted),
             ("unbroken/store/bytes", sum.store_bytes),
+            ("unbroken/store/commit-us/p50", sum.commits.p50_us),
+            ("unbroken/store/commit-us/p99", sum.commits.p99_us),
             (
                 "sessions/count",
                 sum.clients_connected + sum.clients_disconnected,
@@ -255,6 +257,7 @@ impl Shard {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::input::CommitTimes;
 
     #[test]
     fn maxima_of_different_times_do_not_add_up() {
@@ -273,6 +276,23 @@ mod tests {
         assert_eq!(maximum([1, 2]), 10);
         assert_eq!(maximum([9, 8]), 17);
         assert_eq!(maximum([0, 0]), 17);
+    }
+
+    #[test]
+    fn how_long_commits_take_adds_up_over_no_shards() {
+        let mut sys = Sys::default();
+        let commits = CommitTimes {
+            p50_us: 512,
+            p99_us: 4_096,
+        };
+        for shard in 0..3 {
+            let stats = Stats {
+                commits,
+                ..Stats::default()
+            };
+            sys.note(ShardId(shard), stats);
+        }
+        assert_eq!(sys.sum().commits, commits);
     }
 
     #[test]

@@ -343,17 +343,7 @@ impl Found {
         })?;
         let (jobs, waiting) = mpsc::channel();
         let beside = Embedded::overhead_bytes_max(self.count_logs(stored.len()));
-        let keeper = Keeper::new(
-            Arc::clone(&self.store),
-            Room::new(&self.directory, beside),
-            self.directory.clone(),
-            found,
-            waiting,
-            notify.clone(),
-        );
-        let keeper = thread::Builder::new()
-            .name("keeper".to_owned())
-            .spawn(move || keeper.run())?;
+        let told = notify.clone();
         let mut answerer = Answerer {
             directory: self.directory.clone(),
             latest: stored.iter().map(|_| None).collect(),
@@ -380,6 +370,18 @@ impl Found {
             storage.durability.sync_every(),
             move |answers: &mut Vec<_>| answerer.answer(answers.drain(..)),
         )?;
+        let keeper = Keeper::new(
+            Arc::clone(&self.store),
+            committer.stats(),
+            Room::new(&self.directory, beside),
+            self.directory.clone(),
+            found,
+            waiting,
+            told,
+        );
+        let keeper = thread::Builder::new()
+            .name("keeper".to_owned())
+            .spawn(move || keeper.run())?;
         Ok(Disk {
             store: self.store,
             control: control.ok(),

@@ -67,7 +67,7 @@ pub use self::{
     position::{LogId, Position, Sequence},
     record::{LaneMark, MessageBytes, MessageRecord},
     selection::{Matcher, Selection},
-    stats::CommitStats,
+    stats::{CommitStats, CommitTimes},
     store::{
         Bounds, Chunk, Committed, Entry, KEY_BYTES_MAX, KeptBytes, Kv, Log, Page, Pair, Store,
         Value, View,

@@ -15,9 +15,16 @@ pub struct CommitStats {
     batches: AtomicU64,
     conflicts: AtomicU64,
     bytes: AtomicU64,
-    /// How many commits took less than 2 to the power of the index in microseconds, and no less
-    /// than half of that.
-    latency: [AtomicU64; BUCKETS],
+    /// As in [`CommitTimes`].
+    took: [AtomicU64; BUCKETS],
+}
+
+/// How long commits took, fsync included. Those that had nothing to write do not count.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CommitTimes {
+    /// How many took less than 2 to the power of the index in microseconds, and no less than half
+    /// of that.
+    counts: [u64; BUCKETS],
 }
 
 /// The last takes all that is longer: about 36 minutes.
@@ -44,30 +51,13 @@ impl CommitStats {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// How long a commit takes, fsync included: this share (0 to 1) took less. At most twice the
-    /// exact figure; zero if there was none.
-    pub fn latency(&self, share: f64) -> Duration {
-        let counts: Vec<u64> = self
-            .latency
-            .iter()
-            .map(|count| count.load(Ordering::Relaxed))
-            .collect();
-        let total: u64 = counts.iter().sum();
-        #[expect(
-            clippy::cast_precision_loss,
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "a rank among at most 2^53 commits"
-        )]
-        let rank = (total as f64 * share.clamp(0.0, 1.0)).ceil() as u64;
-        let mut seen = 0;
-        for (count, bucket) in counts.iter().zip(0..) {
-            seen += count;
-            if *count > 0 && seen >= rank {
-                return Duration::from_micros(1 << bucket);
-            }
+    /// How long they took so far.
+    pub fn times(&self) -> CommitTimes {
+        let mut times = CommitTimes::default();
+        for (count, took) in times.counts.iter_mut().zip(&self.took) {
+            *count = took.load(Ordering::Relaxed);
         }
-        Duration::ZERO
+        times
     }
 
     pub(crate) fn committed(
@@ -90,26 +80,85 @@ impl CommitStats {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         let bits = u128::BITS - took.as_micros().leading_zeros();
         let bucket = (bits as usize).min(BUCKETS - 1);
-        if let Some(count) = self.latency.get(bucket) {
+        if let Some(count) = self.took.get(bucket).filter(|_| bytes > 0) {
             count.fetch_add(1, Ordering::Relaxed);
         }
+    }
+}
+
+impl CommitTimes {
+    /// Of the commits since `earlier`.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let mut since = self.clone();
+        for (count, before) in since.counts.iter_mut().zip(&earlier.counts) {
+            *count = count.saturating_sub(*before);
+        }
+        since
+    }
+
+    /// This share of the commits (0 to 1) took less. At most twice the exact figure; none if there
+    /// was no commit.
+    pub fn share(&self, share: f64) -> Option<Duration> {
+        let total: u64 = self.counts.iter().sum();
+        #[expect(
+            clippy::cast_precision_loss,
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a rank among at most 2^53 commits"
+        )]
+        let rank = (total as f64 * share.clamp(0.0, 1.0)).ceil() as u64;
+        let mut seen = 0;
+        for (count, bucket) in self.counts.iter().zip(0..) {
+            seen += count;
+            if *count > 0 && seen >= rank {
+                return Some(Duration::from_micros(1 << bucket));
+            }
+        }
+        None
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::batch::{Revision, Space};
+
+    const COMMITTED: Committed = Committed {
+        revision: Revision(1),
+    };
+
+    fn commit(stats: &CommitStats, took: Duration) {
+        let mut batch = Batch::new();
+        batch.delete(Space::Control, b"key".to_vec());
+        stats.committed(&[batch], &[Ok(COMMITTED)], took);
+    }
+
+    fn shares(times: &CommitTimes) -> [Option<u128>; 3] {
+        let took = [0.5, 0.99, 1.0].map(|share| times.share(share));
+        took.map(|took| took.map(|took| took.as_micros()))
+    }
 
     #[test]
     fn a_share_of_the_commits_took_less_than_it_says() {
         let stats = CommitStats::default();
-        assert_eq!(stats.latency(0.99), Duration::ZERO);
+        assert_eq!(shares(&stats.times()), [None; 3]);
         for _ in 0..99 {
-            stats.committed(&[], &[], Duration::from_micros(300));
+            commit(&stats, Duration::from_micros(300));
         }
-        stats.committed(&[], &[], Duration::from_secs(2));
-        assert_eq!(stats.latency(0.5), Duration::from_micros(512));
-        assert_eq!(stats.latency(0.99), Duration::from_micros(512));
-        assert_eq!(stats.latency(1.0), Duration::from_micros(1 << 21));
+        commit(&stats, Duration::from_secs(2));
+        let times = stats.times();
+        assert_eq!(shares(&times), [Some(512), Some(512), Some(1 << 21)]);
+        commit(&stats, Duration::from_micros(9));
+        assert_eq!(shares(&stats.times().since(&times)), [Some(16); 3]);
+        assert_eq!(shares(&times.since(&times)), [None; 3]);
+    }
+
+    #[test]
+    fn a_commit_of_nothing_is_none_to_be_timed() {
+        let stats = CommitStats::default();
+        stats.committed(&[Batch::new()], &[Ok(COMMITTED)], Duration::ZERO);
+        assert_eq!(stats.times(), CommitTimes::default());
+        assert_eq!(stats.commits(), 1);
     }
 }

@@ -207,6 +207,7 @@ impl Broker {
             room,
             needed: lowest.into_iter().collect(),
             left_out: self.disk.left_out(),
+            commits: None,
         };
         for shard in 0..self.shards.len() {
             self.input(shard, Input::StoreSize(size.clone()));

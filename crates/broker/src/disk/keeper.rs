@@ -19,9 +19,9 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::thread;
 use std::time::{Instant, SystemTime};
 
-use unbroken_broker_core::{Frontier, Position, ReadRequest, ShardId, StoreSize};
+use unbroken_broker_core::{CommitTimes, Frontier, Position, ReadRequest, ShardId, StoreSize};
 use unbroken_durable::{Needs, Times, left_out, log_of, read};
-use unbroken_store::{Embedded, Sequence, Store, StoreError};
+use unbroken_store::{CommitStats, Embedded, Sequence, Store, StoreError};
 
 use super::room::Room;
 use super::{tell_damaged, tell_failed};
@@ -45,6 +45,9 @@ pub(super) struct Keeper {
     store: Arc<Embedded>,
     directory: PathBuf,
     room: Room,
+    commits: Arc<CommitStats>,
+    /// As it was when it was last said.
+    commits_said: unbroken_store::CommitTimes,
     /// It was when it was last looked at.
     disk_is_full: bool,
     shards: Vec<Outside>,
@@ -79,6 +82,7 @@ impl Drop for Keeper {
 impl Keeper {
     pub(super) fn new(
         store: Arc<Embedded>,
+        commits: Arc<CommitStats>,
         room: Room,
         directory: PathBuf,
         shards: Vec<Outside>,
@@ -89,6 +93,8 @@ impl Keeper {
             store,
             directory,
             room,
+            commits_said: commits.times(),
+            commits,
             disk_is_full: false,
             needs: Needs::new(shards.len()),
             trimming: None,
@@ -220,12 +226,23 @@ impl Keeper {
             room: self.room.of(kept.sum(), self.store.size_bytes()?),
             needed,
             left_out: left_out(&*self.store)?,
+            commits: self.commits_since_last(),
         };
         self.tell_room(&size);
         for shard in &mut self.shards {
             shard.send(Parcel::StoreSize(size.clone()));
         }
         Ok(())
+    }
+
+    /// How long commits took since it was last said.
+    fn commits_since_last(&mut self) -> Option<CommitTimes> {
+        let now = self.commits.times();
+        let took = now.since(&std::mem::replace(&mut self.commits_said, now.clone()));
+        let us = |share| u64::try_from(took.share(share)?.as_micros()).ok();
+        us(0.5)
+            .zip(us(0.99))
+            .map(|(p50_us, p99_us)| CommitTimes { p50_us, p99_us })
     }
 
     /// Says in the log when the disk begins and ceases to be what bounds the store.
@@ -257,7 +274,7 @@ mod tests {
     use std::sync::mpsc;
 
     use unbroken_broker_core::SessionId;
-    use unbroken_store::{Batch, Log, LogId, MessageRecord, Options};
+    use unbroken_store::{Batch, Committer, Log, LogId, MessageRecord, Options, Space};
 
     use super::*;
     use crate::mailbox::{Incoming, outside_feed};
@@ -288,6 +305,7 @@ mod tests {
         let (shard, told) = outside_feed();
         let keeper = Keeper::new(
             Arc::new(store),
+            Arc::default(),
             Room::new(directory, 0),
             directory.to_owned(),
             vec![shard],
@@ -367,6 +385,30 @@ mod tests {
                 }
             };
             assert_eq!(kept == 0, is_empty, "{kept}");
+        }
+    }
+
+    #[test]
+    fn how_long_commits_took_is_said_once() {
+        let temp = tempfile::tempdir().unwrap();
+        let (mut keeper, jobs, mut told) = keeper_of(temp.path(), 1);
+        let committer = Committer::start(Arc::clone(&keeper.store), None, Vec::clear).unwrap();
+        keeper.commits = committer.stats();
+        let mut batch = Batch::new();
+        batch.put(Space::Control, b"key".to_vec(), b"value".to_vec());
+        committer.submit(batch, ()).unwrap();
+        committer.end().unwrap();
+        for is_said in [true, false] {
+            say_needed(&jobs, 0);
+            let commits = loop {
+                turn(&mut keeper);
+                if let Ok(Parcel::StoreSize(size)) = told.try_recv() {
+                    break size.commits;
+                }
+            };
+            assert_eq!(commits.is_some(), is_said);
+            let commits = commits.unwrap_or_default();
+            assert_eq!(commits.p50_us, commits.p99_us, "there was one");
         }
     }
 

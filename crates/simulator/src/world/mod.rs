@@ -591,6 +591,7 @@ impl World {
                 room,
                 needed,
                 left_out: Vec::new(),
+                commits: None,
             };
             self.input(shard, Input::StoreSize(size));
         }
