@@ -375,9 +375,10 @@ impl Work {
                 keyspace: tree.clone(),
             };
             let snapshot = database.snapshot();
-            if let Err(error @ StoreError::Format { .. }) = generation.sealed(&snapshot) {
-                return Err(error);
-            }
+            let ends = match generation.sealed(&snapshot) {
+                Err(error @ StoreError::Format { .. }) => return Err(error),
+                ends => ends.ok().flatten(),
+            };
             let place = format!("log {log} from message {first} on");
             self.note(log, Sequence(begins.0.saturating_sub(1)));
             if begins > first {
@@ -419,8 +420,21 @@ impl Work {
                     self.append(log, entry.sequence, entry.message)?;
                 }
             }
+            if let Some((next, end)) = ends {
+                self.leave_out(log, end..next)?;
+            }
         }
         self.write_if(0)
+    }
+
+    /// These numbers no message had. Where some before them is missing, both are told as one.
+    fn leave_out(&mut self, log: LogId, numbers: Range<Sequence>) -> Result<(), StoreError> {
+        self.write_if(0)?;
+        let next = crate::Log::bounds(&self.store, log)?.next;
+        if next == numbers.start && !numbers.is_empty() {
+            self.store.go_on_at(log, numbers.end)?;
+        }
+        Ok(())
     }
 
     /// Says of which logs the newest generation is gone: there is none behind it whose numbers

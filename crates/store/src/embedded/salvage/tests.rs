@@ -344,3 +344,28 @@ fn what_a_newer_version_has_written_is_refused_and_not_left_out() {
         assert!(tables.path().join("store/engine").is_dir());
     }
 }
+
+/// A store that was salvaged before has such a log.
+#[test]
+fn numbers_that_a_log_has_left_out_are_no_messages_that_are_lost() {
+    let temp = tempfile::tempdir().unwrap();
+    let mut store = Embedded::open(temp.path(), Options::default()).unwrap();
+    for _ in 0..3 {
+        let next = store.bounds(LOG).unwrap().next;
+        let mut batch = Batch::new();
+        for number in next.0..next.0 + 3 {
+            let message = MessageRecord::plain("t", 1, b"x").encode();
+            batch.append(LOG, Sequence(number), message);
+        }
+        assert!(store.commit(&[batch]).unwrap()[0].is_ok());
+        drop(store);
+        mark(temp.path(), &StoreError::damaged("it", "it is said to be")).unwrap();
+        let opened = open(temp.path(), Options::default(), OnCorruption::Quarantine);
+        let quarantined;
+        (store, quarantined) = opened.unwrap();
+        assert_eq!(quarantined.unwrap().salvaged.lost, Vec::<String>::new());
+    }
+    let left_out = store.left_out(LOG).unwrap();
+    let numbers = left_out.iter().map(|range| range.end.0 - range.start.0);
+    assert_eq!(numbers.collect::<Vec<_>>(), [NUMBERS_LEFT_OUT; 3]);
+}
