@@ -20,6 +20,11 @@ use std::time::Duration;
 /// fixed socket buffers, registered ones or `splice`; see `docs/scaling.md`, which has the floor.
 pub(crate) const READ_BYTES: usize = 192 * 1024;
 
+/// A connection whose last read brought so much is read behind the others, and they are written to
+/// before: see [`crate::shard_thread`]. Of 100-byte messages it is 150, which take 30 µs. No
+/// memory.
+pub(crate) const READ_MUCH: usize = 16 * 1024;
+
 /// Bytes read in one turn before what they have led to is written, and reading goes on. Together
 /// with their copies in the outputs they fit into 1 MiB, which is in the cache of a core.
 pub(crate) const READ_BEFORE_WRITE: usize = 256 * 1024;

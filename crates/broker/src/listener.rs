@@ -439,12 +439,24 @@ impl Refusal {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::net;
+
     use super::*;
 
     /// A seat of a broker that has no other connection.
     pub(crate) fn any_seat() -> Seat {
         let seats = Seats::new(u32::MAX, &Limits::default(), &[None]);
         seats.take(0).unwrap()
+    }
+
+    /// A connection, and its peer.
+    pub(crate) fn arrival_and_peer(unread: Vec<u8>) -> (Arrival, net::TcpStream) {
+        let listener = net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let peer = net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (socket, address) = listener.accept().unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let arrival = arrival(TcpStream::from_std(socket), address, 0, any_seat());
+        (Arrival { unread, ..arrival }, peer)
     }
 
     /// A connection whose peer is silent.

@@ -4,10 +4,11 @@
 //! ```text
 //! each turn:
 //!   mail       take every incoming feed's batch, give it to the shard
-//!   read       each readable connection once, into one buffer of the thread, straight to the shard
+//!   read       each readable connection once, into one buffer of the thread, straight to the
+//!              shard; those that brought much when they were last read behind the others
 //!   news       what has come meanwhile from threads that are no shards: what is on disk now
 //!   write      each connection that has output once; in the middle of reading too, as often as
-//!              `READ_BEFORE_WRITE` bytes have been read
+//!              `READ_BEFORE_WRITE` bytes have been read, and before those that bring much
 //!   timeouts   if one is due, or writing has made room for more; with up to when clients were
 //!              heard (`hearing`), so that nobody is cut off for what was not read
 //!   feeds      hand over what the shard wrote to other shards: one wake for a batch
@@ -30,6 +31,8 @@
 //!   publisher that never stops gets one buffer's worth before everybody else has had theirs.
 //!   Writes are of bounded size too: one for each `READ_BEFORE_WRITE` bytes that the turn has read,
 //!   and one at its end.
+//! - Everybody else comes before such a publisher, and what they send leaves before it is read: a
+//!   message of theirs waits for the rest of the turn in which it came, and no longer for the next.
 //! - What a turn reads is on disk long before the turn is over, if it reads many connections. So
 //!   the disk's answers are taken once more before the write, and while something waits for the
 //!   disk a turn reads [`READS_WHILE_STORING`] connections and the next one goes on with the others
@@ -268,19 +271,19 @@ impl ShardThread {
             usize::MAX
         };
         let mut round = std::mem::take(&mut self.round);
-        self.driver.sockets.take_ready(&mut round, most);
+        let rest = self.driver.sockets.take_ready(&mut round, most);
         let (mut unwritten, mut read) = (0, 0);
         while let Some(&index) = round.get(read) {
             if self.driver.is_behind() {
                 self.driver.sockets.put_back(round.drain(read..));
                 break;
             }
-            read += 1;
-            unwritten += self.read_client(now, index, turn);
-            if unwritten >= READ_BEFORE_WRITE {
+            if unwritten >= READ_BEFORE_WRITE || (unwritten > 0 && read == rest) {
                 self.write_clients(now, turn);
                 unwritten = 0;
             }
+            read += 1;
+            unwritten += self.read_client(now, index, turn);
         }
         round.clear();
         self.round = round;
@@ -547,8 +550,10 @@ fn use_parcel(
 pub(crate) mod tests {
     use super::*;
     use crate::authenticator::{Door, authenticator};
-    use crate::listener::tests::any_arrival;
+    use crate::bounds::READ_MUCH;
+    use crate::listener::tests::{any_arrival, arrival_and_peer};
     use crate::mailbox::{feed, outside_feed};
+    use std::io::Write;
     use unbroken_broker_core::{Limits, Settings, ShardOptions, Totals};
 
     #[test]
@@ -604,6 +609,45 @@ pub(crate) mod tests {
         first.take_parcels(now);
         assert_eq!(first.driver.drain_until, Some(now + LATER));
         assert!(!first.hears_nothing(), "not before all are empty again");
+    }
+
+    #[test]
+    fn what_others_send_leaves_before_who_sends_much_is_read() {
+        let mut thread = shard_thread(0, [None, None], [None, None]);
+        thread.shard = Shard::new(options(0, 1));
+        let now = Instant::now();
+        // Each publishes to itself.
+        let connect = b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x00\x00\x01";
+        let subscribe = b"\x82\x06\x00\x01\x00\x01";
+        let mut peers = [b"f", b"q"].map(|name| {
+            let unread = [&connect[..], name, subscribe, name, b"\x00"].concat();
+            let (arrival, peer) = arrival_and_peer(unread);
+            open(&mut thread.shard, &mut thread.driver, now, arrival);
+            peer
+        });
+        let much = [b"\x30\x83\x80\x01\x00\x01f", &[0; READ_MUCH][..]].concat();
+        let little = b"\x30\x03\x00\x01q";
+        for (round, leaves) in [(0, [false, false]), (1, [false, true])] {
+            for (peer, bytes) in peers.iter_mut().zip([&much[..], little]) {
+                peer.write_all(bytes).unwrap();
+                let before = thread.driver.sockets.to_take();
+                while thread.driver.sockets.to_take() == before {
+                    thread.wait(now).unwrap();
+                }
+            }
+            thread.write_clients(now, &mut Turn::default());
+            let mut turn = Turn::default();
+            thread.read_clients(now, &mut turn);
+            assert_eq!(turn.reads, 2);
+            thread.shard.take_dirty(&mut thread.dirty);
+            let waits = |index| {
+                thread
+                    .dirty
+                    .iter()
+                    .any(|connection| connection.index == index)
+            };
+            assert_eq!([0, 1].map(|index| !waits(index)), leaves, "round {round}");
+        }
     }
 
     #[test]

@@ -23,6 +23,7 @@ use mio::{Registry, Token};
 use slab::Slab;
 use unbroken_broker_core::{CloseCause, ConnectionId, LastWords, Peer};
 
+use crate::bounds::READ_MUCH;
 use crate::listener::Seat;
 use crate::mailbox::Arrival;
 use crate::transport::{Given, Taken, Transport};
@@ -41,6 +42,8 @@ pub(crate) struct Sockets {
     leaving: VecDeque<(Instant, ConnectionId)>,
     /// What was not written when its connection was closed, until the shard is told.
     unsaid: Vec<LastWords>,
+    /// Empty between uses; kept for its capacity.
+    last: Vec<u32>,
 }
 
 #[derive(Debug)]
@@ -59,6 +62,8 @@ struct Socket {
     hung_up: bool,
     /// Bytes were written since bytes were read: the next ones may be an answer.
     spoken_to: bool,
+    /// Its last read brought [`READ_MUCH`] or more.
+    brought_much: bool,
     state: State,
 }
 
@@ -108,6 +113,7 @@ impl Sockets {
             taken: 0,
             leaving: VecDeque::new(),
             unsaid: Vec::new(),
+            last: Vec::new(),
         }
     }
 
@@ -137,6 +143,7 @@ impl Sockets {
             writable: true,
             hung_up: false,
             spoken_to: false,
+            brought_much: false,
             state: State::Open,
         });
         Ok((
@@ -199,8 +206,9 @@ impl Sockets {
     }
 
     /// Takes the connections to read in this turn, in the order in which they became readable, and
-    /// at most so many. The others are the first of the next turn.
-    pub(crate) fn take_ready(&mut self, into: &mut Vec<u32>, most: usize) {
+    /// at most so many. The others are the first of the next turn. Those that brought much when
+    /// they were last read come behind the rest; answers how many that is.
+    pub(crate) fn take_ready(&mut self, into: &mut Vec<u32>, most: usize) -> usize {
         debug_assert!(into.is_empty(), "the turn before was finished");
         if self.ready.len() <= most {
             std::mem::swap(&mut self.ready, into);
@@ -208,11 +216,28 @@ impl Sockets {
             into.extend(self.ready.drain(..most));
         }
         self.taken += into.len() as u64;
+        into.retain(|&index| {
+            let socket = self.table.get(index as usize);
+            let is_last = socket.is_some_and(|socket| socket.brought_much);
+            if is_last {
+                self.last.push(index);
+            }
+            !is_last
+        });
+        let rest = into.len();
+        into.append(&mut self.last);
+        rest
     }
 
-    /// Puts the last ones that were taken back, unread: they are the first of the next turn.
+    /// Puts the last ones that were taken back, unread: they are the first of the next turn, also
+    /// those that brought much, which could else be put back for ever.
     pub(crate) fn put_back(&mut self, unread: impl ExactSizeIterator<Item = u32>) {
         self.taken -= unread.len() as u64;
+        let unread = unread.inspect(|&index| {
+            if let Some(socket) = self.table.get_mut(index as usize) {
+                socket.brought_much = false;
+            }
+        });
         self.ready.splice(..0, unread);
     }
 
@@ -248,6 +273,7 @@ impl Sockets {
             Taken::Bytes { count, drained } => {
                 let spoken_to = std::mem::take(&mut socket.spoken_to);
                 let leaving = matches!(socket.state, State::Leaving { .. });
+                socket.brought_much = count >= READ_MUCH;
                 socket.readable = !drained || socket.hung_up;
                 self.queue(index);
                 if leaving {
@@ -451,9 +477,60 @@ impl Sockets {
 
 #[cfg(test)]
 mod tests {
-    use mio::Poll;
+    use std::io::Write;
+
+    use mio::{Events, Poll};
 
     use super::*;
+    use crate::listener::tests::arrival_and_peer;
+
+    #[test]
+    fn those_that_brought_much_come_behind_the_rest() {
+        let mut poll = Poll::new().unwrap();
+        let mut sockets = Sockets::new(poll.registry().try_clone().unwrap());
+        let (mut peers, mut indices) = (Vec::new(), Vec::new());
+        for _ in 0..3 {
+            let (arrival, peer) = arrival_and_peer(Vec::new());
+            indices.push(sockets.open(arrival).unwrap().0.index);
+            peers.push(peer);
+        }
+        let [much, little, other] = indices[..] else {
+            unreachable!("three were opened")
+        };
+        let mut buffer = vec![0; 2 * READ_MUCH];
+        // The first two send so many bytes, one after the other, and are read.
+        let mut round = |bytes: [usize; 2]| {
+            for (count, peer) in bytes.into_iter().zip(&mut peers) {
+                peer.write_all(&vec![0; count]).unwrap();
+                let before = sockets.ready.len();
+                while sockets.ready.len() == before {
+                    let mut events = Events::with_capacity(8);
+                    poll.poll(&mut events, None).unwrap();
+                    for event in events.iter().filter(|event| event.is_readable()) {
+                        sockets.note(event);
+                    }
+                }
+            }
+            sockets.ready.push(other); // its edge came for nothing
+            let mut into = Vec::new();
+            let rest = sockets.take_ready(&mut into, usize::MAX);
+            for index in [much, little] {
+                sockets.read(index, &mut buffer);
+            }
+            (into, rest)
+        };
+        assert_eq!(round([READ_MUCH, 1]), (vec![much, little, other], 3));
+        assert_eq!(round([1, READ_MUCH - 1]), (vec![little, other, much], 2));
+        assert_eq!(round([READ_MUCH, 1]), (vec![much, little, other], 3));
+        // Unless they have waited for a turn.
+        sockets.ready = vec![little, much, other];
+        let mut into = Vec::new();
+        assert_eq!(sockets.take_ready(&mut into, 2), 1);
+        sockets.put_back(into.drain(1..));
+        into.clear();
+        assert_eq!(sockets.take_ready(&mut into, 2), 2);
+        assert_eq!(into, [much, other]);
+    }
 
     #[test]
     fn connections_beyond_one_turn_are_the_first_of_the_next() {
