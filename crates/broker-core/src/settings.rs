@@ -50,7 +50,7 @@ pub struct Settings {
     /// before [`crate::Input::Stored`]: see [`crate::Record`].
     pub durable: bool,
     /// Receivers on one shard up to which a message goes to all of them in one turn. With more, a
-    /// turn brings it to a sixteenth of this number, and at least to one.
+    /// turn brings it to a 64th of this number, and at least to one.
     pub at_once: u32,
     /// Bytes of messages that are appended to the log of a shard until it tells the disk how far
     /// sessions are, and what may be trimmed, without waiting for the half second after which it

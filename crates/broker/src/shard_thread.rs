@@ -10,7 +10,8 @@
 //!   write      each connection that has output once; in the middle of reading too, as often as
 //!              `READ_BEFORE_WRITE` bytes have been read, and before those that bring much
 //!   timeouts   if one is due, or writing has made room for more; with up to when clients were
-//!              heard (`hearing`), so that nobody is cut off for what was not read
+//!              heard (`hearing`), so that nobody is cut off for what was not read; and write what
+//!              they led to, as a share of a message to a crowd
 //!   feeds      hand over what the shard wrote to other shards: one wake for a batch
 //!   close      the connections that the shard has done with, and tell it what they did not take
 //!   wait       for a moment if that gathers more (`coalesce`); while something waits for the
@@ -177,7 +178,7 @@ impl ShardThread {
             self.write_clients(now, &mut turn);
             // Behind the writes, because a write that made room may have made one due.
             if self.shard.next_timeout().is_some_and(|at| at <= now) {
-                self.time_out(now);
+                self.time_out(now, &mut turn);
             }
             // Both may have given output to connections: for the next turn.
             self.shard.take_dirty(&mut self.dirty);
@@ -338,10 +339,13 @@ impl ShardThread {
         });
     }
 
-    fn time_out(&mut self, now: Instant) {
+    /// And writes what that leads to, so that what the next turn reads need not wait for it: it may
+    /// be a share of a message to a crowd.
+    fn time_out(&mut self, now: Instant, turn: &mut Turn) {
         let heard = self.hearing.heard(self.driver.sockets.taken());
         let timeout = Input::Timeout { heard };
         input(&mut self.shard, &mut self.driver, now, timeout);
+        self.write_clients(now, turn);
     }
 
     fn tell_unsaid(&mut self, now: Instant) {
@@ -651,6 +655,30 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn a_share_of_a_message_to_a_crowd_leaves_before_anything_else_is_read() {
+        let mut thread = shard_thread(0, [None, None], [None, None]);
+        let mut options = options(0, 1);
+        options.settings.at_once = 1;
+        thread.shard = Shard::new(options);
+        let now = Instant::now();
+        let connect = |name| [&b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x00\x00\x01"[..], name].concat();
+        let subscribe = b"\x82\x06\x00\x01\x00\x01c\x00";
+        let publish = b"\x30\x03\x00\x01c";
+        let _peers =
+            [(b"a", &subscribe[..]), (b"b", subscribe), (b"p", publish)].map(|(name, packet)| {
+                let (arrival, peer) = arrival_and_peer([&connect(name), packet].concat());
+                open(&mut thread.shard, &mut thread.driver, now, arrival);
+                thread.write_clients(now, &mut Turn::default());
+                peer
+            });
+        for times in 1..=2 {
+            let mut turn = Turn::default();
+            thread.time_out(now + times * LATER, &mut turn);
+            assert_eq!(turn.writes, 1);
+        }
+    }
+
+    #[test]
     fn a_client_is_silent_once_all_that_it_may_have_sent_was_read() {
         let mut thread = shard_thread(0, [None, None], [None, None]);
         let now = Instant::now();
@@ -660,10 +688,10 @@ pub(crate) mod tests {
         open(&mut thread.shard, &mut thread.driver, now, arrival);
         let connected = |thread: &ShardThread| thread.shard.stats().clients_connected;
         // The thread stood still: nobody has asked the kernel since.
-        thread.time_out(now + 5 * LATER);
+        thread.time_out(now + 5 * LATER, &mut Turn::default());
         assert_eq!(connected(&thread), 1);
         thread.hearing.polled(now + 5 * LATER, 0, 1, 0);
-        thread.time_out(now + 6 * LATER);
+        thread.time_out(now + 6 * LATER, &mut Turn::default());
         assert_eq!(connected(&thread), 0);
     }
 
