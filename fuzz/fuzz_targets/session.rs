@@ -327,7 +327,7 @@ impl Broker {
                     }
                 }
                 Output::Read(request) => reads.push(request),
-                Output::Event(_) => {}
+                Output::Needed(_) | Output::Event(_) => {} // nothing is trimmed here
             }
         }
         for request in reads {
