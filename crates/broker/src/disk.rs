@@ -224,6 +224,9 @@ impl Found {
         for what in &restored.lost {
             tracing::error!("{what}");
         }
+        for what in &restored.undelivered {
+            tracing::warn!("{what}");
+        }
         if let Some(cause) = failure::of_last_run(directory) {
             tracing::warn!(
                 cause,

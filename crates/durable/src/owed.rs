@@ -19,11 +19,12 @@ use unbroken_store::{
 use crate::restore::{damaged, each};
 use crate::under_way::read_each;
 
-/// Gives what is owed.
-pub(crate) fn give_what_is_owed<S: Store + ?Sized>(store: &S) -> Result<(), StoreError> {
+/// Gives what is owed. Answers what no member could be given, in words.
+pub(crate) fn give_what_is_owed<S: Store + ?Sized>(store: &S) -> Result<Vec<String>, StoreError> {
     let notes = notes(store)?;
+    let mut undelivered = Vec::new();
     if notes.is_empty() {
-        return Ok(());
+        return Ok(undelivered);
     }
     let mut members = members(store)?;
     let subscriptions = members
@@ -47,6 +48,12 @@ pub(crate) fn give_what_is_owed<S: Store + ?Sized>(store: &S) -> Result<(), Stor
             }
             if let Some(member) = next_member(&mut members, &group, position.log) {
                 batch.extend(member.give(&group, position, message));
+            } else {
+                let topic = message.topic();
+                undelivered.push(format!(
+                    "group {group}: a message on {topic} was given to nobody when the broker stopped, \
+                     and no member is left that keeps messages"
+                ));
             }
         }
         if batch.bytes() >= COMMIT_BYTES_MAX {
@@ -60,7 +67,7 @@ pub(crate) fn give_what_is_owed<S: Store + ?Sized>(store: &S) -> Result<(), Stor
     let mut batch = Batch::new();
     batch.delete_all(Space::Control, owed::PREFIX.to_vec());
     store.commit(&[batch])?;
-    Ok(())
+    Ok(undelivered)
 }
 
 /// What is noted of one message.

@@ -52,6 +52,9 @@ pub struct Restored {
     pub retained: Vec<Message>,
     /// Messages that a client was given, or that one had left, and that are in no log any more.
     pub lost: Vec<String>,
+    /// Messages that groups had not given to anybody, and for which they have no member any more.
+    /// Some may have been named before the broker stopped.
+    pub undelivered: Vec<String>,
 }
 
 impl Restored {
@@ -119,7 +122,7 @@ pub fn restore<S: Store + ?Sized>(
         restored.tails.set(LogId(log.0), last);
     }
     retain_what_is_owed(store)?;
-    give_what_is_owed(store)?;
+    restored.undelivered = give_what_is_owed(store)?;
     let mut session = Parts::default();
     let mut left = Batch::new();
     // What these were given is read together. The others, most of those that sleep, wait for

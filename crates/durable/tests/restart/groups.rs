@@ -280,3 +280,27 @@ fn a_member_that_came_later_is_given_what_its_group_owes_whose_first_one_has_lef
         assert_eq!(came, 1, "{at:?}");
     }
 }
+
+#[test]
+fn what_a_group_owes_that_has_no_member_any_more_is_named() {
+    let mut named = 0;
+    for (group, publisher) in groups_and_publishers() {
+        let filter = format!("$share/{group}/t");
+        let mut world = World::new(3);
+        let member = world.resident("s", &[(&filter, QOS2)]);
+        let from = world.resident(publisher, &[]);
+        world.settle();
+        world.broker.hold_mail = true;
+        world.broker.send(from, publish("t", "x", QOS2, 1));
+        world.broker.stored();
+        unsubscribe(&mut world.broker, member, &filter);
+        world.broker.stored();
+        world.restart();
+        let (_, received) = world.back("s");
+        assert!(!received.iter().any(|one| one.starts_with("PUBLISH")));
+        named += world.undelivered.len();
+        let what = format!("group {filter}: a message on t was given to nobody when");
+        assert!(world.undelivered.iter().all(|one| one.starts_with(&what)));
+    }
+    assert!(named > 0, "it never happened");
+}

@@ -68,6 +68,8 @@ struct World {
     broker: Broker,
     kept: Kept,
     shards: u8,
+    /// What the last start has said of what groups could give to nobody.
+    undelivered: Vec<String>,
 }
 
 impl World {
@@ -81,6 +83,7 @@ impl World {
             broker,
             kept,
             shards,
+            undelivered: Vec::new(),
         };
         world.hand_out();
         world.broker.advance(Duration::ZERO);
@@ -131,6 +134,7 @@ impl World {
         self.broker.keep_on(Box::new(self.kept.clone()));
         let restored = restore(&*self.kept.store, self.shards, now, &self.kept.times).unwrap();
         assert_eq!(restored.lost, Vec::<String>::new());
+        self.undelivered.clone_from(&restored.undelivered);
         restored.hand_out(now, &mut self.broker.shards).unwrap();
     }
 

@@ -87,10 +87,15 @@ impl Generations {
         left_out
     }
 
+    /// Nobody needs what is below this number.
+    pub(super) fn let_go(&mut self, below: Sequence) {
+        self.floor = self.floor.max(below);
+    }
+
     /// Lets go of what is below this number. Takes out the oldest generation if that is all that
     /// is in it.
     pub(super) fn trim(&mut self, below: Sequence) -> Option<Generation> {
-        self.floor = self.floor.max(below);
+        self.let_go(below);
         let (first, _) = self.sealed.first_key_value()?;
         let first = *first;
         let is_needed = self.next_of(first) > self.floor;

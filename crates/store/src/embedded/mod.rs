@@ -229,6 +229,17 @@ impl Embedded {
         Ok(true)
     }
 
+    /// Nobody needs what is below this message of a log: what the engine has of that in memory only
+    /// goes with the next append, by the batch that appends. No generation is deleted, which
+    /// [`trim`](Store::trim) does, and cannot be taken back by a power cut as commits can that were
+    /// not synced.
+    pub fn let_go(&self, log: LogId, below: Sequence) {
+        if let Some(log) = self.write_published().logs.get_mut(&log) {
+            let below = below.min(log.next());
+            log.generations.let_go(below);
+        }
+    }
+
     /// Ends using it, but goes on having its directory.
     pub(crate) fn close(self) -> (Place, Options) {
         (self.directory.place().clone(), self.options)
@@ -332,7 +343,7 @@ impl Embedded {
         for (log, (generation, next), messages) in &appended {
             let memory = fresh::memory_of(&generation.keyspace);
             let blocks = generation.append(&mut batch, *next, messages);
-            let let_go = self.let_go(*log, memory);
+            let let_go = self.to_let_go(*log, memory);
             if let Some(let_go) = &let_go {
                 generation.let_go(&mut batch, let_go);
                 let begins = let_go.begins.0.to_be_bytes();
@@ -362,7 +373,7 @@ impl Embedded {
     }
 
     /// What nobody needs of what the engine has of a log in this memory.
-    fn let_go(&self, log: LogId, memory: u64) -> Option<LetGo> {
+    fn to_let_go(&self, log: LogId, memory: u64) -> Option<LetGo> {
         let published = self.read_published();
         let one = published.logs.get(&log)?;
         one.fresh.below(one.generations.floor, one.next(), memory)
@@ -560,6 +571,9 @@ impl Store for Embedded {
     /// Frees a whole generation, and with the next append what of the newest one the engine has in
     /// memory only. What else is left of one is there again after a restart.
     fn trim(&self, log: LogId, below: Sequence) -> Result<bool, StoreError> {
+        if !self.is_strict() && self.alive().is_err() {
+            return Ok(false); // what let it go may not be safe, and never will be
+        }
         let mut gone = None;
         if let Some(log) = self.write_published().logs.get_mut(&log) {
             let below = below.min(log.next());
@@ -569,6 +583,10 @@ impl Store for Embedded {
             return Ok(false);
         };
         let place = generation.to_string();
+        // It is gone at once, also after a power cut, and what let it go must not come after it.
+        if !self.is_strict() {
+            self.sync()?;
+        }
         // Its files go with the last handle, which takes longer than to take it off the list.
         let _last = generation.keyspace.clone();
         let listed = self.list.lock();
