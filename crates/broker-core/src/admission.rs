@@ -511,6 +511,13 @@ impl Shard {
             return;
         }
         if self.end_of(id).is_some_and(|end| end <= now) {
+            if self.clients.is_uncounted(id) {
+                // What is lost with it is named, so it is counted first.
+                self.clients.count_later(id);
+                self.schedule_count(now);
+                self.schedule_end(id, now + COUNT_PATIENCE);
+                return;
+            }
             self.clients.stats.sessions_expired += 1;
             self.end_session(now, id, DropReason::SessionEnded);
         } else {
@@ -560,7 +567,7 @@ impl Shard {
         // the session.
         self.publish_will(now, id);
         self.clients.catch_up(now, id);
-        let unread = self.clients.drop_backlog(id);
+        let (unread, uncounted_of) = self.clients.drop_backlog(id);
         self.end_fullness(id);
         let session = self.clients.sessions.get(id.index());
         let was_kept = session.is_some_and(Session::is_durable);
@@ -618,6 +625,7 @@ impl Shard {
         self.event(Event::SessionEnded {
             client_id,
             undelivered,
+            uncounted_of,
         });
     }
 }
@@ -712,5 +720,7 @@ fn mix(value: u64) -> u64 {
 /// A session whose client could not come, or could not know that it had to, is there for at least
 /// so long.
 pub(crate) const GRACE: Duration = Duration::from_secs(10);
+/// A session that is over is looked at again after so long, until what waits for it is counted.
+const COUNT_PATIENCE: Duration = Duration::from_secs(1);
 /// The limit of MQTT 3.1, section 3.1.
 const CLIENT_ID_CHARS_MAX_3_1: usize = 23;

@@ -226,6 +226,20 @@ impl Backlog {
         self.uncounted.is_none()
     }
 
+    /// Among how many messages it is not known which wait, where the broker started with those up
+    /// to `tails`.
+    fn uncounted_of(&self, tails: &Frontier) -> u64 {
+        let Some(uncounted) = &self.uncounted else {
+            return 0;
+        };
+        let logs = tails.iter();
+        let of = logs.map(|(log, last)| {
+            let known = uncounted.through.of(log).max(self.read.of(log));
+            last.saturating_sub(known)
+        });
+        of.sum()
+    }
+
     /// All up to here was read.
     pub(crate) fn read_through(&mut self, log: LogId, number: u64) {
         let through = Position { log, number };
@@ -407,14 +421,16 @@ impl Clients {
     }
 
     /// What a session would have read is over with it. Answers how many messages that were, as far
-    /// as they were counted.
-    pub(crate) fn drop_backlog(&mut self, id: SessionId) -> u64 {
+    /// as they were counted, and among how many it was not known.
+    pub(crate) fn drop_backlog(&mut self, id: SessionId) -> (u64, u64) {
         let session = self.sessions.get_mut(id.index());
         let kept = session.and_then(|session| session.kept.as_deref_mut());
         let backlog = kept.and_then(|kept| kept.backlog.take());
-        let Some(backlog) = backlog else { return 0 };
+        let Some(backlog) = backlog else {
+            return (0, 0);
+        };
         self.uncount(backlog.messages, backlog.bytes);
-        backlog.messages
+        (backlog.messages, backlog.uncounted_of(&self.census.tails))
     }
 
     /// A message was found that a session will not find again. If nobody has counted it, that is

@@ -62,6 +62,12 @@ impl Clients {
         }
     }
 
+    /// What waits for this session is not all counted.
+    pub(crate) fn is_uncounted(&mut self, id: SessionId) -> bool {
+        let backlog = self.backlog_of(id);
+        backlog.is_some_and(|backlog| !backlog.is_counted())
+    }
+
     /// It goes on before others begin: so it is done with sooner.
     fn count_next(&mut self, id: SessionId) {
         self.count_later(id);

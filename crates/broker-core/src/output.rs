@@ -154,6 +154,10 @@ pub enum Event {
         client_id: Arc<str>,
         /// Messages that were still waiting in it.
         undelivered: u64,
+        /// Messages on disk from before the broker started, for this session and others, that had
+        /// not been looked at to count what waits: what of them was for it is not in
+        /// `undelivered`. Mostly none.
+        uncounted_of: u64,
     },
     /// A client subscribed, or was refused it.
     Subscribed {

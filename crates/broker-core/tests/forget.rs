@@ -46,10 +46,11 @@ fn a_session_that_is_removed_ends_and_what_waited_is_named() {
             Event::SessionEnded {
                 client_id,
                 undelivered,
-            } => Some((client_id.to_string(), *undelivered)),
+                uncounted_of,
+            } => Some((client_id.to_string(), *undelivered, *uncounted_of)),
             _ => None,
         });
-        assert_eq!(ended, Some(("sleeper".to_owned(), 1)), "{shards} shards");
+        assert_eq!(ended, Some(("sleeper".to_owned(), 1, 0)), "{shards} shards");
         broker.stored();
         let again = stay(&mut broker, "sleeper", false);
         broker.stored();

@@ -58,12 +58,24 @@ pub(crate) fn event(event: &Event) {
         Event::SessionEnded {
             client_id,
             undelivered,
-        } => tracing::info!(
-            target: CLIENT,
-            client = %Chosen(client_id),
-            undelivered,
-            "session ended"
-        ),
+            uncounted_of,
+        } => {
+            tracing::info!(
+                target: CLIENT,
+                client = %Chosen(client_id),
+                undelivered,
+                "session ended"
+            );
+            if *uncounted_of > 0 {
+                tracing::warn!(
+                    target: CLIENT,
+                    client = %Chosen(client_id),
+                    among = uncounted_of,
+                    "the session ended before it was counted what waited for it since before the \
+                     start: among so many messages on disk, those for it are not delivered"
+                );
+            }
+        }
         Event::Subscribed {
             client_id,
             filter,

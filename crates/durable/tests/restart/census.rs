@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use unbroken_broker_core::{DropReason, Limits, LogId, SleepingSession};
+use unbroken_broker_core::{DropReason, Event, Limits, LogId, SleepingSession};
 use unbroken_mqtt_proto::Packet;
 
 use crate::limits::{dropped, is_balanced, pass, payloads, publish_all};
@@ -311,4 +311,46 @@ fn how_long_a_client_is_away_does_not_begin_anew_with_each_restart() {
     assert!(away >= Duration::from_mins(1), "{away:?}");
     pass(&mut world, 41);
     assert_eq!(sleepers(&world).len(), 0, "it was to stay for 100 s");
+}
+
+/// What was said of the end of a session: messages that waited, and among how many more nobody
+/// knew.
+fn ended(world: &World) -> Option<(u64, u64)> {
+    world.broker.events.iter().find_map(|event| match event {
+        Event::SessionEnded {
+            undelivered,
+            uncounted_of,
+            ..
+        } => Some((*undelivered, *uncounted_of)),
+        _ => None,
+    })
+}
+
+#[test]
+fn a_session_that_ends_uncounted_is_not_said_to_have_had_nothing() {
+    let mut world = restarted_with(1..19);
+    stay(&mut world.broker, "s", true);
+    world.broker.stored();
+    assert_eq!(ended(&world), Some((0, 18)));
+    is_balanced(&world);
+}
+
+#[test]
+fn a_session_that_is_over_is_counted_before_it_ends() {
+    let mut world = World::new(1);
+    let away = world.resident("s", &[("t", QOS1)]);
+    world.broker.cut(away);
+    let publisher = join(&mut world.broker, "p");
+    publish_all(&mut world, publisher, "t", 1..19);
+    let mut limits = Limits::default();
+    limits.session_expiry_max_s = 5;
+    world.restart_limited(limits);
+    world.broker.hold_reads = true;
+    pass(&mut world, 20);
+    assert_eq!(ended(&world), None, "it is over, and nobody has counted");
+    world.broker.hold_reads = false;
+    pass(&mut world, 2);
+    assert_eq!(ended(&world), Some((18, 0)));
+    assert_eq!(dropped(&world, DropReason::SessionEnded), 18);
+    is_balanced(&world);
 }
