@@ -2,9 +2,10 @@
 //! had no time left, or the run was too short.
 //!
 //! Invariant: what is not known is not passed. A rate that was held back is the least that a broker
-//! does. So where ours was, its ratio to another's is at least what was found: a bar that it
-//! reaches is reached. Where the other's was, the ratio is at most that, and only missed for
-//! certain; where both were, nothing is known.
+//! does, and a latency, which is counted from when a message was due, the most. So where ours was,
+//! it is at least as good as what was found: a bar that it reaches is reached. Where the other's
+//! was, the ratio may flatter ours, and is only missed for certain; where both were, nothing is
+//! known.
 
 use serde::Serialize;
 
@@ -41,7 +42,7 @@ pub(crate) enum Quantity {
     Cost,
     /// What is found is the least that the broker does.
     Rate,
-    /// It holds the wait for the generator.
+    /// It holds the wait for the generator: what is found is the most that the broker takes.
     Latency,
 }
 
@@ -66,9 +67,7 @@ impl Outcome {
     /// The same where whoever made the load had no time left for ours.
     pub(crate) fn held_back(self, what: Quantity, by: Because) -> Self {
         match (what, self) {
-            (Quantity::Rate, Self::Missed) | (Quantity::Latency, Self::Passed | Self::Missed) => {
-                Self::NotJudged(by)
-            }
+            (Quantity::Rate | Quantity::Latency, Self::Missed) => Self::NotJudged(by),
             _ => self,
         }
     }
@@ -76,9 +75,7 @@ impl Outcome {
     /// The same where it had none left for one that ours is held against.
     pub(crate) fn other_held_back(self, what: Quantity, by: Because) -> Self {
         match (what, self) {
-            (Quantity::Rate, Self::Passed) | (Quantity::Latency, Self::Passed | Self::Missed) => {
-                Self::NotJudged(by)
-            }
+            (Quantity::Rate | Quantity::Latency, Self::Passed) => Self::NotJudged(by),
             _ => self,
         }
     }
@@ -126,13 +123,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_that_was_held_back_may_be_passed_and_not_missed_and_a_latency_neither() {
+    fn what_was_held_back_may_be_passed_and_not_missed() {
         let by = Because::LoadGenerator;
         let unknown = Outcome::NotJudged(by);
         for (what, passed, missed) in [
             (Quantity::Cost, Outcome::Passed, Outcome::Missed),
             (Quantity::Rate, Outcome::Passed, unknown),
-            (Quantity::Latency, unknown, unknown),
+            (Quantity::Latency, Outcome::Passed, unknown),
         ] {
             assert_eq!(Outcome::Passed.held_back(what, by), passed);
             assert_eq!(Outcome::Missed.held_back(what, by), missed);
@@ -142,22 +139,24 @@ mod tests {
     }
 
     #[test]
-    fn against_a_rate_that_was_held_back_ours_may_be_missed_and_not_passed() {
+    fn against_what_was_held_back_ours_may_be_missed_and_not_passed() {
         let by = Because::LoadGenerator;
         let unknown = Outcome::NotJudged(by);
         for (what, passed, missed) in [
             (Quantity::Cost, Outcome::Passed, Outcome::Missed),
             (Quantity::Rate, unknown, Outcome::Missed),
-            (Quantity::Latency, unknown, unknown),
+            (Quantity::Latency, unknown, Outcome::Missed),
         ] {
             assert_eq!(Outcome::Passed.other_held_back(what, by), passed);
             assert_eq!(Outcome::Missed.other_held_back(what, by), missed);
             let none = Outcome::NotMeasured;
             assert_eq!(none.other_held_back(what, by), none);
         }
-        for rate in [Outcome::Passed, Outcome::Missed] {
-            let both = rate.held_back(Quantity::Rate, by);
-            assert_eq!(both.other_held_back(Quantity::Rate, by), unknown);
+        for what in [Quantity::Rate, Quantity::Latency] {
+            for outcome in [Outcome::Passed, Outcome::Missed] {
+                let both = outcome.held_back(what, by);
+                assert_eq!(both.other_held_back(what, by), unknown);
+            }
         }
     }
 
