@@ -1,33 +1,35 @@
-//! Where clients knock: listening sockets, and the one thread that accepts on all of them.
+//! Where clients knock: listening sockets, and the acceptor that the first shard's thread has.
 //!
-//! The acceptor hands each connection to the next shard in turn; the shard reads the CONNECT and
-//! sends the connection on to where its session lives. A thread of its own costs one wake a
-//! connection (3 µs of 23, with two shards 5 of 29: `docs/scaling.md`), and keeps the shards' loops
-//! free of listeners and of the pauses that a lack of descriptors demands.
+//! It gives each connection to the next shard in turn; that one reads the CONNECT and sends the
+//! connection on to where its session lives. A thread of its own cost a wake for each connection,
+//! and on two cores a third thread for each: with 64 clients at a time, all of them waited for one
+//! another's turn on a core (`docs/scaling.md`).
 //!
 //! Invariants:
 //! - Every open connection holds a [`Seat`] from here to its end, whichever shard it moves to.
 //! - Running out of descriptors or memory is logged once for each time it happens, and waited out:
-//!   the acceptor neither spins nor dies.
+//!   the acceptor neither spins nor dies, and clients that are in are served meanwhile.
+//! - A turn of the loop accepts [`ACCEPTS`] connections at most, so that those who are in do not
+//!   wait for many who come.
 //!
 //! Deliberately absent: the polite refusal at `connections_max`, which needs the client's version:
 //! the shard gives it. Here stands only the bound behind it, for connections that are still being
-//! refused.
+//! refused. `SO_REUSEPORT`, a listening socket for each shard: see `docs/scaling.md`.
 
 use std::io::{self, ErrorKind};
 use std::mem;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use mio::net::{TcpListener, TcpStream};
-use mio::{Events, Interest, Poll, Token};
+use mio::{Interest, Registry, Token};
 use socket2::{Domain, Protocol, Socket, Type};
-use unbroken_broker_core::{Limits, Peer};
+use unbroken_broker_core::{Limits, Peer, ShardId};
 
-use crate::bounds::{ACCEPT_PAUSE, BACKLOG, REFUSED_AT_ONCE};
-use crate::mailbox::{Arrival, Doorbell, Outside, Parcel};
+use crate::bounds::{ACCEPT_PAUSE, ACCEPTS, BACKLOG, LISTENERS, REFUSED_AT_ONCE};
+use crate::mailbox::Arrival;
 use crate::transport::Transport;
 
 /// Opens a listening socket.
@@ -45,6 +47,9 @@ pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
         // `[::]` beside `0.0.0.0` is two listeners, each with its own rules.
         socket.set_only_v6(true)?;
     }
+    // One write for each turn leaves nothing for Nagle's algorithm to gather. Connections have it
+    // from their listener.
+    socket.set_tcp_nodelay(true)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     socket.set_nonblocking(true)?;
@@ -158,16 +163,20 @@ impl Drop for Seat {
     }
 }
 
-/// The accepting thread.
+/// The shard whose thread has the listeners.
+pub(crate) const HOME: ShardId = ShardId(0);
+
+/// The open listeners, and whom they let in.
 #[derive(Debug)]
 pub(crate) struct Acceptor {
-    poll: Poll,
     listeners: Vec<Listening>,
     seats: Arc<Seats>,
-    shards: Vec<Outside>,
-    next_shard: usize,
-    stop: Arc<AtomicBool>,
-    bell: Arc<Doorbell>,
+    shards: u8,
+    next_shard: u8,
+    /// The system refuses more: it is asked again then.
+    retry_at: Option<Instant>,
+    /// Somebody who was turned away is to be told of then.
+    tell_at: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -181,33 +190,17 @@ struct Listening {
     turned_away: TurnedAway,
 }
 
-/// Stops the acceptor from another thread.
-#[derive(Debug)]
-pub(crate) struct AcceptorHandle {
-    stop: Arc<AtomicBool>,
-    bell: Arc<Doorbell>,
-}
-
-impl AcceptorHandle {
-    /// Closes the listening sockets soon.
-    pub(crate) fn stop(&self) {
-        self.stop.store(true, Ordering::SeqCst);
-        self.bell.ring();
-    }
-}
-
 impl Acceptor {
+    /// For so many shards. Those who knock are told to this poll.
     pub(crate) fn new(
         sockets: Vec<(TcpListener, SocketAddr)>,
         seats: Arc<Seats>,
-        shards: Vec<Outside>,
+        shards: u8,
+        registry: &Registry,
     ) -> io::Result<Self> {
-        let poll = Poll::new()?;
-        let bell = Doorbell::new(poll.registry(), Token(sockets.len()))?;
         let mut listeners = Vec::with_capacity(sockets.len());
         for (index, (mut socket, address)) in sockets.into_iter().enumerate() {
-            poll.registry()
-                .register(&mut socket, Token(index), Interest::READABLE)?;
+            registry.register(&mut socket, token_of(index), Interest::READABLE)?;
             listeners.push(Listening {
                 socket,
                 address,
@@ -216,57 +209,59 @@ impl Acceptor {
                 turned_away: TurnedAway::default(),
             });
         }
-        let stop = Arc::new(AtomicBool::new(false));
         Ok(Self {
-            poll,
             listeners,
             seats,
             shards,
-            next_shard: 0,
-            stop,
-            bell,
+            next_shard: HOME.0,
+            retry_at: None,
+            tell_at: None,
         })
     }
 
-    pub(crate) fn handle(&self) -> AcceptorHandle {
-        AcceptorHandle {
-            stop: Arc::clone(&self.stop),
-            bell: Arc::clone(&self.bell),
-        }
+    /// Whether the event was of a listener: then somebody knocks.
+    pub(crate) fn note(&mut self, token: Token) -> bool {
+        let index = FIRST.0.wrapping_sub(token.0);
+        let Some(listening) = self.listeners.get_mut(index) else {
+            return false;
+        };
+        listening.ready = true;
+        true
     }
 
-    /// Accepts until it is told to stop.
-    pub(crate) fn run(mut self) -> io::Result<()> {
-        let mut events = Events::with_capacity(64);
-        loop {
-            let pause = [self.accept_all(), self.tell()].into_iter().flatten().min();
-            self.bell.fall_asleep();
-            if self.stop.load(Ordering::SeqCst) {
-                return Ok(());
-            }
-            if let Err(error) = self.poll.poll(&mut events, pause)
-                && error.kind() != ErrorKind::Interrupted
-            {
-                return Err(error);
-            }
-            self.bell.wake_up();
-            for event in &events {
-                if let Some(listening) = self.listeners.get_mut(event.token().0) {
-                    listening.ready = true;
-                }
-            }
-        }
+    /// Whether [`accept`](Self::accept) has something to do now.
+    pub(crate) fn has_work(&self, now: Instant) -> bool {
+        let knocks = || self.listeners.iter().any(|listening| listening.ready);
+        let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        self.retry_at.map_or_else(knocks, |at| at <= now) || is_due(self.tell_at)
     }
 
-    /// Accepts from every listener until it has nobody left. Answers with how long to wait before
-    /// trying again where the system refuses more.
-    fn accept_all(&mut self) -> Option<Duration> {
-        let mut pause = None;
-        for index in 0..self.listeners.len() {
-            let listening = &mut self.listeners[index];
-            while listening.ready {
+    /// When it has, if nobody knocks.
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        [self.retry_at, self.tell_at].into_iter().flatten().min()
+    }
+
+    /// Accepts from every listener until it has nobody left, or it were [`ACCEPTS`], and gives each
+    /// to a shard.
+    pub(crate) fn accept(&mut self, now: Instant, mut give: impl FnMut(ShardId, Arrival)) {
+        if !self.has_work(now) {
+            return;
+        }
+        if self.retry_at.is_none_or(|at| at <= now) {
+            let is_refused = self.accept_all(&mut give);
+            self.retry_at = is_refused.then(|| now + ACCEPT_PAUSE);
+        }
+        self.tell_at = self.tell(now).map(|wait| now + wait);
+    }
+
+    /// Whether the system refuses more.
+    fn accept_all(&mut self, give: &mut impl FnMut(ShardId, Arrival)) -> bool {
+        let mut left = ACCEPTS;
+        for (index, listening) in self.listeners.iter_mut().enumerate() {
+            while listening.ready && left > 0 {
                 match listening.socket.accept() {
                     Ok((socket, address)) => {
+                        left -= 1;
                         listening.recovered();
                         let seat = match self.seats.take(index) {
                             Ok(seat) => seat,
@@ -275,40 +270,40 @@ impl Acceptor {
                                 continue; // dropping the socket closes it
                             }
                         };
-                        let arrival = arrival(socket, address, index, seat);
-                        self.shards[self.next_shard].send(Parcel::Connection(Box::new(arrival)));
-                        self.next_shard = (self.next_shard + 1) % self.shards.len();
+                        give(
+                            ShardId(self.next_shard),
+                            arrival(socket, address, index, seat),
+                        );
+                        self.next_shard = (self.next_shard + 1) % self.shards;
                     }
                     Err(error) => match Refusal::of(&error) {
                         Refusal::Nobody => listening.ready = false,
                         Refusal::ThisOne => {}
                         Refusal::Exhausted => {
                             listening.exhausted(&error);
-                            pause = Some(ACCEPT_PAUSE);
-                            break;
+                            return true;
                         }
                     },
                 }
             }
         }
-        pause
+        false
     }
 
     /// Tells who was turned away. Answers with how long to wait before the rest is to be told.
-    fn tell(&mut self) -> Option<Duration> {
-        let now = Instant::now();
-        let mut pause = None;
+    fn tell(&mut self, now: Instant) -> Option<Duration> {
+        let mut next = None;
         for listening in &mut self.listeners {
             match listening.turned_away.take(now) {
                 Told::Nothing => {}
-                Told::Later(wait) => pause = Some(pause.map_or(wait, |pause| wait.min(pause))),
+                Told::Later(wait) => next = Some(next.map_or(wait, |next| wait.min(next))),
                 Told::Now { broker, listener } => {
                     listening.turned_away(broker, "limits.connections_max");
                     listening.turned_away(listener, "listeners.max_connections");
                 }
             }
         }
-        pause
+        next
     }
 }
 
@@ -391,9 +386,6 @@ impl Listening {
 }
 
 fn arrival(socket: TcpStream, address: SocketAddr, listener: usize, seat: Seat) -> Arrival {
-    // One write for each turn leaves nothing for Nagle's algorithm to gather. Fails only on a dead
-    // socket.
-    let _ = socket.set_nodelay(true);
     let listener = u16::try_from(listener).expect("Server::start refuses more listeners");
     Arrival {
         transport: Transport::Plain(socket),
@@ -405,6 +397,17 @@ fn arrival(socket: TcpStream, address: SocketAddr, listener: usize, seat: Seat) 
         unread: Vec::new(),
     }
 }
+
+fn token_of(listener: usize) -> Token {
+    Token(FIRST.0 - listener)
+}
+
+/// The token of the first listener; the others are below. No table of connections is that long.
+const FIRST: Token = Token(usize::MAX - 1);
+const _: () = assert!(
+    LISTENERS as usize <= FIRST.0 / 2,
+    "connections have the tokens below"
+);
 
 /// Time between two log lines about the same overload.
 const TELL_EVERY: Duration = Duration::from_secs(1);
@@ -441,6 +444,8 @@ impl Refusal {
 pub(crate) mod tests {
     use std::net;
 
+    use mio::{Events, Poll};
+
     use super::*;
 
     /// A seat of a broker that has no other connection.
@@ -472,6 +477,93 @@ pub(crate) mod tests {
             seat: any_seat(),
             unread,
         }
+    }
+
+    fn acceptor(shards: u8, limit: Option<u32>) -> (Acceptor, Poll) {
+        let socket = bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = socket.local_addr().unwrap();
+        let seats = Arc::new(Seats::new(u32::MAX, &Limits::default(), &[limit]));
+        let poll = Poll::new().unwrap();
+        let sockets = vec![(socket, address)];
+        let acceptor = Acceptor::new(sockets, seats, shards, poll.registry()).unwrap();
+        (acceptor, poll)
+    }
+
+    /// So many knock, and the acceptor has heard it.
+    fn knock(acceptor: &mut Acceptor, poll: &mut Poll, count: usize) -> Vec<net::TcpStream> {
+        let address = acceptor.listeners[0].address;
+        let peers = (0..count).map(|_| net::TcpStream::connect(address).unwrap());
+        let peers = peers.collect();
+        let mut events = Events::with_capacity(4);
+        poll.poll(&mut events, None).unwrap();
+        for event in &events {
+            assert!(acceptor.note(event.token()));
+        }
+        peers
+    }
+
+    #[test]
+    fn connections_go_to_the_shards_in_turn_and_wait_for_nothing_to_be_gathered() {
+        let (mut acceptor, mut poll) = acceptor(3, None);
+        let _peers = knock(&mut acceptor, &mut poll, 4);
+        let mut shards = Vec::new();
+        acceptor.accept(Instant::now(), |to, arrival| {
+            let Transport::Plain(socket) = &arrival.transport;
+            assert!(socket.nodelay().unwrap());
+            shards.push(to.0);
+        });
+        assert_eq!(shards, [0, 1, 2, 0]);
+        assert!(!acceptor.note(Token(7)), "the token of a connection");
+    }
+
+    #[test]
+    fn a_turn_accepts_some_and_leaves_the_others_to_the_next() {
+        let (mut acceptor, mut poll) = acceptor(1, None);
+        let _peers = knock(&mut acceptor, &mut poll, ACCEPTS + 1);
+        let now = Instant::now();
+        for (count, is_left) in [(ACCEPTS, true), (1, false)] {
+            let mut came = 0;
+            acceptor.accept(now, |_, _| came += 1);
+            assert_eq!((came, acceptor.has_work(now)), (count, is_left));
+        }
+    }
+
+    #[test]
+    fn who_is_turned_away_keeps_nobody_waiting_and_is_told_of_later() {
+        let (mut acceptor, mut poll) = acceptor(1, Some(1));
+        let now = Instant::now();
+        let (mut inside, mut peers) = (Vec::new(), Vec::new());
+        // The first of them is told of at once, the next one a second later.
+        for let_in in [1, 1, 1] {
+            peers.push(knock(&mut acceptor, &mut poll, 1));
+            acceptor.accept(now, |_, arrival| inside.push(arrival));
+            assert_eq!(inside.len(), let_in);
+        }
+        assert_eq!(acceptor.next_deadline(), Some(now + TELL_EVERY));
+        inside.clear();
+        peers.push(knock(&mut acceptor, &mut poll, 1));
+        assert!(acceptor.has_work(now));
+        acceptor.accept(now, |_, arrival| inside.push(arrival));
+        assert_eq!(inside.len(), 1);
+        let later = now + TELL_EVERY;
+        assert!(acceptor.has_work(later));
+        acceptor.accept(later, |_, arrival| inside.push(arrival));
+        assert_eq!(acceptor.next_deadline(), None);
+    }
+
+    #[test]
+    fn what_the_system_refuses_is_asked_for_again_after_a_pause() {
+        let (mut acceptor, mut poll) = acceptor(1, None);
+        let _peers = knock(&mut acceptor, &mut poll, 1);
+        let now = Instant::now();
+        acceptor.retry_at = Some(now + ACCEPT_PAUSE);
+        let mut came = 0;
+        for (at, count) in [(now, 0), (now + ACCEPT_PAUSE, 1)] {
+            assert_eq!(acceptor.has_work(at), count == 1);
+            acceptor.accept(at, |_, _| came += 1);
+            assert_eq!(came, count);
+        }
+        assert_eq!(acceptor.next_deadline(), None);
     }
 
     #[test]

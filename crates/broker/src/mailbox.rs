@@ -40,7 +40,7 @@ use crate::transport::Transport;
 pub(crate) enum Parcel {
     /// A letter from another shard.
     Mail(Mail),
-    /// A connection, new from the acceptor or moved here by another shard.
+    /// A connection, accepted or moved here by another shard.
     Connection(Box<Arrival>),
     /// The authenticator's answer.
     Admission {

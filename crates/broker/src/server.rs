@@ -1,9 +1,9 @@
 //! The broker as a whole: threads are started here, told of changes, and waited for.
 //!
 //! ```text
-//! acceptor ──────────┐            ┌── verifier (passwords)
+//! server ────────────┐            ┌── verifier (passwords)
 //!                    ▼            ▼
-//! server ─────▶ shard thread ◀───▶ shard thread …     each arrow a feed
+//! clients ──▶ shard thread ◀───▶ shard thread …     each arrow a feed
 //! ```
 //!
 //! Invariants:
@@ -31,7 +31,7 @@ use crate::authenticator::{Door, Doors, authenticator};
 use crate::bounds::{FEED_LETTERS, LISTENERS};
 use crate::config::{Change, Config, Listener, changes, in_force};
 use crate::disk::{Disk, DiskError, Found};
-use crate::listener::{self, Acceptor, AcceptorHandle, Seats};
+use crate::listener::{self, Acceptor, Seats};
 use crate::mailbox::{Doorbell, Incoming, Outgoing, Outside, Parcel, feed, outside_feed};
 use crate::open_files;
 use crate::passwords::{PasswordFileError, Passwords};
@@ -46,7 +46,6 @@ pub struct Server {
     config: Config,
     listeners: Vec<OpenListener>,
     seats: Arc<Seats>,
-    acceptor: AcceptorHandle,
     shards: Vec<Outside>,
     notices: Receiver<Notice>,
     notify: Sender<Notice>,
@@ -182,14 +181,14 @@ impl Server {
         let (askers, verifier) = authenticator(wiring.outside_feeds());
         let seats = Seats::new(room, &config.limits, &listener_limits(&config.listeners));
         let seats = Arc::new(seats);
-        let acceptor = Acceptor::new(sockets, Arc::clone(&seats), wiring.outside_feeds())?;
+        let first = wiring.ends[usize::from(listener::HOME.0)].poll.registry();
+        let acceptor = Acceptor::new(sockets, Arc::clone(&seats), count, first)?;
 
         let (notify, notices) = channel();
         let (ended, left) = channel();
         let mut server = Self {
             listeners,
             seats,
-            acceptor: acceptor.handle(),
             shards: to_shards,
             notices,
             notify,
@@ -225,6 +224,7 @@ impl Server {
             server.disk = Some(disk);
         }
         let mut threads = Vec::new();
+        let mut acceptor = Some(acceptor);
         for ((ends, authenticator), shard) in wiring.ends.into_iter().zip(askers).zip(shards) {
             threads.push(ShardThread::new(Parts {
                 shard,
@@ -233,13 +233,19 @@ impl Server {
                 from_shards: ends.from_shards,
                 to_shards: ends.to_shards,
                 from_others: ends.from_others,
+                acceptor: acceptor.take(),
                 authenticator,
                 doors: Arc::clone(&doors),
                 desk: server.disk.as_ref().and_then(|disk| disk.desk(ends.id)),
             })?);
         }
         introduce(&mut threads);
-        for (id, thread) in (0..count).zip(threads) {
+        server.spawn("passwords".to_owned(), None, || {
+            verifier.run();
+            Ok(())
+        })?;
+        // The first one last, since it lets clients in.
+        for (id, thread) in (0..count).zip(threads).rev() {
             let ended = ended.clone();
             server.spawn(format!("shard-{id}"), Some(Notice::ShardEnded), move || {
                 let _ = ended.send(thread.run()?); // the server takes it when it is dropped
@@ -247,12 +253,6 @@ impl Server {
             })?;
             server.shards_running += 1;
         }
-        server.spawn("passwords".to_owned(), None, || {
-            verifier.run();
-            Ok(())
-        })?;
-        // Last, so that nobody is let in before everything stands.
-        server.spawn("acceptor".to_owned(), None, || acceptor.run())?;
         Ok(server)
     }
 
@@ -364,7 +364,6 @@ impl Server {
     }
 
     fn begin_drain(&mut self, deadline: Duration) {
-        self.acceptor.stop();
         let until = Instant::now() + deadline;
         for shard in &mut self.shards {
             shard.send(Parcel::Drain { until });

@@ -4,6 +4,7 @@
 //! ```text
 //! each turn:
 //!   mail       take every incoming feed's batch, give it to the shard
+//!   accept     those who knock, if this thread has the listeners
 //!   read       each readable connection once, into one buffer of the thread, straight to the
 //!              shard; those that brought much when they were last read behind the others
 //!   news       what has come meanwhile from threads that are no shards: what is on disk now
@@ -82,6 +83,7 @@ use crate::core_time::Core;
 use crate::disk::Desk;
 use crate::driver::{Driver, input, open};
 use crate::hearing::Hearing;
+use crate::listener::{self, Acceptor};
 use crate::mailbox::{Doorbell, Incoming, Outgoing, Parcel};
 use crate::sockets::{Found, Sockets};
 
@@ -98,8 +100,10 @@ pub(crate) struct Parts {
     pub(crate) from_shards: Vec<Option<Incoming>>,
     /// To each shard in turn, `None` for this one.
     pub(crate) to_shards: Vec<Option<Outgoing>>,
-    /// From the acceptor, the authenticator and the server.
+    /// From the authenticator, the disk and the server.
     pub(crate) from_others: Vec<Incoming>,
+    /// The listeners, of the first shard.
+    pub(crate) acceptor: Option<Acceptor>,
     pub(crate) authenticator: Authenticator,
     pub(crate) doors: Arc<Doors>,
     /// `None`: everything is in memory.
@@ -116,6 +120,8 @@ pub(crate) struct ShardThread {
     bell: Arc<Doorbell>,
     from_shards: Vec<Option<Incoming>>,
     from_others: Vec<Incoming>,
+    /// Gone when the broker stops.
+    acceptor: Option<Acceptor>,
     /// All feeds to this thread were empty, and ring the bell when they are not: until it is rung
     /// nobody looks into them.
     listening: bool,
@@ -149,6 +155,7 @@ impl ShardThread {
             bell: parts.bell,
             from_shards: parts.from_shards,
             from_others: parts.from_others,
+            acceptor: parts.acceptor,
             listening: false,
             hearing: Hearing::new(Instant::now()),
             coalescer: Coalescer::default(),
@@ -173,6 +180,7 @@ impl ShardThread {
             };
             let before = self.frames();
             turn.letters = self.take_parcels(now);
+            self.accept(now);
             self.read_clients(now, &mut turn);
             self.take_news(now);
             self.write_clients(now, &mut turn);
@@ -263,6 +271,27 @@ impl ShardThread {
             self.listening = false;
         }
         self.listening
+    }
+
+    /// Lets in who knocks, while this shard is not behind.
+    fn accept(&mut self, now: Instant) {
+        if self.driver.drain_until.is_some() {
+            self.acceptor = None; // nobody is let in any more
+        }
+        let (shard, driver) = (&mut self.shard, &mut self.driver);
+        let Some(acceptor) = &mut self.acceptor else {
+            return;
+        };
+        if driver.is_behind() {
+            return;
+        }
+        acceptor.accept(now, |to, arrival| {
+            if to == listener::HOME {
+                open(shard, driver, now, arrival);
+            } else {
+                driver.send(to, Parcel::Connection(Box::new(arrival)));
+            }
+        });
     }
 
     fn read_clients(&mut self, now: Instant, turn: &mut Turn) {
@@ -385,7 +414,10 @@ impl ShardThread {
         let mut events = 0;
         for event in &self.events {
             events += 1;
-            if event.token() != BELL
+            let token = event.token();
+            let knocks = |acceptor: &mut Acceptor| acceptor.note(token);
+            if token != BELL
+                && !self.acceptor.as_mut().is_some_and(knocks)
                 && let Some(connection) = self.driver.sockets.note(event)
             {
                 self.dirty.push(connection);
@@ -399,8 +431,10 @@ impl ShardThread {
 
     /// Whether the next turn has something to do whatever the kernel says.
     fn has_work(&self, now: Instant) -> bool {
+        let knocks = |acceptor: &Acceptor| acceptor.has_work(now);
         !self.dirty.is_empty()
-            || (self.driver.sockets.has_ready() && !self.driver.is_behind())
+            || ((self.driver.sockets.has_ready() || self.acceptor.as_ref().is_some_and(knocks))
+                && !self.driver.is_behind())
             || self.shard.next_timeout().is_some_and(|at| at <= now)
     }
 
@@ -430,6 +464,11 @@ impl ShardThread {
             self.shard.next_timeout(),
             self.driver.sockets.next_deadline(),
             self.driver.drain_until,
+            // While this is behind nobody is let in; it is woken when it is not.
+            self.acceptor
+                .as_ref()
+                .filter(|_| !self.driver.is_behind())
+                .and_then(Acceptor::next_deadline),
             self.driver.desk.as_ref().map(|desk| desk.next_turn(now)),
         ];
         let next = deadlines.into_iter().flatten().min()?;
@@ -726,6 +765,7 @@ pub(crate) mod tests {
             from_shards: from_shards.into(),
             to_shards: to_shards.into(),
             from_others: Vec::new(),
+            acceptor: None,
             authenticator: askers.remove(0),
             doors: Arc::new(Doors(vec![anybody])),
             desk: None,

@@ -60,7 +60,8 @@ struct Socket {
     /// The peer will send no more: only a read that finds the end tells, so a short read is not
     /// the last.
     hung_up: bool,
-    /// Bytes were written since bytes were read: the next ones may be an answer.
+    /// Bytes were written since bytes were read, so the next ones may be an answer; or nothing was
+    /// read yet, and who comes waits to be let in.
     spoken_to: bool,
     /// Its last read brought [`READ_MUCH`] or more.
     brought_much: bool,
@@ -88,7 +89,7 @@ enum State {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     /// This many bytes. `spoken_to`: something was written to the peer since it last sent
-    /// something.
+    /// something, or it has sent nothing before.
     Bytes {
         connection: ConnectionId,
         count: usize,
@@ -142,7 +143,7 @@ impl Sockets {
             queued: false,
             writable: true,
             hung_up: false,
-            spoken_to: false,
+            spoken_to: true,
             brought_much: false,
             state: State::Open,
         });
