@@ -16,8 +16,9 @@ pub struct Limits {
     /// Connections at once, all listeners together. About 1 KiB each while idle.
     /// Beyond it: CONNACK 0x97 (3.x: 3), then close.
     pub connections_max: u32,
-    /// Sessions at once, connected or not. About 720 bytes each, without queue and subscriptions;
-    /// 200 to 1,500 more for one that publishes.
+    /// Sessions at once, connected or not. About 720 bytes each if only in memory, without queue and
+    /// subscriptions, and about 1,000 if persistent and on disk; 200 to 1,500 more for one that
+    /// publishes.
     /// Beyond it a new session is refused with 0x97.
     pub sessions_max: u32,
     /// Bytes of one control packet, both directions; announced as Maximum Packet Size.
@@ -73,8 +74,9 @@ pub struct Limits {
     pub subscriptions_per_session_max: u32,
     /// Subscriptions of all sessions together. Beyond it: 0x97.
     pub subscriptions_max: u32,
-    /// Retained messages. About 200 bytes each plus topic and payload. Beyond it a new one is
-    /// delivered but not kept: [`crate::DropReason::RetainedFull`].
+    /// Retained messages. About 200 bytes each plus topic and payload if only in memory, 300 if on
+    /// disk too. Beyond it a new one is delivered but not kept:
+    /// [`crate::DropReason::RetainedFull`].
     pub retained_messages_max: u32,
     /// Bytes of topics, properties and payloads of retained messages. Beyond it: `RetainedFull`.
     pub retained_bytes_max: u64,

@@ -30,7 +30,7 @@ in front of B); k kill the broker; n cut the network between the broker and C.
 
 Exit codes: 0 every wound was named and repaired; 1 one was not, or something else was named, or
 the time of --within was over; 2 wrong usage; 66 the input cannot be read; 70 a part of the line
-ended by itself or did not start.")]
+ended by itself or did not start; 74 output failed.")]
 pub(crate) struct Args {
     /// Plain lines: every wound once, then an end
     #[arg(long)]

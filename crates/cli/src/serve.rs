@@ -19,8 +19,8 @@ Examples:
   unbroken serve --bind 0.0.0.0 --password-file users
   UNBROKEN__LIMITS__CONNECTIONS_MAX=500 unbroken serve
 
-Flags are stronger than UNBROKEN__SECTION__KEY variables, which are stronger than the
-file. -p, --bind and the two flags that say who may come in concern the first listener.
+Flags override UNBROKEN__SECTION__KEY variables, and variables override the file.
+-p, --bind and the two flags that say who may come in concern the first listener.
 SIGHUP reads everything again and applies it if all of it is valid; SIGTERM and SIGINT
 let clients finish, then end with 0.
 

@@ -34,8 +34,9 @@ Examples:
   unbroken bench --qos 2 fan-in                     200 publishers, one subscriber
   unbroken bench --json - fan-out > fan-out.json    for machines
 
-Exit codes: 0 everything arrived; 1 something was lost, duplicated, reordered or altered; others are
-errors.";
+Exit codes: 0 everything arrived; 1 something was lost, duplicated, reordered or altered; 2 wrong
+usage; 69 no report: the broker cannot be reached or refused something, the settings contradict each
+other, or the report cannot be written.";
 
 /// Put a load on a broker and count exactly what became of it
 #[derive(Debug, Clone, clap::Args)]

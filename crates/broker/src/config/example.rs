@@ -14,8 +14,8 @@ pub fn example() -> String {
     let mut text = String::from(
         "# Configuration of `unbroken serve`. Every key shows its default; take away the # to\n\
          # change it. `unbroken check -c FILE` says whether a file is right, and where each value\n\
-         # comes from. UNBROKEN__SECTION__KEY in the environment is stronger than this file, and\n\
-         # flags are stronger still; UNBROKEN__SECTION__KEY_FILE names a file with the value.\n",
+         # comes from. Flags override variables, and variables override this file: the variable\n\
+         # UNBROKEN__SECTION__KEY holds a value, UNBROKEN__SECTION__KEY_FILE names a file with it.\n",
     );
     let (config, listener) = (Config::default(), Listener::default());
     // Writing to a String cannot fail, here and below.

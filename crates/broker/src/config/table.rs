@@ -36,8 +36,8 @@ pub(super) const LISTENERS_DOC: &str =
 /// The name of the array of tables whose keys are [`RULE_KEYS`].
 pub(super) const RULES: &str = "audit.rule";
 /// What [`RULES`] is about.
-pub(super) const RULES_DOC: &str = "What is done with the messages of some clients. The first rule that fits decides; what fits\n\
-     # none is stamped, and verified where its publisher stamps itself. As many tables as needed.";
+pub(super) const RULES_DOC: &str = "How messages of some clients are treated. The first rule that fits decides; what fits none\n\
+     # is stamped, and verified if its publisher stamps itself. As many tables as needed.";
 /// Stands for `bind` and `port` together.
 pub(super) const ADDRESS: &str = "address";
 
@@ -97,7 +97,7 @@ pub(super) const SECTIONS: &[Section] = &[
                 Restart,
                 [
                     "Threads that serve clients, each with its share of them. auto: one for each two cores,",
-                    "rounded up, 64 at most; the kernel's work for the same clients needs the other."
+                    "rounded up, 64 at most; the kernel needs the other core for the same clients."
                 ],
                 broker.shards
             ),
@@ -105,14 +105,14 @@ pub(super) const SECTIONS: &[Section] = &[
                 "sys_interval",
                 time(1, 86_400, Some("off")),
                 Restart,
-                ["Time between two updates of the $SYS topics."],
+                ["Time between two updates of the $SYS topics. \"off\": they are not published."],
                 broker.sys_interval
             ),
             key!(
                 "drain_timeout",
                 time(0, 3_600, None),
                 Live,
-                ["How long a stopping broker waits for clients to take what was sent to them."],
+                ["How long a stopping broker waits for clients to read what was sent to them."],
                 broker.drain_timeout
             ),
         ],
@@ -124,7 +124,10 @@ pub(super) const SECTIONS: &[Section] = &[
             "server_keep_alive",
             time(1, 65_535, Some("off")),
             Restart,
-            ["The longest keep alive: a 5.0 client that asks for more, or none, is told this."],
+            [
+                "The longest keep alive of a 5.0 client: one that asks for more, or for none, gets",
+                "this. \"off\": each gets what it asks for."
+            ],
             mqtt.server_keep_alive
         )],
     },
@@ -144,8 +147,9 @@ pub(super) const SECTIONS: &[Section] = &[
                 U32,
                 Live,
                 [
-                    "Sessions at once, connected or not. About 720 bytes each, without queue. Those that are",
-                    "there when it is lowered stay."
+                    "Sessions at once, connected or not. Each takes about 720 bytes if it is only in memory,",
+                    "about 1,000 if it is persistent and on disk; queue and subscriptions come on top.",
+                    "Sessions that are there when this is lowered stay."
                 ],
                 limits.sessions_max
             ),
@@ -153,14 +157,14 @@ pub(super) const SECTIONS: &[Section] = &[
                 "packet_bytes_max",
                 SIZE32,
                 Live,
-                ["One control packet, both directions."],
+                ["Size of one control packet, in both directions."],
                 limits.packet_bytes_max
             ),
             key!(
                 "receive_maximum",
                 U16,
                 Live,
-                ["QoS 1 and 2 messages a 5.0 client may have unanswered towards the broker."],
+                ["QoS 1 and 2 messages of a 5.0 client that the broker has not acknowledged yet."],
                 limits.receive_maximum
             ),
             key!(
@@ -168,8 +172,8 @@ pub(super) const SECTIONS: &[Section] = &[
                 U16,
                 Live,
                 [
-                    "QoS 1 and 2 messages the broker has unanswered towards one client; at most",
-                    "32,767."
+                    "QoS 1 and 2 messages in flight to one client: sent, and not acknowledged yet. At",
+                    "most 32,767."
                 ],
                 limits.inflight_max
             ),
@@ -178,8 +182,8 @@ pub(super) const SECTIONS: &[Section] = &[
                 U32,
                 Live,
                 [
-                    "Messages waiting in one session beyond those in flight. 24 bytes each plus",
-                    "the message, which all receivers share."
+                    "Messages waiting in one session beyond those in flight. 24 bytes each plus the",
+                    "message, which all receivers share."
                 ],
                 limits.queue_messages_max
             ),
@@ -188,9 +192,9 @@ pub(super) const SECTIONS: &[Section] = &[
                 SIZE64,
                 Live,
                 [
-                    "Topics, properties and payloads waiting in one session. As many may be on disk of",
-                    "what it has published to be retained at QoS 2 and not released; beyond it that is",
-                    "refused, whatever queue_full says."
+                    "Bytes of topics, properties and payloads waiting in one session. The same limit",
+                    "holds for what its client has published to be retained at QoS 2 and not released:",
+                    "beyond it such a message is refused, whatever queue_full says."
                 ],
                 limits.queue_bytes_max
             ),
@@ -199,10 +203,11 @@ pub(super) const SECTIONS: &[Section] = &[
                 Kind::Choice(&["drop_oldest", "refuse"]),
                 Live,
                 [
-                    "At one of the two, named queue-full. drop_oldest: the oldest of what waits on disk",
-                    "is dropped, the newest of what waits in memory. refuse: what a session that stays",
-                    "would have to keep is not taken in: a 5.0 publisher is told 0x97 Quota exceeded, an",
-                    "older one is disconnected without an acknowledgement."
+                    "What happens at these two; what is dropped or refused is named queue-full.",
+                    "drop_oldest: of what waits on disk the oldest is dropped, of what waits in memory",
+                    "the newest. refuse: a message that a full persistent session would have to keep is",
+                    "refused: a 5.0 publisher gets 0x97 Quota exceeded, an older one is disconnected",
+                    "without an acknowledgement."
                 ],
                 limits.queue_full
             ),
@@ -211,8 +216,8 @@ pub(super) const SECTIONS: &[Section] = &[
                 kind: time(1, u32::MAX as u64 - 1, Some("never")),
                 applies: Applies::Live,
                 doc: &[
-                    "Longest time a message waits in a session. After it the message is dropped",
-                    "(too-old), so a device that is away keeps the log for no longer.",
+                    "Longest time a message waits in a session; then it is dropped (too-old). So a",
+                    "device that is away holds on to the log for no longer.",
                 ],
                 get: |config| ExpirySeconds(config.limits.queue_age_max_s).to_value(),
                 set: |config, value| {
@@ -226,11 +231,11 @@ pub(super) const SECTIONS: &[Section] = &[
                 SIZE64,
                 Live,
                 [
-                    "Bytes of what the store keeps: messages that somebody waits for, sessions, retained",
-                    "messages. The directory takes up to 192 MiB and 64 MiB for each shard beside it, for",
-                    "journals and for what is let go 64 MiB at a time. Where the disk has no room for both,",
-                    "what it has room for is the limit, as long as that is so; and what would give no room",
-                    "is not dropped, but publishers are refused."
+                    "Bytes the store may keep: messages that somebody waits for, sessions, retained",
+                    "messages. The directory takes up to 192 MiB, and 64 MiB for each shard, on top of",
+                    "that: for journals, and because logs are deleted 64 MiB at a time. While the disk has",
+                    "no room for both, what it has room for is the limit; and where dropping would make no",
+                    "room, nothing is dropped, and publishers are refused."
                 ],
                 limits.store_bytes_max
             ),
@@ -239,10 +244,11 @@ pub(super) const SECTIONS: &[Section] = &[
                 Kind::Choice(&["drop_oldest", "refuse"]),
                 Live,
                 [
-                    "At store_bytes_max. drop_oldest: what has waited longest is dropped (store-full),",
-                    "unless what is no message in a log is as large: nothing is gained then, so refuse.",
-                    "refuse: what would have to be stored is not taken in: a 5.0 publisher is told",
-                    "0x97 Quota exceeded, an older one is disconnected without an acknowledgement."
+                    "What happens at store_bytes_max. drop_oldest: what has waited longest is dropped",
+                    "(store-full), unless sessions, retained messages and wills alone take up as much:",
+                    "nothing would be gained then, so it is as with refuse. refuse: what would have to be",
+                    "stored is refused: a 5.0 publisher gets 0x97 Quota exceeded, an older one is",
+                    "disconnected without an acknowledgement."
                 ],
                 limits.store_full
             ),
@@ -251,7 +257,7 @@ pub(super) const SECTIONS: &[Section] = &[
                 SIZE32,
                 Live,
                 [
-                    "Bytes waiting for one connection that does not read. At it QoS 0 messages are",
+                    "Bytes waiting for one connection that does not read. Beyond it QoS 0 messages are",
                     "dropped (slow-receiver), and QoS 1 and 2 wait in the session's queue."
                 ],
                 limits.output_bytes_max
@@ -260,21 +266,24 @@ pub(super) const SECTIONS: &[Section] = &[
                 "topic_bytes_max",
                 U16,
                 Live,
-                ["Bytes of a topic name or filter."],
+                ["Bytes in a topic name or filter."],
                 limits.topic_bytes_max
             ),
             key!(
                 "topic_levels_max",
                 U16,
                 Live,
-                ["Levels of a topic name or filter."],
+                ["Levels in a topic name or filter."],
                 limits.topic_levels_max
             ),
             key!(
                 "subscriptions_per_session_max",
                 U32,
                 Live,
-                ["Subscriptions of one session. About 250 bytes each."],
+                [
+                    "Subscriptions of one session. About 250 bytes each in a session that is only in",
+                    "memory, 400 in a persistent one."
+                ],
                 limits.subscriptions_per_session_max
             ),
             key!(
@@ -288,14 +297,17 @@ pub(super) const SECTIONS: &[Section] = &[
                 "retained_messages_max",
                 U32,
                 Live,
-                ["Retained messages. About 200 bytes each plus topic and payload."],
+                [
+                    "Retained messages. About 200 bytes each plus topic and payload if they are only in",
+                    "memory, 300 if they are on disk too."
+                ],
                 limits.retained_messages_max
             ),
             key!(
                 "retained_bytes_max",
                 SIZE64,
                 Live,
-                ["Topics, properties and payloads of retained messages."],
+                ["Bytes of topics, properties and payloads of all retained messages."],
                 limits.retained_bytes_max
             ),
             key!(
@@ -317,7 +329,7 @@ pub(super) const SECTIONS: &[Section] = &[
                 time(1, 3_600, None),
                 Live,
                 [
-                    "Time from the opening of a connection to its CONNECT, and from that to the",
+                    "Longest time from the opening of a connection to its CONNECT, and from that to the",
                     "answer about its password."
                 ],
                 limits.connect_timeout
@@ -327,7 +339,8 @@ pub(super) const SECTIONS: &[Section] = &[
                 kind: time(0, u32::MAX as u64 - 1, Some("never")),
                 applies: Applies::Live,
                 doc: &[
-                    "Longest time a session outlives its connection, also one that sleeps already.",
+                    "Longest time a session outlives its connection. Also ends sessions whose clients",
+                    "are disconnected already.",
                 ],
                 get: |config| ExpirySeconds(config.limits.session_expiry_max_s).to_value(),
                 set: |config, value| {
@@ -340,13 +353,13 @@ pub(super) const SECTIONS: &[Section] = &[
     },
     Section {
         name: "storage",
-        doc: "What outlives the broker: sessions that stay, what waits for them, retained messages.",
+        doc: "What outlives the broker: persistent sessions, what waits for them, retained messages.",
         keys: &[
             key!(
                 "in_memory",
                 Kind::Flag,
                 Restart,
-                ["Whether nothing does: everything ends with the broker."],
+                ["true: nothing is written to disk, and everything ends with the broker."],
                 storage.in_memory
             ),
             key!(
@@ -354,9 +367,9 @@ pub(super) const SECTIONS: &[Section] = &[
                 Kind::Path,
                 Restart,
                 [
-                    "A directory of its own. Empty: /var/lib/unbroken for root, else unbroken in",
-                    "XDG_STATE_HOME or ~/.local/state; of a user without a home /var/tmp/unbroken- and",
-                    "the number of the user. Relative to the directory of this file."
+                    "The data directory, for this broker alone. Empty: /var/lib/unbroken for root, else",
+                    "unbroken in XDG_STATE_HOME or ~/.local/state; for a user without a home",
+                    "/var/tmp/unbroken- and the number of the user. Relative to the directory of this file."
                 ],
                 storage.directory
             ),
@@ -365,9 +378,9 @@ pub(super) const SECTIONS: &[Section] = &[
                 Kind::Choice(&["strict", "relaxed", "off"]),
                 Restart,
                 [
-                    "What an acknowledgement survives. strict: a crash of the machine. relaxed: a crash",
-                    "of the broker, and one of the machine but for the last second. off: a crash of the",
-                    "broker."
+                    "How safe acknowledged data is. strict: it survives a crash of the broker and of the",
+                    "machine. relaxed: the same, but a crash of the machine may cost the last second.",
+                    "off: it survives a crash of the broker only."
                 ],
                 storage.durability
             ),
@@ -376,8 +389,8 @@ pub(super) const SECTIONS: &[Section] = &[
                 Kind::Choice(&["quarantine", "refuse"]),
                 Restart,
                 [
-                    "What is done at a start with a damaged store. quarantine: it is set aside whole, and",
-                    "what can still be read is copied into a new one. refuse: the broker does not start."
+                    "What a start does with a damaged store. quarantine: it is set aside whole, and what",
+                    "can still be read is copied into a new one. refuse: the broker does not start."
                 ],
                 storage.on_corruption
             ),
@@ -386,9 +399,9 @@ pub(super) const SECTIONS: &[Section] = &[
                 Kind::Choice(&["exit", "read_only"]),
                 Live,
                 [
-                    "What is done when nothing can be stored any more. exit: the broker ends. read_only:",
-                    "it goes on for clients that need nothing stored; others are disconnected, and refused",
-                    "until it is started again."
+                    "What happens when nothing can be stored any more. exit: the broker exits with code",
+                    "74. read_only: it goes on serving clients that need nothing stored; others are",
+                    "disconnected, and refused until it is started again."
                 ],
                 storage.on_error
             ),
@@ -403,8 +416,8 @@ pub(super) const SECTIONS: &[Section] = &[
                 Kind::Flag,
                 Restart,
                 [
-                    "Whether each message is numbered and hashed where it comes in, inside the broker.",
-                    "What clients see stays as it is. What sessions are owed is counted either way."
+                    "Whether each message is numbered and hashed as it comes in, inside the broker.",
+                    "Clients see no difference. Deliveries are counted either way."
                 ],
                 audit.stamping
             ),
@@ -413,8 +426,8 @@ pub(super) const SECTIONS: &[Section] = &[
                 Kind::Text,
                 Restart,
                 [
-                    "What the topics begin with on which publishers that stamp themselves, and the broker",
-                    "for stamps that it forwards, send checkpoints: that of all who take part."
+                    "What the topics of checkpoints begin with, those of publishers that stamp themselves",
+                    "and those of the broker for stamps that it forwards. All who take part use the same."
                 ],
                 audit.prefix
             ),
@@ -428,7 +441,7 @@ pub(super) const SECTIONS: &[Section] = &[
                 "format",
                 Kind::Choice(&["human", "json"]),
                 Restart,
-                ["One readable line, or one JSON object, for each event."],
+                ["human: one readable line for each event. json: one JSON object on each line."],
                 log.format
             ),
             key!(
@@ -436,8 +449,8 @@ pub(super) const SECTIONS: &[Section] = &[
                 Kind::Choice(&["error", "warn", "info", "debug", "trace"]),
                 Live,
                 [
-                    "The least serious level that is written; info, debug and trace are of the broker's",
-                    "own records, not of the libraries in it."
+                    "The least serious level that is written: error, warn, info, debug or trace. The",
+                    "last three are of the broker's own records, not of the libraries in it."
                 ],
                 log.level
             ),
@@ -445,7 +458,7 @@ pub(super) const SECTIONS: &[Section] = &[
                 "filter",
                 Kind::Text,
                 Live,
-                ["Directives that say more than a level, such as \"unbroken_broker=debug\"."],
+                ["Directives that add to the level or override it: \"unbroken_broker=debug\"."],
                 log.filter
             ),
         ],
@@ -458,7 +471,7 @@ pub(super) const RULE_KEYS: &[Key<AuditRule>] = &[
         "client",
         Kind::Text,
         Restart,
-        ["Client ids; * stands for any characters."],
+        ["Client ids; a * stands for any characters."],
         client
     ),
     key!("topic", Kind::Text, Restart, ["A topic filter."], topic),
@@ -467,8 +480,8 @@ pub(super) const RULE_KEYS: &[Key<AuditRule>] = &[
         Kind::Choice(&["verify", "stamp", "off"]),
         Restart,
         [
-            "stamp: numbered and hashed; verify: the same, and what the publisher says in a user",
-            "property `audit` is verified; off: neither."
+            "stamp: messages are numbered and hashed. verify: the same, and what the publisher",
+            "says in the user property `audit` is verified. off: neither."
         ],
         action
     ),
@@ -476,7 +489,7 @@ pub(super) const RULE_KEYS: &[Key<AuditRule>] = &[
         "forward_stamp",
         Kind::Flag,
         Restart,
-        ["Whether 5.0 receivers get the number and the hash, as user property `audit`."],
+        ["Whether 5.0 receivers get number and hash, in the user property `audit`."],
         forward_stamp
     ),
 ];
@@ -487,14 +500,17 @@ pub(super) const LISTENER_KEYS: &[Key<Listener>] = &[
         "name",
         Kind::Text,
         Restart,
-        ["Name in logs; without one, the address."],
+        ["A name, printed with the address when the broker starts."],
         name
     ),
     key!(
         "bind",
         Kind::Address,
         Restart,
-        ["Address to listen on. `address = \"127.0.0.1:1883\"` stands for bind and port together."],
+        [
+            "IP address to listen on. \"::\" is IPv6 only: for IPv4 as well add a second table with",
+            "\"0.0.0.0\". `address = \"127.0.0.1:1883\"` stands for bind and port together."
+        ],
         bind
     ),
     key!(
@@ -505,7 +521,7 @@ pub(super) const LISTENER_KEYS: &[Key<Listener>] = &[
             absent: None
         },
         Restart,
-        ["Port; 0 takes one that is free and prints it."],
+        ["Port; 0 takes a free one and prints it."],
         port
     ),
     key!(
@@ -513,8 +529,8 @@ pub(super) const LISTENER_KEYS: &[Key<Listener>] = &[
         Kind::Flag,
         Live,
         [
-            "Whether clients without user name may come in. Without this line: only on loopback,",
-            "and only where there is no password_file."
+            "Whether clients without a user name are let in. Without this line: only on loopback,",
+            "and only if there is no password_file."
         ],
         allow_anonymous
     ),
@@ -536,7 +552,7 @@ pub(super) const LISTENER_KEYS: &[Key<Listener>] = &[
             absent: Some("unlimited")
         },
         Live,
-        ["Connections of this listener at once."],
+        ["Connections of this listener at once, within limits.connections_max."],
         max_connections
     ),
 ];
