@@ -42,8 +42,8 @@ use unbroken_broker_core::{
 use unbroken_durable::{Restored, Times, batch_of, restore};
 use unbroken_store::quarantine::{self, OnCorruption, Quarantined};
 use unbroken_store::{
-    Batch, Committer, Durability, Embedded, Full, Log as _, LogId, Options, Refusal, Store as _,
-    StoreError, standing,
+    Batch, COMMIT_BYTES_MAX, Committer, Durability, Embedded, Log as _, LogId, Options, Refusal,
+    Store as _, StoreError, standing,
 };
 
 use self::keeper::{Job, Keeper};
@@ -131,14 +131,18 @@ pub(crate) struct Desk {
     /// The last request that was submitted, and the last one that is stored.
     submitted: StoreId,
     stored: StoreId,
-    /// What the committer had no room for.
+    /// What is to be submitted when the turn has read its clients: so a commit begins with all that
+    /// a turn brings, and not with the first message of it. Or what the committer had no room for.
     unsubmitted: VecDeque<(Batch, Token)>,
+    unsubmitted_bytes: usize,
+    /// The committer had no room.
+    is_behind: bool,
     /// What the shard needed when it was last asked, and when to ask again.
     needed: Option<Frontier>,
     ask_at: Instant,
     /// Times that it is still to be asked in quick succession.
     early_asks: u32,
-    /// See [`Committer::submit_patiently`].
+    /// See [`Committer::submit_all`].
     pub(crate) patience: Duration,
 }
 
@@ -427,6 +431,8 @@ impl Disk {
             submitted: StoreId::default(),
             stored: StoreId::default(),
             unsubmitted: VecDeque::new(),
+            unsubmitted_bytes: 0,
+            is_behind: false,
             needed: None,
             ask_at: Instant::now() + ASK_EARLY_EVERY,
             early_asks: EARLY_ASKS,
@@ -511,6 +517,11 @@ impl Desk {
         self.stored = id;
     }
 
+    /// The last request that is known to be stored.
+    pub(crate) const fn last_stored(&self) -> StoreId {
+        self.stored
+    }
+
     /// The committer answers nothing more.
     pub(crate) fn failed(&mut self) {
         self.stored = self.submitted;
@@ -521,19 +532,26 @@ impl Desk {
         self.submitted > self.stored
     }
 
-    /// Whether something waits here that is not in the queue.
-    pub(crate) fn is_behind(&self) -> bool {
+    /// Whether the committer had no room for what waits here.
+    pub(crate) const fn is_behind(&self) -> bool {
+        self.is_behind
+    }
+
+    /// Whether something is not in the queue.
+    pub(crate) fn has_unsubmitted(&self) -> bool {
         !self.unsubmitted.is_empty()
     }
 
-    /// Tries again what did not fit, and says now and then what the shard needs.
+    /// Submits what was gathered, as far as there is room.
+    pub(crate) fn submit_all(&mut self) {
+        self.committer
+            .submit_all(&mut self.unsubmitted, self.patience);
+        self.is_behind = !self.unsubmitted.is_empty();
+        self.unsubmitted_bytes = 0;
+    }
+
+    /// Says now and then what the shard needs, and submits what was gathered.
     pub(crate) fn turn(&mut self, now: Instant, shard: &Shard) {
-        while let Some((batch, token)) = self.unsubmitted.pop_front() {
-            if let Err(Full { batch, token }) = self.committer.submit(batch, token) {
-                self.unsubmitted.push_front((batch, token));
-                return;
-            }
-        }
         if self.ask_at <= now {
             self.early_asks = self.early_asks.saturating_sub(1);
             self.ask_at = now
@@ -546,6 +564,7 @@ impl Desk {
                 self.submit(Batch::new(), Token::Needed(self.shard, before));
             }
         }
+        self.submit_all();
     }
 
     /// When [`turn`](Self::turn) has something to do.
@@ -558,13 +577,11 @@ impl Desk {
     }
 
     fn submit(&mut self, batch: Batch, token: Token) {
-        let refused = if self.is_behind() {
-            Some((batch, token)) // behind what waits already
-        } else {
-            let submitted = self.committer.submit_patiently(batch, token, self.patience);
-            submitted.err().map(|Full { batch, token }| (batch, token))
-        };
-        self.unsubmitted.extend(refused);
+        self.unsubmitted_bytes += batch.bytes();
+        self.unsubmitted.push_back((batch, token));
+        if self.unsubmitted_bytes >= SUBMIT_BYTES && !self.is_behind {
+            self.submit_all();
+        }
     }
 }
 
@@ -656,5 +673,7 @@ const ASK_NEEDED_EVERY: Duration = Duration::from_secs(5);
 /// that whether the store is full. What counts then is what was said the first time.
 const ASK_EARLY_EVERY: Duration = Duration::from_secs(1);
 const EARLY_ASKS: u32 = 4;
+/// So much is submitted before the turn has read all: half of a commit.
+const SUBMIT_BYTES: usize = COMMIT_BYTES_MAX / 2;
 /// The committer has no room: its next commit ends about then.
 const TRY_AGAIN: Duration = Duration::from_millis(1);

@@ -17,7 +17,7 @@ use unbroken_broker_core::{
 
 use crate::authenticator::{Authenticator, Doors};
 use crate::bounds::LINGER;
-use crate::coalesce::WAIT_MAX;
+use crate::coalesce::WAIT_MIN;
 use crate::disk::Desk;
 use crate::log;
 use crate::mailbox::{Arrival, Outgoing, Parcel};
@@ -135,7 +135,19 @@ impl Driver {
     /// Whether a wait gathers more: then the disk is to gather, too.
     pub(crate) fn gather_commits(&mut self, gather: bool) {
         if let Some(desk) = &mut self.desk {
-            desk.patience = if gather { WAIT_MAX } else { Duration::ZERO };
+            desk.patience = if gather { WAIT_MIN } else { Duration::ZERO };
+        }
+    }
+
+    /// What is known to be on disk.
+    pub(crate) fn stored(&self) -> Option<StoreId> {
+        self.desk.as_ref().map(Desk::last_stored)
+    }
+
+    /// Has the disk begin with what was asked of it.
+    pub(crate) fn submit_all(&mut self) {
+        if let Some(desk) = &mut self.desk {
+            desk.submit_all();
         }
     }
 
@@ -152,13 +164,13 @@ impl Driver {
 
     /// Whether something is neither with another shard nor with the disk.
     pub(crate) fn has_unsent(&self) -> bool {
-        self.desk.as_ref().is_some_and(Desk::is_behind)
+        self.desk.as_ref().is_some_and(Desk::has_unsubmitted)
             || !self.to_shards.iter().flatten().all(Outgoing::is_flushed)
     }
 
     pub(crate) fn flush_feeds(&mut self) {
         // Another shard may ask for what it is written about: that comes first.
-        if self.desk.as_ref().is_some_and(Desk::is_behind) {
+        if self.desk.as_ref().is_some_and(Desk::has_unsubmitted) {
             return;
         }
         self.to_shards

@@ -17,11 +17,12 @@
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::mpsc::Sender;
+use std::sync::{Arc, OnceLock};
 use std::task::{Wake, Waker};
-use std::time::Instant;
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
 
 use mio::{Registry, Token};
 use session_channels::stream::{self, TrySendError, stream};
@@ -108,27 +109,46 @@ pub(crate) struct Arrival {
 #[derive(Debug)]
 pub(crate) struct Doorbell {
     waker: mio::Waker,
-    asleep: AtomicBool,
+    /// How its thread sleeps.
+    sleep: AtomicU8,
     rung: AtomicBool,
+    /// Its thread, since it has first napped.
+    napper: OnceLock<Thread>,
 }
+
+/// Values of [`Doorbell::sleep`].
+const AWAKE: u8 = 0;
+const POLLING: u8 = 1;
+const NAPPING: u8 = 2;
 
 impl Doorbell {
     pub(crate) fn new(registry: &Registry, token: Token) -> io::Result<Arc<Self>> {
         Ok(Arc::new(Self {
             waker: mio::Waker::new(registry, token)?,
-            asleep: AtomicBool::new(false),
+            sleep: AtomicU8::new(AWAKE),
             rung: AtomicBool::new(false),
+            napper: OnceLock::new(),
         }))
     }
 
     /// From here on a ring is heard. Look into the feeds once more before sleeping, or, if they are
     /// armed, whether the bell was rung.
     pub(crate) fn fall_asleep(&self) {
-        self.asleep.store(true, Ordering::SeqCst);
+        self.sleep.store(POLLING, Ordering::SeqCst);
     }
 
     pub(crate) fn wake_up(&self) {
-        self.asleep.store(false, Ordering::Relaxed);
+        self.sleep.store(AWAKE, Ordering::Relaxed);
+    }
+
+    /// Sleeps for so long, or until it is rung, and hears nothing else. Feeds are armed.
+    pub(crate) fn nap(&self, most: Duration) {
+        self.napper.get_or_init(thread::current);
+        self.sleep.store(NAPPING, Ordering::SeqCst);
+        if !self.was_rung() {
+            thread::park_timeout(most);
+        }
+        self.wake_up();
     }
 
     /// Whether it was rung since [`answer`](Self::answer): some feed has something, or room.
@@ -143,10 +163,14 @@ impl Doorbell {
 
     pub(crate) fn ring(&self) {
         self.rung.store(true, Ordering::SeqCst);
-        if self.asleep.swap(false, Ordering::SeqCst) {
-            // An eventfd takes a write unless its counter is at its end, and then the sleeper wakes
-            // anyway.
-            let _ = self.waker.wake();
+        match self.sleep.swap(AWAKE, Ordering::SeqCst) {
+            POLLING => {
+                // An eventfd takes a write unless its counter is at its end, and then the sleeper
+                // wakes anyway.
+                let _ = self.waker.wake();
+            }
+            NAPPING => self.napper.get().into_iter().for_each(Thread::unpark),
+            _ => {}
         }
     }
 }
@@ -342,6 +366,28 @@ mod tests {
         outgoing.push(parcel(5, 0));
         outgoing.flush();
         assert!(!rang(&mut poll), "it has been woken already");
+    }
+
+    #[test]
+    fn a_nap_ends_when_the_bell_is_rung_and_does_not_begin_where_it_was() {
+        const HOUR: Duration = Duration::from_hours(1);
+        let (mut poll, bell, _waker) = thread_with_bell();
+        bell.ring();
+        let napping = thread::spawn({
+            let bell = Arc::clone(&bell);
+            move || {
+                bell.nap(HOUR);
+                bell.answer();
+                bell.nap(HOUR);
+            }
+        });
+        while bell.sleep.load(Ordering::SeqCst) != NAPPING {
+            thread::yield_now();
+        }
+        bell.ring();
+        napping.join().unwrap();
+        assert!(bell.was_rung());
+        assert!(!rang(&mut poll), "there was no need");
     }
 
     #[test]

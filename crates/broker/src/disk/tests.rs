@@ -169,6 +169,7 @@ fn what_is_written_after_the_machine_has_slept_is_as_old_as_it_is() {
         desk.store(now, &StoreRequest { id, record });
     }
     desk.submit_gathered();
+    desk.submit_all();
     drop(desk);
     disk.end().unwrap();
     drop(disk);
@@ -177,6 +178,37 @@ fn what_is_written_after_the_machine_has_slept_is_as_old_as_it_is() {
     assert!(session.away.unwrap() < HOUR, "{session:?}");
     let expires = found.restored.retained[0].parts().expires;
     assert!(expires.unwrap() > Instant::now());
+}
+
+#[test]
+fn what_a_turn_asks_for_is_in_one_commit() {
+    let temp = tempfile::tempdir().unwrap();
+    let storage = Storage::default();
+    let found = Found::open(&storage, temp.path(), 1).unwrap();
+    let (notify, _notices) = mpsc::channel();
+    let (shard, _told) = outside_feed();
+    let mut disk = found
+        .start(&storage, vec![shard], Vec::new(), Vec::new(), notify)
+        .unwrap();
+    let mut desk = disk.desk(ShardId(0)).unwrap();
+    let stats = desk.committer.stats();
+    for number in 1..=10 {
+        let message = Arc::new(message("t", None));
+        let record = Record::Retained {
+            message,
+            errand: None,
+        };
+        let id = StoreId(number);
+        desk.store(Instant::now(), &StoreRequest { id, record });
+        desk.submit_gathered();
+    }
+    assert!(desk.is_awaited() && desk.has_unsubmitted() && !desk.is_behind());
+    assert_eq!(stats.batches(), 0);
+    desk.submit_all();
+    assert!(!desk.has_unsubmitted());
+    drop(desk);
+    disk.end().unwrap();
+    assert_eq!((stats.batches(), stats.commits()), (10, 1));
 }
 
 #[test]
