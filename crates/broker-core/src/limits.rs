@@ -16,8 +16,8 @@ pub struct Limits {
     /// Connections at once, all listeners together. About 1 KiB each while idle.
     /// Beyond it: CONNACK 0x97 (3.x: 3), then close.
     pub connections_max: u32,
-    /// Sessions at once, connected or not. About 720 bytes each if only in memory, without queue and
-    /// subscriptions, and about 1,000 if persistent and on disk; 200 to 1,500 more for one that
+    /// Sessions at once, connected or not. About 720 bytes each if only in memory, without queue
+    /// and subscriptions, and about 1,000 if persistent and on disk; 200 to 1,500 more for one that
     /// publishes.
     /// Beyond it a new session is refused with 0x97.
     pub sessions_max: u32,

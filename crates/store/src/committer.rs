@@ -11,9 +11,9 @@
 //! streams gives a *patience* with its batches, and the commit begins no sooner than so long after
 //! the one before. With 200 publishers at QoS 1, 10 messages under way each, whose shard gives what
 //! a turn has read together and then waits for the answer, 1 ms is best: 310,000/s, 278,000 with
-//! 0.5 ms and 264,000 with 2 (medians of five runs of 3 s, alternating); in four others 322,000, and
-//! 287,000 with none. Where each message was given by itself, 2 ms were, and with less fewer went
-//! through: 241,000 with 1 ms instead of 258,000.
+//! 0.5 ms and 264,000 with 2 (medians of five runs of 3 s, alternating); in four others 322,000,
+//! and 287,000 with none. Where each message was given by itself, 2 ms were, and with less fewer
+//! went through: 241,000 with 1 ms instead of 258,000.
 //!
 //! At half of that rate a shard finds lone messages in its sockets, takes their senders for peers
 //! that answer, and is not patient. Tried: to call nobody spoken to who heard only

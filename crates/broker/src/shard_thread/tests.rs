@@ -1,0 +1,230 @@
+//! A shard thread turn by turn.
+
+use super::*;
+use crate::authenticator::{Door, authenticator};
+use crate::bounds::READ_MUCH;
+use crate::config::Storage;
+use crate::disk::Found;
+use crate::listener::tests::{any_arrival, arrival_and_peer};
+use crate::mailbox::{feed, outside_feed};
+use std::io::Write;
+use std::sync::mpsc::channel;
+use unbroken_broker_core::{Limits, Settings, ShardOptions, Totals};
+
+#[test]
+fn a_message_for_a_shard_that_has_ended_is_named() {
+    let now = Instant::now();
+    let (to_second, from_first) = feed(4);
+    let (to_first, from_second) = feed(4);
+    let mut shards = [
+        shard_thread(0, [None, Some(from_second)], [None, Some(to_second)]),
+        shard_thread(1, [Some(from_first), None], [Some(to_first), None]),
+    ];
+    // Its session lives on the second shard, and outlives the connection.
+    let sleeper = b"\x10\x0d\x00\x04MQTT\x04\x00\x00\x00\x00\x01b";
+    let subscribe = b"\x82\x06\x00\x01\x00\x01a\x01";
+    let anybody = b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x00\x00\x00";
+    let publish = b"\x32\x05\x00\x01a\x00\x01";
+    for (number, bytes) in [
+        (1, [&sleeper[..], subscribe].concat()),
+        (0, [&anybody[..], publish].concat()),
+    ] {
+        let ShardThread { shard, driver, .. } = &mut shards[number];
+        open(shard, driver, now, any_arrival(bytes));
+        if number == 1 {
+            hand_over(&mut shards, now);
+        }
+    }
+    for ShardThread { shard, driver, .. } in &mut shards {
+        input(shard, driver, now, Input::Drain);
+    }
+    let dropped = |shards: &[ShardThread; 2]| shards[1].shard.stats().dropped_total();
+    assert_eq!(dropped(&shards), 0, "the letter was not handed over");
+    settle(&mut shards);
+    assert_eq!(dropped(&shards), 1);
+}
+
+#[test]
+fn feeds_are_looked_into_once_one_of_them_has_rung() {
+    let now = Instant::now();
+    let (mut from_server, to_shard) = outside_feed();
+    let (mut to_first, from_second) = feed(4);
+    let mut first = shard_thread(0, [None, Some(from_second)], [None, None]);
+    first.from_others.push(to_shard);
+    assert!(!first.hears_nothing(), "nobody has looked yet");
+    assert!(!first.arm_feeds());
+    assert!(first.hears_nothing());
+    from_server.send(Parcel::Drain { until: now });
+    assert!(!first.hears_nothing());
+    first.take_parcels(now);
+    assert_eq!(first.driver.drain_until, Some(now));
+    assert!(!first.arm_feeds());
+    to_first.push(Parcel::Drain { until: now + LATER });
+    to_first.flush();
+    first.take_parcels(now);
+    assert_eq!(first.driver.drain_until, Some(now + LATER));
+    assert!(!first.hears_nothing(), "not before all are empty again");
+}
+
+#[test]
+fn what_others_send_leaves_before_who_sends_much_is_read() {
+    let mut thread = shard_thread(0, [None, None], [None, None]);
+    thread.shard = Shard::new(options(0, 1));
+    let now = Instant::now();
+    // Each publishes to itself.
+    let connect = b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x00\x00\x01";
+    let subscribe = b"\x82\x06\x00\x01\x00\x01";
+    let mut peers = [b"f", b"q"].map(|name| {
+        let unread = [&connect[..], name, subscribe, name, b"\x00"].concat();
+        let (arrival, peer) = arrival_and_peer(unread);
+        open(&mut thread.shard, &mut thread.driver, now, arrival);
+        peer
+    });
+    let much = [b"\x30\x83\x80\x01\x00\x01f", &[0; READ_MUCH][..]].concat();
+    let little = b"\x30\x03\x00\x01q";
+    for (round, leaves) in [(0, [false, false]), (1, [false, true])] {
+        for (peer, bytes) in peers.iter_mut().zip([&much[..], little]) {
+            peer.write_all(bytes).unwrap();
+            let before = thread.driver.sockets.to_take();
+            while thread.driver.sockets.to_take() == before {
+                thread.wait(now).unwrap();
+            }
+        }
+        thread.write_clients(now, &mut Turn::default());
+        let mut turn = Turn::default();
+        thread.read_clients(now, &mut turn);
+        assert_eq!(turn.reads, 2);
+        thread.shard.take_dirty(&mut thread.dirty);
+        let waits = |index| {
+            thread
+                .dirty
+                .iter()
+                .any(|connection| connection.index == index)
+        };
+        assert_eq!([0, 1].map(|index| !waits(index)), leaves, "round {round}");
+    }
+}
+
+#[test]
+fn a_share_of_a_message_to_a_crowd_leaves_before_anything_else_is_read() {
+    let mut thread = shard_thread(0, [None, None], [None, None]);
+    let mut options = options(0, 1);
+    options.settings.at_once = 1;
+    thread.shard = Shard::new(options);
+    let now = Instant::now();
+    let connect = |name| [&b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x00\x00\x01"[..], name].concat();
+    let subscribe = b"\x82\x06\x00\x01\x00\x01c\x00";
+    let publish = b"\x30\x03\x00\x01c";
+    let _peers =
+        [(b"a", &subscribe[..]), (b"b", subscribe), (b"p", publish)].map(|(name, packet)| {
+            let (arrival, peer) = arrival_and_peer([&connect(name), packet].concat());
+            open(&mut thread.shard, &mut thread.driver, now, arrival);
+            thread.write_clients(now, &mut Turn::default());
+            peer
+        });
+    for times in 1..=2 {
+        let mut turn = Turn::default();
+        thread.time_out(now + times * LATER, &mut turn);
+        assert_eq!(turn.writes, 1);
+    }
+}
+
+#[test]
+fn what_waited_for_the_disk_leaves_before_anybody_is_read() {
+    let temp = tempfile::tempdir().unwrap();
+    let storage = Storage::default();
+    let found = Found::open(&storage, temp.path(), 1).unwrap();
+    let (notify, _notices) = channel();
+    let (stored, from_disk) = outside_feed();
+    let disk = found.start(&storage, vec![stored], Vec::new(), Vec::new(), notify);
+    let disk = disk.unwrap();
+    let mut thread = shard_thread(0, [None, None], [None, None]);
+    let mut options = options(0, 1);
+    options.settings.durable = true;
+    thread.shard = Shard::new(options);
+    thread.from_others.push(from_disk);
+    thread.driver.desk = disk.desk(ShardId(0));
+    let now = Instant::now();
+    // Of a session that stays: its CONNACK waits for the disk.
+    let connect = b"\x10\x0d\x00\x04MQTT\x04\x00\x00\x00\x00\x01s";
+    let (arrival, _peer) = arrival_and_peer(connect.to_vec());
+    open(&mut thread.shard, &mut thread.driver, now, arrival);
+    let mut turn = Turn::default();
+    thread.write_clients(now, &mut turn);
+    assert_eq!(turn.writes, 0);
+    thread.driver.submit_all();
+    while thread.driver.waits_for_disk() {
+        assert_eq!(turn.writes, 0);
+        thread.take_mail(now, &mut turn);
+        thread::yield_now();
+    }
+    assert_eq!(turn.writes, 1);
+}
+
+#[test]
+fn a_client_is_silent_once_all_that_it_may_have_sent_was_read() {
+    let mut thread = shard_thread(0, [None, None], [None, None]);
+    let now = Instant::now();
+    // With a keep alive of one second.
+    let anybody = b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x01\x00\x00";
+    let arrival = any_arrival(anybody.to_vec());
+    open(&mut thread.shard, &mut thread.driver, now, arrival);
+    let connected = |thread: &ShardThread| thread.shard.stats().clients_connected;
+    // The thread stood still: nobody has asked the kernel since.
+    thread.time_out(now + 5 * LATER, &mut Turn::default());
+    assert_eq!(connected(&thread), 1);
+    thread.hearing.polled(now + 5 * LATER, 0, 1, 0);
+    thread.time_out(now + 6 * LATER, &mut Turn::default());
+    assert_eq!(connected(&thread), 0);
+}
+
+const LATER: Duration = Duration::from_secs(1);
+
+/// Hands letters over until there are none.
+fn hand_over(shards: &mut [ShardThread; 2], now: Instant) {
+    for _ in 0..4 {
+        for thread in &mut *shards {
+            thread.take_parcels(now);
+            thread.driver.flush_feeds();
+        }
+    }
+}
+
+fn shard_thread(
+    id: u8,
+    from_shards: [Option<Incoming>; 2],
+    to_shards: [Option<Outgoing>; 2],
+) -> ShardThread {
+    let poll = Poll::new().unwrap();
+    let bell = Doorbell::new(poll.registry(), BELL).unwrap();
+    let (mut askers, _verifier) = authenticator(vec![outside_feed().0]);
+    let anybody = Door {
+        allow_anonymous: true,
+        passwords: None,
+    };
+    ShardThread::new(Parts {
+        shard: Shard::new(options(id, 2)),
+        poll,
+        bell,
+        from_shards: from_shards.into(),
+        to_shards: to_shards.into(),
+        from_others: Vec::new(),
+        acceptor: None,
+        authenticator: askers.remove(0),
+        doors: Arc::new(Doors(vec![anybody])),
+        desk: None,
+    })
+    .unwrap()
+}
+
+pub(crate) fn options(id: u8, shards: u8) -> ShardOptions {
+    ShardOptions {
+        id: ShardId(id),
+        shards,
+        limits: Limits::default(),
+        settings: Settings::default(),
+        totals: Arc::new(Totals::default()),
+        seed: 0,
+        start: Instant::now(),
+    }
+}
