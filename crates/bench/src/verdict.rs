@@ -213,10 +213,10 @@ impl Demand {
         let other = match (self.against, self.of) {
             (Against::Yardstick, _) => row.cell(YARDSTICK),
             // Each of them may be the best in truth.
-            (Against::BestPeer, Quantity::Rate) => {
+            (Against::BestPeer, Quantity::Rate | Quantity::Latency) => {
                 return peers(row).any(Cell::is_generator_busy);
             }
-            (Against::BestPeer, _) => best.and_then(|best| row.cell(best.peer)),
+            (Against::BestPeer, Quantity::Cost) => best.and_then(|best| row.cell(best.peer)),
             (Against::Nothing, _) => None,
         };
         other.is_some_and(Cell::is_generator_busy)

@@ -207,7 +207,8 @@ impl Shard {
             self.clients.catch_up(now, session);
         }
         // [MQTT-3.1.4-4, MQTT311-3.1.4-3, MQTT311-3.1.2-6]
-        if connect.clean_start
+        let is_over = |session| self.clients.is_over(session);
+        if (connect.clean_start || existing.is_some_and(is_over))
             && let Some(session) = existing.take()
         {
             self.end_session(now, session, DropReason::SessionEnded); // [MQTT-3.1.2-4]
@@ -507,18 +508,18 @@ impl Shard {
         // Never one that is connected. [MQTT-4.1.0-1, MQTT311-4.1.0-1, MQTT311-4.1.0-2]
         let absent = |session: &Session| session.absence == absence && session.connection.is_none();
         let is_absent = self.clients.sessions.get(id.index()).is_some_and(absent);
-        if !is_absent || self.is_left_on_disk(id) {
+        if !is_absent || self.is_left_on_disk(id) || self.clients.is_over(id) {
             return;
         }
         if self.end_of(id).is_some_and(|end| end <= now) {
-            if self.clients.is_uncounted(id) {
-                // What is lost with it is named, so it is counted first.
-                self.clients.count_later(id);
+            self.clients.stats.sessions_expired += 1;
+            if self.clients.end_when_counted(id) {
+                // What is lost with it is named, so it is counted first. Its will waits for that no
+                // longer than for the session. [MQTT-3.1.3-9]
+                self.publish_will(now, id);
                 self.schedule_count(now);
-                self.schedule_end(id, now + COUNT_PATIENCE);
                 return;
             }
-            self.clients.stats.sessions_expired += 1;
             self.end_session(now, id, DropReason::SessionEnded);
         } else {
             // The limit was lower when this timer was set.
@@ -720,7 +721,5 @@ fn mix(value: u64) -> u64 {
 /// A session whose client could not come, or could not know that it had to, is there for at least
 /// so long.
 pub(crate) const GRACE: Duration = Duration::from_secs(10);
-/// A session that is over is looked at again after so long, until what waits for it is counted.
-const COUNT_PATIENCE: Duration = Duration::from_secs(1);
 /// The limit of MQTT 3.1, section 3.1.
 const CLIENT_ID_CHARS_MAX_3_1: usize = 23;

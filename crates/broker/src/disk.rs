@@ -514,7 +514,8 @@ impl Desk {
 
     /// The committer has answered: everything up to here is stored.
     pub(crate) fn stored(&mut self, id: StoreId) {
-        self.stored = id;
+        // The news that the store has failed may have come before.
+        self.stored = self.stored.max(id);
     }
 
     /// The last request that is known to be stored.

@@ -173,6 +173,8 @@ pub(crate) struct Acceptor {
     seats: Arc<Seats>,
     shards: u8,
     next_shard: u8,
+    /// The listener with which a turn begins.
+    begin_with: usize,
     /// The system refuses more: it is asked again then.
     retry_at: Option<Instant>,
     /// Somebody who was turned away is to be told of then.
@@ -214,9 +216,14 @@ impl Acceptor {
             seats,
             shards,
             next_shard: HOME.0,
+            begin_with: 0,
             retry_at: None,
             tell_at: None,
         })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.listeners.len()
     }
 
     /// Whether the event was of a listener: then somebody knocks.
@@ -254,10 +261,14 @@ impl Acceptor {
         self.tell_at = self.tell(now).map(|wait| now + wait);
     }
 
-    /// Whether the system refuses more.
+    /// Begins with another listener each time, so that none keeps the others out. Answers whether
+    /// the system refuses more.
     fn accept_all(&mut self, give: &mut impl FnMut(ShardId, Arrival)) -> bool {
-        let mut left = ACCEPTS;
-        for (index, listening) in self.listeners.iter_mut().enumerate() {
+        let (mut left, mut is_refused) = (ACCEPTS, false);
+        let count = self.listeners.len();
+        self.begin_with = (self.begin_with + 1) % count.max(1);
+        for index in (self.begin_with..count).chain(0..self.begin_with) {
+            let listening = &mut self.listeners[index];
             while listening.ready && left > 0 {
                 match listening.socket.accept() {
                     Ok((socket, address)) => {
@@ -270,10 +281,8 @@ impl Acceptor {
                                 continue; // dropping the socket closes it
                             }
                         };
-                        give(
-                            ShardId(self.next_shard),
-                            arrival(socket, address, index, seat),
-                        );
+                        let to = ShardId(self.next_shard);
+                        give(to, arrival(socket, address, index, seat));
                         self.next_shard = (self.next_shard + 1) % self.shards;
                     }
                     Err(error) => match Refusal::of(&error) {
@@ -281,13 +290,14 @@ impl Acceptor {
                         Refusal::ThisOne => {}
                         Refusal::Exhausted => {
                             listening.exhausted(&error);
-                            return true;
+                            is_refused = true;
+                            break;
                         }
                     },
                 }
             }
         }
-        false
+        is_refused
     }
 
     /// Tells who was turned away. Answers with how long to wait before the rest is to be told.
@@ -480,18 +490,34 @@ pub(crate) mod tests {
     }
 
     fn acceptor(shards: u8, limit: Option<u32>) -> (Acceptor, Poll) {
-        let socket = bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let address = socket.local_addr().unwrap();
-        let seats = Arc::new(Seats::new(u32::MAX, &Limits::default(), &[limit]));
+        acceptor_of(shards, &[limit])
+    }
+
+    fn acceptor_of(shards: u8, limits: &[Option<u32>]) -> (Acceptor, Poll) {
+        let sockets = limits.iter().map(|_| {
+            let socket = bind("127.0.0.1:0".parse().unwrap()).unwrap();
+            let address = socket.local_addr().unwrap();
+            (socket, address)
+        });
+        let sockets = sockets.collect();
+        let seats = Arc::new(Seats::new(u32::MAX, &Limits::default(), limits));
         let poll = Poll::new().unwrap();
-        let sockets = vec![(socket, address)];
         let acceptor = Acceptor::new(sockets, seats, shards, poll.registry()).unwrap();
         (acceptor, poll)
     }
 
     /// So many knock, and the acceptor has heard it.
     fn knock(acceptor: &mut Acceptor, poll: &mut Poll, count: usize) -> Vec<net::TcpStream> {
-        let address = acceptor.listeners[0].address;
+        knock_at(acceptor, poll, 0, count)
+    }
+
+    fn knock_at(
+        acceptor: &mut Acceptor,
+        poll: &mut Poll,
+        listener: usize,
+        count: usize,
+    ) -> Vec<net::TcpStream> {
+        let address = acceptor.listeners[listener].address;
         let peers = (0..count).map(|_| net::TcpStream::connect(address).unwrap());
         let peers = peers.collect();
         let mut events = Events::with_capacity(4);
@@ -526,6 +552,20 @@ pub(crate) mod tests {
             acceptor.accept(now, |_, _| came += 1);
             assert_eq!((came, acceptor.has_work(now)), (count, is_left));
         }
+    }
+
+    #[test]
+    fn many_at_one_listener_do_not_keep_out_who_comes_to_another() {
+        let (mut acceptor, mut poll) = acceptor_of(1, &[None, None]);
+        let _many = knock_at(&mut acceptor, &mut poll, 0, 3 * ACCEPTS);
+        let _one = knock_at(&mut acceptor, &mut poll, 1, 1);
+        let mut came = Vec::new();
+        for _ in 0..2 {
+            acceptor.accept(Instant::now(), |_, arrival| {
+                came.push(arrival.peer.listener);
+            });
+        }
+        assert!(came.contains(&1), "{came:?}");
     }
 
     #[test]

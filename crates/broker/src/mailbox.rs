@@ -381,7 +381,7 @@ mod tests {
                 bell.nap(HOUR);
             }
         });
-        while bell.sleep.load(Ordering::SeqCst) != NAPPING {
+        while bell.was_rung() || bell.sleep.load(Ordering::SeqCst) != NAPPING {
             thread::yield_now();
         }
         bell.ring();

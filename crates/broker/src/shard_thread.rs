@@ -210,6 +210,7 @@ impl ShardThread {
                 self.tell_unsaid(now);
                 // Nobody else has anything for it any more, and need not wait.
                 self.from_others.clear();
+                self.acceptor = None;
                 self.listening = false;
                 return Ok(self);
             }
@@ -453,8 +454,9 @@ impl ShardThread {
             }
         }
         let sockets = &self.driver.sockets;
+        let listeners = self.acceptor.as_ref().map_or(0, Acceptor::len);
         self.hearing
-            .polled(now, events, sockets.len(), sockets.to_take());
+            .polled(now, events, sockets.len() + listeners, sockets.to_take());
         Ok(())
     }
 

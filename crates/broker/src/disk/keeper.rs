@@ -127,10 +127,7 @@ impl Keeper {
                 self.begin_trimming();
                 Ok(())
             }
-            Job::LetGo(needed) => {
-                self.let_go(&needed);
-                Ok(())
-            }
+            Job::LetGo(needed) => self.let_go(&needed),
             Job::Trim => self.trim(),
             Job::End => Ok(()),
         }
@@ -193,10 +190,18 @@ impl Keeper {
 
     /// Tells the store, which has the newest of it in memory only. What is left on disk, and how
     /// large it is, is seen to when all shards are asked.
-    fn let_go(&self, needed: &Frontier) {
+    fn let_go(&self, needed: &Frontier) -> Result<(), StoreError> {
+        let below = |number| Sequence(number).next();
         for (log, number) in needed.iter() {
-            self.store.let_go(log_of(log), Sequence(number).next());
+            self.store.let_go(log_of(log), below(number));
         }
+        // One generation at the most, for which a read waits here as well.
+        for (log, number) in needed.iter() {
+            if self.store.trim(log_of(log), below(number))? {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Lets go one generation that no shard needs. When there is none tells the shards what is
@@ -375,13 +380,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_let_go_of_at_once_is_deleted_when_all_are_asked() {
+    fn of_what_is_let_go_of_one_generation_is_deleted_at_once() {
         let temp = tempfile::tempdir().unwrap();
         let (mut keeper, jobs, mut told) = keeper_of(temp.path(), 3);
         let log = unbroken_broker_core::LogId(LOG.0);
         jobs.send(Job::LetGo([(log, 2)].into_iter().collect()))
             .unwrap();
-        assert_eq!(turn(&mut keeper), 3);
+        assert_eq!(turn(&mut keeper), 2);
         assert_eq!(keeper.store.bounds(LOG).unwrap().first, Sequence(3));
         say_needed(&jobs, 2);
         while !matches!(told.try_recv(), Ok(Parcel::StoreSize(_))) {

@@ -130,7 +130,7 @@ fn a_share_of_a_message_to_a_crowd_leaves_before_anything_else_is_read() {
 }
 
 #[test]
-fn what_waited_for_the_disk_leaves_before_anybody_is_read() {
+fn what_waited_for_the_disk_leaves_when_its_answer_is_taken() {
     let temp = tempfile::tempdir().unwrap();
     let storage = Storage::default();
     let found = Found::open(&storage, temp.path(), 1).unwrap();

@@ -335,19 +335,36 @@ fn a_session_that_ends_uncounted_is_not_said_to_have_had_nothing() {
     is_balanced(&world);
 }
 
-#[test]
-fn a_session_that_is_over_is_counted_before_it_ends() {
+/// A session for which this waits has expired after a restart, and nobody has counted it.
+fn over_and_uncounted(payloads: Range<u16>) -> World {
     let mut world = World::new(1);
     let away = world.resident("s", &[("t", QOS1)]);
     world.broker.cut(away);
     let publisher = join(&mut world.broker, "p");
-    publish_all(&mut world, publisher, "t", 1..19);
+    publish_all(&mut world, publisher, "t", payloads);
     let mut limits = Limits::default();
     limits.session_expiry_max_s = 5;
     world.restart_limited(limits);
     world.broker.hold_reads = true;
     pass(&mut world, 20);
-    assert_eq!(ended(&world), None, "it is over, and nobody has counted");
+    assert_eq!(ended(&world), None);
+    world
+}
+
+#[test]
+fn a_client_whose_session_is_over_finds_none_though_it_is_not_counted() {
+    let mut world = over_and_uncounted(1..19);
+    let client = stay(&mut world.broker, "s", false);
+    world.broker.stored();
+    let connack = world.broker.take(client).remove(0);
+    assert!(connack.starts_with("CONNACK 0"), "{connack}");
+    assert_eq!(ended(&world), Some((0, 18)));
+    is_balanced(&world);
+}
+
+#[test]
+fn a_session_that_is_over_is_counted_before_it_ends() {
+    let mut world = over_and_uncounted(1..19);
     world.broker.hold_reads = false;
     pass(&mut world, 2);
     assert_eq!(ended(&world), Some((18, 0)));
