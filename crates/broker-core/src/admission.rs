@@ -207,8 +207,7 @@ impl Shard {
             self.clients.catch_up(now, session);
         }
         // [MQTT-3.1.4-4, MQTT311-3.1.4-3, MQTT311-3.1.2-6]
-        let is_over = |session| self.clients.is_over(session);
-        if (connect.clean_start || existing.is_some_and(is_over))
+        if connect.clean_start
             && let Some(session) = existing.take()
         {
             self.end_session(now, session, DropReason::SessionEnded); // [MQTT-3.1.2-4]
@@ -508,18 +507,11 @@ impl Shard {
         // Never one that is connected. [MQTT-4.1.0-1, MQTT311-4.1.0-1, MQTT311-4.1.0-2]
         let absent = |session: &Session| session.absence == absence && session.connection.is_none();
         let is_absent = self.clients.sessions.get(id.index()).is_some_and(absent);
-        if !is_absent || self.is_left_on_disk(id) || self.clients.is_over(id) {
+        if !is_absent || self.is_left_on_disk(id) {
             return;
         }
         if self.end_of(id).is_some_and(|end| end <= now) {
             self.clients.stats.sessions_expired += 1;
-            if self.clients.end_when_counted(id) {
-                // What is lost with it is named, so it is counted first. Its will waits for that no
-                // longer than for the session. [MQTT-3.1.3-9]
-                self.publish_will(now, id);
-                self.schedule_count(now);
-                return;
-            }
             self.end_session(now, id, DropReason::SessionEnded);
         } else {
             // The limit was lower when this timer was set.

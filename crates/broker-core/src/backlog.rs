@@ -89,8 +89,6 @@ pub(crate) struct Uncounted {
     pub(crate) oldest: Option<Instant>,
     /// It is to be counted by [`crate::census`].
     pub(crate) is_listed: bool,
-    /// The session has expired: it ends when this is done.
-    pub(crate) is_over: bool,
 }
 
 /// What was routed to the session by subscriptions before they were in force where it came in. The
@@ -177,7 +175,6 @@ impl Backlog {
             through: backlog.read.clone(),
             oldest: None,
             is_listed: false,
-            is_over: false,
         }));
         backlog.oldest = Some(oldest);
         let under_way: BTreeSet<_> = under_way.into_iter().collect();
@@ -593,7 +590,7 @@ impl Shard {
             }
         }
         self.forget_advance(now, answer.token);
-        self.forget_count(now, answer.token);
+        self.forget_count(answer.token);
     }
 
     fn take_answer(&mut self, now: Instant, answer: &ReadAnswer) {

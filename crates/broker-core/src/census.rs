@@ -26,7 +26,7 @@ use crate::backlog::ReadAnswer;
 use crate::clients::Clients;
 use crate::ids::SessionId;
 use crate::limits::{COUNTING_BYTES_MAX, COUNTING_MAX};
-use crate::output::{DropReason, Output};
+use crate::output::Output;
 use crate::position::{Frontier, LogId, Position};
 use crate::shard::Shard;
 use crate::timers::Timer;
@@ -62,29 +62,6 @@ impl Clients {
         }
     }
 
-    /// The session has expired. If what waits for it is not all counted that is done now, before
-    /// that of others; it ends then.
-    pub(crate) fn end_when_counted(&mut self, id: SessionId) -> bool {
-        let backlog = self.backlog_of(id);
-        let Some(uncounted) = backlog.and_then(|backlog| backlog.uncounted.as_deref_mut()) else {
-            return false;
-        };
-        uncounted.is_over = true;
-        if std::mem::replace(&mut uncounted.is_listed, true) {
-            self.census.waiting.retain(|other| *other != id);
-        }
-        self.census.waiting.push_front(id);
-        true
-    }
-
-    /// Whether the session has expired, and only waits to be counted.
-    pub(crate) fn is_over(&self, id: SessionId) -> bool {
-        let session = self.sessions.get(id.index());
-        let backlog = session.and_then(|session| session.kept.as_deref()?.backlog.as_deref());
-        let uncounted = backlog.and_then(|backlog| backlog.uncounted.as_deref());
-        uncounted.is_some_and(|uncounted| uncounted.is_over)
-    }
-
     /// It goes on before others begin: so it is done with sooner.
     fn count_next(&mut self, id: SessionId) {
         self.count_later(id);
@@ -105,16 +82,16 @@ impl Shard {
     }
 
     /// Goes on with those who are next.
-    pub(crate) fn count_on(&mut self, now: Instant) {
+    pub(crate) fn count_on(&mut self) {
         self.clients.census.scheduled = false;
         while self.clients.census.reading.len() < COUNTING_MAX
             && let Some(id) = self.clients.census.waiting.pop_front()
         {
-            self.count_session(now, id);
+            self.count_session(id);
         }
     }
 
-    fn count_session(&mut self, now: Instant, id: SessionId) {
+    fn count_session(&mut self, id: SessionId) {
         let session = self.clients.sessions.get(id.index());
         let is_away = session.is_some_and(|session| session.connection.is_none());
         let Some(backlog) = self.clients.backlog_of(id) else {
@@ -130,7 +107,7 @@ impl Shard {
             return;
         }
         let Some((log, after, last)) = self.next_uncounted(id) else {
-            return self.end_count(now, id);
+            return self.end_count(id);
         };
         if let Some(mut request) = self.read_request(id, log, after..last, COUNTING_BYTES_MAX) {
             request.in_background = true;
@@ -177,8 +154,7 @@ impl Shard {
         self.pump(now, id);
     }
 
-    fn end_count(&mut self, now: Instant, id: SessionId) {
-        let is_over = self.clients.is_over(id);
+    fn end_count(&mut self, id: SessionId) {
         let Clients {
             sessions, census, ..
         } = &mut self.clients;
@@ -188,17 +164,14 @@ impl Shard {
         if backlog.is_some_and(|backlog| backlog.end_count(&census.tails)) {
             self.clients.touch(id);
         }
-        if is_over {
-            self.end_session(now, id, DropReason::SessionEnded);
-        }
     }
 
     /// The answer to a read came, whether or not anybody waits for it.
-    pub(crate) fn forget_count(&mut self, now: Instant, token: u64) {
+    pub(crate) fn forget_count(&mut self, token: u64) {
         let reading = &mut self.clients.census.reading;
         if let Some(at) = reading.iter().position(|other| *other == token) {
             reading.swap_remove(at);
-            self.count_on(now);
+            self.count_on();
         }
     }
 }

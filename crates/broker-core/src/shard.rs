@@ -676,7 +676,7 @@ impl Shard {
                 Timer::Progress => self.tell_progress(),
                 Timer::Tail => self.tell_tail(),
                 Timer::Laggards => self.look_for_laggards(now),
-                Timer::Count => self.count_on(now),
+                Timer::Count => self.count_on(),
                 Timer::Sys => self.publish_sys(now),
                 Timer::Audit => self.tick_audit(now),
                 Timer::Publishers => self.tick_publishers(now),
