@@ -24,7 +24,7 @@
 mod keeper;
 mod room;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;

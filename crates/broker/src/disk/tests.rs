@@ -10,7 +10,7 @@ use unbroken_store::{
 
 use super::*;
 use crate::log::tests::log_of;
-use crate::mailbox::outside_feed;
+use crate::mailbox::{Incoming, outside_feed};
 
 fn found(directory: &Path, on_corruption: OnCorruption) -> Result<Found, DiskError> {
     let storage = Storage {
@@ -45,6 +45,21 @@ fn damage_that_is_met_at_the_start_is_set_aside_and_the_broker_begins() {
     assert!(report.contains("1 values"), "{report}");
     drop(begun);
     found(&directory, OnCorruption::Refuse).unwrap();
+}
+
+/// A disk for one shard, and where its answers come.
+pub(crate) fn started(directory: &Path) -> (Disk, Incoming) {
+    let storage = Storage::default();
+    let found = Found::open(&storage, directory, 1).unwrap();
+    let (shard, answers) = outside_feed();
+    let disk = found.start(
+        &storage,
+        vec![shard],
+        Vec::new(),
+        Vec::new(),
+        mpsc::channel().0,
+    );
+    (disk.unwrap(), answers)
 }
 
 /// How a run of a broker ends.
@@ -127,13 +142,7 @@ fn message(topic: &str, expires: Option<Instant>) -> Message {
 fn what_is_written_after_the_machine_has_slept_is_as_old_as_it_is() {
     const HOUR: Duration = Duration::from_hours(1);
     let temp = tempfile::tempdir().unwrap();
-    let storage = Storage::default();
-    let found = Found::open(&storage, temp.path(), 1).unwrap();
-    let (notify, _notices) = mpsc::channel();
-    let (shard, _told) = outside_feed();
-    let mut disk = found
-        .start(&storage, vec![shard], Vec::new(), Vec::new(), notify)
-        .unwrap();
+    let (mut disk, _told) = started(temp.path());
     // The broker was started ten hours ago, and the machine has slept since.
     disk.times = Times::new(Instant::now(), SystemTime::now() - 10 * HOUR);
     let mut desk = disk.desk(ShardId(0)).unwrap();
@@ -173,7 +182,7 @@ fn what_is_written_after_the_machine_has_slept_is_as_old_as_it_is() {
     drop(desk);
     disk.end().unwrap();
     drop(disk);
-    let found = Found::open(&storage, temp.path(), 1).unwrap();
+    let found = Found::open(&Storage::default(), temp.path(), 1).unwrap();
     let session = &found.restored.sessions[0];
     assert!(session.away.unwrap() < HOUR, "{session:?}");
     let expires = found.restored.retained[0].parts().expires;
@@ -183,13 +192,7 @@ fn what_is_written_after_the_machine_has_slept_is_as_old_as_it_is() {
 #[test]
 fn what_a_turn_asks_for_is_in_one_commit() {
     let temp = tempfile::tempdir().unwrap();
-    let storage = Storage::default();
-    let found = Found::open(&storage, temp.path(), 1).unwrap();
-    let (notify, _notices) = mpsc::channel();
-    let (shard, _told) = outside_feed();
-    let mut disk = found
-        .start(&storage, vec![shard], Vec::new(), Vec::new(), notify)
-        .unwrap();
+    let (mut disk, _told) = started(temp.path());
     let mut desk = disk.desk(ShardId(0)).unwrap();
     let stats = desk.committer.stats();
     for number in 1..=10 {

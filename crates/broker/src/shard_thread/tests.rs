@@ -3,12 +3,10 @@
 use super::*;
 use crate::authenticator::{Door, authenticator};
 use crate::bounds::READ_MUCH;
-use crate::config::Storage;
-use crate::disk::Found;
+use crate::disk::tests::started;
 use crate::listener::tests::{any_arrival, arrival_and_peer};
 use crate::mailbox::{feed, outside_feed};
 use std::io::Write;
-use std::sync::mpsc::channel;
 use unbroken_broker_core::{Limits, Settings, ShardOptions, Totals};
 
 #[test]
@@ -132,12 +130,7 @@ fn a_share_of_a_message_to_a_crowd_leaves_before_anything_else_is_read() {
 #[test]
 fn what_waited_for_the_disk_leaves_when_its_answer_is_taken() {
     let temp = tempfile::tempdir().unwrap();
-    let storage = Storage::default();
-    let found = Found::open(&storage, temp.path(), 1).unwrap();
-    let (notify, _notices) = channel();
-    let (stored, from_disk) = outside_feed();
-    let disk = found.start(&storage, vec![stored], Vec::new(), Vec::new(), notify);
-    let disk = disk.unwrap();
+    let (disk, from_disk) = started(temp.path());
     let mut thread = shard_thread(0, [None, None], [None, None]);
     let mut options = options(0, 1);
     options.settings.durable = true;

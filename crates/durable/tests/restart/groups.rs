@@ -214,13 +214,8 @@ fn what_a_group_has_given_that_was_not_known_to_keep_messages_is_not_given_again
     }
 }
 
-/// A message is on its way to a group when something becomes of its members, and the broker is
-/// killed; its publisher sends it again. How often it came to these clients then.
-fn owed_over_a_kill(
-    (group, publisher): (&str, &str),
-    meanwhile: impl Fn(&mut World, Client, &str),
-    members: &[&str],
-) -> usize {
+/// A message is on its way to a group with one member, `s`, and this filter.
+fn on_the_way(group: &str, publisher: &str) -> (World, Client, String) {
     let filter = format!("$share/{group}/t");
     let mut world = World::new(3);
     let member = world.resident("s", &[(&filter, QOS2)]);
@@ -229,6 +224,17 @@ fn owed_over_a_kill(
     world.broker.hold_mail = true;
     world.broker.send(from, publish("t", "x", QOS2, 1));
     world.broker.stored();
+    (world, member, filter)
+}
+
+/// A message is on its way to a group when something becomes of its members, and the broker is
+/// killed; its publisher sends it again. How often it came to these clients then.
+fn owed_over_a_kill(
+    (group, publisher): (&str, &str),
+    meanwhile: impl Fn(&mut World, Client, &str),
+    members: &[&str],
+) -> usize {
+    let (mut world, member, filter) = on_the_way(group, publisher);
     meanwhile(&mut world, member, &filter);
     world.broker.stored();
     // What is not needed any more of subscriptions is gone from the disk.
@@ -285,14 +291,7 @@ fn a_member_that_came_later_is_given_what_its_group_owes_whose_first_one_has_lef
 fn what_a_group_owes_that_has_no_member_any_more_is_named() {
     let mut named = 0;
     for (group, publisher) in groups_and_publishers() {
-        let filter = format!("$share/{group}/t");
-        let mut world = World::new(3);
-        let member = world.resident("s", &[(&filter, QOS2)]);
-        let from = world.resident(publisher, &[]);
-        world.settle();
-        world.broker.hold_mail = true;
-        world.broker.send(from, publish("t", "x", QOS2, 1));
-        world.broker.stored();
+        let (mut world, member, filter) = on_the_way(group, publisher);
         unsubscribe(&mut world.broker, member, &filter);
         world.broker.stored();
         world.restart();
