@@ -90,8 +90,8 @@ pub(crate) const FILES_OF_A_SHARD: u64 = 4;
 /// long. While the broker drains it is `broker.drain_timeout` instead.
 pub(crate) const LINGER: Duration = Duration::from_secs(2);
 
-/// Connections accepted in one turn of the first shard's loop, some 5 µs each. The others wait in
-/// the kernel for the next turn.
+/// Connections accepted in one turn of the first shard's loop. The others wait in the kernel for
+/// the next turn. No memory.
 pub(crate) const ACCEPTS: usize = 64;
 
 /// Pause of the acceptor after the system has run out of descriptors or memory.
