@@ -611,6 +611,7 @@ impl Shard {
             lane.tell_last_checkpoint(&mut self.clients.home);
             let second = self.second(now);
             self.lanes.close(&lane, second);
+            self.end_epoch(now, &client_id, &lane);
             self.clients.take_leave(&client_id, lane);
         }
         self.clients.stats.clients_disconnected = (self.clients.sessions.len() as u64)

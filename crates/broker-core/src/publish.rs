@@ -381,7 +381,7 @@ impl Shard {
                 until: item.until,
             };
         }
-        self.verify_publisher(now, session_id, again, publication);
+        let own = self.verify_publisher(now, session_id, again, publication);
         self.put_mark(now, session_id, publication, stamped);
         // [MQTT-3.3.1-8, MQTT311-3.3.1-12]
         if publication.retain {
@@ -409,6 +409,7 @@ impl Shard {
         if item.is_spreading {
             self.wait_for_spread(id, item);
         }
+        self.note_so_far(session_id, item, own);
         let until = item.until;
         let reason = if wanted {
             ReasonCode::Success

@@ -22,6 +22,8 @@
 //! | [`Will`](Record::Will)                 | CONNACK                                 |
 //! | [`WillOver`](Record::WillOver)         | the next CONNACK of its client          |
 //! | [`LaneAtRest`](Record::LaneAtRest)     | nothing                                 |
+//! | [`LaneSoFar`](Record::LaneSoFar)       | nothing                                 |
+//! | [`LaneForgotten`](Record::LaneForgotten) | nothing                               |
 //! | [`LanesAwake`](Record::LanesAwake)     | every CONNACK                           |
 //! | [`Progress`](Record::Progress)         | nothing                                 |
 //!
@@ -37,7 +39,7 @@ use std::sync::Arc;
 
 use unbroken_mqtt_proto::PacketId;
 
-use crate::audit::rest::LaneAtRest;
+use crate::audit::rest::LaneState;
 use crate::ids::ShardId;
 use crate::kept::{Entry, Holding, Progress, ReceivedEntry};
 use crate::message::Message;
@@ -228,12 +230,24 @@ pub enum Record {
     },
     /// A lane of a session that stays, as it is when the broker stops: the last thing that is asked
     /// for.
-    LaneAtRest(LaneAtRest),
+    LaneAtRest(LaneState),
     /// Every [`LaneAtRest`](Self::LaneAtRest) is void: the broker runs, and goes on with them. The
     /// first thing that each shard asks for.
     LanesAwake {
         /// The first epoch that this run may begin, in seconds since 1970.
         floor: u32,
+    },
+    /// A lane as it is while the broker runs, in place of what was said of it before. Of an ingress
+    /// lane it is asked for with a message that is stored, which is the last in it. After a crash
+    /// the epoch of an ingress lane ends here, and a ledger goes on from here.
+    LaneSoFar(LaneState),
+    /// An epoch of an ingress lane is over, and was told for long enough: of its
+    /// [`LaneSoFar`](Self::LaneSoFar) nothing is needed any more.
+    LaneForgotten {
+        /// Whose.
+        client_id: Arc<str>,
+        /// The epoch.
+        epoch: u32,
     },
     /// How far a session is. To be put on disk whole, like every record.
     Progress {

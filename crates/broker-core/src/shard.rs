@@ -18,6 +18,7 @@ use unbroken_mqtt_proto::{
 };
 
 use crate::audit::Lanes;
+use crate::audit::so_far::OverEpochs;
 use crate::audit::verify::Publishers;
 use crate::barrier::Barriers;
 use crate::clients::Clients;
@@ -59,6 +60,7 @@ pub struct Shard {
     pub(crate) sys: Sys,
     pub(crate) lanes: Lanes,
     pub(crate) publishers: Publishers,
+    pub(crate) over: OverEpochs,
     /// For properties that the audit adds to a message.
     pub(crate) stamped: PropertyBuf,
     /// [`Timer::TellDrops`] is set.
@@ -151,6 +153,7 @@ impl Shard {
             sys: Sys::default(),
             lanes: Lanes::default(),
             publishers: Publishers::default(),
+            over: OverEpochs::default(),
             stamped: PropertyBuf::new(),
             telling: false,
             telling_progress: false,

@@ -11,8 +11,8 @@ use unbroken_broker_core::{
     AuditAction, AuditRule, Event, Limits, PublishersTotals, Settings, StoreFull,
 };
 use unbroken_merkle_log::{
-    Algorithm, Checkpoint, Detail, Digest, Epoch, Hash, Hasher, Key, Lane, LaneId, LaneLimits,
-    Part, Property as Stamp, Tree, Xxh3,
+    Algorithm, Checkpoint, Detail, Digest, Epoch, EpochEnd, Hash, Hasher, Key, Lane, LaneId,
+    LaneLimits, Part, Property as Stamp, Tree, Xxh3,
 };
 use unbroken_mqtt_proto::{
     Connect, Disconnect, Packet, PacketId, Properties, Property, PropertyBuf, Publish, QoS,
@@ -473,7 +473,7 @@ fn a_forwarded_lane_tells_its_windows_its_progress_and_its_end() {
                 tree.window_root(&Xxh3, first, size)
             );
             assert_eq!(checkpoint.number, number);
-            sizes.push((size, checkpoint.is_last));
+            sizes.push((size, checkpoint.end == EpochEnd::Closed));
         }
         let idle = [(1_030, false); 4];
         let expect = [&[(1_024, false)], &idle[..], &[(1_030, true)]].concat();

@@ -64,3 +64,37 @@ async fn what_is_lost_behind_the_broker_is_named_and_cannot_come_again() {
     let altered: Vec<u64> = seen.faults().iter().map(|(number, _)| *number).collect();
     assert!(altered.contains(&9), "{altered:?}");
 }
+
+#[tokio::test]
+async fn what_waits_when_the_broker_is_killed_is_proven_behind_it() {
+    for stays in [true, false] {
+        let mut broker = Broker::durable(CONFIG);
+        let kept = Session::Kept { expiry_s: 3_600 };
+        let line = || subscriber("data/#").scope(Scope::FromBeginning);
+        let receiver = connect(options(broker.address(), "c").session(kept)).await;
+        let before = line().open(&receiver).await.unwrap();
+        receiver.disconnect().await;
+        drop(before); // one that is dropped before unsubscribes
+        let session = [Session::Temporary, kept][usize::from(stays)];
+        let device = connect(options(broker.address(), "device").session(session)).await;
+        for number in 0..10 {
+            device.publish(numbered("data/1", number)).await.unwrap();
+        }
+        broker.kill_and_start_again();
+        let receiver = connect(options(broker.address(), "c").session(kept)).await;
+        let mut line = line().open(&receiver).await.unwrap();
+        let mut seen = Seen::default();
+        until_proven(&mut line, &mut seen, 10).await;
+        assert_eq!((seen.faults(), seen.lost()), (vec![], vec![]));
+        assert_eq!(seen.messages.len(), 10);
+        assert!(seen.cut && !seen.closed, "how far it went is not known");
+        // What it publishes then is of a later epoch, whole from its beginning.
+        let device = connect(options(broker.address(), "device").session(session)).await;
+        device.publish(numbered("data/1", 10)).await.unwrap();
+        let more = "the next";
+        until(&mut line, &mut seen, more, |seen| seen.messages.len() == 11).await;
+        assert_eq!(seen.messages[10].0, 0, "its number");
+        device.disconnect().await;
+        receiver.disconnect().await;
+    }
+}

@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 
 use unbroken_client::audit::{AuditedMessage, Delivery};
-use unbroken_merkle_log::LaneId;
 use unbroken_merkle_log::ledger::{Event, State, Verdict};
+use unbroken_merkle_log::{EpochEnd, LaneId};
 
 use crate::others::END;
 
@@ -63,7 +63,7 @@ impl Witness {
             Delivery::Message(message) => self.message(&message),
             Delivery::Event { lane, event, .. } => self.event(lane, &event),
             Delivery::Checkpoint { checkpoint, .. } => {
-                if checkpoint.is_last {
+                if checkpoint.end == EpochEnd::Closed {
                     let lane = self.lanes.entry(checkpoint.lane).or_default();
                     lane.closed = Some(checkpoint.size);
                 }

@@ -1,14 +1,14 @@
-//! Lanes at rest in the store's bytes.
+//! Lanes in the store's bytes.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use unbroken_broker_core::{LaneAtRest, ToldAtRest};
+use unbroken_broker_core::{LaneState, LaneTold};
 use unbroken_store::lane::{Ingress, Lane, Own, Told};
 
-pub(crate) fn lane_value(lane: &LaneAtRest) -> Lane {
+pub(crate) fn lane_value(lane: &LaneState) -> Lane {
     match lane {
-        LaneAtRest::Ingress {
+        LaneState::Ingress {
             client_id,
             epoch,
             leaves,
@@ -23,7 +23,7 @@ pub(crate) fn lane_value(lane: &LaneAtRest) -> Lane {
                 full_root: told.full_root.clone(),
             }),
         }),
-        LaneAtRest::Own {
+        LaneState::Own {
             client_id,
             lane,
             epoch,
@@ -39,19 +39,19 @@ pub(crate) fn lane_value(lane: &LaneAtRest) -> Lane {
     }
 }
 
-pub(crate) fn lane_at_rest(lane: Lane) -> LaneAtRest {
+pub(crate) fn lane_state(lane: Lane) -> LaneState {
     match lane {
-        Lane::Ingress(lane) => LaneAtRest::Ingress {
+        Lane::Ingress(lane) => LaneState::Ingress {
             client_id: Arc::from(lane.client_id),
             epoch: lane.epoch,
             leaves: lane.leaves,
-            told: lane.told.map(|told| ToldAtRest {
+            told: lane.told.map(|told| LaneTold {
                 checkpoints: told.checkpoints,
                 size: told.size,
                 full_root: told.full_root,
             }),
         },
-        Lane::Own(lane) => LaneAtRest::Own {
+        Lane::Own(lane) => LaneState::Own {
             client_id: Arc::from(lane.client_id),
             lane: lane.lane,
             epoch: lane.epoch,

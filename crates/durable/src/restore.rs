@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use unbroken_broker_core::{
-    Entry, Frontier, HandOver, Holding, LaneAtRest, LogId, MaybeSent, Message, ReceivedEntry,
+    Entry, Frontier, HandOver, Holding, LaneState, LogId, MaybeSent, Message, ReceivedEntry,
     RestoreError, RestoredEntry, RestoredHandOver, RestoredSession, Shard, ShardId, Will,
 };
 use unbroken_store::errand::{self, Errand};
 use unbroken_store::hand_over::{self, Left};
-use unbroken_store::lane::{FLOOR_KEY, Floor, Lane};
+use unbroken_store::lane::{FLOOR_KEY, Floor, Lane, is_so_far};
 use unbroken_store::moves::{MOVES_MAX, Moves};
 use unbroken_store::session::{
     Carried, Cursor, Head, Inbound, Outbound, Part, PartView, Subscription, ToRetain, key,
@@ -21,7 +21,7 @@ use unbroken_store::{
     Store, StoreError, moves, standing,
 };
 
-use crate::lane::lane_at_rest;
+use crate::lane::lane_state;
 use crate::message::{message_of, position_of, will_of};
 use crate::owed::give_what_is_owed;
 use crate::times::Times;
@@ -40,7 +40,9 @@ pub struct Restored {
     /// Sessions of all shards.
     pub sessions: Vec<RestoredSession>,
     /// Lanes of sessions, if the broker stopped in good order.
-    pub lanes: Vec<LaneAtRest>,
+    pub lanes: Vec<LaneState>,
+    /// Lanes as they were last said to be while the broker ran.
+    pub lanes_so_far: Vec<LaneState>,
     /// The first epoch that the run before might begin, if there was one.
     pub floor: Option<u32>,
     /// Wills of clients whose sessions have ended with the broker, for all shards.
@@ -74,9 +76,13 @@ impl Restored {
             }
         }
         for lane in self.lanes {
-            let (LaneAtRest::Ingress { client_id, .. } | LaneAtRest::Own { client_id, .. }) = &lane;
-            if let Some(home) = shards.iter_mut().find(|s| s.is_home_of(client_id)) {
+            if let Some(home) = shards.iter_mut().find(|s| s.is_home_of(lane.client_id())) {
                 home.restore_lane(now, lane);
+            }
+        }
+        for lane in self.lanes_so_far {
+            if let Some(home) = shards.iter_mut().find(|s| s.is_home_of(lane.client_id())) {
+                home.restore_lane_so_far(now, lane);
             }
         }
         for shard in &mut *shards {
@@ -165,8 +171,13 @@ pub fn restore<S: Store + ?Sized>(
             restored.floor = Some(floor.epoch);
             return Ok(());
         }
-        let lane = Lane::decode(value).map_err(|error| damaged(key, &error))?;
-        restored.lanes.push(lane_at_rest(lane));
+        let lane = Lane::decode(key, value).map_err(|error| damaged(key, &error))?;
+        let lanes = if is_so_far(key) {
+            &mut restored.lanes_so_far
+        } else {
+            &mut restored.lanes
+        };
+        lanes.push(lane_state(lane));
         Ok(())
     })?;
     each(store, Space::Retained, &[], |key, value| {

@@ -71,7 +71,7 @@ pub fn batch_of(record: &Record, now: Instant, times: &Times) -> Batch {
             new,
         } => {
             if *new {
-                batch.delete_all(Space::Sessions, prefix(client_id));
+                delete_session(&mut batch, client_id);
             }
             let presence = Presence {
                 is_here: true,
@@ -79,9 +79,7 @@ pub fn batch_of(record: &Record, now: Instant, times: &Times) -> Batch {
             };
             put_head(&mut batch, client_id, presence, now, times);
         }
-        Record::SessionEnded { client_id } => {
-            batch.delete_all(Space::Sessions, prefix(client_id));
-        }
+        Record::SessionEnded { client_id } => delete_session(&mut batch, client_id),
         Record::Subscribed {
             client_id,
             holding,
@@ -157,6 +155,13 @@ pub fn batch_of(record: &Record, now: Instant, times: &Times) -> Batch {
             let floor = Floor { epoch: *floor };
             batch.put(Space::Lanes, lane::FLOOR_KEY.to_vec(), floor.encode());
         }
+        Record::LaneSoFar(so_far) => {
+            let lane = lane_value(so_far);
+            batch.put(Space::Lanes, lane.key_so_far(), lane.encode_so_far());
+        }
+        Record::LaneForgotten { client_id, epoch } => {
+            batch.delete(Space::Lanes, lane::ingress_so_far(client_id, *epoch));
+        }
         Record::WillOver { client_id } => delete(&mut batch, client_id, Part::Will),
         Record::Progress {
             client_id,
@@ -177,6 +182,13 @@ fn put(batch: &mut Batch, client_id: &str, part: Part<'_>, value: Vec<u8>) {
 
 fn delete(batch: &mut Batch, client_id: &str, part: Part<'_>) {
     batch.delete(Space::Sessions, key(client_id, part));
+}
+
+/// The ledgers of the lanes that a client stamps end with its session. Its ingress lane may have
+/// to be told.
+fn delete_session(batch: &mut Batch, client_id: &str) {
+    batch.delete_all(Space::Sessions, prefix(client_id));
+    batch.delete_all(Space::Lanes, lane::own_so_far(client_id));
 }
 
 fn put_marker(

@@ -10,7 +10,7 @@
 //! | 4 | 1 | version = 1 |
 //! | 5 | 1 | algorithm |
 //! | 6 | 1 | log2 of the window, 0 to 16 |
-//! | 7 | 1 | bits 0 to 5: detail; bit 6: the window is not full; bit 7: the epoch is closed |
+//! | 7 | 1 | bits 0 to 4: detail; bit 5: the epoch is cut; bit 6: the window is not full; bit 7: the epoch is closed |
 //! | 8 | 8 | lane |
 //! | 16 | 4 | epoch |
 //! | 20 | 4 | number of the checkpoint in the epoch, dense |
@@ -55,10 +55,23 @@ pub struct Checkpoint {
     pub window_root: Hash,
     /// The hash of all leaves, 0 to `size` − 1.
     pub lane_root: Hash,
-    /// Whether no message of this epoch will follow.
-    pub is_last: bool,
+    /// Whether its epoch goes on.
+    pub end: EpochEnd,
     /// What it tells of single leaves.
     pub detail: Detail,
+}
+
+/// Whether an epoch goes on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum EpochEnd {
+    /// More may follow.
+    #[default]
+    Open,
+    /// Nothing follows, and more may have been issued than the producer knows: it has crashed. What
+    /// is beyond is neither proven nor injected.
+    Cut,
+    /// No message follows, and none was issued beyond this checkpoint.
+    Closed,
 }
 
 /// What a checkpoint tells of the window's leaves, beyond their root.
@@ -118,7 +131,7 @@ pub enum CheckpointError {
     /// Too large a window.
     #[error("byte 6: a window of 2^{0} messages; 2^{MAX_WINDOW_LOG2} is the most")]
     Window(u8),
-    /// A detail without a meaning here, or a bit 6 that contradicts the size.
+    /// A detail without a meaning here, a bit 6 that contradicts the size, or two ways to end.
     #[error("byte 7: {0:#04x} does not agree with the kind of checkpoint or its size")]
     Kind(u8),
     /// A directory where a lane's checkpoint was expected, or the other way round.
@@ -172,10 +185,15 @@ impl Checkpoint {
             }
         };
         let bit = |set, bit| if set { bit } else { 0 };
+        let end = match self.end {
+            EpochEnd::Open => 0,
+            EpochEnd::Cut => Head::CUT,
+            EpochEnd::Closed => Head::CLOSED,
+        };
         let head = Head {
             algorithm: digest.algorithm(),
             window_log2: self.window_log2,
-            kind: kind | bit(self.is_partial(), Head::PARTIAL) | bit(self.is_last, Head::LAST),
+            kind: kind | bit(self.is_partial(), Head::PARTIAL) | end,
             lane: self.lane.value(),
             epoch: self.epoch,
             number: self.number,
@@ -206,6 +224,12 @@ impl Checkpoint {
         if (head.kind & Head::PARTIAL != 0) != (in_window < window) {
             return Err(CheckpointError::Kind(head.kind));
         }
+        let end = match head.kind & (Head::CUT | Head::CLOSED) {
+            0 => EpochEnd::Open,
+            Head::CUT => EpochEnd::Cut,
+            Head::CLOSED => EpochEnd::Closed,
+            _ => return Err(CheckpointError::Kind(head.kind)),
+        };
         let count = usize::try_from(in_window).expect("a window has at most 2^16 messages");
         let width = match head.kind & Head::DETAIL {
             Head::NO_DETAIL => 0,
@@ -234,7 +258,7 @@ impl Checkpoint {
             time_us: head.time_us,
             window_root: head.window_root(in_window)?,
             lane_root: head.lane_root(head.size)?,
-            is_last: head.kind & Head::LAST != 0,
+            end,
             detail,
         };
         Ok(SealedCheckpoint {
@@ -302,9 +326,10 @@ impl Head {
     const FINGERPRINTS: u8 = 1;
     const LEAVES: u8 = 2;
     pub(crate) const DIRECTORY: u8 = 3;
-    const DETAIL: u8 = 0b0011_1111;
+    const DETAIL: u8 = 0b0001_1111;
+    const CUT: u8 = 1 << 5;
     const PARTIAL: u8 = 1 << 6;
-    const LAST: u8 = 1 << 7;
+    const CLOSED: u8 = 1 << 7;
 
     /// Bytes that the tag covers, besides the detail.
     pub(crate) const TAGGED: usize = 112;
@@ -424,7 +449,11 @@ mod tests {
             time_us: 1_000_000,
             window_root: root(first),
             lane_root: root(0),
-            is_last: size == 7,
+            end: if size == 7 {
+                EpochEnd::Closed
+            } else {
+                EpochEnd::Open
+            },
             detail: match kind {
                 0 => Detail::None,
                 1 => Detail::Fingerprints(leaves.iter().map(Hash::fingerprint).collect()),

@@ -19,7 +19,9 @@ use std::time::Duration;
 
 use crate::ledger::limits::{FANOUT, WINDOW, WINDOW_LOG2};
 use crate::ledger::{Answer, Peaks, Request};
-use crate::{Checkpoint, Detail, DetailLevel, Digest, Epoch, Flags, Hash, LaneId, Property};
+use crate::{
+    Checkpoint, Detail, DetailLevel, Digest, Epoch, EpochEnd, Flags, Hash, LaneId, Property,
+};
 
 /// What a lane keeps for those who ask, and how often it speaks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -194,7 +196,7 @@ impl Lane {
     /// Ends the epoch: nothing more may be issued in it. `None` if nothing ever was.
     pub fn close(mut self, time_us: u64, digest: &impl Digest) -> Option<Checkpoint> {
         let checkpoint = Checkpoint {
-            is_last: true,
+            end: EpochEnd::Closed,
             ..self.state(digest)?
         };
         let checkpoint = self.detailed(checkpoint);
@@ -330,7 +332,7 @@ impl Lane {
             time_us: 0,
             window_root,
             lane_root,
-            is_last: false,
+            end: EpochEnd::Open,
             detail: Detail::None,
         })
     }
@@ -445,7 +447,7 @@ mod tests {
             ]
         );
         let last = lane.close(0, &hasher).expect("messages were issued");
-        assert!(last.is_last);
+        assert_eq!(last.end, EpochEnd::Closed);
         assert_eq!(Some(last.lane_root), tree.root_at(&hasher, 5_000));
     }
 

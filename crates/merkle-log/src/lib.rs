@@ -41,7 +41,7 @@ mod thex;
 mod tree;
 
 pub use self::{
-    checkpoint::{Checkpoint, CheckpointError, Detail, DetailLevel, SealedCheckpoint},
+    checkpoint::{Checkpoint, CheckpointError, Detail, DetailLevel, EpochEnd, SealedCheckpoint},
     compact::{CompactRange, RangeError},
     digest::{Algorithm, Digest, Hash, Tag, message_digest},
     directory::{Directory, OpenLane, SealedDirectory},

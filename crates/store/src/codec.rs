@@ -57,8 +57,13 @@ pub(crate) struct Reader<'a> {
 impl<'a> Reader<'a> {
     /// Begins behind the version byte.
     pub(crate) fn versioned(bytes: &'a [u8]) -> Result<Self, RecordError> {
+        Self::of_version(VERSION, bytes)
+    }
+
+    /// The same for a record whose version is another than that of most.
+    pub(crate) fn of_version(version: u8, bytes: &'a [u8]) -> Result<Self, RecordError> {
         match bytes.split_first() {
-            Some((&VERSION, rest)) => Ok(Self { rest }),
+            Some((&found, rest)) if found == version => Ok(Self { rest }),
             Some((&other, _)) => Err(RecordError::Version(other)),
             None => Err(RecordError::Short("version")),
         }

@@ -18,6 +18,7 @@ use unbroken_mqtt_proto::QoS;
 use crate::batch::{Batch, Space};
 use crate::codec::{Reader, RecordError, VERSION, put_string};
 use crate::error::StoreError;
+use crate::lane;
 use crate::session::{Carried, Outbound, PartView, parse_key, prefix};
 use crate::store::{Kv, Page};
 
@@ -113,6 +114,7 @@ pub fn end_session<S: Kv + ?Sized>(store: &S, client_id: &str) -> Result<Batch, 
         Ok(())
     })?;
     batch.delete_all(Space::Sessions, prefix(client_id));
+    batch.delete_all(Space::Lanes, lane::own_so_far(client_id));
     Ok(batch)
 }
 

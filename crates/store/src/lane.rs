@@ -1,10 +1,16 @@
-//! Lanes of the proof, as they were when the broker stopped in good order.
+//! Lanes of the proof: as they were when the broker stopped in good order, and as they were last
+//! while it ran.
 //!
 //! ```text
-//! key   0 | client                value   Ingress: what the client has published
-//!       1 | lane 8, epoch 4               Own: what was found in a lane that a publisher stamps
-//!       2                                 Floor: of the epochs of this run, or the last
+//! key   0 | client                 value   Ingress: what the client has published
+//!       1 | lane 8, epoch 4                Own: what was found in a lane that a publisher stamps
+//!       2                                  Floor: of the epochs of this run, or the last
+//!       3 | client, epoch 4                Ingress, so far: after a crash its epoch ends there
+//!       4 | client, lane 8, epoch 4        Own, so far: after a crash it goes on from there
 //! ```
+//!
+//! What is at rest is void once a broker runs; what is so far is not. A broker that does not know
+//! the second must not take it for the first, so it is of version 2 and refused as newer.
 //!
 //! The hashes and the ledger are in the formats of `unbroken-merkle-log`, which versions them and
 //! checks what it reads.
@@ -69,8 +75,9 @@ pub enum Lane {
     Own(Own),
 }
 
-/// What the keys of lanes begin with: one of these.
+/// What the keys of lanes at rest begin with: one of these.
 pub const PREFIXES: [u8; 2] = [INGRESS, OWN];
+
 /// Whether a lane is at this key, which goes on only where nothing that came after it was lost.
 pub(crate) fn is_at_rest(key: &[u8]) -> bool {
     key.first().is_some_and(|first| PREFIXES.contains(first))
@@ -78,6 +85,28 @@ pub(crate) fn is_at_rest(key: &[u8]) -> bool {
 
 /// Where the [`Floor`] is.
 pub const FLOOR_KEY: &[u8] = &[2];
+
+/// Where the epoch of a client's ingress lane is, so far.
+pub fn ingress_so_far(client_id: &str, epoch: u32) -> Vec<u8> {
+    so_far(INGRESS_SO_FAR, client_id, &epoch.to_be_bytes())
+}
+
+/// What the keys begin with of all ledgers, so far, of the lanes that a client stamps.
+pub fn own_so_far(client_id: &str) -> Vec<u8> {
+    so_far(OWN_SO_FAR, client_id, &[])
+}
+
+fn so_far(kind: u8, client_id: &str, rest: &[u8]) -> Vec<u8> {
+    let mut key = vec![kind];
+    key.extend(session::prefix(client_id));
+    key.extend_from_slice(rest);
+    key
+}
+
+/// Whether the value at this key is a lane so far, and not one at rest.
+pub fn is_so_far(key: &[u8]) -> bool {
+    matches!(key.first(), Some(&(INGRESS_SO_FAR | OWN_SO_FAR)))
+}
 
 impl Floor {
     /// The value in bytes.
@@ -97,7 +126,27 @@ impl Floor {
 }
 
 impl Lane {
-    /// Where it is.
+    /// Where it is while the broker runs.
+    pub fn key_so_far(&self) -> Vec<u8> {
+        match self {
+            Self::Ingress(lane) => ingress_so_far(&lane.client_id, lane.epoch),
+            Self::Own(lane) => {
+                let mut key = own_so_far(&lane.client_id);
+                key.extend(lane.lane.to_be_bytes());
+                key.extend(lane.epoch.to_be_bytes());
+                key
+            }
+        }
+    }
+
+    /// The value in bytes, for [`key_so_far`](Self::key_so_far).
+    pub fn encode_so_far(&self) -> Vec<u8> {
+        let mut out = self.encode();
+        out[0] = VERSION_SO_FAR;
+        out
+    }
+
+    /// Where it is at rest.
     pub fn key(&self) -> Vec<u8> {
         match self {
             Self::Ingress(lane) => {
@@ -114,7 +163,7 @@ impl Lane {
         }
     }
 
-    /// The value in bytes.
+    /// The value in bytes, for [`key`](Self::key).
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![VERSION];
         match self {
@@ -141,9 +190,13 @@ impl Lane {
         out
     }
 
-    /// Reads a value.
-    pub fn decode(bytes: &[u8]) -> Result<Self, RecordError> {
-        let mut reader = Reader::versioned(bytes)?;
+    /// Reads the value at this key, which is not [`FLOOR_KEY`].
+    pub fn decode(key: &[u8], bytes: &[u8]) -> Result<Self, RecordError> {
+        let mut reader = if is_so_far(key) {
+            Reader::of_version(VERSION_SO_FAR, bytes)?
+        } else {
+            Reader::versioned(bytes)?
+        };
         let kind = reader.byte("kind")?;
         let client_id = reader.text("client id")?.to_owned();
         match kind {
@@ -184,6 +237,11 @@ impl Lane {
 
 const INGRESS: u8 = 0;
 const OWN: u8 = 1;
+const INGRESS_SO_FAR: u8 = 3;
+const OWN_SO_FAR: u8 = 4;
+
+/// Of what a broker that knows only lanes at rest must not read.
+const VERSION_SO_FAR: u8 = 2;
 
 #[cfg(test)]
 mod tests {
@@ -212,19 +270,26 @@ mod tests {
             ledger: vec![4, 5],
         });
         for lane in [ingress(None), ingress(Some(told)), own] {
-            let bytes = lane.encode();
-            assert_eq!(Lane::decode(&bytes), Ok(lane.clone()));
-            assert!(PREFIXES.contains(&lane.key()[0]));
+            let (key, bytes) = (lane.key(), lane.encode());
+            assert_eq!(Lane::decode(&key, &bytes), Ok(lane.clone()));
+            assert!(is_at_rest(&key) && !is_so_far(&key));
             for length in 0..bytes.len() {
-                if let Ok(shorter) = Lane::decode(&bytes[..length]) {
+                if let Ok(shorter) = Lane::decode(&key, &bytes[..length]) {
                     assert_eq!(shorter.encode(), bytes[..length], "cut at {length}");
                 }
             }
+            let (key_so_far, so_far) = (lane.key_so_far(), lane.encode_so_far());
+            assert_eq!(Lane::decode(&key_so_far, &so_far), Ok(lane));
+            assert!(is_so_far(&key_so_far) && !is_at_rest(&key_so_far));
+            let newer = Lane::decode(&key, &so_far);
+            assert_eq!(newer, Err(RecordError::Version(2)), "at rest it is not");
+            let older = Lane::decode(&key_so_far, &bytes);
+            assert_eq!(older, Err(RecordError::Version(1)), "so far it is not");
         }
         let floor = Floor { epoch: u32::MAX };
         assert_eq!(Floor::decode(&floor.encode()), Ok(floor));
         assert!(matches!(
-            Lane::decode(&[VERSION, 2, 0]),
+            Lane::decode(&[INGRESS], &[VERSION, 2, 0]),
             Err(RecordError::Meaningless { .. })
         ));
     }

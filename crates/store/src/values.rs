@@ -104,7 +104,7 @@ pub fn check_value(space: Space, key: &[u8], value: &[u8]) -> Result<(), RecordE
         ValueKind::MaybeSent => MaybeSent::decode(value).map(drop),
         ValueKind::Retained => MessageBytes::parse(value.to_vec()).map(drop),
         ValueKind::Floor => Floor::decode(value).map(drop),
-        ValueKind::Lane => Lane::decode(value).map(drop),
+        ValueKind::Lane => Lane::decode(key, value).map(drop),
         ValueKind::Errand => errand::last_done(value).map(drop),
         ValueKind::Owed => owed::parse_key(key).and_then(|_| owed::check(value)),
         ValueKind::HandOver => {

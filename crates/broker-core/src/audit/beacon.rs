@@ -3,17 +3,17 @@
 //! A lane whose stamps are forwarded (`forward_stamp`) speaks like that of any publisher: on
 //! `<prefix>/checkpoint/<lane>`, for each full window at once, else a second after something was
 //! numbered, once more a second later, and then every ten; and when the session ends, that it is
-//! over. So a receiver of all that the client publishes proves the lane from the broker to itself.
+//! over, and where somebody may have been away, for some time more ([`super::so_far`]). So a receiver of all that the client publishes proves the lane from the broker to itself.
 //! Who gets a part of it can prove nothing, and must say that it takes a part.
 //!
 //! **Absent:** repair. The broker keeps no message that it has delivered, so what a receiver misses
 //! is named and cannot be sent again.
 
 use unbroken_merkle_log::ledger::limits::{WINDOW, WINDOW_LOG2};
-use unbroken_merkle_log::{Checkpoint, CompactRange, Detail, Hash, Xxh3};
+use unbroken_merkle_log::{Checkpoint, CompactRange, Detail, EpochEnd, Hash, Xxh3};
 
 use super::lane::IngressLane;
-use super::rest::ToldAtRest;
+use super::rest::LaneTold;
 use super::watch::{Home, Told};
 
 /// What a lane has told of itself. About 60 bytes.
@@ -32,9 +32,9 @@ pub(crate) struct Beacon {
 }
 
 impl Beacon {
-    pub(super) fn at_rest(&self) -> ToldAtRest {
+    pub(super) fn told(&self) -> LaneTold {
         let root = self.full_root.as_ref();
-        ToldAtRest {
+        LaneTold {
             checkpoints: self.told,
             size: self.told_of,
             full_root: root
@@ -43,8 +43,8 @@ impl Beacon {
         }
     }
 
-    /// As it was when the broker stopped. Who gets its stamps is told soon.
-    pub(super) fn restore(told: &ToldAtRest) -> Self {
+    /// As it was on disk. Who gets its stamps is told soon.
+    pub(super) fn restore(told: &LaneTold) -> Self {
         Self {
             told: told.checkpoints,
             told_of: told.size,
@@ -76,28 +76,28 @@ impl IngressLane {
     /// Tells a window that has just become full.
     pub(crate) fn tell_full_window(&mut self, home: &mut Home) {
         if self.beacon.is_some() && self.size().is_multiple_of(WINDOW) {
-            self.tell_checkpoint(false, home);
+            self.tell_checkpoint(EpochEnd::Open, home);
         }
     }
 
     /// A second has passed.
-    pub(crate) fn tick_beacon(&mut self, home: &mut Home) {
+    pub(crate) fn tick_beacon(&mut self, end: EpochEnd, home: &mut Home) {
         let size = self.size();
         let Some(beacon) = &mut self.beacon else {
             return;
         };
         beacon.silent += 1;
         if beacon.told_of != size || !beacon.repeated || beacon.silent >= IDLE_TICKS {
-            self.tell_checkpoint(false, home);
+            self.tell_checkpoint(end, home);
         }
     }
 
     /// The session is over, and the lane with it.
     pub(crate) fn tell_last_checkpoint(&mut self, home: &mut Home) {
-        self.tell_checkpoint(true, home);
+        self.tell_checkpoint(EpochEnd::Closed, home);
     }
 
-    fn tell_checkpoint(&mut self, is_last: bool, home: &mut Home) {
+    fn tell_checkpoint(&mut self, end: EpochEnd, home: &mut Home) {
         let (size, lane_root) = (self.size(), self.root());
         let window_root = self.open_window().root(&Xxh3);
         let Some(beacon) = &mut self.beacon else {
@@ -122,16 +122,24 @@ impl IngressLane {
             time_us: home.time_us(home.now),
             window_root,
             lane_root,
-            is_last,
+            end,
             detail: Detail::None,
         };
-        beacon.told += 1;
+        beacon.told = beacon.told.saturating_add(1);
         beacon.repeated = beacon.told_of == size;
         beacon.told_of = size;
         beacon.silent = 0;
         let mut payload = Vec::new();
         checkpoint.encode(&Xxh3, &mut payload);
         home.tell(Told::checkpoint(self.id, home, payload));
+    }
+
+    /// Checkpoints may have been told that the disk does not know of: those that come have numbers
+    /// that none of them had.
+    pub(super) fn skip_checkpoints(&mut self) {
+        if let Some(beacon) = &mut self.beacon {
+            beacon.told = beacon.told.saturating_add(SKIPPED);
+        }
     }
 
     /// The leaves behind the last full window.
@@ -150,3 +158,7 @@ impl IngressLane {
 
 /// Ticks between two checkpoints of a lane that says nothing new.
 const IDLE_TICKS: u32 = 10;
+
+/// More than a run tells of one lane behind the last message that is stored: one in a second, or
+/// one for 1,024 messages. Half a year, or 17 thousand million messages.
+const SKIPPED: u32 = 1 << 24;

@@ -7,6 +7,7 @@
 //! the client id, so that it is the same in every run. An epoch is one session: a session that ends
 //! forgets its number, and what the client publishes in the next one begins at 0 in a later epoch.
 //! A session that stays goes on with its epoch after a restart, if that was exact: [`super::rest`].
+//! After a crash the epoch ends where the disk has it: [`super::so_far`].
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -47,6 +48,8 @@ pub(crate) struct IngressLane {
     pub(crate) looked_at: u64,
     pub(crate) wants: Wants,
     pub(crate) tracking: Option<Box<Tracking>>,
+    /// The disk was told of this epoch while the broker ran: [`super::so_far`].
+    pub(super) is_on_disk: bool,
 }
 
 /// Which epochs are over.
@@ -184,6 +187,7 @@ impl Lanes {
             looked_at: 0,
             wants: Wants::default(),
             tracking: None,
+            is_on_disk: false,
         }
     }
 

@@ -23,7 +23,8 @@
 //! - What must not happen is a named fault, counted and told; it is never a panic, and never
 //!   changes what is delivered.
 //! - Nothing here allocates once a client has published its first messages.
-//! - What one run of the broker has numbered, no other numbers differently: [`rest`].
+//! - What one run of the broker has numbered, no other numbers differently: [`rest`]; and what is
+//!   stored of it can be proven after a crash: [`so_far`].
 
 pub(crate) mod account;
 pub(crate) mod beacon;
@@ -35,6 +36,7 @@ pub(crate) mod missed;
 pub(crate) mod receipt;
 pub(crate) mod rest;
 pub(crate) mod rule;
+pub(crate) mod so_far;
 pub(crate) mod statement;
 pub(crate) mod tell;
 pub(crate) mod totals;
@@ -47,6 +49,7 @@ pub(crate) use lane::{IngressLane, Lanes, Mark};
 use std::sync::Arc;
 use std::time::Instant;
 
+use unbroken_merkle_log::{Epoch, LaneId};
 use unbroken_mqtt_proto::PropertyBuf;
 
 use crate::clients::Clients;
@@ -135,25 +138,27 @@ impl Shard {
     }
 
     /// Looks at what a publisher that stamps itself says about its message, and at checkpoints.
+    /// Answers in whose ledger the message is.
     pub(crate) fn verify_publisher(
         &mut self,
         now: Instant,
         id: SessionId,
         again: bool,
         publication: &Publication<'_>,
-    ) {
+    ) -> Option<(LaneId, Epoch)> {
         let says_something =
             !publication.properties.is_empty() || self.is_checkpoint(publication.topic);
         if !says_something || !self.options.settings.audit.enabled {
-            return;
+            return None;
         }
-        let Some(session) = self.clients.sessions.get(id.index()) else {
-            return;
-        };
+        let session = self.clients.sessions.get(id.index())?;
         let client_id = Arc::clone(&session.client_id);
         match self.treatment(id, publication.topic).action {
             AuditAction::Verify => self.verify(now, &client_id, again, publication),
-            AuditAction::Stamp | AuditAction::Off => self.leave_out(&client_id, publication),
+            AuditAction::Stamp | AuditAction::Off => {
+                self.leave_out(&client_id, publication);
+                None
+            }
         }
     }
 

@@ -5,11 +5,10 @@
 //! then, as the last thing; the next run goes on with it, and makes it void with the first thing
 //! that it asks for.
 //!
-//! A broker that was killed left nothing, and no lane goes on: a number that was given to a message
-//! of QoS 0 is nowhere on disk, and given to another one it would be a contradiction to whoever has
-//! the first. So a lane begins a later epoch, and the ledger of a publisher joins late: what was
-//! before is unproven, and nothing is said of it that is not so. Each run has a floor under its
-//! epochs, on disk before anybody is let in, so that no two runs begin the same.
+//! A broker that was killed left nothing at rest, and what it numbered last may be nowhere on disk:
+//! given to another message the number would be a contradiction to whoever has the first. So its
+//! lanes begin a later epoch; what becomes of the one before says [`super::so_far`]. Each run has a
+//! floor under its epochs, on disk before anybody is let in, so that no two runs begin the same.
 //!
 //! Invariants:
 //! - Between the last number that was given and the lane at rest no number is given.
@@ -34,9 +33,9 @@ use crate::session::Session;
 use crate::shard::Shard;
 use crate::timers::Timer;
 
-/// A lane as it was when the broker stopped.
+/// A lane as it is put on disk.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum LaneAtRest {
+pub enum LaneState {
     /// What a client published, as the broker has numbered it.
     Ingress {
         /// Whose.
@@ -46,7 +45,7 @@ pub enum LaneAtRest {
         /// How many messages there are, and the hashes over them: an encoded `CompactRange`.
         leaves: Vec<u8>,
         /// What was told of it, if its stamps are forwarded.
-        told: Option<ToldAtRest>,
+        told: Option<LaneTold>,
     },
     /// What was found in a lane that a publisher stamps itself.
     Own {
@@ -63,9 +62,17 @@ pub enum LaneAtRest {
     },
 }
 
+impl LaneState {
+    /// Whose it is.
+    pub fn client_id(&self) -> &Arc<str> {
+        let (Self::Ingress { client_id, .. } | Self::Own { client_id, .. }) = self;
+        client_id
+    }
+}
+
 /// What a lane has told of itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ToldAtRest {
+pub struct LaneTold {
     /// Checkpoints.
     pub checkpoints: u32,
     /// Messages in the last one.
@@ -88,7 +95,7 @@ impl Shard {
         let staying = sessions.iter().filter(|(_, session)| session.is_durable());
         for (_, session) in staying {
             if let Some(lane) = session.lane.as_deref() {
-                let lane = lane.at_rest(Arc::clone(&session.client_id));
+                let lane = lane.state(Arc::clone(&session.client_id));
                 promises.ask(outputs, Record::LaneAtRest(lane));
             }
         }
@@ -104,13 +111,12 @@ impl Shard {
     }
 
     /// Goes on with a lane of an earlier run, after its session was restored.
-    pub fn restore_lane(&mut self, now: Instant, lane: LaneAtRest) {
-        let (LaneAtRest::Ingress { client_id, .. } | LaneAtRest::Own { client_id, .. }) = &lane;
-        let Some(id) = self.clients.by_client_id.get(client_id).copied() else {
+    pub fn restore_lane(&mut self, now: Instant, lane: LaneState) {
+        let Some(id) = self.clients.by_client_id.get(lane.client_id()).copied() else {
             return;
         };
         match lane {
-            LaneAtRest::Ingress {
+            LaneState::Ingress {
                 client_id,
                 epoch,
                 leaves,
@@ -121,7 +127,7 @@ impl Shard {
                     self.restore_ingress(now, id, lane);
                 }
             }
-            LaneAtRest::Own {
+            LaneState::Own {
                 client_id,
                 lane,
                 epoch,
@@ -167,22 +173,23 @@ impl Shard {
 }
 
 impl IngressLane {
-    fn at_rest(&self, client_id: Arc<str>) -> LaneAtRest {
+    /// As it is put on disk.
+    pub(super) fn state(&self, client_id: Arc<str>) -> LaneState {
         let mut leaves = Vec::new();
         self.leaves.encode(&mut leaves);
-        LaneAtRest::Ingress {
+        LaneState::Ingress {
             client_id,
             epoch: self.epoch.0,
             leaves,
-            told: self.beacon.as_deref().map(Beacon::at_rest),
+            told: self.beacon.as_deref().map(Beacon::told),
         }
     }
 
-    fn restore(
+    pub(super) fn restore(
         client_id: &str,
         epoch: u32,
         leaves: &[u8],
-        told: Option<ToldAtRest>,
+        told: Option<LaneTold>,
     ) -> Option<Self> {
         let leaves = CompactRange::parse(Algorithm::Xxh3, leaves).ok()?;
         if leaves.begin() != 0 {
@@ -196,11 +203,12 @@ impl IngressLane {
             looked_at: 0,
             wants: Wants::default(),
             tracking: None,
+            is_on_disk: false,
         })
     }
 }
 
-impl ToldAtRest {
+impl LaneTold {
     pub(super) fn root(&self) -> Option<Hash> {
         Hash::new(&self.full_root)
     }

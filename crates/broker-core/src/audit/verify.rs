@@ -18,12 +18,12 @@
 //! - A lane's clock stands while its publisher is not connected, so what it sends again after a
 //!   reconnect is not lost meanwhile.
 //! - A lane is forgotten with its publisher's session; with one that stays it outlives a broker
-//!   that stops in good order.
+//!   that stops in good order, and with what it knew a second before one that is killed.
 //! - At most [`VERIFIED_LANES_MAX`] lanes a shard; a message of one more is counted as unaudited.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
+use std::ops::{Bound, Range};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -35,12 +35,14 @@ use unbroken_merkle_log::{Algorithm, Checkpoint, Epoch, LaneId, Property, Sealed
 
 use super::fault::FaultKind;
 use super::json::Object;
-use super::rest::LaneAtRest;
+use super::rest::LaneState;
 use super::totals::PublishersTotals;
 use crate::clients::Clients;
 use crate::limits::VERIFIED_LANES_MAX;
 use crate::message::Publication;
 use crate::output::{DropReason, Event, Output};
+use crate::record::Record;
+use crate::session::Session;
 use crate::shard::Shard;
 use crate::timers::Timer;
 
@@ -52,6 +54,8 @@ pub(crate) struct Publishers {
     limits: Limits,
     /// When the clocks of the lanes were last moved on.
     ticked: Option<Instant>,
+    /// Up to which lane the disk was told at the last tick, if there was too much for one.
+    told_through: Option<(LaneId, Epoch)>,
 }
 
 #[derive(Debug)]
@@ -81,6 +85,11 @@ pub(super) struct Lane {
     refused: BTreeSet<u64>,
     /// Where the window begins of which it was told last that its root differs.
     differs: Option<u64>,
+    /// Numbers below this may have come before the broker was killed, and the ledger does not know
+    /// of it. [`ALL`] until the publisher has said how far it is.
+    may_have_come: u64,
+    /// A message of it was stored since the disk was told.
+    is_untold: bool,
 }
 
 /// A fault of a publisher's lane.
@@ -91,7 +100,8 @@ struct Fault {
 }
 
 impl Shard {
-    /// Looks at what a publisher says about its message. `again`: it came with DUP.
+    /// Looks at what a publisher says about its message. `again`: it came with DUP. Answers in
+    /// which ledger the message is.
     #[cold]
     pub(crate) fn verify(
         &mut self,
@@ -99,35 +109,35 @@ impl Shard {
         client_id: &Arc<str>,
         again: bool,
         publication: &Publication<'_>,
-    ) {
+    ) -> Option<(LaneId, Epoch)> {
         if let Some(lane) = publication
             .topic
             .strip_prefix(&*self.clients.home.topics.checkpoints)
         {
-            return self.verify_checkpoint(client_id, lane, publication);
+            self.verify_checkpoint(client_id, lane, again, publication);
+            return None;
         }
         if publication
             .topic
             .starts_with(&self.clients.home.topics.answers)
         {
-            return; // a message sent again on request, under a topic that its digest does not cover
+            // A message sent again on request, under a topic that its digest does not cover.
+            return None;
         }
         let mut stamps = values(publication, Property::NAME);
-        let Some(text) = stamps.next() else {
-            return;
-        };
+        let text = stamps.next()?;
         let totals = &mut self.clients.stats.audit.publishers;
         let property = match Property::parse_text(text) {
             Ok(property) if stamps.next().is_none() => property,
             // Unreadable, or more than one.
             _ => {
                 totals.injected += 1;
-                return;
+                return None;
             }
         };
         if property.algorithm != Algorithm::Xxh3 {
             totals.unverifiable += 1;
-            return;
+            return None;
         }
         let (topic, payload) = (publication.topic.as_bytes(), publication.payload);
         let key = (property.lane, property.epoch);
@@ -145,7 +155,7 @@ impl Shard {
         if !arrival.fits && !self.publishers.lanes.contains_key(&key) {
             // A lane is not opened for a message whose very lane may be what was altered.
             totals.altered += 1;
-            return;
+            return None;
         }
         let join = if property.sequence == 0 {
             Join::Beginning
@@ -154,7 +164,7 @@ impl Shard {
         };
         let Some(lane) = open(&mut self.publishers.lanes, key, client_id, join) else {
             totals.unaudited += 1;
-            return;
+            return None;
         };
         totals.verified += 1;
         let limits = &self.publishers.limits.0;
@@ -172,6 +182,7 @@ impl Shard {
         }
         lane.take_events(key, &mut self.clients);
         self.start_ticking(now);
+        Some(key)
     }
 
     /// Notes that the rules leave out this message: of its lane, where that is open, a part is
@@ -234,7 +245,13 @@ impl Shard {
         lane.take_events(key, &mut self.clients);
     }
 
-    fn verify_checkpoint(&mut self, client: &Arc<str>, lane: &str, publication: &Publication<'_>) {
+    fn verify_checkpoint(
+        &mut self,
+        client: &Arc<str>,
+        lane: &str,
+        again: bool,
+        publication: &Publication<'_>,
+    ) {
         if values(publication, THROUGH).next().is_some() {
             return; // passed on, behind what its processor has made of the lane
         }
@@ -258,6 +275,7 @@ impl Shard {
             self.clients.stats.audit.publishers.unaudited += 1;
             return;
         };
+        lane.hear(checkpoint.size, again);
         let lane_now = lane.clock;
         lane.ledger
             .checkpoint(&checkpoint, lane_now, &limits.0, &Xxh3);
@@ -298,6 +316,7 @@ impl Shard {
             lanes,
             limits,
             ticked,
+            ..
         } = &mut self.publishers;
         let since = ticked.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
         *ticked = Some(now);
@@ -314,10 +333,40 @@ impl Shard {
             }
             true
         });
-        if lanes.is_empty() {
-            *ticked = None;
+        self.tell_ledgers();
+        if self.publishers.lanes.is_empty() {
+            self.publishers.ticked = None;
         } else {
             self.timers.set(now + TICK, Timer::Publishers);
+        }
+    }
+
+    /// Tells the disk how far the ledgers are of sessions that stay, where messages were stored. A
+    /// ledger with refused messages stays as it was there: it would have to know of them that they
+    /// may still come.
+    fn tell_ledgers(&mut self) {
+        let after = self.publishers.told_through.take();
+        let lanes = (
+            after.map_or(Bound::Unbounded, Bound::Excluded),
+            Bound::Unbounded,
+        );
+        let mut bytes = 0;
+        for (key, lane) in self.publishers.lanes.range_mut(lanes) {
+            if !lane.is_untold || !lane.refused.is_empty() {
+                continue;
+            }
+            let session = self.clients.by_client_id.get(&lane.client_id);
+            let session = session.and_then(|id| self.clients.sessions.get(id.index()));
+            if session.is_some_and(Session::is_durable) {
+                let (state, length) = lane.state(*key);
+                self.clients.ask(Record::LaneSoFar(state));
+                bytes += length;
+            }
+            lane.is_untold = false;
+            if bytes >= LEDGER_BYTES_A_TICK {
+                self.publishers.told_through = Some(*key);
+                return;
+            }
         }
     }
 }
@@ -360,26 +409,23 @@ impl Publishers {
     pub(super) fn at_rest(
         &self,
         stays: impl Fn(&Arc<str>) -> bool,
-    ) -> impl Iterator<Item = LaneAtRest> {
+    ) -> impl Iterator<Item = LaneState> {
         let staying = self.lanes.iter();
         let staying = staying.filter(move |(_, lane)| lane.is_exact() && stays(&lane.client_id));
-        staying.map(|((id, epoch), lane)| {
-            let mut ledger = Vec::new();
-            lane.ledger.save(&Xxh3, &mut ledger);
-            LaneAtRest::Own {
-                client_id: Arc::clone(&lane.client_id),
-                lane: id.value(),
-                epoch: epoch.0,
-                connected: lane.clock,
-                ledger,
-            }
-        })
+        staying.map(|(key, lane)| lane.state(*key).0)
     }
 
-    /// Goes on with a lane, if there is room for it.
+    /// Goes on with a lane, if there is room for it and it does not go on already.
     pub(super) fn restore(&mut self, key: (LaneId, Epoch), lane: Lane) {
         if self.lanes.len() < VERIFIED_LANES_MAX {
-            self.lanes.insert(key, lane);
+            self.lanes.entry(key).or_insert(lane);
+        }
+    }
+
+    /// A message of this lane is stored.
+    pub(super) fn note_stored(&mut self, key: (LaneId, Epoch)) {
+        if let Some(lane) = self.lanes.get_mut(&key) {
+            lane.is_untold = true;
         }
     }
 }
@@ -393,6 +439,39 @@ impl Lane {
             left_out: 0,
             refused: BTreeSet::new(),
             differs: None,
+            may_have_come: 0,
+            is_untold: false,
+        }
+    }
+
+    /// One of which messages may have come since it was put on disk.
+    pub(super) fn cut(client_id: Arc<str>, ledger: LaneLedger, clock: Duration) -> Self {
+        Self {
+            may_have_come: ALL,
+            ..Self::new(client_id, ledger, clock)
+        }
+    }
+
+    /// As it is put on disk, and the bytes of its ledger.
+    fn state(&self, (lane, epoch): (LaneId, Epoch)) -> (LaneState, usize) {
+        let mut ledger = Vec::new();
+        self.ledger.save(&Xxh3, &mut ledger);
+        let length = ledger.len();
+        let state = LaneState::Own {
+            client_id: Arc::clone(&self.client_id),
+            lane: lane.value(),
+            epoch: epoch.0,
+            connected: self.clock,
+            ledger,
+        };
+        (state, length)
+    }
+
+    /// Its publisher says how far it is. What it says again it may have said before the broker was
+    /// killed, and before what it sent last.
+    fn hear(&mut self, size: u64, again: bool) {
+        if self.may_have_come == ALL && !again && size >= self.ledger.next() {
+            self.may_have_come = size;
         }
     }
 
@@ -402,7 +481,10 @@ impl Lane {
 
     /// Whether it can go on after a restart: what was refused may come yet.
     fn is_exact(&self) -> bool {
-        !self.is_in_part() && self.refused.is_empty()
+        let may_have_come = self.may_have_come;
+        let knows_all = may_have_come == 0
+            || may_have_come < ALL && self.ledger.is_settled_below(may_have_come);
+        !self.is_in_part() && self.refused.is_empty() && knows_all
     }
 
     /// Says that a part of it is judged, and how much that is.
@@ -447,7 +529,14 @@ impl Lane {
             let totals = &mut clients.stats.audit.publishers;
             let fault = match event {
                 Found::Lost { .. } if self.is_in_part() => continue,
-                Found::Lost { numbers, .. } => Fault::of(FaultKind::Lost, &numbers),
+                Found::Lost { numbers, .. } => {
+                    let first = numbers.start.max(self.may_have_come);
+                    if first >= numbers.end {
+                        continue;
+                    }
+                    Fault::of(FaultKind::Lost, &(first..numbers.end))
+                }
+                Found::Moved(moved) if moved.numbers.start < self.may_have_come => continue,
                 Found::Moved(moved) => Fault::of(FaultKind::Reordered, &moved.numbers),
                 Found::Injected { number, copies } => {
                     Fault::new(FaultKind::Injected, number, copies.into())
@@ -525,7 +614,8 @@ impl Lane {
         mut account: Account,
         clients: &mut Clients,
     ) {
-        if self.is_in_part() && account.lost > 0 {
+        let may_have_come = self.is_in_part() || numbers.start < self.may_have_come;
+        if may_have_come && account.lost > 0 {
             state = State::Unproven;
             account.open += std::mem::take(&mut account.lost);
         }
@@ -596,5 +686,12 @@ const THROUGH: &str = "audit-through";
 /// forgotten: one that still comes, and not with DUP, is called a duplicate.
 const REFUSED_MAX: usize = 1_024;
 
-/// Between two looks at what has become late.
+/// Every number, for all that is known.
+const ALL: u64 = u64::MAX;
+
+/// Bytes of ledgers that the disk is told in one tick, and one ledger more. With more the others
+/// come in the next.
+const LEDGER_BYTES_A_TICK: usize = 1024 * 1024;
+
+/// Between two looks at what has become late, and at what the disk is to be told.
 const TICK: Duration = Duration::from_secs(1);

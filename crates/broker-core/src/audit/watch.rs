@@ -16,7 +16,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use unbroken_merkle_log::LaneId;
+use unbroken_merkle_log::{EpochEnd, LaneId};
 use unbroken_mqtt_proto::{Properties, QoS, TopicName};
 
 use super::json::Object;
@@ -214,7 +214,7 @@ impl Shard {
             };
             lane.look(&self.index, &mut self.routes);
             lane.tell_state(&mut clients.home);
-            lane.tick_beacon(&mut clients.home);
+            lane.tick_beacon(EpochEnd::Open, &mut clients.home);
             if !lane.is_followed() && !lane.wants.any() {
                 lane.tracking = None;
                 return lane.beacon.is_some();
@@ -222,9 +222,10 @@ impl Shard {
             true
         });
         clients.home.followed = followed;
+        self.tell_over();
         self.tell_accounts();
         let home = &self.clients.home;
-        if !home.followed.is_empty() || !home.statements.is_empty() {
+        if !home.followed.is_empty() || !home.statements.is_empty() || self.over.goes_on() {
             self.start_ticking_audit(now);
         }
     }

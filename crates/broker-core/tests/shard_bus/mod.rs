@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use unbroken_broker_core::{
-    Admission, CloseCause, ConnectionId, Event, Forget, Input, LaneAtRest, Limits, Mail, Output,
+    Admission, CloseCause, ConnectionId, Event, Forget, Input, LaneState, Limits, Mail, Output,
     Peer, ReadRequest, Record, Settings, Shard, ShardId, ShardOptions, StoreId, StoreSize, Totals,
 };
 use unbroken_mqtt_proto::{
@@ -658,8 +658,10 @@ fn show_record(record: &Record) -> String {
             received,
         } => format!("received {client_id} #{}", received.packet_id.get()),
         Record::Will { client_id, .. } => format!("will of {client_id}"),
-        Record::LaneAtRest(LaneAtRest::Ingress { client_id, .. }) => format!("lane of {client_id}"),
-        Record::LaneAtRest(LaneAtRest::Own { client_id, .. }) => format!("lane by {client_id}"),
+        Record::LaneAtRest(LaneState::Ingress { client_id, .. }) => format!("lane of {client_id}"),
+        Record::LaneAtRest(LaneState::Own { client_id, .. }) => format!("lane by {client_id}"),
+        Record::LaneSoFar(lane) => format!("lane of {} so far", lane.client_id()),
+        Record::LaneForgotten { client_id, .. } => format!("lane of {client_id} forgotten"),
         Record::LanesAwake { .. } => "lanes awake".to_owned(),
         Record::WillOver { client_id } => format!("will over {client_id}"),
         Record::Progress { client_id, .. } => format!("progress {client_id}"),

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use unbroken_merkle_log::ledger::Verdict;
-use unbroken_merkle_log::{DropReason, Hasher, LaneId, Parents, Part, Property};
+use unbroken_merkle_log::{DropReason, EpochEnd, Hasher, LaneId, Parents, Part, Property};
 use unbroken_mqtt_proto::{Property as Carried, PropertyBuf};
 
 use super::error::{AuditError, ProcessError};
@@ -320,7 +320,7 @@ impl<Claim> Processor<Claim> {
             .take_while(|shift| shift.is_finished());
         for shift in finished {
             if let Some(held) = &mut shift.checkpoint
-                && !held.passed_on.checkpoint.is_last
+                && held.passed_on.checkpoint.end == EpochEnd::Open
             {
                 let release = held.passed_on.release.take();
                 release.into_iter().for_each(Acknowledgement::give);

@@ -56,8 +56,27 @@ impl Broker {
         Self::start_on(Kind::Unbroken, free_port(), directory)
     }
 
+    /// Ours, with a configuration, and with its data in its directory.
+    #[track_caller]
+    pub(crate) fn durable(text: &str) -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory can be made");
+        fs::write(directory.path().join(CONFIG), text).expect("its directory is writable");
+        fs::create_dir(directory.path().join(DATA)).expect("its directory is writable");
+        Self::start_on(Kind::Unbroken, free_port(), directory)
+    }
+
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Kills it and starts it again on the same port, with what it has kept.
+    #[track_caller]
+    pub(crate) fn kill_and_start_again(&mut self) {
+        self.kill();
+        let anew = tempfile::tempdir().expect("a temporary directory can be made");
+        let directory = std::mem::replace(&mut self.directory, anew);
+        let new = Self::start_on(self.kind, self.address.port(), directory);
+        drop(std::mem::replace(self, new));
     }
 
     /// Kills it and starts another on the same port, which knows nothing of the first.
@@ -150,7 +169,12 @@ fn unbroken(port: u16, directory: &Path) -> Command {
         binary.display()
     );
     let mut command = Command::new(binary);
-    command.args(["serve", "--in-memory", "--bind", "127.0.0.1"]);
+    command.args(["serve", "--bind", "127.0.0.1"]);
+    if directory.join(DATA).exists() {
+        command.args(["--data", DATA]);
+    } else {
+        command.arg("--in-memory");
+    }
     command.args(["--shards", "2", "-p", &port.to_string()]);
     if directory.join(CONFIG).exists() {
         command.args(["-c", CONFIG]);
@@ -160,6 +184,7 @@ fn unbroken(port: u16, directory: &Path) -> Command {
 
 /// In the broker's directory, where it has one.
 const CONFIG: &str = "broker.toml";
+const DATA: &str = "data";
 
 fn mosquitto(port: u16, directory: &Path) -> Command {
     let config = directory.join("mosquitto.conf");

@@ -8,7 +8,9 @@ use unbroken_client::audit::{
 };
 use unbroken_client::{Client, Filter, Message};
 use unbroken_merkle_log::ledger::{Event, LedgerLimits, State, Verdict};
-use unbroken_merkle_log::{Algorithm, DropRun, Hasher, Key, LaneId, LaneLimits, Property};
+use unbroken_merkle_log::{
+    Algorithm, DropRun, EpochEnd, Hasher, Key, LaneId, LaneLimits, Property,
+};
 use unbroken_mqtt_proto::{
     Ack, Packet, PacketId, Property as Carried, PropertyBuf, Publish, QoS, Version, next_frame,
 };
@@ -57,6 +59,8 @@ pub(crate) struct Seen {
     pub(crate) checkpoints: Vec<u64>,
     /// A producer has said that its epoch is over.
     pub(crate) closed: bool,
+    /// One has said that its epoch was cut off.
+    pub(crate) cut: bool,
     /// Lane and number of each message that was said to be lost.
     pub(crate) lost_of: Vec<(u64, u64)>,
     /// The lane of each move.
@@ -90,7 +94,8 @@ impl Seen {
             Delivery::Asked { .. } => self.asked += 1,
             Delivery::Checkpoint { checkpoint, .. } => {
                 self.checkpoints.push(checkpoint.lane.value());
-                self.closed |= checkpoint.is_last;
+                self.closed |= checkpoint.end == EpochEnd::Closed;
+                self.cut |= checkpoint.end == EpochEnd::Cut;
             }
             Delivery::Refused { topic, why } => panic!("{topic}: {why}"),
             other => panic!("{other:?}"),

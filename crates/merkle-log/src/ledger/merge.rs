@@ -202,7 +202,7 @@ impl Windows {
         let rank = |claim: &Option<Claim>| {
             claim.map(|claim| {
                 let roots = (claim.lane_root, claim.window_root);
-                (claim.size, claim.closed, claim.number, claim.first, roots)
+                (claim.size, claim.end, claim.number, claim.first, roots)
             })
         };
         if rank(&other.newest) > rank(&self.newest) {

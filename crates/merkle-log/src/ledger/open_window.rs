@@ -15,7 +15,7 @@ use super::prefix::Sum;
 use super::verdict::{Account, Event, Events, State};
 use super::window::{GROUP, Node, Peaks, SLOTS, Slots, slot};
 use super::windows::Claim;
-use crate::{Detail, Digest, Hash};
+use crate::{Detail, Digest, EpochEnd, Hash};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Window {
@@ -67,12 +67,12 @@ impl Window {
                 match own {
                     Some((own, peaks)) if own == root => {
                         self.prove(size, peaks, events);
-                        let closed = newest.is_some_and(|newest| newest.closed);
+                        let over = newest.is_some_and(|newest| newest.end > EpochEnd::Open);
                         let faulty = self
                             .doubt
                             .told
                             .is_some_and(|(state, _)| state == State::Faulty);
-                        if size == SLOTS || closed || faulty {
+                        if size == SLOTS || over || faulty {
                             self.report(State::Proven, size, gaps, altered, events);
                         }
                     }

@@ -19,7 +19,7 @@ use super::limits::{LedgerLimits, WINDOW, WINDOW_LOG2};
 use super::order::{Moved, Order};
 use super::verdict::{Event, Events, Verdict};
 use super::windows::{Claim, Windows};
-use crate::{Checkpoint, Digest, Hash};
+use crate::{Checkpoint, Digest, EpochEnd, Hash};
 
 /// Where in the life of a lane its receiver began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -68,7 +68,7 @@ pub struct LaneLedger {
     pub(super) silent: bool,
     /// Something is suspected.
     pub(super) doubted: bool,
-    /// No directory lists it any more.
+    /// No directory lists it any more, or it was cut off.
     pub(super) over: bool,
     pub(super) altered: BTreeMap<u64, u32>,
     pub(super) parts: BTreeMap<u64, Parts>,
@@ -202,8 +202,11 @@ impl LaneLedger {
         self.hear(now);
         self.tell_tail(claim.size, now);
         self.covered = self.covered.max(claim.size);
-        if claim.closed {
-            self.close(claim.size);
+        match claim.end {
+            EpochEnd::Open => {}
+            // That it says nothing any more means nothing.
+            EpochEnd::Cut => self.over = true,
+            EpochEnd::Closed => self.close(claim.size),
         }
         let start = self.start.unwrap_or(0);
         if claim.size > start {

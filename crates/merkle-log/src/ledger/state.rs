@@ -20,7 +20,7 @@ use super::windows::{Claim, Windows};
 use crate::hash_list::HashList;
 use crate::limits::MAX_SIZE;
 use crate::saved::{Fields, StateError, Writer, check, seal};
-use crate::{Detail, Digest};
+use crate::{Detail, Digest, EpochEnd};
 
 impl LaneLedger {
     /// Appends the ledger to `out`.
@@ -168,7 +168,11 @@ impl Windows {
             write.u64(claim.size);
             write.hash(&claim.window_root);
             write.hash(&claim.lane_root);
-            write.u8(u8::from(claim.closed));
+            write.u8(match claim.end {
+                EpochEnd::Open => 0,
+                EpochEnd::Closed => 1,
+                EpochEnd::Cut => 2,
+            });
         });
         write.list(self.open.iter(), |write, window| window.save(write));
         write.u8(u8::from(self.hold_leaves));
@@ -197,7 +201,12 @@ impl Windows {
                     size: read.u64("size of a checkpoint")?,
                     window_root: read.hash("window root")?,
                     lane_root: read.hash("lane root")?,
-                    closed: read.bool("kind of a checkpoint")?,
+                    end: match read.u8("kind of a checkpoint")? {
+                        0 => EpochEnd::Open,
+                        1 => EpochEnd::Closed,
+                        2 => EpochEnd::Cut,
+                        _ => return Err(read.refuse("kind of a checkpoint")),
+                    },
                 })
             })?,
             open: read.list(Window::restore)?,

@@ -23,7 +23,7 @@ use super::open_window::Window;
 use super::verdict::{Account, Event, Events, State};
 use super::window::{Node, Peaks, SLOTS, root_of_groups, slot};
 use crate::hash_list::HashList;
-use crate::{Checkpoint, Detail, Digest, Hash};
+use crate::{Checkpoint, Detail, Digest, EpochEnd, Hash};
 
 /// What a checkpoint says of its lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub(super) struct Claim {
     pub(super) size: u64,
     pub(super) window_root: Hash,
     pub(super) lane_root: Hash,
-    pub(super) closed: bool,
+    pub(super) end: EpochEnd,
 }
 
 impl From<&Checkpoint> for Claim {
@@ -44,7 +44,7 @@ impl From<&Checkpoint> for Claim {
             size: checkpoint.size,
             window_root: checkpoint.window_root,
             lane_root: checkpoint.lane_root,
-            closed: checkpoint.is_last,
+            end: checkpoint.end,
         }
     }
 }
@@ -235,11 +235,13 @@ impl Windows {
                 }
             }
         }
-        if self
-            .newest
-            .is_none_or(|newest| newest.size < claim.size || claim.closed)
-        {
-            self.newest = Some(*claim);
+        match &mut self.newest {
+            // Who tells of the cut may know less than was told before it.
+            Some(newest) if newest.size > claim.size && claim.end == EpochEnd::Cut => {
+                newest.end = newest.end.max(EpochEnd::Cut);
+            }
+            Some(newest) if newest.size >= claim.size && claim.end == EpochEnd::Open => {}
+            newest => *newest = Some(*claim),
         }
         true
     }

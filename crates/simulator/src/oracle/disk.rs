@@ -415,6 +415,8 @@ fn facts_of(record: &Record) -> Vec<(Fact, Effect)> {
         | Record::Unretained { .. }
         | Record::LaneAtRest(_)
         | Record::LanesAwake { .. }
+        | Record::LaneSoFar(_)
+        | Record::LaneForgotten { .. }
         | Record::Owed { .. }
         | Record::GivenBy { .. }
         | Record::OwedNoMore { .. }

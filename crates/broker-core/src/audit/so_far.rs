@@ -1,0 +1,203 @@
+//! What a crash leaves of a lane, and of an epoch that is over.
+//!
+//! ```text
+//! a message is stored, its stamp forwarded ---> LaneSoFar: the ingress lane up to this message
+//! a second has passed                      ---> LaneSoFar: ledgers of publishers with stored ones
+//!
+//! after a crash    ingress lane: the epoch is over, and ends there; what comes is of a later one
+//!                  ledger: goes on from there; what may have come since is unproven, not lost
+//! an epoch is over: its checkpoint is told for an hour, to who was away, then LaneForgotten
+//! ```
+//!
+//! A receiver that was away when the broker was killed gets what waits for it from the log, all of
+//! the epoch that was under way; by the checkpoint it proves that nothing of it is missing. The
+//! same is so when a publisher's session has ended meanwhile.
+//!
+//! Invariants:
+//! - Nothing is written for a message that is not stored: QoS 0 that nobody keeps touches no disk,
+//!   nor does a lane of which nobody gets stamps, which nobody could check.
+//! - After a crash a checkpoint has a number that none was told with before, and covers only
+//!   messages that were numbered so: it contradicts none that a receiver has.
+//! - It says that the epoch was cut: messages behind it may have left before they were stored. Who
+//!   has them knows that they came, and that is not proven.
+//! - A number is called lost only if it cannot have come before the crash: it is above what the
+//!   publisher's first checkpoint after it covers.
+//!
+//! Deliberately absent: going on with the epoch after a crash. A copy leaves before its message is
+//! stored, and its number would be given again (ADR 46).
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+use unbroken_merkle_log::ledger::LaneLedger;
+use unbroken_merkle_log::{Epoch, EpochEnd, LaneId, Xxh3};
+
+use super::lane::IngressLane;
+use super::rest::LaneState;
+use super::verify;
+use crate::clients::Clients;
+use crate::ids::SessionId;
+use crate::item::Item;
+use crate::limits::OVER_EPOCHS_MAX;
+use crate::record::Record;
+use crate::shard::Shard;
+
+/// Epochs of ingress lanes that are over and still told, the oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct OverEpochs(VecDeque<Over>);
+
+#[derive(Debug)]
+struct Over {
+    client_id: Arc<str>,
+    lane: IngressLane,
+    end: EpochEnd,
+    /// Since it is told.
+    ticks: u32,
+}
+
+impl OverEpochs {
+    /// Whether there is any to be told again.
+    pub(super) fn goes_on(&self) -> bool {
+        !self.0.is_empty()
+    }
+}
+
+impl Shard {
+    /// A message of this session was routed. If it is stored, so is how far its lanes are: that of
+    /// the session, if its stamps are forwarded, and the one that its publisher stamps.
+    #[inline]
+    pub(crate) fn note_so_far(
+        &mut self,
+        session_id: SessionId,
+        item: &Item<'_>,
+        own: Option<(LaneId, Epoch)>,
+    ) {
+        let session = self.clients.sessions.get(session_id.index());
+        let tells = session
+            .and_then(|session| session.lane.as_deref())
+            .is_some_and(|lane| lane.beacon.is_some());
+        if (tells || own.is_some()) && item.position().is_some() {
+            if let Some(own) = own {
+                self.publishers.note_stored(own);
+            }
+            if tells {
+                self.clients.ask_for_so_far(session_id);
+            }
+        }
+    }
+
+    /// A session has ended, and its lane is over. Who was away when messages of it were stored has
+    /// not heard that.
+    pub(crate) fn end_epoch(&mut self, now: Instant, client_id: &Arc<str>, lane: &IngressLane) {
+        if !lane.is_on_disk {
+            return;
+        }
+        let state = lane.state(Arc::clone(client_id));
+        if let Some(over) = restored(&state) {
+            self.clients.ask(Record::LaneSoFar(state));
+            self.add_over(now, client_id, over, EpochEnd::Closed);
+        }
+    }
+
+    /// Takes over what an earlier run has said of a lane while it ran, after lanes at rest: what
+    /// was not at rest was cut off by a crash.
+    pub fn restore_lane_so_far(&mut self, now: Instant, state: LaneState) {
+        let session = self.clients.by_client_id.get(state.client_id()).copied();
+        match &state {
+            LaneState::Ingress {
+                client_id, epoch, ..
+            } => {
+                let session = session.and_then(|id| self.clients.session_mut(id));
+                let lane = session.and_then(|session| session.lane.as_deref_mut());
+                if let Some(lane) = lane.filter(|lane| lane.epoch.0 == *epoch) {
+                    lane.is_on_disk = true;
+                } else if let Some(mut lane) = restored(&state) {
+                    lane.skip_checkpoints();
+                    self.add_over(now, client_id, lane, EpochEnd::Cut);
+                }
+            }
+            LaneState::Own {
+                client_id,
+                lane,
+                epoch,
+                connected,
+                ledger,
+            } => {
+                if session.is_some()
+                    && let Some(lane) = LaneId::new(*lane)
+                    && let Ok(ledger) = LaneLedger::restore(ledger, &Xxh3)
+                {
+                    let cut = verify::Lane::cut(Arc::clone(client_id), ledger, *connected);
+                    self.publishers.restore((lane, Epoch(*epoch)), cut);
+                    self.start_ticking(now);
+                }
+            }
+        }
+    }
+
+    fn add_over(&mut self, now: Instant, client_id: &Arc<str>, lane: IngressLane, end: EpochEnd) {
+        if self.over.0.len() >= OVER_EPOCHS_MAX
+            && let Some(oldest) = self.over.0.pop_front()
+        {
+            self.clients.ask_to_forget_epoch(oldest);
+        }
+        self.over.0.push_back(Over {
+            client_id: Arc::clone(client_id),
+            lane,
+            end,
+            ticks: 0,
+        });
+        self.start_ticking_audit(now);
+    }
+
+    /// A second has passed.
+    pub(super) fn tell_over(&mut self) {
+        let clients = &mut self.clients;
+        for over in &mut self.over.0 {
+            over.ticks += 1;
+            over.lane.tick_beacon(over.end, &mut clients.home);
+        }
+        while let Some(over) = self.over.0.pop_front_if(|over| over.ticks >= TOLD_TICKS) {
+            clients.ask_to_forget_epoch(over);
+        }
+    }
+}
+
+impl Clients {
+    #[cold]
+    fn ask_for_so_far(&mut self, session_id: SessionId) {
+        let Some(session) = self.sessions.get_mut(session_id.index()) else {
+            return;
+        };
+        if let Some(lane) = session.lane.as_deref_mut() {
+            lane.is_on_disk = true;
+            let state = lane.state(Arc::clone(&session.client_id));
+            self.ask(Record::LaneSoFar(state));
+        }
+    }
+
+    fn ask_to_forget_epoch(&mut self, over: Over) {
+        self.ask(Record::LaneForgotten {
+            client_id: over.client_id,
+            epoch: over.lane.epoch.0,
+        });
+    }
+}
+
+/// An ingress lane of which there is something to tell.
+fn restored(state: &LaneState) -> Option<IngressLane> {
+    let LaneState::Ingress {
+        client_id,
+        epoch,
+        leaves,
+        told: Some(told),
+    } = state
+    else {
+        return None;
+    };
+    IngressLane::restore(client_id, *epoch, leaves, Some(told.clone()))
+}
+
+/// Seconds for which an epoch that is over is told.
+const TOLD_TICKS: u32 = 3_600;
