@@ -449,10 +449,10 @@ mod tests {
             time_us: 1_000_000,
             window_root: root(first),
             lane_root: root(0),
-            end: if size == 7 {
-                EpochEnd::Closed
-            } else {
-                EpochEnd::Open
+            end: match size {
+                7 => EpochEnd::Closed,
+                5 => EpochEnd::Cut,
+                _ => EpochEnd::Open,
             },
             detail: match kind {
                 0 => Detail::None,
@@ -522,6 +522,16 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn an_epoch_ends_in_one_way() {
+        let hasher = hasher(Algorithm::Xxh3);
+        let mut bytes = encoded(&checkpoint(&hasher, 5, 0), &hasher);
+        assert_eq!(bytes[7], 0b0110_0000);
+        bytes[7] |= Head::CLOSED;
+        let read = Checkpoint::parse(&bytes).map(drop);
+        assert_eq!(read, Err(CheckpointError::Kind(0b1110_0000)));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use unbroken_merkle_log::ledger::{
     StateError, Verdict,
 };
 use unbroken_merkle_log::{
-    Checkpoint, DetailLevel, Epoch, Hasher, Lane, LaneId, LaneLimits, Property,
+    Checkpoint, DetailLevel, Epoch, EpochEnd, Hasher, Lane, LaneId, LaneLimits, Property,
 };
 
 const ZERO: Duration = Duration::ZERO;
@@ -634,4 +634,66 @@ fn events_that_nobody_takes_are_counted_beyond_the_limit() {
     };
     assert!(*count >= 10);
     assert_eq!(pair.ledger.take_events(), []);
+}
+
+/// A producer has come back and does not know how far it went: it knows of these messages.
+fn cut(pair: &mut Pair, size: u64) -> Checkpoint {
+    let mut lane = Pair::new(Join::Beginning);
+    lane.run(size, |_| false);
+    let mut checkpoint = lane.checkpoint(SECOND);
+    checkpoint.number = 1 << 24;
+    checkpoint.end = EpochEnd::Cut;
+    pair.hear(&checkpoint, SECOND * 5);
+    checkpoint
+}
+
+#[test]
+fn what_an_epoch_had_that_was_cut_is_proven_and_it_is_not_silent() {
+    let mut pair = Pair::new(Join::Beginning);
+    pair.run(5, |_| true);
+    cut(&mut pair, 5);
+    assert_eq!(pair.windows(), [(0, State::Proven)]);
+    pair.poll(SECOND * 100);
+    assert_eq!(pair.ledger.take_events(), []);
+    let mut saved = Vec::new();
+    pair.ledger.save(&pair.hasher, &mut saved);
+    assert_eq!(LaneLedger::restore(&saved, &pair.hasher), Ok(pair.ledger));
+}
+
+#[test]
+fn what_is_missing_below_a_cut_is_lost() {
+    let mut pair = Pair::new(Join::Beginning);
+    pair.run(4, |number| number != 2);
+    cut(&mut pair, 5);
+    pair.poll(SECOND * 100);
+    assert_eq!(pair.lost(), [2, 4]);
+}
+
+#[test]
+fn what_came_beyond_a_cut_is_neither_injected_nor_proven() {
+    let mut pair = Pair::new(Join::Beginning);
+    pair.run(8, |_| true);
+    cut(&mut pair, 5);
+    // It comes late.
+    let property = pair.issue();
+    assert_eq!(pair.send(&property, SECOND * 6), Verdict::InOrder);
+    pair.poll(SECOND * 100);
+    for event in pair.ledger.take_events() {
+        let is_proven = matches!(event, Event::Window { numbers, state: State::Proven, .. }
+            if numbers.end > 5);
+        assert!(!is_proven, "nobody has said so");
+    }
+}
+
+#[test]
+fn who_tells_of_a_cut_may_know_less_than_the_producer_has_said() {
+    let mut pair = Pair::new(Join::Beginning);
+    pair.run(8, |_| true);
+    let before = pair.checkpoint(SECOND);
+    pair.hear(&before, SECOND);
+    assert_eq!(pair.windows(), [], "more may come");
+    let checkpoint = cut(&mut pair, 5);
+    assert_eq!(pair.windows(), [(0, State::Proven)], "all that was said");
+    pair.hear(&checkpoint, SECOND * 6);
+    assert_eq!(pair.ledger.take_events(), [], "it says nothing new");
 }

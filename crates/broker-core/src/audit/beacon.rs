@@ -2,7 +2,7 @@
 //!
 //! A lane whose stamps are forwarded (`forward_stamp`) speaks like that of any publisher: on
 //! `<prefix>/checkpoint/<lane>`, for each full window at once, else a second after something was
-//! numbered, once more a second later, and then every ten; and when the session ends, that it is
+//! numbered, once more a second later, and then every ten, to whoever is there; and when the session ends, that it is
 //! over, and where somebody may have been away, for some time more ([`super::so_far`]). So a receiver of all that the client publishes proves the lane from the broker to itself.
 //! Who gets a part of it can prove nothing, and must say that it takes a part.
 //!
@@ -126,12 +126,13 @@ impl IngressLane {
             detail: Detail::None,
         };
         beacon.told = beacon.told.saturating_add(1);
+        let is_new = beacon.told_of != size || !beacon.repeated;
         beacon.repeated = beacon.told_of == size;
         beacon.told_of = size;
         beacon.silent = 0;
         let mut payload = Vec::new();
         checkpoint.encode(&Xxh3, &mut payload);
-        home.tell(Told::checkpoint(self.id, home, payload));
+        home.tell(Told::checkpoint(self.id, is_new, home, payload));
     }
 
     /// Checkpoints may have been told that the disk does not know of: those that come have numbers

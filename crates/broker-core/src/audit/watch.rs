@@ -65,6 +65,7 @@ pub(crate) struct Topics {
 pub(crate) struct Told {
     topic: String,
     payload: Vec<u8>,
+    qos: QoS,
 }
 
 /// What is wanted of a lane.
@@ -88,19 +89,34 @@ impl Wants {
 impl Told {
     pub(crate) fn about(lane: &IngressLane, what: &str, text: String) -> Self {
         let topic = format!("{PREFIX}{}/{what}", lane.id);
-        let payload = text.into_bytes();
-        Self { topic, payload }
+        Self::kept(topic, text.into_bytes())
     }
 
     pub(crate) fn account(client_id: &str, text: String) -> Self {
         let topic = format!("{PREFIX}account/{client_id}");
-        let payload = text.into_bytes();
-        Self { topic, payload }
+        Self::kept(topic, text.into_bytes())
     }
 
-    pub(crate) fn checkpoint(lane: LaneId, home: &Home, payload: Vec<u8>) -> Self {
+    /// One that says nothing new waits for nobody: who is away would find hundreds.
+    pub(crate) fn checkpoint(lane: LaneId, is_new: bool, home: &Home, payload: Vec<u8>) -> Self {
         let topic = format!("{}{lane}", home.topics.checkpoints);
-        Self { topic, payload }
+        let qos = if is_new {
+            QoS::AtLeastOnce
+        } else {
+            QoS::AtMostOnce
+        };
+        Self {
+            qos,
+            ..Self::kept(topic, payload)
+        }
+    }
+
+    fn kept(topic: String, payload: Vec<u8>) -> Self {
+        Self {
+            topic,
+            payload,
+            qos: QoS::AtLeastOnce,
+        }
     }
 }
 
@@ -144,8 +160,7 @@ impl Home {
     pub(crate) fn tell_if_watched(&mut self, lane: LaneId, what: &str, text: Object) {
         if self.watching > 0 && self.told.len() < FAULTS_MAX {
             let topic = format!("{PREFIX}{lane}/{what}");
-            let payload = text.end().into_bytes();
-            self.tell(Told { topic, payload });
+            self.tell(Told::kept(topic, text.end().into_bytes()));
         }
     }
 
@@ -238,8 +253,17 @@ impl Shard {
             if self.clients.stopping {
                 return; // nobody would hear it
             }
-            for Told { topic, payload } in told {
-                let mut item = Item::borrowed(verdict(now, &topic, &payload), None);
+            for Told {
+                topic,
+                payload,
+                qos,
+            } in told
+            {
+                let verdict = Publication {
+                    qos,
+                    ..verdict(now, &topic, &payload)
+                };
+                let mut item = Item::borrowed(verdict, None);
                 let unrouted = self.clients.stats.publishes_unrouted;
                 self.route(now, &mut item, None);
                 // The broker's own word is not a client's message that nobody wanted.

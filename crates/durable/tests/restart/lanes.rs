@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use unbroken_merkle_log::{Epoch, Lane, LaneId, LaneLimits, Xxh3};
-use unbroken_mqtt_proto::{Packet, Property, PropertyBuf, Publish, QoS};
+use unbroken_mqtt_proto::{Packet, PacketId, Property, PropertyBuf, Publish, QoS};
 use unbroken_store::{Log, LogId, Sequence};
 
 use crate::shard_bus::{Client, publish, stay};
@@ -22,12 +22,12 @@ fn marks(world: &World) -> Vec<(u32, u64)> {
 }
 
 /// The broker stops in good order.
-fn stop(world: &mut World) {
+pub(crate) fn stop(world: &mut World) {
     world.broker.drain();
     world.broker.stored();
 }
 
-fn publish_some(world: &mut World, client: Client, payloads: std::ops::Range<u16>) {
+pub(crate) fn publish_some(world: &mut World, client: Client, payloads: std::ops::Range<u16>) {
     for id in payloads {
         let payload = id.to_string();
         let packet = publish("t", &payload, QOS1, id);
@@ -104,12 +104,12 @@ fn nobody_is_let_in_before_what_was_at_rest_is_void() {
 }
 
 /// A client that stamps what it publishes.
-struct Producer {
-    lane: Lane,
+pub(crate) struct Producer {
+    pub(crate) lane: Lane,
 }
 
 impl Producer {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let lane = LaneId::new(7).unwrap();
         let limits = LaneLimits::default();
         Self {
@@ -118,7 +118,7 @@ impl Producer {
     }
 
     /// A message with the next stamp.
-    fn issue(&mut self, payload: &str) -> String {
+    pub(crate) fn issue(&mut self, payload: &str) -> String {
         let stamp = self.lane.issue(*b"t", payload.as_bytes(), &Xxh3);
         stamp.to_text()
     }
@@ -126,6 +126,17 @@ impl Producer {
 
 /// Sends a message of QoS 0, with a stamp.
 fn send(world: &mut World, client: Client, topic: &str, payload: &[u8], stamp: Option<&str>) {
+    send_at(world, client, (QoS::AtMostOnce, 0), (topic, payload), stamp);
+}
+
+/// Sends a message with this id, and with a stamp.
+pub(crate) fn send_at(
+    world: &mut World,
+    client: Client,
+    (qos, id): (QoS, u16),
+    (topic, payload): (&str, &[u8]),
+    stamp: Option<&str>,
+) {
     let mut properties = PropertyBuf::new();
     if let Some(stamp) = stamp {
         let property = Property::UserProperty("audit", stamp);
@@ -133,10 +144,10 @@ fn send(world: &mut World, client: Client, topic: &str, payload: &[u8], stamp: O
     }
     let packet = Publish {
         dup: false,
-        qos: QoS::AtMostOnce,
+        qos,
         retain: false,
         topic,
-        packet_id: None,
+        packet_id: PacketId::new(id),
         properties: properties.as_properties(),
         payload,
     };

@@ -21,6 +21,7 @@ mod moves;
 mod order;
 mod replaced;
 mod salvage;
+mod so_far;
 mod under_way;
 mod wills;
 
@@ -32,7 +33,9 @@ use limits::is_balanced;
 use shard_bus::{
     Broker, Client, Disk, connect, join, publish, retained, send_subscribe, stay, subscribe,
 };
-use unbroken_broker_core::{DropReason, Limits, LogId, ReadAnswer, ReadRequest, Record, Settings};
+use unbroken_broker_core::{
+    AuditRule, DropReason, Limits, LogId, ReadAnswer, ReadRequest, Record, Settings,
+};
 use unbroken_durable::{Times, batch_of, left_out, read, restore};
 use unbroken_mqtt_proto::{
     Ack, Connect, Packet, PacketId, Properties, QoS, SubscriptionOptions, TopicFilters,
@@ -178,6 +181,10 @@ fn begin(shards: u8, limits: Limits) -> Broker {
     let mut settings = Settings::default();
     settings.durable = true;
     settings.audit.enabled = true;
+    let mut rule = AuditRule::any();
+    "forwarded".clone_into(&mut rule.client);
+    rule.forward_stamp = true;
+    settings.audit.rules = vec![rule];
     Broker::with(shards, limits, settings)
 }
 

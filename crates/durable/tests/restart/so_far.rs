@@ -1,0 +1,322 @@
+//! What a crash leaves of lanes.
+
+use std::time::Duration;
+
+use unbroken_merkle_log::{Checkpoint, EpochEnd, Property, Tree, Xxh3};
+use unbroken_mqtt_proto::{Packet, QoS};
+use unbroken_store::lane::is_so_far;
+use unbroken_store::{Kv, Space};
+
+use crate::lanes::{Producer, publish_some, send_at, stop};
+use crate::shard_bus::{Client, Received, join, publish};
+use crate::{QOS1, World};
+
+/// Lanes of which the disk knows so far.
+fn on_disk(world: &World) -> usize {
+    let page = world.kept.store.scan(Space::Lanes, &[], None, usize::MAX);
+    let pairs = page.unwrap().pairs;
+    pairs.iter().filter(|pair| is_so_far(&pair.key)).count()
+}
+
+/// A session that stays, and waits for all that is published and told of it.
+fn receiver(world: &mut World) -> Client {
+    world.resident("s", &[("t", QOS1), ("audit/checkpoint/+", QOS1)])
+}
+
+/// Seconds pass, in which the receiver answers.
+fn wait(world: &mut World, client: Client, seconds: u32) -> Vec<Received> {
+    let mut received = Vec::new();
+    for _ in 0..seconds {
+        world.broker.advance(Duration::from_secs(1));
+        world.broker.stored();
+        received.extend(world.broker.take_publishes(client));
+    }
+    received
+}
+
+/// Epoch, size and end.
+type Told = (u32, u64, EpochEnd);
+
+/// Epoch and number of each message with a stamp, and the last checkpoint of each epoch, which
+/// must be true of these messages.
+fn proven(received: &[Received]) -> (Vec<(u32, u64)>, Vec<Told>) {
+    // A checkpoint may come before what waits in the log.
+    let (messages, told): (Vec<_>, Vec<_>) = received.iter().partition(|m| m.topic == "t");
+    let stamps = messages.iter().map(|message| {
+        let stamp = message.properties.iter().find(|(name, _)| name == "audit");
+        Property::parse_text(&stamp.unwrap().1).unwrap()
+    });
+    let stamps: Vec<_> = stamps.collect();
+    let mut checkpoints: Vec<Told> = Vec::new();
+    for message in told {
+        let sealed = Checkpoint::parse(&message.payload).unwrap();
+        let checkpoint = sealed.open(&Xxh3).unwrap();
+        // None that was told before the crash has such a number.
+        let is_skipped = checkpoint.number >= 1 << 24;
+        assert_eq!(is_skipped, checkpoint.end == EpochEnd::Cut);
+        let mut tree = Tree::default();
+        for stamp in stamps
+            .iter()
+            .filter(|stamp| stamp.epoch == checkpoint.epoch)
+        {
+            assert_eq!(stamp.sequence, tree.size());
+            tree.append(&Xxh3, stamp.digest);
+        }
+        let root = tree.root_at(&Xxh3, checkpoint.size);
+        assert_eq!(root, Some(checkpoint.lane_root), "{checkpoint:?}");
+        checkpoints.retain(|(epoch, ..)| *epoch != checkpoint.epoch.0);
+        checkpoints.push((checkpoint.epoch.0, checkpoint.size, checkpoint.end));
+    }
+    let messages = stamps.iter().map(|stamp| (stamp.epoch.0, stamp.sequence));
+    (messages.collect(), checkpoints)
+}
+
+/// What waits for the receiver, and what it is told within some seconds.
+fn back(world: &mut World, seconds: u32) -> (Client, Vec<Received>) {
+    let client = crate::shard_bus::stay(&mut world.broker, "s", false);
+    world.broker.stored();
+    let mut received = world.broker.take_publishes(client);
+    received.extend(wait(world, client, seconds));
+    (client, received)
+}
+
+#[test]
+fn who_was_away_proves_what_was_stored_before_a_crash_and_before_the_next() {
+    for shards in [1, 3] {
+        let mut world = World::new(shards);
+        let away = receiver(&mut world);
+        world.broker.cut(away);
+        for life in 0..3 {
+            let (device, _) = world.back("forwarded");
+            publish_some(&mut world, device, life * 3 + 1..life * 3 + 4);
+            // It is stored nowhere, and nobody who is away gets it.
+            let unstored = publish("t", "x", QoS::AtMostOnce, 0);
+            world.broker.send(device, unstored);
+            world.restart();
+        }
+        let (client, received) = back(&mut world, 3);
+        let (messages, checkpoints) = proven(&received);
+        let epochs: Vec<u32> = checkpoints.iter().map(|(epoch, ..)| *epoch).collect();
+        assert!(epochs.is_sorted() && epochs.len() == 3, "{epochs:?}");
+        let of = |epoch: &u32| [(*epoch, 0), (*epoch, 1), (*epoch, 2)];
+        assert_eq!(messages, epochs.iter().flat_map(of).collect::<Vec<_>>());
+        assert!(
+            checkpoints
+                .iter()
+                .all(|told| (told.1, told.2) == (3, EpochEnd::Cut))
+        );
+        // Who is told for an hour is told enough.
+        assert_eq!(on_disk(&world), 3);
+        assert!(wait(&mut world, client, 3_600).len() > 3 * 300);
+        assert_eq!(on_disk(&world), 0, "{shards} shards");
+        assert_eq!(wait(&mut world, client, 60).len(), 0);
+    }
+}
+
+#[test]
+fn a_message_that_is_stored_tells_of_those_before_it_that_are_not() {
+    let mut world = World::new(1);
+    receiver(&mut world);
+    let (device, _) = world.back("forwarded");
+    for id in [1, 0, 2, 0, 0] {
+        let qos = if id == 0 { QoS::AtMostOnce } else { QOS1 };
+        world
+            .broker
+            .send(device, publish("t", &id.to_string(), qos, id));
+        world.broker.stored();
+    }
+    world.restart();
+    let (_, received) = back(&mut world, 2);
+    let checkpoint = received.iter().find(|told| told.topic != "t").unwrap();
+    let sealed = Checkpoint::parse(&checkpoint.payload).unwrap();
+    assert_eq!(sealed.size(), 3);
+}
+
+#[test]
+fn a_session_that_ends_while_somebody_is_away_is_told_whole() {
+    for kills in [false, true] {
+        let mut world = World::new(1);
+        let away = receiver(&mut world);
+        world.broker.cut(away);
+        let device = join(&mut world.broker, "forwarded");
+        publish_some(&mut world, device, 1..4);
+        world.broker.cut(device);
+        world.broker.stored();
+        assert_eq!(on_disk(&world), 1);
+        if kills {
+            world.restart();
+        }
+        let (_, received) = back(&mut world, 11);
+        let (_, checkpoints) = proven(&received);
+        let end = if kills {
+            EpochEnd::Cut
+        } else {
+            EpochEnd::Closed
+        };
+        let told: Vec<_> = checkpoints.iter().map(|told| (told.1, told.2)).collect();
+        assert_eq!(told, [(3, end)]);
+    }
+}
+
+#[test]
+fn a_lane_at_rest_goes_on_and_is_not_over() {
+    let mut world = World::new(1);
+    let away = receiver(&mut world);
+    world.broker.cut(away);
+    let (device, _) = world.back("forwarded");
+    publish_some(&mut world, device, 1..4);
+    stop(&mut world);
+    world.restart();
+    let (device, _) = world.back("forwarded");
+    publish_some(&mut world, device, 4..5);
+    let (_, received) = back(&mut world, 11);
+    let (messages, checkpoints) = proven(&received);
+    let epoch = messages[0].0;
+    assert_eq!(messages, [0, 1, 2, 3].map(|number| (epoch, number)));
+    assert_eq!(checkpoints, [(epoch, 4, EpochEnd::Open)]);
+}
+
+#[test]
+fn what_is_not_stored_touches_no_disk() {
+    let mut world = World::new(1);
+    let mut producer = Producer::new();
+    let (device, _) = world.back("forwarded");
+    for id in 0..3 {
+        let stamp = producer.issue("x");
+        let unstored = (QoS::AtMostOnce, 0);
+        send_at(&mut world, device, unstored, ("t", b"x"), Some(&stamp));
+        // Nobody who stays waits for it.
+        send_at(&mut world, device, (QOS1, id + 1), ("t", b"y"), None);
+        world.broker.advance(Duration::from_secs(1));
+        world.broker.stored();
+    }
+    assert_eq!(on_disk(&world), 0);
+}
+
+/// What was found in the lane of a publisher that stamps 2,048 messages itself, 1,024 of them
+/// before the broker is killed; the disk was told of as many, and the producer goes on `from`.
+fn own_lane(known: u64, from: u64, loses: Option<u64>) -> unbroken_broker_core::PublishersTotals {
+    let mut world = World::new(1);
+    world.resident("s", &[("t", QOS1)]);
+    let mut client = world.resident("p", &[]);
+    let mut producer = Producer::new();
+    let mut first = String::new();
+    for number in 0..2_048_u64 {
+        let stamp = producer.issue("x");
+        if number == 0 {
+            first.clone_from(&stamp);
+        }
+        if number == 900 {
+            world.restart();
+            (client, _) = world.back("p");
+        }
+        if (900..from).contains(&number) || loses == Some(number) {
+            continue;
+        }
+        // Those of which the disk is not told are of QoS 0.
+        let how = if number < known {
+            (QOS1, 1)
+        } else {
+            (QoS::AtMostOnce, 0)
+        };
+        send_at(&mut world, client, how, ("t", b"x"), Some(&stamp));
+        if number + 1 == known {
+            world.broker.advance(Duration::from_secs(1));
+        }
+        world.broker.stored();
+        if number == 1_030 {
+            send_at(
+                &mut world,
+                client,
+                (QoS::AtMostOnce, 0),
+                ("t", b"x"),
+                Some(&first),
+            );
+        }
+        if (number + 1) % 1_024 == 0 {
+            let now = Duration::from_secs(number);
+            let checkpoint = producer.lane.poll_checkpoint(now, 0, &Xxh3).unwrap();
+            let mut payload = Vec::new();
+            checkpoint.encode(&Xxh3, &mut payload);
+            let topic = "audit/checkpoint/0000000000000007";
+            send_at(
+                &mut world,
+                client,
+                (QoS::AtMostOnce, 0),
+                (topic, &payload),
+                None,
+            );
+        }
+    }
+    for _ in 0..5 {
+        world.broker.advance(Duration::from_secs(1));
+    }
+    let found = world.broker.shards[0].stats().audit.publishers;
+    assert_eq!(found.duplicated, 1, "the first was known before: {found:?}");
+    assert_eq!((found.altered, found.injected, found.reordered), (0, 0, 0));
+    found
+}
+
+#[test]
+fn a_ledger_goes_on_over_a_crash() {
+    let found = own_lane(900, 900, None);
+    assert_eq!((found.windows_proven, found.lost), (2, 0), "{found:?}");
+}
+
+#[test]
+fn what_may_have_come_before_a_crash_is_not_lost_and_what_did_not_come_since_is() {
+    for (known, from) in [(800, 900), (900, 1_000), (700, 1_000)] {
+        let found = own_lane(known, from, None);
+        let windows = (found.windows_unproven, found.windows_proven);
+        assert_eq!(
+            (windows, found.lost),
+            ((1, 1), 0),
+            "{known}, {from}: {found:?}"
+        );
+    }
+    let found = own_lane(800, 900, Some(1_500));
+    assert_eq!((found.windows_unproven, found.windows_faulty), (1, 1));
+    assert_eq!(found.lost, 1, "{found:?}");
+}
+
+#[test]
+fn a_ledger_ends_with_its_session() {
+    let mut world = World::new(1);
+    world.resident("s", &[("t", QOS1)]);
+    let client = world.resident("p", &[]);
+    let stamp = Producer::new().issue("x");
+    send_at(&mut world, client, (QOS1, 1), ("t", b"x"), Some(&stamp));
+    for expected in [1, 1, 0] {
+        if expected == 0 {
+            let client = crate::shard_bus::stay(&mut world.broker, "p", true);
+            world.broker.stored();
+            world.broker.take(client);
+        }
+        world.broker.advance(Duration::from_secs(1));
+        world.broker.stored();
+        assert_eq!(on_disk(&world), expected);
+        world.restart();
+    }
+}
+
+#[test]
+fn who_is_away_does_not_find_that_nothing_was_new() {
+    let mut world = World::new(1);
+    let away = receiver(&mut world);
+    world.broker.cut(away);
+    let (device, _) = world.back("forwarded");
+    publish_some(&mut world, device, 1..4);
+    for _ in 0..60 {
+        world.broker.advance(Duration::from_secs(1));
+        world.broker.send(device, Packet::PingReq);
+        world.broker.stored();
+    }
+    let (client, received) = back(&mut world, 1);
+    let (messages, checkpoints) = proven(&received);
+    assert_eq!((messages.len(), checkpoints.len()), (3, 1));
+    assert_eq!(received.len(), 3 + 2, "it is told once, and once more");
+    assert!(
+        wait(&mut world, client, 100).len() >= 9,
+        "who is here hears that it is not silent"
+    );
+}
