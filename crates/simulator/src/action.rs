@@ -12,8 +12,8 @@ use unbroken_mqtt_proto::{
 
 use crate::client::Pending;
 use crate::message::{
-    FILTERS, Message, MessageId, RECEIPTS, SHARED_FILTERS, SHARED_TOPICS, TOPICS, WIDE_FILTERS,
-    is_meek,
+    CHECKPOINTS, FILTERS, Message, MessageId, RECEIPTS, SHARED_FILTERS, SHARED_TOPICS, TOPICS,
+    WIDE_FILTERS, is_meek,
 };
 use crate::oracle::{Terms, Will};
 use crate::world::{ConnectTerms, World};
@@ -229,7 +229,11 @@ impl World {
             texts.insert(if let Some(its_own) = &its_own {
                 self.rng.pick(its_own)
             } else if self.options.watched && self.rng.percent(30) {
-                RECEIPTS
+                if self.options.forwards {
+                    CHECKPOINTS
+                } else {
+                    RECEIPTS
+                }
             } else if self.options.shared && self.rng.percent(50) {
                 self.rng.pick(&SHARED_FILTERS)
             } else if !self.options.shared && self.rng.percent(20) {

@@ -391,6 +391,8 @@ impl Client {
         }
         if topic.starts_with("$audit/") {
             check_receipt(publish.payload);
+        } else if topic.starts_with("audit/checkpoint/") {
+            world.oracle.stamps.told(publish.payload);
         } else if arrival.is_new() {
             let received = Received {
                 topic: &topic,
@@ -404,6 +406,9 @@ impl Client {
                 v5: self.version == Version::V5,
             };
             world.oracle.received(self.number, world.now, &received);
+            if self.version == Version::V5 {
+                world.oracle.stamps.received(publish, &topic);
+            }
         }
         if let (QoS::ExactlyOnce, Some(id)) = (publish.qos, publish.packet_id) {
             let message = identify(publish.payload);

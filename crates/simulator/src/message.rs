@@ -74,9 +74,16 @@ pub(crate) fn is_meek(filter: &str) -> bool {
     !filter.starts_with(['a', '$'])
 }
 /// Every filter that anybody asks for.
-pub(crate) const TEXTS: [&[&str]; 4] = [&FILTERS, &WIDE_FILTERS, &SHARED_FILTERS, &[RECEIPTS]];
+pub(crate) const TEXTS: [&[&str]; 4] = [
+    &FILTERS,
+    &WIDE_FILTERS,
+    &SHARED_FILTERS,
+    &[RECEIPTS, CHECKPOINTS],
+];
 /// Receipts of all lanes.
 pub(crate) const RECEIPTS: &str = "$audit/+/receipt";
+/// Checkpoints of all lanes.
+pub(crate) const CHECKPOINTS: &str = "audit/checkpoint/+";
 pub(crate) const SHARED_FILTERS: [&str; 5] = [
     "$share/g/s/+",
     "$share/h/s/+",

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use unbroken_broker_core::{Limits, QueueFull, Settings, StoreFull};
+use unbroken_broker_core::{AuditRule, Limits, QueueFull, Settings, StoreFull};
 use unbroken_store::Durability;
 
 use crate::rng::Rng;
@@ -79,6 +79,8 @@ pub struct Options {
     pub(crate) keep_alive: bool,
     /// Some subscribe to the receipts of all lanes.
     pub(crate) watched: bool,
+    /// Stamps are forwarded, and those subscribe to checkpoints instead.
+    pub(crate) forwards: bool,
     /// A shard's clock stands still for the length of a turn, as in the real driver.
     pub(crate) turns: bool,
     pub(crate) window: u16,
@@ -152,6 +154,8 @@ impl Options {
             small_packets: r.percent(15),
             keep_alive: r.percent(20),
             watched: Rng::new(seed ^ 0x0061_7564_6974).percent(25),
+            forwards: Rng::new(seed ^ 0x0061_7564_6974).percent(25)
+                && Rng::new(seed ^ 0x7374_616d_7073).percent(50),
             turns: r.percent(50),
             window: r.pick(&[1, 2, 5, 1_024, 1_024]),
             queue_messages: r.pick(&[3, 20, ENOUGH_MESSAGES, ENOUGH_MESSAGES, ENOUGH_MESSAGES]),
@@ -348,6 +352,11 @@ impl Options {
         settings.durable = self.durable;
         settings.at_once = self.at_once;
         settings.hasten_bytes = self.hasten_bytes;
+        if self.forwards {
+            let mut rule = AuditRule::any();
+            rule.forward_stamp = true;
+            settings.audit.rules = vec![rule];
+        }
         settings
     }
 

@@ -14,6 +14,7 @@ mod power;
 mod restart;
 mod retained;
 mod session;
+mod stamps;
 mod subscriptions;
 mod wills;
 
@@ -30,6 +31,7 @@ use self::power::Synced;
 pub(crate) use self::restart::Heard;
 use self::retained::superseded;
 use self::session::Session;
+use self::stamps::Stamps;
 use self::wills::{Left, Revived};
 use crate::groups::Groups;
 use crate::message::{Message, MessageId, identify};
@@ -78,6 +80,7 @@ pub(crate) struct Oracle {
     pub(crate) refused: u64,
     /// Named in events, by client and reason.
     told: BTreeMap<(usize, DropReason), u64>,
+    pub(crate) stamps: Stamps,
 }
 
 /// A will, as CONNECT left it with the broker.
@@ -137,6 +140,7 @@ impl Oracle {
             orphans: vec![false; clients],
             refused: 0,
             told: BTreeMap::new(),
+            stamps: Stamps::default(),
         }
     }
 

@@ -49,6 +49,8 @@ pub(crate) struct World {
     /// By shard: it was told that its store has failed.
     failed: Vec<bool>,
     pub(crate) past: Past,
+    /// So many times its machine has ended.
+    pub(crate) power_cuts: u32,
     pub(crate) links: Vec<Link>,
     /// Links that are not over yet.
     live: Vec<usize>,
@@ -154,6 +156,7 @@ impl World {
             dying: None,
             failed: vec![false; count],
             past: Past::default(),
+            power_cuts: 0,
             links: Vec::new(),
             live: Vec::new(),
             tables: vec![Vec::new(); count],
