@@ -10,7 +10,7 @@
 //! | 4 | 1 | version = 1 |
 //! | 5 | 1 | algorithm |
 //! | 6 | 1 | log2 of the window, 0 to 16 |
-//! | 7 | 1 | bits 0 to 4: detail; bit 5: the epoch is cut; bit 6: the window is not full; bit 7: the epoch is closed |
+//! | 7 | 1 | bits 0 to 4: detail; 5: the epoch is cut; 6: the window is not full; 7: it is closed |
 //! | 8 | 8 | lane |
 //! | 16 | 4 | epoch |
 //! | 20 | 4 | number of the checkpoint in the epoch, dense |

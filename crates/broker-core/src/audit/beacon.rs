@@ -2,8 +2,10 @@
 //!
 //! A lane whose stamps are forwarded (`forward_stamp`) speaks like that of any publisher: on
 //! `<prefix>/checkpoint/<lane>`, for each full window at once, else a second after something was
-//! numbered, once more a second later, and then every ten, to whoever is there; and when the session ends, that it is
-//! over, and where somebody may have been away, for some time more ([`super::so_far`]). So a receiver of all that the client publishes proves the lane from the broker to itself.
+//! numbered, once more a second later, and then every ten, to whoever is there; and when the
+//! session ends, that it is over, which goes on for an hour where somebody may have been away
+//! ([`super::so_far`]). So a receiver of all that the client publishes proves the lane from the
+//! broker to itself.
 //! Who gets a part of it can prove nothing, and must say that it takes a part.
 //!
 //! **Absent:** repair. The broker keeps no message that it has delivered, so what a receiver misses
