@@ -72,6 +72,8 @@ impl Clients {
             .and_then(|index| self.connections[index as usize].as_deref_mut());
         if qos == QoS::AtMostOnce {
             let outcome = match connection {
+                // What the broker says at QoS 0 is for who is there.
+                None if item.is_own_word() => return,
                 None => Err(DropReason::NotConnected),
                 Some(connection)
                     if connection.pending() >= self.limits.output_bytes_max as usize =>

@@ -150,6 +150,11 @@ impl<'a> Item<'a> {
         message.and_then(|message| message.position())
     }
 
+    /// No client has published it: it is the broker's own word.
+    pub(crate) fn is_own_word(&self) -> bool {
+        self.publisher.is_none()
+    }
+
     /// It came in on another shard, and nobody there knew of a session that stays and wants it at
     /// QoS 1 or 2; or it is the broker's own word.
     pub(crate) fn is_in_no_log(&self) -> bool {

@@ -313,8 +313,8 @@ pub(crate) const DEPARTED_LANES_MAX: usize = 1_024;
 /// 200 KiB while windows are open and disordered. Beyond it messages of more lanes are delivered
 /// and counted as unaudited.
 pub(crate) const VERIFIED_LANES_MAX: usize = 4_096;
-/// Epochs of ingress lanes of one shard that are over and still told, to who was away; 400 bytes
-/// each. Beyond it the oldest is told no more, and what came of it late stays unproven.
+/// Epochs of ingress lanes of one shard that are over, until everybody has been told, 400 bytes
+/// each. Beyond it the oldest is forgotten, and who was away when it ended cannot prove all of it.
 pub(crate) const OVER_EPOCHS_MAX: usize = 16_384;
 /// Accounts of single sessions that are watched, of one shard; 500 bytes each. One more is not
 /// told.

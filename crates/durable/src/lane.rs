@@ -28,12 +28,14 @@ pub(crate) fn lane_value(lane: &LaneState) -> Lane {
             lane,
             epoch,
             connected,
+            refused,
             ledger,
         } => Lane::Own(Own {
             client_id: client_id.to_string(),
             lane: *lane,
             epoch: *epoch,
             connected_ms: u64::try_from(connected.as_millis()).unwrap_or(u64::MAX),
+            refused: refused.clone(),
             ledger: ledger.clone(),
         }),
     }
@@ -56,6 +58,7 @@ pub(crate) fn lane_state(lane: Lane) -> LaneState {
             lane: lane.lane,
             epoch: lane.epoch,
             connected: Duration::from_millis(lane.connected_ms),
+            refused: lane.refused,
             ledger: lane.ledger,
         },
     }

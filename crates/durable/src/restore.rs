@@ -1,6 +1,6 @@
 //! All shards as the store had them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -80,13 +80,16 @@ impl Restored {
                 home.restore_lane(now, lane);
             }
         }
-        for lane in self.lanes_so_far {
+        for shard in &mut *shards {
+            shard.wake_lanes(now, self.floor);
+        }
+        // The oldest first: with too many they are forgotten first.
+        let mut so_far = self.lanes_so_far;
+        so_far.sort_by_key(LaneState::epoch);
+        for lane in so_far {
             if let Some(home) = shards.iter_mut().find(|s| s.is_home_of(lane.client_id())) {
                 home.restore_lane_so_far(now, lane);
             }
-        }
-        for shard in &mut *shards {
-            shard.wake_lanes(now, self.floor);
         }
         for (client_id, will) in self.wills {
             if let Some(home) = shards.iter_mut().find(|s| s.is_home_of(&client_id)) {
@@ -165,6 +168,8 @@ pub fn restore<S: Store + ?Sized>(
         store.commit(&[left])?;
     }
     read_hand_overs(store, times, &mut restored)?;
+    let sessions: HashSet<_> = restored.sessions.iter().map(|s| &*s.client_id).collect();
+    let mut orphans = Batch::new();
     each(store, Space::Lanes, &[], |key, value| {
         if key == FLOOR_KEY {
             let floor = Floor::decode(value).map_err(|error| damaged(key, &error))?;
@@ -172,6 +177,13 @@ pub fn restore<S: Store + ?Sized>(
             return Ok(());
         }
         let lane = Lane::decode(key, value).map_err(|error| damaged(key, &error))?;
+        if let Lane::Own(own) = &lane
+            && !sessions.contains(own.client_id.as_str())
+        {
+            // It has ended with its session.
+            orphans.delete(Space::Lanes, key.to_vec());
+            return Ok(());
+        }
         let lanes = if is_so_far(key) {
             &mut restored.lanes_so_far
         } else {
@@ -180,6 +192,9 @@ pub fn restore<S: Store + ?Sized>(
         lanes.push(lane_state(lane));
         Ok(())
     })?;
+    if !orphans.is_empty() {
+        store.commit(&[orphans])?;
+    }
     each(store, Space::Retained, &[], |key, value| {
         let bytes = MessageBytes::parse(value.to_vec()).map_err(|error| damaged(key, &error))?;
         restored.retained.push(message_of(&bytes, None, times));

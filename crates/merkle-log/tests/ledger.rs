@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use unbroken_merkle_log::ledger::{
-    Answer, Arrival, Event, Join, LaneLedger, LedgerLimits, Moved, Refused, Request, State,
+    Answer, Arrival, Event, Join, LaneLedger, Ledger, LedgerLimits, Moved, Refused, Request, State,
     StateError, Verdict,
 };
 use unbroken_merkle_log::{
@@ -683,6 +683,72 @@ fn what_came_beyond_a_cut_is_neither_injected_nor_proven() {
             if numbers.end > 5);
         assert!(!is_proven, "nobody has said so");
     }
+}
+
+#[test]
+fn what_was_told_before_a_cut_and_comes_behind_it_is_no_contradiction() {
+    let mut pair = Pair::new(Join::Beginning);
+    pair.run(8, |_| true);
+    let before = pair.checkpoint(SECOND);
+    cut(&mut pair, 5);
+    pair.hear(&before, SECOND * 6);
+    let proven = pair.ledger.take_events();
+    let is_whole = |event: &Event| matches!(event, Event::Window { numbers, state: State::Proven, .. } if numbers.end == 8);
+    assert!(proven.len() == 1 && is_whole(&proven[0]), "{proven:?}");
+}
+
+#[test]
+fn of_an_epoch_that_ended_before_a_late_joiner_came_nothing_is_said() {
+    for size in [5, 1_024, 1_030] {
+        let mut pair = Pair::new(Join::Late);
+        pair.run(size, |_| false);
+        let mut last = pair.checkpoint(SECOND);
+        while let Some(next) = pair.lane.poll_checkpoint(SECOND * 2, 0, &pair.hasher) {
+            last = next;
+        }
+        last.end = EpochEnd::Closed;
+        for _ in 0..2 {
+            pair.hear(&last, SECOND);
+            pair.poll(SECOND * 100);
+            assert_eq!(pair.ledger.take_events(), [], "{size}");
+        }
+    }
+}
+
+#[test]
+fn who_absorbs_a_cut_does_not_wait_for_more() {
+    let mut member = Pair::new(Join::Member);
+    member.run(5, |_| true);
+    cut(&mut member, 5);
+    let mut pair = Pair::new(Join::Beginning);
+    let (limits, hasher) = (&pair.limits, &pair.hasher);
+    pair.ledger
+        .absorb(&member.ledger, SECOND * 5, limits, hasher);
+    assert_eq!(pair.windows(), [(0, State::Proven)]);
+    pair.poll(SECOND * 100);
+    assert_eq!(pair.ledger.take_events(), []);
+}
+
+#[test]
+fn a_cut_alone_opens_no_ledger() {
+    let mut pair = Pair::new(Join::Beginning);
+    let checkpoint = cut(&mut pair, 5);
+    let hasher = Hasher::xxh3();
+    let mut ledger = Ledger::new(hasher, LedgerLimits::default(), Join::Beginning);
+    ledger.resume(ZERO);
+    assert!(ledger.checkpoint(&checkpoint, SECOND));
+    ledger.poll(SECOND * 100);
+    assert_eq!(ledger.take_events().count(), 0);
+    // So it was over before anybody listened. This one was not.
+    let property = pair.issue();
+    ledger.message(&property, b"t", &0_u64.to_be_bytes(), SECOND * 100);
+    ledger.checkpoint(&checkpoint, SECOND * 101);
+    ledger.poll(SECOND * 200);
+    let lost = ledger.take_events().filter_map(|(.., event)| match event {
+        Event::Lost { numbers, .. } => Some(numbers),
+        _ => None,
+    });
+    assert_eq!(lost.collect::<Vec<_>>(), [1..5]);
 }
 
 #[test]

@@ -55,6 +55,8 @@ pub struct Own {
     pub epoch: u32,
     /// For how long its publisher was connected, in milliseconds.
     pub connected_ms: u64,
+    /// Numbers that were refused, and may come yet; none at rest.
+    pub refused: Vec<u64>,
     /// The ledger.
     pub ledger: Vec<u8>,
 }
@@ -141,9 +143,7 @@ impl Lane {
 
     /// The value in bytes, for [`key_so_far`](Self::key_so_far).
     pub fn encode_so_far(&self) -> Vec<u8> {
-        let mut out = self.encode();
-        out[0] = VERSION_SO_FAR;
-        out
+        self.encode_as(VERSION_SO_FAR)
     }
 
     /// Where it is at rest.
@@ -165,7 +165,11 @@ impl Lane {
 
     /// The value in bytes, for [`key`](Self::key).
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = vec![VERSION];
+        self.encode_as(VERSION)
+    }
+
+    fn encode_as(&self, version: u8) -> Vec<u8> {
+        let mut out = vec![version];
         match self {
             Self::Ingress(lane) => {
                 out.push(INGRESS);
@@ -184,6 +188,14 @@ impl Lane {
                 out.extend_from_slice(&lane.lane.to_be_bytes());
                 put_number(&mut out, lane.epoch.into());
                 put_number(&mut out, lane.connected_ms);
+                if version == VERSION_SO_FAR {
+                    put_number(&mut out, lane.refused.len() as u64);
+                    for number in &lane.refused {
+                        put_number(&mut out, *number);
+                    }
+                } else {
+                    debug_assert!(lane.refused.is_empty(), "such a lane is not at rest");
+                }
                 out.extend_from_slice(&lane.ledger);
             }
         }
@@ -192,7 +204,8 @@ impl Lane {
 
     /// Reads the value at this key, which is not [`FLOOR_KEY`].
     pub fn decode(key: &[u8], bytes: &[u8]) -> Result<Self, RecordError> {
-        let mut reader = if is_so_far(key) {
+        let is_so_far = is_so_far(key);
+        let mut reader = if is_so_far {
             Reader::of_version(VERSION_SO_FAR, bytes)?
         } else {
             Reader::versioned(bytes)?
@@ -225,6 +238,13 @@ impl Lane {
                 lane: u64::from_be_bytes(reader.array("lane")?),
                 epoch: reader.small("epoch")?,
                 connected_ms: reader.number("time connected")?,
+                refused: if is_so_far {
+                    let count = reader.number("count of refused numbers")?;
+                    let refused = (0..count).map(|_| reader.number("refused number"));
+                    refused.collect::<Result<_, _>>()?
+                } else {
+                    Vec::new()
+                },
                 ledger: reader.rest().to_vec(),
             })),
             value => Err(RecordError::Meaningless {
@@ -267,6 +287,7 @@ mod tests {
             lane: u64::MAX,
             epoch: 3,
             connected_ms: 1_000,
+            refused: Vec::new(),
             ledger: vec![4, 5],
         });
         for lane in [ingress(None), ingress(Some(told)), own] {
@@ -278,7 +299,20 @@ mod tests {
                     assert_eq!(shorter.encode(), bytes[..length], "cut at {length}");
                 }
             }
+            let lane = match lane {
+                Lane::Own(own) => Lane::Own(Own {
+                    refused: vec![3, 1 << 40],
+                    ..own
+                }),
+                lane @ Lane::Ingress(_) => lane,
+            };
             let (key_so_far, so_far) = (lane.key_so_far(), lane.encode_so_far());
+            for length in 0..so_far.len() {
+                if let Ok(shorter) = Lane::decode(&key_so_far, &so_far[..length]) {
+                    let again = shorter.encode_so_far();
+                    assert_eq!(again, so_far[..length], "cut at {length}");
+                }
+            }
             assert_eq!(Lane::decode(&key_so_far, &so_far), Ok(lane));
             assert!(is_so_far(&key_so_far) && !is_at_rest(&key_so_far));
             let newer = Lane::decode(&key, &so_far);

@@ -3,9 +3,8 @@
 //! A lane whose stamps are forwarded (`forward_stamp`) speaks like that of any publisher: on
 //! `<prefix>/checkpoint/<lane>`, for each full window at once, else a second after something was
 //! numbered, once more a second later, and then every ten, to whoever is there; and when the
-//! session ends, that it is over, which goes on for an hour where somebody may have been away
-//! ([`super::so_far`]). So a receiver of all that the client publishes proves the lane from the
-//! broker to itself.
+//! session ends, that it is over. So a receiver of all that the client publishes proves the lane
+//! from the broker to itself. What is told after a crash says [`super::so_far`].
 //! Who gets a part of it can prove nothing, and must say that it takes a part.
 //!
 //! **Absent:** repair. The broker keeps no message that it has delivered, so what a receiver misses
@@ -128,21 +127,13 @@ impl IngressLane {
             detail: Detail::None,
         };
         beacon.told = beacon.told.saturating_add(1);
-        let is_new = beacon.told_of != size || !beacon.repeated;
+        let is_new = beacon.told_of != size || !beacon.repeated || end == EpochEnd::Closed;
         beacon.repeated = beacon.told_of == size;
         beacon.told_of = size;
         beacon.silent = 0;
         let mut payload = Vec::new();
         checkpoint.encode(&Xxh3, &mut payload);
         home.tell(Told::checkpoint(self.id, is_new, home, payload));
-    }
-
-    /// Checkpoints may have been told that the disk does not know of: those that come have numbers
-    /// that none of them had.
-    pub(super) fn skip_checkpoints(&mut self) {
-        if let Some(beacon) = &mut self.beacon {
-            beacon.told = beacon.told.saturating_add(SKIPPED);
-        }
     }
 
     /// The leaves behind the last full window.
@@ -161,7 +152,3 @@ impl IngressLane {
 
 /// Ticks between two checkpoints of a lane that says nothing new.
 const IDLE_TICKS: u32 = 10;
-
-/// More than a run tells of one lane behind the last message that is stored: one in a second, or
-/// one for 1,024 messages. Half a year, or 17 thousand million messages.
-const SKIPPED: u32 = 1 << 24;

@@ -57,6 +57,8 @@ pub enum LaneState {
         epoch: u32,
         /// For how long its publisher has been connected, by the ledger's clock.
         connected: Duration,
+        /// Numbers that were refused, and may come yet; none of a lane at rest.
+        refused: Vec<u64>,
         /// A saved `LaneLedger`.
         ledger: Vec<u8>,
     },
@@ -67,6 +69,12 @@ impl LaneState {
     pub fn client_id(&self) -> &Arc<str> {
         let (Self::Ingress { client_id, .. } | Self::Own { client_id, .. }) = self;
         client_id
+    }
+
+    /// Which epoch of it.
+    pub fn epoch(&self) -> u32 {
+        let (Self::Ingress { epoch, .. } | Self::Own { epoch, .. }) = self;
+        *epoch
     }
 }
 
@@ -85,6 +93,8 @@ impl Shard {
     /// The broker stops, and numbers nothing any more.
     pub(crate) fn lay_lanes_to_rest(&mut self) {
         debug_assert!(self.clients.stopping, "a lane that goes on is not at rest");
+        // Those that are not at rest, because they are not exact, go on as after a crash.
+        self.tell_ledgers();
         let Clients {
             sessions,
             by_client_id,
@@ -132,6 +142,7 @@ impl Shard {
                 lane,
                 epoch,
                 connected,
+                refused: _,
                 ledger,
             } => {
                 if let Some(lane) = LaneId::new(lane)

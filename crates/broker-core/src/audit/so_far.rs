@@ -6,20 +6,21 @@
 //!
 //! after a crash    ingress lane: the epoch is over, and ends there; what comes is of a later one
 //!                  ledger: goes on from there; what may have come since is unproven, not lost
-//! an epoch is over: its checkpoint is told for an hour, to who was away, then LaneForgotten
+//!                  its end is told: once to who was away too, then for a minute to who is there
+//! an epoch is over, and told: LaneForgotten
 //! ```
 //!
 //! A receiver that was away when the broker was killed gets what waits for it from the log, all of
-//! the epoch that was under way; by the checkpoint it proves that nothing of it is missing. The
-//! same is so when a publisher's session has ended meanwhile.
+//! the epoch that was under way; by the checkpoint it proves that nothing of it is missing.
 //!
 //! Invariants:
 //! - Nothing is written for a message that is not stored: QoS 0 that nobody keeps touches no disk,
 //!   nor does a lane of which nobody gets stamps, which nobody could check.
-//! - After a crash a checkpoint has a number that none was told with before, and covers only
-//!   messages that were numbered so: it contradicts none that a receiver has.
-//! - It says that the epoch was cut: messages behind it may have left before they were stored. Who
-//!   has them knows that they came, and that is not proven.
+//! - A checkpoint after a crash says that the epoch was cut. It covers only messages that were
+//!   numbered so, and contradicts none that a receiver has. Messages behind it may have left before
+//!   they were stored: who has them knows that they came, and that is not proven.
+//! - The end of an epoch stays on disk until it was told, and until those who were away have it
+//!   there.
 //! - A number is called lost only if it cannot have come before the crash: it is above what the
 //!   publisher's first checkpoint after it covers.
 //!
@@ -52,7 +53,7 @@ struct Over {
     client_id: Arc<str>,
     lane: IngressLane,
     end: EpochEnd,
-    /// Since it is told.
+    /// Since it is over.
     ticks: u32,
 }
 
@@ -87,8 +88,8 @@ impl Shard {
         }
     }
 
-    /// A session has ended, and its lane is over. Who was away when messages of it were stored has
-    /// not heard that.
+    /// A session has ended, and its lane is over, which was told. Until those who are away have
+    /// that, the disk knows of it.
     pub(crate) fn end_epoch(&mut self, now: Instant, client_id: &Arc<str>, lane: &IngressLane) {
         if !lane.is_on_disk {
             return;
@@ -112,9 +113,12 @@ impl Shard {
                 let lane = session.and_then(|session| session.lane.as_deref_mut());
                 if let Some(lane) = lane.filter(|lane| lane.epoch.0 == *epoch) {
                     lane.is_on_disk = true;
-                } else if let Some(mut lane) = restored(&state) {
-                    lane.skip_checkpoints();
+                } else if let Some(lane) = restored(&state)
+                    && self.options.settings.audit.enabled
+                {
                     self.add_over(now, client_id, lane, EpochEnd::Cut);
+                } else {
+                    self.clients.ask_to_forget_epoch(client_id, *epoch);
                 }
             }
             LaneState::Own {
@@ -122,13 +126,15 @@ impl Shard {
                 lane,
                 epoch,
                 connected,
+                refused,
                 ledger,
             } => {
                 if session.is_some()
                     && let Some(lane) = LaneId::new(*lane)
                     && let Ok(ledger) = LaneLedger::restore(ledger, &Xxh3)
                 {
-                    let cut = verify::Lane::cut(Arc::clone(client_id), ledger, *connected);
+                    let cut = verify::Lane::new(Arc::clone(client_id), ledger, *connected);
+                    let cut = cut.cut_off(refused);
                     self.publishers.restore((lane, Epoch(*epoch)), cut);
                     self.start_ticking(now);
                 }
@@ -140,7 +146,7 @@ impl Shard {
         if self.over.0.len() >= OVER_EPOCHS_MAX
             && let Some(oldest) = self.over.0.pop_front()
         {
-            self.clients.ask_to_forget_epoch(oldest);
+            oldest.forget(&mut self.clients);
         }
         self.over.0.push_back(Over {
             client_id: Arc::clone(client_id),
@@ -154,12 +160,24 @@ impl Shard {
     /// A second has passed.
     pub(super) fn tell_over(&mut self) {
         let clients = &mut self.clients;
-        for over in &mut self.over.0 {
+        self.over.0.retain_mut(|over| {
             over.ticks += 1;
-            over.lane.tick_beacon(over.end, &mut clients.home);
-        }
-        while let Some(over) = self.over.0.pop_front_if(|over| over.ticks >= TOLD_TICKS) {
-            clients.ask_to_forget_epoch(over);
+            if over.ticks == KEPT_TICKS {
+                over.forget(clients);
+            }
+            let is_cut = over.end == EpochEnd::Cut;
+            if is_cut {
+                over.lane.tick_beacon(over.end, &mut clients.home);
+            }
+            over.ticks < if is_cut { TOLD_TICKS } else { KEPT_TICKS }
+        });
+    }
+}
+
+impl Over {
+    fn forget(&self, clients: &mut Clients) {
+        if self.ticks <= KEPT_TICKS {
+            clients.ask_to_forget_epoch(&self.client_id, self.lane.epoch.0);
         }
     }
 }
@@ -177,11 +195,9 @@ impl Clients {
         }
     }
 
-    fn ask_to_forget_epoch(&mut self, over: Over) {
-        self.ask(Record::LaneForgotten {
-            client_id: over.client_id,
-            epoch: over.lane.epoch.0,
-        });
+    fn ask_to_forget_epoch(&mut self, client_id: &Arc<str>, epoch: u32) {
+        let client_id = Arc::clone(client_id);
+        self.ask(Record::LaneForgotten { client_id, epoch });
     }
 }
 
@@ -199,5 +215,9 @@ fn restored(state: &LaneState) -> Option<IngressLane> {
     IngressLane::restore(client_id, *epoch, leaves, Some(told.clone()))
 }
 
-/// Seconds for which an epoch that is over is told.
-const TOLD_TICKS: u32 = 3_600;
+/// Seconds for which the end of an epoch that was cut is told.
+const TOLD_TICKS: u32 = 60;
+
+/// Seconds after which those who are away have the end of an epoch on disk: it is told after the
+/// first of them, and how far sessions are is on disk half a second later.
+const KEPT_TICKS: u32 = 5;

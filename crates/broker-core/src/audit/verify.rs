@@ -341,10 +341,8 @@ impl Shard {
         }
     }
 
-    /// Tells the disk how far the ledgers are of sessions that stay, where messages were stored. A
-    /// ledger with refused messages stays as it was there: it would have to know of them that they
-    /// may still come.
-    fn tell_ledgers(&mut self) {
+    /// Tells the disk how far the ledgers are of sessions that stay, where messages were stored.
+    pub(super) fn tell_ledgers(&mut self) {
         let after = self.publishers.told_through.take();
         let lanes = (
             after.map_or(Bound::Unbounded, Bound::Excluded),
@@ -352,7 +350,7 @@ impl Shard {
         );
         let mut bytes = 0;
         for (key, lane) in self.publishers.lanes.range_mut(lanes) {
-            if !lane.is_untold || !lane.refused.is_empty() {
+            if !lane.is_untold {
                 continue;
             }
             let session = self.clients.by_client_id.get(&lane.client_id);
@@ -444,12 +442,11 @@ impl Lane {
         }
     }
 
-    /// One of which messages may have come since it was put on disk.
-    pub(super) fn cut(client_id: Arc<str>, ledger: LaneLedger, clock: Duration) -> Self {
-        Self {
-            may_have_come: ALL,
-            ..Self::new(client_id, ledger, clock)
-        }
+    /// Messages may have come since it was put on disk, and these were refused before.
+    pub(super) fn cut_off(mut self, refused: &[u64]) -> Self {
+        self.may_have_come = ALL;
+        self.refused.extend(refused);
+        self
     }
 
     /// As it is put on disk, and the bytes of its ledger.
@@ -462,6 +459,7 @@ impl Lane {
             lane: lane.value(),
             epoch: epoch.0,
             connected: self.clock,
+            refused: self.refused.iter().copied().collect(),
             ledger,
         };
         (state, length)

@@ -15,7 +15,9 @@ use super::limits::LedgerLimits;
 use super::receiver::{Arrival, Join, LaneLedger};
 use super::verdict::{Event, Verdict};
 use crate::saved::{Fields, StateError, Writer, check, seal};
-use crate::{Checkpoint, Digest, DropRecord, Epoch, LaneId, LaneParents, Parents, Property};
+use crate::{
+    Checkpoint, Digest, DropRecord, Epoch, EpochEnd, LaneId, LaneParents, Parents, Property,
+};
 
 /// What a receiver knows of all lanes that use one digest.
 #[derive(Clone, Debug)]
@@ -171,10 +173,15 @@ impl<D: Digest> Ledger<D> {
         }
     }
 
-    /// Takes a checkpoint whose tag has been checked. False when there is no room for its lane.
+    /// Takes a checkpoint whose tag has been checked. False when there is no room for its lane. Of
+    /// an epoch that was cut, and of which nothing came, nothing is claimed: it may have been over
+    /// before anybody listened.
     pub fn checkpoint(&mut self, checkpoint: &Checkpoint, now: Duration) -> bool {
         let now = self.clock.at(now);
         let lane = (checkpoint.lane, checkpoint.epoch);
+        if checkpoint.end == EpochEnd::Cut && !self.lanes.contains_key(&lane) {
+            return true;
+        }
         let Some(ledger) = Self::place(&mut self.lanes, lane, self.join, now, &self.limits) else {
             return false;
         };

@@ -21,7 +21,7 @@ use super::limits::{LedgerLimits, WINDOW};
 use super::open_window::Window;
 use super::receiver::LaneLedger;
 use super::verdict::{Account, State};
-use super::windows::{Claim, Windows};
+use super::windows::Windows;
 use crate::{Detail, Digest, Hash};
 
 impl LaneLedger {
@@ -72,6 +72,7 @@ impl LaneLedger {
         let start = self.scope(first_seen.unwrap_or_default());
         let known = |own: Option<Hole>, _: Option<Hole>| own.unwrap_or(Hole::new(now));
         let is_news = member.checkpoints > self.checkpoints;
+        self.over |= member.over;
         self.gaps = Gaps::common((&self.gaps, self.next), (&member.gaps, member.next), known);
         self.gaps.forget_below(start);
         self.unite(member, limits);
@@ -199,15 +200,10 @@ impl Windows {
     }
 
     fn take_newest(&mut self, other: &Self) {
-        let rank = |claim: &Option<Claim>| {
-            claim.map(|claim| {
-                let roots = (claim.lane_root, claim.window_root);
-                (claim.size, claim.end, claim.number, claim.first, roots)
-            })
+        self.newest = match (self.newest, other.newest) {
+            (Some(own), Some(other)) => Some(own.or_newer(&other)),
+            (own, other) => own.or(other),
         };
-        if rank(&other.newest) > rank(&self.newest) {
-            self.newest = other.newest;
-        }
     }
 
     fn open_as(&mut self, window: &Window, from: u64) {

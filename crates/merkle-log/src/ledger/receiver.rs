@@ -184,20 +184,24 @@ impl LaneLedger {
             return;
         }
         self.scope(claim.size);
-        if claim.number < self.checkpoints && claim.size > self.covered
+        // Who tells of a cut does not know which checkpoints were told before.
+        let is_numbered = claim.end != EpochEnd::Cut;
+        if is_numbered && claim.number < self.checkpoints && claim.size > self.covered
             || self.closed.is_some_and(|size| claim.size > size)
         {
             self.events.push(Event::CheckpointContradicts(claim.number));
             return;
         }
-        if claim.number > self.checkpoints {
+        if is_numbered && claim.number > self.checkpoints {
             let missed = self.checkpoints..claim.number;
             // What was told before a late joiner came is not missed.
             if self.checkpoints > 0 || self.join == Join::Beginning {
                 self.events.push(Event::CheckpointsMissed(missed));
             }
         }
-        self.checkpoints = self.checkpoints.max(claim.number + 1);
+        if is_numbered {
+            self.checkpoints = self.checkpoints.max(claim.number.saturating_add(1));
+        }
         self.idle = claim.size == self.covered;
         self.hear(now);
         self.tell_tail(claim.size, now);
@@ -628,9 +632,11 @@ impl LaneLedger {
         }
     }
 
-    /// The epoch is over: what came beyond its end was never issued.
+    /// The epoch is over: what came beyond its end was never issued. Of one that ended before what
+    /// is in scope nothing came.
     pub(super) fn close(&mut self, size: u64) {
         self.closed = Some(size);
+        let size = size.max(self.start.unwrap_or(0));
         self.altered.split_off(&size);
         let missing: Vec<Range<u64>> = self.gaps.within(size..self.next).collect();
         let mut at = size;

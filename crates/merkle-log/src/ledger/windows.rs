@@ -49,6 +49,25 @@ impl From<&Checkpoint> for Claim {
     }
 }
 
+impl Claim {
+    /// The one that tells more. That an epoch is closed settles how far it went; who tells that it
+    /// was cut may know less than was told before, or after it on another way.
+    pub(super) fn or_newer(self, other: &Self) -> Self {
+        let rank = |claim: &Self| {
+            let roots = (claim.lane_root, claim.window_root);
+            let is_closed = claim.end == EpochEnd::Closed;
+            (is_closed, claim.size, claim.number, claim.first, roots)
+        };
+        let end = self.end.max(other.end);
+        let newer = if rank(other) > rank(&self) {
+            *other
+        } else {
+            self
+        };
+        Self { end, ..newer }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Windows {
     pub(super) open: Vec<Window>,
@@ -235,14 +254,10 @@ impl Windows {
                 }
             }
         }
-        match &mut self.newest {
-            // Who tells of the cut may know less than was told before it.
-            Some(newest) if newest.size > claim.size && claim.end == EpochEnd::Cut => {
-                newest.end = newest.end.max(EpochEnd::Cut);
-            }
-            Some(newest) if newest.size >= claim.size && claim.end == EpochEnd::Open => {}
-            newest => *newest = Some(*claim),
-        }
+        self.newest = Some(match self.newest {
+            Some(newest) => newest.or_newer(claim),
+            None => *claim,
+        });
         true
     }
 

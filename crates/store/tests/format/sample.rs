@@ -289,6 +289,7 @@ fn lanes(batch: &mut Batch) {
         lane: u64::MAX,
         epoch: 3,
         connected_ms: 1_000,
+        refused: Vec::new(),
         ledger: vec![4, 5],
     });
     for lane in [ingress("pump", None), ingress("mill", Some(told)), own] {
