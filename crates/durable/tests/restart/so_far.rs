@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use unbroken_broker_core::{Limits, PublishersTotals, QueueFull};
 use unbroken_merkle_log::{Checkpoint, EpochEnd, Property, Tree, Xxh3};
-use unbroken_mqtt_proto::{Packet, Properties, QoS, Version, Will};
+use unbroken_mqtt_proto::{
+    Packet, Properties, Property as mqtt, PropertyBuf, Publish, QoS, Version, Will,
+};
 use unbroken_store::lane::{Lane, Own, is_so_far};
 use unbroken_store::{Batch, Kv, Space, Store};
 
@@ -309,6 +311,11 @@ fn who_is_away_does_not_find_that_nothing_was_new() {
         world.broker.send(device, Packet::PingReq);
         world.broker.stored();
     }
+    let dropped = world.broker.shards[0].stats().dropped_total();
+    assert_eq!(
+        dropped, 0,
+        "what is for who is here is no drop of who is not"
+    );
     let (client, received) = back(&mut world, 1);
     let (messages, checkpoints) = proven(&received);
     assert_eq!((messages.len(), checkpoints.len()), (3, 1));
@@ -371,7 +378,10 @@ fn a_will_is_the_last_message_of_its_lane() {
     let away = receiver(&mut world);
     world.broker.cut(away);
     let device = world.broker.open(Version::V5);
+    let mut properties = PropertyBuf::new();
+    properties.push(mqtt::SessionExpiryInterval(100)).unwrap();
     let mut packet = connect("forwarded");
+    packet.properties = properties.as_properties();
     packet.will = Some(Will {
         topic: "t",
         payload: b"gone",
