@@ -5,7 +5,7 @@ use std::time::Duration;
 use unbroken_broker_core::{Limits, PublishersTotals, QueueFull};
 use unbroken_merkle_log::{Checkpoint, EpochEnd, Property, Tree, Xxh3};
 use unbroken_mqtt_proto::{
-    Packet, Properties, Property as mqtt, PropertyBuf, Publish, QoS, Version, Will,
+    Packet, PacketId, Properties, Property as mqtt, PropertyBuf, Publish, QoS, Version, Will,
 };
 use unbroken_store::lane::{Lane, Own, is_so_far};
 use unbroken_store::{Batch, Kv, Space, Store};
@@ -532,4 +532,65 @@ fn a_ledger_whose_session_is_not_there_is_removed() {
     let mut world = world;
     world.restart();
     assert_eq!(on_disk(&world), 0);
+}
+
+#[test]
+fn what_is_sent_again_after_a_crash_says_nothing_of_what_came_before_it() {
+    let topic = "audit/checkpoint/0000000000000007";
+    let mut world = World::new(1);
+    world.resident("s", &[("t", QOS1)]);
+    let mut client = world.resident("p", &[]);
+    let mut producer = Producer::new();
+    let mut stamps = Vec::new();
+    let mut checkpoints = Vec::new();
+    for number in 0..1_024_u64 {
+        stamps.push(producer.issue("x"));
+        if number + 1 == 800 || number + 1 == 1_024 {
+            let now = Duration::from_secs(number);
+            let checkpoint = producer.lane.poll_checkpoint(now, 0, &Xxh3).unwrap();
+            let mut payload = Vec::new();
+            checkpoint.encode(&Xxh3, &mut payload);
+            checkpoints.push(payload);
+        }
+    }
+    let order = (0..900).chain([950, 820]).chain(900..950).chain(951..1_024);
+    for number in order {
+        if number == 950 {
+            world.restart();
+            (client, _) = world.back("p");
+            let again = Publish {
+                dup: true,
+                qos: QOS1,
+                retain: false,
+                topic,
+                packet_id: PacketId::new(9),
+                properties: Properties::EMPTY,
+                payload: &checkpoints[0],
+            };
+            world.broker.send(client, Packet::Publish(again));
+        }
+        // Of the last two hundred before the crash the disk was not told.
+        let how = if number < 700 {
+            (QOS1, 1)
+        } else {
+            (QoS::AtMostOnce, 0)
+        };
+        send_at(&mut world, client, how, ("t", b"x"), Some(&stamps[number]));
+        if number == 699 {
+            world.broker.advance(Duration::from_secs(1));
+        }
+        world.broker.stored();
+    }
+    for _ in 0..5 {
+        world.broker.advance(Duration::from_secs(1));
+    }
+    let last = (topic, &*checkpoints[1]);
+    send_at(&mut world, client, (QoS::AtMostOnce, 0), last, None);
+    for _ in 0..5 {
+        world.broker.advance(Duration::from_secs(1));
+    }
+    let found = world.broker.shards[0].stats().audit.publishers;
+    let faults = (found.lost, found.reordered, found.duplicated);
+    assert_eq!(faults, (0, 0, 0), "{found:?}");
+    assert_eq!((found.windows_unproven, found.windows_faulty), (1, 0));
 }
