@@ -77,7 +77,7 @@ impl LaneLedger {
     pub fn restore(bytes: &[u8], digest: &impl Digest) -> Result<Self, StateError> {
         let mut read = Fields::new(check(digest, bytes)?);
         let version = read.u8("version")?;
-        if version != VERSION {
+        if !(VERSION_BEFORE..=VERSION).contains(&version) {
             return Err(StateError::Version(version));
         }
         let join = match read.u8("join")? {
@@ -153,7 +153,9 @@ impl LaneLedger {
     }
 }
 
-const VERSION: u8 = 2;
+/// From this version on an epoch may be cut; the one before is read as it is.
+const VERSION: u8 = 3;
+const VERSION_BEFORE: u8 = 2;
 
 impl Windows {
     fn save(&self, write: &mut Writer<'_>) {
