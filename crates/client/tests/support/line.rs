@@ -200,7 +200,11 @@ pub(crate) async fn until(
         .is_err()
     {
         panic!(
-            "waited too long for {what}; seen so far: {:?} {:?} {:?}",
+            "waited too long for {what}; seen so far: {} messages, {} checkpoints, {} asked for; \
+             {:?} {:?} {:?}",
+            seen.messages.len(),
+            seen.checkpoints.len(),
+            seen.asked,
             seen.windows,
             seen.faults(),
             seen.events
