@@ -67,7 +67,8 @@ impl Durability {
         let progress = &mut io::stderr().lock();
         let at_full_speed = rounds::run_one(&row, &peers, rounds, progress)?;
         let strict = median(&at_full_speed, STRICT, PUBLISHED);
-        let half = row.at((strict / 2.0).max(100.0));
+        let half_rate = (strict / 2.0).max(100.0);
+        let half = row.at(half_rate);
         let ours: Vec<_> = peers
             .iter()
             .filter(|peer| [STRICT, RELAXED, MEMORY].contains(&peer.name))
@@ -75,6 +76,7 @@ impl Durability {
             .collect();
         let at_half = rounds::run_one(&half, &ours, rounds, progress)?;
         let mut figures = figures(&at_full_speed, &at_half);
+        figures.push(published_at_half(&at_half, half_rate));
         let sleepers = if smoke { 200 } else { self.sleepers };
         writeln!(progress, "{sleepers} sessions that sleep")?;
         figures.extend(sleepers::figures(&peers, sleepers)?);
@@ -186,6 +188,20 @@ fn figures(at_full_speed: &RowResult, at_half: &RowResult) -> Vec<Figure> {
     }
     figures.push(puback);
     figures
+}
+
+/// A latency is one of the half load only if that was there.
+fn published_at_half(at_half: &RowResult, half_rate: f64) -> Figure {
+    let mut figure = Figure::new(
+        "published at half",
+        "of that half, what was really published, strict",
+        "ratio",
+        Some(Bar::AtLeast(0.99)),
+    );
+    for value in at_half.values(STRICT, PUBLISHED) {
+        figure.add(value / half_rate);
+    }
+    figure
 }
 
 fn is_generator_busy(row: &RowResult, peer: &str) -> bool {
