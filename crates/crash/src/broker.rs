@@ -86,8 +86,10 @@ impl Broker {
     ) -> io::Result<Self> {
         fs::create_dir(home.join(DISK))?;
         // A damaged store is to be seen here, not set aside.
-        let config =
-            format!("[storage]\non_corruption = \"refuse\"\ndurability = \"{durability}\"\n");
+        let config = format!(
+            "[storage]\non_corruption = \"refuse\"\ndurability = \"{durability}\"\n\
+                     [broker]\nsys_interval = \"1s\"\n"
+        );
         fs::write(home.join("unbroken.toml"), config)?;
         // It must come back where its clients look for it, so the port cannot be left to it.
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?

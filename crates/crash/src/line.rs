@@ -156,8 +156,12 @@ pub(crate) fn word(qos: QoS) -> &'static str {
     }
 }
 
+/// Where the audit is spoken of. The broker listens on one of them, and judges those lanes whole.
 pub(crate) fn prefix(qos: QoS) -> String {
-    format!("audit-{}", word(qos))
+    match qos {
+        QoS::AtLeastOnce => "audit".to_owned(),
+        _ => format!("audit-{}", word(qos)),
+    }
 }
 
 impl Load {

@@ -20,6 +20,7 @@
 
 #![allow(clippy::print_stdout, reason = "a program's output")]
 
+mod auditor;
 mod broker;
 mod faults;
 mod line;

@@ -14,6 +14,7 @@ use unbroken_acceptance::disk::{Disk, Fault};
 use unbroken_client::QoS;
 use unbroken_merkle_log::LaneId;
 
+use crate::auditor::{self, Faults};
 use crate::broker::{Broker, BrokerError, Shards};
 use crate::faults::{Met, When};
 use crate::line::{LineError, Load, Progress, Publisher};
@@ -288,6 +289,8 @@ struct Lines {
     subscribers: JoinSet<Result<(), LineError>>,
     witnesses: Vec<watch::Receiver<Witness>>,
     others: Others,
+    /// As the broker has found them.
+    found: Faults,
 }
 
 impl Lines {
@@ -296,8 +299,11 @@ impl Lines {
         let (to, seed) = (broker.address(), plan.seed);
         let progress = Progress::new();
         let (mut publishers, mut subscribers) = (JoinSet::new(), JoinSet::new());
+        let found = Faults::default();
+        subscribers.spawn(auditor::listen(to, found.clone()).await?);
         let others = Others::begin(to, &progress, &mut publishers, &mut subscribers);
         let mut lines = Self {
+            found,
             others: others.await?,
             progress,
             publishers,
@@ -402,6 +408,7 @@ impl Lines {
             others: self.others.summary(),
             ..Verdict::default()
         };
+        verdict.faults.extend(self.found.borrow().iter().cloned());
         for witness in &self.witnesses {
             let witness = witness.borrow();
             verdict.messages += witness.messages;

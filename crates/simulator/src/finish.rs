@@ -30,7 +30,7 @@ impl World {
         self.check_rest();
         self.check_asked();
         self.oracle.check_revived();
-        self.oracle.stamps.check();
+        self.past.epochs_cut = self.oracle.stamps.check();
         let stats = self.stats();
         let received: u64 = stats.iter().map(|stats| stats.audit.received).sum();
         let received = received + self.past.received;

@@ -54,6 +54,9 @@ pub struct Report {
     /// Messages that publishers heard to be refused, as something was full, where the broker was
     /// killed as well.
     pub refused_between_kills: u64,
+    /// Epochs of lanes that a crash has cut, of which receivers together have seen all that was
+    /// told: it was true.
+    pub epochs_cut: u64,
     /// Everything the broker counted; equal for equal seeds.
     pub digest: String,
 }
@@ -130,6 +133,7 @@ fn play(world: &mut World) -> Report {
     report.sent = world.past.sent;
     report.dropped = world.past.dropped.iter().sum();
     report.kills = world.past.kills;
+    report.epochs_cut = world.past.epochs_cut;
     if report.kills > 0 {
         report.refused_between_kills = world.oracle.refused;
     }

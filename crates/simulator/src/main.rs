@@ -49,6 +49,7 @@ fn main() -> ExitCode {
                 total.dropped += report.dropped;
                 total.kills += report.kills;
                 total.refused_between_kills += report.refused_between_kills;
+                total.epochs_cut += report.epochs_cut;
             }
             Err(failure) => {
                 failed += 1;
@@ -68,7 +69,7 @@ fn main() -> ExitCode {
     }
     println!(
         "{} seeds from {}: {failed} failed; {} messages, {} copies sent, {} dropped and named; \
-         {} kills, {} refusals between them; {:.1} s",
+         {} kills, {} refusals between them, {} epochs cut and proven; {:.1} s",
         wanted.seeds,
         wanted.from,
         total.messages,
@@ -76,8 +77,13 @@ fn main() -> ExitCode {
         total.dropped,
         total.kills,
         total.refused_between_kills,
+        total.epochs_cut,
         begin.elapsed().as_secs_f64()
     );
+    if wanted.seeds >= SEEDS_WITH_ALL && wanted.kills.is_none() && total.epochs_cut == 0 {
+        println!("nothing was proven after a crash in any of them: the simulation has lost that");
+        return ExitCode::FAILURE;
+    }
     if failed == 0 {
         ExitCode::SUCCESS
     } else {
@@ -134,3 +140,5 @@ impl Wanted {
 const USAGE: &str =
     "usage: unbroken-simulator [--seeds N] [--from S] [--failures N] | --trace SEED  [--kills N]";
 const PROGRESS_EVERY: u64 = 10_000;
+/// Among so many each kind of run is found.
+const SEEDS_WITH_ALL: u64 = 10_000;

@@ -3,8 +3,8 @@
 //! They are cut so that an embedded engine and a cluster of NATS servers with JetStream can both
 //! implement them: a log is a stream with one subject for each topic, a space is a family of
 //! subjects of which the last message counts, a commit is an atomic publish with expected
-//! sequences. So they are synchronous, name no file, and promise nothing that only one of the two
-//! can keep.
+//! sequences. So they are synchronous and name no file. What of them JetStream keeps by itself, and
+//! what it keeps only with a store on the node's disk that follows its streams, is in ADR 17.
 //!
 //! One committer calls [`Store::commit`] and [`Store::sync`]; any number of readers call the rest.
 

@@ -44,9 +44,7 @@ pub(super) fn figures(peers: &[Peer], count: u32) -> Result<Vec<Figure>, BenchEr
         put_to_sleep(running.target, count)?;
         let greeted = began.elapsed();
         publish(running.target)?;
-        let usage = Process::new(running.pid()).usage()?;
-        #[expect(clippy::cast_precision_loss, reason = "memory is far below 2^52 bytes")]
-        let megabytes = usage.resident as f64 / 1e6;
+        let megabytes = resident(running.pid())?;
         let title = format!(
             "memory with {count} sleeping sessions, 10 messages each, {title}; they came and went in {:.1} s",
             greeted.as_secs_f64()
@@ -59,9 +57,21 @@ pub(super) fn figures(peers: &[Peer], count: u32) -> Result<Vec<Figure>, BenchEr
         let whose = format!("{}: the broker", peer.name);
         says(&whose, running.target, "count", count)?;
         says(&whose, running.target, "messages", count * MESSAGES)?;
+        if peer.name == STRICT {
+            let title = "the same after a restart, when all of it is counted";
+            let figure = Figure::new("sleepers restarted", title, "MB", bar);
+            figures.push(figure.with(resident(running.pid())?));
+        }
         wake_some(peer.name, running.target, count)?;
     }
     Ok(figures)
+}
+
+fn resident(pid: u32) -> Result<f64, BenchError> {
+    let usage = Process::new(pid).usage()?;
+    #[expect(clippy::cast_precision_loss, reason = "memory is far below 2^52 bytes")]
+    let megabytes = usage.resident as f64 / 1e6;
+    Ok(megabytes)
 }
 
 fn put_to_sleep(target: SocketAddr, count: u32) -> Result<(), BenchError> {

@@ -17,6 +17,8 @@ struct Seen {
     leaves: BTreeMap<u64, Hash>,
     /// By size.
     roots: BTreeMap<u64, Hash>,
+    /// A crash has cut it here.
+    cut: Option<u64>,
     closed: Option<u64>,
     /// Numbers of checkpoints, with their sizes.
     numbers: BTreeMap<u32, u64>,
@@ -52,13 +54,17 @@ impl Stamps {
             let before = seen.numbers.insert(checkpoint.number, checkpoint.size);
             assert!(before.is_none_or(|before| before == checkpoint.size));
         }
-        if checkpoint.end == EpochEnd::Closed {
-            seen.closed = Some(checkpoint.size);
+        match checkpoint.end {
+            EpochEnd::Open => {}
+            EpochEnd::Cut => seen.cut = Some(checkpoint.size),
+            EpochEnd::Closed => seen.closed = Some(checkpoint.size),
         }
     }
 
-    /// At the end of the run: all that was told fits all that came.
-    pub(crate) fn check(&self) {
+    /// At the end of the run: all that was told fits all that came. Answers of how many epochs that
+    /// a crash has cut that was seen.
+    pub(crate) fn check(&self) -> u64 {
+        let mut cut = 0;
         for (key, seen) in &self.epochs {
             let mut tree = Tree::default();
             for (number, leaf) in &seen.leaves {
@@ -69,6 +75,7 @@ impl Stamps {
             for (size, root) in &seen.roots {
                 if *size <= tree.size() {
                     assert_eq!(tree.root_at(&Xxh3, *size), Some(*root), "{key:?} at {size}");
+                    cut += u64::from(seen.cut == Some(*size));
                 }
             }
             let last = seen.leaves.last_key_value().map_or(0, |(last, _)| last + 1);
@@ -77,5 +84,6 @@ impl Stamps {
                 "{key:?} is closed"
             );
         }
+        cut
     }
 }

@@ -18,6 +18,7 @@ use crate::client::Client;
 #[derive(Debug, Default)]
 pub(crate) struct Past {
     pub(crate) kills: u64,
+    pub(crate) epochs_cut: u64,
     pub(crate) received: u64,
     pub(crate) sent: u64,
     pub(crate) dropped: [u64; DropReason::ALL.len()],
