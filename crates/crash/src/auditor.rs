@@ -1,8 +1,8 @@
 //! What the broker itself says of the proof, over all its lives: that it has lost nothing, and that
 //! publishers that stamp themselves have not, though it was killed while it judged them.
 //!
-//! Each run of the broker counts anew and says so every second, so what is found shortly before its
-//! end may go unheard: a fault that comes of a crash is found when the next checkpoint comes.
+//! Each run of the broker counts anew and says so every second, and most end sooner. So the last, and
+//! some that are stopped in good order, do not end before it has spoken.
 
 use std::net::SocketAddr;
 
@@ -11,38 +11,62 @@ use unbroken_client::{Acknowledging, Filter, QoS};
 
 use crate::line::{LineError, connect};
 
-/// What is not 0, each once.
-pub(crate) type Faults = watch::Sender<Vec<String>>;
+/// What it has said.
+#[derive(Debug, Default)]
+pub(crate) struct Said {
+    /// So often that it judges messages of these publishers.
+    times: u64,
+    /// What is not 0, each once.
+    faults: Vec<String>,
+}
+
+impl Said {
+    pub(crate) fn times(&self) -> u64 {
+        self.times
+    }
+
+    /// What must not be, a sentence each.
+    pub(crate) fn faults(&self) -> &[String] {
+        &self.faults
+    }
+}
 
 /// Subscribes, and gives what listens for ever.
 pub(crate) async fn listen(
     to: SocketAddr,
-    faults: Faults,
+    said: watch::Sender<Said>,
 ) -> Result<impl Future<Output = Result<(), LineError>>, LineError> {
     let client = connect(to, "auditor").await?;
-    let filters = COUNTS.map(|name| {
+    let names: Vec<&str> = COUNTS.into_iter().chain([JUDGED]).collect();
+    let filters = names.into_iter().map(|name| {
         let filter = Filter::new(format!("{PREFIX}{name}"));
         filter.expect("a topic is a filter").qos(QoS::AtMostOnce)
     });
-    let subscription = client.subscribe_all(filters.into(), Acknowledging::Automatic);
+    let subscription = client.subscribe_all(filters.collect(), Acknowledging::Automatic);
     let mut subscription = subscription.await?;
     Ok(async move {
         loop {
             let received = subscription.recv().await?;
-            if received.payload() != b"0" {
+            if received.payload() == b"0" {
+                continue;
+            }
+            if received.topic().ends_with(JUDGED) {
+                said.send_modify(|said| said.times += 1);
+            } else {
                 let count = String::from_utf8_lossy(received.payload());
                 let fault = format!("the broker says {count} on {}", received.topic());
-                faults.send_if_modified(|faults| {
-                    let is_new = !faults.contains(&fault);
-                    if is_new {
-                        faults.push(fault);
+                said.send_modify(|said| {
+                    if !said.faults.contains(&fault) {
+                        said.faults.push(fault);
                     }
-                    is_new
                 });
             }
         }
     })
 }
+
+/// Messages that it has judged.
+const JUDGED: &str = "publishers/verified";
 
 const PREFIX: &str = "$SYS/audit/";
 

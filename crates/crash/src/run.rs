@@ -14,7 +14,7 @@ use unbroken_acceptance::disk::{Disk, Fault};
 use unbroken_client::QoS;
 use unbroken_merkle_log::LaneId;
 
-use crate::auditor::{self, Faults};
+use crate::auditor::{self, Said};
 use crate::broker::{Broker, BrokerError, Shards};
 use crate::faults::{Met, When};
 use crate::line::{LineError, Load, Progress, Publisher};
@@ -146,7 +146,13 @@ pub(crate) async fn run(
         match end {
             End::Early => {}
             End::Kill | End::Cut | End::Begin(_) => broker.kill().await?,
-            End::Stop => broker.stop().await?,
+            End::Stop => {
+                // Not always: in a second more is published than others hear in ten.
+                if random.one_in(4) {
+                    lines.are_judged(&broker).await?;
+                }
+                broker.stop().await?;
+            }
             End::Fault(fault) => {
                 disk.fail(*fault, When::Serving.draw(*fault, &mut random))?;
                 if *fault == Fault::Short {
@@ -188,6 +194,8 @@ pub(crate) async fn run(
         begin(&mut broker, next, &disk, &mut random)?;
     }
     broker.listens().await?;
+    lines.go_on(STEPS_MAX, &broker).await?;
+    lines.are_judged(&broker).await?;
     let mut verdict = lines.end(&broker).await?;
     verdict.taken_back = taken_back;
     verdict.faults.extend(met.faults());
@@ -289,8 +297,8 @@ struct Lines {
     subscribers: JoinSet<Result<(), LineError>>,
     witnesses: Vec<watch::Receiver<Witness>>,
     others: Others,
-    /// As the broker has found them.
-    found: Faults,
+    /// The broker, of its lanes.
+    said: watch::Sender<Said>,
 }
 
 impl Lines {
@@ -299,11 +307,11 @@ impl Lines {
         let (to, seed) = (broker.address(), plan.seed);
         let progress = Progress::new();
         let (mut publishers, mut subscribers) = (JoinSet::new(), JoinSet::new());
-        let found = Faults::default();
-        subscribers.spawn(auditor::listen(to, found.clone()).await?);
+        let said = watch::Sender::new(Said::default());
+        subscribers.spawn(auditor::listen(to, said.clone()).await?);
         let others = Others::begin(to, &progress, &mut publishers, &mut subscribers);
         let mut lines = Self {
-            found,
+            said,
             others: others.await?,
             progress,
             publishers,
@@ -363,6 +371,16 @@ impl Lines {
         }
     }
 
+    /// Waits until the broker has said what it has found.
+    async fn are_judged(&self, broker: &Broker) -> Result<(), RunError> {
+        let mut said = self.said.subscribe();
+        let before = said.borrow_and_update().times();
+        match patiently(said.wait_for(|said| said.times() > before)).await {
+            Ok(Ok(_)) => Ok(()),
+            _ => Err(RunError::Stuck(broker.log())),
+        }
+    }
+
     /// Lets the publishers end and the subscribers hear everything.
     async fn end(mut self, broker: &Broker) -> Result<Verdict, RunError> {
         self.progress.change(|point| point.is_over = true);
@@ -408,7 +426,9 @@ impl Lines {
             others: self.others.summary(),
             ..Verdict::default()
         };
-        verdict.faults.extend(self.found.borrow().iter().cloned());
+        verdict
+            .faults
+            .extend_from_slice(self.said.borrow().faults());
         for witness in &self.witnesses {
             let witness = witness.borrow();
             verdict.messages += witness.messages;
