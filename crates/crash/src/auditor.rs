@@ -1,8 +1,8 @@
 //! What the broker itself says of the proof, over all its lives: that it has lost nothing, and that
 //! publishers that stamp themselves have not, though it was killed while it judged them.
 //!
-//! Each run of the broker counts anew and says so every second, and most end sooner. So the last, and
-//! some that are stopped in good order, do not end before it has spoken.
+//! Each run of the broker counts anew and says so every second, and most end sooner. So the last,
+//! and some that are stopped in good order, do not end before it has spoken.
 
 use std::net::SocketAddr;
 
