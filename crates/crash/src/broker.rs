@@ -85,10 +85,12 @@ impl Broker {
         seed: u64,
     ) -> io::Result<Self> {
         fs::create_dir(home.join(DISK))?;
-        // A damaged store is to be seen here, not set aside.
+        // A damaged store is to be seen here, not set aside. However much a slow subscriber leaves
+        // waiting, nothing of it is to be dropped.
         let config = format!(
             "[storage]\non_corruption = \"refuse\"\ndurability = \"{durability}\"\n\
-                     [broker]\nsys_interval = \"1s\"\n"
+             [broker]\nsys_interval = \"1s\"\n\
+             [limits]\nqueue_messages_max = 4000000000\nqueue_bytes_max = \"1000 GiB\"\n"
         );
         fs::write(home.join("unbroken.toml"), config)?;
         // It must come back where its clients look for it, so the port cannot be left to it.
