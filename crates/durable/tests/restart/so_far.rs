@@ -193,6 +193,38 @@ fn what_is_not_stored_touches_no_disk() {
     assert_eq!(on_disk(&world), 0);
 }
 
+/// Sends a message of a publisher's own lane; only one that is `kept` is stored.
+fn send(world: &mut World, client: Client, kept: bool, stamp: &str) {
+    let how = if kept { (QOS1, 1) } else { UNSTORED };
+    send_at(world, client, how, ("t", b"x"), Some(stamp));
+}
+
+/// What the producer says next of how far it is.
+fn checkpoint(producer: &mut Producer, at_s: u64) -> Vec<u8> {
+    let now = Duration::from_secs(at_s);
+    let checkpoint = producer.lane.poll_checkpoint(now, 0, &Xxh3).unwrap();
+    let mut payload = Vec::new();
+    checkpoint.encode(&Xxh3, &mut payload);
+    payload
+}
+
+fn tell(world: &mut World, client: Client, checkpoint: &[u8]) {
+    send_at(world, client, UNSTORED, (CHECKPOINTS, checkpoint), None);
+}
+
+/// What the broker has found, when everything that was to come is late.
+fn found(world: &mut World) -> PublishersTotals {
+    for _ in 0..5 {
+        world.broker.advance(Duration::from_secs(1));
+    }
+    world.broker.shards[0].stats().audit.publishers
+}
+
+/// How a message is sent that nobody stores.
+const UNSTORED: (QoS, u16) = (QoS::AtMostOnce, 0);
+/// Where a producer speaks of its lane.
+const CHECKPOINTS: &str = "audit/checkpoint/0000000000000007";
+
 /// What was found in the lane of a publisher that stamps 2,048 messages itself, 1,024 of them
 /// before the broker is killed; the disk was told of as many, and the producer goes on `from`.
 fn own_lane(known: u64, from: u64, loses: Option<u64>) -> PublishersTotals {
@@ -214,44 +246,20 @@ fn own_lane(known: u64, from: u64, loses: Option<u64>) -> PublishersTotals {
             continue;
         }
         // Those of which the disk is not told are of QoS 0.
-        let how = if number < known {
-            (QOS1, 1)
-        } else {
-            (QoS::AtMostOnce, 0)
-        };
-        send_at(&mut world, client, how, ("t", b"x"), Some(&stamp));
+        send(&mut world, client, number < known, &stamp);
         if number + 1 == known {
             world.broker.advance(Duration::from_secs(1));
         }
         world.broker.stored();
         if number == 1_030 {
-            send_at(
-                &mut world,
-                client,
-                (QoS::AtMostOnce, 0),
-                ("t", b"x"),
-                Some(&first),
-            );
+            send(&mut world, client, false, &first);
         }
         if (number + 1) % 1_024 == 0 {
-            let now = Duration::from_secs(number);
-            let checkpoint = producer.lane.poll_checkpoint(now, 0, &Xxh3).unwrap();
-            let mut payload = Vec::new();
-            checkpoint.encode(&Xxh3, &mut payload);
-            let topic = "audit/checkpoint/0000000000000007";
-            send_at(
-                &mut world,
-                client,
-                (QoS::AtMostOnce, 0),
-                (topic, &payload),
-                None,
-            );
+            let checkpoint = checkpoint(&mut producer, number);
+            tell(&mut world, client, &checkpoint);
         }
     }
-    for _ in 0..5 {
-        world.broker.advance(Duration::from_secs(1));
-    }
-    let found = world.broker.shards[0].stats().audit.publishers;
+    let found = found(&mut world);
     assert_eq!(found.duplicated, 1, "the first was known before: {found:?}");
     assert_eq!((found.altered, found.injected, found.reordered), (0, 0, 0));
     found
@@ -437,35 +445,15 @@ fn a_ledger_whose_publisher_has_not_spoken_since_a_crash_is_not_at_rest() {
             (client, _) = world.back("p");
         }
         // Of the last hundred before the crash the disk was not told.
-        let how = if number < 400 {
-            (QOS1, 1)
-        } else {
-            (QoS::AtMostOnce, 0)
-        };
-        send_at(&mut world, client, how, ("t", b"x"), Some(&stamp));
+        send(&mut world, client, number < 400, &stamp);
         if number == 399 {
             world.broker.advance(Duration::from_secs(1));
         }
         world.broker.stored();
     }
-    let checkpoint = producer
-        .lane
-        .poll_checkpoint(Duration::from_secs(9), 0, &Xxh3)
-        .unwrap();
-    let mut payload = Vec::new();
-    checkpoint.encode(&Xxh3, &mut payload);
-    let topic = "audit/checkpoint/0000000000000007";
-    send_at(
-        &mut world,
-        client,
-        (QoS::AtMostOnce, 0),
-        (topic, &payload),
-        None,
-    );
-    for _ in 0..5 {
-        world.broker.advance(Duration::from_secs(1));
-    }
-    let found = world.broker.shards[0].stats().audit.publishers;
+    let checkpoint = checkpoint(&mut producer, 9);
+    tell(&mut world, client, &checkpoint);
+    let found = found(&mut world);
     assert_eq!(
         (found.lost, found.windows_unproven, found.windows_faulty),
         (0, 1, 0)
@@ -532,7 +520,6 @@ fn a_ledger_whose_session_is_not_there_is_removed() {
 
 #[test]
 fn what_is_sent_again_after_a_crash_says_nothing_of_what_came_before_it() {
-    let topic = "audit/checkpoint/0000000000000007";
     let mut world = World::new(1);
     world.resident("s", &[("t", QOS1)]);
     let mut client = world.resident("p", &[]);
@@ -542,11 +529,7 @@ fn what_is_sent_again_after_a_crash_says_nothing_of_what_came_before_it() {
     for number in 0..1_024_u64 {
         stamps.push(producer.issue("x"));
         if number + 1 == 800 || number + 1 == 1_024 {
-            let now = Duration::from_secs(number);
-            let checkpoint = producer.lane.poll_checkpoint(now, 0, &Xxh3).unwrap();
-            let mut payload = Vec::new();
-            checkpoint.encode(&Xxh3, &mut payload);
-            checkpoints.push(payload);
+            checkpoints.push(checkpoint(&mut producer, number));
         }
     }
     let order = (0..900).chain([950, 820]).chain(900..950).chain(951..1_024);
@@ -558,7 +541,7 @@ fn what_is_sent_again_after_a_crash_says_nothing_of_what_came_before_it() {
                 dup: true,
                 qos: QOS1,
                 retain: false,
-                topic,
+                topic: CHECKPOINTS,
                 packet_id: PacketId::new(9),
                 properties: Properties::EMPTY,
                 payload: &checkpoints[0],
@@ -566,26 +549,15 @@ fn what_is_sent_again_after_a_crash_says_nothing_of_what_came_before_it() {
             world.broker.send(client, Packet::Publish(again));
         }
         // Of the last two hundred before the crash the disk was not told.
-        let how = if number < 700 {
-            (QOS1, 1)
-        } else {
-            (QoS::AtMostOnce, 0)
-        };
-        send_at(&mut world, client, how, ("t", b"x"), Some(&stamps[number]));
+        send(&mut world, client, number < 700, &stamps[number]);
         if number == 699 {
             world.broker.advance(Duration::from_secs(1));
         }
         world.broker.stored();
     }
-    for _ in 0..5 {
-        world.broker.advance(Duration::from_secs(1));
-    }
-    let last = (topic, &*checkpoints[1]);
-    send_at(&mut world, client, (QoS::AtMostOnce, 0), last, None);
-    for _ in 0..5 {
-        world.broker.advance(Duration::from_secs(1));
-    }
-    let found = world.broker.shards[0].stats().audit.publishers;
+    found(&mut world);
+    tell(&mut world, client, &checkpoints[1]);
+    let found = found(&mut world);
     let faults = (found.lost, found.reordered, found.duplicated);
     assert_eq!(faults, (0, 0, 0), "{found:?}");
     assert_eq!((found.windows_proven, found.windows_faulty), (0, 0));
