@@ -784,3 +784,16 @@ fn who_tells_of_a_cut_may_know_less_than_the_producer_has_said() {
     pair.hear(&checkpoint, SECOND * 6);
     assert_eq!(pair.ledger.take_events(), [], "it says nothing new");
 }
+
+#[test]
+fn the_last_number_that_a_checkpoint_can_have_is_one() {
+    let mut pair = Pair::new(Join::Beginning);
+    pair.run(5, |_| true);
+    let mut checkpoint = pair.checkpoint(SECOND);
+    checkpoint.number = u32::MAX;
+    for _ in 0..2 {
+        pair.hear(&checkpoint, SECOND);
+    }
+    let missed = [Event::CheckpointsMissed(0..u32::MAX)];
+    assert_eq!(pair.ledger.take_events(), missed);
+}
