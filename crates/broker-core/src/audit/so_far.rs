@@ -74,18 +74,13 @@ impl Shard {
         item: &Item<'_>,
         own: Option<(LaneId, Epoch)>,
     ) {
-        let session = self.clients.sessions.get(session_id.index());
-        let tells = session
-            .and_then(|session| session.lane.as_deref())
-            .is_some_and(|lane| lane.beacon.is_some());
-        if (tells || own.is_some()) && item.position().is_some() {
-            if let Some(own) = own {
-                self.publishers.note_stored(own);
-            }
-            if tells {
-                self.clients.ask_for_so_far(session_id);
-            }
+        if item.position().is_none() {
+            return;
         }
+        if let Some(own) = own {
+            self.publishers.note_stored(own);
+        }
+        self.clients.ask_for_so_far(session_id);
     }
 
     /// A session has ended, and its lane is over, which was told. Until those who are away have
@@ -183,12 +178,11 @@ impl Over {
 }
 
 impl Clients {
-    #[cold]
     fn ask_for_so_far(&mut self, session_id: SessionId) {
-        let Some(session) = self.sessions.get_mut(session_id.index()) else {
-            return;
-        };
-        if let Some(lane) = session.lane.as_deref_mut() {
+        if let Some(session) = self.sessions.get_mut(session_id.index())
+            && let Some(lane) = session.lane.as_deref_mut()
+            && lane.beacon.is_some()
+        {
             lane.is_on_disk = true;
             let state = lane.state(Arc::clone(&session.client_id));
             self.ask(Record::LaneSoFar(state));
