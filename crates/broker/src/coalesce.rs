@@ -1,12 +1,13 @@
 //! Adaptive coalescing: whether the loop waits a moment before it looks for more, so that one read
-//! and one write serve several messages.
+//! and one write serve several messages, and how long.
 //!
 //! ```text
-//! prompt ── two epochs in a row pressed and streaming ──▶ trial: wait, for one epoch
+//! prompt ── two epochs in a row pressed and streaming ──▶ trial: half way up, for two epochs
 //!    ▲ ▲                                                      │
-//!    │ └── no more frames a call, or fewer a second ──────────┤
+//!    │ └── worth no more than not waiting ────────────────────┤
 //!    │     (the next trial after twice as long)               ▼
-//!    └── not streaming, lone frames, or time to compare ── waiting
+//!    └── not streaming, lone frames, next to nothing ── waiting: up and down the rungs,
+//!        to do, or time to compare                      to where it is worth most
 //! ```
 //!
 //! Why: nearly all of a small message's cost is the kernel's TCP path, paid for each read, each
@@ -19,51 +20,61 @@
 //!   are more than cores that looks like idleness: with two shards and their load on two cores the
 //!   loops were idle for two thirds of the time, of which a third was waiting for a core.
 //! - Requests and replies never wait: a lone frame from a peer that has been spoken to since its
-//!   last one may be an answer, and where such reads are the most part, nothing is tried.
+//!   last one may be an answer, and where three reads of four are such, nothing is tried.
 //! - A flood that fills its reads anyway never waits: what is quiet beside it would, for nothing.
 //! - A sender that waits for its own messages to come out (a small window, on another connection)
-//!   is recognised by the trial: its frames do not come faster, or the rate falls.
+//!   is recognised by the trial: the rate falls.
 //!
-//! How long: as long as the turn before it was busy, between [`WAIT_MIN`] and [`WAIT_MAX`]. So a
-//! message waits for no longer than it waits anyway for the turn of all others, and a loop with
-//! many connections, whose turns are long, still gathers.
+//! What a wait is *worth*: frames each second, times frames for each second of CPU time. So a wait
+//! that makes messages a tenth cheaper may take a tenth of the rate, and no more.
 //!
-//! Invariants: no clock is read here; no wait is longer than [`WAIT_MAX`], and none follows a turn
-//! to which nothing came.
+//! How long: publishers who have sent all that they may send no more however long the loop waits,
+//! and nobody but they know when that is. So the loop tries: each [rung](RUNGS) of the ladder is
+//! twice the one below, and the wait moves to a neighbour that is worth more, one epoch after it
+//! was moved there and one more to measure it. A longer one has to be worth a twentieth more; a
+//! shorter one may be worth a little less, for messages are sooner. Until 2026-11-26 the wait was
+//! as long as the turn before, 1 ms at least. Since then (medians of three alternating runs; CPU
+//! time of the broker for a delivery, and deliveries/s): 100,000 filters 1.68 µs and 363,000/s,
+//! now 1.26 µs and 597,000/s; 100 connections in pairs with 1 KiB 1.51 and 390,000, now 1.26 and
+//! 592,000; fan-in at QoS 1 1.59 and 400,000, now 1.38 and 482,000, at QoS 2 1.92 and 272,000, now
+//! 2.02 and 417,000; 100 connections in pairs 0.92 and 629,000, now 0.88 and 756,000. With 500 and
+//! 1,000 connections it climbs to 2 ms, as before.
+//!
+//! Invariants: no clock is read here; no wait is longer than [`WAIT_MAX`], or than the turn before
+//! it where that took more than [`TURN_MIN`], and none follows a turn to which nothing came. So a
+//! message waits for no longer than it waits anyway for the turn of all others.
 //!
 //! The wait is a plain sleep: a poll's timeout has whole milliseconds and ends at the first event.
-//! Frames a call do not decide alone: a sender with ten messages under way shows ten of them in a
-//! read, at a quarter of its rate. Calls are reads and writes, and frames those that come and those
-//! that go: counted by reads alone, a few publishers to many receivers seemed to gather nothing,
-//! though each wait halves the writes. With 10 of them and 500 receivers trials were won or lost by
-//! chance; a delivery took 1.97 µs, and 1.62 since (medians of three interleaved runs).
+//! Calls are reads and writes, and frames those that come and those that go: counted by reads alone,
+//! a few publishers to many receivers seemed to gather nothing, though each wait halves the writes.
 //!
 //! Tried and lost:
-//! - 0.5 ms: with 500 publishers it gathered little; with 50 a message cost a third more than with
-//!   1 ms.
-//! - 1 ms under every stream: with 500 publishers a turn is busy for 3 ms, and 1 ms more gathers
-//!   little; 2 ms took a quarter off the cost of a message there. Messages were no later, for more
-//!   of them went through. 3 ms took off more still, but that is late for the few that do not.
+//! - A fixed wait: each length is the best for some load and far from it for another. In runs with
+//!   0.1, 0.3, 0.7 and 1.5 ms, 100,000 filters did best with 0.3 (578,000/s; 445,000 with 1.5), 100
+//!   connections with 0.7 (804,000; 435,000 with 0.1), 500 with 1.5 (421,000; 331,000 with 0.3).
+//! - No wait as the lowest rung: what waits have gathered stays together for some epochs without
+//!   them, so for so long it looks best, and then a message costs three times as much.
+//! - CPU time out of `/proc/thread-self/schedstat`: it is as of the last tick, so that epochs of 10
+//!   ms differed by a third, and the wait wandered.
+//! - Rate and frames a call each with a bound of its own (0.8 and 1.1 times those without a wait):
+//!   that tells whether waiting is worth it, and not which wait.
+//! - 3 ms: cheaper still with 500 publishers, but that is late for the few that do not send much.
 //! - Ending a wait when it gathers no more than the last epochs without it did: these often hold a
 //!   burst, or what a slow start left behind, and then a good wait was given up.
 //! - Calling an epoch pressed only when busy for two thirds: where another program takes one of two
 //!   cores, the clients' turn at the other looks like idleness, and a stream was not recognised.
-//! - Being content with 0.7 of the rate: nothing beyond the noise with 100, 500 and 1,000
-//!   connections in pairs, request and reply, and 200 publishers at QoS 1.
-//! - One and a half times the turn, up to 3 ms: for 200 publishers at QoS 1, and for 1,000
-//!   connections in pairs, a message took about as much, and a twelfth fewer went through; with 100
-//!   a message took a quarter more. With 500 it took a tenth less.
-//! - With 10 publishers, windows of 100 and 500 receivers, always 2 ms: as much a message. Always 3
-//!   ms: an eighth more, and a seventh fewer went through. Always 0.5 ms: a quarter more went
-//!   through, and no message was cheaper (medians of three interleaved runs).
 //! - While waiting, to read only half of the readable connections in a turn, so that each had more:
-//!   with the same publishers a message took a sixth more, and a quarter fewer went through.
+//!   with 10 publishers and 500 receivers a message took a sixth more, and a quarter fewer went
+//!   through.
 //! - Epochs of 20 ms and half a second between trials: a stream that began with a burst lost its
 //!   first trial and paid in full for its first second.
 
+use std::cmp::Ordering;
 use std::time::Duration;
 
-/// The shortest wait: less gathers little, and costs a waking all the same.
+use crate::core_time::Times;
+
+/// What the disk waits for more while the loop does.
 pub(crate) const WAIT_MIN: Duration = Duration::from_millis(1);
 /// The longest wait.
 pub(crate) const WAIT_MAX: Duration = Duration::from_millis(2);
@@ -97,7 +108,9 @@ pub(crate) struct Coalescer {
     epoch: Turn,
     turns: u32,
     /// At the end of the last epoch.
-    unserved: Duration,
+    times: Times,
+    /// Where the next climb begins.
+    start: usize,
     /// No trial before so much time has passed.
     hold_off: Duration,
     /// What the next lost trial costs.
@@ -106,20 +119,34 @@ pub(crate) struct Coalescer {
 
 #[derive(Clone, Copy, Debug)]
 enum Mode {
-    /// Not waiting. `before`: the last epoch, if it was pressed and streaming.
-    Prompt { before: Option<Flow> },
-    /// Waiting, to see what it brings. `settled`: the first turns, which still work off what came
-    /// before, are over.
-    Trial { prompt: Flow, settled: bool },
-    /// Waiting, for it was worth it, until it is compared again.
-    Waiting { left: Duration },
+    /// Not waiting. `before`: what the last epoch was worth, if it was pressed and streaming.
+    Prompt { before: Option<f64> },
+    /// Waiting, to see whether that is worth more than not waiting was. `settled`: the first turns,
+    /// which still work off what came before, are over.
+    Trial { prompt: f64, settled: bool },
+    /// Waiting, for it was worth more, and looking for the wait that is worth most.
+    Waiting(Climb),
 }
 
-/// How much came, and how well it was gathered.
+/// Compares the wait that was worth most with its neighbours, one after the other.
 #[derive(Clone, Copy, Debug)]
-struct Flow {
-    frames_per_call: f64,
-    frames_per_s: f64,
+struct Climb {
+    /// The rung that was worth most so far.
+    held: usize,
+    /// What it was worth when it was last measured.
+    worth: f64,
+    /// The rung that is waited for now.
+    tried: usize,
+    settled: bool,
+    /// The next neighbour is the longer one.
+    longer: bool,
+    /// Neighbours that were worth less, since one was worth more.
+    lost: u32,
+    /// Time on the held rung before the next comparison, and how much the next rest will be.
+    rest: Duration,
+    next_rest: Duration,
+    /// Time until waiting is compared with not waiting.
+    left: Duration,
 }
 
 impl Default for Coalescer {
@@ -128,7 +155,8 @@ impl Default for Coalescer {
             mode: Mode::Prompt { before: None },
             epoch: Turn::default(),
             turns: 0,
-            unserved: Duration::ZERO,
+            times: Times::default(),
+            start: START,
             hold_off: Duration::ZERO,
             penalty: PENALTY_MIN,
         }
@@ -136,51 +164,59 @@ impl Default for Coalescer {
 }
 
 impl Coalescer {
-    /// How long to wait before the next turn. `unserved` says how long the thread has been ready
-    /// and without a core, in all so far; it is asked once an epoch.
-    pub(crate) fn turn_ended(
-        &mut self,
-        turn: &Turn,
-        unserved: impl FnOnce() -> Duration,
-    ) -> Duration {
+    /// How long to wait before the next turn. `times` says what the thread has had of the cores, in
+    /// all so far; it is asked once an epoch.
+    pub(crate) fn turn_ended(&mut self, turn: &Turn, times: impl FnOnce() -> Times) -> Duration {
         self.epoch.add(turn);
         self.turns += 1;
-        let length = self.epoch.busy + self.epoch.idle + self.epoch.waited;
-        if length >= EPOCH && self.turns >= EPOCH_TURNS {
+        if self.epoch.length() >= EPOCH && self.turns >= EPOCH_TURNS {
             let mut epoch = std::mem::take(&mut self.epoch);
             self.turns = 0;
-            let unserved = unserved();
-            let before = std::mem::replace(&mut self.unserved, unserved);
-            epoch.idle = epoch.idle.saturating_sub(unserved.saturating_sub(before));
-            self.mode = self.epoch_ended(&epoch, length);
+            let times = times();
+            let spent = times.since(std::mem::replace(&mut self.times, times));
+            let length = epoch.length();
+            let worth = epoch.worth(length, spent.served);
+            epoch.idle = epoch.idle.saturating_sub(spent.unserved);
+            self.mode = self.epoch_ended(&epoch, length, worth);
         }
-        if self.is_waiting() && turn.reads + turn.letters > 0 {
-            turn.busy.clamp(WAIT_MIN, WAIT_MAX)
-        } else {
-            Duration::ZERO
+        match self.rung() {
+            Some(rung) if turn.reads + turn.letters > 0 => rung.min(turn.busy.max(TURN_MIN)),
+            _ => Duration::ZERO,
         }
     }
 
     /// Whether a wait gathers more, or is tried.
     pub(crate) fn is_waiting(&self) -> bool {
-        !matches!(self.mode, Mode::Prompt { .. })
+        self.rung().is_some()
     }
 
-    fn epoch_ended(&mut self, epoch: &Turn, length: Duration) -> Mode {
-        self.hold_off = self.hold_off.saturating_sub(length);
-        let flow = epoch.flow(length);
-        let gathered = flow.frames_per_call >= GATHERED;
-        let promising = epoch.is_pressed() && epoch.is_streaming() && !gathered;
+    fn rung(&self) -> Option<Duration> {
         match self.mode {
-            Mode::Prompt {
-                before: Some(before),
-            } if promising && self.hold_off.is_zero() => Mode::Trial {
-                prompt: before.lesser(flow),
-                settled: false,
-            },
-            Mode::Prompt { .. } => Mode::Prompt {
-                before: promising.then_some(flow),
-            },
+            Mode::Prompt { .. } => None,
+            Mode::Trial { .. } => Some(RUNGS[self.start]),
+            Mode::Waiting(climb) => Some(RUNGS[climb.tried]),
+        }
+    }
+
+    fn epoch_ended(&mut self, epoch: &Turn, length: Duration, worth: f64) -> Mode {
+        self.hold_off = self.hold_off.saturating_sub(length);
+        match self.mode {
+            Mode::Prompt { before } => {
+                let promising = epoch.is_pressed()
+                    && epoch.is_streaming()
+                    && epoch.frames_per_call() < GATHERED;
+                match before.filter(|_| promising && self.hold_off.is_zero()) {
+                    // Of two epochs the lesser: what came in a burst, or while the loop was behind,
+                    // is not the rule.
+                    Some(before) => Mode::Trial {
+                        prompt: before.min(worth),
+                        settled: false,
+                    },
+                    None => Mode::Prompt {
+                        before: promising.then_some(worth),
+                    },
+                }
+            }
             Mode::Trial {
                 prompt,
                 settled: false,
@@ -192,24 +228,96 @@ impl Coalescer {
                 prompt,
                 settled: true,
             } => {
-                if epoch.is_streaming() && flow.is_worth_waiting(prompt) {
+                if epoch.is_streaming() && worth > prompt * LONGER {
                     self.penalty = PENALTY_MIN;
-                    Mode::Waiting {
-                        left: COMPARE_EVERY,
-                    }
+                    Mode::Waiting(Climb::from(self.start, worth))
                 } else {
+                    self.start = START;
                     self.hold_off = self.penalty;
                     self.penalty = (self.penalty * 2).min(PENALTY_MAX);
                     Mode::Prompt { before: None }
                 }
             }
-            Mode::Waiting { left } => match left.checked_sub(length) {
-                Some(left) if epoch.is_streaming() && flow.frames_per_call >= GATHERS_MORE => {
-                    Mode::Waiting { left }
+            Mode::Waiting(mut climb) => {
+                let gathers = epoch.is_streaming() && epoch.frames_per_call() >= GATHERS_MORE;
+                match climb.left.checked_sub(length) {
+                    Some(left) if gathers && !epoch.is_light() => {
+                        climb.left = left;
+                        climb.measured(length, worth);
+                        Mode::Waiting(climb)
+                    }
+                    _ => {
+                        self.start = climb.held;
+                        Mode::Prompt { before: None }
+                    }
                 }
-                _ => Mode::Prompt { before: None },
-            },
+            }
         }
+    }
+}
+
+impl Climb {
+    /// From a wait that was worth so much.
+    fn from(held: usize, worth: f64) -> Self {
+        let mut climb = Self {
+            held,
+            worth,
+            tried: held,
+            settled: false,
+            longer: true,
+            lost: 0,
+            rest: Duration::ZERO,
+            next_rest: REST_MIN,
+            left: COMPARE_EVERY,
+        };
+        climb.try_neighbour();
+        climb
+    }
+
+    /// An epoch of so much time on the tried rung was worth so much.
+    fn measured(&mut self, length: Duration, worth: f64) {
+        self.rest = self.rest.saturating_sub(length);
+        if !self.rest.is_zero() {
+            return;
+        }
+        if !self.settled {
+            self.settled = true;
+            return;
+        }
+        self.settled = false;
+        let asked = match self.tried.cmp(&self.held) {
+            Ordering::Equal => {
+                self.worth = worth;
+                return self.try_neighbour();
+            }
+            Ordering::Greater => LONGER,
+            Ordering::Less => SHORTER,
+        };
+        if worth > self.worth * asked {
+            self.held = self.tried;
+            self.worth = worth;
+            self.lost = 0;
+            self.next_rest = REST_MIN;
+            return self.try_neighbour();
+        }
+        self.tried = self.held;
+        self.longer = !self.longer;
+        self.lost += 1;
+        if self.lost == 2 {
+            self.lost = 0;
+            self.rest = self.next_rest;
+            self.next_rest = (self.next_rest * 2).min(REST_MAX);
+        }
+    }
+
+    fn try_neighbour(&mut self) {
+        let (first, last) = (0, RUNGS.len() - 1);
+        self.longer = (self.longer || self.held == first) && self.held != last;
+        self.tried = if self.longer {
+            self.held + 1
+        } else {
+            self.held - 1
+        };
     }
 }
 
@@ -230,34 +338,34 @@ impl Turn {
         self.idle <= self.busy
     }
 
-    /// Most reads were not answers.
+    /// A good part of the reads were no answers. Of requests and replies nine tenths are and more; of
+    /// publishers at QoS 1 that have ten messages under way half, for they send the next one when
+    /// they have an acknowledgement.
     fn is_streaming(&self) -> bool {
-        self.reads > 0 && self.answers * 2 < self.reads
+        self.reads > 0 && self.answers * 4 < self.reads * 3
     }
 
-    fn flow(&self, length: Duration) -> Flow {
-        #[expect(clippy::cast_precision_loss, reason = "counts of some milliseconds")]
-        let (frames, calls) = (self.frames as f64, (self.reads + self.writes).max(1) as f64);
-        Flow {
-            frames_per_call: frames / calls,
-            frames_per_s: frames / length.as_secs_f64(),
-        }
-    }
-}
-
-impl Flow {
-    /// Of two epochs without waiting: what came in a burst, or while the loop was behind, is not
-    /// the rule.
-    fn lesser(self, other: Self) -> Self {
-        Self {
-            frames_per_call: self.frames_per_call.min(other.frames_per_call),
-            frames_per_s: self.frames_per_s.min(other.frames_per_s),
-        }
+    /// So little to do that not waiting, however much dearer, would not press the loop either.
+    fn is_light(&self) -> bool {
+        self.busy * LIGHT < self.length()
     }
 
-    fn is_worth_waiting(self, prompt: Self) -> bool {
-        self.frames_per_call >= prompt.frames_per_call * GATHERS_MORE
-            && self.frames_per_s >= prompt.frames_per_s * KEEPS_RATE
+    fn length(&self) -> Duration {
+        self.busy + self.idle + self.waited
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "counts of some milliseconds")]
+    fn frames_per_call(&self) -> f64 {
+        self.frames as f64 / (self.reads + self.writes).max(1) as f64
+    }
+
+    /// Frames each second, times frames for each second of a core.
+    #[expect(clippy::cast_precision_loss, reason = "counts of some milliseconds")]
+    fn worth(&self, length: Duration, served: Duration) -> f64 {
+        // Of a system that does not tell: as if nobody had taken the core meanwhile.
+        let served = if served.is_zero() { self.busy } else { served };
+        let frames = self.frames as f64;
+        frames / length.as_secs_f64() * (frames / served.as_secs_f64())
     }
 }
 
@@ -265,21 +373,41 @@ impl Flow {
 const EPOCH: Duration = Duration::from_millis(10);
 /// An epoch has at least so many turns, however long they are.
 const EPOCH_TURNS: u32 = 4;
-/// A wait gathers more if frames a call are this many times what they were without; and when they
-/// fall below this number, waiting gathers nothing any more.
+/// Behind a shorter turn a wait may be so long all the same.
+const TURN_MIN: Duration = Duration::from_millis(1);
+/// The waits. Each ends some 60 µs late, for that is a sleep's slack.
+const RUNGS: [Duration; 5] = [
+    Duration::from_micros(125),
+    Duration::from_micros(250),
+    Duration::from_micros(500),
+    Duration::from_millis(1),
+    WAIT_MAX,
+];
+/// The rung of the first trial; of a later one it is the one that was held before.
+const START: usize = 3;
+/// So many times what the held wait is worth, a longer one has to be, and a shorter one. Single
+/// epochs vary by a twentieth.
+const LONGER: f64 = 1.05;
+const SHORTER: f64 = 0.98;
+/// Time without a comparison when both neighbours were worth less, doubled each time until one is
+/// worth more. A comparison takes three epochs on other rungs than the best, which is no more than
+/// some hundredths of the time.
+const REST_MIN: Duration = Duration::from_millis(250);
+const REST_MAX: Duration = Duration::from_secs(1);
+/// The loop had little to do if it was busy for less than this part of the time. A wait makes
+/// messages four times as cheap at most, so it would not be pressed without.
+const LIGHT: u32 = 8;
+/// When frames a call fall below this number, waiting gathers nothing any more.
 const GATHERS_MORE: f64 = 1.1;
 /// Where a call has so many frames without waiting, its cost is little beside theirs, and a wait
 /// only holds up whoever else is on the shard. A publisher with 32 messages a write seemed to
 /// gather more by waiting in one trial of three, and then half as many went through: 1.5 to 2.3
 /// million a second instead of 3.5 to 3.9. With 256 here it still did; with 32 it does not.
 const GATHERED: f64 = 32.0;
-/// A wait costs no throughput if the rate stays above this part of what it was without; rates of
-/// single epochs vary.
-const KEEPS_RATE: f64 = 0.8;
 /// Time without a trial after a lost one, doubled by each further one.
 const PENALTY_MIN: Duration = Duration::from_millis(100);
 const PENALTY_MAX: Duration = Duration::from_secs(16);
-/// Time after which waiting is compared again with not waiting.
+/// Time after which waiting is compared again with not waiting: the stream may have become thin.
 const COMPARE_EVERY: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
@@ -470,9 +598,8 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_is_as_long_as_the_turn_within_its_bounds() {
-        let mut coalescer = Coalescer::default();
-        STREAM.run(&mut coalescer, SECOND);
+    fn no_wait_is_longer_than_the_turn_before_it_beyond_a_moment() {
+        let mut coalescer = waiting(RUNGS.len() - 1);
         let mut after = |busy_us| {
             let busy = Duration::from_micros(busy_us);
             let turn = Turn {
@@ -483,14 +610,118 @@ mod tests {
             };
             coalescer.turn_ended(&turn, always)
         };
-        assert_eq!(after(10), WAIT_MIN);
+        assert_eq!(after(10), TURN_MIN);
         assert_eq!(after(1_500), Duration::from_micros(1_500));
         assert_eq!(after(5_000), WAIT_MAX);
     }
 
+    /// Waits on this rung.
+    fn waiting(rung: usize) -> Coalescer {
+        let mut climb = Climb::from(rung, 1.0);
+        climb.tried = rung;
+        Coalescer {
+            mode: Mode::Waiting(climb),
+            ..Coalescer::default()
+        }
+    }
+
+    /// Clients of a closed loop: they have sent all that they may after so much time, and read all
+    /// that was written meanwhile. What a call takes is most of what a message costs, and no wait
+    /// makes it cheaper when all is there.
+    fn closed_loop(coalescer: &mut Coalescer, full_after: Duration, seconds: u64) -> Vec<Duration> {
+        let (mut time, mut wait, mut waits) = (Duration::ZERO, Duration::ZERO, Vec::new());
+        while time < SECOND * u32::try_from(seconds).unwrap() {
+            let full = wait.as_secs_f64() / full_after.as_secs_f64();
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "a small whole number"
+            )]
+            let frames = 200 + (800.0 * full.min(1.0)) as u64;
+            let turn = Turn {
+                reads: 200,
+                frames,
+                busy: Duration::from_millis(1) + Duration::from_nanos(300 * frames),
+                waited: wait,
+                ..Turn::default()
+            };
+            time += turn.length();
+            wait = coalescer.turn_ended(&turn, always);
+            waits.push(wait);
+        }
+        waits
+    }
+
+    /// The wait after most turns.
+    fn usual(mut waits: Vec<Duration>) -> Duration {
+        waits.sort();
+        waits[waits.len() / 2]
+    }
+
+    #[test]
+    fn a_wait_lasts_until_clients_have_sent_what_they_may_and_no_longer() {
+        for full_after_us in [100, 200, 450, 900] {
+            let mut coalescer = Coalescer::default();
+            let full_after = Duration::from_micros(full_after_us);
+            let waits = closed_loop(&mut coalescer, full_after, 3);
+            let usual = usual(waits);
+            assert!(
+                full_after <= usual && usual <= full_after * 3 / 2,
+                "{usual:?} where {full_after:?} is enough"
+            );
+        }
+    }
+
+    #[test]
+    fn a_wait_follows_what_clients_need() {
+        let mut coalescer = Coalescer::default();
+        for full_after_us in [900, 100, 450, 200] {
+            let full_after = Duration::from_micros(full_after_us);
+            closed_loop(&mut coalescer, full_after, 3);
+            let usual = usual(closed_loop(&mut coalescer, full_after, 3));
+            assert!(
+                full_after <= usual && usual <= full_after * 3 / 2,
+                "{usual:?} where {full_after:?} is enough"
+            );
+        }
+    }
+
+    #[test]
+    fn looking_for_a_better_wait_takes_little() {
+        let mut coalescer = Coalescer::default();
+        let full_after = Duration::from_micros(450);
+        closed_loop(&mut coalescer, full_after, 3);
+        let waits = closed_loop(&mut coalescer, full_after, 20);
+        let best = RUNGS[2];
+        let others = waits.iter().filter(|&&wait| wait != best).count();
+        assert!(others * 8 < waits.len(), "{others} of {}", waits.len());
+    }
+
+    #[test]
+    fn a_core_that_others_take_does_not_make_a_wait_look_dear() {
+        let mut coalescer = Coalescer::default();
+        let (mut served, mut wait, mut waits) = (Duration::ZERO, Duration::ZERO, 0);
+        for _ in 0..1_000 {
+            // A turn works for half a millisecond, and behind a wait others take the core for 0.9.
+            let busy = if wait.is_zero() { 500 } else { 1_400 };
+            served += Duration::from_micros(500);
+            let turn = Turn {
+                reads: 100,
+                frames: if wait.is_zero() { 300 } else { 1_000 },
+                busy: Duration::from_micros(busy),
+                waited: wait,
+                ..Turn::default()
+            };
+            let unserved = Duration::ZERO;
+            wait = coalescer.turn_ended(&turn, || Times { served, unserved });
+            waits += u32::from(!wait.is_zero());
+        }
+        assert!(waits > 800, "{waits}");
+    }
+
     /// Nothing but a core for the taking.
-    const fn always() -> Duration {
-        Duration::ZERO
+    fn always() -> Times {
+        Times::default()
     }
 
     /// Turns of two shards on one core: 0.3 ms of work in each, and then nothing for 0.7 ms, of
@@ -510,7 +741,8 @@ mod tests {
                 ..Turn::default()
             };
             unserved += Duration::from_micros(unserved_us);
-            wait = coalescer.turn_ended(&turn, || unserved);
+            let served = Duration::ZERO;
+            wait = coalescer.turn_ended(&turn, || Times { served, unserved });
             waits += u32::from(!wait.is_zero());
         }
         waits
@@ -524,19 +756,17 @@ mod tests {
 
     #[test]
     fn letters_from_another_shard_are_gathered_too() {
-        let mut coalescer = Coalescer::default();
-        STREAM.run(&mut coalescer, SECOND);
+        let mut coalescer = waiting(2);
         let turn = Turn {
             letters: 1,
             ..Turn::default()
         };
-        assert_eq!(coalescer.turn_ended(&turn, always), WAIT_MIN);
+        assert_eq!(coalescer.turn_ended(&turn, always), RUNGS[2]);
     }
 
     #[test]
     fn nothing_read_is_nothing_to_wait_for() {
-        let mut coalescer = Coalescer::default();
-        STREAM.run(&mut coalescer, SECOND);
+        let mut coalescer = waiting(2);
         assert!(coalescer.is_waiting());
         assert_eq!(
             coalescer.turn_ended(&Turn::default(), always),

@@ -1,9 +1,27 @@
-//! How long a thread has been ready to run and had no core: what the kernel counts for it.
+//! What a thread has had of the cores: what the kernel counts for it.
 //!
 //! Deliberately absent: systems that do not tell. There it is no time at all, and a loop that
 //! shares its core seems idler than it is.
 
 use std::time::Duration;
+
+/// In all so far, or between two moments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Times {
+    /// Running.
+    pub(crate) served: Duration,
+    /// Ready to run, and without a core.
+    pub(crate) unserved: Duration,
+}
+
+impl Times {
+    pub(crate) fn since(self, before: Self) -> Self {
+        Self {
+            served: self.served.saturating_sub(before.served),
+            unserved: self.unserved.saturating_sub(before.unserved),
+        }
+    }
+}
 
 /// What the kernel tells of one thread.
 #[derive(Debug, Default)]
@@ -25,9 +43,24 @@ impl Core {
         Self {}
     }
 
-    /// In all so far. One system call.
+    /// Of the thread that asks, which is to be the same. Two system calls.
     #[cfg(target_os = "linux")]
-    pub(crate) fn unserved(&self) -> Duration {
+    pub(crate) fn times(&self) -> Times {
+        // The file has this too, as of the last tick of the kernel, some milliseconds ago.
+        let served = nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID.now();
+        Times {
+            served: served.map_or(Duration::ZERO, Duration::from),
+            unserved: self.unserved(),
+        }
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    pub(crate) fn times(&self) -> Times {
+        Times::default()
+    }
+
+    #[cfg(target_os = "linux")]
+    fn unserved(&self) -> Duration {
         use std::os::unix::fs::FileExt;
 
         let mut text = [0; 64];
@@ -36,11 +69,6 @@ impl Core {
             return Duration::ZERO;
         };
         second_number(&text[..count]).map_or(Duration::ZERO, Duration::from_nanos)
-    }
-
-    #[cfg(not(target_os = "linux"))]
-    pub(crate) fn unserved(&self) -> Duration {
-        Duration::ZERO
     }
 }
 
@@ -64,10 +92,17 @@ mod tests {
     }
 
     #[test]
-    fn whoever_asked_for_nothing_is_told_of_no_time() {
-        assert_eq!(Core::default().unserved(), Duration::ZERO);
-        // Never less than before.
+    fn a_thread_that_works_is_served() {
         let core = Core::of_this_thread();
-        assert!(core.unserved() <= core.unserved());
+        let before = core.times();
+        while core.times().since(before).served < Duration::from_millis(1) {
+            std::hint::spin_loop();
+        }
+        assert!(core.times().unserved >= before.unserved);
+    }
+
+    #[test]
+    fn whoever_asked_for_nothing_has_waited_for_nothing() {
+        assert_eq!(Core::default().times().unserved, Duration::ZERO);
     }
 }

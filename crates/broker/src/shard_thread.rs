@@ -219,7 +219,7 @@ impl ShardThread {
             ended = Instant::now();
             turn.busy = ended - now;
             turn.frames = self.frames().saturating_sub(before);
-            let pause = self.coalescer.turn_ended(&turn, || self.core.unserved());
+            let pause = self.coalescer.turn_ended(&turn, || self.core.times());
             waited = Duration::ZERO;
             self.driver.gather_commits(self.coalescer.is_waiting());
             if !pause.is_zero() && !self.has_work(ended) {
