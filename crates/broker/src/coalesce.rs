@@ -45,8 +45,9 @@
 //! message waits for no longer than it waits anyway for the turn of all others.
 //!
 //! The wait is a plain sleep: a poll's timeout has whole milliseconds and ends at the first event.
-//! Calls are reads and writes, and frames those that come and those that go: counted by reads alone,
-//! a few publishers to many receivers seemed to gather nothing, though each wait halves the writes.
+//! Calls are reads and writes, and frames those that come and those that go: counted by reads
+//! alone, a few publishers to many receivers seemed to gather nothing, though each wait halves the
+//! writes.
 //!
 //! Tried and lost:
 //! - A fixed wait: each length is the best for some load and far from it for another. In runs with
@@ -338,9 +339,9 @@ impl Turn {
         self.idle <= self.busy
     }
 
-    /// A good part of the reads were no answers. Of requests and replies nine tenths are and more; of
-    /// publishers at QoS 1 that have ten messages under way half, for they send the next one when
-    /// they have an acknowledgement.
+    /// A good part of the reads were no answers. Of requests and replies nine tenths are and more;
+    /// of publishers at QoS 1 that have ten messages under way half, for they send the next one
+    /// when they have an acknowledgement.
     fn is_streaming(&self) -> bool {
         self.reads > 0 && self.answers * 4 < self.reads * 3
     }
