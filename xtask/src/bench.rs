@@ -22,16 +22,28 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
     if is_cross_checked(&words) {
         tools.install_load_generators()?;
     }
+    let profile = profile(&words);
     if is_of_ours(&words, env::var_os("UNBROKEN_BIN").is_some()) {
-        let build = ["build", "--release", "--quiet", "-p", "unbroken"];
+        let build = ["build", "--profile", profile, "--quiet", "-p", "unbroken"];
         process::stream(&mut process::cargo(&build), |_| {})?;
     }
-    let mut cargo = process::cargo(&["run", "--release", "--quiet", "-p", package, "--"]);
+    let mut cargo = process::cargo(&["run", "--profile", profile, "--quiet", "-p", package, "--"]);
     let path = env::var_os("PATH").unwrap_or_default();
     let ours = [tools.go_programs(), tools.peers()].into_iter();
     let path = env::join_paths(ours.chain(env::split_paths(&path)));
     let path = path.map_err(|error| error.to_string())?;
     process::stream(cargo.args(arguments).env("PATH", path), |_| {})
+}
+
+/// Brokers are measured as packages have them. A short run is to be short, and channels are
+/// measured as a library is built.
+fn profile(words: &[&str]) -> &'static str {
+    let is_of_brokers = !matches!(words.first(), None | Some(&"channels" | &"relay"));
+    if is_whole(words) && is_of_brokers {
+        "dist"
+    } else {
+        "release"
+    }
 }
 
 /// Whether the program that is built here is measured, and not a named one or none at all.
@@ -110,6 +122,19 @@ mod tests {
             &["audit", "--help"],
         ] {
             assert!(!is_of_ours(words, false), "{words:?}");
+        }
+    }
+
+    #[test]
+    fn brokers_are_measured_as_packages_have_them() {
+        for (words, expected) in [
+            (&["brokers", "--rounds", "5"][..], "dist"),
+            (&["fairness"], "dist"),
+            (&["brokers", "--smoke"], "release"),
+            (&["channels"], "release"),
+            (&["relay", "--port", "0"], "release"),
+        ] {
+            assert_eq!(profile(words), expected, "{words:?}");
         }
     }
 
