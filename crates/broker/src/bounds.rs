@@ -38,6 +38,9 @@ pub(crate) const READ_BEFORE_WRITE: usize = 256 * 1024;
 /// with all. At full speed they were alike.
 pub(crate) const READS_WHILE_STORING: usize = 64;
 
+/// How long a commit waits for more while the loop does: see ADR 35 and 43. No memory.
+pub(crate) const PATIENCE: Duration = Duration::from_millis(1);
+
 /// Bytes written to one socket in one turn, so that one fast reader cannot hold up the others. No
 /// memory: the bytes are the shard's.
 pub(crate) const WRITE_BYTES: usize = 1024 * 1024;

@@ -2,9 +2,9 @@
 //! and one write serve several messages, and how long.
 //!
 //! ```text
-//! prompt ── two epochs in a row pressed and streaming ──▶ trial: half way up, for two epochs
+//! prompt ── two epochs in a row pressed and streaming ──▶ trial: a wait, for two epochs
 //!    ▲ ▲                                                      │
-//!    │ └── worth no more than not waiting ────────────────────┤
+//!    │ └── hardly worth more than not waiting ────────────────┤
 //!    │     (the next trial after twice as long)               ▼
 //!    └── not streaming, lone frames, next to nothing ── waiting: up and down the rungs,
 //!        to do, or time to compare                      to where it is worth most
@@ -26,7 +26,8 @@
 //!   is recognised by the trial: the rate falls.
 //!
 //! What a wait is *worth*: frames each second, times frames for each second of CPU time. So a wait
-//! that makes messages a tenth cheaper may take a tenth of the rate, and no more.
+//! that makes messages a tenth cheaper may take a tenth of the rate; but none takes more than a
+//! fifth of what the rate is without.
 //!
 //! How long: publishers who have sent all that they may send no more however long the loop waits,
 //! and nobody but they know when that is. So the loop tries: each [rung](RUNGS) of the ladder is
@@ -40,9 +41,13 @@
 //! 2.02 and 417,000; 100 connections in pairs 0.92 and 629,000, now 0.88 and 756,000. With 500 and
 //! 1,000 connections it climbs to 2 ms, as before.
 //!
-//! Invariants: no clock is read here; no wait is longer than [`WAIT_MAX`], or than the turn before
-//! it where that took more than [`TURN_MIN`], and none follows a turn to which nothing came. So a
-//! message waits for no longer than it waits anyway for the turn of all others.
+//! While the loop waits for the disk instead ([`crate::shard_thread`]), the length of the wait is
+//! the disk's, and nothing is compared.
+//!
+//! Invariants: no clock is read here; no wait is longer than [`WAIT_MAX`], or than [`TURN_MIN`] and
+//! the turn before it, and none follows a turn to which nothing came. So with many connections,
+//! whose turns are long, a message waits for no longer than it waits anyway for the turn of all
+//! others.
 //!
 //! The wait is a plain sleep: a poll's timeout has whole milliseconds and ends at the first event.
 //! Calls are reads and writes, and frames those that come and those that go: counted by reads
@@ -75,8 +80,6 @@ use std::time::Duration;
 
 use crate::core_time::Times;
 
-/// What the disk waits for more while the loop does.
-pub(crate) const WAIT_MIN: Duration = Duration::from_millis(1);
 /// The longest wait.
 pub(crate) const WAIT_MAX: Duration = Duration::from_millis(2);
 
@@ -99,6 +102,8 @@ pub(crate) struct Turn {
     pub(crate) idle: Duration,
     /// Waited before it because the coalescer said so.
     pub(crate) waited: Duration,
+    /// The disk said when that wait was over.
+    pub(crate) for_disk: bool,
 }
 
 /// Decides after each turn.
@@ -120,13 +125,22 @@ pub(crate) struct Coalescer {
 
 #[derive(Clone, Copy, Debug)]
 enum Mode {
-    /// Not waiting. `before`: what the last epoch was worth, if it was pressed and streaming.
-    Prompt { before: Option<f64> },
-    /// Waiting, to see whether that is worth more than not waiting was. `settled`: the first turns,
-    /// which still work off what came before, are over.
-    Trial { prompt: f64, settled: bool },
+    /// Not waiting. `settled`: the first turns, which still work off what came before, are over.
+    /// `before`: the last epoch, if it was pressed and streaming.
+    Prompt { settled: bool, before: Option<Flow> },
+    /// Waiting, to see whether that is worth more than not waiting was.
+    Trial { prompt: Flow, settled: bool },
     /// Waiting, for it was worth more, and looking for the wait that is worth most.
     Waiting(Climb),
+}
+
+/// What came through in some time, and what it is worth.
+#[derive(Clone, Copy, Debug)]
+struct Flow {
+    /// Frames each second.
+    rate: f64,
+    /// That, times frames for each second of CPU time.
+    worth: f64,
 }
 
 /// Compares the wait that was worth most with its neighbours, one after the other.
@@ -148,12 +162,17 @@ struct Climb {
     next_rest: Duration,
     /// Time until waiting is compared with not waiting.
     left: Duration,
+    /// No longer wait may have less.
+    rate_min: f64,
 }
 
 impl Default for Coalescer {
     fn default() -> Self {
         Self {
-            mode: Mode::Prompt { before: None },
+            mode: Mode::Prompt {
+                settled: true,
+                before: None,
+            },
             epoch: Turn::default(),
             turns: 0,
             times: Times::default(),
@@ -172,13 +191,13 @@ impl Coalescer {
         self.turns += 1;
         if self.epoch.length() >= EPOCH && self.turns >= EPOCH_TURNS {
             let mut epoch = std::mem::take(&mut self.epoch);
-            self.turns = 0;
+            let turns = std::mem::take(&mut self.turns);
             let times = times();
             let spent = times.since(std::mem::replace(&mut self.times, times));
             let length = epoch.length();
-            let worth = epoch.worth(length, spent.served);
+            let flow = epoch.flow(length, spent.served);
             epoch.idle = epoch.idle.saturating_sub(spent.unserved);
-            self.mode = self.epoch_ended(&epoch, length, worth);
+            self.mode = self.epoch_ended(&epoch, turns, length, flow);
         }
         match self.rung() {
             Some(rung) if turn.reads + turn.letters > 0 => rung.min(turn.busy.max(TURN_MIN)),
@@ -199,10 +218,11 @@ impl Coalescer {
         }
     }
 
-    fn epoch_ended(&mut self, epoch: &Turn, length: Duration, worth: f64) -> Mode {
+    fn epoch_ended(&mut self, epoch: &Turn, turns: u32, length: Duration, flow: Flow) -> Mode {
         self.hold_off = self.hold_off.saturating_sub(length);
         match self.mode {
-            Mode::Prompt { before } => {
+            Mode::Prompt { settled: false, .. } => Mode::PROMPT,
+            Mode::Prompt { before, .. } => {
                 let promising = epoch.is_pressed()
                     && epoch.is_streaming()
                     && epoch.frames_per_call() < GATHERED;
@@ -210,11 +230,12 @@ impl Coalescer {
                     // Of two epochs the lesser: what came in a burst, or while the loop was behind,
                     // is not the rule.
                     Some(before) => Mode::Trial {
-                        prompt: before.min(worth),
+                        prompt: before.lesser(flow),
                         settled: false,
                     },
                     None => Mode::Prompt {
-                        before: promising.then_some(worth),
+                        settled: true,
+                        before: promising.then_some(flow),
                     },
                 }
             }
@@ -225,58 +246,83 @@ impl Coalescer {
                 prompt,
                 settled: true,
             },
-            Mode::Trial {
-                prompt,
-                settled: true,
-            } => {
-                if epoch.is_streaming() && worth > prompt * LONGER {
-                    self.penalty = PENALTY_MIN;
-                    Mode::Waiting(Climb::from(self.start, worth))
+            Mode::Trial { prompt, .. } => {
+                let rate_min = prompt.rate * KEEPS_RATE;
+                if epoch.gathers() && flow.worth > prompt.worth * WORTH_IT && flow.rate > rate_min {
+                    Mode::Waiting(Climb::from(self.start, flow.worth, rate_min))
                 } else {
                     self.start = START;
-                    self.hold_off = self.penalty;
-                    self.penalty = (self.penalty * 2).min(PENALTY_MAX);
-                    Mode::Prompt { before: None }
+                    self.hold_off();
+                    Mode::PROMPT
                 }
             }
             Mode::Waiting(mut climb) => {
-                let gathers = epoch.is_streaming() && epoch.frames_per_call() >= GATHERS_MORE;
-                match climb.left.checked_sub(length) {
-                    Some(left) if gathers && !epoch.is_light() => {
-                        climb.left = left;
-                        climb.measured(length, worth);
-                        Mode::Waiting(climb)
-                    }
-                    _ => {
-                        self.start = climb.held;
-                        Mode::Prompt { before: None }
-                    }
+                if !epoch.gathers() || epoch.is_light() {
+                    self.start = START;
+                    self.hold_off();
+                    return Mode::PROMPT;
                 }
+                let Some(left) = climb.left.checked_sub(length) else {
+                    self.start = climb.held;
+                    self.penalty = PENALTY_MIN;
+                    return Mode::Prompt {
+                        settled: false,
+                        before: None,
+                    };
+                };
+                climb.left = left;
+                if !epoch.for_disk {
+                    // Behind short turns the longest wait is no longer than the one below.
+                    let is_short = epoch.busy < TURN_MIN * turns;
+                    let last = RUNGS.len() - 1 - usize::from(is_short);
+                    climb.measured(length, flow, last);
+                }
+                Mode::Waiting(climb)
             }
+        }
+    }
+
+    fn hold_off(&mut self) {
+        self.hold_off = self.penalty;
+        self.penalty = (self.penalty * 2).min(PENALTY_MAX);
+    }
+}
+
+impl Mode {
+    const PROMPT: Self = Self::Prompt {
+        settled: true,
+        before: None,
+    };
+}
+
+impl Flow {
+    fn lesser(self, other: Self) -> Self {
+        Self {
+            rate: self.rate.min(other.rate),
+            worth: self.worth.min(other.worth),
         }
     }
 }
 
 impl Climb {
-    /// From a wait that was worth so much.
-    fn from(held: usize, worth: f64) -> Self {
-        let mut climb = Self {
+    /// From a wait that was worth so much, which it is measured to be once more at first.
+    const fn from(held: usize, worth: f64, rate_min: f64) -> Self {
+        Self {
             held,
             worth,
             tried: held,
-            settled: false,
+            settled: true,
             longer: true,
             lost: 0,
             rest: Duration::ZERO,
             next_rest: REST_MIN,
             left: COMPARE_EVERY,
-        };
-        climb.try_neighbour();
-        climb
+            rate_min,
+        }
     }
 
-    /// An epoch of so much time on the tried rung was worth so much.
-    fn measured(&mut self, length: Duration, worth: f64) {
+    /// What an epoch of so much time on the tried rung brought. Rungs end at `last`.
+    fn measured(&mut self, length: Duration, flow: Flow, last: usize) {
         self.rest = self.rest.saturating_sub(length);
         if !self.rest.is_zero() {
             return;
@@ -286,20 +332,20 @@ impl Climb {
             return;
         }
         self.settled = false;
-        let asked = match self.tried.cmp(&self.held) {
+        let is_better = match self.tried.cmp(&self.held) {
             Ordering::Equal => {
-                self.worth = worth;
-                return self.try_neighbour();
+                self.worth = flow.worth;
+                return self.try_neighbour(last);
             }
-            Ordering::Greater => LONGER,
-            Ordering::Less => SHORTER,
+            Ordering::Greater => flow.worth > self.worth * LONGER && flow.rate > self.rate_min,
+            Ordering::Less => flow.worth > self.worth * SHORTER,
         };
-        if worth > self.worth * asked {
+        if is_better {
             self.held = self.tried;
-            self.worth = worth;
+            self.worth = flow.worth;
             self.lost = 0;
             self.next_rest = REST_MIN;
-            return self.try_neighbour();
+            return self.try_neighbour(last);
         }
         self.tried = self.held;
         self.longer = !self.longer;
@@ -311,9 +357,8 @@ impl Climb {
         }
     }
 
-    fn try_neighbour(&mut self) {
-        let (first, last) = (0, RUNGS.len() - 1);
-        self.longer = (self.longer || self.held == first) && self.held != last;
+    fn try_neighbour(&mut self, last: usize) {
+        self.longer = (self.longer || self.held == 0) && self.held < last;
         self.tried = if self.longer {
             self.held + 1
         } else {
@@ -332,6 +377,7 @@ impl Turn {
         self.busy += turn.busy;
         self.idle += turn.idle;
         self.waited += turn.waited;
+        self.for_disk |= turn.for_disk;
     }
 
     /// The loop had something to do for at least half of the time.
@@ -344,6 +390,11 @@ impl Turn {
     /// when they have an acknowledgement.
     fn is_streaming(&self) -> bool {
         self.reads > 0 && self.answers * 4 < self.reads * 3
+    }
+
+    /// It streams, and a call has more than a lone frame.
+    fn gathers(&self) -> bool {
+        self.is_streaming() && self.frames_per_call() >= GATHERS_MORE
     }
 
     /// So little to do that not waiting, however much dearer, would not press the loop either.
@@ -360,13 +411,16 @@ impl Turn {
         self.frames as f64 / (self.reads + self.writes).max(1) as f64
     }
 
-    /// Frames each second, times frames for each second of a core.
     #[expect(clippy::cast_precision_loss, reason = "counts of some milliseconds")]
-    fn worth(&self, length: Duration, served: Duration) -> f64 {
+    fn flow(&self, length: Duration, served: Duration) -> Flow {
         // Of a system that does not tell: as if nobody had taken the core meanwhile.
         let served = if served.is_zero() { self.busy } else { served };
         let frames = self.frames as f64;
-        frames / length.as_secs_f64() * (frames / served.as_secs_f64())
+        let rate = frames / length.as_secs_f64();
+        Flow {
+            rate,
+            worth: rate * (frames / served.as_secs_f64()),
+        }
     }
 }
 
@@ -386,19 +440,22 @@ const RUNGS: [Duration; 5] = [
 ];
 /// The rung of the first trial; of a later one it is the one that was held before.
 const START: usize = 3;
-/// So many times what the held wait is worth, a longer one has to be, and a shorter one. Single
-/// epochs vary by a twentieth.
+/// A wait is won if it is worth so many times what not waiting is, and keeps this part of its rate.
+/// Single epochs vary by a twentieth.
+const WORTH_IT: f64 = 1.1;
+const KEEPS_RATE: f64 = 0.8;
+/// So many times what the held wait is worth, a longer one has to be, and a shorter one.
 const LONGER: f64 = 1.05;
 const SHORTER: f64 = 0.98;
 /// Time without a comparison when both neighbours were worth less, doubled each time until one is
-/// worth more. A comparison takes three epochs on other rungs than the best, which is no more than
-/// some hundredths of the time.
+/// worth more. Comparing both takes four epochs on other rungs than the best, which is a tenth of
+/// the time and later a thirtieth.
 const REST_MIN: Duration = Duration::from_millis(250);
 const REST_MAX: Duration = Duration::from_secs(1);
 /// The loop had little to do if it was busy for less than this part of the time. A wait makes
 /// messages four times as cheap at most, so it would not be pressed without.
 const LIGHT: u32 = 8;
-/// When frames a call fall below this number, waiting gathers nothing any more.
+/// Where frames a call are below this number, waiting gathers nothing.
 const GATHERS_MORE: f64 = 1.1;
 /// Where a call has so many frames without waiting, its cost is little beside theirs, and a wait
 /// only holds up whoever else is on the shard. A publisher with 32 messages a write seemed to
@@ -581,7 +638,7 @@ mod tests {
                 ..STREAM
             };
             let seen = narrow.run(&mut coalescer, SECOND * 20);
-            let waited = WAIT_MIN * seen.waits;
+            let waited = WAIT_MAX * seen.waits;
             assert!(waited < seen.time / 50, "{window}: {seen:?}");
         }
     }
@@ -618,10 +675,8 @@ mod tests {
 
     /// Waits on this rung.
     fn waiting(rung: usize) -> Coalescer {
-        let mut climb = Climb::from(rung, 1.0);
-        climb.tried = rung;
         Coalescer {
-            mode: Mode::Waiting(climb),
+            mode: Mode::Waiting(Climb::from(rung, 1.0, 0.0)),
             ..Coalescer::default()
         }
     }
@@ -703,12 +758,12 @@ mod tests {
         let mut coalescer = Coalescer::default();
         let (mut served, mut wait, mut waits) = (Duration::ZERO, Duration::ZERO, 0);
         for _ in 0..1_000 {
-            // A turn works for half a millisecond, and behind a wait others take the core for 0.9.
-            let busy = if wait.is_zero() { 500 } else { 1_400 };
+            // A turn works for half a millisecond, and behind a wait others take the core for 4.5.
+            let busy = if wait.is_zero() { 500 } else { 5_000 };
             served += Duration::from_micros(500);
             let turn = Turn {
                 reads: 100,
-                frames: if wait.is_zero() { 300 } else { 1_000 },
+                frames: if wait.is_zero() { 300 } else { 3_000 },
                 busy: Duration::from_micros(busy),
                 waited: wait,
                 ..Turn::default()
@@ -718,6 +773,141 @@ mod tests {
             waits += u32::from(!wait.is_zero());
         }
         assert!(waits > 800, "{waits}");
+    }
+
+    /// Turns of one kind without a wait and of another behind one; how many waited.
+    fn waits_of(turns: u32, prompt: Turn, waited: Turn) -> u32 {
+        let mut coalescer = Coalescer::default();
+        waits_on(&mut coalescer, turns, prompt, waited)
+    }
+
+    fn waits_on(coalescer: &mut Coalescer, turns: u32, prompt: Turn, waited: Turn) -> u32 {
+        let (mut wait, mut waits) = (Duration::ZERO, 0);
+        for _ in 0..turns {
+            let mut turn = if wait.is_zero() { prompt } else { waited };
+            turn.waited = wait;
+            wait = coalescer.turn_ended(&turn, always);
+            waits += u32::from(!wait.is_zero());
+        }
+        waits
+    }
+
+    /// 200 reads with some answers among them, and four times as many messages behind a wait.
+    fn stream(answers: u64) -> (Turn, Turn) {
+        let prompt = Turn {
+            reads: 200,
+            writes: 200,
+            answers,
+            frames: 800,
+            busy: Duration::from_millis(1),
+            ..Turn::default()
+        };
+        let waited = Turn {
+            frames: 3_200,
+            busy: Duration::from_millis(2),
+            ..prompt
+        };
+        (prompt, waited)
+    }
+
+    #[test]
+    fn three_answers_in_four_reads_are_a_conversation() {
+        let (prompt, waited) = stream(149);
+        assert!(waits_of(1_000, prompt, waited) > 900);
+        let (prompt, waited) = stream(150);
+        assert_eq!(waits_of(1_000, prompt, waited), 0);
+    }
+
+    #[test]
+    fn where_each_call_has_a_lone_frame_a_wait_is_not_worth_it() {
+        let prompt = Turn {
+            reads: 1,
+            writes: 1,
+            frames: 2,
+            busy: Duration::from_micros(8),
+            idle: Duration::from_micros(6),
+            ..Turn::default()
+        };
+        let waited = Turn {
+            reads: 70,
+            writes: 70,
+            frames: 140,
+            busy: Duration::from_micros(420),
+            ..Turn::default()
+        };
+        let turns = 1_000_000; // 14 s
+        let waits = waits_of(turns, prompt, waited);
+        assert!(waits < turns / 1_000, "{waits}");
+    }
+
+    #[test]
+    fn a_wait_that_takes_a_third_of_the_rate_is_not_worth_it_however_cheap_it_is() {
+        let (prompt, waited) = stream(0);
+        let cheap = Turn {
+            busy: Duration::from_micros(200),
+            // Behind a wait of 1 ms: 0.67 of the rate.
+            frames: 640,
+            ..waited
+        };
+        let waits = waits_of(10_000, prompt, cheap);
+        assert!(waits < 500, "{waits}");
+    }
+
+    #[test]
+    fn a_stream_that_becomes_thin_is_not_made_to_wait_though_it_gathers() {
+        let (prompt, waited) = stream(0);
+        let mut coalescer = Coalescer::default();
+        assert!(waits_on(&mut coalescer, 1_000, prompt, waited) > 900);
+        // A twelfth of the time, which without waits would be a third at most.
+        let thin = |frames, busy_us, idle_us| Turn {
+            reads: 20,
+            writes: 20,
+            frames,
+            busy: Duration::from_micros(busy_us),
+            idle: Duration::from_micros(idle_us),
+            ..Turn::default()
+        };
+        let (prompt, waited) = (thin(20, 100, 200), thin(100, 150, 1_000));
+        waits_on(&mut coalescer, 100, prompt, waited);
+        assert_eq!(waits_on(&mut coalescer, 10_000, prompt, waited), 0);
+    }
+
+    #[test]
+    fn what_a_burst_brought_is_not_what_waiting_has_to_beat() {
+        let (prompt, waited) = stream(0);
+        let mut coalescer = Coalescer::default();
+        let burst = Turn {
+            frames: 4_000,
+            ..prompt
+        };
+        // Ten turns of it are an epoch.
+        assert_eq!(waits_on(&mut coalescer, 10, burst, burst), 0);
+        let waits = waits_on(&mut coalescer, 100, prompt, waited);
+        assert!(waits > 80, "{waits}");
+    }
+
+    #[test]
+    fn the_disk_says_how_long_a_wait_is_and_nothing_is_compared() {
+        let (prompt, waited) = stream(0);
+        let mut coalescer = Coalescer::default();
+        let waited = Turn {
+            for_disk: true,
+            ..waited
+        };
+        for _ in 0..10 {
+            waits_on(&mut coalescer, 100, prompt, waited);
+            assert!(coalescer.rung().is_none_or(|rung| rung == RUNGS[START]));
+        }
+    }
+
+    #[test]
+    fn after_a_comparison_it_waits_as_it_did_before() {
+        let mut coalescer = Coalescer::default();
+        let full_after = Duration::from_micros(100);
+        closed_loop(&mut coalescer, full_after, 3);
+        let waits = closed_loop(&mut coalescer, full_after, 10);
+        let longer = waits.iter().filter(|&&wait| wait > RUNGS[1]).count();
+        assert_eq!(longer, 0);
     }
 
     /// Nothing but a core for the taking.

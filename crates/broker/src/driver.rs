@@ -16,8 +16,7 @@ use unbroken_broker_core::{
 };
 
 use crate::authenticator::{Authenticator, Doors};
-use crate::bounds::LINGER;
-use crate::coalesce::WAIT_MIN;
+use crate::bounds::{LINGER, PATIENCE};
 use crate::disk::Desk;
 use crate::log;
 use crate::mailbox::{Arrival, Outgoing, Parcel};
@@ -135,7 +134,7 @@ impl Driver {
     /// Whether a wait gathers more: then the disk is to gather, too.
     pub(crate) fn gather_commits(&mut self, gather: bool) {
         if let Some(desk) = &mut self.desk {
-            desk.patience = if gather { WAIT_MIN } else { Duration::ZERO };
+            desk.patience = if gather { PATIENCE } else { Duration::ZERO };
         }
     }
 

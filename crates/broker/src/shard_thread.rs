@@ -177,13 +177,14 @@ impl ShardThread {
     /// Serves until it is told to drain and everybody has gone. What is left of it goes to
     /// [`settle`], because other shards may still write to this one.
     pub(crate) fn run(mut self) -> io::Result<Self> {
-        let (mut ended, mut waited) = (Instant::now(), Duration::ZERO);
+        let (mut ended, mut waited, mut for_disk) = (Instant::now(), Duration::ZERO, false);
         self.core = Core::of_this_thread();
         loop {
             let now = Instant::now();
             let mut turn = Turn {
                 idle: now - ended,
                 waited,
+                for_disk,
                 ..Turn::default()
             };
             let before = self.frames();
@@ -220,10 +221,10 @@ impl ShardThread {
             turn.busy = ended - now;
             turn.frames = self.frames().saturating_sub(before);
             let pause = self.coalescer.turn_ended(&turn, || self.core.times());
-            waited = Duration::ZERO;
+            (waited, for_disk) = (Duration::ZERO, false);
             self.driver.gather_commits(self.coalescer.is_waiting());
             if !pause.is_zero() && !self.has_work(ended) {
-                self.pause(pause);
+                for_disk = self.pause(pause);
                 let now = Instant::now();
                 (waited, ended) = (now - ended, now);
             }
@@ -231,13 +232,16 @@ impl ShardThread {
         }
     }
 
-    /// Lets more gather, for so long; or until the disk has answered, where somebody waits for it.
-    fn pause(&mut self, pause: Duration) {
-        if !self.driver.waits_for_disk() {
+    /// Lets more gather, for so long; or until the disk has answered, where somebody waits for it,
+    /// and says so.
+    fn pause(&mut self, pause: Duration) -> bool {
+        let for_disk = self.driver.waits_for_disk();
+        if !for_disk {
             thread::sleep(pause);
         } else if !self.arm_feeds() {
             self.bell.nap(WAIT_MAX);
         }
+        for_disk
     }
 
     /// Frames that have come and that were given to connections, in all.

@@ -84,7 +84,7 @@ fn run(unbroken: &Path, messages: u32, wounds: u32) -> Result<Found, BenchError>
     let output = command.output().map_err(|source| BenchError::Start {
         peer: "unbroken",
         source,
-        hint: "build it with `cargo build --release -p unbroken`, or name it with --unbroken",
+        hint: "build it with `cargo build -p unbroken` and the profile of this program, or name it with --unbroken",
     })?;
     let said = String::from_utf8_lossy(&output.stdout);
     found(&said).ok_or_else(|| {

@@ -42,7 +42,7 @@ pub(super) fn peers(unbroken: &Path, directory: Option<&Path>) -> io::Result<Vec
             serve_unbroken(command, port, dir, &[]);
             Ok(())
         },
-        hint: "build it with `cargo build --release -p unbroken`, or name it with --unbroken",
+        hint: "build it with `cargo build -p unbroken` and the profile of this program, or name it with --unbroken",
         pin: None,
         role: Role::Ours,
         keep_alive_s: 0,
