@@ -10,7 +10,8 @@
 //!              shard; those that brought much when they were last read behind the others
 //!   news       what has come meanwhile from threads that are no shards: what is on disk now
 //!   write      each connection that has output once; in the middle of reading too, as often as
-//!              `READ_BEFORE_WRITE` bytes have been read, and before those that bring much
+//!              `READ_BEFORE_WRITE` bytes have been read, or `READS_BEFORE_WRITE` connections where
+//!              nothing is gathered, and before those that bring much
 //!   timeouts   if one is due, or writing has made room for more; with up to when clients were
 //!              heard (`hearing`), so that nobody is cut off for what was not read; and write what
 //!              they led to, as a share of a message to a crowd
@@ -85,7 +86,9 @@ use mio::{Events, Poll, Token};
 use unbroken_broker_core::{ConnectionId, Input, Shard, ShardId};
 
 use crate::authenticator::{Authenticator, Doors};
-use crate::bounds::{EVENTS, READ_BEFORE_WRITE, READ_BYTES, READS_WHILE_STORING, WRITE_BYTES};
+use crate::bounds::{
+    EVENTS, READ_BEFORE_WRITE, READ_BYTES, READS_BEFORE_WRITE, READS_WHILE_STORING, WRITE_BYTES,
+};
 use crate::coalesce::{Coalescer, Turn, WAIT_MAX};
 use crate::core_time::Core;
 use crate::disk::Desk;
@@ -336,15 +339,21 @@ impl ShardThread {
         };
         let mut round = std::mem::take(&mut self.round);
         let rest = self.driver.sockets.take_ready(&mut round, most);
-        let (mut unwritten, mut read) = (0, 0);
+        let at_once = if self.coalescer.is_waiting() {
+            usize::MAX
+        } else {
+            READS_BEFORE_WRITE
+        };
+        let (mut unwritten, mut written, mut read) = (0, 0, 0);
         while let Some(&index) = round.get(read) {
             if self.driver.is_behind() {
                 self.driver.sockets.put_back(round.drain(read..));
                 break;
             }
-            if unwritten >= READ_BEFORE_WRITE || (unwritten > 0 && read == rest) {
+            let is_due = unwritten >= READ_BEFORE_WRITE || read - written == at_once;
+            if is_due || (unwritten > 0 && read == rest) {
                 self.write_clients(now, turn);
-                unwritten = 0;
+                (unwritten, written) = (0, read);
             }
             read += 1;
             unwritten += self.read_client(now, index, turn);

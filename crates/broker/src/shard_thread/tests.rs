@@ -3,6 +3,7 @@
 use super::*;
 use crate::authenticator::{Door, authenticator};
 use crate::bounds::READ_MUCH;
+use crate::coalesce;
 use crate::disk::tests::started;
 use crate::listener::tests::{any_arrival, arrival_and_peer};
 use crate::mailbox::{feed, outside_feed};
@@ -100,6 +101,38 @@ fn what_others_send_leaves_before_who_sends_much_is_read() {
                 .any(|connection| connection.index == index)
         };
         assert_eq!([0, 1].map(|index| !waits(index)), leaves, "round {round}");
+    }
+}
+
+#[test]
+fn some_are_answered_while_others_are_read_where_nothing_is_gathered() {
+    let mut thread = shard_thread(0, [None, None], [None, None]);
+    thread.shard = Shard::new(options(0, 1));
+    let now = Instant::now();
+    let connect = b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x00\x00\x01";
+    let rest = 3;
+    let mut peers = Vec::new();
+    for name in (b'a'..).take(READS_BEFORE_WRITE + rest) {
+        let (arrival, peer) = arrival_and_peer([&connect[..], &[name]].concat());
+        open(&mut thread.shard, &mut thread.driver, now, arrival);
+        peers.push(peer);
+    }
+    thread.write_clients(now, &mut Turn::default());
+    for (is_waiting, unanswered) in [(false, rest), (true, peers.len())] {
+        if is_waiting {
+            thread.coalescer = coalesce::tests::waiting(0);
+        }
+        for peer in &mut peers {
+            peer.write_all(b"\xc0\x00").unwrap();
+            let before = thread.driver.sockets.to_take();
+            while thread.driver.sockets.to_take() == before {
+                thread.wait(now).unwrap();
+            }
+        }
+        thread.read_clients(now, &mut Turn::default());
+        thread.shard.take_dirty(&mut thread.dirty);
+        assert_eq!(thread.dirty.len(), unanswered, "waiting: {is_waiting}");
+        thread.write_clients(now, &mut Turn::default());
     }
 }
 
