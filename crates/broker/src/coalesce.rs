@@ -262,7 +262,12 @@ impl Coalescer {
             Mode::Waiting(mut climb) => {
                 if !epoch.gathers() || epoch.is_light() {
                     self.start = START;
-                    self.hold_off();
+                    // What ended at once was never worth it; a stream that pauses comes again.
+                    if climb.left + PENALTY_MIN > COMPARE_EVERY {
+                        self.hold_off();
+                    } else {
+                        self.penalty = PENALTY_MIN;
+                    }
                     return Mode::PROMPT;
                 }
                 let Some(left) = climb.left.checked_sub(length) else {

@@ -244,6 +244,28 @@ fn usual(mut waits: Vec<Duration>) -> Duration {
     waits[waits.len() / 2]
 }
 
+fn assert_enough(usual: Duration, full_after: Duration) {
+    assert!(
+        full_after <= usual && usual <= full_after * 3 / 2,
+        "{usual:?} where {full_after:?} is enough"
+    );
+}
+
+#[test]
+fn a_stream_with_pauses_is_gathered_each_time_it_comes() {
+    let (prompt, waited) = stream(0);
+    let mut coalescer = Coalescer::default();
+    for burst in 0..10 {
+        let waits = waits_on(&mut coalescer, 300, prompt, waited);
+        assert!(waits > 240, "{waits} of 300 in burst {burst}");
+        let pause = Turn {
+            idle: SECOND,
+            ..prompt
+        };
+        waits_on(&mut coalescer, 5, pause, pause);
+    }
+}
+
 #[test]
 fn a_wait_lasts_until_clients_have_sent_what_they_may_and_no_longer() {
     for full_after_us in [100, 200, 450, 900] {
@@ -251,10 +273,7 @@ fn a_wait_lasts_until_clients_have_sent_what_they_may_and_no_longer() {
         let full_after = Duration::from_micros(full_after_us);
         let waits = closed_loop(&mut coalescer, full_after, 3);
         let usual = usual(waits);
-        assert!(
-            full_after <= usual && usual <= full_after * 3 / 2,
-            "{usual:?} where {full_after:?} is enough"
-        );
+        assert_enough(usual, full_after);
     }
 }
 
@@ -265,10 +284,7 @@ fn a_wait_follows_what_clients_need() {
         let full_after = Duration::from_micros(full_after_us);
         closed_loop(&mut coalescer, full_after, 3);
         let usual = usual(closed_loop(&mut coalescer, full_after, 3));
-        assert!(
-            full_after <= usual && usual <= full_after * 3 / 2,
-            "{usual:?} where {full_after:?} is enough"
-        );
+        assert_enough(usual, full_after);
     }
 }
 

@@ -83,11 +83,7 @@ fn what_others_send_leaves_before_who_sends_much_is_read() {
     let little = b"\x30\x03\x00\x01q";
     for (round, leaves) in [(0, [false, false]), (1, [false, true])] {
         for (peer, bytes) in peers.iter_mut().zip([&much[..], little]) {
-            peer.write_all(bytes).unwrap();
-            let before = thread.driver.sockets.to_take();
-            while thread.driver.sockets.to_take() == before {
-                thread.wait(now).unwrap();
-            }
+            say(&mut thread, peer, bytes);
         }
         thread.write_clients(now, &mut Turn::default());
         let mut turn = Turn::default();
@@ -123,11 +119,7 @@ fn some_are_answered_while_others_are_read_where_nothing_is_gathered() {
             thread.coalescer = coalesce::tests::waiting(0);
         }
         for peer in &mut peers {
-            peer.write_all(b"\xc0\x00").unwrap();
-            let before = thread.driver.sockets.to_take();
-            while thread.driver.sockets.to_take() == before {
-                thread.wait(now).unwrap();
-            }
+            say(&mut thread, peer, b"\xc0\x00");
         }
         thread.read_clients(now, &mut Turn::default());
         thread.shard.take_dirty(&mut thread.dirty);
@@ -207,6 +199,15 @@ fn a_client_is_silent_once_all_that_it_may_have_sent_was_read() {
 const LATER: Duration = Duration::from_secs(1);
 
 /// Hands letters over until there are none.
+/// Has a peer send bytes, and the thread see that they are there.
+fn say(thread: &mut ShardThread, peer: &mut impl Write, bytes: &[u8]) {
+    peer.write_all(bytes).unwrap();
+    let before = thread.driver.sockets.to_take();
+    while thread.driver.sockets.to_take() == before {
+        thread.wait(Instant::now()).unwrap();
+    }
+}
+
 fn hand_over(shards: &mut [ShardThread; 2], now: Instant) {
     for _ in 0..4 {
         for thread in &mut *shards {
