@@ -45,9 +45,14 @@
 //! the disk's, and nothing is compared.
 //!
 //! Invariants: no clock is read here; no wait is longer than [`WAIT_MAX`], none that is longer than
-//! [`TURN_MIN`] is longer than the turn before it, and none follows a turn to which nothing came.
-//! So with many connections, whose turns are long, a message waits for no longer than it waits
-//! anyway for the turn of all others.
+//! [`TURN_MIN`] is longer than the turn before it would be with one shard, and none follows a turn
+//! to which nothing came. So with many connections, whose turns are long, a message waits for no
+//! longer than it would wait anyway for the turn of all others.
+//!
+//! With several shards each has a part of the connections, so that a turn is as much shorter as
+//! fewer messages have come for it. With the turn itself as the bound, two shards took 2.01 µs for a
+//! delivery between 500 connections in pairs where one took 1.10, and with this one 1.33; fan-in
+//! 1.17 instead of 0.84, and 0.98 (medians of three alternating runs, two cores).
 //!
 //! The wait is a plain sleep: a poll's timeout has whole milliseconds and ends at the first event.
 //! Calls are reads and writes, and frames those that come and those that go: counted by reads
@@ -120,6 +125,8 @@ pub(crate) struct Coalescer {
     times: Times,
     /// Where the next climb begins.
     start: usize,
+    /// Of the broker, and so threads that share the clients' connections.
+    shards: u32,
     /// No trial before so much time has passed.
     hold_off: Duration,
     /// What the next lost trial costs.
@@ -169,8 +176,8 @@ struct Climb {
     rate_min: f64,
 }
 
-impl Default for Coalescer {
-    fn default() -> Self {
+impl Coalescer {
+    pub(crate) fn new(shards: u32) -> Self {
         Self {
             mode: Mode::Prompt {
                 settled: true,
@@ -180,13 +187,12 @@ impl Default for Coalescer {
             turns: 0,
             times: Times::default(),
             start: START,
+            shards,
             hold_off: Duration::ZERO,
             penalty: PENALTY_MIN,
         }
     }
-}
 
-impl Coalescer {
     /// How long to wait before the next turn. `times` says what the thread has had of the cores, in
     /// all so far; it is asked once an epoch.
     pub(crate) fn turn_ended(&mut self, turn: &Turn, times: impl FnOnce() -> Times) -> Duration {
@@ -203,7 +209,9 @@ impl Coalescer {
             self.mode = self.epoch_ended(&epoch, turns, length, flow);
         }
         match self.rung() {
-            Some(rung) if turn.reads + turn.letters > 0 => rung.min(turn.busy.max(TURN_MIN)),
+            Some(rung) if turn.reads + turn.letters > 0 => {
+                rung.min((turn.busy * self.shards).max(TURN_MIN))
+            }
             _ => Duration::ZERO,
         }
     }
@@ -281,7 +289,7 @@ impl Coalescer {
                 climb.left = left;
                 if !epoch.for_disk {
                     // Behind short turns the longest wait is no longer than the one below.
-                    let is_short = epoch.busy < TURN_MIN * turns;
+                    let is_short = epoch.busy * self.shards < TURN_MIN * turns;
                     let last = RUNGS.len() - 1 - usize::from(is_short);
                     climb.measured(length, flow, last);
                 }

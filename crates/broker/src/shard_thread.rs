@@ -151,6 +151,7 @@ pub(crate) struct ShardThread {
 impl ShardThread {
     pub(crate) fn new(parts: Parts) -> io::Result<Self> {
         let sockets = Sockets::new(parts.poll.registry().try_clone()?);
+        let shards = u32::try_from(parts.to_shards.len()).expect("a shard's number is a u8");
         Ok(Self {
             shard: parts.shard,
             driver: Driver::new(
@@ -169,7 +170,7 @@ impl ShardThread {
             acceptor: parts.acceptor,
             listening: false,
             hearing: Hearing::new(Instant::now()),
-            coalescer: Coalescer::default(),
+            coalescer: Coalescer::new(shards),
             core: Core::default(),
             buffer: vec![0; READ_BYTES].into_boxed_slice(),
             dirty: Vec::new(),

@@ -86,7 +86,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 #[test]
 fn a_stream_that_presses_the_loop_is_gathered() {
-    let mut coalescer = Coalescer::default();
+    let mut coalescer = Coalescer::new(1);
     STREAM.run(&mut coalescer, SECOND);
     let seen = STREAM.run(&mut coalescer, SECOND);
     assert!(seen.waits * 10 > seen.turns * 9, "{seen:?}");
@@ -98,7 +98,7 @@ fn a_stream_that_presses_the_loop_is_gathered() {
 
 #[test]
 fn a_wait_that_gathers_only_writes_is_worth_it() {
-    let mut coalescer = Coalescer::default();
+    let mut coalescer = Coalescer::new(1);
     let (mut waits, mut wait) = (0, Duration::ZERO);
     for _ in 0..1_000 {
         // Each publisher's window of 50 is in one read, however long it was left alone; each
@@ -121,7 +121,7 @@ fn a_wait_that_gathers_only_writes_is_worth_it() {
 
 #[test]
 fn a_flood_that_fills_its_reads_never_waits() {
-    let mut coalescer = Coalescer::default();
+    let mut coalescer = Coalescer::new(1);
     let waits = (0..1_000).filter(|_| {
         let turn = Turn {
             reads: 1,
@@ -137,7 +137,7 @@ fn a_flood_that_fills_its_reads_never_waits() {
 
 #[test]
 fn a_light_load_never_waits() {
-    let mut coalescer = Coalescer::default();
+    let mut coalescer = Coalescer::new(1);
     let light = World {
         rate: 400.0,
         ..STREAM
@@ -147,7 +147,7 @@ fn a_light_load_never_waits() {
 
 #[test]
 fn requests_and_replies_never_wait_however_many_there_are() {
-    let mut coalescer = Coalescer::default();
+    let mut coalescer = Coalescer::new(1);
     let ping = World {
         window: 1.0,
         rate: 50_000.0,
@@ -160,7 +160,7 @@ fn requests_and_replies_never_wait_however_many_there_are() {
 #[test]
 fn a_sender_with_a_small_window_is_hardly_ever_made_to_wait() {
     for window in [1.0, 10.0] {
-        let mut coalescer = Coalescer::default();
+        let mut coalescer = Coalescer::new(1);
         let narrow = World {
             senders: 1,
             window,
@@ -175,7 +175,7 @@ fn a_sender_with_a_small_window_is_hardly_ever_made_to_wait() {
 
 #[test]
 fn waiting_ends_soon_after_the_stream() {
-    let mut coalescer = Coalescer::default();
+    let mut coalescer = Coalescer::new(1);
     STREAM.run(&mut coalescer, SECOND);
     let light = World {
         rate: 400.0,
@@ -203,11 +203,29 @@ fn no_wait_is_longer_than_the_turn_before_it_beyond_a_moment() {
     assert_eq!(after(5_000), WAIT_MAX);
 }
 
+/// A shard of several has a part of what one would have.
+#[test]
+fn behind_the_turn_of_one_shard_of_three_a_wait_is_as_long_as_the_turn_of_one_alone() {
+    let mut coalescer = waiting(RUNGS.len() - 1);
+    coalescer.shards = 3;
+    let mut after = |busy_us| {
+        let turn = Turn {
+            reads: 1,
+            busy: Duration::from_micros(busy_us),
+            ..Turn::default()
+        };
+        coalescer.turn_ended(&turn, always)
+    };
+    assert_eq!(after(300), TURN_MIN);
+    assert_eq!(after(500), Duration::from_micros(1_500));
+    assert_eq!(after(700), WAIT_MAX);
+}
+
 /// Waits on this rung.
 pub(crate) fn waiting(rung: usize) -> Coalescer {
     Coalescer {
         mode: Mode::Waiting(Climb::from(rung, 1.0, 0.0)),
-        ..Coalescer::default()
+        ..Coalescer::new(1)
     }
 }
 
@@ -254,7 +272,7 @@ fn assert_enough(usual: Duration, full_after: Duration) {
 #[test]
 fn a_stream_with_pauses_is_gathered_each_time_it_comes() {
     let (prompt, waited) = stream(0);
-    let mut coalescer = Coalescer::default();
+    let mut coalescer = Coalescer::new(1);
     for burst in 0..10 {
         let waits = waits_on(&mut coalescer, 300, prompt, waited);
         assert!(waits > 240, "{waits} of 300 in burst {burst}");
@@ -269,7 +287,7 @@ fn a_stream_with_pauses_is_gathered_each_time_it_comes() {
 #[test]
 fn a_wait_lasts_until_clients_have_sent_what_they_may_and_no_longer() {
     for full_after_us in [100, 200, 450, 900] {
-        let mut coalescer = Coalescer::default();
+        let mut coalescer = Coalescer::new(1);
         let full_after = Duration::from_micros(full_after_us);
         let waits = closed_loop(&mut coalescer, full_after, 3);
         let usual = usual(waits);
@@ -279,7 +297,7 @@ fn a_wait_lasts_until_clients_have_sent_what_they_may_and_no_longer() {
 
 #[test]
 fn a_wait_follows_what_clients_need() {
-    let mut coalescer = Coalescer::default();
+    let mut coalescer = Coalescer::new(1);
     for full_after_us in [900, 100, 450, 200] {
         let full_after = Duration::from_micros(full_after_us);
         closed_loop(&mut coalescer, full_after, 3);
@@ -290,7 +308,7 @@ fn a_wait_follows_what_clients_need() {
 
 #[test]
 fn looking_for_a_better_wait_takes_little() {
-    let mut coalescer = Coalescer::default();
+    let mut coalescer = Coalescer::new(1);
     let full_after = Duration::from_micros(450);
     closed_loop(&mut coalescer, full_after, 3);
     let waits = closed_loop(&mut coalescer, full_after, 20);
@@ -301,7 +319,7 @@ fn looking_for_a_better_wait_takes_little() {
 
 #[test]
 fn a_core_that_others_take_does_not_make_a_wait_look_dear() {
-    let mut coalescer = Coalescer::default();
+    let mut coalescer = Coalescer::new(1);
     let (mut served, mut wait, mut waits) = (Duration::ZERO, Duration::ZERO, 0);
     for _ in 0..1_000 {
         // A turn works for half a millisecond, and behind a wait others take the core for 4.5.
@@ -323,7 +341,7 @@ fn a_core_that_others_take_does_not_make_a_wait_look_dear() {
 
 /// Turns of one kind without a wait and of another behind one; how many waited.
 fn waits_of(turns: u32, prompt: Turn, waited: Turn) -> u32 {
-    let mut coalescer = Coalescer::default();
+    let mut coalescer = Coalescer::new(1);
     waits_on(&mut coalescer, turns, prompt, waited)
 }
 
@@ -402,7 +420,7 @@ fn a_wait_that_takes_a_third_of_the_rate_is_not_worth_it_however_cheap_it_is() {
 #[test]
 fn a_stream_that_becomes_thin_is_not_made_to_wait_though_it_gathers() {
     let (prompt, waited) = stream(0);
-    let mut coalescer = Coalescer::default();
+    let mut coalescer = Coalescer::new(1);
     assert!(waits_on(&mut coalescer, 1_000, prompt, waited) > 900);
     // A twelfth of the time, which without waits would be a third at most.
     let thin = |frames, busy_us, idle_us| Turn {
@@ -421,7 +439,7 @@ fn a_stream_that_becomes_thin_is_not_made_to_wait_though_it_gathers() {
 #[test]
 fn what_a_burst_brought_is_not_what_waiting_has_to_beat() {
     let (prompt, waited) = stream(0);
-    let mut coalescer = Coalescer::default();
+    let mut coalescer = Coalescer::new(1);
     let burst = Turn {
         frames: 4_000,
         ..prompt
@@ -435,7 +453,7 @@ fn what_a_burst_brought_is_not_what_waiting_has_to_beat() {
 #[test]
 fn the_disk_says_how_long_a_wait_is_and_nothing_is_compared() {
     let (prompt, waited) = stream(0);
-    let mut coalescer = Coalescer::default();
+    let mut coalescer = Coalescer::new(1);
     let waited = Turn {
         for_disk: true,
         ..waited
@@ -448,7 +466,7 @@ fn the_disk_says_how_long_a_wait_is_and_nothing_is_compared() {
 
 #[test]
 fn after_a_comparison_it_waits_as_it_did_before() {
-    let mut coalescer = Coalescer::default();
+    let mut coalescer = Coalescer::new(1);
     let full_after = Duration::from_micros(100);
     closed_loop(&mut coalescer, full_after, 3);
     let waits = closed_loop(&mut coalescer, full_after, 10);
@@ -464,7 +482,7 @@ fn always() -> Times {
 /// Turns of two shards on one core: 0.3 ms of work in each, and then nothing for 0.7 ms, of
 /// which so much was waiting for the core.
 fn waits_on_a_shared_core(unserved_us: u64) -> u32 {
-    let mut coalescer = Coalescer::default();
+    let mut coalescer = Coalescer::new(1);
     let (mut waits, mut wait, mut unserved) = (0, Duration::ZERO, Duration::ZERO);
     for _ in 0..1_000 {
         let frames = if wait.is_zero() { 3 } else { 9 };
