@@ -19,6 +19,7 @@ use crate::audit::IngressLane;
 use crate::audit::letters::LetterNumbers;
 use crate::audit::watch::Home;
 use crate::buffers::BufferPool;
+use crate::bundle::Bundles;
 use crate::census::Census;
 use crate::connection::Connection;
 use crate::drops::DropTallies;
@@ -71,6 +72,7 @@ pub(crate) struct Clients {
     pub(crate) home: Home,
     /// Of letters to and from other shards.
     pub(crate) letters: LetterNumbers,
+    pub(crate) bundles: Bundles,
     pub(crate) buffers: BufferPool,
     /// Messages that are on their way to very many.
     pub(crate) spreads: Spreads,
@@ -103,6 +105,7 @@ impl Clients {
             departed: HashMap::with_hasher(FixedState::with_seed(options.seed)),
             home: Home::new(options),
             letters: LetterNumbers::default(),
+            bundles: Bundles::default(),
             buffers: BufferPool::default(),
             unreleased: Unreleased::default(),
             spreads: Spreads::new(options.settings.at_once),

@@ -25,6 +25,7 @@ mod audit;
 mod backlog;
 mod barrier;
 mod buffers;
+mod bundle;
 mod by_filter;
 mod census;
 mod clients;

@@ -269,6 +269,12 @@ pub(crate) const MESSAGE_POOL_EACH_MAX: usize = 4 * 1_024;
 /// and the memory, after its last receiver had it: until another takes its place, or 1,024 others
 /// were lent after it. While more than these are under way, the allocator is asked.
 pub(crate) const LENT_MAX: usize = 1_024;
+/// Bytes of topic and payload of a message that goes to another shard in a bundle.
+pub(crate) const BUNDLED_EACH_MAX: usize = 4 * 1_024;
+/// Bytes of a bundle beyond which nothing more is added to it.
+pub(crate) const BUNDLE_BYTES_MAX: usize = 16 * 1_024;
+/// Bundles lent by one shard to others, some 5 MiB together at most. As with a lent message.
+pub(crate) const BUNDLES_LENT_MAX: usize = 256;
 /// Buffers of output and of incomplete packets kept for reuse by one shard: small ones, and large
 /// ones up to a capacity beyond which one is given back to the allocator. At most 256 x 64 KiB and
 /// 16 x 1 MiB a shard.

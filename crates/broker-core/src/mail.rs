@@ -5,6 +5,7 @@ use std::sync::Arc;
 use unbroken_merkle_log::Epoch;
 
 use crate::audit::receipt::News;
+use crate::bundle::Bundle;
 use crate::full::Holder;
 use crate::ids::SessionId;
 use crate::interest::Want;
@@ -34,6 +35,7 @@ impl Mail {
             | Letter::ShareReturn { message, .. }
             | Letter::ShareHandOver { message, .. }
             | Letter::Retain { message, .. } => bytes(message),
+            Letter::Bundle(bundle) => bundle.bytes(),
             Letter::RetainedAnswer { messages, .. } => messages.iter().map(bytes).sum(),
             Letter::InterestAdded { filter, .. } | Letter::InterestRemoved { filter, .. } => {
                 text(filter)
@@ -94,6 +96,8 @@ pub(crate) enum Letter {
         message: Arc<Message>,
         awaited: Option<Awaited>,
     },
+    /// Messages that match something you told me you want, and that nobody waits for.
+    Bundle(Arc<Bundle>),
     /// From now on send me what matches this filter; answer `BarrierReached` with the number.
     InterestAdded {
         filter: Box<str>,

@@ -19,7 +19,8 @@ impl Shard {
         self.clients.note_letter(from, mail.number);
         match mail.letter {
             Letter::Publish { message, awaited } => {
-                self.clients.check_unaltered(&message);
+                self.clients
+                    .check_unaltered(&message.publication(), message.publisher());
                 if let Some(position) = message.position() {
                     self.clients.promises.tails.raise(position);
                 }
@@ -30,6 +31,16 @@ impl Shard {
                 self.clients.news_of(&item, News::Owed(owed));
                 if let Some(Awaited { token, .. }) = awaited {
                     self.clients.settle_when(now, item.until, from, token);
+                }
+            }
+            Letter::Bundle(bundle) => {
+                let publisher = bundle.publisher();
+                for publication in bundle.publications() {
+                    self.clients.check_unaltered(&publication, publisher);
+                    let mut item = Item::borrowed(publication, publisher);
+                    let owed = self.route_here(now, &mut item, None).owed;
+                    self.clients.news_of(&item, News::Owed(owed));
+                    item.finish(&mut self.clients.pool);
                 }
             }
             Letter::InterestAdded {

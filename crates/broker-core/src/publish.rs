@@ -454,6 +454,9 @@ impl Shard {
             let shard = ShardId(u8::try_from(bit.trailing_zeros()).expect("a u64 has 64 bits"));
             shards &= !bit;
             wanted = true;
+            if self.clients.bundle(shard, item) {
+                continue;
+            }
             let message = item.message_to_mail(&mut self.clients.pool);
             // Whose groups are not known to keep messages may have one that does by now.
             let is_awaited = item.is_awaited && (item.is_owed || sharing & bit != 0);

@@ -219,6 +219,7 @@ impl Shard {
         if self.timers.has_doubled() {
             self.compact_timers();
         }
+        self.clients.close_bundles();
         Outputs { shard: self }
     }
 
@@ -259,6 +260,7 @@ impl Shard {
             self.tell_audit(now);
             self.schedule_telling(now);
             self.schedule_progress(now);
+            self.clients.close_bundles();
             if !self.clients.outputs.is_empty() {
                 self.timers.set(now, Timer::Ask);
             }

@@ -46,6 +46,65 @@ fn every_subscriber_on_every_shard_gets_a_message_once() {
     }
 }
 
+/// Those of QoS 0 go to another shard together, the others by themselves.
+#[test]
+fn what_one_read_brought_arrives_in_order_whatever_its_quality() {
+    for shards in SHARDS {
+        let mut broker = Broker::new(shards);
+        let subscribers: Vec<_> = (0..8)
+            .map(|n| join(&mut broker, &format!("s{n}")))
+            .collect();
+        for &subscriber in &subscribers {
+            subscribe(&mut broker, subscriber, "a/#", QoS::AtLeastOnce);
+            broker.take(subscriber);
+        }
+        let publisher = join(&mut broker, "p");
+        let (mut bytes, mut expected) = (Vec::new(), Vec::new());
+        for n in 0..40 {
+            let qos = u16::from(n % 5 == 3);
+            let (topic, payload, id) = (format!("a/{}", n % 2), n.to_string(), qos * (n + 1));
+            let quality = [QoS::AtMostOnce, QoS::AtLeastOnce][usize::from(qos)];
+            publish(&topic, &payload, quality, id)
+                .encode(Version::V5, &mut bytes)
+                .unwrap();
+            expected.push(format!("PUBLISH {topic} \"{payload}\" q{qos}"));
+        }
+        broker.send_bytes(publisher, &bytes);
+        for subscriber in subscribers {
+            let mut got = broker.take(subscriber);
+            for packet in &mut got {
+                packet.truncate(packet.find(" #").unwrap_or(packet.len()));
+            }
+            assert_eq!(got, expected, "{shards} shards");
+        }
+    }
+}
+
+#[test]
+fn what_one_read_brought_at_quality_0_is_one_letter_to_another_shard() {
+    let mut broker = Broker::new(2);
+    let clients: Vec<_> = (0..8)
+        .map(|n| join(&mut broker, &format!("c{n}")))
+        .collect();
+    for &client in &clients {
+        subscribe(&mut broker, client, "t", QoS::AtMostOnce);
+        broker.take(client);
+    }
+    let mut bytes = Vec::new();
+    for n in 0..100 {
+        publish("t", &n.to_string(), QoS::AtMostOnce, 0)
+            .encode(Version::V5, &mut bytes)
+            .unwrap();
+    }
+    broker.hold_mail = true;
+    broker.send_bytes(clients[0], &bytes);
+    assert!(broker.deliver_letter());
+    assert!(!broker.deliver_letter());
+    for client in clients {
+        assert_eq!(broker.take(client).len(), 100);
+    }
+}
+
 #[test]
 fn suback_leaves_only_when_every_shard_knows() {
     let mut broker = Broker::new(3);

@@ -125,7 +125,7 @@ pub(crate) struct Coalescer {
     times: Times,
     /// Where the next climb begins.
     start: usize,
-    /// Of the broker, and so threads that share the clients' connections.
+    /// Among which the clients are divided.
     shards: u32,
     /// No trial before so much time has passed.
     hold_off: Duration,

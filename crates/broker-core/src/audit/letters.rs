@@ -26,6 +26,12 @@ impl Default for LetterNumbers {
 
 impl Clients {
     pub(crate) fn mail(&mut self, to: ShardId, letter: Letter) {
+        self.close_bundle(to);
+        self.number(to, letter);
+    }
+
+    /// Sends a letter as the next one.
+    pub(crate) fn number(&mut self, to: ShardId, letter: Letter) {
         let next = &mut self.letters.to[usize::from(to.0)];
         let number = *next;
         *next += 1;

@@ -54,7 +54,7 @@ use unbroken_mqtt_proto::PropertyBuf;
 
 use crate::clients::Clients;
 use crate::ids::SessionId;
-use crate::message::{Message, Publication};
+use crate::message::Publication;
 use crate::output::DropReason;
 use crate::shard::Shard;
 use fault::{FaultKind, FaultPlace};
@@ -194,12 +194,15 @@ impl Shard {
 
 impl Clients {
     /// Looks whether a message that came from another shard is the one that was accepted there.
-    pub(crate) fn check_unaltered(&mut self, message: &Message) {
-        let publication = message.publication();
-        let Some(mark) = publication.mark.filter(|mark| !mark.fits(&publication)) else {
+    pub(crate) fn check_unaltered(
+        &mut self,
+        publication: &Publication<'_>,
+        publisher: Option<&Arc<str>>,
+    ) {
+        let Some(mark) = publication.mark.filter(|mark| !mark.fits(publication)) else {
             return;
         };
-        self.name_altered(&mark, message.publisher());
+        self.name_altered(&mark, publisher);
     }
 
     #[cold]

@@ -1,0 +1,377 @@
+//! Small messages on their way to another shard, bundled: those of QoS 0 that one input brought.
+//!
+//! HOT: runs for each such message, here and there.
+//!
+//! ```text
+//! add:    behind the others for that shard, as bytes in one piece
+//! close:  the input is over, something else is for that shard, or it is full: into the mail
+//! ```
+//!
+//! Why: two shards that share a message bring each of its parts from one core's cache to the
+//! other's, and back when it is used again; each way took more than all else that was done for it.
+//! Bytes that lie one behind the other come together, and one letter carries all of them. Of
+//! messages that are kept, retained or large, references are sent as before.
+//!
+//! Invariants:
+//! - A bundle goes before whatever is sent to that shard after its messages: it is closed by
+//!   [`Clients::mail`].
+//! - None is open between two inputs.
+//! - A used one comes back as a message does, by a reference that finds itself alone (see
+//!   [`crate::message`]).
+//!
+//! Deliberately absent: properties and expiry. A message that has one goes by itself.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+use unbroken_mqtt_proto::{Properties, QoS};
+
+use crate::audit::Mark;
+use crate::clients::Clients;
+use crate::ids::ShardId;
+use crate::item::Item;
+use crate::limits::{BUNDLE_BYTES_MAX, BUNDLED_EACH_MAX, BUNDLES_LENT_MAX, SHARDS_MAX};
+use crate::mail::Letter;
+use crate::message::Publication;
+
+/// Messages of one publisher that came together.
+#[derive(Debug, Default)]
+pub(crate) struct Bundle {
+    heads: Vec<Head>,
+    topics: String,
+    payloads: Vec<u8>,
+    /// `None`: the broker's own.
+    publisher: Option<Arc<str>>,
+    /// When the broker took them; there if there are any.
+    stamp: Option<Instant>,
+}
+
+/// One message, and where its bytes end.
+#[derive(Clone, Copy, Debug)]
+struct Head {
+    topic_end: usize,
+    payload_end: usize,
+    mark: Option<Mark>,
+}
+
+impl Bundle {
+    pub(crate) fn publisher(&self) -> Option<&Arc<str>> {
+        self.publisher.as_ref()
+    }
+
+    /// Bytes of topics and payloads.
+    pub(crate) fn bytes(&self) -> u64 {
+        (self.topics.len() + self.payloads.len()) as u64
+    }
+
+    /// Its messages, in order.
+    pub(crate) fn publications(&self) -> impl Iterator<Item = Publication<'_>> {
+        let (mut topic, mut payload) = (0, 0);
+        self.heads
+            .iter()
+            .zip(self.stamp.into_iter().cycle())
+            .map(move |(head, stamp)| Publication {
+                topic: &self.topics[std::mem::replace(&mut topic, head.topic_end)..head.topic_end],
+                properties: Properties::EMPTY,
+                payload: &self.payloads
+                    [std::mem::replace(&mut payload, head.payload_end)..head.payload_end],
+                qos: QoS::AtMostOnce,
+                retain: false,
+                expires: None,
+                stamp,
+                mark: head.mark,
+            })
+    }
+
+    fn is_empty(&self) -> bool {
+        self.heads.is_empty()
+    }
+
+    /// Whether this one can go with those that are here.
+    fn has_room_for(&self, item: &Item<'_>) -> bool {
+        let taken = self.topics.len() + self.payloads.len() + self.heads.len() * size_of::<Head>();
+        let same_publisher = match (&self.publisher, item.publisher) {
+            (Some(mine), Some(its)) => Arc::ptr_eq(mine, its),
+            (mine, its) => mine.is_none() && its.is_none(),
+        };
+        taken < BUNDLE_BYTES_MAX && same_publisher && self.stamp == Some(item.publication.stamp)
+    }
+
+    fn add(&mut self, item: &Item<'_>) {
+        let publication = &item.publication;
+        if self.is_empty() {
+            self.publisher = item.publisher.map(Arc::clone);
+            self.stamp = Some(publication.stamp);
+        }
+        self.topics.push_str(publication.topic);
+        self.payloads.extend_from_slice(publication.payload);
+        self.heads.push(Head {
+            topic_end: self.topics.len(),
+            payload_end: self.payloads.len(),
+            mark: publication.mark,
+        });
+    }
+
+    fn clear(&mut self) {
+        self.heads.clear();
+        self.topics.clear();
+        self.payloads.clear();
+        self.publisher = None;
+        self.stamp = None;
+    }
+}
+
+/// The bundles of one shard.
+#[derive(Debug, Default)]
+pub(crate) struct Bundles {
+    /// By the shard they are for, as far as there was one for it.
+    open: Vec<Bundle>,
+    /// Those that are not empty, a bit each.
+    begun: u64,
+    /// In the mail or back from it; longest lent in front.
+    lent: VecDeque<Arc<Bundle>>,
+}
+
+const _: () = assert!(SHARDS_MAX <= u64::BITS as usize, "a bit for each shard");
+
+impl Bundles {
+    /// Adds a message for this shard. If it cannot go with those that are bundled already, gives
+    /// these.
+    fn add(&mut self, to: ShardId, item: &Item<'_>) -> Option<Arc<Bundle>> {
+        let index = usize::from(to.0);
+        if self.open.len() <= index {
+            self.open.resize_with(index + 1, Bundle::default);
+        }
+        let full = (self.has_begun(to) && !self.open[index].has_room_for(item))
+            .then(|| self.take(to))
+            .flatten();
+        self.begun |= 1 << to.0;
+        self.open[index].add(item);
+        full
+    }
+
+    fn has_begun(&self, to: ShardId) -> bool {
+        self.begun & 1 << to.0 != 0
+    }
+
+    /// Takes what is bundled for this shard.
+    fn take(&mut self, to: ShardId) -> Option<Arc<Bundle>> {
+        if !self.has_begun(to) {
+            return None;
+        }
+        self.begun &= !(1 << to.0);
+        let open = &mut self.open[usize::from(to.0)];
+        // The memory of one that is back goes to the next.
+        let swap = |used: &mut Arc<Bundle>| {
+            let used = Arc::get_mut(used);
+            used.map(|used| std::mem::swap(used, open)).is_some()
+        };
+        let bundle = if let Some(bundle) = self.lent.pop_front_if(swap) {
+            open.clear();
+            bundle
+        } else {
+            Arc::new(std::mem::take(open))
+        };
+        if self.lent.len() >= BUNDLES_LENT_MAX {
+            self.lent.pop_front();
+        }
+        self.lent.push_back(Arc::clone(&bundle));
+        Some(bundle)
+    }
+}
+
+/// Whether a bundle can say all that there is to a message.
+fn is_plain(publication: &Publication<'_>) -> bool {
+    publication.qos == QoS::AtMostOnce
+        && !publication.retain
+        && publication.properties.is_empty()
+        && publication.expires.is_none()
+        && publication.topic.len() + publication.payload.len() <= BUNDLED_EACH_MAX
+}
+
+impl Clients {
+    /// Sends a message to another shard with others, if it is one of those; answers whether it is.
+    pub(crate) fn bundle(&mut self, to: ShardId, item: &Item<'_>) -> bool {
+        if !is_plain(&item.publication) {
+            return false;
+        }
+        if let Some(full) = self.bundles.add(to, item) {
+            self.number(to, Letter::Bundle(full));
+        }
+        true
+    }
+
+    /// Puts what is bundled for this shard into the mail.
+    #[inline]
+    pub(crate) fn close_bundle(&mut self, to: ShardId) {
+        if let Some(bundle) = self.bundles.take(to) {
+            self.number(to, Letter::Bundle(bundle));
+        }
+    }
+
+    /// The same for every shard.
+    #[inline]
+    pub(crate) fn close_bundles(&mut self) {
+        while self.bundles.begun != 0 {
+            let first = self.bundles.begun.trailing_zeros();
+            self.close_bundle(ShardId(u8::try_from(first).expect("a u64 has 64 bits")));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use unbroken_mqtt_proto::{Property, PropertyBuf};
+
+    use super::*;
+
+    const TO: ShardId = ShardId(1);
+
+    #[expect(clippy::disallowed_methods, reason = "a test's epoch")]
+    fn plain<'a>(topic: &'a str, payload: &'a [u8]) -> Publication<'a> {
+        Publication {
+            topic,
+            properties: Properties::EMPTY,
+            payload,
+            qos: QoS::AtMostOnce,
+            retain: false,
+            expires: None,
+            stamp: Instant::now(),
+            mark: None,
+        }
+    }
+
+    fn content(bundle: &Bundle) -> Vec<(&str, &[u8])> {
+        let publications = bundle.publications();
+        publications
+            .map(|message| (message.topic, message.payload))
+            .collect()
+    }
+
+    #[test]
+    fn messages_come_out_in_order_and_whole() {
+        let publisher = Arc::from("client");
+        let mut bundles = Bundles::default();
+        let first = plain("a/b", b"1");
+        let messages: [(&str, &[u8]); 5] = [
+            (first.topic, first.payload),
+            ("a/b", b""),
+            ("\u{fc}", &[0xff, 0]),
+            ("a/longer/topic", b"and payload"),
+            ("a/b", b"last"),
+        ];
+        for (topic, payload) in messages {
+            let publication = Publication {
+                topic,
+                payload,
+                ..first
+            };
+            let full = bundles.add(TO, &Item::borrowed(publication, Some(&publisher)));
+            assert!(full.is_none());
+        }
+        assert!(bundles.take(ShardId(0)).is_none());
+        let bundle = bundles.take(TO).unwrap();
+        assert_eq!(content(&bundle), messages);
+        assert_eq!(bundle.publisher(), Some(&publisher));
+        assert_eq!(bundle.bytes(), 43);
+        let stamps = bundle.publications().map(|message| message.stamp);
+        assert!(stamps.eq([first.stamp; 5]));
+        assert!(bundles.take(TO).is_none());
+    }
+
+    #[test]
+    fn what_a_bundle_cannot_say_goes_by_itself() {
+        let message = plain("topic", b"payload");
+        let mut properties = PropertyBuf::new();
+        properties.push(Property::ContentType("text")).unwrap();
+        let large = vec![0; BUNDLED_EACH_MAX];
+        assert!(is_plain(&message));
+        assert!(is_plain(&Publication {
+            payload: &large[5..],
+            ..message
+        }));
+        let others = [
+            Publication {
+                qos: QoS::AtLeastOnce,
+                ..message
+            },
+            Publication {
+                retain: true,
+                ..message
+            },
+            Publication {
+                properties: properties.as_properties(),
+                ..message
+            },
+            Publication {
+                expires: Some(message.stamp),
+                ..message
+            },
+            Publication {
+                payload: &large[4..],
+                ..message
+            },
+        ];
+        for other in others {
+            assert!(!is_plain(&other), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn of_another_publisher_or_time_is_in_another_bundle() {
+        let [one, two] = ["one", "two"].map(Arc::from);
+        let message = plain("t", b"1");
+        let later = message.stamp + Duration::from_millis(1);
+        let mut bundles = Bundles::default();
+        let mut add = |publisher, stamp| {
+            let publication = Publication { stamp, ..message };
+            let full = bundles.add(TO, &Item::borrowed(publication, publisher));
+            full.map(|full| content(&full).len())
+        };
+        assert_eq!(add(Some(&one), message.stamp), None);
+        assert_eq!(add(Some(&one), message.stamp), None);
+        assert_eq!(add(Some(&two), message.stamp), Some(2));
+        assert_eq!(add(None, message.stamp), Some(1));
+        assert_eq!(add(None, message.stamp), None);
+        assert_eq!(add(None, later), Some(2));
+    }
+
+    #[test]
+    fn a_full_bundle_goes_and_another_begins() {
+        let payload = [0; BUNDLED_EACH_MAX - 1];
+        let item = Item::borrowed(plain("t", &payload), None);
+        let mut bundles = Bundles::default();
+        let full = std::iter::repeat_with(|| bundles.add(TO, &item)).take(5);
+        assert_eq!(
+            full.flatten()
+                .map(|full| content(&full).len())
+                .sum::<usize>(),
+            4
+        );
+        assert_eq!(content(&bundles.take(TO).unwrap()).len(), 1);
+    }
+
+    #[test]
+    fn a_bundle_is_used_again_when_its_receiver_has_dropped_it_and_not_before() {
+        let item = Item::borrowed(plain("t", b"payload"), None);
+        let mut bundles = Bundles::default();
+        let mut send = || {
+            assert!(bundles.add(TO, &item).is_none());
+            bundles.take(TO).unwrap()
+        };
+        let first = send();
+        let lies_at = Arc::as_ptr(&first);
+        let second = send();
+        assert_ne!(Arc::as_ptr(&second), lies_at);
+        drop(first);
+        let again = send();
+        assert_eq!(Arc::as_ptr(&again), lies_at);
+        assert_eq!(content(&again), content(&second));
+        let held: Vec<_> = (0..2 * BUNDLES_LENT_MAX).map(|_| send()).collect();
+        drop(held);
+        assert_eq!(bundles.lent.len(), BUNDLES_LENT_MAX);
+    }
+}
