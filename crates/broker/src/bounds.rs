@@ -101,6 +101,10 @@ pub(crate) const FILES_OF_ITS_OWN: u64 = 256;
 /// And to each shard: what it polls and is woken with, and the table that its log is written to.
 pub(crate) const FILES_OF_A_SHARD: u64 = 4;
 
+/// Open files for which there is a place in the system's table from the beginning, if so many may
+/// be opened; 8 bytes each, of the system's memory.
+pub(crate) const FILES_AT_START: u64 = 1 << 20;
+
 /// How long a closed connection is kept open for the peer to read our last words, which are kept as
 /// long. While the broker drains it is `broker.drain_timeout` instead.
 pub(crate) const LINGER: Duration = Duration::from_secs(2);

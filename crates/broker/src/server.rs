@@ -166,6 +166,9 @@ impl Server {
             None => None,
         };
         let sockets = bind_all(&config.listeners)?;
+        if let Some((socket, _)) = sockets.first() {
+            open_files::make_table(socket, config.limits.connections_max, count);
+        }
         let listeners = sockets
             .iter()
             .zip(&config.listeners)

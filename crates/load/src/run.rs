@@ -9,7 +9,7 @@ use crate::{
     engine::{Common, Engine, Outcome},
     error::LoadError,
     plan::{Plan, Scenario},
-    process::{Process, Usage, machine_busy, raise_descriptor_limit},
+    process::{Process, Usage, machine_busy, make_descriptor_table, raise_descriptor_limit},
     report::{Broker, Connecting, Figures, Idle, Report},
     settings::{Extent, Settings},
     tally::{CLASSES, Live, Tally, latencies},
@@ -86,6 +86,7 @@ const OBSERVE_EVERY: Duration = Duration::from_millis(100);
 /// Runs a scenario to its end.
 pub fn run(settings: Settings, observer: &mut dyn Observer) -> Result<Report, LoadError> {
     settings.check(raise_descriptor_limit())?;
+    make_descriptor_table(settings.scenario.connections());
     let mut crew = Crew::hire(Arc::new(settings), observer)?;
     let report = crew.work();
     crew.dismiss();
