@@ -37,6 +37,10 @@
 //!   and one at its end.
 //! - Everybody else comes before such a publisher, and what they send leaves before it is read: a
 //!   message of theirs waits for the rest of the turn in which it came, and no longer for the next.
+//! - Where several are let in at once more are coming. Without a moment's wait the loop is woken for
+//!   two or three of them at a time, and whoever connects pays for each waking: of 15,000, 64 at a
+//!   time, 47,000 to 49,000 came in a second, and 58,000 to 66,000 with it (to Mosquitto 58,000 to
+//!   73,000; medians of five runs, twice each). Waits of 0.15 and 0.25 ms let in fewer.
 //! - Publishers that wait for the disk send nothing meanwhile. So its answers leave at the
 //!   beginning of a turn, before anybody is read, and those that come meanwhile before the turn's
 //!   own write; while something waits for it a turn reads [`READS_WHILE_STORING`] connections,
@@ -87,7 +91,8 @@ use unbroken_broker_core::{ConnectionId, Input, Shard, ShardId};
 
 use crate::authenticator::{Authenticator, Doors};
 use crate::bounds::{
-    EVENTS, READ_BEFORE_WRITE, READ_BYTES, READS_BEFORE_WRITE, READS_WHILE_STORING, WRITE_BYTES,
+    EVENTS, KNOCKS_GATHER, READ_BEFORE_WRITE, READ_BYTES, READS_BEFORE_WRITE, READS_WHILE_STORING,
+    WRITE_BYTES,
 };
 use crate::coalesce::{Coalescer, Turn, WAIT_MAX};
 use crate::core_time::Core;
@@ -193,7 +198,7 @@ impl ShardThread {
             };
             let before = self.frames();
             self.take_mail(now, &mut turn);
-            self.accept(now);
+            let let_in = self.accept(now);
             self.read_clients(now, &mut turn);
             self.driver.submit_all();
             self.take_news(now);
@@ -227,8 +232,12 @@ impl ShardThread {
             let pause = self.coalescer.turn_ended(&turn, || self.core.times());
             (waited, for_disk) = (Duration::ZERO, false);
             self.driver.gather_commits(self.coalescer.is_waiting());
-            if !pause.is_zero() && !self.has_work(ended) {
-                for_disk = self.pause(pause);
+            if (!pause.is_zero() || let_in > 1) && !self.has_work(ended) {
+                if pause.is_zero() {
+                    thread::sleep(KNOCKS_GATHER);
+                } else {
+                    for_disk = self.pause(pause);
+                }
                 let now = Instant::now();
                 (waited, ended) = (now - ended, now);
             }
@@ -311,25 +320,28 @@ impl ShardThread {
         self.listening
     }
 
-    /// Lets in who knocks, while this shard is not behind.
-    fn accept(&mut self, now: Instant) {
+    /// Lets in who knocks, while this shard is not behind; answers how many.
+    fn accept(&mut self, now: Instant) -> usize {
         if self.driver.drain_until.is_some() {
             self.acceptor = None; // nobody is let in any more
         }
         let (shard, driver) = (&mut self.shard, &mut self.driver);
+        let mut let_in = 0;
         let Some(acceptor) = &mut self.acceptor else {
-            return;
+            return let_in;
         };
         if driver.is_behind() {
-            return;
+            return let_in;
         }
         acceptor.accept(now, |to, arrival| {
+            let_in += 1;
             if to == listener::HOME {
                 open(shard, driver, now, arrival);
             } else {
                 driver.send(to, Parcel::Connection(Box::new(arrival)));
             }
         });
+        let_in
     }
 
     fn read_clients(&mut self, now: Instant, turn: &mut Turn) {
