@@ -37,10 +37,10 @@
 //!   and one at its end.
 //! - Everybody else comes before such a publisher, and what they send leaves before it is read: a
 //!   message of theirs waits for the rest of the turn in which it came, and no longer for the next.
-//! - Where several are let in at once more are coming. Without a moment's wait the loop is woken for
-//!   two or three of them at a time, and whoever connects pays for each waking: of 15,000, 64 at a
-//!   time, 47,000 to 49,000 came in a second, and 58,000 to 66,000 with it (to Mosquitto 58,000 to
-//!   73,000; medians of five runs, twice each). Waits of 0.15 and 0.25 ms let in fewer.
+//! - Where several are let in at once more are coming. Without a moment's wait the loop is woken
+//!   for two or three of them at a time, and whoever connects pays for each waking: of 15,000, 64
+//!   at a time, 47,000 to 49,000 came in a second, and 58,000 to 66,000 with it (to Mosquitto
+//!   58,000 to 73,000; medians of five runs, twice each). 0.15 and 0.25 ms let in fewer.
 //! - Publishers that wait for the disk send nothing meanwhile. So its answers leave at the
 //!   beginning of a turn, before anybody is read, and those that come meanwhile before the turn's
 //!   own write; while something waits for it a turn reads [`READS_WHILE_STORING`] connections,

@@ -528,3 +528,23 @@ fn nothing_read_is_nothing_to_wait_for() {
         Duration::ZERO
     );
 }
+
+/// Of 5,000 messages a second each is a turn, and each question would be two system calls.
+#[test]
+fn a_loop_with_next_to_nothing_to_do_is_not_asked_for_its_times() {
+    let mut coalescer = Coalescer::new(1);
+    let turn = Turn {
+        reads: 1,
+        writes: 1,
+        frames: 2,
+        busy: Duration::from_micros(10),
+        idle: Duration::from_micros(190),
+        ..Turn::default()
+    };
+    for _ in 0..1_000 {
+        let wait = coalescer.turn_ended(&turn, || unreachable!("nobody needs to know"));
+        assert_eq!(wait, Duration::ZERO);
+    }
+    let seen = STREAM.run(&mut coalescer, SECOND);
+    assert!(seen.waits * 10 > seen.turns * 8, "{seen:?}");
+}
