@@ -26,7 +26,12 @@
 //! What is left there, with 10 publishers, windows of 100 and 500 subscribers: a turn finds all
 //! windows full (10 reads), and owes every subscriber four messages (500 writes). So two thirds of
 //! a delivery are these writes, and of the rest most is waiting for memory: a fifth to a quarter of
-//! the topics are not in the cache.
+//! the topics are not in the cache. FlashMQ with one thread does 735,000 deliveries/s where this
+//! does 613,000, and it is the load's doing: it writes 6.9 deliveries at once, and we 4.0 (counted
+//! calls), and so takes 0.98 µs of the load generator for each, and we 1.43 and all its time. With
+//! every window full there are 2,000 on their way to 500 subscribers, which is 4 each while
+//! publishers are as far apart in the topics as they began, and more only once they have come into
+//! step. A loop that reads every publisher's whole window each time keeps them apart.
 
 use std::cell::Cell;
 use std::fmt;
