@@ -7,10 +7,14 @@
 //! close:  the input is over, something else is for that shard, or it is full: into the mail
 //! ```
 //!
+//! A feed between shards is bounded in letters and bytes, and a shard takes all of it in one turn.
+//! So each message costs it [`BUNDLED_COST_MIN`] at least: as many are on their way as if each were
+//! a letter.
+//!
 //! Why: two shards that share a message bring each of its parts from one core's cache to the
 //! other's, and back when it is used again; each way took more than all else that was done for it.
 //! Bytes that lie one behind the other come together, and one letter carries all of them. Of
-//! messages that are kept, retained or large, references are sent as before.
+//! messages that are kept, retained, large or for many shards, references are sent.
 //!
 //! Invariants:
 //! - A bundle goes before whatever is sent to that shard after its messages: it is closed by
@@ -31,7 +35,10 @@ use crate::audit::Mark;
 use crate::clients::Clients;
 use crate::ids::ShardId;
 use crate::item::Item;
-use crate::limits::{BUNDLE_BYTES_MAX, BUNDLED_EACH_MAX, BUNDLES_LENT_MAX, SHARDS_MAX};
+use crate::limits::{
+    BUNDLE_BYTES_MAX, BUNDLE_LENT_EACH_MAX, BUNDLED_COST_MIN, BUNDLED_EACH_MAX, BUNDLES_LENT_MAX,
+    SHARDS_MAX,
+};
 use crate::mail::Letter;
 use crate::message::Publication;
 
@@ -60,9 +67,16 @@ impl Bundle {
         self.publisher.as_ref()
     }
 
-    /// Bytes of topics and payloads.
-    pub(crate) fn bytes(&self) -> u64 {
-        (self.topics.len() + self.payloads.len()) as u64
+    /// What it costs the feed: bytes of topics and payloads, or so much for each message.
+    pub(crate) fn cost(&self) -> u64 {
+        let bytes = self.topics.len() + self.payloads.len();
+        (bytes as u64).max(self.heads.len() as u64 * BUNDLED_COST_MIN)
+    }
+
+    /// Bytes that it keeps from the allocator.
+    fn memory(&self) -> usize {
+        let heads = self.heads.capacity() * size_of::<Head>();
+        heads + self.topics.capacity() + self.payloads.capacity()
     }
 
     /// Its messages, in order.
@@ -173,10 +187,12 @@ impl Bundles {
         } else {
             Arc::new(std::mem::take(open))
         };
-        if self.lent.len() >= BUNDLES_LENT_MAX {
-            self.lent.pop_front();
+        if bundle.memory() <= BUNDLE_LENT_EACH_MAX {
+            if self.lent.len() >= BUNDLES_LENT_MAX {
+                self.lent.pop_front();
+            }
+            self.lent.push_back(Arc::clone(&bundle));
         }
-        self.lent.push_back(Arc::clone(&bundle));
         Some(bundle)
     }
 }
@@ -276,7 +292,7 @@ mod tests {
         let bundle = bundles.take(TO).unwrap();
         assert_eq!(content(&bundle), messages);
         assert_eq!(bundle.publisher(), Some(&publisher));
-        assert_eq!(bundle.bytes(), 43);
+        assert_eq!(bundle.cost(), 5 * BUNDLED_COST_MIN);
         let stamps = bundle.publications().map(|message| message.stamp);
         assert!(stamps.eq([first.stamp; 5]));
         assert!(bundles.take(TO).is_none());
@@ -351,7 +367,19 @@ mod tests {
                 .sum::<usize>(),
             4
         );
-        assert_eq!(content(&bundles.take(TO).unwrap()).len(), 1);
+        let last = bundles.take(TO).unwrap();
+        assert_eq!(content(&last).len(), 1);
+        assert_eq!(last.cost(), BUNDLED_EACH_MAX as u64);
+    }
+
+    #[test]
+    fn a_bundle_that_has_grown_large_is_not_kept() {
+        let mut bundles = Bundles::default();
+        bundles.open.resize_with(2, Bundle::default);
+        bundles.open[1].payloads.reserve(BUNDLE_LENT_EACH_MAX + 1);
+        bundles.add(TO, &Item::borrowed(plain("t", b""), None));
+        let large = bundles.take(TO).unwrap();
+        assert_eq!(Arc::strong_count(&large), 1);
     }
 
     #[test]

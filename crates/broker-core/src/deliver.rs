@@ -10,8 +10,8 @@
 //! ```
 //!
 //! - A [`Message`](crate::message::Message) is made only when somebody must remember it (QoS 1 and
-//!   2, another shard, retain): QoS 0 to receivers here goes from the publisher's bytes to the
-//!   receivers' buffers.
+//!   2, retain, another shard unless it goes in a [bundle](crate::bundle)): QoS 0 to receivers here
+//!   goes from the publisher's bytes to the receivers' buffers.
 //! - The window ([MQTT-3.3.4-9]) and the output limit hold back QoS 1 and 2 into the queue, never
 //!   QoS 0 or acknowledgements [MQTT-3.3.4-10].
 

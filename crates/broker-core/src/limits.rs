@@ -271,9 +271,17 @@ pub(crate) const MESSAGE_POOL_EACH_MAX: usize = 4 * 1_024;
 pub(crate) const LENT_MAX: usize = 1_024;
 /// Bytes of topic and payload of a message that goes to another shard in a bundle.
 pub(crate) const BUNDLED_EACH_MAX: usize = 4 * 1_024;
+/// Other shards that a message of a bundle goes to at most: it is copied for each.
+pub(crate) const BUNDLED_FOR_MAX: u32 = 2;
+/// Bytes that a bundled message takes of a feed's limit at least, so that a feed does not hold more
+/// of them than of letters: its limit of bytes by that of letters.
+pub(crate) const BUNDLED_COST_MIN: u64 = 1_024;
 /// Bytes of a bundle beyond which nothing more is added to it.
 pub(crate) const BUNDLE_BYTES_MAX: usize = 16 * 1_024;
-/// Bundles lent by one shard to others, some 5 MiB together at most. As with a lent message.
+/// Bytes of one bundle beyond which it is given back to the allocator.
+pub(crate) const BUNDLE_LENT_EACH_MAX: usize = 40 * 1_024;
+/// Bundles lent by one shard to others, 10 MiB together at most and as a rule a tenth of that. As
+/// with a lent message.
 pub(crate) const BUNDLES_LENT_MAX: usize = 256;
 /// Buffers of output and of incomplete packets kept for reuse by one shard: small ones, and large
 /// ones up to a capacity beyond which one is given back to the allocator. At most 256 x 64 KiB and

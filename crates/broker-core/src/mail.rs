@@ -25,7 +25,7 @@ pub struct Mail {
 
 impl Mail {
     /// Bytes of topics, filters, properties and payloads in it. Those of messages may be shared
-    /// with other letters.
+    /// with other letters. A bundle of messages counts for more, as [`crate::bundle`] says.
     pub fn bytes(&self) -> u64 {
         let bytes = |message: &Arc<Message>| message.publication().cost();
         let text = |text: &str| text.len() as u64;
@@ -35,7 +35,7 @@ impl Mail {
             | Letter::ShareReturn { message, .. }
             | Letter::ShareHandOver { message, .. }
             | Letter::Retain { message, .. } => bytes(message),
-            Letter::Bundle(bundle) => bundle.bytes(),
+            Letter::Bundle(bundle) => bundle.cost(),
             Letter::RetainedAnswer { messages, .. } => messages.iter().map(bytes).sum(),
             Letter::InterestAdded { filter, .. } | Letter::InterestRemoved { filter, .. } => {
                 text(filter)

@@ -257,7 +257,7 @@ pub(crate) fn forwarded_properties<'a>(
 /// nothing.
 ///
 /// HOT: `message` runs for each message that somebody must remember, `lend` for each that another
-/// shard gets.
+/// shard gets and not in a [bundle](crate::bundle).
 ///
 /// ```text
 /// message:  one is free? refill it : the longest lent is back? refill it : ask the allocator

@@ -1,7 +1,8 @@
 //! Mail from other shards: each letter to the part of the shard it is for.
 //!
 //! A message that came by mail is only dropped when it has been routed: its maker has lent it, and
-//! has it back once nobody else holds it (see [`crate::message`]).
+//! has it back once nobody else holds it (see [`crate::message`]). So is a bundle; copies that are
+//! made out of one are this shard's.
 
 use std::time::Instant;
 

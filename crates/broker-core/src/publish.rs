@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! handle_publish: topic (alias?) -> QoS 2 seen before? -> may it? -> retain? -> route -> answer
-//! route:          receivers here: deliver · other shards: mail once each · groups here: one member
+//! route:          receivers here: deliver · other shards: once each, by mail or in a bundle ·
+//!                 groups here: one member
 //!                 very many here: over several turns (see [`crate::spread`])
 //! ```
 //!
@@ -28,7 +29,7 @@ use crate::audit::receipt::News;
 use crate::held::{Answer, Until};
 use crate::ids::{ConnectionId, SessionId, ShardId};
 use crate::item::{Item, Storing, Terms};
-use crate::limits::QueueFull;
+use crate::limits::{BUNDLED_FOR_MAX, QueueFull};
 use crate::mail::{Duty, Letter};
 use crate::message::{self, Publication};
 use crate::output::DropReason;
@@ -454,7 +455,7 @@ impl Shard {
             let shard = ShardId(u8::try_from(bit.trailing_zeros()).expect("a u64 has 64 bits"));
             shards &= !bit;
             wanted = true;
-            if self.clients.bundle(shard, item) {
+            if others <= BUNDLED_FOR_MAX && self.clients.bundle(shard, item) {
                 continue;
             }
             let message = item.message_to_mail(&mut self.clients.pool);

@@ -60,12 +60,14 @@ pub(crate) const WRITE_BYTES: usize = 1024 * 1024;
 /// Readiness events taken from the kernel at once; 12 bytes each on Linux.
 pub(crate) const EVENTS: usize = 1_024;
 
-/// Letters that wait in the feed from one shard to another, about 100 bytes each. A sender that has
-/// this many more of its own stops reading its clients.
+/// Letters that wait in the feed from one shard to another, about 100 bytes each and what they
+/// hold. A sender that has this many more of its own stops reading its clients.
 pub(crate) const FEED_LETTERS: u32 = 4_096;
 
-/// Bytes of the messages in a feed, however few they are; each is shared with its receivers and so
-/// with other feeds. Beyond it the sender keeps the rest, and stops reading its clients. The last
+/// Bytes of the messages in a feed, however few they are; each may be shared with its receivers and
+/// so with other feeds. A small one in a bundle counts for 1 KiB, so that no more of them are on
+/// their way than letters. Beyond it, with what the sender has made and not handed over, the sender
+/// keeps the rest, and stops reading its clients. The last
 /// letter may exceed it, and so may what one read of a client (`READ_BYTES`) or one letter of
 /// another shard brings; so a pair of shards costs twice 4 MiB and little more, for what clients
 /// send to the one and the other delivers.

@@ -16,9 +16,11 @@
 //! stream that keeps the loop busy, waiting makes messages cheaper, and more of them go through.
 //! Everywhere else it only makes them late:
 //! - An idle or lightly loaded loop never waits: an epoch is *pressed* only if the loop was busy
-//!   for at least half of it, without the time in which it was ready and had no core. Where threads
-//!   are more than cores that looks like idleness: with two shards and their load on two cores the
-//!   loops were idle for two thirds of the time, of which a third was waiting for a core.
+//!   for at least half of it, without the time in which it was ready and had no core. What that
+//!   was is not asked for where it was busy for less than an eighth of all time, and so the first
+//!   epoch after such a one is none of the two. Where threads are more than cores waiting for one
+//!   looks like idleness: with two shards and their load on two cores the loops were idle for two
+//!   thirds of the time, of which a third was waiting for a core.
 //! - Requests and replies never wait: a lone frame from a peer that has been spoken to since its
 //!   last one may be an answer, and where three reads of four are such, nothing is tried.
 //! - A flood that fills its reads anyway never waits: what is quiet beside it would, for nothing.
@@ -45,9 +47,9 @@
 //! the disk's, and nothing is compared.
 //!
 //! Invariants: no clock is read here; no wait is longer than [`WAIT_MAX`], none that is longer than
-//! [`TURN_MIN`] is longer than the turn before it would be with one shard, and none follows a turn
-//! to which nothing came. So with many connections, whose turns are long, a message waits for no
-//! longer than it would wait anyway for the turn of all others.
+//! [`TURN_MIN`] is longer than the turn before it would be with one shard (if all have equal
+//! parts), and none follows a turn to which nothing came. So with many connections, whose turns are
+//! long, a message waits for no longer than it would wait anyway for the turn of all others.
 //!
 //! With several shards each has a part of the connections, so that a turn is as much shorter as
 //! fewer messages have come for it. With the turn itself as the bound, two shards took 2.01 µs for

@@ -191,6 +191,7 @@ pub(crate) fn feed(letters: u32) -> (Outgoing, Incoming) {
     let outgoing = Outgoing {
         sender,
         unsent: VecDeque::new(),
+        unsent_bytes: 0,
         costs: VecDeque::new(),
         bytes: 0,
     };
@@ -221,6 +222,8 @@ pub(crate) struct Outgoing {
     sender: stream::Sender<Parcel>,
     /// What did not fit, or was not handed over yet.
     unsent: VecDeque<Parcel>,
+    /// What these cost.
+    unsent_bytes: u64,
     /// What each parcel costs that is on its way and not known to be taken.
     costs: VecDeque<u64>,
     /// The sum of `costs`.
@@ -230,13 +233,16 @@ pub(crate) struct Outgoing {
 impl Outgoing {
     /// Puts a parcel behind all others. It leaves with the next [`flush`](Self::flush).
     pub(crate) fn push(&mut self, parcel: Parcel) {
+        self.unsent_bytes += parcel.cost();
         self.unsent.push_back(parcel);
+        if self.is_full_of_bytes() {
+            self.forget_taken();
+        }
     }
 
     /// Whether so much waits here that no more should be made.
     pub(crate) fn is_behind(&self) -> bool {
-        self.unsent.len() >= self.sender.capacity()
-            || self.bytes >= FEED_BYTES && !self.is_flushed()
+        self.unsent.len() >= self.sender.capacity() || !self.is_flushed() && self.is_full_of_bytes()
     }
 
     /// Whether nothing waits here any more.
@@ -257,6 +263,7 @@ impl Outgoing {
             let cost = parcel.cost();
             match self.sender.try_send(parcel) {
                 Ok(()) => {
+                    self.unsent_bytes -= cost;
                     self.costs.push_back(cost);
                     self.bytes += cost;
                     if self.costs.len() > 2 * self.sender.capacity() {
@@ -267,9 +274,17 @@ impl Outgoing {
                     self.unsent.push_front(parcel);
                     return;
                 }
-                Err(TrySendError::Closed(_)) => self.unsent.clear(),
+                Err(TrySendError::Closed(_)) => {
+                    self.unsent.clear();
+                    self.unsent_bytes = 0;
+                }
             }
         }
+    }
+
+    /// With what is not known to be taken.
+    fn is_full_of_bytes(&self) -> bool {
+        self.bytes + self.unsent_bytes >= FEED_BYTES
     }
 
     fn forget_taken(&mut self) {
@@ -323,6 +338,23 @@ mod tests {
         let mut unread = vec![0; bytes.max(4)];
         unread[..4].copy_from_slice(&number.to_be_bytes());
         Parcel::Connection(Box::new(any_arrival(unread)))
+    }
+
+    #[test]
+    fn a_sender_is_behind_by_bytes_that_it_has_made_and_not_handed_over() {
+        let (mut outgoing, mut incoming) = feed(100);
+        let half = usize::try_from(FEED_BYTES / 2).unwrap();
+        outgoing.push(parcel(0, half));
+        assert!(!outgoing.is_behind());
+        outgoing.push(parcel(1, half));
+        assert!(outgoing.is_behind());
+        outgoing.flush();
+        assert!(!outgoing.is_behind(), "all of it is handed over");
+        outgoing.push(parcel(2, 4));
+        assert!(outgoing.is_behind(), "and nothing taken");
+        assert_eq!(number(incoming.try_recv().unwrap()), 0);
+        outgoing.push(parcel(3, 4));
+        assert!(!outgoing.is_behind(), "what was taken is room");
     }
 
     fn number(parcel: Parcel) -> u32 {
