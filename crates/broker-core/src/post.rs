@@ -28,8 +28,7 @@ impl Shard {
                 let mut item = Item::kept(&message);
                 item.is_awaited = awaited.is_some();
                 item.is_owed = awaited.is_some_and(|awaited| awaited.owed);
-                let owed = self.route_here(now, &mut item, None).owed;
-                self.clients.news_of(&item, News::Owed(owed));
+                self.take_crossed(now, &mut item);
                 if let Some(Awaited { token, .. }) = awaited {
                     self.clients.settle_when(now, item.until, from, token);
                 }
@@ -39,8 +38,7 @@ impl Shard {
                 for publication in bundle.publications() {
                     self.clients.check_unaltered(&publication, publisher);
                     let mut item = Item::borrowed(publication, publisher);
-                    let owed = self.route_here(now, &mut item, None).owed;
-                    self.clients.news_of(&item, News::Owed(owed));
+                    self.take_crossed(now, &mut item);
                     item.finish(&mut self.clients.pool);
                 }
             }
@@ -172,6 +170,12 @@ impl Shard {
             } => self.clients.take_news(&publisher, epoch, number, news),
             Letter::Stats(stats) => self.sys.note(from, *stats),
         }
+    }
+
+    /// A message that came in on another shard.
+    fn take_crossed(&mut self, now: Instant, item: &mut Item<'_>) {
+        let owed = self.route_here(now, item, None).owed;
+        self.clients.news_of(item, News::Owed(owed));
     }
 
     fn take_tail(&mut self, of: ShardId, number: u64) {
