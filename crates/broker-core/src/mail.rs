@@ -25,7 +25,7 @@ pub struct Mail {
 
 impl Mail {
     /// Bytes of topics, filters, properties and payloads in it. Those of messages may be shared
-    /// with other letters. A bundle of messages counts for more, as [`crate::bundle`] says.
+    /// with other letters. A bundle of messages counts for more, as its module says.
     pub fn bytes(&self) -> u64 {
         let bytes = |message: &Arc<Message>| message.publication().cost();
         let text = |text: &str| text.len() as u64;
