@@ -255,7 +255,8 @@ impl Outgoing {
         while let Some(parcel) = self.unsent.pop_front() {
             if self.bytes >= FEED_BYTES {
                 self.forget_taken();
-                if self.bytes >= FEED_BYTES {
+                // One that has ended takes nothing any more, and is told below.
+                if self.bytes >= FEED_BYTES && !self.sender.is_closed() {
                     self.unsent.push_front(parcel);
                     return;
                 }
@@ -355,6 +356,21 @@ mod tests {
         assert_eq!(number(incoming.try_recv().unwrap()), 0);
         outgoing.push(parcel(3, 4));
         assert!(!outgoing.is_behind(), "what was taken is room");
+    }
+
+    #[test]
+    fn a_receiver_that_ends_with_its_feed_full_of_bytes_holds_up_nobody() {
+        let (_poll, _bell, waker) = thread_with_bell();
+        let (mut outgoing, incoming) = feed(100);
+        outgoing.push(parcel(0, usize::try_from(FEED_BYTES).unwrap()));
+        outgoing.flush();
+        outgoing.push(parcel(1, 4));
+        outgoing.flush();
+        assert!(outgoing.is_behind());
+        drop(incoming);
+        outgoing.flush();
+        assert!(outgoing.is_flushed() && !outgoing.is_behind());
+        assert!(!outgoing.arm(&waker), "nobody waits for it");
     }
 
     fn number(parcel: Parcel) -> u32 {
