@@ -277,7 +277,8 @@ impl Outgoing {
                 }
                 Err(TrySendError::Closed(_)) => {
                     self.unsent.clear();
-                    self.unsent_bytes = 0;
+                    self.costs.clear();
+                    (self.unsent_bytes, self.bytes) = (0, 0);
                 }
             }
         }
