@@ -35,8 +35,8 @@ pub(crate) const READ_BEFORE_WRITE: usize = 256 * 1024;
 ///
 /// Tried with 15,000 clients that connect, 64 at a time, medians of three: 38,500 a second and 11.4
 /// µs each where all were read first; 44,800 and 10.2 with 8, 41,800 and 10.3 with 16, 36,900 and
-/// 11.0 with 4. The load generator of the benchmark's record saw no more of them come than before
-/// (45,800 and 46,200, where Mosquitto let in 72,000). Requests and replies between 400, 200 and
+/// 11.0 with 4; all of them while a table of open files that grew held them up, here or there
+/// ([`crate::open_files`]), and not tried again since. Requests and replies between 400, 200 and
 /// 100 pairs: 2 % more go through with 8 and with 16, and each takes 1 to 3 % less. With 20,000 and
 /// 60,000 messages/s the median is 1 to 3 µs sooner, for as much CPU time.
 pub(crate) const READS_BEFORE_WRITE: usize = 8;
