@@ -25,6 +25,19 @@ pub(crate) const READ_BYTES: usize = 192 * 1024;
 /// memory.
 pub(crate) const READ_MUCH: usize = 16 * 1024;
 
+/// Who sends much in packets of at most so many bytes on average is taken in by the piece:
+/// [`PIECE_BYTES`]. Of larger ones there are too few in a read to wait for, and cutting one costs a
+/// copy.
+pub(crate) const SMALL_PACKET: usize = 512;
+
+/// Bytes after which who sends much in small packets lets others come between. Of 100-byte messages
+/// it is 75, which take 13 µs. No memory. See ADR 49 for what was tried.
+pub(crate) const PIECE_BYTES: usize = 8 * 1024;
+
+/// Connections that are looked at between two such pieces, of those that are to be read in the next
+/// turn; a look takes a few ns. The others wait for their turn. No memory.
+pub(crate) const AHEAD: usize = 64;
+
 /// Bytes read in one turn before what they have led to is written, and reading goes on. Together
 /// with their copies in the outputs they fit into 1 MiB, which is in the cache of a core.
 pub(crate) const READ_BEFORE_WRITE: usize = 256 * 1024;

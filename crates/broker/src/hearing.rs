@@ -8,8 +8,8 @@
 //! A client is silent if it was by then. The clock alone does not say so: the thread may be behind
 //! with its reading, or not have run for a while, and what a client has sent waits in the kernel.
 //!
-//! Invariant: sockets are read in the order in which they became readable, see
-//! [`crate::sockets::Sockets`].
+//! Invariant: each socket is read no later than its place says in the order in which they became
+//! readable, see [`crate::sockets::Sockets`].
 
 use std::time::Instant;
 

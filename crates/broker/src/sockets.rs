@@ -23,7 +23,7 @@ use mio::{Registry, Token};
 use slab::Slab;
 use unbroken_broker_core::{CloseCause, ConnectionId, LastWords, Peer};
 
-use crate::bounds::READ_MUCH;
+use crate::bounds::{AHEAD, READ_MUCH, SMALL_PACKET};
 use crate::listener::Seat;
 use crate::mailbox::Arrival;
 use crate::transport::{Given, Taken, Transport};
@@ -65,6 +65,8 @@ struct Socket {
     spoken_to: bool,
     /// Its last read brought [`READ_MUCH`] or more.
     brought_much: bool,
+    /// When it last did, whether that was in small packets.
+    in_small: bool,
     state: State,
 }
 
@@ -89,11 +91,13 @@ enum State {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     /// This many bytes. `spoken_to`: something was written to the peer since it last sent
-    /// something, or it has sent nothing before.
+    /// something, or it has sent nothing before. `floods`: this is much, and so was what the
+    /// read before brought, in small packets.
     Bytes {
         connection: ConnectionId,
         count: usize,
         spoken_to: bool,
+        floods: bool,
     },
     /// Nothing, or nothing that is for the shard.
     Nothing,
@@ -145,6 +149,7 @@ impl Sockets {
             hung_up: false,
             spoken_to: true,
             brought_much: false,
+            in_small: false,
             state: State::Open,
         });
         Ok((
@@ -259,10 +264,39 @@ impl Sockets {
 
     /// Reads once.
     pub(crate) fn read(&mut self, index: u32, into: &mut [u8]) -> Found {
+        if let Some(socket) = self.table.get_mut(index as usize) {
+            socket.queued = false;
+        }
+        self.read_socket(index, into)
+    }
+
+    /// Reads once, ahead of its turn, the first that does not bring much and has anything, among
+    /// the first [`AHEAD`] that are to be read in the next turn; not `but`, of which not all has
+    /// been used that was read before. It keeps its place, so that [`taken`](Self::taken) counts
+    /// those before it first.
+    pub(crate) fn read_ahead(&mut self, but: ConnectionId, into: &mut [u8]) -> Option<Found> {
+        let index = self.ready.iter().take(AHEAD).copied().find(|&index| {
+            let socket = self.table.get(index as usize);
+            socket.is_some_and(|socket| {
+                let is_open = matches!(socket.state, State::Open);
+                index != but.index && is_open && socket.readable && !socket.brought_much
+            })
+        })?;
+        Some(self.read_socket(index, into))
+    }
+
+    /// Of how many packets the last read of this one was, of so many bytes.
+    pub(crate) fn note_packets(&mut self, id: ConnectionId, bytes: usize, packets: u64) {
+        if let Some(socket) = self.socket(id) {
+            let small = u64::try_from(bytes / SMALL_PACKET).unwrap_or(u64::MAX);
+            socket.in_small = packets >= small;
+        }
+    }
+
+    fn read_socket(&mut self, index: u32, into: &mut [u8]) -> Found {
         let Some(socket) = self.table.get_mut(index as usize) else {
             return Found::Nothing;
         };
-        socket.queued = false;
         if !socket.readable || matches!(socket.state, State::Paused) {
             return Found::Nothing;
         }
@@ -274,7 +308,9 @@ impl Sockets {
             Taken::Bytes { count, drained } => {
                 let spoken_to = std::mem::take(&mut socket.spoken_to);
                 let leaving = matches!(socket.state, State::Leaving { .. });
-                socket.brought_much = count >= READ_MUCH;
+                let brings_much = count >= READ_MUCH;
+                let floods = brings_much && socket.brought_much && socket.in_small;
+                socket.brought_much = brings_much;
                 socket.readable = !drained || socket.hung_up;
                 self.queue(index);
                 if leaving {
@@ -284,6 +320,7 @@ impl Sockets {
                         connection,
                         count,
                         spoken_to,
+                        floods,
                     }
                 }
             }
@@ -550,6 +587,51 @@ mod tests {
         assert_eq!(take(None), [2, 3]);
         assert_eq!(take(None), [4, 0]);
         assert!(take(None).is_empty());
+    }
+
+    #[test]
+    fn who_is_read_ahead_keeps_the_place_in_the_order() {
+        let mut poll = Poll::new().unwrap();
+        let mut sockets = Sockets::new(poll.registry().try_clone().unwrap());
+        let (mut ids, mut peers) = (Vec::new(), Vec::new());
+        for _ in 0..5 {
+            let (arrival, mut peer) = arrival_and_peer(Vec::new());
+            ids.push(sockets.open(arrival).unwrap().0);
+            peer.write_all(b"some").unwrap();
+            peers.push(peer);
+        }
+        while sockets.ready.len() < peers.len() {
+            let mut events = Events::with_capacity(8);
+            poll.poll(&mut events, None).unwrap();
+            for event in events.iter().filter(|event| event.is_readable()) {
+                sockets.note(event);
+            }
+        }
+        let [much, but, paused, first, second] = ids[..] else {
+            unreachable!("five were opened")
+        };
+        sockets.ready = ids.iter().map(|id| id.index).collect();
+        sockets.table[much.index as usize].brought_much = true;
+        sockets.pause(paused);
+        let mut buffer = [0; 8];
+        let mut ahead = || match sockets.read_ahead(but, &mut buffer)? {
+            Found::Bytes { connection, .. } => Some(connection),
+            other => unreachable!("{other:?}"),
+        };
+        assert_eq!(
+            [ahead(), ahead(), ahead()],
+            [Some(first), Some(second), None]
+        );
+        assert_eq!((sockets.taken(), sockets.ready.len()), (0, 5));
+        let mut round = Vec::new();
+        sockets.take_ready(&mut round, usize::MAX);
+        assert_eq!(sockets.taken(), 5);
+        let unread = ids.iter().filter(|id| {
+            let found = sockets.read(id.index, &mut buffer);
+            found != Found::Nothing
+        });
+        assert_eq!(unread.collect::<Vec<_>>(), [&much, &but]);
+        assert!(!sockets.has_ready());
     }
 
     #[test]

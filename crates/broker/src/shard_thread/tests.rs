@@ -2,12 +2,13 @@
 
 use super::*;
 use crate::authenticator::{Door, authenticator};
-use crate::bounds::READ_MUCH;
+use crate::bounds::{PIECE_BYTES, READ_MUCH};
 use crate::coalesce;
 use crate::disk::tests::started;
 use crate::listener::tests::{any_arrival, arrival_and_peer};
 use crate::mailbox::{feed, outside_feed};
-use std::io::Write;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use unbroken_broker_core::{Limits, Settings, ShardOptions, Totals};
 
 #[test]
@@ -97,6 +98,126 @@ fn what_others_send_leaves_before_who_sends_much_is_read() {
                 .any(|connection| connection.index == index)
         };
         assert_eq!([0, 1].map(|index| !waits(index)), leaves, "round {round}");
+    }
+}
+
+/// A flood and somebody quiet, each of whom publishes to itself.
+struct Beside {
+    thread: ShardThread,
+    now: Instant,
+    flood: TcpStream,
+    quiet: TcpStream,
+    /// Messages of the flood so far.
+    sent: u32,
+}
+
+fn beside_a_flood() -> Beside {
+    let mut thread = shard_thread(0, [None, None], [None, None]);
+    thread.shard = Shard::new(options(0, 1));
+    let now = Instant::now();
+    let connect = b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x00\x00\x01";
+    let subscribe = b"\x82\x06\x00\x01\x00\x01";
+    let [flood, quiet] = [b"f", b"q"].map(|name| {
+        let unread = [&connect[..], name, subscribe, name, b"\x00"].concat();
+        let (arrival, mut peer) = arrival_and_peer(unread);
+        open(&mut thread.shard, &mut thread.driver, now, arrival);
+        thread.write_clients(now, &mut Turn::default());
+        peer.read_exact(&mut [0; 9]).unwrap();
+        peer.set_nodelay(true).unwrap(); // what is written is there
+        peer.set_read_timeout(Some(LATER)).unwrap();
+        peer
+    });
+    Beside {
+        thread,
+        now,
+        flood,
+        quiet,
+        sent: 0,
+    }
+}
+
+impl Beside {
+    /// Packets of so many bytes (131 to 16,386), numbered, that come to so many at most.
+    fn packets(&mut self, size: usize, bytes: usize) -> Vec<u8> {
+        let mut packets = Vec::new();
+        while packets.len() + size <= bytes {
+            let (low, high) = (u8::try_from((size - 3) % 128), (size - 3) / 128);
+            let head = [0x30, low.unwrap() | 0x80, u8::try_from(high).unwrap()];
+            let rest = vec![0; size - head.len() - 7];
+            packets.extend([&head[..], b"\x00\x01f", &self.sent.to_be_bytes(), &rest].concat());
+            self.sent += 1;
+        }
+        packets
+    }
+
+    /// The quiet one speaks just when what the flood has sent is read. Answers whether it was
+    /// written to in the same turn, before the flood was.
+    fn is_answered_between(&mut self, flood: &[u8]) -> bool {
+        say(&mut self.thread, &mut self.flood, flood);
+        // More than a piece, and not much; nobody has looked yet.
+        let payload = [7; PIECE_BYTES + PIECE_BYTES / 2];
+        let message = [&b"\x30\x83\x60\x00\x01q"[..], &payload].concat();
+        self.quiet.write_all(&message).unwrap();
+        let mut turn = Turn::default();
+        self.thread.read_clients(self.now, &mut turn);
+        self.thread.write_clients(self.now, &mut Turn::default());
+        if turn.writes == 0 {
+            self.thread.wait(self.now).unwrap();
+            self.thread.read_clients(self.now, &mut Turn::default());
+            self.thread.write_clients(self.now, &mut Turn::default());
+        }
+        for (peer, expected) in [(&mut self.quiet, &message[..]), (&mut self.flood, flood)] {
+            let mut found = vec![0; expected.len()];
+            peer.read_exact(&mut found).unwrap();
+            assert!(found == expected, "what it has said, in its order");
+        }
+        assert!(turn.writes <= 1, "the flood is written as one");
+        turn.writes > 0
+    }
+}
+
+#[test]
+fn who_floods_lets_others_come_between() {
+    let mut beside = beside_a_flood();
+    let mut between = |size, is_waiting| {
+        beside.thread.coalescer = if is_waiting {
+            coalesce::tests::waiting(0)
+        } else {
+            Coalescer::new(1)
+        };
+        let packets = beside.packets(size, 2 * READ_MUCH);
+        beside.is_answered_between(&packets)
+    };
+    assert!(!between(200, false), "not known to flood yet");
+    assert!(between(200, false));
+    assert!(!between(200, true), "more is to gather");
+    assert!(between(2_000, false), "known by what came before");
+    assert!(
+        !between(200, false),
+        "what came before was in larger packets"
+    );
+}
+
+#[test]
+fn what_a_flood_sends_behind_is_read_behind() {
+    let mut beside = beside_a_flood();
+    for (bytes, bytes_behind) in [(2 * READ_MUCH, 0), (READ_MUCH - 1, 1_000)] {
+        let packets = beside.packets(200, bytes);
+        // Much, and then not, with more behind it than the first read has room for.
+        say(&mut beside.thread, &mut beside.flood, &packets);
+        let behind = beside.packets(200, bytes_behind);
+        beside.thread.buffer = vec![0; packets.len()].into_boxed_slice();
+        beside.flood.write_all(&behind).unwrap();
+        let Beside { thread, now, .. } = &mut beside;
+        for _ in 0..2 {
+            thread.wait(*now).unwrap();
+            thread.read_clients(*now, &mut Turn::default());
+        }
+        thread.write_clients(*now, &mut Turn::default());
+        let expected = [packets, behind].concat();
+        let mut found = vec![0; expected.len()];
+        beside.flood.read_exact(&mut found).unwrap();
+        assert!(found == expected);
     }
 }
 
@@ -198,7 +319,6 @@ fn a_client_is_silent_once_all_that_it_may_have_sent_was_read() {
 
 const LATER: Duration = Duration::from_secs(1);
 
-/// Hands letters over until there are none.
 /// Has a peer send bytes, and the thread see that they are there.
 fn say(thread: &mut ShardThread, peer: &mut impl Write, bytes: &[u8]) {
     peer.write_all(bytes).unwrap();
@@ -208,6 +328,7 @@ fn say(thread: &mut ShardThread, peer: &mut impl Write, bytes: &[u8]) {
     }
 }
 
+/// Hands letters over until there are none.
 fn hand_over(shards: &mut [ShardThread; 2], now: Instant) {
     for _ in 0..4 {
         for thread in &mut *shards {
