@@ -33,8 +33,8 @@ pub(crate) struct Sockets {
     registry: Registry,
     table: Slab<Socket>,
     serial: u32,
-    /// Readable, open, and not paused: to be read in the next turn. Each once, as far as `queued`
-    /// knows.
+    /// To be read in the next turn, each once, as far as `queued` knows: readable, open and not
+    /// paused when they came here.
     ready: Vec<u32>,
     /// How many were ever taken off `ready`, and not put back.
     taken: u64,
@@ -67,6 +67,8 @@ struct Socket {
     brought_much: bool,
     /// When it last did, whether that was in small packets.
     in_small: bool,
+    /// It was put back, and so is read among the first.
+    waited: bool,
     state: State,
 }
 
@@ -150,6 +152,7 @@ impl Sockets {
             spoken_to: true,
             brought_much: false,
             in_small: false,
+            waited: false,
             state: State::Open,
         });
         Ok((
@@ -223,8 +226,11 @@ impl Sockets {
         }
         self.taken += into.len() as u64;
         into.retain(|&index| {
-            let socket = self.table.get(index as usize);
-            let is_last = socket.is_some_and(|socket| socket.brought_much);
+            let socket = self.table.get_mut(index as usize);
+            let is_last = socket.is_some_and(|socket| {
+                let waited = std::mem::take(&mut socket.waited);
+                socket.brought_much && !waited
+            });
             if is_last {
                 self.last.push(index);
             }
@@ -241,7 +247,7 @@ impl Sockets {
         self.taken -= unread.len() as u64;
         let unread = unread.inspect(|&index| {
             if let Some(socket) = self.table.get_mut(index as usize) {
-                socket.brought_much = false;
+                socket.waited = true;
             }
         });
         self.ready.splice(..0, unread);
@@ -272,8 +278,8 @@ impl Sockets {
 
     /// Reads once, ahead of its turn, the first that does not bring much and has anything, among
     /// the first [`AHEAD`] that are to be read in the next turn; not `but`, of which not all has
-    /// been used that was read before. It keeps its place, so that [`taken`](Self::taken) counts
-    /// those before it first.
+    /// been used that was read before. Who fills the buffer brings much. It keeps its place, so
+    /// that [`taken`](Self::taken) counts those before it first.
     pub(crate) fn read_ahead(&mut self, but: ConnectionId, into: &mut [u8]) -> Option<Found> {
         let index = self.ready.iter().take(AHEAD).copied().find(|&index| {
             let socket = self.table.get(index as usize);
@@ -282,7 +288,16 @@ impl Sockets {
                 index != but.index && is_open && socket.readable && !socket.brought_much
             })
         })?;
-        Some(self.read_socket(index, into))
+        let found = self.read_socket(index, into);
+        if let Found::Bytes { count, .. } = found
+            && count == into.len()
+            && let Some(socket) = self.table.get_mut(index as usize)
+        {
+            // There is more of it, for its turn.
+            socket.brought_much = true;
+            socket.in_small = false;
+        }
+        Some(found)
     }
 
     /// Of how many packets the last read of this one was, of so many bytes.

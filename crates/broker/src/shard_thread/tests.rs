@@ -150,13 +150,13 @@ impl Beside {
         packets
     }
 
-    /// The quiet one speaks just when what the flood has sent is read. Answers whether it was
+    /// The quiet one says so much just when what the flood has sent is read. Answers whether it was
     /// written to in the same turn, before the flood was.
-    fn is_answered_between(&mut self, flood: &[u8]) -> bool {
+    fn is_answered_between(&mut self, flood: &[u8], payload: u8) -> bool {
         say(&mut self.thread, &mut self.flood, flood);
-        // More than a piece, and not much; nobody has looked yet.
-        let payload = [7; PIECE_BYTES + PIECE_BYTES / 2];
-        let message = [&b"\x30\x83\x60\x00\x01q"[..], &payload].concat();
+        // Nobody has looked yet. Units of 128 bytes.
+        let rest = vec![7; 128 * usize::from(payload)];
+        let message = [&[0x30, 0x83, payload, 0, 1, b'q'][..], &rest].concat();
         self.quiet.write_all(&message).unwrap();
         let mut turn = Turn::default();
         self.thread.read_clients(self.now, &mut turn);
@@ -179,23 +179,23 @@ impl Beside {
 #[test]
 fn who_floods_lets_others_come_between() {
     let mut beside = beside_a_flood();
-    let mut between = |size, is_waiting| {
+    let mut between = |size, payload, is_waiting| {
         beside.thread.coalescer = if is_waiting {
             coalesce::tests::waiting(0)
         } else {
             Coalescer::new(1)
         };
         let packets = beside.packets(size, 2 * READ_MUCH);
-        beside.is_answered_between(&packets)
+        beside.is_answered_between(&packets, payload)
     };
-    assert!(!between(200, false), "not known to flood yet");
-    assert!(between(200, false));
-    assert!(!between(200, true), "more is to gather");
-    assert!(between(2_000, false), "known by what came before");
-    assert!(
-        !between(200, false),
-        "what came before was in larger packets"
-    );
+    let (little, more) = (10, 100);
+    assert!(128 * usize::from(more) > PIECE_BYTES);
+    assert!(!between(200, little, false), "not known to flood yet");
+    assert!(between(200, little, false));
+    assert!(!between(200, little, true), "more is to gather");
+    assert!(!between(200, more, false), "that is not all in one piece");
+    assert!(between(2_000, little, false), "known by what came before");
+    assert!(!between(200, little, false), "before were larger packets");
 }
 
 #[test]
