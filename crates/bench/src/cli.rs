@@ -10,11 +10,10 @@ use crate::{
     peer,
     record::{Described, Record},
     relay::{Fate, Relay},
-    results::{self, RowResult},
-    rounds, rows,
+    results, rounds, rows,
     scaling::Scaling,
     shards::Shards,
-    verdict::{self, Verdict},
+    verdict::Verdict,
 };
 use clap::{Args, Parser, Subcommand};
 use std::{
@@ -137,23 +136,32 @@ impl Brokers {
         }
         let rounds = self.common.rounds();
         let progress = &mut io::stderr().lock();
-        let rows = rounds::run(&rows, &peers, rounds, progress)?;
+        let mut record = Record {
+            machine,
+            rounds: 0,
+            rounds_asked: rounds,
+            generator_threads: threads,
+            peers: described,
+            skipped,
+            verdicts: Vec::new(),
+            checks: Vec::new(),
+            rows: Vec::new(),
+        };
+        // Who ends it after an hour has what was measured until then.
+        let rows = rounds::run_and_keep(&rows, &peers, rounds, progress, |rounds, rows| {
+            if smoke {
+                return Ok(());
+            }
+            record.take(rounds, rows.to_vec(), Vec::new());
+            record.write(&self.common.out)
+        })?;
         let checks = programs.map(|programs| programs.run(&peers, rounds, progress));
         let checks = checks.transpose()?.unwrap_or_default();
         if smoke {
             results::refuse_faults(&rows)?;
             return Ok(ExitCode::SUCCESS);
         }
-        let record = Record {
-            machine,
-            rounds,
-            generator_threads: threads,
-            peers: described,
-            skipped,
-            verdicts: verdict::judge(&rows, &checks),
-            checks,
-            rows: rows.into_iter().map(without_curves).collect(),
-        };
+        record.take(rounds, rows, checks);
         record.write(&self.common.out)?;
         write!(
             io::stdout().lock(),
@@ -183,22 +191,14 @@ fn not_passed(verdicts: &[Verdict]) -> Option<String> {
     (!missed.is_empty()).then(|| format!("bars not passed:\n  {}", missed.join("\n  ")))
 }
 
-/// The curves of single runs would be most of the record, and nothing in it is drawn from them.
-fn without_curves(mut row: RowResult) -> RowResult {
-    for run in row.cells.iter_mut().flat_map(|cell| &mut cell.runs) {
-        if let Some(figures) = &mut run.report.figures {
-            figures.latency.curve.clear();
-        }
-    }
-    row
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{
         bars::ROUNDS,
         peer::{OURS, Role},
+        results::RowResult,
+        verdict,
     };
 
     #[test]

@@ -28,6 +28,8 @@ use unbroken_load::grouped;
 pub(crate) struct Record {
     pub(crate) machine: Machine,
     pub(crate) rounds: usize,
+    /// Fewer, if it was ended before.
+    pub(crate) rounds_asked: usize,
     /// In the rows that can be cut into as many; in fan-in, fan-out and tree there is one.
     pub(crate) generator_threads: u32,
     pub(crate) peers: Vec<Described>,
@@ -160,6 +162,14 @@ const IDLE: [Column; 5] = [
 ];
 
 impl Record {
+    /// What was found in so many rounds, instead of what was there.
+    pub(crate) fn take(&mut self, rounds: usize, rows: Vec<RowResult>, checks: Vec<Check>) {
+        self.rounds = rounds;
+        self.verdicts = verdict::judge(&rows, &checks);
+        self.checks = checks;
+        self.rows = rows.into_iter().map(without_curves).collect();
+    }
+
     /// Writes `brokers.md`, `brokers.json` and the drawings into `dir`.
     pub(crate) fn write(&self, dir: &Path) -> Result<(), BenchError> {
         let write = |name: &str, text: &str| {
@@ -222,6 +232,10 @@ impl fmt::Display for Record {
              machine meanwhile (cores). Threads of the load generator: {}, and in fan-in, fan-out and tree one.\n",
             self.rounds, self.generator_threads
         )?;
+        if self.rounds < self.rounds_asked {
+            let asked = self.rounds_asked;
+            writeln!(f, "It was ended before the other rounds of {asked}.\n")?;
+        }
         self.overview(f)?;
         let (verdicts, rows) = (&self.verdicts, &self.rows);
         write!(f, "\n{}", verdict::Section { verdicts, rows })?;
@@ -370,6 +384,16 @@ fn decimal(value: f64, digits: usize) -> String {
     }
 }
 
+/// The curves of single runs would be most of the record, and nothing in it is drawn from them.
+fn without_curves(mut row: RowResult) -> RowResult {
+    for run in row.cells.iter_mut().flat_map(|cell| &mut cell.runs) {
+        if let Some(figures) = &mut run.report.figures {
+            figures.latency.curve.clear();
+        }
+    }
+    row
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -409,5 +433,25 @@ mod tests {
             "{error}"
         );
         assert!(Table(&other).to_string().contains("**not 2.0.11**"));
+    }
+
+    #[test]
+    fn a_record_of_fewer_rounds_than_were_asked_for_says_so() {
+        let mut record = Record {
+            machine: Machine::here(),
+            rounds: 0,
+            rounds_asked: 2,
+            generator_threads: 1,
+            peers: Vec::new(),
+            skipped: Vec::new(),
+            verdicts: Vec::new(),
+            checks: Vec::new(),
+            rows: Vec::new(),
+        };
+        for (rounds, is_said) in [(1, true), (2, false)] {
+            record.take(rounds, Vec::new(), Vec::new());
+            let text = record.to_string();
+            assert_eq!(text.contains("ended before"), is_said, "{text}");
+        }
     }
 }

@@ -18,6 +18,17 @@ pub(crate) fn run(
     rounds: usize,
     progress: &mut dyn Write,
 ) -> Result<Vec<RowResult>, BenchError> {
+    run_and_keep(rows, peers, rounds, progress, |_, _| Ok(()))
+}
+
+/// And gives `keep` what there is after each round but the last, with the number of rounds so far.
+pub(crate) fn run_and_keep(
+    rows: &[Row],
+    peers: &[Peer],
+    rounds: usize,
+    progress: &mut dyn Write,
+    mut keep: impl FnMut(usize, &[RowResult]) -> Result<(), BenchError>,
+) -> Result<Vec<RowResult>, BenchError> {
     let mut results: Vec<_> = rows.iter().map(|row| RowResult::new(row, peers)).collect();
     for round in 0..rounds {
         for (row, result) in rows.iter().zip(&mut results) {
@@ -41,6 +52,9 @@ pub(crate) fn run(
                 )?;
             }
             result.took_s += began.elapsed().as_secs_f64();
+        }
+        if round + 1 < rounds {
+            keep(round + 1, &results)?;
         }
     }
     Ok(results)
@@ -107,4 +121,21 @@ fn summary(report: &Report) -> String {
         connecting.broker_cpu_us.unwrap_or_default(),
         grouped(connecting.broker_bytes.unwrap_or_default()),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_there_is_after_each_round_but_the_last_is_given_to_be_kept() {
+        let mut kept = Vec::new();
+        let keep = |rounds, rows: &[RowResult]| {
+            kept.push((rounds, rows.len()));
+            Ok(())
+        };
+        let rows = [crate::rows::choose(&["idle".to_owned()]).unwrap().remove(0)];
+        let found = run_and_keep(&rows, &[], 3, &mut Vec::new(), keep).unwrap();
+        assert_eq!((kept, found.len()), (vec![(1, 1), (2, 1)], 1));
+    }
 }
