@@ -36,7 +36,8 @@
 //!   publisher that never stops gets one buffer's worth before everybody else has had theirs.
 //!   Writes are of bounded size too: one for each `READ_BEFORE_WRITE` bytes that the turn has read,
 //!   and one at its end; more of both only for who is read between the pieces of a flood.
-//! - Everybody else comes before such a publisher, and what they send leaves before it is read.
+//! - Everybody else comes before such a publisher, and what they and other shards have sent leaves
+//!   before it is read.
 //!   What comes while it is taken in is read and leaves between two pieces of it, where nothing is
 //!   gathered: so a quiet message within a shard waits for no more of a flood than one piece, the
 //!   reading of all or the writing of all (ADR 49).
@@ -379,7 +380,8 @@ impl ShardThread {
                 break;
             }
             let is_due = unwritten >= READ_BEFORE_WRITE || read - written == at_once;
-            if is_due || (unwritten > 0 && read == rest) {
+            let is_given = unwritten > 0 || turn.letters > 0;
+            if is_due || (is_given && read == rest) {
                 self.write_clients(now, turn);
                 (unwritten, written) = (0, read);
             }

@@ -222,6 +222,32 @@ fn what_a_flood_sends_behind_is_read_behind() {
 }
 
 #[test]
+fn what_another_shard_has_sent_leaves_before_a_flood_is_read() {
+    let mut beside = beside_a_flood();
+    let quiet = ConnectionId {
+        index: 1,
+        serial: 2,
+    };
+    for (letters, writes) in [(0, 0), (0, 0), (1, 1)] {
+        let much = beside.packets(200, READ_MUCH + 200);
+        say(&mut beside.thread, &mut beside.flood, &much);
+        let Beside { thread, now, .. } = &mut beside;
+        // As a letter may: somebody who has said nothing is to have something.
+        let bytes = b"\x30\x03\x00\x01q";
+        let (shard, driver) = (&mut thread.shard, &mut thread.driver);
+        let connection = quiet;
+        input(shard, driver, *now, Input::Received { connection, bytes });
+        let mut turn = Turn {
+            letters,
+            ..Turn::default()
+        };
+        thread.read_clients(*now, &mut turn);
+        assert_eq!(turn.writes, writes);
+        thread.write_clients(*now, &mut turn);
+    }
+}
+
+#[test]
 fn some_are_answered_while_others_are_read_where_nothing_is_gathered() {
     let mut thread = shard_thread(0, [None, None], [None, None]);
     thread.shard = Shard::new(options(0, 1));
