@@ -537,6 +537,17 @@ mod tests {
     use super::*;
     use crate::listener::tests::arrival_and_peer;
 
+    /// Until so many are to be read.
+    fn note_readable(poll: &mut Poll, sockets: &mut Sockets, count: usize) {
+        while sockets.ready.len() < count {
+            let mut events = Events::with_capacity(8);
+            poll.poll(&mut events, None).unwrap();
+            for event in events.iter().filter(|event| event.is_readable()) {
+                sockets.note(event);
+            }
+        }
+    }
+
     #[test]
     fn those_that_brought_much_come_behind_the_rest() {
         let mut poll = Poll::new().unwrap();
@@ -556,13 +567,7 @@ mod tests {
             for (count, peer) in bytes.into_iter().zip(&mut peers) {
                 peer.write_all(&vec![0; count]).unwrap();
                 let before = sockets.ready.len();
-                while sockets.ready.len() == before {
-                    let mut events = Events::with_capacity(8);
-                    poll.poll(&mut events, None).unwrap();
-                    for event in events.iter().filter(|event| event.is_readable()) {
-                        sockets.note(event);
-                    }
-                }
+                note_readable(&mut poll, &mut sockets, before + 1);
             }
             sockets.ready.push(other); // its edge came for nothing
             let mut into = Vec::new();
@@ -615,13 +620,7 @@ mod tests {
             peer.write_all(b"some").unwrap();
             peers.push(peer);
         }
-        while sockets.ready.len() < peers.len() {
-            let mut events = Events::with_capacity(8);
-            poll.poll(&mut events, None).unwrap();
-            for event in events.iter().filter(|event| event.is_readable()) {
-                sockets.note(event);
-            }
-        }
+        note_readable(&mut poll, &mut sockets, peers.len());
         let [much, but, paused, first, second] = ids[..] else {
             unreachable!("five were opened")
         };
