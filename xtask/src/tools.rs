@@ -8,7 +8,6 @@
 //!
 //! The acceptance crate looks for exactly these places (`crates/acceptance/src/tools.rs`).
 
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
@@ -16,6 +15,7 @@ use std::{env, fs};
 use crate::tally::Tally;
 use crate::{Outcome, process, tree};
 
+mod go;
 mod peers;
 
 /// A tool, how to see that it is there, and how to get it.
@@ -217,10 +217,14 @@ fn install_mosquitto(_: &Tools) -> Outcome {
 }
 
 fn install_paho_python(tools: &Tools) -> Outcome {
-    let directory = tools.directory.join("python");
+    install_python_package(&tools.directory.join("python"), PAHO_PYTHON)
+}
+
+/// In an environment of its own, which this directory becomes.
+fn install_python_package(directory: &Path, package: &str) -> Outcome {
     let create = || {
         let mut python = Command::new("python3");
-        process::quiet(python.args(["-m", "venv", "--clear"]).arg(&directory))
+        process::quiet(python.args(["-m", "venv", "--clear"]).arg(directory))
     };
     // Debian keeps the module for virtual environments in a package of its own.
     create().or_else(|_| apt(&["python3", "python3-venv"]).and_then(|()| create()))?;
@@ -232,7 +236,7 @@ fn install_paho_python(tools: &Tools) -> Outcome {
         "--quiet",
         "--disable-pip-version-check",
     ]);
-    process::quiet(pip.arg(PAHO_PYTHON)).map(|_| ())
+    process::quiet(pip.arg(package)).map(|_| ())
 }
 
 fn install_mqtt_js(tools: &Tools) -> Outcome {
@@ -258,18 +262,8 @@ fn npm_install(directory: &Path, package: &str) -> Outcome {
 }
 
 fn build_paho_go(tools: &Tools) -> Outcome {
-    let sources = tree::root().join("crates/acceptance/clients/go");
-    if !sources.is_dir() {
-        return Err(format!("{} is not there", sources.display()));
-    }
-    if !on_path("go") {
-        apt(&["golang-go"])?;
-    }
-    let mut go = Command::new("go");
-    go.args([OsStr::new("build"), OsStr::new("-o")])
-        .args([tools.go_programs().join("paho-client"), PathBuf::from(".")])
-        .current_dir(sources);
-    process::quiet(&mut go).map(|_| ())
+    let program = tools.go_programs().join("paho-client");
+    go::build(tools, "crates/acceptance/clients/go", &program, &["."])
 }
 
 fn install_cargo_fuzz(tools: &Tools) -> Outcome {

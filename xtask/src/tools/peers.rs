@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use super::{MOSQUITTO, Tool, Tools, apt, npm_install, on_path};
+use super::{MOSQUITTO, Tool, Tools, apt, go, npm_install, on_path};
 use crate::{Outcome, process, tree};
 
 /// By their names in the benchmark.
@@ -125,13 +125,14 @@ fn is_pinned(said: &str, pin: &str) -> bool {
     words.any(|word| number(word) == number(pinned))
 }
 
-/// Debian's Go may be too old for it; then its own package serves, and the record says which
-/// version it was.
+/// Where no Go can be had that builds it, Debian's own package serves, and the record says which
+/// version that is.
 fn install_nats_server(tools: &Tools) -> Outcome {
-    let mut go = Command::new("go");
-    go.args(["install", NATS_SERVER])
-        .env("GOBIN", tools.go_programs());
-    match process::quiet(&mut go) {
+    let built = go::go(tools, &["install", NATS_SERVER]).and_then(|mut go| {
+        go.env("GOBIN", tools.go_programs());
+        process::quiet(&mut go)
+    });
+    match built {
         Ok(_) => Ok(()),
         // Another version than the pinned one is better than none.
         Err(_) if on_path("nats-server") => Ok(()),
@@ -141,27 +142,15 @@ fn install_nats_server(tools: &Tools) -> Outcome {
 
 fn build_mochi(tools: &Tools) -> Outcome {
     let program = tools.peers().join("peer-mochi");
-    build_go("peers/mochi", &program, &["."])
+    go::build(tools, "crates/bench/peers/mochi", &program, &["."])
 }
 
 fn build_load_generators(tools: &Tools) -> Outcome {
     let packages = ["loadtest", "pingtest"].map(|name| format!("github.com/jeffallen/mqtt/{name}"));
     let packages: Vec<_> = packages.iter().map(String::as_str).collect();
     // With a separator at the end it is a directory.
-    build_go("load-generators", &tools.go_programs().join(""), &packages)
-}
-
-/// Builds packages that a module in `crates/bench` pins.
-fn build_go(module: &str, output: &Path, packages: &[&str]) -> Outcome {
-    if !on_path("go") {
-        apt(&["golang-go"])?;
-    }
-    let mut go = Command::new("go");
-    go.args(["build", "-o"])
-        .arg(output)
-        .args(packages)
-        .current_dir(tree::root().join("crates/bench").join(module));
-    process::quiet(&mut go).map(|_| ())
+    let programs = tools.go_programs().join("");
+    go::build(tools, "crates/bench/load-generators", &programs, &packages)
 }
 
 /// Builds a program of the workspace of peers in Rust.
