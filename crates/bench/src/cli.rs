@@ -72,7 +72,8 @@ struct Brokers {
     #[arg(long, value_delimiter = ',')]
     peers: Vec<String>,
     /// Holds programs of which no package is at hand: `flashmq` and `mosquitto-2.1` are run if they
-    /// are there. Without them the record says what they reached elsewhere
+    /// are there, and named if any peer is named. Without them the record says what they reached
+    /// elsewhere
     #[arg(long, value_name = "DIR")]
     peers_dir: Option<PathBuf>,
     /// Measured seconds of every run, instead of each row's own

@@ -30,6 +30,8 @@ pub(crate) struct Figure {
     held_back: Option<Quantity>,
     /// The same for the one that it is divided by.
     other_held_back: Option<Quantity>,
+    /// Of fewer rounds, or seconds, than the bar is about.
+    is_short: bool,
 }
 
 /// What a figure has to reach.
@@ -90,6 +92,7 @@ impl Figure {
             bar,
             held_back: None,
             other_held_back: None,
+            is_short: false,
         }
     }
 
@@ -124,6 +127,12 @@ impl Figure {
     /// The same of the load of the one that the figure is divided by.
     pub(crate) const fn other_held_back(mut self, what: Quantity) -> Self {
         self.other_held_back = Some(what);
+        self
+    }
+
+    /// Says that it is of less than its bar is about.
+    pub(crate) const fn in_short(mut self) -> Self {
+        self.is_short = true;
         self
     }
 
@@ -164,9 +173,14 @@ impl Figure {
             Some(what) => outcome.held_back(what, by),
             None => outcome,
         };
-        Some(match self.other_held_back {
+        let outcome = match self.other_held_back {
             Some(what) => outcome.other_held_back(what, by),
             None => outcome,
+        };
+        Some(if self.is_short {
+            outcome.in_short()
+        } else {
+            outcome
         })
     }
 
@@ -306,6 +320,17 @@ mod tests {
         assert!(!slow.passed() && quick.passed());
         let nothing = Figure::new("any", "", "ratio", Some(Bar::AtLeast(1.6)));
         assert_eq!(nothing.outcome(), Some(Outcome::NotMeasured));
+    }
+
+    #[test]
+    fn what_is_of_too_little_is_not_passed_and_what_is_missed_is_missed() {
+        let [passes, fails] = [1.0, 3.0].map(|value| {
+            let figure = Figure::new("any", "", "ms", Some(Bar::AtMost(2.0)));
+            figure.with(value).in_short()
+        });
+        let not_judged = Outcome::NotJudged(Because::TooShort);
+        assert_eq!(passes.outcome(), Some(not_judged));
+        assert_eq!(fails.outcome(), Some(Outcome::Missed));
     }
 
     #[test]

@@ -10,7 +10,9 @@ const BAR: f64 = 13.0;
 const GAP: f64 = 10.0;
 /// What the labels' letters take at most.
 const LETTER: f64 = 6.5;
-const COLOURS: [&str; 6] = ["#0a7", "#888", "#fb4", "#47c", "#c46", "#86b"];
+const COLOURS: [&str; 12] = [
+    "#0a7", "#888", "#fb4", "#47c", "#c46", "#86b", "#6bd", "#a74", "#9b3", "#e79", "#555", "#3bb",
+];
 const TICKS: [f64; 13] = [
     0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0,
 ];
