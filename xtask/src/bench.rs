@@ -30,7 +30,8 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
     let mut cargo = process::cargo(&["run", "--profile", profile, "--quiet", "-p", package, "--"]);
     let path = env::var_os("PATH").unwrap_or_default();
     let ours = [tools.go_programs(), tools.peers()].into_iter();
-    let path = env::join_paths(ours.chain(env::split_paths(&path)));
+    let path = ours.chain(env::split_paths(&path));
+    let path = env::join_paths(path.chain([tools.own_go()]));
     let path = path.map_err(|error| error.to_string())?;
     process::stream(cargo.args(arguments).env("PATH", path), |_| {})
 }

@@ -31,6 +31,7 @@ pub(crate) struct Figure {
     /// The same for the one that it is divided by.
     other_held_back: Option<Quantity>,
     /// Of fewer rounds, or seconds, than the bar is about.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     is_short: bool,
 }
 

