@@ -1,4 +1,5 @@
-//! Tells the binary of which commit it is, so that who measures one knows what was measured.
+//! Tells the binary of which commit it is and whether a profile has guided the compiler, so that
+//! who measures one knows what was measured.
 //!
 //! Invariant: what is told is of the files that are in the binary; a change to anything else builds
 //! nothing anew. Where there is no checkout of ours, as in a package, the version stands alone, and
@@ -27,11 +28,14 @@ const NOWHERE: &str = "no-such-file";
 
 fn main() {
     let version = env::var("CARGO_PKG_VERSION").unwrap_or_default();
-    let told = if let Some(commit) = commit() {
-        format!("{version} ({commit})")
-    } else {
+    let commit = commit();
+    if commit.is_none() {
         println!("cargo::rerun-if-changed={NOWHERE}");
-        version
+    }
+    let facts: Vec<_> = commit.into_iter().chain(guided()).collect();
+    let told = match facts.as_slice() {
+        [] => version,
+        facts => format!("{version} ({})", facts.join(", ")),
     };
     println!("cargo::rustc-env=UNBROKEN_VERSION={told}");
     println!("cargo::rerun-if-changed=build.rs");
@@ -62,6 +66,13 @@ fn commit() -> Option<String> {
         " with changes"
     };
     Some(format!("commit {commit}{with}"))
+}
+
+/// Where a profile has guided the compiler. With other flags cargo runs this once more.
+fn guided() -> Option<String> {
+    let flags = env::var("CARGO_ENCODED_RUSTFLAGS").ok()?;
+    let is_guided = flags.contains("profile-use=");
+    is_guided.then(|| "profile-guided".to_owned())
 }
 
 /// What git says in this directory, if it is there and content. It takes no lock, so that it is in

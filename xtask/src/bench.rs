@@ -2,12 +2,13 @@
 //! `crates/channel-bench` where channels are compared.
 //!
 //! Our own program is built first, unless another is named, so that one command measures what lies
-//! here and nothing older. Before it the peers that are to take part are installed, and for a
-//! record of all rows the load generators of others. The short run takes those that are there.
+//! here and nothing older; for a record as packages have it (`dist.rs`). Before it the peers that
+//! are to take part are installed, and for a record of all rows the load generators of others. The
+//! short run takes those that are there.
 
 use std::env;
 
-use crate::{Outcome, process, tools::Tools};
+use crate::{Outcome, dist, process, tools::Tools};
 
 pub(crate) fn run(arguments: &[String]) -> Outcome {
     let words: Vec<_> = arguments.iter().map(String::as_str).collect();
@@ -23,11 +24,15 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
         tools.install_load_generators()?;
     }
     let profile = profile(&words);
-    if is_of_ours(&words, env::var_os("UNBROKEN_BIN").is_some()) {
-        let build = ["build", "--profile", profile, "--quiet", "-p", "unbroken"];
-        process::stream(&mut process::cargo(&build), |_| {})?;
-    }
     let mut cargo = process::cargo(&["run", "--profile", profile, "--quiet", "-p", package, "--"]);
+    if is_of_ours(&words, env::var_os("UNBROKEN_BIN").is_some()) {
+        if profile == "dist" {
+            cargo.env("UNBROKEN_BUILT", dist::build()?);
+        } else {
+            let build = ["build", "--profile", profile, "--quiet", "-p", "unbroken"];
+            process::stream(&mut process::cargo(&build), |_| {})?;
+        }
+    }
     let path = env::var_os("PATH").unwrap_or_default();
     let ours = [tools.go_programs(), tools.peers()].into_iter();
     let path = ours.chain(env::split_paths(&path));

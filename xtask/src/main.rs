@@ -12,6 +12,7 @@
 mod bench;
 mod ci;
 mod conformance;
+mod dist;
 mod instructions;
 mod process;
 mod relay;
@@ -53,6 +54,8 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Builds `unbroken` as packages have it: as a whole, and guided by a profile of the benchmarks
+    Dist,
     /// Counts what the hot path takes, and fails if it is more than committed
     Instructions(instructions::Arguments),
     /// Runs conformance suites that others wrote, from outside the repository
@@ -81,6 +84,7 @@ fn main() -> ExitCode {
         Command::Spec(arguments) => spec::run(&arguments),
         Command::Tidy => tidy::run(),
         Command::Instructions(arguments) => instructions::run(&arguments).map(|_| ()),
+        Command::Dist => dist::run(),
         Command::Bench { arguments } => bench::run(&arguments),
         Command::Conformance {
             suites,

@@ -16,7 +16,10 @@ use crate::tally::Tally;
 use crate::{Outcome, process, tree};
 
 mod go;
+mod llvm;
 mod peers;
+
+pub(crate) use llvm::{Compiler, profile_merger};
 
 /// A tool, how to see that it is there, and how to get it.
 struct Tool {
