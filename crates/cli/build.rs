@@ -2,8 +2,8 @@
 //! who measures one knows what was measured.
 //!
 //! Invariant: what is told is of the files that are in the binary; a change to anything else builds
-//! nothing anew. Where there is no checkout of ours, as in a package, the version stands alone, and
-//! is asked for each time: there may be one by then, or git may have failed once.
+//! nothing anew. Where there is no checkout of ours, as in a package, no commit is told, and it is
+//! asked for each time: there may be one by then, or git may have failed once.
 
 use std::{env, path::Path, process::Command};
 

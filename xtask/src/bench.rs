@@ -24,15 +24,15 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
         tools.install_load_generators()?;
     }
     let profile = profile(&words);
-    let mut cargo = process::cargo(&["run", "--profile", profile, "--quiet", "-p", package, "--"]);
     if is_of_ours(&words, env::var_os("UNBROKEN_BIN").is_some()) {
         if profile == "dist" {
-            cargo.env("UNBROKEN_BUILT", dist::build()?);
+            dist::build()?;
         } else {
             let build = ["build", "--profile", profile, "--quiet", "-p", "unbroken"];
             process::stream(&mut process::cargo(&build), |_| {})?;
         }
     }
+    let mut cargo = process::cargo(&["run", "--profile", profile, "--quiet", "-p", package, "--"]);
     let path = env::var_os("PATH").unwrap_or_default();
     let ours = [tools.go_programs(), tools.peers()].into_iter();
     let path = ours.chain(env::split_paths(&path));

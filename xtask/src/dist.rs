@@ -5,16 +5,20 @@
 //! instrumented build ─▶ short runs of the benchmarks ─▶ profile ─▶ build that is guided by it
 //! ```
 //!
-//! Invariants: a profile is of the sources that it guides, for its name is their hash and the
-//! compiler's; without one the program is built all the same, and says so itself: `--version` ends
-//! in `profile-guided` only where it is. Nothing but the build directory is written to.
+//! Invariants:
+//! - A profile is of the sources that it guides: its name is a hash of them, of the compiler, and
+//!   of what it was trained with.
+//! - Whatever is in the way of a profile, the program is built all the same, and says so itself:
+//!   `--version` ends in `profile-guided` only where it is.
+//! - It is in one place, `dist/unbroken` in the build directory, however it was built.
 
 use std::collections::hash_map::DefaultHasher;
+use std::env;
+use std::fs::{self, File as OpenFile};
 use std::hash::{Hash, Hasher};
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::{env, fs};
 
 use crate::tools::{self, Compiler};
 use crate::tree::File;
@@ -26,8 +30,11 @@ const TRAINING: [&[&str]; 4] = [
     &["brokers", "--smoke", "--peers", "unbroken"],
     &["shards", "--smoke"],
     &["durability", "--smoke"],
-    &["fairness", "--smoke"],
+    &["fairness", "--smoke", "--peers", "unbroken1"],
 ];
+
+/// Of a profile. The training counts four billion, and whoever only asks for the version 15,000.
+const COUNTS_MIN: u64 = 100_000_000;
 
 pub(crate) fn run() -> Outcome {
     let program = build()?;
@@ -36,108 +43,187 @@ pub(crate) fn run() -> Outcome {
     Ok(())
 }
 
-/// Builds it, and says where it is. Without a profile, if none can be made here, it says why.
+/// Builds it, and says where it is.
 pub(crate) fn build() -> Outcome<PathBuf> {
-    let compiler = Compiler::here()?;
-    let merger = match tools::profile_merger(&compiler) {
-        Ok(merger) => merger,
+    let program = tree::target_directory().join("dist/unbroken");
+    match guided() {
+        Ok(guided) => put(&guided, &program)
+            .map_err(|error| format!("cannot copy {}: {error}", guided.display()))?,
         Err(why) => {
-            println!("  built without a profile. {why}");
+            println!("  built without a profile: {why}");
             let build = ["build", "--locked", "--profile", "dist", "--quiet"];
             process::stream(process::cargo(&build).args(["-p", "unbroken"]), |_| {})?;
-            return Ok(tree::target_directory().join("dist/unbroken"));
         }
-    };
-    let guided = tree::target_directory().join("guided");
-    let inputs = inputs(&compiler, &packages()?, &tree::root(), &tree::read()?);
-    let profile = guided.join(format!("{inputs:016x}.profdata"));
-    if !profile.is_file() {
-        // What another profile has guided would never be used again, and is half a gigabyte.
-        remove(&guided)?;
-        let counts = train(&compiler)?;
-        fs::create_dir_all(&guided).map_err(|error| error.to_string())?;
-        let mut merge = Command::new(merger);
-        merge.arg("merge").arg("-o").arg(&profile).arg(&counts);
-        process::quiet(&mut merge)?;
     }
-    compile(&guided, &compiler, "profile-use", &profile)
+    Ok(program)
 }
 
-/// Runs the benchmarks with a program that counts where it goes, and says where the counts are.
-fn train(compiler: &Compiler) -> Outcome<PathBuf> {
-    let counting = tree::target_directory().join("counting");
-    let counts = counting.join("counts");
+/// Not over what is there: it may be running, and cargo has another name for it.
+fn put(from: &Path, to: &Path) -> io::Result<()> {
+    if let Some(directory) = to.parent() {
+        fs::create_dir_all(directory)?;
+    }
+    remove(to)?;
+    fs::copy(from, to).map(|_| ())
+}
+
+/// Fails unless it is gone then.
+fn remove(path: &Path) -> io::Result<()> {
+    let removed = if path.is_dir() {
+        fs::remove_dir_all(path)
+    } else {
+        fs::remove_file(path)
+    };
+    removed.or_else(|error| match error.kind() {
+        ErrorKind::NotFound => Ok(()),
+        _ => Err(error),
+    })
+}
+
+/// Builds it with a profile, which is made first if there is none of these sources.
+fn guided() -> Outcome<PathBuf> {
+    let compiler = Compiler::here()?;
+    let directory = tree::target_directory().join("guided");
+    let in_the_way = |error: io::Error| format!("{}: {error}", directory.display());
+    fs::create_dir_all(&directory).map_err(in_the_way)?;
+    // Two at once would take what the other has begun. The lock ends with this function.
+    let lock = OpenFile::create(directory.join("lock")).map_err(in_the_way)?;
+    lock.lock().map_err(in_the_way)?;
+    let name = inputs(&compiler)?;
+    let profile = directory.join(&name).with_extension("profdata");
+    if !profile.is_file() {
+        let merged = train(&directory, &compiler)?;
+        if inputs(&compiler)? != name {
+            return Err("sources have changed while a profile of them was made".to_owned());
+        }
+        fs::rename(merged, &profile).map_err(in_the_way)?;
+    }
+    let program = compile(&directory.join(&name), &compiler, "profile-use", &profile)?;
+    // What others have guided is half a gigabyte each; their profiles stay.
+    for entry in fs::read_dir(&directory).map_err(in_the_way)?.flatten() {
+        let is_another = is_name(&entry.file_name().to_string_lossy(), &name);
+        if is_another && entry.path().is_dir() {
+            remove(&entry.path()).map_err(in_the_way)?;
+        }
+    }
+    Ok(program)
+}
+
+/// Whether it is such a name as [`inputs`] gives, and not this one.
+fn is_name(file: &str, this: &str) -> bool {
+    file != this && file.len() == this.len() && file.chars().all(|c| c.is_ascii_hexdigit())
+}
+
+/// Runs the benchmarks with a program that counts where it goes, and merges what it has counted.
+fn train(directory: &Path, compiler: &Compiler) -> Outcome<PathBuf> {
     println!("  a program that counts where it goes is built and put under load");
+    let merger = tools::profile_merger(compiler)?;
+    let (counts, merged) = (directory.join("counts"), directory.join("merged.part"));
     // Those of another program cannot be merged with the new ones.
-    remove(&counts)?;
+    remove(&counts).map_err(|error| format!("cannot remove {}: {error}", counts.display()))?;
+    let counting = directory.join("counting");
     let trained = compile(&counting, compiler, "profile-generate", &counts)?;
     for arguments in TRAINING {
         let mut bench = process::cargo(&["run", "--locked", "--release", "--quiet"]);
         bench.args(["-p", "unbroken-bench", "--"]).args(arguments);
-        process::quiet(bench.env("UNBROKEN_BIN", &trained))?;
+        bench.env("UNBROKEN_BIN", &trained);
+        // Peers teach it nothing, and would be looked for; the other says where counts go.
+        for name in ["UNBROKEN_REQUIRE_TOOLS", "LLVM_PROFILE_FILE"] {
+            bench.env_remove(name);
+        }
+        process::quiet(&mut bench)?;
     }
-    if fs::read_dir(&counts).is_ok_and(|mut files| files.next().is_some()) {
-        return Ok(counts);
+    // A broker that was killed while it wrote has left a file that nobody can read.
+    let mut merge = Command::new(&merger);
+    merge.args(["merge", "--failure-mode=all", "-o"]);
+    process::quiet(merge.arg(&merged).arg(&counts))?;
+    let shown = process::quiet(Command::new(&merger).arg("show").arg(&merged))?;
+    match total(&shown) {
+        Some(total) if total >= COUNTS_MIN => Ok(merged),
+        _ => Err(format!(
+            "the training has counted less than {COUNTS_MIN}:\n{shown}"
+        )),
     }
-    Err(format!(
-        "{} has counted nothing: no file in {}",
-        trained.display(),
-        counts.display()
-    ))
+}
+
+/// All that was counted, out of what `llvm-profdata show` says.
+fn total(shown: &str) -> Option<u64> {
+    let mut lines = shown.lines();
+    let total = lines.find_map(|line| line.strip_prefix("Total count:"))?;
+    total.trim().parse().ok()
 }
 
 /// Builds it in this directory with a flag that names a path, and says where it is then. The flag
 /// is for the program alone: with a target named, what runs during the build has none of it.
 fn compile(directory: &Path, compiler: &Compiler, flag: &str, path: &Path) -> Outcome<PathBuf> {
-    let flags = env::var("RUSTFLAGS").unwrap_or_default();
-    let flag = format!("-C{flag}={}", path.display());
-    let flags: Vec<_> = flags.split_whitespace().chain([flag.as_str()]).collect();
     let mut build = process::cargo(&["build", "--locked", "--profile", "dist", "--quiet"]);
     build.args(["-p", "unbroken", "--target", &compiler.host]);
     build.arg("--target-dir").arg(directory);
-    // In this form a path may have spaces.
-    build.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"));
+    let flag = format!("-C{flag}={}", path.display());
+    let variable = |name| env::var(name).ok();
+    match joined(variable(ENCODED), variable("RUSTFLAGS"), &flag) {
+        Some(flags) => build.env(ENCODED, flags),
+        // Whatever a configuration file says stays so.
+        None => build.args(["--config", &configured(&compiler.host, &flag)]),
+    };
     process::stream(&mut build, |_| {})?;
     Ok(directory.join(&compiler.host).join("dist/unbroken"))
 }
 
-/// Fails unless it is gone then.
-fn remove(directory: &Path) -> Outcome {
-    match fs::remove_dir_all(directory) {
-        Err(error) if error.kind() != ErrorKind::NotFound => {
-            Err(format!("cannot remove {}: {error}", directory.display()))
-        }
-        _ => Ok(()),
-    }
+/// Flags with this character between them, so that there may be spaces in one.
+const ENCODED: &str = "CARGO_ENCODED_RUSTFLAGS";
+const BETWEEN: &str = "\x1f";
+
+/// The flags in these two variables, of which cargo takes the first that is there, and one more;
+/// none if there is neither.
+fn joined(encoded: Option<String>, plain: Option<String>, flag: &str) -> Option<String> {
+    let split = |plain: String| plain.split_whitespace().collect::<Vec<_>>().join(BETWEEN);
+    let flags = encoded.or_else(|| plain.map(split))?;
+    Some(match flags.as_str() {
+        "" => flag.to_owned(),
+        flags => [flags, flag].join(BETWEEN),
+    })
 }
 
-/// What the program is made of: a line for each package, and for one of ours where it lies.
-fn packages() -> Outcome<String> {
-    let tree = ["tree", "--locked", "--edges", "normal,build"];
-    let mut cargo = process::cargo(&tree);
-    process::quiet(cargo.args(["--prefix", "none", "-p", "unbroken"]))
+fn configured(host: &str, flag: &str) -> String {
+    format!("target.{host}.rustflags=[{flag:?}]")
 }
 
-/// All that a profile depends on.
-fn inputs(compiler: &Compiler, packages: &str, root: &Path, files: &[File]) -> u64 {
+/// All that a profile depends on, as a name for it.
+fn inputs(compiler: &Compiler) -> Outcome<String> {
+    let mut cargo = process::cargo(&["tree", "--locked", "--edges", "normal,build"]);
+    cargo.args(["--prefix", "none", "--format", "{p} {f}"]);
+    let packages = process::quiet(cargo.args(["-p", "unbroken", "-p", "unbroken-bench"]))?;
+    hash(compiler, &packages, &tree::root(), &tree::read()?)
+}
+
+/// `packages` has a line for each, and for one of ours where it lies, in brackets.
+fn hash(compiler: &Compiler, packages: &str, root: &Path, files: &[File]) -> Outcome<String> {
     let notes = packages.split('(').filter_map(|rest| rest.split_once(')'));
-    let ours: Vec<_> = notes
-        .filter_map(|(note, _)| Path::new(note).strip_prefix(root).ok())
+    let ours = notes.filter_map(|(note, _)| Path::new(note).strip_prefix(root).ok());
+    let ours: Vec<_> = ours
+        .flat_map(|package| COMPILED.map(|part| package.join(part)))
         .collect();
+    if ours.is_empty() {
+        let root = root.display();
+        return Err(format!(
+            "no package lies under {root}, says cargo:\n{packages}"
+        ));
+    }
     let is_compiled = |file: &&File| {
-        let is_source = file.has_extension("rs") || file.has_extension("toml");
-        is_source
-            && ours
-                .iter()
-                .any(|package| Path::new(&file.path).starts_with(package))
+        let path = Path::new(&file.path);
+        file.path == "Cargo.toml" || ours.iter().any(|part| path.starts_with(part))
     };
     let mut hasher = DefaultHasher::new();
-    (&compiler.told, packages).hash(&mut hasher);
+    (&compiler.told, packages, TRAINING).hash(&mut hasher);
     for file in files.iter().filter(is_compiled) {
         (&file.path, &file.text).hash(&mut hasher);
     }
-    hasher.finish()
+    Ok(format!("{:016x}", hasher.finish()))
 }
+
+/// What of a package is in the program.
+const COMPILED: [&str; 3] = ["src", "build.rs", "Cargo.toml"];
 
 #[cfg(test)]
 mod tests {
@@ -150,11 +236,11 @@ mod tests {
             host: String::new(),
             llvm: String::new(),
         };
-        let packages = "unbroken v0.1.0 (/here/crates/cli)\nserde_derive v1.0.1 (proc-macro)\n\
-                        our-macros v0.1.0 (proc-macro) (/here/crates/macros)\n\
+        let packages = "unbroken v0.1.0 (/here/crates/cli) \nserde_derive v1.0.1 (proc-macro) default\n\
+                        our-macros v0.1.0 (proc-macro) (/here/crates/macros) \n\
                         unbroken-broker v0.1.0 (/here/crates/broker) (*)\n";
         let of = |compiler: &Compiler, packages: &str, files: &[File]| {
-            inputs(compiler, packages, Path::new("/here"), files)
+            hash(compiler, packages, Path::new("/here"), files).expect("there are packages")
         };
         let now = compiler("1.95.0");
         let ours = [File::new("crates/broker/src/lib.rs", "one")];
@@ -166,13 +252,71 @@ mod tests {
         );
         for (path, text, is_another) in [
             ("crates/broker/src/new.rs", "", true),
-            ("crates/macros/src/lib.rs", "", true),
-            ("crates/broker/README.md", "words", false),
+            ("crates/macros/build.rs", "", true),
+            ("Cargo.toml", "[profile.dist]", true),
+            ("crates/broker/tests/new.rs", "", false),
             ("crates/broker-of-others/src/lib.rs", "", false),
-            ("crates/bench/src/lib.rs", "", false),
+            ("xtask/src/dist.rs", "", false),
         ] {
             let files = [ours[0].clone(), File::new(path, text)];
             assert_eq!(of(&now, packages, &files) != first, is_another, "{path}");
         }
+        let problem = hash(&now, packages, Path::new("/elsewhere"), &ours);
+        assert!(problem.is_err_and(|problem| problem.contains("/elsewhere")));
+    }
+
+    #[test]
+    fn the_sources_of_this_program_are_found() {
+        let compiler = Compiler::here().expect("there is a compiler");
+        let name = inputs(&compiler).expect("cargo knows its packages");
+        assert!(is_name(&name, "0000000000000000"), "{name}");
+        assert!(!is_name(&name, &name) && !is_name("counting", &name));
+    }
+
+    #[test]
+    fn flags_of_the_environment_stay_before_ours() {
+        let text = |text: &str| Some(text.to_owned());
+        for (encoded, plain, expected) in [
+            (None, None, None),
+            (None, text(""), text("-Cours")),
+            (None, text(" -Ca  -Cb"), text("-Ca\u{1f}-Cb\u{1f}-Cours")),
+            (
+                text("-Cof this"),
+                text("-Ca"),
+                text("-Cof this\u{1f}-Cours"),
+            ),
+        ] {
+            assert_eq!(joined(encoded, plain, "-Cours"), expected);
+        }
+        let config = configured("x86_64-unknown-linux-gnu", "-Cprofile-use=/a b/c");
+        let told: toml::Table = config.parse().expect("is a line of TOML");
+        assert_eq!(
+            told["target"]["x86_64-unknown-linux-gnu"]["rustflags"][0].as_str(),
+            Some("-Cprofile-use=/a b/c")
+        );
+    }
+
+    #[test]
+    fn what_was_counted_is_read() {
+        let shown = "Total functions: 2\nTotal count: 15353\n";
+        assert_eq!(total(shown), Some(15_353));
+        assert_eq!(total("Total functions: 2\n"), None);
+    }
+
+    #[test]
+    fn the_program_takes_the_place_of_another_and_leaves_its_other_name_alone() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let [new, old, other] =
+            ["new", "dist/old", "other"].map(|name| directory.path().join(name));
+        fs::write(&new, "new").expect("can be written");
+        put(&new, &old).expect("into a directory that was not there");
+        fs::write(&new, "newer").expect("can be written");
+        fs::hard_link(&old, &other).expect("a second name");
+        put(&new, &old).expect("over another");
+        let read = |path| fs::read_to_string(path).expect("can be read");
+        assert_eq!((read(&old), read(&other)), ("newer".into(), "new".into()));
+        remove(&old)
+            .and_then(|()| remove(&old))
+            .expect("what is gone is gone");
     }
 }

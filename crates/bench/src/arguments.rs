@@ -1,7 +1,7 @@
 //! Arguments that several benchmarks take, said and obeyed in one place.
 
 use std::{
-    env, fs,
+    fs,
     io::{self, Write},
     path::PathBuf,
 };
@@ -14,10 +14,6 @@ use crate::{
     peer::{Peer, Role},
     record::Skipped,
 };
-
-/// Where `cargo xtask bench` has built our program, if not beside this one. It is what a reader
-/// gets who repeats the command, so the record does not name it.
-const BUILT_PROGRAM: &str = "UNBROKEN_BUILT";
 
 /// How much is run, of which program, and where it is recorded.
 #[derive(Debug, Args)]
@@ -32,7 +28,7 @@ pub(crate) struct Common {
     /// does not arrive, or a count or a size misses its bar
     #[arg(long)]
     pub(crate) smoke: bool,
-    /// The program to measure; if left out, the one that is built here
+    /// The program to measure; if left out, the one that is built beside this one
     #[arg(long, env = OUR_PROGRAM)]
     unbroken: Option<PathBuf>,
 }
@@ -59,10 +55,9 @@ impl Common {
 
     /// Fails if this program does not know where it is itself.
     pub(crate) fn unbroken(&self) -> io::Result<PathBuf> {
-        let known = self.unbroken.clone();
-        match known.or_else(|| env::var_os(BUILT_PROGRAM).map(PathBuf::from)) {
-            Some(program) => Ok(program),
-            None => Ok(env::current_exe()?.with_file_name("unbroken")),
+        match &self.unbroken {
+            Some(named) => Ok(named.clone()),
+            None => Ok(std::env::current_exe()?.with_file_name("unbroken")),
         }
     }
 }

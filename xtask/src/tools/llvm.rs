@@ -40,7 +40,9 @@ impl Compiler {
 
 /// The compiler's own if it is there or can be added to it, else a package's.
 pub(crate) fn profile_merger(compiler: &Compiler) -> Outcome<PathBuf> {
-    let sysroot = process::quiet(Command::new("rustc").args(["--print", "sysroot"]))?;
+    let mut rustc = Command::new("rustc");
+    rustc.args(["--print", "sysroot"]).current_dir(tree::root());
+    let sysroot = process::quiet(&mut rustc)?;
     let beside = Path::new("lib/rustlib").join(&compiler.host);
     let own = Path::new(sysroot.trim())
         .join(beside)
@@ -49,7 +51,8 @@ pub(crate) fn profile_merger(compiler: &Compiler) -> Outcome<PathBuf> {
         return Ok(own);
     }
     let mut rustup = Command::new("rustup");
-    let added = process::quiet(rustup.args(["component", "add", "llvm-tools"]));
+    rustup.args(["component", "add", "llvm-tools"]);
+    let added = process::quiet(rustup.current_dir(tree::root()));
     if added.is_ok() && own.is_file() {
         return Ok(own);
     }
@@ -59,8 +62,9 @@ pub(crate) fn profile_merger(compiler: &Compiler) -> Outcome<PathBuf> {
         apt(&[&package]).map_err(|problem| {
             format!(
                 "`llvm-profdata` of LLVM {} is missing: `rustup component add llvm-tools` \
-                 installs it. {problem}",
-                compiler.llvm
+                 installs it. {problem}. {}",
+                compiler.llvm,
+                added.err().unwrap_or_default()
             )
         })?;
     }
