@@ -8,7 +8,7 @@
 
 use std::env;
 
-use crate::{Outcome, dist, process, tools::Tools};
+use crate::{Outcome, dist, process, tools::Tools, tree};
 
 pub(crate) fn run(arguments: &[String]) -> Outcome {
     let words: Vec<_> = arguments.iter().map(String::as_str).collect();
@@ -24,15 +24,19 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
         tools.install_load_generators()?;
     }
     let profile = profile(&words);
+    // The program that is measured lies beside the one that measures it.
+    let target = tree::target_directory();
     if is_of_ours(&words, env::var_os("UNBROKEN_BIN").is_some()) {
         if profile == "dist" {
-            dist::build()?;
+            dist::build(env::var_os("UNBROKEN_REQUIRE_TOOLS").is_some())?;
         } else {
-            let build = ["build", "--profile", profile, "--quiet", "-p", "unbroken"];
-            process::stream(&mut process::cargo(&build), |_| {})?;
+            let mut build = process::cargo(&["build", "--profile", profile, "--quiet"]);
+            build.args(["-p", "unbroken", "--target-dir"]).arg(&target);
+            process::stream(&mut build, |_| {})?;
         }
     }
-    let mut cargo = process::cargo(&["run", "--profile", profile, "--quiet", "-p", package, "--"]);
+    let mut cargo = process::cargo(&["run", "--profile", profile, "--quiet", "-p", package]);
+    cargo.arg("--target-dir").arg(target).arg("--");
     let path = env::var_os("PATH").unwrap_or_default();
     let ours = [tools.go_programs(), tools.peers()].into_iter();
     let path = ours.chain(env::split_paths(&path));

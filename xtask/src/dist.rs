@@ -14,7 +14,7 @@
 
 use std::collections::hash_map::DefaultHasher;
 use std::env;
-use std::fs::{self, File as OpenFile};
+use std::fs::{self, File as OpenFile, TryLockError};
 use std::hash::{Hash, Hasher};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -37,90 +37,117 @@ const TRAINING: [&[&str]; 4] = [
 const COUNTS_MIN: u64 = 100_000_000;
 
 pub(crate) fn run() -> Outcome {
-    let program = build()?;
+    let program = build(false)?;
     let said = process::quiet(Command::new(&program).arg("--version"))?;
     println!("{}: {}", program.display(), said.trim());
     Ok(())
 }
 
-/// Builds it, and says where it is.
-pub(crate) fn build() -> Outcome<PathBuf> {
-    let program = tree::target_directory().join("dist/unbroken");
-    match guided() {
-        Ok(guided) => put(&guided, &program)
-            .map_err(|error| format!("cannot copy {}: {error}", guided.display()))?,
+/// Builds it, and says where it is. With `must_be_guided`, what is in the way of that is an error.
+pub(crate) fn build(must_be_guided: bool) -> Outcome<PathBuf> {
+    let target = tree::target_directory();
+    let (directory, program) = (target.join("guided"), target.join("dist/unbroken"));
+    let _lock = lock(&directory).map_err(|error| in_the_way(&directory, error))?;
+    let built = guided(&directory)
+        .and_then(|guided| put(&guided, &program).map_err(|error| in_the_way(&program, error)));
+    match built {
+        Err(why) if must_be_guided => Err(format!("it cannot be built with a profile: {why}")),
         Err(why) => {
             println!("  built without a profile: {why}");
-            let build = ["build", "--locked", "--profile", "dist", "--quiet"];
-            process::stream(process::cargo(&build).args(["-p", "unbroken"]), |_| {})?;
+            let mut build = process::cargo(&["build", "--locked", "--profile", "dist"]);
+            build.args(["--quiet", "-p", "unbroken", "--target-dir"]);
+            process::stream(build.arg(target), |_| {})?;
+            Ok(program)
         }
+        Ok(()) => Ok(program),
     }
-    Ok(program)
 }
 
-/// Not over what is there: it may be running, and cargo has another name for it.
+fn in_the_way(path: &Path, error: io::Error) -> String {
+    format!("{}: {error}", path.display())
+}
+
+/// Two at once would take what the other has begun. The lock ends with what is returned.
+fn lock(directory: &Path) -> io::Result<OpenFile> {
+    fs::create_dir_all(directory)?;
+    let lock = OpenFile::create(directory.join("lock"))?;
+    match lock.try_lock() {
+        Ok(()) => return Ok(lock),
+        Err(TryLockError::WouldBlock) => {}
+        Err(TryLockError::Error(error)) => return Err(error),
+    }
+    println!("  waits for another that builds in {}", directory.display());
+    lock.lock().map(|()| lock)
+}
+
+/// Whole or not at all. What was there may be running, or have another name.
 fn put(from: &Path, to: &Path) -> io::Result<()> {
     if let Some(directory) = to.parent() {
         fs::create_dir_all(directory)?;
     }
-    remove(to)?;
-    fs::copy(from, to).map(|_| ())
+    let part = to.with_extension("part");
+    fs::copy(from, &part)?;
+    fs::rename(part, to)
+}
+
+/// Builds it with a profile, which is made first if there is none of these sources.
+fn guided(directory: &Path) -> Outcome<PathBuf> {
+    let compiler = Compiler::here()?;
+    let name = inputs(&compiler)?;
+    let refuse_others = || -> Outcome {
+        if inputs(&compiler)? == name {
+            return Ok(());
+        }
+        Err("sources have changed meanwhile".to_owned())
+    };
+    let profile = directory.join(&name).with_extension("profdata");
+    if !profile.is_file() {
+        println!(
+            "  there is no {}: a program that counts where it goes is built and put under load",
+            profile.display()
+        );
+        let merged = train(directory, &compiler)?;
+        refuse_others()?;
+        fs::rename(merged, &profile).map_err(|error| in_the_way(&profile, error))?;
+    }
+    let program = compile(&directory.join(&name), &compiler, "profile-use", &profile)?;
+    refuse_others()?;
+    if let Err(error) = forget_others(directory, &name) {
+        println!("  {}", in_the_way(directory, error));
+    }
+    Ok(program)
+}
+
+/// What others have guided is half a gigabyte each; their profiles stay.
+fn forget_others(directory: &Path, this: &str) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        if is_another(&entry.file_name().to_string_lossy(), this) {
+            remove_directory(&entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 /// Fails unless it is gone then.
-fn remove(path: &Path) -> io::Result<()> {
-    let removed = if path.is_dir() {
-        fs::remove_dir_all(path)
-    } else {
-        fs::remove_file(path)
-    };
-    removed.or_else(|error| match error.kind() {
+fn remove_directory(path: &Path) -> io::Result<()> {
+    fs::remove_dir_all(path).or_else(|error| match error.kind() {
         ErrorKind::NotFound => Ok(()),
         _ => Err(error),
     })
 }
 
-/// Builds it with a profile, which is made first if there is none of these sources.
-fn guided() -> Outcome<PathBuf> {
-    let compiler = Compiler::here()?;
-    let directory = tree::target_directory().join("guided");
-    let in_the_way = |error: io::Error| format!("{}: {error}", directory.display());
-    fs::create_dir_all(&directory).map_err(in_the_way)?;
-    // Two at once would take what the other has begun. The lock ends with this function.
-    let lock = OpenFile::create(directory.join("lock")).map_err(in_the_way)?;
-    lock.lock().map_err(in_the_way)?;
-    let name = inputs(&compiler)?;
-    let profile = directory.join(&name).with_extension("profdata");
-    if !profile.is_file() {
-        let merged = train(&directory, &compiler)?;
-        if inputs(&compiler)? != name {
-            return Err("sources have changed while a profile of them was made".to_owned());
-        }
-        fs::rename(merged, &profile).map_err(in_the_way)?;
-    }
-    let program = compile(&directory.join(&name), &compiler, "profile-use", &profile)?;
-    // What others have guided is half a gigabyte each; their profiles stay.
-    for entry in fs::read_dir(&directory).map_err(in_the_way)?.flatten() {
-        let is_another = is_name(&entry.file_name().to_string_lossy(), &name);
-        if is_another && entry.path().is_dir() {
-            remove(&entry.path()).map_err(in_the_way)?;
-        }
-    }
-    Ok(program)
-}
-
 /// Whether it is such a name as [`inputs`] gives, and not this one.
-fn is_name(file: &str, this: &str) -> bool {
+fn is_another(file: &str, this: &str) -> bool {
     file != this && file.len() == this.len() && file.chars().all(|c| c.is_ascii_hexdigit())
 }
 
 /// Runs the benchmarks with a program that counts where it goes, and merges what it has counted.
 fn train(directory: &Path, compiler: &Compiler) -> Outcome<PathBuf> {
-    println!("  a program that counts where it goes is built and put under load");
     let merger = tools::profile_merger(compiler)?;
     let (counts, merged) = (directory.join("counts"), directory.join("merged.part"));
     // Those of another program cannot be merged with the new ones.
-    remove(&counts).map_err(|error| format!("cannot remove {}: {error}", counts.display()))?;
+    remove_directory(&counts).map_err(|error| in_the_way(&counts, error))?;
     let counting = directory.join("counting");
     let trained = compile(&counting, compiler, "profile-generate", &counts)?;
     for arguments in TRAINING {
@@ -163,7 +190,7 @@ fn compile(directory: &Path, compiler: &Compiler, flag: &str, path: &Path) -> Ou
     let variable = |name| env::var(name).ok();
     match joined(variable(ENCODED), variable("RUSTFLAGS"), &flag) {
         Some(flags) => build.env(ENCODED, flags),
-        // Whatever a configuration file says stays so.
+        // What a configuration file says of this target stays so.
         None => build.args(["--config", &configured(&compiler.host, &flag)]),
     };
     process::stream(&mut build, |_| {})?;
@@ -186,12 +213,14 @@ fn joined(encoded: Option<String>, plain: Option<String>, flag: &str) -> Option<
 }
 
 fn configured(host: &str, flag: &str) -> String {
-    format!("target.{host}.rustflags=[{flag:?}]")
+    let flag = toml::Value::from(flag);
+    format!("target.{host}.rustflags=[{flag}]")
 }
 
-/// All that a profile depends on, as a name for it.
+/// What is looked at to see whether a profile is of these sources, as a name for it.
 fn inputs(compiler: &Compiler) -> Outcome<String> {
-    let mut cargo = process::cargo(&["tree", "--locked", "--edges", "normal,build"]);
+    let mut cargo = process::cargo(&["tree", "--locked", "--color", "never"]);
+    cargo.args(["--edges", "normal,build"]);
     cargo.args(["--prefix", "none", "--format", "{p} {f}"]);
     let packages = process::quiet(cargo.args(["-p", "unbroken", "-p", "unbroken-bench"]))?;
     hash(compiler, &packages, &tree::root(), &tree::read()?)
@@ -215,6 +244,7 @@ fn hash(compiler: &Compiler, packages: &str, root: &Path, files: &[File]) -> Out
         file.path == "Cargo.toml" || ours.iter().any(|part| path.starts_with(part))
     };
     let mut hasher = DefaultHasher::new();
+    let packages = packages.replace(&*root.to_string_lossy(), "");
     (&compiler.told, packages, TRAINING).hash(&mut hasher);
     for file in files.iter().filter(is_compiled) {
         (&file.path, &file.text).hash(&mut hasher);
@@ -269,8 +299,8 @@ mod tests {
     fn the_sources_of_this_program_are_found() {
         let compiler = Compiler::here().expect("there is a compiler");
         let name = inputs(&compiler).expect("cargo knows its packages");
-        assert!(is_name(&name, "0000000000000000"), "{name}");
-        assert!(!is_name(&name, &name) && !is_name("counting", &name));
+        assert!(is_another(&name, "0000000000000000"), "{name}");
+        assert!(!is_another(&name, &name) && !is_another("counting", &name));
     }
 
     #[test]
@@ -315,8 +345,20 @@ mod tests {
         put(&new, &old).expect("over another");
         let read = |path| fs::read_to_string(path).expect("can be read");
         assert_eq!((read(&old), read(&other)), ("newer".into(), "new".into()));
-        remove(&old)
-            .and_then(|()| remove(&old))
-            .expect("what is gone is gone");
+    }
+
+    #[test]
+    fn programs_of_other_profiles_go_and_profiles_stay() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let [this, that] = ["0123456789abcdef", "fedcba9876543210"];
+        for name in [this, that, "counting"] {
+            fs::create_dir(directory.path().join(name)).expect("can be made");
+        }
+        fs::write(directory.path().join(that).with_extension("profdata"), "").expect("written");
+        forget_others(directory.path(), this).expect("can be removed");
+        let there = |name: &str| directory.path().join(name).exists();
+        assert!(there(this) && there("counting") && there("fedcba9876543210.profdata"));
+        assert!(!there(that));
+        remove_directory(&directory.path().join(that)).expect("what is gone is gone");
     }
 }

@@ -2,9 +2,9 @@
 //! that `bench brokers` compares.
 //!
 //! They go under `target/tools` (`UNBROKEN_TOOLS` names another place), except what Debian's
-//! package manager installs, and a component of the compiler that rustup adds to it. What is there already is not fetched again. On Debian, as root,
-//! everything can be installed, so a tool that is missing afterwards is a failure; elsewhere the
-//! tests that need it are skipped and counted.
+//! package manager installs, and a component of the compiler that rustup adds to it. What is there
+//! already is not fetched again. On Debian, as root, everything can be installed, so a tool that is
+//! missing afterwards is a failure; elsewhere the tests that need it are skipped and counted.
 //!
 //! The acceptance crate looks for exactly these places (`crates/acceptance/src/tools.rs`).
 
