@@ -239,12 +239,24 @@ impl Launch {
                 command.arg("--in-memory");
             }
         }
-        let shards = match self.shards {
-            Some(count) => count.to_string(),
-            None => env::var("UNBROKEN_SHARDS").unwrap_or_else(|_| "1".to_owned()),
-        };
-        command.args(["--shards", &shards]);
+        let suite = || env::var("UNBROKEN_SHARDS").unwrap_or_else(|_| "1".to_owned());
+        match self.shards {
+            Some(count) => {
+                command.args(["--shards", &count.to_string()]);
+            }
+            // The flag would override the file.
+            None if self.config_says("shards") => {}
+            None => {
+                command.args(["--shards", &suite()]);
+            }
+        }
         command
+    }
+
+    fn config_says(&self, key: &str) -> bool {
+        let lines = self.config.iter().flat_map(|text| text.lines());
+        let mut keys = lines.filter_map(|line| line.split_once('='));
+        keys.any(|(name, _)| name.trim() == key)
     }
 }
 

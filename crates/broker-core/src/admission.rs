@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Invariants:
-//! - A client id has at most one connection and one session in the whole broker [MQTT-3.1.4-3]: it
-//!   lives on the shard it hashes to.
+//! - A client id has at most one connection and one session in the whole broker [MQTT-3.1.4-3]: the
+//!   session lives on the shard it hashes to, and knows of a connection that is elsewhere.
 //! - What the client sends behind CONNECT is not looked at before CONNACK may leave [MQTT-3.1.4-6].
 
 use std::borrow::Cow;
@@ -26,6 +26,7 @@ use crate::audit::account::Fate;
 use crate::audit::rule::rules_of;
 use crate::clients::Clients;
 use crate::connection::Connection;
+use crate::guests::Waiting;
 use crate::ids::{ConnectionId, SessionId};
 use crate::input::Admission;
 use crate::kept::Kept;
@@ -73,6 +74,7 @@ impl Shard {
             connection: id,
             to,
             unread: rest.to_vec(),
+            traveller: None,
         });
         true
     }
@@ -132,6 +134,12 @@ impl Shard {
         id: ConnectionId,
         admission: Admission,
     ) {
+        if self.has_any_abroad()
+            && let Some(client_id) = self.clients.named(id).and_then(|it| it.asks_as())
+            && self.waits_for_guest(&client_id, Waiting::Admission(id, admission.clone()))
+        {
+            return;
+        }
         let Some(connection) = self.clients.named(id) else {
             return;
         };
@@ -303,7 +311,8 @@ impl Shard {
         let stats = &mut self.clients.stats;
         stats.connects_admitted += 1;
         stats.clients_connected += 1;
-        stats.clients_disconnected = self.clients.sessions.len() as u64 - stats.clients_connected;
+        stats.clients_disconnected =
+            self.clients.by_client_id.len() as u64 - stats.clients_connected;
         stats.clients_maximum = stats.clients_maximum.max(stats.clients_connected);
         let address = self
             .clients
@@ -463,7 +472,9 @@ impl Shard {
         why: Disconnection,
     ) -> Option<Box<Connection>> {
         let mut connection = self.forget_connection(id)?;
-        if let Some(session_id) = connection.session {
+        if connection.guest_of.is_some() {
+            self.end_guest(now, &connection, why);
+        } else if let Some(session_id) = connection.session {
             if let Some(session) = self.clients.session_mut(session_id) {
                 session.keep_unanswered(connection.held.drain(..));
             }
@@ -473,7 +484,12 @@ impl Shard {
     }
 
     /// A session has lost its connection.
-    fn begin_absence(&mut self, now: Instant, session_id: SessionId, why: Disconnection) {
+    pub(crate) fn begin_absence(
+        &mut self,
+        now: Instant,
+        session_id: SessionId,
+        why: Disconnection,
+    ) {
         self.clients.stats.clients_connected -= 1;
         let absence = self.token();
         let Some(session) = self.clients.session_mut(session_id) else {
@@ -500,7 +516,7 @@ impl Shard {
             self.end_session(now, session_id, DropReason::SessionEnded);
         }
         self.clients.stats.clients_disconnected =
-            self.clients.sessions.len() as u64 - self.clients.stats.clients_connected;
+            self.clients.by_client_id.len() as u64 - self.clients.stats.clients_connected;
     }
 
     pub(crate) fn expire_session(&mut self, now: Instant, id: SessionId, absence: u64) {
@@ -614,7 +630,7 @@ impl Shard {
             self.end_epoch(now, &client_id, &lane);
             self.clients.take_leave(&client_id, lane);
         }
-        self.clients.stats.clients_disconnected = (self.clients.sessions.len() as u64)
+        self.clients.stats.clients_disconnected = (self.clients.by_client_id.len() as u64)
             .saturating_sub(self.clients.stats.clients_connected);
         self.event(Event::SessionEnded {
             client_id,

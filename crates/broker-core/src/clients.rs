@@ -167,6 +167,7 @@ impl Clients {
         connection.connect.is_none()
             && !connection.answers_first
             && !connection.waits_for_spreads
+            && connection.leaves_for.is_none()
             && waiting < self.limits.output_bytes_max as usize
             && self.gate_open(connection)
     }

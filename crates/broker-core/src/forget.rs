@@ -11,6 +11,7 @@ use std::time::Instant;
 use unbroken_mqtt_proto::{ReasonCode, TopicName};
 
 use crate::clients::Clients;
+use crate::guests::Waiting;
 use crate::output::DropReason;
 use crate::record::Record;
 use crate::shard::{Fault, Shard};
@@ -60,7 +61,10 @@ impl Shard {
         }
     }
 
-    fn forget_session(&mut self, now: Instant, client_id: &Arc<str>) {
+    pub(crate) fn forget_session(&mut self, now: Instant, client_id: &Arc<str>) {
+        if self.waits_for_guest(client_id, Waiting::Removal) {
+            return;
+        }
         let session = |shard: &Self| shard.clients.by_client_id.get(client_id).copied();
         let connection = session(self)
             .and_then(|id| self.clients.sessions.get(id.index()))

@@ -9,7 +9,8 @@
 //! path), `delivery` (a message to one session), `subscribe`, `barrier`, `will`.
 //!
 //! Invariants:
-//! - A session lives on the shard its client id hashes to; so does its connection, once admitted.
+//! - A session lives on the shard its client id hashes to; so does its connection, once admitted,
+//!   unless it only publishes, to another shard: `guests`.
 //! - Mail between two shards arrives in the order it was sent, and none is lost.
 //! - Nothing that is not delivered goes unnamed: every such message has a [`DropReason`].
 //!
@@ -37,6 +38,7 @@ mod farewell;
 mod forget;
 mod frames;
 mod full;
+mod guests;
 mod hand_overs;
 mod held;
 mod ids;
@@ -84,6 +86,7 @@ pub use audit::totals::{AuditTotals, PublishersTotals};
 pub use backlog::{ReadAnswer, ReadRequest};
 pub use farewell::LastWords;
 pub use forget::Forget;
+pub use guests::Traveller;
 pub use ids::{ConnectionId, GroupId, SessionId, ShardId};
 pub use input::{Admission, CloseCause, CommitTimes, Input, Peer, StoreSize};
 pub use kept::{Entry, Holding, Presence, Progress, ReceivedEntry};

@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use unbroken_merkle_log::Epoch;
 
+use crate::audit::IngressLane;
 use crate::audit::receipt::News;
 use crate::bundle::Bundle;
 use crate::full::Holder;
 use crate::ids::SessionId;
 use crate::interest::Want;
 use crate::message::Message;
+use crate::output::Disconnection;
 use crate::record::{Errand, HandOver};
 use crate::shared::{GroupRef, Member, Readiness};
 use crate::stats::Stats;
@@ -56,6 +58,9 @@ impl Mail {
             | Letter::Settled { .. }
             | Letter::News { .. }
             | Letter::Stats(_) => 0,
+            Letter::GuestCalled { client_id } | Letter::GuestGone { client_id, .. } => {
+                text(client_id)
+            }
         }
     }
 }
@@ -207,6 +212,14 @@ pub(crate) enum Letter {
         epoch: Epoch,
         number: u64,
         news: News,
+    },
+    /// Send this client of mine home, if it is your guest.
+    GuestCalled { client_id: Arc<str> },
+    /// The connection of this client of yours, my guest, has ended.
+    GuestGone {
+        client_id: Arc<str>,
+        lane: Option<Box<IngressLane>>,
+        why: Disconnection,
     },
     /// My counters, for `$SYS`.
     Stats(Box<Stats>),

@@ -26,6 +26,7 @@ use unbroken_mqtt_proto::{PacketId, PropertyBuf, Publish, QoS, ReasonCode};
 
 use crate::access::{self, Access};
 use crate::audit::receipt::News;
+use crate::audit::verify;
 use crate::held::{Answer, Until};
 use crate::ids::{ConnectionId, SessionId, ShardId};
 use crate::item::{Item, Storing, Terms};
@@ -45,7 +46,7 @@ pub(crate) struct Routed {
     /// Somebody subscribed to it.
     pub(crate) wanted: bool,
     /// Other shards that want it: bit `n` is shard `n`.
-    shards: u64,
+    pub(crate) shards: u64,
     /// Of those, the ones where somebody keeps it, and the ones with a group where somebody does.
     staying: u64,
     sharing: u64,
@@ -68,6 +69,12 @@ impl Shard {
             return self.take_publish(now, id, session_id, &publish, topic);
         }
         check_properties(&publish)?;
+        if verify::bears_stamp(publish.properties) && self.send_home(id) {
+            self.clients.stats.publishes_received -= 1;
+            self.clients.stats.publish_bytes_received -= publish.payload.len() as u64;
+            self.put_off = true;
+            return Ok(());
+        }
         // The table of aliases lends the topic, so it is taken off its connection meanwhile.
         let Some(connection) = self.clients.named(id) else {
             return Ok(());
@@ -393,7 +400,10 @@ impl Shard {
             let qos = publication.qos;
             self.retain(now, item, qos);
         }
-        let wanted = self.route(now, item, Some(session_id));
+        let routed = self.route(now, item, Some(session_id));
+        if self.options.shards > 1 {
+            self.note_whither(id, is_passing(&item.publication), &routed);
+        }
         if let Storing::IfWanted(Some(marker)) = item.storing {
             let message = |errand| (errand, item.message(&mut self.clients.pool));
             let retained = marker.retained.map(message);
@@ -412,7 +422,7 @@ impl Shard {
         }
         self.note_so_far(session_id, item, own);
         let until = item.until;
-        let reason = if wanted {
+        let reason = if routed.wanted {
             ReasonCode::Success
         } else {
             ReasonCode::NoMatchingSubscribers
@@ -431,20 +441,21 @@ impl Shard {
     }
 
     /// Brings a message to everybody in the broker who wants it. `from`: the session it came from,
-    /// if that lives here. Answers whether anybody does.
+    /// if that lives here.
     pub(crate) fn route(
         &mut self,
         now: Instant,
         item: &mut Item<'_>,
         from: Option<SessionId>,
-    ) -> bool {
+    ) -> Routed {
+        let mut routed = self.route_here(now, item, from);
         let Routed {
-            mut wanted,
             mut shards,
             staying,
             sharing,
             owed,
-        } = self.route_here(now, item, from);
+            ..
+        } = routed;
         if staying != 0 {
             // It must be stored before they have it.
             item.store(&mut self.clients);
@@ -454,7 +465,7 @@ impl Shard {
             let bit = shards & shards.wrapping_neg();
             let shard = ShardId(u8::try_from(bit.trailing_zeros()).expect("a u64 has 64 bits"));
             shards &= !bit;
-            wanted = true;
+            routed.wanted = true;
             if others <= BUNDLED_FOR_MAX && self.clients.bundle(shard, item) {
                 continue;
             }
@@ -464,12 +475,12 @@ impl Shard {
             let awaited = is_awaited.then(|| self.expect_groups(item));
             self.mail(shard, Letter::Publish { message, awaited });
         }
-        if !wanted {
+        if !routed.wanted {
             self.clients.stats.publishes_unrouted += 1;
         }
         let shards = others;
         self.clients.news_of(item, News::Routed { owed, shards });
-        wanted
+        routed
     }
 
     /// Brings a message to the sessions and groups of this shard.
@@ -585,6 +596,13 @@ impl Outcome {
         reason: ReasonCode::Success,
         until: Until::NOW,
     };
+}
+
+/// Whether nothing has to remember this but who receives it.
+fn is_passing(publication: &Publication<'_>) -> bool {
+    publication.qos == QoS::AtMostOnce
+        && !publication.retain
+        && !verify::bears_stamp(publication.properties)
 }
 
 /// What a client may not say in the properties of a PUBLISH.

@@ -310,7 +310,8 @@ impl Shard {
         self.clients.note_fill(id);
         self.schedule_count(now);
         let stats = &mut self.clients.stats;
-        stats.clients_disconnected = self.clients.sessions.len() as u64 - stats.clients_connected;
+        stats.clients_disconnected =
+            self.clients.by_client_id.len() as u64 - stats.clients_connected;
         Ok(())
     }
 

@@ -25,6 +25,7 @@ use crate::clients::Clients;
 use crate::connection::Connection;
 use crate::farewell::{self, LastWords};
 use crate::full::FullSessions;
+use crate::guests::Guests;
 use crate::hand_overs::HandOvers;
 use crate::ids::{ConnectionId, GroupId, SessionId};
 use crate::input::{CloseCause, Input, Peer};
@@ -70,6 +71,7 @@ pub struct Shard {
     /// As [`Output::Needed`] said last.
     pub(crate) said_needed: Frontier,
     pub(crate) hand_overs: HandOvers,
+    pub(crate) guests: Guests,
     /// As [`restore_gaps`](Self::restore_gaps) said.
     pub(crate) gaps: u64,
     /// What was restored and begins when the shards know what each other want.
@@ -159,6 +161,7 @@ impl Shard {
             telling_progress: false,
             said_needed: Frontier::new(),
             hand_overs: HandOvers::default(),
+            guests: Guests::new(options.seed),
             gaps: 0,
             revived: Revived::default(),
             telling_tail: false,
@@ -180,6 +183,11 @@ impl Shard {
         self.clients.home.now = now;
         match input {
             Input::Opened { connection, peer } => self.open(now, connection, peer),
+            Input::Arrived {
+                connection,
+                traveller,
+            } => self.arrive(now, connection, traveller),
+            Input::Stranded { traveller, cause } => self.strand(now, traveller, cause),
             Input::Received { connection, bytes } => self.receive(now, connection, bytes),
             Input::Closed { connection, cause } => self.handle_closed(now, connection, cause),
             Input::Unsaid(last_words) => self.clients.drop_unsaid(&last_words),
@@ -466,6 +474,16 @@ impl Shard {
             return Ok(());
         };
         let (version, phase) = (connection.version, connection.phase);
+        if let Some(session) = connection.session
+            && connection.guest_of.is_some()
+            && self.is_called_home(id, session, frame)
+        {
+            self.put_off = true;
+            return Ok(());
+        }
+        let Some(connection) = self.clients.named(id) else {
+            return Ok(());
+        };
         let Some(packet_type) = frame.packet_type() else {
             return Err(Fault::new(ReasonCode::MalformedPacket, "packet type 0"));
         };
@@ -663,6 +681,7 @@ impl Shard {
     }
 
     fn handle_timeout(&mut self, now: Instant, heard: Instant) {
+        let mut guests_due = false;
         while let Some(timer) = self.timers.take_due(now) {
             match timer {
                 Timer::Connect(id) => self.check_admission(now, heard, id),
@@ -686,8 +705,12 @@ impl Shard {
                 Timer::Audit => self.tick_audit(now),
                 Timer::Publishers => self.tick_publishers(now),
                 Timer::Revive => self.begin_revived(now),
+                Timer::Guests => guests_due = true,
                 Timer::Ask => {}
             }
+        }
+        if guests_due {
+            self.go_on_waiting(now);
         }
     }
 
@@ -763,16 +786,17 @@ impl Shard {
             .map(|connection| connection.id)
             .collect();
         for id in ids {
-            self.fail(
-                now,
-                id,
-                Fault::new(ReasonCode::ServerShuttingDown, "the broker is stopping"),
-            );
+            self.fail(now, id, stopping());
         }
         self.drop_sessions(now);
         self.tell_progress();
         self.lay_lanes_to_rest();
     }
+}
+
+/// What clients are told when the broker stops.
+pub(crate) const fn stopping() -> Fault {
+    Fault::new(ReasonCode::ServerShuttingDown, "the broker is stopping")
 }
 
 /// [MQTT-3.1.0-1]

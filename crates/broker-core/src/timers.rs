@@ -53,6 +53,8 @@ pub(crate) enum Timer {
     Publishers,
     /// What was restored may begin.
     Revive,
+    /// What waited for a guest goes on.
+    Guests,
     /// Something is to be asked for, though no input came to answer.
     Ask,
 }
@@ -138,6 +140,7 @@ impl Shard {
             | Timer::Audit
             | Timer::Publishers
             | Timer::Revive
+            | Timer::Guests
             | Timer::Ask => true,
         });
     }

@@ -8,11 +8,13 @@
 //! MQTT.
 
 use std::collections::VecDeque;
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use unbroken_broker_core::{
-    Admission, ConnectionId, Input, LastWords, Output, Shard, ShardId, StoreId,
+    Admission, CloseCause, ConnectionId, Input, LastWords, Output, Shard, ShardId, StoreId,
+    Traveller,
 };
 
 use crate::authenticator::{Authenticator, Doors};
@@ -47,6 +49,7 @@ enum Answer {
         admission: Admission,
     },
     Stored(StoreId),
+    Stranded(Traveller, ErrorKind),
 }
 
 impl Driver {
@@ -82,9 +85,20 @@ impl Driver {
                 connection,
                 to,
                 unread,
+                traveller,
             } => match self.sockets.release(connection, unread) {
-                Ok(arrival) => self.send(to, Parcel::Connection(Box::new(arrival))),
-                Err(error) => tracing::error!(%error, "cannot move a connection; it was closed"),
+                Ok(arrival) => {
+                    let arrival = Arrival {
+                        traveller,
+                        ..arrival
+                    };
+                    self.send(to, Parcel::Connection(Box::new(arrival)));
+                }
+                Err(error) => {
+                    tracing::error!(%error, "cannot move a connection; it was closed");
+                    let stranded = traveller.map(|it| Answer::Stranded(it, error.kind()));
+                    self.answers.extend(stranded);
+                }
             },
             Output::Authenticate {
                 connection,
@@ -211,6 +225,7 @@ pub(crate) fn input(shard: &mut Shard, driver: &mut Driver, now: Instant, input:
                 }
             }
             Answer::Stored(id) => Input::Stored(id),
+            Answer::Stranded(traveller, kind) => stranded(traveller, kind),
         };
         carry_out(shard, driver, now, input);
     }
@@ -225,12 +240,25 @@ fn carry_out(shard: &mut Shard, driver: &mut Driver, now: Instant, input: Input<
     }
 }
 
-pub(crate) fn open(shard: &mut Shard, driver: &mut Driver, now: Instant, arrival: Arrival) {
-    if driver.drain_until.is_some() {
+fn stranded<'a>(traveller: Traveller, kind: ErrorKind) -> Input<'a> {
+    let cause = CloseCause::Transport(kind);
+    Input::Stranded { traveller, cause }
+}
+
+pub(crate) fn open(shard: &mut Shard, driver: &mut Driver, now: Instant, mut arrival: Arrival) {
+    let traveller = arrival.traveller.take();
+    if driver.drain_until.is_some() && traveller.is_none() {
         return; // dropping it closes it
     }
-    match driver.sockets.open(arrival) {
-        Ok((connection, peer, unread)) => {
+    match (driver.sockets.open(arrival), traveller) {
+        (Ok((connection, ..)), Some(traveller)) => {
+            let arrived = Input::Arrived {
+                connection,
+                traveller,
+            };
+            input(shard, driver, now, arrived);
+        }
+        (Ok((connection, peer, unread)), None) => {
             input(shard, driver, now, Input::Opened { connection, peer });
             if !unread.is_empty() {
                 input(
@@ -244,7 +272,12 @@ pub(crate) fn open(shard: &mut Shard, driver: &mut Driver, now: Instant, arrival
                 );
             }
         }
-        Err(error) => tracing::error!(%error, "cannot watch a new connection; it was closed"),
+        (Err(error), traveller) => {
+            tracing::error!(%error, "cannot watch a new connection; it was closed");
+            if let Some(traveller) = traveller {
+                input(shard, driver, now, stranded(traveller, error.kind()));
+            }
+        }
     }
 }
 

@@ -405,6 +405,7 @@ fn arrival(socket: TcpStream, address: SocketAddr, listener: usize, seat: Seat) 
         },
         seat,
         unread: Vec::new(),
+        traveller: None,
     }
 }
 
@@ -486,6 +487,7 @@ pub(crate) mod tests {
             },
             seat: any_seat(),
             unread,
+            traveller: None,
         }
     }
 

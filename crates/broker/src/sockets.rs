@@ -135,6 +135,7 @@ impl Sockets {
             peer,
             seat,
             unread,
+            traveller: _,
         } = arrival;
         let entry = self.table.vacant_entry();
         let index = u32::try_from(entry.key()).expect("fewer descriptors than 2^32");
@@ -180,6 +181,7 @@ impl Sockets {
             peer,
             seat,
             unread,
+            traveller: None,
         })
     }
 

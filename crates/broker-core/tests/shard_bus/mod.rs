@@ -259,6 +259,11 @@ impl Broker {
         );
     }
 
+    /// The shard that the connection of this client is at.
+    pub(crate) fn shard_of(&self, client: Client) -> usize {
+        self.links[client.0].shard
+    }
+
     pub(crate) fn is_open(&self, client: Client) -> bool {
         self.links[client.0].open
     }
@@ -458,11 +463,20 @@ impl Broker {
                     connection,
                     to,
                     unread,
+                    traveller,
                 } => {
                     let id = self.next_id();
                     let link = self.link(shard, connection).unwrap();
                     link.shard = usize::from(to.0);
                     link.id = id;
+                    if let Some(traveller) = traveller {
+                        let arrived = Input::Arrived {
+                            connection: id,
+                            traveller,
+                        };
+                        self.input_one(usize::from(to.0), arrived);
+                        continue;
+                    }
                     let peer = Peer {
                         address: None,
                         listener: 0,

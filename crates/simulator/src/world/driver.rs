@@ -6,11 +6,11 @@ use std::time::Instant;
 
 use unbroken_broker_core::{
     CloseCause, ConnectionId, Disconnection, DropReason, Event, Input, LastWords, Output, Peer,
-    Shard,
+    Shard, Traveller,
 };
 use unbroken_mqtt_proto::{Packet, QoS, ReasonCode, next_frame};
 
-use super::{At, ConnectTerms, Link, World};
+use super::{At, ConnectTerms, Link, Parcel, World};
 
 impl World {
     pub(super) fn clock(&mut self, shard: usize) -> Instant {
@@ -72,11 +72,19 @@ impl World {
                     connection,
                     to,
                     unread,
+                    traveller,
                 } => {
-                    if let Some(link) = self.forget(shard, connection) {
-                        self.note(|| format!("link {link} moves from shard {shard} to {to}"));
-                        self.links[link].at = At::Moving;
-                        self.moves.push_back((link, usize::from(to.0), unread));
+                    let Some(link) = self.forget(shard, connection) else {
+                        panic!("shard {shard} moves a connection that has ended");
+                    };
+                    self.note(|| format!("link {link} moves from shard {shard} to {to}"));
+                    self.links[link].at = At::Moving;
+                    let to = usize::from(to.0);
+                    if let Some(traveller) = traveller {
+                        let feed = self.mail.entry((shard, to)).or_default();
+                        feed.push_back(Parcel::Traveller(link, traveller));
+                    } else {
+                        self.moves.push_back((link, to, unread));
                     }
                 }
                 Output::Authenticate { connection, .. } => {
@@ -86,7 +94,8 @@ impl World {
                 Output::Mail { to, mail } => {
                     let to = usize::from(to.0);
                     self.note(|| format!("mail {shard} -> {to}: {mail:?}"));
-                    self.mail.entry((shard, to)).or_default().push_back(mail);
+                    let feed = self.mail.entry((shard, to)).or_default();
+                    feed.push_back(Parcel::Mail(mail));
                 }
                 Output::Store(request) => {
                     self.note(|| format!("shard {shard} asks to store {:?}", request.record));
@@ -146,7 +155,7 @@ impl World {
                 ..
             } => {
                 let client = number_of(&client_id);
-                let Some(link) = self.admitting else {
+                let Some(link) = self.being_let_in(client) else {
                     panic!("client {client} was let in unasked");
                 };
                 let terms = self.links[link].terms;
@@ -184,9 +193,8 @@ impl World {
             }
             Event::SessionEnded { client_id, .. } => {
                 let client = number_of(&client_id);
-                let clean = self.admitting.is_some_and(|link| {
-                    self.links[link].client == client && self.links[link].terms.clean
-                });
+                let link = self.being_let_in(client);
+                let clean = link.is_some_and(|link| self.links[link].terms.clean);
                 self.oracle.session_ended(client, clean, now);
             }
             Event::Dropped {
@@ -204,12 +212,47 @@ impl World {
             Event::Refused { detail, .. } => panic!("the broker refused a client: {detail}"),
             Event::WillPublished { client_id, .. } => {
                 let client = number_of(&client_id);
-                let replaced = self
-                    .admitting
-                    .is_some_and(|link| self.links[link].client == client);
+                let replaced = self.being_let_in(client).is_some();
                 self.oracle.will_was_published(client, replaced, now);
             }
             _ => {}
+        }
+    }
+
+    /// The link of this client that is being let in, at once or after it has waited.
+    fn being_let_in(&self, client: usize) -> Option<usize> {
+        let is_its = |link: &usize| self.links[*link].client == client;
+        let waits = |link: &usize| {
+            let Link {
+                at,
+                asked,
+                admitted,
+                ..
+            } = self.links[*link];
+            asked && !admitted && at != At::Gone
+        };
+        let waiting = || self.live.iter().copied().find(|it| is_its(it) && waits(it));
+        self.admitting.filter(is_its).or_else(waiting)
+    }
+
+    /// A connection arrives whose client is connected, or only what is left of it.
+    pub(super) fn arrive_connected(&mut self, link: usize, shard: usize, traveller: Traveller) {
+        let ends = self.links[link].ends_on_its_way;
+        if ends && self.rng.percent(50) {
+            self.note(|| format!("link {link} is lost on its way to shard {shard}"));
+            self.links[link].at = At::Gone;
+            let cause = CloseCause::Peer;
+            return self.input(shard, Input::Stranded { traveller, cause });
+        }
+        self.note(|| format!("link {link} arrives at shard {shard}"));
+        let connection = self.seat(link, shard);
+        let arrived = Input::Arrived {
+            connection,
+            traveller,
+        };
+        self.input_of(link, shard, arrived);
+        if std::mem::take(&mut self.links[link].ends_on_its_way) {
+            self.hang_up(link);
         }
     }
 
@@ -305,6 +348,16 @@ impl World {
     }
 
     pub(super) fn open_at(&mut self, link: usize, shard: usize) {
+        let connection = self.seat(link, shard);
+        let peer = Peer {
+            address: None,
+            listener: 0,
+        };
+        self.input(shard, Input::Opened { connection, peer });
+    }
+
+    /// Gives a connection its place in the table of a shard.
+    fn seat(&mut self, link: usize, shard: usize) -> ConnectionId {
         self.serial += 1;
         let table = &mut self.tables[shard];
         let index = table
@@ -320,11 +373,7 @@ impl World {
             serial: self.serial,
         };
         self.links[link].at = At::Shard(shard, connection);
-        let peer = Peer {
-            address: None,
-            listener: 0,
-        };
-        self.input(shard, Input::Opened { connection, peer });
+        connection
     }
 
     /// Opens a connection on some shard.
@@ -339,6 +388,8 @@ impl World {
             begun: Vec::new(),
             used: true,
             admitted: false,
+            asked: false,
+            ends_on_its_way: false,
             terms,
             partial: Vec::new(),
             packets: VecDeque::new(),
@@ -411,6 +462,11 @@ impl World {
 
     /// Gives the broker what is left of a connection, and its end.
     pub(super) fn hang_up(&mut self, link: usize) {
+        let this = &mut self.links[link];
+        if this.at == At::Moving && this.admitted {
+            this.ends_on_its_way = true;
+            return;
+        }
         self.moves.retain(|(moving, ..)| *moving != link);
         self.admissions.retain(|waiting| *waiting != link);
         let wants = match self.links[link].at {

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use unbroken_broker_core::{
     Admission, ConnectionId, Input, Limits, Mail, ReadRequest, Shard, ShardId, ShardOptions, Stats,
-    StoreSize, Totals,
+    StoreSize, Totals, Traveller,
 };
 use unbroken_mqtt_proto::Version;
 use unbroken_store::Durability;
@@ -38,7 +38,7 @@ pub(crate) struct World {
     pub(crate) totals: Arc<Totals>,
     /// What a shard takes for now: stands still while a turn lasts.
     clocks: Vec<Instant>,
-    mail: BTreeMap<(usize, usize), VecDeque<Mail>>,
+    mail: BTreeMap<(usize, usize), VecDeque<Parcel>>,
     /// Connections on their way to another shard: link, shard, unread bytes.
     moves: VecDeque<(usize, usize, Vec<u8>)>,
     /// Links whose CONNECT the driver has to decide about.
@@ -83,6 +83,10 @@ pub(crate) struct Link {
     /// The client reads and writes it.
     pub(crate) used: bool,
     admitted: bool,
+    /// The driver has let its CONNECT in.
+    asked: bool,
+    /// It ends while it is on its way between shards.
+    ends_on_its_way: bool,
     pub(crate) terms: ConnectTerms,
     /// Given to the broker: what is not yet a whole packet, then the packets not yet acted on.
     partial: Vec<u8>,
@@ -97,6 +101,13 @@ enum At {
     Shard(usize, ConnectionId),
     Moving,
     Gone,
+}
+
+/// What one shard gives to another.
+enum Parcel {
+    Mail(Mail),
+    /// A link whose client is connected.
+    Traveller(usize, Traveller),
 }
 
 /// What the client said in CONNECT.
@@ -357,8 +368,15 @@ impl World {
             return false;
         }
         let (from, to) = self.rng.pick(&pairs);
-        let Some(mail) = self.mail.get_mut(&(from, to)).and_then(VecDeque::pop_front) else {
+        let Some(parcel) = self.mail.get_mut(&(from, to)).and_then(VecDeque::pop_front) else {
             return false;
+        };
+        let mail = match parcel {
+            Parcel::Mail(mail) => mail,
+            Parcel::Traveller(link, traveller) => {
+                self.arrive_connected(link, to, traveller);
+                return true;
+            }
         };
         self.note(|| format!("shard {to} reads from {from}: {mail:?}"));
         let from = ShardId(u8::try_from(from).expect("at most 64"));
@@ -493,6 +511,7 @@ impl World {
             return true;
         };
         self.admitting = Some(link);
+        self.links[link].asked = true;
         let admission = Admission::Granted { user: None };
         self.input_of(
             link,
@@ -638,7 +657,8 @@ impl World {
     }
 
     fn notice(&mut self) -> bool {
-        let Some(link) = self.some_link(|_, link| !link.used && link.at != At::Gone) else {
+        let at_a_shard = |link: &Link| link.at != At::Gone && !link.ends_on_its_way;
+        let Some(link) = self.some_link(|_, link| !link.used && at_a_shard(link)) else {
             return false;
         };
         self.hang_up(link);
@@ -661,8 +681,12 @@ impl World {
 
     fn run_timers(&mut self, shard: usize, now: Instant) {
         let timeout = Input::Timeout { heard: now };
+        let before = self.shards[shard].stats().packets_received;
         let outputs: Vec<_> = self.shards[shard].handle(now, timeout).collect();
+        // Of a client that had to wait until it was let in.
+        self.used = self.shards[shard].stats().packets_received - before;
         self.carry_out(shard, now, outputs);
+        assert_eq!(self.used, 0, "the broker acts on packets of nobody");
         self.oracle.timers_ran(shard, self.failed[shard], now);
     }
 
