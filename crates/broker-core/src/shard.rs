@@ -9,7 +9,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use unbroken_mqtt_proto::connection::server::Phase;
 use unbroken_mqtt_proto::{
@@ -680,102 +680,6 @@ impl Shard {
         });
     }
 
-    fn handle_timeout(&mut self, now: Instant, heard: Instant) {
-        let mut guests_due = false;
-        while let Some(timer) = self.timers.take_due(now) {
-            match timer {
-                Timer::Connect(id) => self.check_admission(now, heard, id),
-                Timer::KeepAlive(id) => self.check_keep_alive(now, heard, id),
-                // Both are on disk; after the restart they go on.
-                Timer::Will { .. } | Timer::SessionExpiry { .. } if self.is_stopping_to_go_on() => {
-                }
-                Timer::Will { session, absence } => self.publish_due_will(now, session, absence),
-                Timer::SessionExpiry { session, absence } => {
-                    self.expire_session(now, session, absence);
-                }
-                Timer::Retained(message) => self.expire_retained(now, &message),
-                Timer::Scan(session) => self.pump_retained(now, session),
-                Timer::Spread => self.go_on_spreading(now),
-                Timer::TellDrops => self.tell_untold(now),
-                Timer::Progress => self.tell_progress(),
-                Timer::Tail => self.tell_tail(),
-                Timer::Laggards => self.look_for_laggards(now),
-                Timer::Count => self.count_on(),
-                Timer::Sys => self.publish_sys(now),
-                Timer::Audit => self.tick_audit(now),
-                Timer::Publishers => self.tick_publishers(now),
-                Timer::Revive => self.begin_revived(now),
-                Timer::Guests => guests_due = true,
-                Timer::Ask => {}
-            }
-        }
-        if guests_due {
-            self.go_on_waiting(now);
-        }
-    }
-
-    /// The broker stops, and what it has is there when it begins again.
-    fn is_stopping_to_go_on(&self) -> bool {
-        self.clients.stopping && self.options.settings.durable
-    }
-
-    /// Gives up on a connection that has not come in by its time.
-    fn check_admission(&mut self, now: Instant, heard: Instant, id: ConnectionId) {
-        let Some(connection) = self.clients.named(id) else {
-            return;
-        };
-        if connection.phase != Phase::AwaitConnect {
-            return;
-        }
-        let deadline = connection.admitted_by;
-        if deadline > now {
-            return self.timers.set(deadline, Timer::Connect(id));
-        }
-        if deadline > heard {
-            return self.timers.set(now + NOT_HEARD, Timer::Connect(id));
-        }
-        let fault = match connection.connect {
-            None => Fault::new(ReasonCode::KeepAliveTimeout, "no CONNECT in time"),
-            Some(_) => Fault::new(
-                ReasonCode::ServerBusy,
-                "its password was not checked in time",
-            ),
-        };
-        let client_id = connection.asks_as();
-        self.refuse(id, client_id, fault);
-    }
-
-    fn check_keep_alive(&mut self, now: Instant, heard: Instant, id: ConnectionId) {
-        let Some(connection) = self.clients.named(id) else {
-            return;
-        };
-        let Some(keep_alive) = connection.keep_alive else {
-            return;
-        };
-        let deadline = connection.last_received + keep_alive;
-        if deadline > now {
-            self.timers.set(deadline, Timer::KeepAlive(id));
-        } else if self
-            .clients
-            .connection(id.index)
-            .is_some_and(|connection| self.clients.keeps_waiting(connection))
-        {
-            self.timers.set(now + keep_alive, Timer::KeepAlive(id));
-        } else if deadline > heard {
-            self.timers.set(now + NOT_HEARD, Timer::KeepAlive(id));
-        } else {
-            // [MQTT-3.1.2-22]
-            self.disconnect(
-                now,
-                id,
-                Fault::new(
-                    ReasonCode::KeepAliveTimeout,
-                    "nothing came within 1.5 times the keep alive",
-                ),
-            );
-        }
-    }
-
     fn drain(&mut self, now: Instant) {
         self.clients.finish_spreads(now);
         let ids: Vec<_> = self
@@ -807,9 +711,6 @@ fn not_connect() -> Fault {
     )
 }
 
-/// Until somebody is looked at again whose time is over, but who may have sent something that the
-/// shard has not been given.
-const NOT_HEARD: Duration = Duration::from_millis(100);
 /// The packet type of CONNECT where it stands in a first byte.
 const CONNECT: u8 = (PacketType::Connect as u8) << 4;
 

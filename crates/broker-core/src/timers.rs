@@ -10,13 +10,14 @@
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::sync::Weak;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use unbroken_mqtt_proto::ReasonCode;
 use unbroken_mqtt_proto::connection::server::Phase;
 
 use crate::ids::{ConnectionId, SessionId};
 use crate::message::Message;
-use crate::shard::Shard;
+use crate::shard::{Fault, Shard};
 
 /// What is to be looked at when the time has come.
 #[derive(Clone, Debug)]
@@ -108,6 +109,102 @@ impl Timers {
 }
 
 impl Shard {
+    pub(crate) fn handle_timeout(&mut self, now: Instant, heard: Instant) {
+        let mut guests_due = false;
+        while let Some(timer) = self.timers.take_due(now) {
+            match timer {
+                Timer::Connect(id) => self.check_admission(now, heard, id),
+                Timer::KeepAlive(id) => self.check_keep_alive(now, heard, id),
+                // Both are on disk; after the restart they go on.
+                Timer::Will { .. } | Timer::SessionExpiry { .. } if self.is_stopping_to_go_on() => {
+                }
+                Timer::Will { session, absence } => self.publish_due_will(now, session, absence),
+                Timer::SessionExpiry { session, absence } => {
+                    self.expire_session(now, session, absence);
+                }
+                Timer::Retained(message) => self.expire_retained(now, &message),
+                Timer::Scan(session) => self.pump_retained(now, session),
+                Timer::Spread => self.go_on_spreading(now),
+                Timer::TellDrops => self.tell_untold(now),
+                Timer::Progress => self.tell_progress(),
+                Timer::Tail => self.tell_tail(),
+                Timer::Laggards => self.look_for_laggards(now),
+                Timer::Count => self.count_on(),
+                Timer::Sys => self.publish_sys(now),
+                Timer::Audit => self.tick_audit(now),
+                Timer::Publishers => self.tick_publishers(now),
+                Timer::Revive => self.begin_revived(now),
+                Timer::Guests => guests_due = true,
+                Timer::Ask => {}
+            }
+        }
+        if guests_due {
+            self.go_on_waiting(now);
+        }
+    }
+
+    /// The broker stops, and what it has is there when it begins again.
+    fn is_stopping_to_go_on(&self) -> bool {
+        self.clients.stopping && self.options.settings.durable
+    }
+
+    /// Gives up on a connection that has not come in by its time.
+    fn check_admission(&mut self, now: Instant, heard: Instant, id: ConnectionId) {
+        let Some(connection) = self.clients.named(id) else {
+            return;
+        };
+        if connection.phase != Phase::AwaitConnect {
+            return;
+        }
+        let deadline = connection.admitted_by;
+        if deadline > now {
+            return self.timers.set(deadline, Timer::Connect(id));
+        }
+        if deadline > heard {
+            return self.timers.set(now + NOT_HEARD, Timer::Connect(id));
+        }
+        let fault = match connection.connect {
+            None => Fault::new(ReasonCode::KeepAliveTimeout, "no CONNECT in time"),
+            Some(_) => Fault::new(
+                ReasonCode::ServerBusy,
+                "its password was not checked in time",
+            ),
+        };
+        let client_id = connection.asks_as();
+        self.refuse(id, client_id, fault);
+    }
+
+    fn check_keep_alive(&mut self, now: Instant, heard: Instant, id: ConnectionId) {
+        let Some(connection) = self.clients.named(id) else {
+            return;
+        };
+        let Some(keep_alive) = connection.keep_alive else {
+            return;
+        };
+        let deadline = connection.last_received + keep_alive;
+        if deadline > now {
+            self.timers.set(deadline, Timer::KeepAlive(id));
+        } else if self
+            .clients
+            .connection(id.index)
+            .is_some_and(|connection| self.clients.keeps_waiting(connection))
+        {
+            self.timers.set(now + keep_alive, Timer::KeepAlive(id));
+        } else if deadline > heard {
+            self.timers.set(now + NOT_HEARD, Timer::KeepAlive(id));
+        } else {
+            // [MQTT-3.1.2-22]
+            self.disconnect(
+                now,
+                id,
+                Fault::new(
+                    ReasonCode::KeepAliveTimeout,
+                    "nothing came within 1.5 times the keep alive",
+                ),
+            );
+        }
+    }
+
     /// Takes out of the heap what no longer matters.
     #[cold]
     pub(crate) fn compact_timers(&mut self) {
@@ -145,6 +242,10 @@ impl Shard {
         });
     }
 }
+
+/// Until somebody is looked at again whose time is over, but who may have sent something that the
+/// shard has not been given.
+const NOT_HEARD: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 struct Entry {

@@ -208,6 +208,7 @@ fn no_wait_is_longer_than_the_turn_before_it_beyond_a_moment() {
 fn behind_the_turn_of_one_shard_of_three_a_wait_is_as_long_as_the_turn_of_one_alone() {
     let mut coalescer = waiting(RUNGS.len() - 1);
     coalescer.shards = 3;
+    let longest = RUNGS[RUNGS.len() - 1];
     let mut after = |busy_us| {
         let turn = Turn {
             reads: 1,
@@ -218,7 +219,10 @@ fn behind_the_turn_of_one_shard_of_three_a_wait_is_as_long_as_the_turn_of_one_al
     };
     assert_eq!(after(300), TURN_MIN);
     assert_eq!(after(500), Duration::from_micros(1_500));
-    assert_eq!(after(700), WAIT_MAX);
+    assert_eq!(after(900), Duration::from_micros(2_700));
+    // With the turn no longer than the turn of one alone, and the longest wait behind it.
+    assert_eq!(after(1_100), Duration::from_micros(3_300));
+    assert_eq!(after(5_000), longest);
 }
 
 /// Waits on this rung.
