@@ -4,14 +4,16 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use unbroken_broker_core::{DropReason, Limits};
 use unbroken_durable::{Times, restore};
-use unbroken_mqtt_proto::{Connect, Packet, PacketId, Property, PropertyBuf, Publish, Version};
+use unbroken_mqtt_proto::{
+    Connect, Packet, PacketId, Property, PropertyBuf, Publish, QoS, Version,
+};
 use unbroken_store::errand::Errand;
 use unbroken_store::session::{Carried, Inbound, Outbound, Part, ToRetain, key};
 use unbroken_store::{
     Batch, Fault, Faulty, Kv, Memory, MessageRecord, On, Space, Store, StoreError,
 };
 
-use crate::shard_bus::{connect, join, publish, retained, stay, subscribe};
+use crate::shard_bus::{connect, join, publish, retained, stay, subscribe, unsubscribe};
 use crate::{QOS1, QOS2, World, ack};
 
 fn faults(world: &World) -> u64 {
@@ -63,6 +65,38 @@ fn a_subscription_that_is_replaced_is_there_as_it_was_or_as_it_is() {
         world.broker.stored();
         let (_, received) = world.back("s");
         assert_eq!(received.len(), 2, "with {stored} records: {received:?}");
+    }
+}
+
+/// What leaves at QoS 0 waits for no disk.
+#[test]
+fn what_came_at_qos_0_comes_again_by_a_subscription_that_was_more_if_the_disk_knows_no_better() {
+    for (ends, stored) in [(false, false), (false, true), (true, false), (true, true)] {
+        let mut world = World::new(3);
+        let client = world.resident("s", &[("t", QOS2), ("+", QoS::AtMostOnce)]);
+        let elsewhere = world.resident("q", &[]);
+        world.settle();
+        world.broker.hold_mail = true;
+        world.broker.send(elsewhere, publish("t", "x", QOS2, 1));
+        world.broker.stored();
+        if ends {
+            unsubscribe(&mut world.broker, client, "t");
+        } else {
+            subscribe(&mut world.broker, client, "t", QoS::AtMostOnce);
+        }
+        world.broker.deliver_mail();
+        assert_eq!(world.broker.take(client), ["PUBLISH t \"x\" q0"]);
+        if stored {
+            world.broker.stored();
+        }
+        world.restart();
+        let (_, received) = world.back("s");
+        let again: &[&str] = if stored {
+            &[]
+        } else {
+            &["PUBLISH t \"x\" q2 #1"]
+        };
+        assert_eq!(received[1..], *again, "ends: {ends}, stored: {stored}");
     }
 }
 

@@ -254,7 +254,7 @@ impl Oracle {
             "message {id} came at a higher QoS than it was sent"
         );
         if self.can_be_killed {
-            session.note_repeatable(id, received);
+            session.note_repeatable(id, message, received, self.tick);
         }
         if let Some(packet_id) = received.packet_id {
             let first = session.seen_with_id.insert((packet_id, id));
@@ -430,6 +430,7 @@ impl Oracle {
             }
         }
         session.link = Some(link);
+        session.repeats.taken_back.clear(); // nothing is on its way over the one before
         session.present = present;
         session.shard = shard;
         session.expiry_s = expiry_s;

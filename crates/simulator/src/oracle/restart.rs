@@ -5,8 +5,9 @@
 //!
 //! What may be lost: sessions that end with their connection; QoS 0; messages that nobody has
 //! acknowledged; and what a group has given to a session that ends with its connection. What may
-//! come again: copies at QoS 1 whose acknowledgement was not on disk, and what is retained, while
-//! some of it was still to be sent for a subscription.
+//! come again: copies at QoS 1 whose acknowledgement was not on disk; copies at QoS 0 by a
+//! subscription that was on disk with more; and what is retained, while some of it was still to be
+//! sent for a subscription.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
@@ -19,7 +20,7 @@ use unbroken_mqtt_proto::{PacketId, QoS};
 use super::retained::{current, superseded};
 use super::session::{Filter, Session};
 use super::{GRACE, Oracle, ROUNDED, Terms, matches};
-use crate::message::{MessageId, TOPICS, identify};
+use crate::message::{self, MessageId, TOPICS, identify};
 
 /// What a client knows of its session.
 #[derive(Clone, Copy, Debug)]
@@ -172,6 +173,7 @@ impl Oracle {
             *session.repeats.allowed.entry(id).or_insert(0) += count;
         }
         session.repeats.ended.clear();
+        session.take_back(found, &self.messages);
         let (disk, messages) = (&self.disk, &self.messages);
         session.outstanding.retain(|id, expected| {
             let message = &messages[*id];
@@ -277,6 +279,30 @@ impl Session {
                 "client {client} has the subscription {held:?} again; it may have {ours:?}"
             );
         }
+    }
+
+    /// A subscription that was lowered to QoS 0 or given up may be found as it was before, if its
+    /// client was not told. What came at QoS 0 meanwhile may come by it again.
+    fn take_back(&mut self, found: &RestoredSession, messages: &[message::Message]) {
+        let lowered = std::mem::take(&mut self.repeats.lowered);
+        let is_less = |filter: &&Filter| {
+            let mut terms = filter.terms.iter();
+            !filter.certain || terms.any(|terms| terms.options.qos == QoS::AtMostOnce)
+        };
+        let is_kept = |filter: &&Filter| {
+            let mut live = found.holdings.iter().filter(|held| held.until.is_none());
+            live.any(|held| *held.filter == *filter.text && held.options.qos > QoS::AtMostOnce)
+        };
+        let live = self.filters.iter().filter(|filter| filter.until.is_none());
+        let back: Vec<_> = live.filter(is_less).filter(is_kept).collect();
+        for (id, at) in lowered {
+            let topic = messages[id].topic;
+            let mut back = back.iter().filter(|filter| filter.answered_at < at);
+            if back.any(|filter| matches(filter.text, topic)) {
+                *self.repeats.allowed.entry(id).or_insert(0) += 1;
+            }
+        }
+        self.repeats.taken_back = back.iter().map(|filter| filter.text).collect();
     }
 
     /// Its client is not here, and knows of it. `told`: it had been let in as far as it knew.

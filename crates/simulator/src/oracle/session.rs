@@ -50,8 +50,9 @@ pub(crate) struct Session {
     pub(super) repeats: Repeats,
 }
 
-/// What a restart may repeat of the messages that a session got at QoS 1: those whose
-/// acknowledgement is not known to be on disk.
+/// What a restart may repeat of the messages that a session got: at QoS 1, those whose
+/// acknowledgement is not known to be on disk; at QoS 0, those that came so because a subscription
+/// was lowered or given up, of which the disk was not told.
 #[derive(Debug, Default)]
 pub(super) struct Repeats {
     /// The message that came last under an id.
@@ -64,6 +65,10 @@ pub(super) struct Repeats {
     pub(super) allowed: BTreeMap<MessageId, u32>,
     /// Messages that came at QoS 2.
     pub(super) exactly: BTreeSet<MessageId>,
+    /// When messages that were sent at more came at QoS 0, since the broker was started.
+    pub(super) lowered: Vec<(MessageId, u64)>,
+    /// Filters that are on disk at more than QoS 0, where less was asked for.
+    pub(super) taken_back: Vec<&'static str>,
 }
 
 #[derive(Debug)]
@@ -121,9 +126,18 @@ impl Session {
         self.old_marks.remove(&packet_id);
     }
 
-    /// A copy came.
-    pub(super) fn note_repeatable(&mut self, id: MessageId, received: &Received<'_>) {
+    /// A copy of a message came.
+    pub(super) fn note_repeatable(
+        &mut self,
+        id: MessageId,
+        message: &Message,
+        received: &Received<'_>,
+        tick: u64,
+    ) {
         let Some(packet_id) = received.packet_id else {
+            if message.qos > QoS::AtMostOnce {
+                self.note_lowered(id, message.topic, tick);
+            }
             return;
         };
         self.repeats.under.insert(packet_id, id);
@@ -133,6 +147,18 @@ impl Session {
             if self.link.is_none() {
                 *self.repeats.allowed.entry(id).or_insert(0) += 1;
             }
+        }
+    }
+
+    fn note_lowered(&mut self, id: MessageId, topic: &str, tick: u64) {
+        if self.link.is_some() {
+            self.repeats.lowered.push((id, tick));
+            return;
+        }
+        // It was on its way when the broker was killed.
+        let mut taken_back = self.repeats.taken_back.iter();
+        if taken_back.any(|text| matches(text, topic)) {
+            *self.repeats.allowed.entry(id).or_insert(0) += 1;
         }
     }
 

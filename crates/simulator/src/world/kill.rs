@@ -143,10 +143,8 @@ impl World {
                 client.outbound.go_on_behind(0); // ids come round to those that it had before
             }
         }
-        let mut restored = self.storage.restore(self.now, &mut self.oracle);
-        // A machine that begins again takes longer than epochs are ahead of the time.
+        let restored = self.storage.restore(self.now, &mut self.oracle);
         self.power_cuts += 1;
-        restored.floor = restored.floor.max(Some(self.power_cuts * 1_000_000));
         self.note(|| format!("it begins again with {restored:?}"));
         self.oracle.check_power_cut(&restored);
         self.oracle.goes_on_behind(self.now, &restored);
@@ -173,8 +171,11 @@ impl World {
 
     /// Nothing comes in before the shards know what the others want.
     fn begin_with(&mut self, mut restored: Restored) {
-        // The first run has begun without a word, and its epochs are those of the first second.
-        restored.floor.get_or_insert(0);
+        // The first run has begun without a word, and its epochs are those of the first second. A
+        // machine that begins again takes longer than epochs are ahead of the time, and what has
+        // passed stays so, whatever the disk has of it.
+        let time = Some(self.power_cuts * 1_000_000);
+        restored.floor = restored.floor.max(time);
         let homes = self.clients.iter().map(|client| {
             let is_home = |shard: &Shard| shard.is_home_of(&client.id);
             self.shards.iter().position(is_home).unwrap_or_default()
