@@ -80,7 +80,7 @@ mod unreleased;
 mod will;
 
 pub use audit::fault::{FaultKind, FaultPlace};
-pub use audit::rest::{LaneState, LaneTold};
+pub use audit::rest::{EPOCHS_AHEAD_MAX, LaneState, LaneTold};
 pub use audit::rule::{AuditAction, AuditRule};
 pub use audit::totals::{AuditTotals, PublishersTotals};
 pub use backlog::{ReadAnswer, ReadRequest};

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use unbroken_broker_core::{
-    Entry, Frontier, HandOver, Holding, LaneState, LogId, MaybeSent, Message, ReceivedEntry,
-    RestoreError, RestoredEntry, RestoredHandOver, RestoredSession, Shard, ShardId, Will,
+    EPOCHS_AHEAD_MAX, Entry, Frontier, HandOver, Holding, LaneState, LogId, MaybeSent, Message,
+    ReceivedEntry, RestoreError, RestoredEntry, RestoredHandOver, RestoredSession, Shard, ShardId,
+    Will,
 };
 use unbroken_store::errand::{self, Errand};
 use unbroken_store::hand_over::{self, Left};
@@ -43,8 +44,8 @@ pub struct Restored {
     pub lanes: Vec<LaneState>,
     /// Lanes as they were last said to be while the broker ran.
     pub lanes_so_far: Vec<LaneState>,
-    /// The first epoch that the run before might begin, if there was one.
-    pub floor: Option<u32>,
+    /// The first epoch that this run may begin.
+    pub floor: u32,
     /// Wills of clients whose sessions have ended with the broker, for all shards.
     pub wills: Vec<(Arc<str>, Will)>,
     /// What sessions that have ended have left to groups of all shards, in the order in which each
@@ -170,10 +171,11 @@ pub fn restore<S: Store + ?Sized>(
     read_hand_overs(store, times, &mut restored)?;
     let sessions: HashSet<_> = restored.sessions.iter().map(|s| &*s.client_id).collect();
     let mut orphans = Batch::new();
+    let mut floor_before = None;
     each(store, Space::Lanes, &[], |key, value| {
         if key == FLOOR_KEY {
             let floor = Floor::decode(value).map_err(|error| damaged(key, &error))?;
-            restored.floor = Some(floor.epoch);
+            floor_before = Some(floor.epoch);
             return Ok(());
         }
         let lane = Lane::decode(key, value).map_err(|error| damaged(key, &error))?;
@@ -192,9 +194,14 @@ pub fn restore<S: Store + ?Sized>(
         lanes.push(lane_state(lane));
         Ok(())
     })?;
-    if !orphans.is_empty() {
-        store.commit(&[orphans])?;
-    }
+    restored.floor = floor_after(floor_before, now, times);
+    let floor = Floor {
+        epoch: restored.floor,
+    };
+    // Before anything is told, so that it is as safe as the standing of the store: a run of which
+    // nothing else is left after a power cut has begun its epochs all the same.
+    orphans.put(Space::Lanes, FLOOR_KEY.to_vec(), floor.encode());
+    store.commit(&[orphans])?;
     each(store, Space::Retained, &[], |key, value| {
         let bytes = MessageBytes::parse(value.to_vec()).map_err(|error| damaged(key, &error))?;
         restored.retained.push(message_of(&bytes, None, times));
@@ -202,6 +209,15 @@ pub fn restore<S: Store + ?Sized>(
     })?;
     restored.moves = note_moves(store, shards, &restored)?;
     Ok(restored)
+}
+
+/// The floor of a run that begins now: above the time, and above whatever the run before may have
+/// begun, if there was one.
+fn floor_after(before: Option<u32>, now: Instant, times: &Times) -> u32 {
+    let second = u32::try_from(times.ms(now) / 1_000).unwrap_or(u32::MAX);
+    before.map_or(second, |before| {
+        second.max(before).saturating_add(EPOCHS_AHEAD_MAX)
+    })
 }
 
 /// With another number of shards publishers move to other logs. Where, is to be known until every

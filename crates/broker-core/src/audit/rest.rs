@@ -157,14 +157,10 @@ impl Shard {
     }
 
     /// What is at rest on disk is void from now on: this run goes on with it. What it begins anew
-    /// has epochs from its own floor on, which is above that of the run before, if there was one.
-    /// Every shard asks for that, and lets nobody in before.
-    pub fn wake_lanes(&mut self, now: Instant, floor_before: Option<u32>) {
+    /// has epochs from this floor on, which is above that of the run before by
+    /// [`EPOCHS_AHEAD_MAX`] at least. Every shard asks for that, and lets nobody in before.
+    pub fn wake_lanes(&mut self, now: Instant, floor: u32) {
         self.timers.set(now, Timer::Ask);
-        let second = self.second(self.options.start);
-        let floor = floor_before.map_or(second, |before| {
-            second.max(before).saturating_add(AHEAD_MAX)
-        });
         self.lanes.begin_from(floor);
         let Clients {
             promises, outputs, ..
@@ -228,4 +224,4 @@ impl LaneTold {
 /// A run that begins epochs faster than one in a second is ahead of the time by fewer than this:
 /// only a client that comes and goes again and again within a second, and publishes each time,
 /// makes it.
-const AHEAD_MAX: u32 = 60;
+pub const EPOCHS_AHEAD_MAX: u32 = 60;

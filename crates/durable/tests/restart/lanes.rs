@@ -1,11 +1,12 @@
 //! Lanes of the proof over a restart.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
+use unbroken_durable::{Times, restore};
 use unbroken_merkle_log::{Epoch, Lane, LaneId, LaneLimits, Xxh3};
 use unbroken_mqtt_proto::{Packet, PacketId, Property, PropertyBuf, Publish, QoS};
-use unbroken_store::{Log, LogId, Sequence};
+use unbroken_store::{Log, LogId, Memory, Sequence};
 
 use crate::shard_bus::{Client, publish, stay};
 use crate::{QOS1, World};
@@ -192,4 +193,21 @@ fn a_window_of_a_publishers_own_lane_is_proven_over_a_stop_and_never_lost_over_a
         assert_eq!(found.windows_proven, u64::from(stops), "{found:?}");
         assert_eq!(found.windows_faulty, 0);
     }
+}
+
+/// Where commits are not synced a power cut leaves nothing of a run but what it had when it began,
+/// and the machine may be back before the time is beyond its epochs.
+#[test]
+fn a_run_of_which_nothing_is_left_has_begun_its_epochs_all_the_same() {
+    let (store, now) = (Memory::new(), World::new(1).broker.now);
+    let times = Times::new(now, UNIX_EPOCH + Duration::from_secs(1_000));
+    let floor = |after_s| {
+        let now = now + Duration::from_secs(after_s);
+        let restored = restore(&store, 1, now, &times);
+        restored.unwrap().floor
+    };
+    assert_eq!(floor(0), 1_000, "nobody was before");
+    assert_eq!(floor(5), 1_060 + 5, "beyond what a run begins ahead");
+    assert_eq!(floor(10), 1_120 + 5);
+    assert_eq!(floor(1_000), 2_000 + 60, "the time is further");
 }

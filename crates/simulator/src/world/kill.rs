@@ -170,12 +170,7 @@ impl World {
     }
 
     /// Nothing comes in before the shards know what the others want.
-    fn begin_with(&mut self, mut restored: Restored) {
-        // The first run has begun without a word, and its epochs are those of the first second. A
-        // machine that begins again takes longer than epochs are ahead of the time, and what has
-        // passed stays so, whatever the disk has of it.
-        let time = Some(self.power_cuts * 1_000_000);
-        restored.floor = restored.floor.max(time);
+    fn begin_with(&mut self, restored: Restored) {
         let homes = self.clients.iter().map(|client| {
             let is_home = |shard: &Shard| shard.is_home_of(&client.id);
             self.shards.iter().position(is_home).unwrap_or_default()
