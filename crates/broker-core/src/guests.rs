@@ -28,8 +28,8 @@
 //!   than that has with it. So a receiver that all publish to draws only a part of them to its
 //!   shard.
 //!
-//! Deliberately absent: publishers whose session is on disk, and messages of QoS 1 and 2. Their
-//! order is that of one log, and that is home's.
+//! Deliberately absent: publishers whose session or will is on disk, and messages of QoS 1 and 2.
+//! Their order is that of one log, and that is home's.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -150,9 +150,10 @@ impl Shard {
         if whither.shard != shard {
             (whither.shard, whither.messages) = (shard, 0);
         }
-        whither.messages += 1;
-        let enough = (after << whither.doubled).min(GUEST_AFTER_MAX.max(after));
-        if after > 0 && whither.messages >= enough {
+        whither.messages = whither.messages.saturating_add(1);
+        let most = GUEST_AFTER_MAX.max(after);
+        let enough = (u64::from(after) << whither.doubled).min(most.into());
+        if after > 0 && u64::from(whither.messages) >= enough {
             whither.messages = 0;
             whither.doubled = (whither.doubled + 1).min(DOUBLED_MAX);
             self.consider_leaving(id, ShardId(shard));
@@ -213,7 +214,6 @@ impl Shard {
     }
 
     /// Whether a guest has to go home before this is looked at; then it is on its way.
-    #[cold]
     pub(crate) fn is_called_home(
         &mut self,
         id: ConnectionId,
@@ -356,6 +356,8 @@ impl Shard {
         connection.whither.messages = 0;
         // It was open, and requests are numbered anew here.
         connection.gate = StoreId::NOTHING;
+        // What is on its way to very many where it was goes before what comes from here.
+        connection.waits_for_spreads = false;
         let session_id;
         if home == self.options.id {
             let Some((its, abroad)) = self.take_abroad(&client_id) else {
