@@ -134,12 +134,19 @@ impl Shard {
         id: ConnectionId,
         admission: Admission,
     ) {
-        if self.has_any_abroad()
+        let is_granted = matches!(admission, Admission::Granted { .. });
+        if is_granted
+            && self.options.shards > 1
             && let Some(client_id) = self.clients.named(id).and_then(|it| it.asks_as())
             && self.waits_for_guest(&client_id, Waiting::Admission(id, admission.clone()))
         {
             return;
         }
+        self.decide(now, id, admission);
+    }
+
+    /// Lets a client in or refuses it. Its session has no connection elsewhere.
+    pub(crate) fn decide(&mut self, now: Instant, id: ConnectionId, admission: Admission) {
         let Some(connection) = self.clients.named(id) else {
             return;
         };

@@ -61,10 +61,13 @@ impl Shard {
         }
     }
 
-    pub(crate) fn forget_session(&mut self, now: Instant, client_id: &Arc<str>) {
-        if self.waits_for_guest(client_id, Waiting::Removal) {
-            return;
+    fn forget_session(&mut self, now: Instant, client_id: &Arc<str>) {
+        if !self.waits_for_guest(client_id, Waiting::Removal) {
+            self.end_for_operator(now, client_id);
         }
+    }
+
+    pub(crate) fn end_for_operator(&mut self, now: Instant, client_id: &Arc<str>) {
         let session = |shard: &Self| shard.clients.by_client_id.get(client_id).copied();
         let connection = session(self)
             .and_then(|id| self.clients.sessions.get(id.index()))

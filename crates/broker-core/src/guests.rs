@@ -6,7 +6,7 @@
 //!   so many in turn: BarrierAsked to all ... reached
 //!          session, without connection  == Move ==>  connection, lane, a session of its own
 //!                                                     PUBLISH (QoS 0), PINGREQ
-//!          session, whole again         <== Move ==  anything else, or nobody here wants it
+//!          session, whole again         <== Move ==  anything else; or so many in turn cross here
 //!                                       <-- Gone --  the connection has ended
 //! ```
 //!
@@ -24,16 +24,17 @@
 //! - The lane goes where the connection goes, so each message has its number and each number one
 //!   message. While somebody watches the lane it stays at home, where news of it arrives.
 //! - A guest has no subscriptions and is owed nothing: to subscribe it goes home first.
-//! - Shards exchange guests: one has at most [`SURPLUS_PARTS`] of its clients more with another
-//!   than that has with it. So a receiver that all publish to draws only a part of them to its
-//!   shard.
+//! - Shards exchange guests: with all others together one has at most an eighth of its clients more
+//!   than these have with it, or [`SURPLUS_MIN`]. So a receiver that all publish to draws only a
+//!   part of them to its shard.
+//! - What a client has sent is looked at before its end is: who is on its way is not read.
 //!
 //! Deliberately absent: publishers whose session or will is on disk, and messages of QoS 1 and 2.
 //! Their order is that of one log, and that is home's.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use foldhash::fast::FixedState;
 use unbroken_mqtt_proto::{Frame, PacketType};
@@ -75,6 +76,8 @@ pub(crate) struct Guests {
     abroad: HashMap<SessionId, Abroad, FixedState>,
     /// Clients whose guest is home again, or has gone, with what waited for that.
     due: VecDeque<(Arc<str>, Waiting)>,
+    /// Removals that wait.
+    removals: u32,
     /// What leaves when all shards have reached these barriers.
     departures: VecDeque<(u64, Departure)>,
     /// How many more of our clients each shard has than we have of its.
@@ -89,7 +92,7 @@ struct Abroad {
 }
 
 /// What waits until a guest is home again, or has gone.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Waiting {
     Admission(ConnectionId, Admission),
     Removal,
@@ -118,9 +121,15 @@ impl Guests {
             here: HashMap::with_hasher(FixedState::with_seed(seed)),
             abroad: HashMap::with_hasher(FixedState::with_seed(seed)),
             due: VecDeque::new(),
+            removals: 0,
             departures: VecDeque::new(),
             surplus: [0; SHARDS_MAX],
         }
+    }
+
+    /// Whether the connection of this session is elsewhere.
+    pub(crate) fn has_abroad(&self, id: SessionId) -> bool {
+        self.abroad.contains_key(&id)
     }
 
     fn count(&mut self, shard: ShardId, more: i32) {
@@ -176,14 +185,16 @@ impl Shard {
     /// other shard has not too many of ours.
     fn may_be_guest(&mut self, id: ConnectionId, host: ShardId) -> bool {
         let ours = self.clients.stats.clients_connected / SURPLUS_PARTS;
-        let most = i32::try_from(ours).unwrap_or(i32::MAX).max(SURPLUS_MIN);
-        if self.clients.stopping || self.guests.surplus[usize::from(host.0)] >= most {
+        let others = i32::from(self.options.shards) - 1;
+        let most = i32::try_from(ours).unwrap_or(i32::MAX).max(SURPLUS_MIN) / others;
+        if self.clients.stopping || self.guests.surplus[usize::from(host.0)] >= most.max(1) {
             return false;
         }
         let Some(connection) = self.clients.connection(id.index) else {
             return false;
         };
-        let is_idle = connection.held.is_empty()
+        let is_idle = connection.pending() == 0
+            && connection.held.is_empty()
             && connection.held_bytes == 0
             && !connection.answers_first
             && !connection.waits_for_spreads
@@ -245,7 +256,24 @@ impl Shard {
             && connection.leaves_for.is_none()
         {
             connection.leaves_for = Some(to);
+            self.pause(id);
             self.leave_behind_mail(Departure::Connection(id));
+        }
+    }
+
+    fn pause(&mut self, connection: ConnectionId) {
+        let pause = Output::Pause { connection };
+        self.clients.outputs.push_back(pause);
+    }
+
+    /// A connection that is about to leave ends where it is: what it has sent is looked at before.
+    /// Of a guest it cannot be, and goes home with what it is.
+    pub(crate) fn keep_from_leaving(&mut self, now: Instant, id: ConnectionId) {
+        while let Some(connection) = self.clients.named(id)
+            && connection.guest_of.is_none()
+            && connection.leaves_for.take().is_some()
+        {
+            self.consume_unread(now, id);
         }
     }
 
@@ -328,7 +356,7 @@ impl Shard {
             connection.leaves_for = None;
         }
         // What it has sent is looked at behind the write.
-        self.clients.mark_dirty(id);
+        self.clients.relieve(self.clients.home.now, id);
     }
 
     /// Takes the session that stands for a guest.
@@ -354,6 +382,8 @@ impl Shard {
         connection.dirty = false;
         connection.leaves_for = None;
         connection.whither.messages = 0;
+        // It was not read meanwhile.
+        connection.last_received = now;
         // It was open, and requests are numbered anew here.
         connection.gate = StoreId::NOTHING;
         // What is on its way to very many where it was goes before what comes from here.
@@ -398,11 +428,11 @@ impl Shard {
             self.clients.connections.resize_with(index + 1, || None);
         }
         self.clients.connections[index] = Some(connection);
+        if self.clients.stopping {
+            return self.fail(now, id, stopping()); // as whoever was here
+        }
         self.clients.mark_dirty(id);
         self.consume_unread(now, id);
-        if self.clients.stopping {
-            self.fail(now, id, stopping());
-        }
     }
 
     /// The socket of a connection was lost between two shards.
@@ -478,22 +508,63 @@ impl Shard {
         Some((id, abroad))
     }
 
-    /// Whether the session of the client that asks to come in, or is to be removed, has its
-    /// connection elsewhere; then that is called home, and this is looked at again afterwards.
-    pub(crate) fn waits_for_guest(&mut self, client_id: &str, what: Waiting) -> bool {
+    /// Whether the session of the client that is let in, or is to be removed, has its connection
+    /// elsewhere; then that is called home, and this is looked at again afterwards. So is what
+    /// comes when others wait for the same client: it comes behind them.
+    pub(crate) fn waits_for_guest(&mut self, client_id: &Arc<str>, what: Waiting) -> bool {
+        let mut due = self.guests.due.iter();
+        if due.any(|(whose, _)| whose == client_id) {
+            self.keep_waiting(&what);
+            self.guests.due.push_back((Arc::clone(client_id), what));
+            return true;
+        }
+        self.calls_guest_home(client_id, &what) || self.is_behind_leaver(client_id, &what)
+    }
+
+    /// Whether the client of this session has a connection here that was about to leave. Now it is
+    /// not, and read once more before this.
+    fn is_behind_leaver(&mut self, client_id: &Arc<str>, what: &Waiting) -> bool {
+        let id = self.clients.by_client_id.get(client_id).copied();
+        let Some(id) = id.and_then(|id| self.clients.connection_of(id)) else {
+            return false;
+        };
+        let leaves = |found: &Connection| found.leaves_for.is_some();
+        if !self.clients.connection(id.index).is_some_and(leaves) {
+            return false;
+        }
+        let now = self.clients.home.now;
+        self.keep_from_leaving(now, id);
+        self.clients.relieve(now, id);
+        self.keep_waiting(what);
+        let due = (Arc::clone(client_id), what.clone());
+        self.guests.due.push_back(due);
+        self.schedule_waiting(now);
+        true
+    }
+
+    fn calls_guest_home(&mut self, client_id: &Arc<str>, what: &Waiting) -> bool {
         let id = self.clients.by_client_id.get(client_id);
         let Some(abroad) = id.and_then(|id| self.guests.abroad.get_mut(id)) else {
             return false;
         };
-        abroad.waiting.push(what);
-        let (host, client_id) = (abroad.host, Arc::from(client_id));
+        let host = abroad.host;
+        abroad.waiting.push(what.clone());
+        self.keep_waiting(what);
+        let client_id = Arc::clone(client_id);
         self.mail(host, Letter::GuestCalled { client_id });
         true
     }
 
-    /// Whether any client of this shard has its connection elsewhere.
-    pub(crate) fn has_any_abroad(&self) -> bool {
-        !self.guests.abroad.is_empty()
+    fn keep_waiting(&mut self, what: &Waiting) {
+        match what {
+            Waiting::Admission(id, _) => self.pause(*id),
+            Waiting::Removal => self.guests.removals += 1,
+        }
+    }
+
+    /// Whether something that an operator removes waits until a guest is home.
+    pub fn has_removals_to_do(&self) -> bool {
+        self.guests.removals > 0
     }
 
     /// The home of a guest wants it back. It may have left already.
@@ -513,7 +584,8 @@ impl Shard {
 
     fn schedule_waiting(&mut self, now: Instant) {
         if !self.guests.due.is_empty() {
-            self.timers.set(now, Timer::Guests);
+            // A turn of the loop comes between: what the guest has sent is read first.
+            self.timers.set(now + NEXT_TURN, Timer::Guests);
         }
     }
 
@@ -523,8 +595,18 @@ impl Shard {
             return;
         };
         match what {
-            Waiting::Admission(id, admission) => self.handle_admission(now, id, admission),
-            Waiting::Removal => self.forget_session(now, &client_id),
+            Waiting::Admission(id, admission) => {
+                let again = Waiting::Admission(id, admission.clone());
+                if !self.calls_guest_home(&client_id, &again) {
+                    self.decide(now, id, admission);
+                }
+            }
+            Waiting::Removal => {
+                self.guests.removals -= 1;
+                if !self.calls_guest_home(&client_id, &Waiting::Removal) {
+                    self.end_for_operator(now, &client_id);
+                }
+            }
         }
         self.schedule_waiting(now);
     }
@@ -547,5 +629,7 @@ fn has_only_its_connection(session: &Session) -> bool {
 
 /// The first byte of a PUBLISH at QoS 0 that is not to be retained.
 const QOS_0: u8 = (PacketType::Publish as u8) << 4;
+/// Later than now.
+const NEXT_TURN: Duration = Duration::from_nanos(1);
 /// A number of messages that is doubled more often is above [`GUEST_AFTER_MAX`].
 const DOUBLED_MAX: u8 = 16;

@@ -321,8 +321,8 @@ pub(crate) const COUNTING_BYTES_MAX: usize = 64 * 1024;
 /// Messages in turn to one other shard after which a client is served there, however often it has
 /// moved before.
 pub(crate) const GUEST_AFTER_MAX: u32 = 65_536;
-/// A shard may have so many more of another's clients than that has of its, or an eighth of the
-/// other's clients if that is more.
+/// A shard has so many more of its clients with all others than these have with it, or an eighth of
+/// its clients if that is more; with each an equal part.
 pub(crate) const SURPLUS_MIN: i32 = 16;
 pub(crate) const SURPLUS_PARTS: u64 = 8;
 

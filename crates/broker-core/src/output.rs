@@ -46,6 +46,13 @@ pub enum Output {
         /// What is known of the client, if it is connected already.
         traveller: Option<Traveller>,
     },
+    /// Do not read from this connection, nor tell of its end, until the shard
+    /// [wants input](crate::Shard::wants_input) from it again or gives it away: what it has sent is
+    /// not looked at before that, and its end is behind it.
+    Pause {
+        /// Which one.
+        connection: ConnectionId,
+    },
     /// Decide whether this client may come in, and answer with [`crate::Input::Authenticated`].
     /// Do not read from the connection until then.
     Authenticate {

@@ -601,6 +601,7 @@ impl Shard {
     }
 
     fn handle_closed(&mut self, now: Instant, id: ConnectionId, cause: CloseCause) {
+        self.keep_from_leaving(now, id);
         if let Some(last_words) = self.clients.last_words(id, |_, _| {}) {
             self.clients.drop_unsaid(&last_words);
             self.detach(now, id, Disconnection::Lost(cause));
@@ -633,6 +634,7 @@ impl Shard {
     /// Ends an admitted connection: DISCONNECT with the reason for 5.0, a plain close for older
     /// clients.
     pub(crate) fn disconnect(&mut self, now: Instant, id: ConnectionId, fault: Fault) {
+        self.keep_from_leaving(now, id);
         let why = Disconnection::ByBroker {
             reason: fault.reason,
             detail: fault.detail.clone(),
@@ -687,6 +689,8 @@ impl Shard {
             .connections
             .iter()
             .flatten()
+            // A guest that is on its way home is told there.
+            .filter(|connection| connection.guest_of.and(connection.leaves_for).is_none())
             .map(|connection| connection.id)
             .collect();
         for id in ids {

@@ -167,7 +167,7 @@ impl Shard {
             None => Fault::new(ReasonCode::KeepAliveTimeout, "no CONNECT in time"),
             Some(_) => Fault::new(
                 ReasonCode::ServerBusy,
-                "its password was not checked in time",
+                "it was not decided in time whether it may come in",
             ),
         };
         let client_id = connection.asks_as();

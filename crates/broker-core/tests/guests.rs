@@ -368,7 +368,7 @@ fn who_connects_again_takes_over_from_a_guest() {
         assert_eq!(pair.broker.take(again), Vec::<String>::new());
         pair.broker.hold_mail = false;
         pair.broker.deliver_mail();
-        pair.broker.advance(Duration::ZERO);
+        pair.broker.advance(Duration::from_nanos(1));
         assert_eq!(pair.broker.take(again), ["CONNACK 0 00"]);
         assert_eq!(pair.broker.take(pair.publisher), ["DISCONNECT 8e"]);
         assert!(!pair.broker.is_open(pair.publisher));
@@ -391,7 +391,7 @@ fn who_connects_again_waits_until_the_guest_has_gone() {
     assert_eq!(pair.broker.take(again), Vec::<String>::new());
     pair.broker.hold_mail = false;
     pair.broker.deliver_mail();
-    pair.broker.advance(Duration::ZERO);
+    pair.broker.advance(Duration::from_nanos(1));
     assert_eq!(pair.broker.take(again), ["CONNACK 0 00"]);
 }
 
@@ -400,7 +400,7 @@ fn an_operator_removes_the_session_of_a_guest() {
     let mut pair = Pair::moved(2);
     let client_id = Arc::from("publisher");
     pair.broker.forget(&Forget::Session { client_id });
-    pair.broker.advance(Duration::ZERO);
+    pair.broker.advance(Duration::from_nanos(1));
     assert_eq!(pair.broker.take(pair.publisher), ["DISCONNECT 98"]);
 }
 
@@ -509,4 +509,131 @@ fn the_broker_stops_while_a_guest_is_there() {
             assert_eq!(shard.audit_imbalance(), 0);
         }
     }
+}
+
+/// What is on its way to very many where it was does not keep it from being read where it is.
+#[test]
+fn a_guest_that_waited_for_a_message_to_very_many_is_read_at_home() {
+    let mut settings = settings();
+    settings.at_once = 1;
+    let mut pair = Pair::with(2, settings, &connect("publisher"));
+    for prefix in ["a", "b"] {
+        let host = pair.host;
+        let more = join_at(&mut pair.broker, prefix, |shard| shard == host);
+        subscribe(&mut pair.broker, more, "t/#", QoS::AtMostOnce);
+    }
+    pair.publish(AFTER);
+    pair.assert_abroad();
+    pair.publish(16);
+    assert!(
+        !pair.broker.wants_input(pair.publisher),
+        "much is on its way"
+    );
+    pair.broker.hold_mail = true;
+    let again = pair.broker.open(Version::V5);
+    pair.broker
+        .send(again, Packet::Connect(connect("publisher")));
+    pair.broker.cut(again);
+    while pair.broker.deliver_letter() {}
+    pair.broker.hold_mail = false;
+    pair.broker.deliver_mail();
+    pair.assert_home();
+    pair.broker.advance(Duration::from_secs(1));
+    assert!(pair.broker.is_open(pair.publisher), "nobody came");
+    assert!(pair.broker.wants_input(pair.publisher));
+}
+
+#[test]
+fn nobody_is_cut_off_for_being_silent_who_is_not_read() {
+    let terms = Connect {
+        keep_alive: 10,
+        ..connect("publisher")
+    };
+    let mut pair = Pair::with(2, settings(), &terms);
+    pair.broker.hold_mail = true;
+    pair.publish(AFTER);
+    for _ in 0..3 {
+        pair.broker.advance(Duration::from_secs(8));
+        assert!(pair.broker.is_open(pair.publisher));
+    }
+    pair.broker.hold_mail = false;
+    pair.broker.deliver_mail();
+    pair.assert_abroad();
+    pair.broker.advance(Duration::from_secs(14));
+    assert!(pair.broker.is_open(pair.publisher), "it has its time anew");
+}
+
+/// Its client has said all that, and is back.
+#[test]
+fn what_a_connection_that_was_about_to_leave_has_sent_is_taken_in_before_the_next_is_let_in() {
+    let mut pair = Pair::with(3, settings(), &with_will(Properties::EMPTY));
+    pair.broker.hold_mail = true;
+    pair.publish(AFTER + 5);
+    let goodbye = Disconnect {
+        reason: ReasonCode::Success,
+        properties: Properties::EMPTY,
+    };
+    pair.broker
+        .send(pair.publisher, Packet::Disconnect(goodbye));
+    pair.assert_home();
+    assert!(pair.broker.is_open(pair.publisher), "it is about to leave");
+    let again = pair.broker.open(Version::V5);
+    pair.broker
+        .send(again, Packet::Connect(connect("publisher")));
+    pair.broker.advance(Duration::from_nanos(1));
+    pair.broker.hold_mail = false;
+    pair.broker.deliver_mail();
+    assert_eq!(pair.broker.take(again), ["CONNACK 0 00"]);
+    assert_eq!(pair.broker.take(pair.publisher), Vec::<String>::new());
+    pair.assert_received();
+}
+
+#[test]
+fn a_wrong_password_calls_no_guest_home() {
+    let mut pair = Pair::moved(2);
+    pair.broker.hold_admissions = true;
+    let stranger = pair.broker.open(Version::V5);
+    pair.broker
+        .send(stranger, Packet::Connect(connect("publisher")));
+    pair.broker.refuse();
+    assert_eq!(pair.broker.take(stranger), ["CONNACK 0 86"]);
+    pair.assert_abroad();
+}
+
+#[test]
+fn the_account_of_a_guest_says_that_its_client_is_connected() {
+    let mut pair = Pair::moved(2);
+    let asker = join(&mut pair.broker, "asker");
+    let filter = "$audit/account/publisher";
+    subscribe(&mut pair.broker, asker, filter, QoS::AtMostOnce);
+    pair.broker.take(asker);
+    pair.broker.advance(Duration::from_secs(1));
+    let told = pair.broker.take_payloads(asker).remove(0);
+    let told = String::from_utf8(told).unwrap();
+    assert!(told.contains("\"connected\":true"), "{told}");
+}
+
+#[test]
+fn who_connects_while_another_waits_for_the_guest_comes_behind_it() {
+    let mut pair = Pair::moved(2);
+    pair.broker.hold_mail = true;
+    let first = pair.broker.open(Version::V5);
+    pair.broker
+        .send(first, Packet::Connect(connect("publisher")));
+    pair.broker.hold_mail = false;
+    pair.broker.deliver_mail();
+    pair.assert_home();
+    let second = pair.broker.open(Version::V5);
+    pair.broker
+        .send(second, Packet::Connect(connect("publisher")));
+    for _ in 0..2 {
+        pair.broker.advance(Duration::from_nanos(1));
+    }
+    assert_eq!(
+        pair.broker.take(first),
+        ["CONNACK 0 00", "DISCONNECT 8e"],
+        "it was let in first"
+    );
+    assert_eq!(pair.broker.take(second), ["CONNACK 0 00"]);
+    assert!(pair.broker.is_open(second));
 }

@@ -10,6 +10,7 @@
 use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::sync::Arc;
+use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use unbroken_broker_core::{
@@ -38,6 +39,8 @@ pub(crate) struct Driver {
     closing: Vec<(ConnectionId, LastWords)>,
     /// Some of these wait for a feed since the last turn.
     closing_waits: bool,
+    /// Operators who wait until something is removed.
+    pub(crate) removals: Vec<Sender<()>>,
     /// When the broker is stopping: the time by which this thread ends.
     pub(crate) drain_until: Option<Instant>,
 }
@@ -69,7 +72,20 @@ impl Driver {
             answers: VecDeque::new(),
             closing: Vec::new(),
             closing_waits: false,
+            removals: Vec::new(),
             drain_until: None,
+        }
+    }
+
+    /// Tells operators that what they removed is gone, once that is stored.
+    pub(crate) fn tell_removals(&mut self, shard: &Shard) {
+        if self.removals.is_empty() || shard.has_removals_to_do() {
+            return;
+        }
+        for done in self.removals.drain(..) {
+            if let Some(desk) = &mut self.desk {
+                desk.tell_when_stored(done);
+            }
         }
     }
 
@@ -100,6 +116,7 @@ impl Driver {
                     self.answers.extend(stranded);
                 }
             },
+            Output::Pause { connection } => self.sockets.pause(connection),
             Output::Authenticate {
                 connection,
                 credentials,

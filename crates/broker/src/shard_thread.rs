@@ -217,6 +217,7 @@ impl ShardThread {
             }
             // Both may have given output to connections: for the next turn.
             self.shard.take_dirty(&mut self.dirty);
+            self.driver.tell_removals(&self.shard);
             if let Some(desk) = &mut self.driver.desk {
                 desk.turn(now, &self.shard);
             }
@@ -719,9 +720,7 @@ fn use_parcel(
         }
         Parcel::Forget { what, done } => {
             input(shard, driver, now, Input::Forget(what));
-            if let Some(desk) = &mut driver.desk {
-                desk.tell_when_stored(done);
-            }
+            driver.removals.push(done);
         }
         Parcel::Reconfigured {
             limits,

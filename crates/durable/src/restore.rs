@@ -194,21 +194,28 @@ pub fn restore<S: Store + ?Sized>(
         lanes.push(lane_state(lane));
         Ok(())
     })?;
-    restored.floor = floor_after(floor_before, now, times);
-    let floor = Floor {
-        epoch: restored.floor,
-    };
-    // Before anything is told, so that it is as safe as the standing of the store: a run of which
-    // nothing else is left after a power cut has begun its epochs all the same.
-    orphans.put(Space::Lanes, FLOOR_KEY.to_vec(), floor.encode());
-    store.commit(&[orphans])?;
+    if !orphans.is_empty() {
+        store.commit(&[orphans])?;
+    }
     each(store, Space::Retained, &[], |key, value| {
         let bytes = MessageBytes::parse(value.to_vec()).map_err(|error| damaged(key, &error))?;
         restored.retained.push(message_of(&bytes, None, times));
         Ok(())
     })?;
     restored.moves = note_moves(store, shards, &restored)?;
+    restored.floor = floor_after(floor_before, now, times);
+    note_floor(store, restored.floor)?;
     Ok(restored)
+}
+
+/// Before anything is told, so that it is as safe as the standing of the store: a run of which
+/// nothing else is left after a power cut has begun its epochs all the same.
+fn note_floor<S: Store + ?Sized>(store: &S, epoch: u32) -> Result<(), StoreError> {
+    let mut batch = Batch::new();
+    let floor = Floor { epoch };
+    batch.put(Space::Lanes, FLOOR_KEY.to_vec(), floor.encode());
+    store.commit(&[batch])?;
+    Ok(())
 }
 
 /// The floor of a run that begins now: above the time, and above whatever the run before may have

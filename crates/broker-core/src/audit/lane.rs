@@ -35,7 +35,7 @@ pub(crate) struct Mark {
     pub(crate) tracked: bool,
 }
 
-/// The lane of a client whose session lives here. About 100 bytes, and 33 for each doubling of what
+/// The lane of a client whose connection is here. About 100 bytes, and 33 for each doubling of what
 /// was published.
 #[derive(Debug)]
 pub(crate) struct IngressLane {

@@ -111,13 +111,15 @@ impl Shard {
 
     /// Tells the accounts that are watched.
     pub(crate) fn tell_accounts(&mut self) {
-        let clients = &mut self.clients;
+        let (clients, guests) = (&mut self.clients, &self.guests);
         let mut statements = std::mem::take(&mut clients.home.statements);
         if statements.all > 0 {
             statements.watch(clients.by_client_id.keys());
         }
         statements.watched.retain(|client_id, statement| {
-            let text = clients.statement(client_id);
+            let id = clients.by_client_id.get(&**client_id);
+            let is_abroad = id.is_some_and(|id| guests.has_abroad(*id));
+            let text = clients.statement(client_id, is_abroad);
             statement.silent += 1;
             if text != statement.told || statement.silent >= REPEAT_TICKS {
                 statement.silent = 0;
@@ -131,7 +133,8 @@ impl Shard {
 }
 
 impl Clients {
-    fn statement(&self, client_id: &str) -> String {
+    /// `is_abroad`: its connection is on another shard.
+    fn statement(&self, client_id: &str, is_abroad: bool) -> String {
         let object = Object::new()
             .text("client", client_id)
             .text("lane", &lane_of(client_id).to_string());
@@ -143,7 +146,7 @@ impl Clients {
         let behind = kept.and_then(|kept| kept.backlog.as_deref());
         let object = object
             .flag("session", true)
-            .flag("connected", session.connection.is_some())
+            .flag("connected", session.connection.is_some() || is_abroad)
             .number("on_disk", behind.map_or(0, |behind| behind.messages));
         let unstored = session.unstored(&self.promises.on_disk);
         session.account.write(unstored, object).end()

@@ -15,8 +15,9 @@ use unbroken_broker_core::{
     Peer, ReadRequest, Record, Settings, Shard, ShardId, ShardOptions, StoreId, StoreSize, Totals,
 };
 use unbroken_mqtt_proto::{
-    Connect, Packet, PacketId, Properties, Property, PropertyBuf, Publish, QoS, RetainHandling,
-    Subscribe, SubscriptionOptions, Subscriptions, TopicFilters, Unsubscribe, Version, next_frame,
+    Connect, Packet, PacketId, Properties, Property, PropertyBuf, Publish, QoS, ReasonCode,
+    RetainHandling, Subscribe, SubscriptionOptions, Subscriptions, TopicFilters, Unsubscribe,
+    Version, next_frame,
 };
 
 pub(crate) use self::disk::Disk;
@@ -337,6 +338,20 @@ impl Broker {
         }
     }
 
+    /// Lets in nobody of who waits for it.
+    pub(crate) fn refuse(&mut self) {
+        self.hold_admissions = false;
+        for (shard, connection, _) in std::mem::take(&mut self.admissions) {
+            let reason = ReasonCode::BadUserNameOrPassword;
+            let admission = Admission::Refused { reason };
+            let answer = Input::Authenticated {
+                connection,
+                admission,
+            };
+            self.input(shard, answer);
+        }
+    }
+
     /// Lets time pass.
     pub(crate) fn advance(&mut self, by: Duration) {
         self.now += by;
@@ -523,7 +538,8 @@ impl Broker {
                         .push((shard, request.id, request.record, self.now));
                 }
                 Output::Read(request) => self.reads.push((shard, request)),
-                Output::Needed(_) => {} // nothing is trimmed here
+                // Nothing is trimmed here, and who is cut is cut at once.
+                Output::Needed(_) | Output::Pause { .. } => {}
                 Output::Event(event) => self.events.push(event),
             }
         }

@@ -87,6 +87,11 @@ impl World {
                         self.moves.push_back((link, to, unread));
                     }
                 }
+                Output::Pause { connection } => {
+                    if let Some(Some(link)) = self.tables[shard].get(connection.index as usize) {
+                        self.links[*link].is_paused = true;
+                    }
+                }
                 Output::Authenticate { connection, .. } => {
                     let link = self.tables[shard][connection.index as usize];
                     self.admissions.extend(link);
@@ -359,6 +364,7 @@ impl World {
     /// Gives a connection its place in the table of a shard.
     fn seat(&mut self, link: usize, shard: usize) -> ConnectionId {
         self.serial += 1;
+        self.links[link].is_paused = false;
         let table = &mut self.tables[shard];
         let index = table
             .iter()
@@ -390,6 +396,8 @@ impl World {
             admitted: false,
             asked: false,
             ends_on_its_way: false,
+            says_goodbye: false,
+            is_paused: false,
             terms,
             partial: Vec::new(),
             packets: VecDeque::new(),
@@ -454,6 +462,7 @@ impl World {
         self.clients[client].lost();
         self.oracle.excuse(client, link);
         self.links[link].used = false;
+        self.links[link].says_goodbye = true;
         self.links[link].down.clear();
         if !self.options.half_open {
             self.hang_up(link);
@@ -462,6 +471,10 @@ impl World {
 
     /// Gives the broker what is left of a connection, and its end.
     pub(super) fn hang_up(&mut self, link: usize) {
+        if self.links[link].says_goodbye && self.is_paused(link) {
+            self.goodbyes.push(link); // its end is behind what it has sent
+            return;
+        }
         let this = &mut self.links[link];
         if this.at == At::Moving && this.admitted {
             this.ends_on_its_way = true;
@@ -480,15 +493,35 @@ impl World {
         if let At::Shard(shard, connection) = self.links[link].at {
             self.forget(shard, connection);
             self.links[link].at = At::Gone;
-            self.input(
-                shard,
-                Input::Closed {
-                    connection,
-                    cause: CloseCause::Peer,
-                },
-            );
+            let cause = CloseCause::Peer;
+            self.input_of(link, shard, Input::Closed { connection, cause });
         }
         self.links[link].at = At::Gone;
+    }
+
+    /// Who was not read is read before anything else happens.
+    pub(super) fn end_goodbyes(&mut self) {
+        for link in &self.live {
+            let link = &mut self.links[*link];
+            if let At::Shard(shard, connection) = link.at {
+                link.is_paused &= !self.shards[shard].wants_input(connection);
+            }
+        }
+        for link in std::mem::take(&mut self.goodbyes) {
+            if self.links[link].at != At::Gone {
+                self.hang_up(link);
+            }
+        }
+    }
+
+    /// Whether the driver was told not to read this link, and has not been told otherwise.
+    pub(super) fn is_paused(&self, link: usize) -> bool {
+        match self.links[link].at {
+            At::Shard(shard, connection) => {
+                self.links[link].is_paused && !self.shards[shard].wants_input(connection)
+            }
+            At::Moving | At::Gone => false,
+        }
     }
 
     pub(super) fn feed(&mut self, link: usize, bytes: &[u8]) {

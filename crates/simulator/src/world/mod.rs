@@ -41,6 +41,8 @@ pub(crate) struct World {
     mail: BTreeMap<(usize, usize), VecDeque<Parcel>>,
     /// Connections on their way to another shard: link, shard, unread bytes.
     moves: VecDeque<(usize, usize, Vec<u8>)>,
+    /// Links that have ended in good order, and were not to be read.
+    goodbyes: Vec<usize>,
     /// Links whose CONNECT the driver has to decide about.
     admissions: VecDeque<usize>,
     storage: Storage,
@@ -87,6 +89,10 @@ pub(crate) struct Link {
     asked: bool,
     /// It ends while it is on its way between shards.
     ends_on_its_way: bool,
+    /// It ends in good order.
+    says_goodbye: bool,
+    /// It was not to be read any more, when that was last said.
+    is_paused: bool,
     pub(crate) terms: ConnectTerms,
     /// Given to the broker: what is not yet a whole packet, then the packets not yet acted on.
     partial: Vec<u8>,
@@ -162,6 +168,7 @@ impl World {
             clocks: vec![start; count],
             mail: BTreeMap::new(),
             moves: VecDeque::new(),
+            goodbyes: Vec::new(),
             admissions: VecDeque::new(),
             storage: Storage::new(count, durability, start),
             dying: None,
@@ -313,7 +320,7 @@ impl World {
     }
 
     fn happen(&mut self, choice: Choice) -> bool {
-        match choice {
+        let any = match choice {
             Choice::Action => {
                 self.act();
                 true
@@ -338,7 +345,9 @@ impl World {
                 }
                 true
             }
-        }
+        };
+        self.end_goodbyes();
+        any
     }
 
     /// A time longer than any turn of a shard.
@@ -522,7 +531,28 @@ impl World {
             },
         );
         self.admitting = None;
+        if self.used > 0 {
+            self.take_packets_of_leaver(link);
+        }
         true
+    }
+
+    /// Before this link is let in, what its client had sent over the one before was looked at.
+    fn take_packets_of_leaver(&mut self, link: usize) {
+        let client = self.links[link].client;
+        let is_before = |other: &&usize| {
+            let Link {
+                client: whose,
+                admitted,
+                ..
+            } = self.links[**other];
+            **other != link && whose == client && admitted
+        };
+        let before = self.live.iter().rfind(is_before).copied();
+        let Some(before) = before else {
+            panic!("the broker acts on packets of nobody");
+        };
+        self.take_packets(before, self.now);
     }
 
     fn answer_store(&mut self) -> bool {
@@ -657,8 +687,17 @@ impl World {
     }
 
     fn notice(&mut self) -> bool {
-        let at_a_shard = |link: &Link| link.at != At::Gone && !link.ends_on_its_way;
-        let Some(link) = self.some_link(|_, link| !link.used && at_a_shard(link)) else {
+        let paused = self
+            .live
+            .iter()
+            .copied()
+            .filter(|link| self.is_paused(*link));
+        let paused: BTreeSet<_> = paused.collect();
+        let fits = |number, link: &Link| {
+            let is_here = link.at != At::Gone && !link.ends_on_its_way;
+            !link.used && is_here && !(link.says_goodbye && paused.contains(&number))
+        };
+        let Some(link) = self.some_link(fits) else {
             return false;
         };
         self.hang_up(link);
