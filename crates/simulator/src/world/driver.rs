@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use unbroken_broker_core::{
-    CloseCause, ConnectionId, Disconnection, DropReason, Event, Input, LastWords, Output, Peer,
-    Shard, Traveller,
+    Admission, CloseCause, ConnectionId, Disconnection, DropReason, Event, Input, LastWords,
+    Output, Peer, Shard, Traveller,
 };
 use unbroken_mqtt_proto::{Packet, QoS, ReasonCode, next_frame};
 
@@ -259,6 +259,49 @@ impl World {
         if std::mem::take(&mut self.links[link].ends_on_its_way) {
             self.hang_up(link);
         }
+    }
+
+    pub(super) fn admit(&mut self) -> bool {
+        let Some(link) = self.admissions.pop_front() else {
+            return false;
+        };
+        let At::Shard(shard, connection) = self.links[link].at else {
+            return true;
+        };
+        self.admitting = Some(link);
+        self.links[link].asked = true;
+        let admission = Admission::Granted { user: None };
+        self.input_of(
+            link,
+            shard,
+            Input::Authenticated {
+                connection,
+                admission,
+            },
+        );
+        self.admitting = None;
+        if self.used > 0 {
+            self.take_packets_of_leaver(link);
+        }
+        true
+    }
+
+    /// Before this link is let in, what its client had sent over the one before was looked at.
+    fn take_packets_of_leaver(&mut self, link: usize) {
+        let client = self.links[link].client;
+        let is_before = |other: &&usize| {
+            let Link {
+                client: whose,
+                admitted,
+                ..
+            } = self.links[**other];
+            **other != link && whose == client && admitted
+        };
+        let before = self.live.iter().rfind(is_before).copied();
+        let Some(before) = before else {
+            panic!("the broker acts on packets of nobody");
+        };
+        self.take_packets(before, self.now);
     }
 
     /// The broker has acted on `used` packets of this link: notes what they say.

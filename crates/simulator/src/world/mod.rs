@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use unbroken_broker_core::{
-    Admission, ConnectionId, Input, Limits, Mail, ReadRequest, Shard, ShardId, ShardOptions, Stats,
-    StoreSize, Totals, Traveller,
+    ConnectionId, Input, Limits, Mail, ReadRequest, Shard, ShardId, ShardOptions, Stats, StoreSize,
+    Totals, Traveller,
 };
 use unbroken_mqtt_proto::Version;
 use unbroken_store::Durability;
@@ -510,49 +510,6 @@ impl World {
             self.run_timers(shard, now);
         }
         true
-    }
-
-    fn admit(&mut self) -> bool {
-        let Some(link) = self.admissions.pop_front() else {
-            return false;
-        };
-        let At::Shard(shard, connection) = self.links[link].at else {
-            return true;
-        };
-        self.admitting = Some(link);
-        self.links[link].asked = true;
-        let admission = Admission::Granted { user: None };
-        self.input_of(
-            link,
-            shard,
-            Input::Authenticated {
-                connection,
-                admission,
-            },
-        );
-        self.admitting = None;
-        if self.used > 0 {
-            self.take_packets_of_leaver(link);
-        }
-        true
-    }
-
-    /// Before this link is let in, what its client had sent over the one before was looked at.
-    fn take_packets_of_leaver(&mut self, link: usize) {
-        let client = self.links[link].client;
-        let is_before = |other: &&usize| {
-            let Link {
-                client: whose,
-                admitted,
-                ..
-            } = self.links[**other];
-            **other != link && whose == client && admitted
-        };
-        let before = self.live.iter().rfind(is_before).copied();
-        let Some(before) = before else {
-            panic!("the broker acts on packets of nobody");
-        };
-        self.take_packets(before, self.now);
     }
 
     fn answer_store(&mut self) -> bool {
