@@ -2,16 +2,18 @@
 //!
 //! ```text
 //! memory(c, s)  = c · (connection + subscription + (s - 1) · announced)
-//! cpu(s)        = local + crossing · (s - 1) / s
+//! cpu(s)        = local + more · (s - 1) / s
 //! rate(s)       = s / cpu(s)
 //! letters(s)    = 2 · (s - 1)       for each filter that is new to its shard
 //! ```
 //!
 //! A shard tells each of the others a filter that is new to it, which keeps it in its own index
 //! and answers; `announced` is what that takes in one of them. A client's shard is where its
-//! id hashes to, so of the messages between a publisher and a subscriber one in `s` stays on its
-//! shard. Deliberately absent: anything that shards share, that is the memory's bandwidth, caches,
-//! and the kernel; the rate is an upper bound.
+//! id hashes to, so of the publishers one in `s` begins on the shard of its subscriber; the others
+//! move there, if they do nothing but publish at QoS 0, and `more` is what a message between such
+//! pairs takes more all the same. As if all of it came from those that had to move, the larger
+//! part with more shards, it grows by `(s - 1) / s`. Deliberately absent: anything that shards
+//! share, that is the memory's bandwidth, caches, and the kernel; the rate is an upper bound.
 
 use super::memory::Bytes;
 use crate::figure::Figure;
@@ -34,8 +36,8 @@ pub(super) struct Model {
     /// What a filter takes at every shard but its own.
     announced: f64,
     local_us: f64,
-    /// What a message costs more when it changes shards.
-    crossing_us: f64,
+    /// What a message costs more when its publisher is not where it began.
+    more_us: f64,
 }
 
 /// Each with one shard for two cores, as `unbroken serve` has by itself.
@@ -53,8 +55,8 @@ impl Model {
             shared_filter: one.shared_filter,
             announced: (two.own_filter - one.own_filter).max(0.0),
             local_us: cpu_us[0],
-            // With two shards every second message changes.
-            crossing_us: 2.0 * (cpu_us[1] - cpu_us[0]).max(0.0),
+            // With two shards every second publisher has moved.
+            more_us: 2.0 * (cpu_us[1] - cpu_us[0]).max(0.0),
         }
     }
 
@@ -69,7 +71,7 @@ impl Model {
     }
 
     fn cpu_us(&self, shards: f64) -> f64 {
-        self.local_us + self.crossing_us * (shards - 1.0) / shards
+        self.local_us + self.more_us * (shards - 1.0) / shards
     }
 
     /// Messages a second, in millions, if every shard has a core and nothing else is in the way.
