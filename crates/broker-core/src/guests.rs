@@ -25,7 +25,7 @@
 //!   message. While somebody watches the lane it stays at home, where news of it arrives.
 //! - A guest has no subscriptions and is owed nothing: to subscribe it goes home first.
 //! - Shards exchange guests: with all others together one has at most an eighth of its clients more
-//!   than these have with it, or [`SURPLUS_MIN`]. So a receiver that all publish to draws only a
+//!   than these have with it, or [`SURPLUS_MIN`], or one with each. So a receiver that all publish to draws only a
 //!   part of them to its shard.
 //! - What a client has sent is looked at before its end is: who is on its way is not read.
 //!
@@ -75,13 +75,21 @@ pub(crate) struct Guests {
     here: HashMap<Arc<str>, ConnectionId, FixedState>,
     abroad: HashMap<SessionId, Abroad, FixedState>,
     /// Clients whose guest is home again, or has gone, with what waited for that.
-    due: VecDeque<(Arc<str>, Waiting)>,
+    due: Due,
     /// Removals that wait.
     removals: u32,
     /// What leaves when all shards have reached these barriers.
     departures: VecDeque<(u64, Departure)>,
     /// How many more of our clients each shard has than we have of its.
     surplus: [i32; SHARDS_MAX],
+}
+
+/// What waited for guests and does so no more, in the order in which it came.
+#[derive(Debug)]
+struct Due {
+    waiting: VecDeque<(Arc<str>, Waiting)>,
+    /// How many of these are of each client.
+    of_client: HashMap<Arc<str>, u32, FixedState>,
 }
 
 /// A session whose connection is a guest elsewhere.
@@ -120,7 +128,7 @@ impl Guests {
         Self {
             here: HashMap::with_hasher(FixedState::with_seed(seed)),
             abroad: HashMap::with_hasher(FixedState::with_seed(seed)),
-            due: VecDeque::new(),
+            due: Due::new(seed),
             removals: 0,
             departures: VecDeque::new(),
             surplus: [0; SHARDS_MAX],
@@ -134,6 +142,35 @@ impl Guests {
 
     fn count(&mut self, shard: ShardId, more: i32) {
         self.surplus[usize::from(shard.0)] += more;
+    }
+}
+
+impl Due {
+    fn new(seed: u64) -> Self {
+        Self {
+            waiting: VecDeque::new(),
+            of_client: HashMap::with_hasher(FixedState::with_seed(seed)),
+        }
+    }
+
+    fn has(&self, client_id: &Arc<str>) -> bool {
+        self.of_client.contains_key(client_id)
+    }
+
+    fn push(&mut self, client_id: Arc<str>, what: Waiting) {
+        *self.of_client.entry(Arc::clone(&client_id)).or_default() += 1;
+        self.waiting.push_back((client_id, what));
+    }
+
+    fn pop(&mut self) -> Option<(Arc<str>, Waiting)> {
+        let due = self.waiting.pop_front()?;
+        if let Some(count) = self.of_client.get_mut(&due.0) {
+            *count -= 1;
+            if *count == 0 {
+                self.of_client.remove(&due.0);
+            }
+        }
+        Some(due)
     }
 }
 
@@ -273,6 +310,9 @@ impl Shard {
             && connection.guest_of.is_none()
             && connection.leaves_for.take().is_some()
         {
+            // It may depart once more, and then not by this barrier.
+            let is_its = |departure: &Departure| matches!(departure, Departure::Connection(whose) if *whose == id);
+            self.guests.departures.retain(|(_, it)| !is_its(it));
             self.consume_unread(now, id);
         }
     }
@@ -429,7 +469,12 @@ impl Shard {
         }
         self.clients.connections[index] = Some(connection);
         if self.clients.stopping {
-            return self.fail(now, id, stopping()); // as whoever was here
+            // As whoever was here. What its client has said at the end is known at home.
+            self.keep_from_leaving(now, id);
+            if home == self.options.id {
+                self.consume_unread(now, id);
+            }
+            return self.fail(now, id, stopping());
         }
         self.clients.mark_dirty(id);
         self.consume_unread(now, id);
@@ -512,10 +557,9 @@ impl Shard {
     /// elsewhere; then that is called home, and this is looked at again afterwards. So is what
     /// comes when others wait for the same client: it comes behind them.
     pub(crate) fn waits_for_guest(&mut self, client_id: &Arc<str>, what: Waiting) -> bool {
-        let mut due = self.guests.due.iter();
-        if due.any(|(whose, _)| whose == client_id) {
+        if self.guests.due.has(client_id) {
             self.keep_waiting(&what);
-            self.guests.due.push_back((Arc::clone(client_id), what));
+            self.guests.due.push(Arc::clone(client_id), what);
             return true;
         }
         self.calls_guest_home(client_id, &what) || self.is_behind_leaver(client_id, &what)
@@ -536,8 +580,7 @@ impl Shard {
         self.keep_from_leaving(now, id);
         self.clients.relieve(now, id);
         self.keep_waiting(what);
-        let due = (Arc::clone(client_id), what.clone());
-        self.guests.due.push_back(due);
+        self.guests.due.push(Arc::clone(client_id), what.clone());
         self.schedule_waiting(now);
         true
     }
@@ -576,37 +619,37 @@ impl Shard {
 
     /// What waited goes on behind what the guest has brought.
     fn go_on_for(&mut self, now: Instant, client_id: &Arc<str>, abroad: Abroad) {
-        let waiting = abroad.waiting.into_iter();
-        let due = waiting.map(|what| (Arc::clone(client_id), what));
-        self.guests.due.extend(due);
+        for what in abroad.waiting {
+            self.guests.due.push(Arc::clone(client_id), what);
+        }
         self.schedule_waiting(now);
     }
 
     fn schedule_waiting(&mut self, now: Instant) {
-        if !self.guests.due.is_empty() {
-            // A turn of the loop comes between: what the guest has sent is read first.
+        if !self.guests.due.waiting.is_empty() {
+            // A turn of the loop comes between, in which more of the guest is read.
             self.timers.set(now + NEXT_TURN, Timer::Guests);
         }
     }
 
-    /// One at a time, as everything that comes from outside.
+    /// One at a time, as everything that comes from outside; and who has given up costs no turn.
     pub(crate) fn go_on_waiting(&mut self, now: Instant) {
-        let Some((client_id, what)) = self.guests.due.pop_front() else {
-            return;
-        };
-        match what {
-            Waiting::Admission(id, admission) => {
-                let again = Waiting::Admission(id, admission.clone());
-                if !self.calls_guest_home(&client_id, &again) {
-                    self.decide(now, id, admission);
+        while let Some((client_id, what)) = self.guests.due.pop() {
+            match what {
+                Waiting::Admission(id, _) if self.clients.named(id).is_none() => continue,
+                Waiting::Admission(id, ref admission) => {
+                    if !self.calls_guest_home(&client_id, &what) {
+                        self.decide(now, id, admission.clone());
+                    }
+                }
+                Waiting::Removal => {
+                    self.guests.removals -= 1;
+                    if !self.calls_guest_home(&client_id, &what) {
+                        self.end_for_operator(now, &client_id);
+                    }
                 }
             }
-            Waiting::Removal => {
-                self.guests.removals -= 1;
-                if !self.calls_guest_home(&client_id, &Waiting::Removal) {
-                    self.end_for_operator(now, &client_id);
-                }
-            }
+            break;
         }
         self.schedule_waiting(now);
     }

@@ -322,7 +322,7 @@ pub(crate) const COUNTING_BYTES_MAX: usize = 64 * 1024;
 /// moved before.
 pub(crate) const GUEST_AFTER_MAX: u32 = 65_536;
 /// A shard has so many more of its clients with all others than these have with it, or an eighth of
-/// its clients if that is more; with each an equal part.
+/// its clients if that is more; with each an equal part, and at least one.
 pub(crate) const SURPLUS_MIN: i32 = 16;
 pub(crate) const SURPLUS_PARTS: u64 = 8;
 

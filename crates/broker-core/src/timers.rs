@@ -167,7 +167,7 @@ impl Shard {
             None => Fault::new(ReasonCode::KeepAliveTimeout, "no CONNECT in time"),
             Some(_) => Fault::new(
                 ReasonCode::ServerBusy,
-                "it was not decided in time whether it may come in",
+                "its password was not checked in time, or its connection before had not ended",
             ),
         };
         let client_id = connection.asks_as();

@@ -637,3 +637,36 @@ fn who_connects_while_another_waits_for_the_guest_comes_behind_it() {
     assert_eq!(pair.broker.take(second), ["CONNACK 0 00"]);
     assert!(pair.broker.is_open(second));
 }
+
+/// A departure that came to nothing is not a later one's, which waits for more.
+#[test]
+fn a_departure_that_was_given_up_lets_no_later_one_go() {
+    let mut pair = Pair::new(2);
+    let mut packet_bytes_max = PropertyBuf::new();
+    packet_bytes_max
+        .push(Property::MaximumPacketSize(5))
+        .unwrap();
+    let too_small = Connect {
+        properties: packet_bytes_max.as_properties(),
+        ..connect("publisher")
+    };
+    pair.broker.hold_mail = true;
+    pair.publish(AFTER);
+    assert!(!pair.broker.wants_input(pair.publisher), "it departs");
+    let again = pair.broker.open(Version::V5);
+    pair.broker.send(again, Packet::Connect(too_small));
+    pair.broker.advance(Duration::from_nanos(1));
+    assert!(pair.broker.wants_input(pair.publisher), "and stays");
+    pair.publish(2 * AFTER);
+    assert!(!pair.broker.wants_input(pair.publisher), "it departs again");
+    // Each message, both questions, and the answer to the first.
+    for _ in 0..AFTER + 1 + 2 * AFTER + 1 + 1 {
+        assert!(pair.broker.deliver_letter());
+    }
+    pair.assert_home();
+    assert!(pair.broker.deliver_letter(), "the answer to the second");
+    pair.assert_abroad();
+    pair.broker.hold_mail = false;
+    pair.publish(1);
+    pair.assert_received();
+}

@@ -75,8 +75,8 @@ struct Socket {
 #[derive(Debug)]
 enum State {
     Open,
-    /// Somebody decides whether it may come in, or it does not take its answers; until then nothing
-    /// is read.
+    /// Somebody decides whether it may come in, or it does not take its answers, or is about to
+    /// move; until then nothing is read.
     Paused,
     /// A write failed. What the peer sent before it went is still read, so that a DISCONNECT is not
     /// missed; then it ends with this.
