@@ -25,8 +25,8 @@
 //!   message. While somebody watches the lane it stays at home, where news of it arrives.
 //! - A guest has no subscriptions and is owed nothing: to subscribe it goes home first.
 //! - Shards exchange guests: with all others together one has at most an eighth of its clients more
-//!   than these have with it, or [`SURPLUS_MIN`], or one with each. So a receiver that all publish to draws only a
-//!   part of them to its shard.
+//!   than these have with it, or [`SURPLUS_MIN`], or one with each. So a receiver that all publish
+//!   to draws only a part of them to its shard.
 //! - What a client has sent is looked at before its end is: who is on its way is not read.
 //!
 //! Deliberately absent: publishers whose session or will is on disk, and messages of QoS 1 and 2.

@@ -660,7 +660,8 @@ fn a_departure_that_was_given_up_lets_no_later_one_go() {
     pair.publish(2 * AFTER);
     assert!(!pair.broker.wants_input(pair.publisher), "it departs again");
     // Each message, both questions, and the answer to the first.
-    for _ in 0..AFTER + 1 + 2 * AFTER + 1 + 1 {
+    let letters = AFTER + 1 + 2 * AFTER + 1 + 1;
+    for _ in 0..letters {
         assert!(pair.broker.deliver_letter());
     }
     pair.assert_home();
