@@ -46,7 +46,6 @@ use crate::input::{Admission, CloseCause};
 use crate::limits::{GUEST_AFTER_MAX, SHARDS_MAX, SURPLUS_MIN, SURPLUS_PARTS};
 use crate::mail::Letter;
 use crate::output::{Disconnection, Output, StoreId};
-use crate::publish::Routed;
 use crate::session::Session;
 use crate::shard::{Shard, stopping};
 use crate::timers::Timer;
@@ -180,19 +179,19 @@ pub(crate) fn serves(frame: Frame<'_>) -> bool {
 }
 
 impl Shard {
-    /// A message of this connection was routed: perhaps it is better taken in elsewhere.
-    #[inline]
-    pub(crate) fn note_whither(&mut self, id: ConnectionId, is_passing: bool, routed: &Routed) {
+    /// A message of this connection was routed: perhaps it is better taken in elsewhere. If it
+    /// could have been, `elsewhere` says where.
+    #[inline(never)]
+    pub(crate) fn note_whither(&mut self, id: ConnectionId, elsewhere: Option<ShardId>) {
         let after = self.options.settings.guest_after;
         let Some(connection) = self.clients.named(id) else {
             return;
         };
         let whither = &mut connection.whither;
-        if !is_passing || routed.owed > 0 || routed.shards.count_ones() != 1 {
+        let Some(ShardId(shard)) = elsewhere else {
             whither.messages = 0;
             return;
-        }
-        let shard = u8::try_from(routed.shards.trailing_zeros()).expect("a u64 has 64 bits");
+        };
         if whither.shard != shard {
             (whither.shard, whither.messages) = (shard, 0);
         }
@@ -265,10 +264,11 @@ impl Shard {
     pub(crate) fn is_called_home(
         &mut self,
         id: ConnectionId,
-        session: SessionId,
+        session: Option<SessionId>,
         frame: Frame<'_>,
     ) -> bool {
-        let is_watched = self.clients.home.watching > 0 && self.is_watched(session);
+        let is_watched = self.clients.home.watching > 0
+            && session.is_some_and(|session| self.is_watched(session));
         let calls = is_watched || !serves(frame);
         if calls {
             self.send_home(id);

@@ -46,7 +46,7 @@ pub(crate) struct Routed {
     /// Somebody subscribed to it.
     pub(crate) wanted: bool,
     /// Other shards that want it: bit `n` is shard `n`.
-    pub(crate) shards: u64,
+    shards: u64,
     /// Of those, the ones where somebody keeps it, and the ones with a group where somebody does.
     staying: u64,
     sharing: u64,
@@ -400,9 +400,10 @@ impl Shard {
             let qos = publication.qos;
             self.retain(now, item, qos);
         }
-        let routed = self.route(now, item, Some(session_id));
+        let (wanted, elsewhere) = self.route(now, item, Some(session_id));
         if self.options.shards > 1 {
-            self.note_whither(id, is_passing(&item.publication), &routed);
+            let elsewhere = elsewhere.filter(|_| is_passing(&item.publication));
+            self.note_whither(id, elsewhere);
         }
         if let Storing::IfWanted(Some(marker)) = item.storing {
             let message = |errand| (errand, item.message(&mut self.clients.pool));
@@ -422,7 +423,7 @@ impl Shard {
         }
         self.note_so_far(session_id, item, own);
         let until = item.until;
-        let reason = if routed.wanted {
+        let reason = if wanted {
             ReasonCode::Success
         } else {
             ReasonCode::NoMatchingSubscribers
@@ -441,31 +442,33 @@ impl Shard {
     }
 
     /// Brings a message to everybody in the broker who wants it. `from`: the session it came from,
-    /// if that lives here.
+    /// if that lives here. Answers whether anybody does, and which shard alone has them, if it is
+    /// another one.
     pub(crate) fn route(
         &mut self,
         now: Instant,
         item: &mut Item<'_>,
         from: Option<SessionId>,
-    ) -> Routed {
-        let mut routed = self.route_here(now, item, from);
+    ) -> (bool, Option<ShardId>) {
         let Routed {
+            mut wanted,
             mut shards,
             staying,
             sharing,
             owed,
-            ..
-        } = routed;
+        } = self.route_here(now, item, from);
         if staying != 0 {
             // It must be stored before they have it.
             item.store(&mut self.clients);
         }
         let others = shards.count_ones();
+        let mut elsewhere = None;
         while shards != 0 {
             let bit = shards & shards.wrapping_neg();
             let shard = ShardId(u8::try_from(bit.trailing_zeros()).expect("a u64 has 64 bits"));
             shards &= !bit;
-            routed.wanted = true;
+            wanted = true;
+            elsewhere = Some(shard);
             if others <= BUNDLED_FOR_MAX && self.clients.bundle(shard, item) {
                 continue;
             }
@@ -475,12 +478,12 @@ impl Shard {
             let awaited = is_awaited.then(|| self.expect_groups(item));
             self.mail(shard, Letter::Publish { message, awaited });
         }
-        if !routed.wanted {
+        if !wanted {
             self.clients.stats.publishes_unrouted += 1;
         }
         let shards = others;
         self.clients.news_of(item, News::Routed { owed, shards });
-        routed
+        (wanted, elsewhere.filter(|_| owed == 0 && others == 1))
     }
 
     /// Brings a message to the sessions and groups of this shard.

@@ -474,16 +474,11 @@ impl Shard {
             return Ok(());
         };
         let (version, phase) = (connection.version, connection.phase);
-        if let Some(session) = connection.session
-            && connection.guest_of.is_some()
-            && self.is_called_home(id, session, frame)
-        {
+        let session = connection.session;
+        if connection.guest_of.is_some() && self.is_called_home(id, session, frame) {
             self.put_off = true;
             return Ok(());
         }
-        let Some(connection) = self.clients.named(id) else {
-            return Ok(());
-        };
         let Some(packet_type) = frame.packet_type() else {
             return Err(Fault::new(ReasonCode::MalformedPacket, "packet type 0"));
         };
@@ -495,9 +490,9 @@ impl Shard {
                 reason: violation.reason(),
                 detail: Cow::Owned(violation.to_string()),
             })?;
-        let session = connection.session;
         if packet_type == PacketType::Connect
             && let Some(claimed) = Connect::claimed_version(frame)
+            && let Some(connection) = self.clients.named(id)
         {
             connection.version = claimed;
             connection.greeted = true;
