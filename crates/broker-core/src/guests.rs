@@ -470,7 +470,6 @@ impl Shard {
         self.clients.connections[index] = Some(connection);
         if self.clients.stopping {
             // As whoever was here. What its client has said at the end is known at home.
-            self.keep_from_leaving(now, id);
             if home == self.options.id {
                 self.consume_unread(now, id);
             }
