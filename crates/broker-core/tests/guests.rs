@@ -404,12 +404,17 @@ fn an_operator_removes_the_session_of_a_guest() {
     assert_eq!(pair.broker.take(pair.publisher), ["DISCONNECT 98"]);
 }
 
-#[test]
-fn a_guest_that_says_nothing_is_cut_off_in_its_time() {
-    let terms = Connect {
+/// Of ten seconds, so that it is over after fifteen.
+fn with_keep_alive() -> Connect<'static> {
+    Connect {
         keep_alive: 10,
         ..connect("publisher")
-    };
+    }
+}
+
+#[test]
+fn a_guest_that_says_nothing_is_cut_off_in_its_time() {
+    let terms = with_keep_alive();
     let mut pair = Pair::with(3, settings(), &terms);
     pair.publish(AFTER);
     pair.assert_abroad();
@@ -545,10 +550,7 @@ fn a_guest_that_waited_for_a_message_to_very_many_is_read_at_home() {
 
 #[test]
 fn nobody_is_cut_off_for_being_silent_who_is_not_read() {
-    let terms = Connect {
-        keep_alive: 10,
-        ..connect("publisher")
-    };
+    let terms = with_keep_alive();
     let mut pair = Pair::with(2, settings(), &terms);
     pair.broker.hold_mail = true;
     pair.publish(AFTER);
