@@ -10,7 +10,7 @@ use clap::{Args, builder::FalseyValueParser};
 
 use crate::{
     error::BenchError,
-    machine::{Machine, OUR_PROGRAM},
+    machine::{BUILD_OURS, Machine, OUR_PROGRAM},
     peer::{Peer, Role},
     record::Skipped,
 };
@@ -53,12 +53,19 @@ impl Common {
         if self.smoke { 1 } else { self.rounds.max(1) }
     }
 
-    /// Fails if this program does not know where it is itself.
+    /// Where our own program is. Fails if it is not there, or if this one does not know where it is
+    /// itself.
     pub(crate) fn unbroken(&self) -> io::Result<PathBuf> {
-        match &self.unbroken {
-            Some(named) => Ok(named.clone()),
-            None => Ok(std::env::current_exe()?.with_file_name("unbroken")),
+        let program = match &self.unbroken {
+            // It is started in a directory of its own.
+            Some(named) => std::path::absolute(named)?,
+            None => std::env::current_exe()?.with_file_name("unbroken"),
+        };
+        if program.is_file() {
+            return Ok(program);
         }
+        let text = format!("{} is not there: {BUILD_OURS}", program.display());
+        Err(io::Error::new(io::ErrorKind::NotFound, text))
     }
 }
 
@@ -112,5 +119,20 @@ mod tests {
         fs::write(directory.path().join("file"), "").unwrap();
         let error = common("file/records", false).begin().unwrap_err();
         assert!(error.to_string().contains("file/records"), "{error}");
+    }
+
+    #[test]
+    fn our_program_is_found_from_wherever_it_is_started_and_missed_at_once() {
+        let named = |program: &str| Common {
+            rounds: 5,
+            out: PathBuf::new(),
+            smoke: false,
+            unbroken: Some(program.into()),
+        };
+        // As good as a program: tests run in the directory of their crate.
+        let found = named("Cargo.toml").unbroken().unwrap();
+        assert!(found.is_absolute() && found.ends_with("Cargo.toml"));
+        let error = named("nowhere/unbroken").unbroken().unwrap_err();
+        assert!(error.to_string().contains("nowhere/unbroken is not there"));
     }
 }

@@ -134,6 +134,10 @@ fn command() -> String {
 /// Names the program that is measured, if it is not the one that is built here.
 pub(crate) const OUR_PROGRAM: &str = "UNBROKEN_BIN";
 
+/// What to do where it is not there.
+pub(crate) const BUILD_OURS: &str = "build it with `cargo build -p unbroken` and the profile of \
+    this program, or name it with --unbroken";
+
 /// The command that has these words, where `named` is what the environment says of our program.
 fn repeated(words: &[String], named: Option<&OsStr>) -> String {
     let command = format!("cargo xtask bench {}", words.join(" "));

@@ -163,3 +163,7 @@ pub(crate) const CONTROL_PIECE_BYTES: usize = 1024 * 1024;
 /// A connection that asks nothing, or takes no answer, for so long is closed, and what was kept on
 /// disk for it is freed.
 pub(crate) const CONTROL_SILENCE: Duration = Duration::from_mins(5);
+
+/// How long the loop waits for the disk at most where waiting gathers more, while something waits
+/// for it.
+pub(crate) const DISK_WAIT_MAX: Duration = Duration::from_millis(2);

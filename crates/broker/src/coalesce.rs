@@ -35,29 +35,39 @@
 //! and nobody but they know when that is. So the loop tries: each [rung](RUNGS) of the ladder is
 //! twice the one below, and the wait moves to a neighbour that is worth more, one epoch after it
 //! was moved there and one more to measure it. A longer one has to be worth a twentieth more; a
-//! shorter one may be worth a little less, for messages are sooner. Until 2026-11-26 the wait was
+//! shorter one may be worth a little less, for messages are sooner. A trial waits half as long as
+//! it might, 1 ms at least, and the first climb begins there. Until 2026-11-26 the wait was
 //! as long as the turn before, 1 ms at least. Since then (medians of three alternating runs; CPU
 //! time of the broker for a delivery, and deliveries/s): 100,000 filters 1.68 µs and 363,000/s,
 //! now 1.26 µs and 597,000/s; 100 connections in pairs with 1 KiB 1.51 and 390,000, now 1.26 and
 //! 592,000; fan-in at QoS 1 1.59 and 400,000, now 1.38 and 482,000, at QoS 2 1.92 and 272,000, now
-//! 2.02 and 417,000; 100 connections in pairs 0.92 and 629,000, now 0.88 and 756,000. With 500 and
-//! 1,000 connections it climbs to 2 ms, as before.
+//! 2.02 and 417,000; 100 connections in pairs 0.92 and 629,000, now 0.88 and 756,000.
+//!
+//! Everything is as long as the turn asks for, and counted in epochs of four turns, for what a turn
+//! takes is the machine's: where a read or a write took 1.5 µs (Xeon) a turn of 500 pairs takes 2
+//! to 3 ms, and where it took 12 (EPYC, a machine within a virtual machine) 12 to 15, in which a
+//! wait of 2 ms gathers next to nothing. With 2 ms as the longest wait, and comparisons as often as
+//! a clock says, that machine took, and has since (medians of five alternating runs of 1.2 s,
+//! 2026-11-27): 500 connections in pairs 6.4 µs and 121,000/s, now 3.8 and 138,000; 1,000 10.9 and
+//! 79,000, now 6.3 and 94,000; 100,000 filters 5.9 and 129,000, now 4.3 and 146,000; fan-in at QoS
+//! 1 5.4 and 139,000, now 4.9 and 112,000, at QoS 0 4.1 and 134,000, now 3.9 and 143,000. With
+//! 60,000 messages/s on 1,000 connections it took 15.0 µs, and the 99th percentile was 31 ms late;
+//! now 8.9, and 35 ms (FlashMQ 66 and Mosquitto 2.1 72; three runs of 8 s).
 //!
 //! While the loop waits for the disk instead ([`crate::shard_thread`]), the length of the wait is
 //! the disk's, and nothing is compared.
 //!
 //! Invariants: no clock is read here; no wait that is longer than [`TURN_MIN`] is longer than the
-//! turn before it would be with one shard (if all have equal parts), nor with that turn longer than
-//! the turn of one shard and [`WAIT_MAX`]; and none follows a turn to which nothing came. So with
-//! many connections, whose turns are long, a message waits for no longer than it would wait anyway
-//! for the turn of all others.
+//! turn before it would be with one shard (if all have equal parts), nor than the last rung; and
+//! none follows a turn to which nothing came. So with many connections, whose turns are long, a
+//! message waits for no longer than it would wait anyway for the turn of all others.
 //!
 //! With several shards each has a part of the connections, so that a turn is as much shorter as
 //! fewer messages have come for it. With the turn itself as the bound, two shards took 2.01 µs for
 //! a delivery between 500 connections in pairs where one took 1.10, and with this one 1.33; fan-in
-//! 1.17 instead of 0.84, and 0.98 (medians of three alternating runs, two cores). So a wait may be
-//! longer, too, by as much as the turn is shorter: with 1,000 connections in pairs two shards took
-//! 2.28 µs where one took 1.74, and 1.66 since (medians of four).
+//! 1.17 instead of 0.84, and 0.98 (medians of three alternating runs, two cores). With 1,000
+//! connections in pairs, and 2 ms as the longest wait, two shards took 2.28 µs where one took 1.74,
+//! and with a longer one 1.66 (medians of four).
 //!
 //! The wait is a plain sleep: a poll's timeout has whole milliseconds and ends at the first event.
 //! Calls are reads and writes, and frames those that come and those that go: counted by reads
@@ -74,7 +84,10 @@
 //!   ms differed by a third, and the wait wandered.
 //! - Rate and frames a call each with a bound of its own (0.8 and 1.1 times those without a wait):
 //!   that tells whether waiting is worth it, and not which wait.
-//! - 3 ms: cheaper still with 500 publishers, but that is late for the few that do not send much.
+//! - Half of the turn as the longest wait, where that is more than 2 ms: where calls take 12 µs,
+//!   6.9 µs and 99,000/s with 500 connections in pairs, where the whole turn has 4.0 and 141,000;
+//!   12.8 µs with 60,000 messages/s, and 8.9, the 99th percentile 29 ms late, and 35.
+//! - Epochs of one long turn: what one has gathered is missing in the next, so the wait wandered.
 //! - Ending a wait when it gathers no more than the last epochs without it did: these often hold a
 //!   burst, or what a slow start left behind, and then a good wait was given up.
 //! - Calling an epoch pressed only when busy for two thirds: where another program takes one of two
@@ -92,9 +105,6 @@ use std::cmp::Ordering;
 use std::time::Duration;
 
 use crate::core_time::Times;
-
-/// The longest wait of one shard.
-pub(crate) const WAIT_MAX: Duration = Duration::from_millis(2);
 
 /// What one turn of the loop was like; sums, when of several.
 #[derive(Clone, Copy, Debug, Default)]
@@ -128,8 +138,8 @@ pub(crate) struct Coalescer {
     turns: u32,
     /// At the end of the last epoch, unless the loop had next to nothing to do.
     times: Option<Times>,
-    /// Where the next climb begins.
-    start: usize,
+    /// The rung of the next trial, if one was held before.
+    start: Option<usize>,
     /// Among which the clients are divided.
     shards: u32,
     /// No trial before so much time has passed.
@@ -172,11 +182,11 @@ struct Climb {
     longer: bool,
     /// Neighbours that were worth less, since one was worth more.
     lost: u32,
-    /// Time on the held rung before the next comparison, and how much the next rest will be.
-    rest: Duration,
-    next_rest: Duration,
-    /// Time until waiting is compared with not waiting.
-    left: Duration,
+    /// Epochs on the held rung before the next comparison, and how many the next rest will have.
+    rest: u32,
+    next_rest: u32,
+    /// Epochs until waiting is compared with not waiting.
+    left: u32,
     /// No longer wait may have less.
     rate_min: f64,
 }
@@ -191,7 +201,7 @@ impl Coalescer {
             epoch: Turn::default(),
             turns: 0,
             times: None,
-            start: START,
+            start: None,
             shards,
             hold_off: Duration::ZERO,
             penalty: PENALTY_MIN,
@@ -203,7 +213,9 @@ impl Coalescer {
     pub(crate) fn turn_ended(&mut self, turn: &Turn, times: impl FnOnce() -> Times) -> Duration {
         self.epoch.add(turn);
         self.turns += 1;
-        if self.epoch.length() >= EPOCH && self.turns >= EPOCH_TURNS {
+        if self.epoch.length() >= EPOCH
+            && (self.turns >= EPOCH_TURNS || self.turns >= 2 && self.epoch.calls() >= EPOCH_CALLS)
+        {
             let mut epoch = std::mem::take(&mut self.epoch);
             let turns = std::mem::take(&mut self.turns);
             let length = epoch.length();
@@ -216,40 +228,36 @@ impl Coalescer {
                     let spent = times.since(before);
                     let flow = epoch.flow(length, spent.served);
                     epoch.idle = epoch.idle.saturating_sub(spent.unserved);
-                    self.epoch_ended(&epoch, turns, length, flow)
+                    self.epoch_ended(&epoch, turns, flow)
                 }
                 None => Mode::PROMPT,
             };
         }
-        match self.rung() {
-            Some(rung) if turn.reads + turn.letters > 0 => {
-                let of_others = turn.busy * (self.shards - 1);
-                rung.min((turn.busy + of_others).max(TURN_MIN))
-                    .min(WAIT_MAX + of_others)
-            }
-            _ => Duration::ZERO,
+        if turn.reads + turn.letters == 0 {
+            return Duration::ZERO;
         }
+        let longest = self.longest(turn.busy);
+        match self.mode {
+            Mode::Prompt { .. } => Duration::ZERO,
+            Mode::Trial { .. } => match self.start {
+                Some(rung) => RUNGS[rung].min(longest),
+                None => (longest / 2).max(TURN_MIN),
+            },
+            Mode::Waiting(climb) => RUNGS[climb.tried].min(longest),
+        }
+    }
+
+    /// The longest wait behind a turn of so much time: what it would be with one shard.
+    fn longest(&self, busy: Duration) -> Duration {
+        (busy * self.shards).max(TURN_MIN)
     }
 
     /// Whether a wait gathers more, or is tried.
     pub(crate) fn is_waiting(&self) -> bool {
-        self.rung().is_some()
+        !matches!(self.mode, Mode::Prompt { .. })
     }
 
-    fn rung(&self) -> Option<Duration> {
-        match self.mode {
-            Mode::Prompt { .. } => None,
-            Mode::Trial { .. } => Some(RUNGS[self.start]),
-            Mode::Waiting(climb) => Some(RUNGS[climb.tried]),
-        }
-    }
-
-    /// The longest wait is for several shards.
-    fn last_rung(&self) -> usize {
-        RUNGS.len() - 1 - usize::from(self.shards == 1)
-    }
-
-    fn epoch_ended(&mut self, epoch: &Turn, turns: u32, length: Duration, flow: Flow) -> Mode {
+    fn epoch_ended(&mut self, epoch: &Turn, turns: u32, flow: Flow) -> Mode {
         match self.mode {
             Mode::Prompt { settled: false, .. } => Mode::PROMPT,
             Mode::Prompt { before, .. } => {
@@ -279,26 +287,31 @@ impl Coalescer {
             Mode::Trial { prompt, .. } => {
                 let rate_min = prompt.rate * KEEPS_RATE;
                 if epoch.gathers() && flow.worth > prompt.worth * WORTH_IT && flow.rate > rate_min {
-                    Mode::Waiting(Climb::from(self.start, flow.worth, rate_min))
+                    let held = self
+                        .start
+                        .unwrap_or_else(|| rung_below(epoch.waited / turns));
+                    Mode::Waiting(Climb::from(held, flow.worth, rate_min))
                 } else {
-                    self.start = START;
+                    self.start = None;
                     self.hold_off();
                     Mode::PROMPT
                 }
             }
             Mode::Waiting(mut climb) => {
-                if !epoch.gathers() || epoch.is_light() {
-                    self.start = START;
+                // What a shorter wait does not gather, the one that is held may.
+                let gathers = epoch.gathers() || climb.tried < climb.held && epoch.is_streaming();
+                if !gathers || epoch.is_light() {
+                    self.start = None;
                     // What ended at once was never worth it; a stream that pauses comes again.
-                    if climb.left + PENALTY_MIN > COMPARE_EVERY {
+                    if climb.left + SOON > COMPARE_AFTER {
                         self.hold_off();
                     } else {
                         self.penalty = PENALTY_MIN;
                     }
                     return Mode::PROMPT;
                 }
-                let Some(left) = climb.left.checked_sub(length) else {
-                    self.start = climb.held;
+                let Some(left) = climb.left.checked_sub(1) else {
+                    self.start = Some(climb.held);
                     self.penalty = PENALTY_MIN;
                     return Mode::Prompt {
                         settled: false,
@@ -307,10 +320,10 @@ impl Coalescer {
                 };
                 climb.left = left;
                 if !epoch.for_disk {
-                    // Behind short turns the longest wait is no longer than the one below.
-                    let is_short = epoch.busy * self.shards < TURN_MIN * turns;
-                    let last = self.last_rung() - usize::from(is_short);
-                    climb.measured(length, flow, last);
+                    // The rungs above are no longer than this one behind such turns.
+                    let longest = self.longest(epoch.busy / turns);
+                    let last = RUNGS.iter().position(|rung| *rung >= longest);
+                    climb.measured(flow, last.unwrap_or(RUNGS.len() - 1));
                 }
                 Mode::Waiting(climb)
             }
@@ -321,6 +334,11 @@ impl Coalescer {
         self.hold_off = self.penalty;
         self.penalty = (self.penalty * 2).min(PENALTY_MAX);
     }
+}
+
+/// The longest rung that is no longer than this; the shortest if all are.
+fn rung_below(wait: Duration) -> usize {
+    RUNGS.iter().rposition(|rung| *rung <= wait).unwrap_or(0)
 }
 
 impl Mode {
@@ -349,17 +367,17 @@ impl Climb {
             settled: true,
             longer: true,
             lost: 0,
-            rest: Duration::ZERO,
+            rest: 0,
             next_rest: REST_MIN,
-            left: COMPARE_EVERY,
+            left: COMPARE_AFTER,
             rate_min,
         }
     }
 
-    /// What an epoch of so much time on the tried rung brought. Rungs end at `last`.
-    fn measured(&mut self, length: Duration, flow: Flow, last: usize) {
-        self.rest = self.rest.saturating_sub(length);
-        if !self.rest.is_zero() {
+    /// What an epoch on the tried rung brought. Rungs end at `last`.
+    fn measured(&mut self, flow: Flow, last: usize) {
+        self.rest = self.rest.saturating_sub(1);
+        if self.rest > 0 {
             return;
         }
         if !self.settled {
@@ -437,13 +455,17 @@ impl Turn {
         self.busy * LIGHT < self.length()
     }
 
+    fn calls(&self) -> u64 {
+        self.reads + self.writes
+    }
+
     fn length(&self) -> Duration {
         self.busy + self.idle + self.waited
     }
 
     #[expect(clippy::cast_precision_loss, reason = "counts of some milliseconds")]
     fn frames_per_call(&self) -> f64 {
-        self.frames as f64 / (self.reads + self.writes).max(1) as f64
+        self.frames as f64 / self.calls().max(1) as f64
     }
 
     #[expect(clippy::cast_precision_loss, reason = "counts of some milliseconds")]
@@ -461,21 +483,23 @@ impl Turn {
 
 /// Time over which turns are judged together: long enough to hold several waits.
 const EPOCH: Duration = Duration::from_millis(10);
-/// An epoch has at least so many turns, however long they are.
+/// An epoch has at least so many turns, however long they are; or two, with so many reads and
+/// writes. Single ones differ: what one has gathered is missing in the next.
 const EPOCH_TURNS: u32 = 4;
+const EPOCH_CALLS: u64 = 1_000;
 /// Behind a shorter turn a wait may be so long all the same.
 const TURN_MIN: Duration = Duration::from_millis(1);
 /// The waits. Each ends some 60 µs late, for that is a sleep's slack.
-const RUNGS: [Duration; 6] = [
+const RUNGS: [Duration; 8] = [
     Duration::from_micros(125),
     Duration::from_micros(250),
     Duration::from_micros(500),
     Duration::from_millis(1),
-    WAIT_MAX,
+    Duration::from_millis(2),
     Duration::from_millis(4),
+    Duration::from_millis(8),
+    Duration::from_millis(16),
 ];
-/// The rung of the first trial; of a later one it is the one that was held before.
-const START: usize = 3;
 /// A wait is won if it is worth so many times what not waiting is, and keeps this part of its rate.
 /// Single epochs vary by a twentieth.
 const WORTH_IT: f64 = 1.1;
@@ -483,11 +507,11 @@ const KEEPS_RATE: f64 = 0.8;
 /// So many times what the held wait is worth, a longer one has to be, and a shorter one.
 const LONGER: f64 = 1.05;
 const SHORTER: f64 = 0.98;
-/// Time without a comparison when both neighbours were worth less, doubled each time until one is
-/// worth more. Comparing both takes four epochs on other rungs than the best, which is a tenth of
-/// the time and later a thirtieth.
-const REST_MIN: Duration = Duration::from_millis(250);
-const REST_MAX: Duration = Duration::from_secs(1);
+/// Epochs without a comparison when both neighbours were worth less, doubled each time until one is
+/// worth more. Comparing both takes four epochs on other rungs than the best, which is a quarter of
+/// the time and later a twenty-fifth.
+const REST_MIN: u32 = 12;
+const REST_MAX: u32 = 100;
 /// The loop had little to do if it was busy for less than this part of the time. A wait makes
 /// messages four times as cheap at most, so it would not be pressed without.
 const LIGHT: u32 = 8;
@@ -501,5 +525,8 @@ const GATHERED: f64 = 32.0;
 /// Time without a trial after a lost one, doubled by each further one.
 const PENALTY_MIN: Duration = Duration::from_millis(100);
 const PENALTY_MAX: Duration = Duration::from_secs(16);
-/// Time after which waiting is compared again with not waiting: the stream may have become thin.
-const COMPARE_EVERY: Duration = Duration::from_secs(2);
+/// Epochs after which waiting is compared again with not waiting: the stream may have become thin.
+/// That takes five, in which less is gathered.
+const COMPARE_AFTER: u32 = 200;
+/// What ends after fewer was never worth it.
+const SOON: u32 = 10;

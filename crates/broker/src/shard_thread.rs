@@ -52,7 +52,7 @@
 //!   and the next one goes on with the others ([`Sockets`] keeps their order). What a turn has
 //!   read is asked of the disk together, so that a commit does not begin with the first message
 //!   of many. And where waiting gathers more, the loop waits until the disk has answered,
-//!   [`WAIT_MAX`] at most: then the turn before that answer would read messages one by one, of
+//!   [`DISK_WAIT_MAX`] at most: then the turn before that answer would read messages one by one, of
 //!   which its commit could take none. With 200 publishers, 10 messages under way each, 310,000/s
 //!   went through instead of 250,000, and a message took 2.8 µs of the broker instead of 4.1; in
 //!   memory it was 373,000/s (medians of five alternating runs of 3 s). Each of these alone gained
@@ -96,10 +96,10 @@ use unbroken_broker_core::{ConnectionId, Input, Shard, ShardId};
 
 use crate::authenticator::{Authenticator, Doors};
 use crate::bounds::{
-    AHEAD, EVENTS, KNOCKS_GATHER, PIECE_BYTES, READ_BEFORE_WRITE, READ_BYTES, READ_MUCH,
-    READS_BEFORE_WRITE, READS_WHILE_STORING, WRITE_BYTES,
+    AHEAD, DISK_WAIT_MAX, EVENTS, KNOCKS_GATHER, PIECE_BYTES, READ_BEFORE_WRITE, READ_BYTES,
+    READ_MUCH, READS_BEFORE_WRITE, READS_WHILE_STORING, WRITE_BYTES,
 };
-use crate::coalesce::{Coalescer, Turn, WAIT_MAX};
+use crate::coalesce::{Coalescer, Turn};
 use crate::core_time::Core;
 use crate::disk::Desk;
 use crate::driver::{Driver, input, open};
@@ -261,7 +261,7 @@ impl ShardThread {
         if !for_disk {
             thread::sleep(pause);
         } else if !self.arm_feeds() {
-            self.bell.nap(WAIT_MAX);
+            self.bell.nap(DISK_WAIT_MAX);
         }
         for_disk
     }

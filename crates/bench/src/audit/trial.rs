@@ -10,6 +10,7 @@ use std::process::Command;
 
 use crate::error::BenchError;
 use crate::figure::{Bar, Figure};
+use crate::machine::BUILD_OURS;
 
 /// A line of so many messages with so many wounds.
 struct Trial {
@@ -84,7 +85,7 @@ fn run(unbroken: &Path, messages: u32, wounds: u32) -> Result<Found, BenchError>
     let output = command.output().map_err(|source| BenchError::Start {
         peer: "unbroken",
         source,
-        hint: "build it with `cargo build -p unbroken` and the profile of this program, or name it with --unbroken",
+        hint: BUILD_OURS,
     })?;
     let said = String::from_utf8_lossy(&output.stdout);
     found(&said).ok_or_else(|| {

@@ -13,7 +13,7 @@ use std::{
 };
 
 use super::{Peer, Role, Runs, keepers};
-use crate::{bars::YARDSTICK_VERSION, error::BenchError};
+use crate::{bars::YARDSTICK_VERSION, error::BenchError, machine::BUILD_OURS};
 
 /// What is compared.
 pub(crate) const OURS: &str = "unbroken";
@@ -42,7 +42,7 @@ pub(super) fn peers(unbroken: &Path, directory: Option<&Path>) -> io::Result<Vec
             serve_unbroken(command, port, dir, &[]);
             Ok(())
         },
-        hint: "build it with `cargo build -p unbroken` and the profile of this program, or name it with --unbroken",
+        hint: BUILD_OURS,
         pin: None,
         role: Role::Ours,
         keep_alive_s: 0,

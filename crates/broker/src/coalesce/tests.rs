@@ -168,7 +168,7 @@ fn a_sender_with_a_small_window_is_hardly_ever_made_to_wait() {
             ..STREAM
         };
         let seen = narrow.run(&mut coalescer, SECOND * 20);
-        let waited = WAIT_MAX * seen.waits;
+        let waited = Duration::from_millis(2) * seen.waits;
         assert!(waited < seen.time / 50, "{window}: {seen:?}");
     }
 }
@@ -187,8 +187,8 @@ fn waiting_ends_soon_after_the_stream() {
 
 #[test]
 fn no_wait_is_longer_than_the_turn_before_it_beyond_a_moment() {
-    let mut coalescer = waiting(RUNGS.len() - 1);
-    let mut after = |busy_us| {
+    let after = |busy_us| {
+        let mut coalescer = waiting(RUNGS.len() - 1);
         let busy = Duration::from_micros(busy_us);
         let turn = Turn {
             reads: 1,
@@ -200,7 +200,8 @@ fn no_wait_is_longer_than_the_turn_before_it_beyond_a_moment() {
     };
     assert_eq!(after(10), TURN_MIN);
     assert_eq!(after(1_500), Duration::from_micros(1_500));
-    assert_eq!(after(5_000), WAIT_MAX);
+    assert_eq!(after(5_000), Duration::from_millis(5));
+    assert_eq!(after(50_000), RUNGS[RUNGS.len() - 1]);
 }
 
 /// A shard of several has a part of what one would have.
@@ -219,17 +220,66 @@ fn behind_the_turn_of_one_shard_of_three_a_wait_is_as_long_as_the_turn_of_one_al
     };
     assert_eq!(after(300), TURN_MIN);
     assert_eq!(after(500), Duration::from_micros(1_500));
-    assert_eq!(after(900), Duration::from_micros(2_700));
-    // With the turn no longer than the turn of one alone, and the longest wait behind it.
     assert_eq!(after(1_100), Duration::from_micros(3_300));
-    assert_eq!(after(5_000), longest);
+    assert_eq!(after(6_000), longest);
 }
 
 /// Waits on this rung.
 pub(crate) fn waiting(rung: usize) -> Coalescer {
     Coalescer {
         mode: Mode::Waiting(Climb::from(rung, 1.0, 0.0)),
+        times: Some(always()),
         ..Coalescer::new(1)
+    }
+}
+
+/// The rung on which it waits.
+fn rung(coalescer: &Coalescer) -> Option<usize> {
+    match coalescer.mode {
+        Mode::Waiting(climb) => Some(climb.tried),
+        _ => None,
+    }
+}
+
+/// As on a machine whose system calls take ten times as long: 500 publishers in pairs.
+const SLOW: World = World {
+    senders: 500,
+    rate: 130.0,
+    read_us: 24.0,
+    ..STREAM
+};
+
+#[test]
+fn behind_long_turns_a_wait_is_long() {
+    let mut coalescer = Coalescer::new(1);
+    SLOW.run(&mut coalescer, SECOND);
+    let seen = SLOW.run(&mut coalescer, SECOND * 10);
+    // 12 ms and as much again, and hardly ever less.
+    assert!(seen.turns < 10_000 / 23, "{seen:?}");
+}
+
+#[test]
+fn behind_long_turns_comparing_takes_no_more_of_the_time() {
+    let mut coalescer = Coalescer::new(1);
+    SLOW.run(&mut coalescer, SECOND);
+    let seen = SLOW.run(&mut coalescer, SECOND * 20);
+    assert!((seen.turns - seen.waits) * 20 < seen.turns, "{seen:?}");
+}
+
+#[test]
+fn a_shorter_wait_that_gathers_nothing_is_only_given_up() {
+    let mut coalescer = waiting(5);
+    let mut wait = RUNGS[5];
+    for _ in 0..500 {
+        let turn = Turn {
+            reads: 100,
+            frames: if wait < RUNGS[5] { 100 } else { 400 },
+            busy: Duration::from_millis(4),
+            waited: wait,
+            ..Turn::default()
+        };
+        wait = coalescer.turn_ended(&turn, always);
+        assert!(coalescer.is_waiting());
     }
 }
 
@@ -331,7 +381,7 @@ fn a_core_that_others_take_does_not_make_a_wait_look_dear() {
         served += Duration::from_micros(500);
         let turn = Turn {
             reads: 100,
-            frames: if wait.is_zero() { 300 } else { 3_000 },
+            frames: if wait.is_zero() { 300 } else { 3_750 },
             busy: Duration::from_micros(busy),
             waited: wait,
             ..Turn::default()
@@ -462,20 +512,23 @@ fn the_disk_says_how_long_a_wait_is_and_nothing_is_compared() {
         for_disk: true,
         ..waited
     };
-    for _ in 0..10 {
-        waits_on(&mut coalescer, 100, prompt, waited);
-        assert!(coalescer.rung().is_none_or(|rung| rung == RUNGS[START]));
-    }
+    let mut rungs: Vec<_> = (0..10)
+        .filter_map(|_| {
+            waits_on(&mut coalescer, 100, prompt, waited);
+            rung(&coalescer)
+        })
+        .collect();
+    rungs.dedup();
+    assert_eq!(rungs.len(), 1, "{rungs:?}");
 }
 
 #[test]
 fn after_a_comparison_it_waits_as_it_did_before() {
     let mut coalescer = Coalescer::new(1);
     let full_after = Duration::from_micros(100);
-    closed_loop(&mut coalescer, full_after, 3);
-    let waits = closed_loop(&mut coalescer, full_after, 10);
-    let longer = waits.iter().filter(|&&wait| wait > RUNGS[1]).count();
-    assert_eq!(longer, 0);
+    let waits = closed_loop(&mut coalescer, full_after, 13);
+    let mut found = waits.iter().skip(waits.len() / 4);
+    assert!(found.all(|&wait| wait <= RUNGS[1]), "{waits:?}");
 }
 
 /// Nothing but a core for the taking.
