@@ -35,32 +35,36 @@
 //! and nobody but they know when that is. So the loop tries: each [rung](RUNGS) of the ladder is
 //! twice the one below, and the wait moves to a neighbour that is worth more, one epoch after it
 //! was moved there and one more to measure it. A longer one has to be worth a twentieth more; a
-//! shorter one may be worth a little less, for messages are sooner. A trial waits half as long as
-//! it might, 1 ms at least, and the first climb begins there. Until 2026-11-26 the wait was
+//! shorter one may be worth a little less, for messages are sooner. Where one is worth more it is
+//! measured once more, before the next. A first trial waits half as long as it might, 1 ms at
+//! least; where it is lost the next one is shorter, and where it is won the climb begins below. Until 2026-11-26 the wait was
 //! as long as the turn before, 1 ms at least. Since then (medians of three alternating runs; CPU
 //! time of the broker for a delivery, and deliveries/s): 100,000 filters 1.68 µs and 363,000/s,
 //! now 1.26 µs and 597,000/s; 100 connections in pairs with 1 KiB 1.51 and 390,000, now 1.26 and
 //! 592,000; fan-in at QoS 1 1.59 and 400,000, now 1.38 and 482,000, at QoS 2 1.92 and 272,000, now
 //! 2.02 and 417,000; 100 connections in pairs 0.92 and 629,000, now 0.88 and 756,000.
 //!
-//! Everything is as long as the turn asks for, and counted in epochs of four turns, for what a turn
-//! takes is the machine's: where a read or a write took 1.5 µs (Xeon) a turn of 500 pairs takes 2
-//! to 3 ms, and where it took 12 (EPYC, a machine within a virtual machine) 12 to 15, in which a
-//! wait of 2 ms gathers next to nothing. With 2 ms as the longest wait, and comparisons as often as
-//! a clock says, that machine took, and has since (medians of five alternating runs of 1.2 s,
-//! 2026-11-27): 500 connections in pairs 6.4 µs and 121,000/s, now 3.8 and 138,000; 1,000 10.9 and
-//! 79,000, now 6.3 and 94,000; 100,000 filters 5.9 and 129,000, now 4.3 and 146,000; fan-in at QoS
-//! 1 5.4 and 139,000, now 4.9 and 112,000, at QoS 0 4.1 and 134,000, now 3.9 and 143,000. With
-//! 60,000 messages/s on 1,000 connections it took 15.0 µs, and the 99th percentile was 31 ms late;
-//! now 8.9, and 35 ms (FlashMQ 66 and Mosquitto 2.1 72; three runs of 8 s).
+//! The longest wait is as long as the turn before it, and how often waits are compared is counted in
+//! epochs, which are longer where turns are; for what a turn takes is the machine's. Where a read or
+//! a write took 1.5 µs (Xeon), a turn of 500 pairs took 2 to 3 ms; where it took 12 µs (EPYC, a
+//! machine within a virtual machine), 12 to 15 ms, and a wait of 2 ms gathered next to nothing.
+//! That was the longest until 2026-11-27. One that is longer has to let more through as well, or it
+//! would only make messages late. There (medians of five alternating runs of 1.2 s) 500 connections
+//! in pairs took 5.4 µs and 136,000/s, and take 4.8 and 148,000; 1,000 8.7 and 103,000, now 5.5 and
+//! 110,000; fan-in at QoS 1 5.9 and 138,000, now 4.0 and 149,000, at QoS 2 6.4 and 141,000, now 4.6
+//! and 148,000; 100,000 filters 4.9 and 169,000, now 3.9 and 181,000; 100 connections in pairs 2.6
+//! and 175,000, now 3.2 and 165,000, which is within what runs differ by there. With 60,000
+//! messages/s on 1,000 connections a message took 14.6 µs, and the slowest hundredth came 11 ms
+//! late; now 12.6, and 31 ms (FlashMQ with one thread 30, Mosquitto 2.1 46; three runs of 6 s).
 //!
 //! While the loop waits for the disk instead ([`crate::shard_thread`]), the length of the wait is
 //! the disk's, and nothing is compared.
 //!
 //! Invariants: no clock is read here; no wait that is longer than [`TURN_MIN`] is longer than the
-//! turn before it would be with one shard (if all have equal parts), nor than the last rung; and
-//! none follows a turn to which nothing came. So with many connections, whose turns are long, a
-//! message waits for no longer than it would wait anyway for the turn of all others.
+//! turn before it would be with one shard, if all have equal parts, nor than 16 ms, and with several
+//! shards [`SHARDS_WAIT_MAX`]; and none follows a turn to which nothing came. So with many
+//! connections, whose turns are long, a message is at most about twice as late. Time in which the
+//! thread had no core lengthens no wait.
 //!
 //! With several shards each has a part of the connections, so that a turn is as much shorter as
 //! fewer messages have come for it. With the turn itself as the bound, two shards took 2.01 µs for
@@ -84,9 +88,13 @@
 //!   ms differed by a third, and the wait wandered.
 //! - Rate and frames a call each with a bound of its own (0.8 and 1.1 times those without a wait):
 //!   that tells whether waiting is worth it, and not which wait.
-//! - Half of the turn as the longest wait, where that is more than 2 ms: where calls take 12 µs,
-//!   6.9 µs and 99,000/s with 500 connections in pairs, where the whole turn has 4.0 and 141,000;
-//!   12.8 µs with 60,000 messages/s, and 8.9, the 99th percentile 29 ms late, and 35.
+//! - Half of the turn as the longest wait, where that is more than 2 ms, and calls take 12 µs: 6.9 µs
+//!   and 99,000/s with 500 connections in pairs, where the whole turn had 4.0 and 141,000 (three
+//!   alternating runs); with 60,000 messages/s 12.8 µs and 8.9, the 99th percentile 29 ms late and
+//!   35.
+//! - To ask for a twentieth more through with a wait above 2 ms: 1.13 of the CPU time without such
+//!   waits, and 0.80 of the rate, with 500 connections in pairs, where any more has 0.90 and 1.09.
+//! - No more through to be asked for: with fan-in at QoS 0 0.80 of the rate, at QoS 1 0.90.
 //! - Epochs of one long turn: what one has gathered is missing in the next, so the wait wandered.
 //! - Ending a wait when it gathers no more than the last epochs without it did: these often hold a
 //!   burst, or what a slow start left behind, and then a good wait was given up.
@@ -142,6 +150,9 @@ pub(crate) struct Coalescer {
     start: Option<usize>,
     /// Among which the clients are divided.
     shards: u32,
+    /// Of the time that turns took, in the last epoch that this is known of, the part in which the
+    /// thread had a core.
+    served: f64,
     /// No trial before so much time has passed.
     hold_off: Duration,
     /// What the next lost trial costs.
@@ -173,8 +184,8 @@ struct Flow {
 struct Climb {
     /// The rung that was worth most so far.
     held: usize,
-    /// What it was worth when it was last measured.
-    worth: f64,
+    /// What it brought when it was last measured.
+    flow: Flow,
     /// The rung that is waited for now.
     tried: usize,
     settled: bool,
@@ -203,6 +214,7 @@ impl Coalescer {
             times: None,
             start: None,
             shards,
+            served: 1.0,
             hold_off: Duration::ZERO,
             penalty: PENALTY_MIN,
         }
@@ -228,6 +240,7 @@ impl Coalescer {
                     let spent = times.since(before);
                     let flow = epoch.flow(length, spent.served);
                     epoch.idle = epoch.idle.saturating_sub(spent.unserved);
+                    self.served = epoch.served(spent.served);
                     self.epoch_ended(&epoch, turns, flow)
                 }
                 None => Mode::PROMPT,
@@ -249,7 +262,23 @@ impl Coalescer {
 
     /// The longest wait behind a turn of so much time: what it would be with one shard.
     fn longest(&self, busy: Duration) -> Duration {
-        (busy * self.shards).max(TURN_MIN)
+        let turn = busy.mul_f64(self.served) * self.shards;
+        turn.clamp(TURN_MIN, self.wait_max())
+    }
+
+    fn wait_max(&self) -> Duration {
+        if self.shards == 1 {
+            RUNGS[RUNGS.len() - 1]
+        } else {
+            SHARDS_WAIT_MAX
+        }
+    }
+
+    /// The rung of the trial in such an epoch, or the one below its wait.
+    fn trial(&self, epoch: &Turn, turns: u32) -> usize {
+        let half = (self.longest(epoch.busy / turns) / 2).max(TURN_MIN);
+        let below = RUNGS.iter().rposition(|rung| *rung <= half);
+        self.start.or(below).unwrap_or(0)
     }
 
     /// Whether a wait gathers more, or is tried.
@@ -286,20 +315,27 @@ impl Coalescer {
             },
             Mode::Trial { prompt, .. } => {
                 let rate_min = prompt.rate * KEEPS_RATE;
-                if epoch.gathers() && flow.worth > prompt.worth * WORTH_IT && flow.rate > rate_min {
-                    let held = self
-                        .start
-                        .unwrap_or_else(|| rung_below(epoch.waited / turns));
-                    Mode::Waiting(Climb::from(held, flow.worth, rate_min))
+                let rung = self.trial(epoch, turns);
+                let is_won = flow.worth > prompt.worth * WORTH_IT
+                    && flow.rate > rate_min
+                    && flow.may_be_late_for(prompt, rung);
+                if epoch.gathers() && is_won {
+                    let mut climb = Climb::from(rung, flow, rate_min);
+                    // A first trial waits somewhat longer than the rung below.
+                    climb.settled = self.start.is_some();
+                    Mode::Waiting(climb)
                 } else {
-                    self.start = None;
+                    // A shorter one may be won.
+                    let shorter = rung.checked_sub(1);
+                    self.start = shorter.filter(|rung| RUNGS[*rung] >= TURN_MIN);
                     self.hold_off();
                     Mode::PROMPT
                 }
             }
             Mode::Waiting(mut climb) => {
                 // What a shorter wait does not gather, the one that is held may.
-                let gathers = epoch.gathers() || climb.tried < climb.held && epoch.is_streaming();
+                let is_shorter = climb.tried < climb.held && !epoch.for_disk;
+                let gathers = epoch.gathers() || is_shorter && epoch.is_streaming();
                 if !gathers || epoch.is_light() {
                     self.start = None;
                     // What ended at once was never worth it; a stream that pauses comes again.
@@ -310,7 +346,7 @@ impl Coalescer {
                     }
                     return Mode::PROMPT;
                 }
-                let Some(left) = climb.left.checked_sub(1) else {
+                let Some(left) = climb.left.checked_sub(epoch.counts_for()) else {
                     self.start = Some(climb.held);
                     self.penalty = PENALTY_MIN;
                     return Mode::Prompt {
@@ -336,11 +372,6 @@ impl Coalescer {
     }
 }
 
-/// The longest rung that is no longer than this; the shortest if all are.
-fn rung_below(wait: Duration) -> usize {
-    RUNGS.iter().rposition(|rung| *rung <= wait).unwrap_or(0)
-}
-
 impl Mode {
     const PROMPT: Self = Self::Prompt {
         settled: true,
@@ -349,6 +380,11 @@ impl Mode {
 }
 
 impl Flow {
+    /// Whether it is so much more than the other that a wait on this rung may be for it.
+    fn may_be_late_for(self, other: Self, rung: usize) -> bool {
+        RUNGS[rung] <= CHEAPER_MAX || self.rate > other.rate
+    }
+
     fn lesser(self, other: Self) -> Self {
         Self {
             rate: self.rate.min(other.rate),
@@ -359,10 +395,10 @@ impl Flow {
 
 impl Climb {
     /// From a wait that was worth so much, which it is measured to be once more at first.
-    const fn from(held: usize, worth: f64, rate_min: f64) -> Self {
+    const fn from(held: usize, flow: Flow, rate_min: f64) -> Self {
         Self {
             held,
-            worth,
+            flow,
             tried: held,
             settled: true,
             longer: true,
@@ -387,18 +423,29 @@ impl Climb {
         self.settled = false;
         let is_better = match self.tried.cmp(&self.held) {
             Ordering::Equal => {
-                self.worth = flow.worth;
+                // Behind shorter turns than before the rungs above are as long as this one.
+                self.held = self.held.min(last);
+                self.flow = flow;
                 return self.try_neighbour(last);
             }
-            Ordering::Greater => flow.worth > self.worth * LONGER && flow.rate > self.rate_min,
-            Ordering::Less => flow.worth > self.worth * SHORTER,
+            Ordering::Greater => {
+                flow.worth > self.flow.worth * LONGER
+                    && flow.rate > self.rate_min
+                    && flow.may_be_late_for(self.flow, self.tried)
+            }
+            Ordering::Less => {
+                flow.worth > self.flow.worth * SHORTER
+                    || !self.flow.may_be_late_for(flow, self.held)
+            }
         };
         if is_better {
             self.held = self.tried;
-            self.worth = flow.worth;
+            self.flow = flow;
             self.lost = 0;
             self.next_rest = REST_MIN;
-            return self.try_neighbour(last);
+            // It is measured once more: one epoch may have been lucky.
+            self.settled = true;
+            return;
         }
         self.tried = self.held;
         self.longer = !self.longer;
@@ -455,6 +502,12 @@ impl Turn {
         self.busy * LIGHT < self.length()
     }
 
+    /// Epochs: a long one for several.
+    fn counts_for(&self) -> u32 {
+        let more = self.length().as_millis() / EPOCH_LONG.as_millis();
+        u32::try_from(more).unwrap_or(u32::MAX).saturating_add(1)
+    }
+
     fn calls(&self) -> u64 {
         self.reads + self.writes
     }
@@ -479,10 +532,24 @@ impl Turn {
             worth: rate * (frames / served.as_secs_f64()),
         }
     }
+
+    /// The part of its time in which it had a core, if it had one for so long.
+    fn served(&self, served: Duration) -> f64 {
+        if served.is_zero() || served >= self.busy {
+            1.0
+        } else {
+            served.as_secs_f64() / self.busy.as_secs_f64()
+        }
+    }
 }
 
-/// Time over which turns are judged together: long enough to hold several waits.
+/// Time over which turns are judged together, at least.
 const EPOCH: Duration = Duration::from_millis(10);
+/// The longest wait that only makes messages cheaper. With a longer one more of them have to get
+/// through, so that they are late for a reason.
+const CHEAPER_MAX: Duration = Duration::from_millis(2);
+/// The longest wait of one of several shards: letters of others wait too, at each that they come to.
+const SHARDS_WAIT_MAX: Duration = Duration::from_millis(4);
 /// An epoch has at least so many turns, however long they are; or two, with so many reads and
 /// writes. Single ones differ: what one has gathered is missing in the next.
 const EPOCH_TURNS: u32 = 4;
@@ -508,10 +575,10 @@ const KEEPS_RATE: f64 = 0.8;
 const LONGER: f64 = 1.05;
 const SHORTER: f64 = 0.98;
 /// Epochs without a comparison when both neighbours were worth less, doubled each time until one is
-/// worth more. Comparing both takes four epochs on other rungs than the best, which is a quarter of
-/// the time and later a twenty-fifth.
+/// worth more. Comparing both takes four epochs on other rungs than the best, and three on it: of
+/// all time a fifth at first, an eighth and then a fourteenth.
 const REST_MIN: u32 = 12;
-const REST_MAX: u32 = 100;
+const REST_MAX: u32 = 48;
 /// The loop had little to do if it was busy for less than this part of the time. A wait makes
 /// messages four times as cheap at most, so it would not be pressed without.
 const LIGHT: u32 = 8;
@@ -526,7 +593,9 @@ const GATHERED: f64 = 32.0;
 const PENALTY_MIN: Duration = Duration::from_millis(100);
 const PENALTY_MAX: Duration = Duration::from_secs(16);
 /// Epochs after which waiting is compared again with not waiting: the stream may have become thin.
-/// That takes five, in which less is gathered.
+/// That takes three without a wait. A long epoch counts once more for each time that it has this
+/// length, so that it is 5 s at most.
 const COMPARE_AFTER: u32 = 200;
+const EPOCH_LONG: Duration = Duration::from_millis(25);
 /// What ends after fewer was never worth it.
 const SOON: u32 = 10;

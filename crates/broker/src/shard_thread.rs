@@ -242,7 +242,8 @@ impl ShardThread {
             (waited, for_disk) = (Duration::ZERO, false);
             self.driver.gather_commits(self.coalescer.is_waiting());
             if !self.has_work(ended) {
-                if !pause.is_zero() {
+                // While it is behind nothing gathers, and others wait for it.
+                if !pause.is_zero() && !self.driver.is_behind() {
                     for_disk = self.pause(pause);
                     let now = Instant::now();
                     (waited, ended) = (now - ended, now);
