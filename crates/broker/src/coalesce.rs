@@ -37,32 +37,34 @@
 //! was moved there and one more to measure it. A longer one has to be worth a twentieth more; a
 //! shorter one may be worth a little less, for messages are sooner. Where one is worth more it is
 //! measured once more, before the next. A first trial waits half as long as it might, 1 ms at
-//! least; where it is lost the next one is shorter, and where it is won the climb begins below. Until 2026-11-26 the wait was
-//! as long as the turn before, 1 ms at least. Since then (medians of three alternating runs; CPU
-//! time of the broker for a delivery, and deliveries/s): 100,000 filters 1.68 µs and 363,000/s,
-//! now 1.26 µs and 597,000/s; 100 connections in pairs with 1 KiB 1.51 and 390,000, now 1.26 and
-//! 592,000; fan-in at QoS 1 1.59 and 400,000, now 1.38 and 482,000, at QoS 2 1.92 and 272,000, now
-//! 2.02 and 417,000; 100 connections in pairs 0.92 and 629,000, now 0.88 and 756,000.
+//! least; where it is lost the next one is shorter, and where it is won the climb begins below.
+//! Until 2026-11-26 the wait was as long as the turn before, 1 ms at least. Since then (medians of
+//! three alternating runs; CPU time of the broker for a delivery, and deliveries/s): 100,000
+//! filters 1.68 µs and 363,000/s, now 1.26 µs and 597,000/s; 100 connections in pairs with 1 KiB
+//! 1.51 and 390,000, now 1.26 and 592,000; fan-in at QoS 1 1.59 and 400,000, now 1.38 and 482,000,
+//! at QoS 2 1.92 and 272,000, now 2.02 and 417,000; 100 connections in pairs 0.92 and 629,000, now
+//! 0.88 and 756,000.
 //!
-//! The longest wait is as long as the turn before it, and how often waits are compared is counted in
-//! epochs, which are longer where turns are; for what a turn takes is the machine's. Where a read or
-//! a write took 1.5 µs (Xeon), a turn of 500 pairs took 2 to 3 ms; where it took 12 µs (EPYC, a
-//! machine within a virtual machine), 12 to 15 ms, and a wait of 2 ms gathered next to nothing.
-//! That was the longest until 2026-11-27. One that is longer has to let more through as well, or it
-//! would only make messages late. There (medians of five alternating runs of 1.2 s) 500 connections
-//! in pairs took 5.4 µs and 136,000/s, and take 4.8 and 148,000; 1,000 8.7 and 103,000, now 5.5 and
-//! 110,000; fan-in at QoS 1 5.9 and 138,000, now 4.0 and 149,000, at QoS 2 6.4 and 141,000, now 4.6
-//! and 148,000; 100,000 filters 4.9 and 169,000, now 3.9 and 181,000; 100 connections in pairs 2.6
-//! and 175,000, now 3.2 and 165,000, which is within what runs differ by there. With 60,000
-//! messages/s on 1,000 connections a message took 14.6 µs, and the slowest hundredth came 11 ms
-//! late; now 12.6, and 31 ms (FlashMQ with one thread 30, Mosquitto 2.1 46; three runs of 6 s).
+//! The longest wait is as long as the turn before it, and how often waits are compared is counted
+//! in epochs, which are longer where turns are; for what a turn takes is the machine's. Where a
+//! read or a write took 1.5 µs (Xeon), a turn of 500 pairs took 2 to 3 ms; where it took 12 µs
+//! (EPYC, a machine within a virtual machine), 12 to 15 ms, and a wait of 2 ms gathered next to
+//! nothing. That was the longest until 2026-11-27. One that is longer has to let more through as
+//! well, or it would only make messages late. There (medians of five alternating runs of 1.2 s) 500
+//! connections in pairs took 5.4 µs and 136,000/s, and take 4.8 and 148,000; 1,000 8.7 and 103,000,
+//! now 5.5 and 110,000; fan-in at QoS 1 5.9 and 138,000, now 4.0 and 149,000, at QoS 2 6.4 and
+//! 141,000, now 4.6 and 148,000; 100,000 filters 4.9 and 169,000, now 3.9 and 181,000; 100
+//! connections in pairs 2.6 and 175,000, now 3.2 and 165,000, which is within what runs differ by
+//! there. With 60,000 messages/s on 1,000 connections a message took 14.6 µs, and the slowest
+//! hundredth came 11 ms late; now 12.6, and 31 ms (FlashMQ with one thread 30, Mosquitto 2.1 46;
+//! three runs of 6 s).
 //!
 //! While the loop waits for the disk instead ([`crate::shard_thread`]), the length of the wait is
 //! the disk's, and nothing is compared.
 //!
 //! Invariants: no clock is read here; no wait that is longer than [`TURN_MIN`] is longer than the
-//! turn before it would be with one shard, if all have equal parts, nor than 16 ms, and with several
-//! shards [`SHARDS_WAIT_MAX`]; and none follows a turn to which nothing came. So with many
+//! turn before it would be with one shard, if all have equal parts, nor than 16 ms, and with
+//! several shards [`SHARDS_WAIT_MAX`]; and none follows a turn to which nothing came. So with many
 //! connections, whose turns are long, a message is at most about twice as late. Time in which the
 //! thread had no core lengthens no wait.
 //!
@@ -88,8 +90,8 @@
 //!   ms differed by a third, and the wait wandered.
 //! - Rate and frames a call each with a bound of its own (0.8 and 1.1 times those without a wait):
 //!   that tells whether waiting is worth it, and not which wait.
-//! - Half of the turn as the longest wait, where that is more than 2 ms, and calls take 12 µs: 6.9 µs
-//!   and 99,000/s with 500 connections in pairs, where the whole turn had 4.0 and 141,000 (three
+//! - Half of the turn as the longest wait, where that is more than 2 ms, and calls take 12 µs: 6.9
+//!   µs and 99,000/s with 500 connections in pairs, where the whole turn had 4.0 and 141,000 (three
 //!   alternating runs); with 60,000 messages/s 12.8 µs and 8.9, the 99th percentile 29 ms late and
 //!   35.
 //! - To ask for a twentieth more through with a wait above 2 ms: 1.13 of the CPU time without such
@@ -548,7 +550,8 @@ const EPOCH: Duration = Duration::from_millis(10);
 /// The longest wait that only makes messages cheaper. With a longer one more of them have to get
 /// through, so that they are late for a reason.
 const CHEAPER_MAX: Duration = Duration::from_millis(2);
-/// The longest wait of one of several shards: letters of others wait too, at each that they come to.
+/// The longest wait of one of several shards: letters of others wait too, at each that they come
+/// to.
 const SHARDS_WAIT_MAX: Duration = Duration::from_millis(4);
 /// An epoch has at least so many turns, however long they are; or two, with so many reads and
 /// writes. Single ones differ: what one has gathered is missing in the next.

@@ -265,8 +265,8 @@ fn rung(coalescer: &Coalescer) -> Option<usize> {
 }
 
 /// As on a machine whose system calls take ten times as long: 500 pairs, each call 12 µs, and
-/// clients who need 8 µs for a message and 16 µs for each time that they have some. Answers the waits
-/// of so many seconds.
+/// clients who need 8 µs for a message and 16 µs for each time that they have some. Answers the
+/// waits of so many seconds.
 fn slow(coalescer: &mut Coalescer, seconds: u32) -> Vec<Duration> {
     let (mut time, mut busy, mut wait) =
         (Duration::ZERO, Duration::from_millis(12), Duration::ZERO);
