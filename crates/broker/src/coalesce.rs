@@ -251,14 +251,14 @@ impl Coalescer {
         if turn.reads + turn.letters == 0 {
             return Duration::ZERO;
         }
-        let longest = self.longest(turn.busy);
+        let longest = || self.longest(turn.busy);
         match self.mode {
             Mode::Prompt { .. } => Duration::ZERO,
             Mode::Trial { .. } => match self.start {
-                Some(rung) => RUNGS[rung].min(longest),
-                None => (longest / 2).max(TURN_MIN),
+                Some(rung) => RUNGS[rung].min(longest()),
+                None => (longest() / 2).max(TURN_MIN),
             },
-            Mode::Waiting(climb) => RUNGS[climb.tried].min(longest),
+            Mode::Waiting(climb) => RUNGS[climb.tried].min(longest()),
         }
     }
 

@@ -268,24 +268,36 @@ fn rung(coalescer: &Coalescer) -> Option<usize> {
 /// clients who need 8 µs for a message and 16 µs for each time that they have some. Answers the
 /// waits of so many seconds.
 fn slow(coalescer: &mut Coalescer, seconds: u32) -> Vec<Duration> {
-    let (mut time, mut busy, mut wait) =
-        (Duration::ZERO, Duration::from_millis(12), Duration::ZERO);
-    let mut waits = Vec::new();
-    while time < SECOND * seconds {
+    let mut busy = Duration::from_millis(12);
+    waits_of_turns(coalescer, seconds, |wait| {
         let each = ((busy + wait).as_micros() / 500).saturating_sub(16) / 8;
         let frames = 500 * u64::try_from(each.max(1)).unwrap();
         busy = Duration::from_millis(12) + Duration::from_nanos(300 * frames);
-        let turn = Turn {
+        Turn {
             reads: 500,
             writes: 500,
             frames: 2 * frames,
             busy,
-            waited: wait,
             ..Turn::default()
+        }
+    })
+}
+
+/// The waits of so many seconds; `turn` is what comes behind one.
+fn waits_of_turns(
+    coalescer: &mut Coalescer,
+    seconds: u32,
+    mut turn: impl FnMut(Duration) -> Turn,
+) -> Vec<Duration> {
+    let (mut time, mut waited, mut waits) = (Duration::ZERO, Duration::ZERO, Vec::new());
+    while time < SECOND * seconds {
+        let turn = Turn {
+            waited,
+            ..turn(waited)
         };
         time += turn.length();
-        wait = coalescer.turn_ended(&turn, always);
-        waits.push(wait);
+        waited = coalescer.turn_ended(&turn, always);
+        waits.push(waited);
     }
     waits
 }
@@ -377,9 +389,8 @@ fn a_shorter_wait_that_gathers_nothing_is_only_given_up() {
 /// Clients of a closed loop: they have sent all that they may after so much time, and read all
 /// that was written meanwhile. What a call takes is most of what a message costs, and no wait
 /// makes it cheaper when all is there.
-fn closed_loop(coalescer: &mut Coalescer, full_after: Duration, seconds: u64) -> Vec<Duration> {
-    let (mut time, mut wait, mut waits) = (Duration::ZERO, Duration::ZERO, Vec::new());
-    while time < SECOND * u32::try_from(seconds).unwrap() {
+fn closed_loop(coalescer: &mut Coalescer, full_after: Duration, seconds: u32) -> Vec<Duration> {
+    waits_of_turns(coalescer, seconds, |wait| {
         let full = wait.as_secs_f64() / full_after.as_secs_f64();
         #[expect(
             clippy::cast_possible_truncation,
@@ -387,18 +398,13 @@ fn closed_loop(coalescer: &mut Coalescer, full_after: Duration, seconds: u64) ->
             reason = "a small whole number"
         )]
         let frames = 200 + (800.0 * full.min(1.0)) as u64;
-        let turn = Turn {
+        Turn {
             reads: 200,
             frames,
             busy: Duration::from_millis(1) + Duration::from_nanos(300 * frames),
-            waited: wait,
             ..Turn::default()
-        };
-        time += turn.length();
-        wait = coalescer.turn_ended(&turn, always);
-        waits.push(wait);
-    }
-    waits
+        }
+    })
 }
 
 /// The wait after most turns.
