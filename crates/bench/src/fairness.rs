@@ -64,7 +64,8 @@ const NOTES: &str = "each round every broker in turn, started anew for each load
     beside 100 connections in pairs with messages of 1 KiB. All else is QoS 0, but for the figures of \
     a silent session that stays: there all is QoS 1, each publisher with at most 10 unacknowledged, and \
     the same is run beside such a session whose client is away, for which as much is kept. When the \
-    load is over the silent one has to be connected still. Load and broker share the machine, so a latency holds the wait for a processor too.";
+    load is over the silent one has to be connected still. Load and broker share the machine, so a latency holds the wait for a processor too; the \
+    flood's own thread yields to all others (nice 19).";
 
 impl Fairness {
     pub(crate) fn run(self) -> Result<ExitCode, BenchError> {

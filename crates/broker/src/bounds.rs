@@ -35,6 +35,16 @@ pub(crate) const SMALL_PACKET: usize = 512;
 /// it is 75, which take 13 µs. No memory. See ADR 49 for what was tried.
 pub(crate) const PIECE_BYTES: usize = 8 * 1024;
 
+/// Bytes read at once from who sends much in small packets, while somebody is about who does not:
+/// for so long nobody else is served, nor during the write that this leads to. No less than
+/// [`READ_MUCH`], or who floods would be taken for somebody who does not. No memory. See ADR 49 for
+/// what it costs the flood, and what was tried.
+pub(crate) const FLOOD_READ_BYTES: usize = READ_MUCH;
+
+/// Turns for which somebody is about who was read and did not bring much: with a flood and nobody
+/// else half a second to 1 s. No memory.
+pub(crate) const COMPANY_TURNS: u32 = 8_192;
+
 /// Reads of others between the pieces of what one read has brought, all together, and connections
 /// that are looked at for one of these: so many of the first that are to be read in the next turn.
 /// The others wait for it. No memory.

@@ -23,7 +23,7 @@ use mio::{Registry, Token};
 use slab::Slab;
 use unbroken_broker_core::{CloseCause, ConnectionId, LastWords, Peer};
 
-use crate::bounds::{AHEAD, READ_MUCH, SMALL_PACKET};
+use crate::bounds::{AHEAD, COMPANY_TURNS, FLOOD_READ_BYTES, READ_MUCH, SMALL_PACKET};
 use crate::listener::Seat;
 use crate::mailbox::Arrival;
 use crate::transport::{Given, Taken, Transport};
@@ -38,6 +38,8 @@ pub(crate) struct Sockets {
     ready: Vec<u32>,
     /// How many were ever taken off `ready`, and not put back.
     taken: u64,
+    /// Turns since a read brought something and not much, and neither had the one before.
+    much_alone: u32,
     /// Those that leave, in the order in which they began, which is that of their deadlines.
     leaving: VecDeque<(Instant, ConnectionId)>,
     /// What was not written when its connection was closed, until the shard is told.
@@ -70,6 +72,13 @@ struct Socket {
     /// It was put back, and so is read among the first.
     waited: bool,
     state: State,
+}
+
+impl Socket {
+    /// Its last read brought much, in small packets.
+    const fn floods(&self) -> bool {
+        self.brought_much && self.in_small
+    }
 }
 
 #[derive(Debug)]
@@ -118,6 +127,7 @@ impl Sockets {
             serial: 0,
             ready: Vec::new(),
             taken: 0,
+            much_alone: COMPANY_TURNS,
             leaving: VecDeque::new(),
             unsaid: Vec::new(),
             last: Vec::new(),
@@ -227,6 +237,7 @@ impl Sockets {
             into.extend(self.ready.drain(..most));
         }
         self.taken += into.len() as u64;
+        self.much_alone = self.much_alone.saturating_add(1);
         into.retain(|&index| {
             let socket = self.table.get_mut(index as usize);
             let is_last = socket.is_some_and(|socket| {
@@ -270,12 +281,16 @@ impl Sockets {
         self.table.len()
     }
 
-    /// Reads once.
+    /// Reads once: of who floods less while somebody else is about.
     pub(crate) fn read(&mut self, index: u32, into: &mut [u8]) -> Found {
+        let mut most = into.len();
         if let Some(socket) = self.table.get_mut(index as usize) {
             socket.queued = false;
+            if socket.floods() && self.much_alone < COMPANY_TURNS {
+                most = most.min(FLOOD_READ_BYTES);
+            }
         }
-        self.read_socket(index, into)
+        self.read_socket(index, &mut into[..most])
     }
 
     /// Reads once, ahead of its turn, the first that does not bring much and has anything, among
@@ -326,7 +341,11 @@ impl Sockets {
                 let spoken_to = std::mem::take(&mut socket.spoken_to);
                 let leaving = matches!(socket.state, State::Leaving { .. });
                 let brings_much = count >= READ_MUCH;
-                let floods = brings_much && socket.brought_much && socket.in_small;
+                let floods = brings_much && socket.floods();
+                // A flood may have a short read between others.
+                if !brings_much && !socket.brought_much {
+                    self.much_alone = 0;
+                }
                 socket.brought_much = brings_much;
                 socket.readable = !drained || socket.hung_up;
                 self.queue(index);
@@ -537,6 +556,7 @@ mod tests {
     use mio::{Events, Poll};
 
     use super::*;
+    use crate::bounds::READ_BYTES;
     use crate::listener::tests::arrival_and_peer;
 
     /// Until so many are to be read.
@@ -590,6 +610,60 @@ mod tests {
         into.clear();
         assert_eq!(sockets.take_ready(&mut into, 2), 2);
         assert_eq!(into, [much, other]);
+    }
+
+    #[test]
+    fn of_a_flood_less_is_read_at_once_while_somebody_else_is_about() {
+        let poll = Poll::new().unwrap();
+        let mut sockets = Sockets::new(poll.registry().try_clone().unwrap());
+        let (arrival, mut peer) = arrival_and_peer(Vec::new());
+        let flood = sockets.open(arrival).unwrap().0;
+        // Until nobody reads.
+        std::thread::spawn(move || while peer.write_all(&[0; READ_BYTES]).is_ok() {});
+        let mut buffer = vec![0; READ_BYTES];
+        // Whether a read ever brings more than so much, or as much, so many turns after a quiet one.
+        let mut brings = |bytes, much_alone| {
+            (0..100_000).any(|_| {
+                sockets.much_alone = much_alone;
+                let socket = &mut sockets.table[flood.index as usize];
+                (socket.readable, socket.brought_much) = (true, true);
+                socket.in_small = true;
+                std::thread::yield_now();
+                let found = sockets.read(flood.index, &mut buffer);
+                matches!(found, Found::Bytes { count, .. } if count >= bytes)
+            })
+        };
+        assert!(brings(FLOOD_READ_BYTES, COMPANY_TURNS - 1));
+        assert!(!brings(FLOOD_READ_BYTES + 1, 0));
+        assert!(brings(FLOOD_READ_BYTES + 1, COMPANY_TURNS));
+    }
+
+    #[test]
+    fn who_brings_little_twice_is_company_for_a_while() {
+        let mut poll = Poll::new().unwrap();
+        let mut sockets = Sockets::new(poll.registry().try_clone().unwrap());
+        let (arrival, mut peer) = arrival_and_peer(Vec::new());
+        let id = sockets.open(arrival).unwrap().0;
+        let mut buffer = vec![0; 2 * READ_MUCH];
+        // A flood has a short read between others.
+        for (bytes, is_company) in [
+            (READ_MUCH, false),
+            (1, false),
+            (READ_MUCH, false),
+            (1, false),
+            (1, true),
+        ] {
+            peer.write_all(&vec![0; bytes]).unwrap();
+            note_readable(&mut poll, &mut sockets, 1);
+            sockets.take_ready(&mut Vec::new(), usize::MAX);
+            sockets.read(id.index, &mut buffer);
+            assert_eq!(sockets.much_alone < COMPANY_TURNS, is_company, "{bytes}");
+        }
+        for _ in 0..COMPANY_TURNS {
+            assert!(sockets.much_alone < COMPANY_TURNS);
+            sockets.take_ready(&mut Vec::new(), usize::MAX);
+        }
+        assert_eq!(sockets.much_alone, COMPANY_TURNS);
     }
 
     #[test]
