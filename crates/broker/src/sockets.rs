@@ -621,7 +621,7 @@ mod tests {
         // Until nobody reads.
         std::thread::spawn(move || while peer.write_all(&[0; READ_BYTES]).is_ok() {});
         let mut buffer = vec![0; READ_BYTES];
-        // Whether a read ever brings more than so much, or as much, so many turns after a quiet one.
+        // Whether a read ever brings so much or more, so many turns after a quiet one.
         let mut brings = |bytes, much_alone| {
             (0..100_000).any(|_| {
                 sockets.much_alone = much_alone;
