@@ -619,7 +619,7 @@ mod tests {
         let (arrival, mut peer) = arrival_and_peer(Vec::new());
         let flood = sockets.open(arrival).unwrap().0;
         // Until nobody reads.
-        std::thread::spawn(move || while peer.write_all(&[0; READ_BYTES]).is_ok() {});
+        std::thread::spawn(move || while peer.write_all(&vec![0; READ_BYTES]).is_ok() {});
         let mut buffer = vec![0; READ_BYTES];
         // Whether a read ever brings so much or more, so many turns after a quiet one.
         let mut brings = |bytes, much_alone| {
