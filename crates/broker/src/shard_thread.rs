@@ -375,6 +375,8 @@ impl ShardThread {
         } else {
             READS_BEFORE_WRITE
         };
+        // Behind so many others nobody is served sooner for it, and a turn is long for a flood.
+        let spares_others = !self.coalescer.is_waiting() && rest <= READS_BEFORE_WRITE;
         let (mut unwritten, mut written, mut read) = (0, 0, 0);
         while let Some(&index) = round.get(read) {
             if self.driver.is_behind() {
@@ -388,16 +390,28 @@ impl ShardThread {
                 (unwritten, written) = (0, read);
             }
             read += 1;
-            unwritten += self.read_client(now, index, turn);
+            unwritten += self.read_client(now, index, spares_others, turn);
         }
         round.clear();
         self.round = round;
     }
 
-    /// Reads one connection once; answers how many bytes came.
-    fn read_client(&mut self, now: Instant, index: u32, turn: &mut Turn) -> usize {
+    /// Reads one connection once, of a flood less if it is to spare the others; answers how many
+    /// bytes came.
+    fn read_client(
+        &mut self,
+        now: Instant,
+        index: u32,
+        spares_others: bool,
+        turn: &mut Turn,
+    ) -> usize {
         let mut buffer = std::mem::take(&mut self.buffer);
-        let found = self.driver.sockets.read(index, &mut buffer);
+        let sockets = &mut self.driver.sockets;
+        let found = if spares_others {
+            sockets.read_beside(index, &mut buffer)
+        } else {
+            sockets.read(index, &mut buffer)
+        };
         let count = self.take_in(now, found, &mut buffer, turn);
         self.buffer = buffer;
         count
@@ -411,6 +425,7 @@ impl ShardThread {
                 count,
                 spoken_to,
                 floods,
+                little,
             } => {
                 let (mut given, mut frames, mut ahead) = (0, 0, AHEAD);
                 // While more is to gather, nobody is read sooner.
@@ -430,6 +445,10 @@ impl ShardThread {
                 if count >= READ_MUCH {
                     let sockets = &mut self.driver.sockets;
                     sockets.note_packets(connection, count, frames);
+                }
+                // Who has a flood acknowledges many messages at once, and waits for nobody.
+                if little && (frames <= 1 || !spoken_to) {
+                    self.driver.sockets.note_company();
                 }
                 turn.reads += 1;
                 turn.answers += u64::from(spoken_to && frames <= 1);

@@ -38,7 +38,7 @@ pub(crate) struct Sockets {
     ready: Vec<u32>,
     /// How many were ever taken off `ready`, and not put back.
     taken: u64,
-    /// Turns since a read brought something and not much, and neither had the one before.
+    /// Turns since [`note_company`](Self::note_company).
     much_alone: u32,
     /// Those that leave, in the order in which they began, which is that of their deadlines.
     leaving: VecDeque<(Instant, ConnectionId)>,
@@ -103,12 +103,14 @@ enum State {
 pub(crate) enum Found {
     /// This many bytes. `spoken_to`: something was written to the peer since it last sent
     /// something, or it has sent nothing before. `floods`: this is much, and so was what the
-    /// read before brought, in small packets.
+    /// read before brought, in small packets. `little`: this is not much, and neither was that; a
+    /// flood may have a short read between others.
     Bytes {
         connection: ConnectionId,
         count: usize,
         spoken_to: bool,
         floods: bool,
+        little: bool,
     },
     /// Nothing, or nothing that is for the shard.
     Nothing,
@@ -281,16 +283,25 @@ impl Sockets {
         self.table.len()
     }
 
-    /// Reads once: of who floods less while somebody else is about.
+    /// Reads once.
     pub(crate) fn read(&mut self, index: u32, into: &mut [u8]) -> Found {
-        let mut most = into.len();
         if let Some(socket) = self.table.get_mut(index as usize) {
             socket.queued = false;
-            if socket.floods() && self.much_alone < COMPANY_TURNS {
-                most = most.min(FLOOD_READ_BYTES);
-            }
         }
-        self.read_socket(index, &mut into[..most])
+        self.read_socket(index, into)
+    }
+
+    /// Reads once: of who floods less while somebody else is about.
+    pub(crate) fn read_beside(&mut self, index: u32, into: &mut [u8]) -> Found {
+        let floods = |socket: &Socket| socket.floods() && matches!(socket.state, State::Open);
+        let most = if self.much_alone < COMPANY_TURNS
+            && self.table.get(index as usize).is_some_and(floods)
+        {
+            into.len().min(FLOOD_READ_BYTES)
+        } else {
+            into.len()
+        };
+        self.read(index, &mut into[..most])
     }
 
     /// Reads once, ahead of its turn, the first that does not bring much and has anything, among
@@ -305,16 +316,22 @@ impl Sockets {
                 index != but.index && is_open && socket.readable && !socket.brought_much
             })
         })?;
-        let found = self.read_socket(index, into);
-        if let Found::Bytes { count, .. } = found
-            && count == into.len()
+        let mut found = self.read_socket(index, into);
+        if let Found::Bytes { count, little, .. } = &mut found
+            && *count == into.len()
             && let Some(socket) = self.table.get_mut(index as usize)
         {
             // There is more of it, for its turn.
+            *little = false;
             socket.brought_much = true;
             socket.in_small = false;
         }
         Some(found)
+    }
+
+    /// Somebody is about for whom floods are to be read by less at once.
+    pub(crate) fn note_company(&mut self) {
+        self.much_alone = 0;
     }
 
     /// Of how many packets the last read of this one was, of so many bytes.
@@ -342,10 +359,7 @@ impl Sockets {
                 let leaving = matches!(socket.state, State::Leaving { .. });
                 let brings_much = count >= READ_MUCH;
                 let floods = brings_much && socket.floods();
-                // A flood may have a short read between others.
-                if !brings_much && !socket.brought_much {
-                    self.much_alone = 0;
-                }
+                let little = !brings_much && !socket.brought_much;
                 socket.brought_much = brings_much;
                 socket.readable = !drained || socket.hung_up;
                 self.queue(index);
@@ -357,6 +371,7 @@ impl Sockets {
                         count,
                         spoken_to,
                         floods,
+                        little,
                     }
                 }
             }
@@ -629,7 +644,7 @@ mod tests {
                 (socket.readable, socket.brought_much) = (true, true);
                 socket.in_small = true;
                 std::thread::yield_now();
-                let found = sockets.read(flood.index, &mut buffer);
+                let found = sockets.read_beside(flood.index, &mut buffer);
                 matches!(found, Found::Bytes { count, .. } if count >= bytes)
             })
         };
@@ -639,14 +654,14 @@ mod tests {
     }
 
     #[test]
-    fn who_brings_little_twice_is_company_for_a_while() {
+    fn who_brings_little_twice_brings_little_and_company_lasts_for_a_while() {
         let mut poll = Poll::new().unwrap();
         let mut sockets = Sockets::new(poll.registry().try_clone().unwrap());
         let (arrival, mut peer) = arrival_and_peer(Vec::new());
         let id = sockets.open(arrival).unwrap().0;
         let mut buffer = vec![0; 2 * READ_MUCH];
         // A flood has a short read between others.
-        for (bytes, is_company) in [
+        for (bytes, expected) in [
             (READ_MUCH, false),
             (1, false),
             (READ_MUCH, false),
@@ -656,9 +671,12 @@ mod tests {
             peer.write_all(&vec![0; bytes]).unwrap();
             note_readable(&mut poll, &mut sockets, 1);
             sockets.take_ready(&mut Vec::new(), usize::MAX);
-            sockets.read(id.index, &mut buffer);
-            assert_eq!(sockets.much_alone < COMPANY_TURNS, is_company, "{bytes}");
+            let found = sockets.read(id.index, &mut buffer);
+            let is_little = matches!(found, Found::Bytes { little: true, .. });
+            assert_eq!(is_little, expected, "{bytes}");
         }
+        assert!(sockets.much_alone > COMPANY_TURNS);
+        sockets.note_company();
         for _ in 0..COMPANY_TURNS {
             assert!(sockets.much_alone < COMPANY_TURNS);
             sockets.take_ready(&mut Vec::new(), usize::MAX);
