@@ -427,6 +427,7 @@ impl ShardThread {
                 floods,
                 little,
             } => {
+                let publishes = self.shard.stats().publishes_received;
                 let (mut given, mut frames, mut ahead) = (0, 0, AHEAD);
                 // While more is to gather, nobody is read sooner.
                 if floods && !self.coalescer.is_waiting() {
@@ -446,8 +447,8 @@ impl ShardThread {
                     let sockets = &mut self.driver.sockets;
                     sockets.note_packets(connection, count, frames);
                 }
-                // Who has a flood acknowledges many messages at once, and waits for nobody.
-                if little && (frames <= 1 || !spoken_to) {
+                // Who only acknowledges a flood waits for nobody.
+                if little && self.shard.stats().publishes_received > publishes {
                     self.driver.sockets.note_company();
                 }
                 turn.reads += 1;
