@@ -203,6 +203,58 @@ fn who_floods_lets_others_come_between() {
     assert!(!between(256, little, false), "before were larger packets");
 }
 
+/// Whether a flood, which sends as much as two reads beside others bring, leaves some of it for the
+/// next turn, where each of so many others says this.
+fn spares(others: usize, says: &[u8], is_waiting: bool) -> bool {
+    let mut beside = beside_a_flood();
+    let mut peers = Vec::new();
+    for _ in 0..others {
+        let connect = b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x00\x00\x00";
+        let (arrival, peer) = arrival_and_peer(connect.to_vec());
+        let ShardThread { shard, driver, .. } = &mut beside.thread;
+        open(shard, driver, beside.now, arrival);
+        peers.push(peer);
+    }
+    let mut spared = false;
+    for _ in 0..2 {
+        // The first shows who floods, and who is about.
+        if is_waiting {
+            beside.thread.coalescer = coalesce::tests::waiting(0);
+        }
+        let packets = beside.packets(256, 2 * FLOOD_READ_BYTES);
+        say(&mut beside.thread, &mut beside.flood, &packets);
+        for peer in &mut peers {
+            say(&mut beside.thread, peer, says);
+        }
+        let Beside { thread, now, .. } = &mut beside;
+        thread.read_clients(*now, &mut Turn::default());
+        spared = thread.driver.sockets.has_ready();
+        thread.write_clients(*now, &mut Turn::default());
+        while thread.driver.sockets.has_ready() {
+            thread.read_clients(*now, &mut Turn::default());
+            thread.write_clients(*now, &mut Turn::default());
+        }
+        let mut found = vec![0; packets.len()];
+        beside.flood.read_exact(&mut found).unwrap();
+        assert!(found == packets);
+    }
+    spared
+}
+
+#[test]
+fn a_flood_spares_a_few_who_publish_while_nothing_is_gathered() {
+    let (publish, ping) = (b"\x30\x03\x00\x01n", b"\xc0\x00");
+    assert!(spares(1, publish, false));
+    assert!(spares(READS_BEFORE_WRITE, publish, false));
+    assert!(
+        !spares(READS_BEFORE_WRITE + 1, publish, false),
+        "the turn is long as it is"
+    );
+    assert!(!spares(1, publish, true), "more is to gather");
+    assert!(!spares(1, ping, false), "nobody waits for that");
+    assert!(!spares(0, ping, false), "nobody is about");
+}
+
 #[test]
 fn what_a_flood_sends_behind_is_read_behind() {
     let mut beside = beside_a_flood();
