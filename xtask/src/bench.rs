@@ -7,6 +7,7 @@
 //! short run takes those that are there.
 
 use std::env;
+use std::process::Command;
 
 use crate::{Outcome, dist, process, tools::Tools, tree};
 
@@ -37,12 +38,18 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
     }
     let mut cargo = process::cargo(&["run", "--profile", profile, "--quiet", "-p", package]);
     cargo.arg("--target-dir").arg(target).arg("--");
+    find_peers(&mut cargo, &tools)?;
+    process::stream(cargo.args(arguments), |_| {})
+}
+
+/// Puts what was installed on its path.
+pub(crate) fn find_peers(command: &mut Command, tools: &Tools) -> Outcome {
     let path = env::var_os("PATH").unwrap_or_default();
     let ours = [tools.go_programs(), tools.peers()].into_iter();
     let path = ours.chain(env::split_paths(&path));
     let path = env::join_paths(path.chain([tools.own_go()]));
-    let path = path.map_err(|error| error.to_string())?;
-    process::stream(cargo.args(arguments).env("PATH", path), |_| {})
+    command.env("PATH", path.map_err(|error| error.to_string())?);
+    Ok(())
 }
 
 /// Brokers are measured as packages have them. A short run is to be short, and channels are

@@ -8,18 +8,26 @@
 //!
 //! Tests are compiled without optimisation once, and once more, optimised, for what is slow without
 //! it: the broker, the simulator and the benchmarks. More profiles would cost more than they save.
+//! What is compiled so is selected together and run by its path, for cargo builds dependencies anew
+//! for each selection of packages that wants other features of them.
+//!
+//! Steps that mostly wait have a core to spare, and those that compute take it
+//! ([`step::beside`]).
 
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;
 
+use serde_json::Value;
+
+use crate::step::{self, Step};
 use crate::tally::Tally;
 use crate::tools::{self, Tools};
-use crate::{Outcome, instructions, process, spec, tidy, tree};
+use crate::{Outcome, bench, process, spec, tidy, tree};
 
 /// Its tests are steps of their own.
-const RUN_APART: &str = "unbroken-acceptance";
+const ACCEPTANCE: &str = "unbroken-acceptance";
 
 pub(crate) fn run(full: bool) -> Outcome {
     let mut ci = Ci {
@@ -54,10 +62,9 @@ struct Ci {
 
 impl Ci {
     fn steps(&mut self) -> Outcome {
-        self.step("tools", "cargo xtask install-tools", |ci| {
-            ci.tools.install()
-        })?;
-        self.check("format", cargo(&["fmt", "--all", "--check"]))?;
+        let install = "cargo xtask install-tools";
+        self.tally += step::timed("tools", "", install, || self.tools.install())?;
+        self.in_order([Step::check("format", cargo(&["fmt", "--all", "--check"]))])?;
         let clippy = [
             "clippy",
             "--locked",
@@ -67,122 +74,77 @@ impl Ci {
             "--",
             "-Dwarnings",
         ];
-        self.check("clippy", cargo(&clippy))?;
-        self.step("tidy", "cargo xtask tidy", |_| {
-            let passed = tidy::RULES;
-            tidy::run().map(|()| Tally {
-                passed,
-                ..Tally::default()
-            })
-        })?;
-        self.step("spec", "cargo xtask spec", |_| {
-            spec::run(&spec::Arguments::default()).map(|()| Tally::PASSED)
-        })?;
+        self.in_order([Step::check("clippy", cargo(&clippy))])?;
+        step::timed("tidy", "", "cargo xtask tidy", tidy::run)?;
+        self.tally.passed += tidy::RULES;
+        let repeat = "cargo xtask spec";
+        step::timed(
+            "spec",
+            "",
+            repeat,
+            || spec::run(&spec::Arguments::default()),
+        )?;
+        self.tally += Tally::PASSED;
 
-        let mut tests = cargo(&["test", "--locked", "--no-fail-fast", "--workspace"]);
-        tests.args(["--exclude", RUN_APART]);
-        if tools::must_have_all() {
-            tests.env("UNBROKEN_REQUIRE_TOOLS", "1");
-        }
-        self.tests("tests", tests)?;
-        self.tests("interleavings of the lock-free files", self.interleavings())?;
-        self.tests("random schedules of the channels", self.schedules())?;
+        let programs = ["test", "--locked", "--workspace", "--no-run"];
+        self.in_order([Step::check("test programs", cargo(&programs))])?;
+        let names = IntegrationTests::listed()?;
+        let waiting = vec![
+            Step::tests("tests", Self::tests(&names.others)),
+            Step::tests("documented examples", documented_examples()),
+        ];
+        let computing = vec![
+            Step::tests("interleavings of the lock-free files", self.interleavings()),
+            Step::tests("random schedules of the channels", self.schedules()),
+            Step::check("documentation", documentation()),
+            Step::check("release programs", release_programs()),
+        ];
+        self.beside(waiting, computing)?;
         if self.full {
-            let mut long = cargo(&["test", "--locked", "--release"]);
-            long.args(["-p", "unbroken-merkle-log", "--", "--ignored"]);
-            self.tests("lanes of a million messages", long)?;
-            let mut histories = cargo(&["test", "--locked", "--release"]);
-            histories.args(["-p", "unbroken-store", "--lib", "conformance"]);
-            histories.args(["--", "--ignored"]);
-            self.tests("many histories of a store", histories)?;
+            self.in_order(longer())?;
         }
         self.miri()?;
-        let mut documentation = cargo(&["doc", "--locked", "--workspace", "--no-deps"]);
-        documentation.arg("--features=unbroken-store/conformance");
-        documentation.env("RUSTDOCFLAGS", "-Dwarnings");
-        self.check("documentation", documentation)?;
 
-        let build = ["build", "--locked", "--release", "-p", "unbroken"];
-        self.check("release binary", cargo(&build))?;
-        self.step("instructions", "cargo xtask instructions", |_| {
-            instructions::run(&instructions::Arguments::default())
-        })?;
+        let mut waiting = Vec::new();
         for shards in ["1", "3"] {
-            let name = format!("acceptance, shards: {shards}");
-            self.tests(&name, self.acceptance(shards))?;
+            let command = self.acceptance(&names.acceptance, shards);
+            waiting.push(Step::tests(
+                format!("acceptance, shards: {shards}"),
+                command,
+            ));
         }
-        self.check("crashes, shards: 1", self.crashes(&["--shards", "1"]))?;
-        self.check("crashes, shards drawn", self.crashes(&[]))?;
-        for durability in ["relaxed", "off"] {
-            let name = format!("crashes, durability: {durability}");
-            self.check(&name, self.crashes_of_the_broker_alone(durability))?;
+        for (name, arguments) in crashes(self.full) {
+            let mut command = built("unbroken-crash");
+            command.args(arguments.split(' '));
+            waiting.push(Step::check(format!("crashes, {name}"), command));
         }
-        self.check("crashes, much to write", self.crashes_under_load())?;
-        let seeds = if self.full { "500000" } else { "20000" };
-        let mut simulator = cargo(&["run", "--locked", "--release"]);
-        simulator.args(["-p", "unbroken-simulator", "--", "--seeds", seeds]);
-        self.check("simulator", simulator)?;
-        self.fuzz()?;
-        let benchmarks = benchmarks(self.full).into_iter();
-        self.checks(benchmarks.map(|(name, arguments)| (name, bench(arguments))))
+        let mut computing = vec![
+            Step::tests("instructions", cargo(&["xtask", "instructions"])),
+            Step::check("simulator", self.simulator()),
+        ];
+        computing.extend(self.fuzz()?);
+        self.beside(waiting, computing)?;
+        let mut steps = Vec::new();
+        for (name, arguments) in benchmarks(self.full) {
+            steps.push(Step::check(name, self.bench(arguments)?));
+        }
+        self.all(steps)
     }
 
-    fn acceptance(&self, shards: &str) -> Command {
-        let mut command = cargo(&["test", "--locked", "--no-fail-fast"]);
+    /// All but the acceptance tests, and what is documented.
+    fn tests(names: &[String]) -> Command {
+        let mut command = tests_called(names);
+        command.args(["--lib", "--bins"]);
+        Self::with_tools(command)
+    }
+
+    fn acceptance(&self, names: &[String], shards: &str) -> Command {
+        let mut command = tests_called(names);
         command
-            .args(["-p", "unbroken-acceptance"])
             .env("UNBROKEN_SHARDS", shards)
             .env("UNBROKEN_BIN", binary())
             .env("UNBROKEN_TOOLS", &self.tools.directory);
-        if tools::must_have_all() {
-            command.env("UNBROKEN_REQUIRE_TOOLS", "1");
-        }
-        command
-    }
-
-    /// The broker ended at random moments by SIGKILL, power cuts and faults of the disk: 200 kills
-    /// in both runs together, and 2,000 in the longer one; one in eight more, which is about as
-    /// many as come before the broker listens.
-    fn crashes(&self, shards: &[&str]) -> Command {
-        let [kills, stops, cuts, faults, starts] = if self.full {
-            ["1150", "100", "200", "100", "80"]
-        } else {
-            ["115", "8", "20", "12", "8"]
-        };
-        let mut command = crash();
-        command
-            .args(["--kills", kills, "--stops", stops])
-            .args(["--cuts", cuts, "--faults", faults, "--starts", starts])
-            .args(shards);
-        command
-    }
-
-    /// Where a crash of the machine may lose something, one of the broker may not.
-    fn crashes_of_the_broker_alone(&self, durability: &str) -> Command {
-        let [kills, stops] = if self.full {
-            ["200", "20"]
-        } else {
-            ["10", "2"]
-        };
-        let mut command = crash();
-        command
-            .args(["--kills", kills, "--stops", stops])
-            .args(["--durability", durability]);
-        command
-    }
-
-    /// So much that journals and generations of logs are ended, trimmed and begun all the time.
-    fn crashes_under_load(&self) -> Command {
-        let [kills, stops, cuts] = if self.full {
-            ["100", "10", "40"]
-        } else {
-            ["12", "1", "3"]
-        };
-        let mut command = crash();
-        command
-            .args(["--kills", kills, "--stops", stops, "--cuts", cuts])
-            .args(["--heavy", "200000", "--shards", "1"]);
-        command
+        Self::with_tools(command)
     }
 
     /// The channels under a model checker, in small: with two forced switches of thread at the
@@ -209,6 +171,12 @@ impl Ci {
             .env("RUSTFLAGS", "--cfg shuttle")
             .env("CARGO_TARGET_DIR", tree::target_directory().join("shuttle"))
             .env("SCHEDULES", if self.full { "10000000" } else { "100000" });
+        command
+    }
+
+    fn simulator(&self) -> Command {
+        let mut command = built("unbroken-simulator");
+        command.args(["--seeds", if self.full { "500000" } else { "20000" }]);
         command
     }
 
@@ -247,7 +215,7 @@ impl Ci {
                 .current_dir(tree::root())
                 .env("MIRIFLAGS", borrows)
                 .env("CARGO_TARGET_DIR", tree::target_directory().join("miri"));
-            self.tests("miri", command)?;
+            self.in_order([Step::tests("miri", command)])?;
         }
         Ok(())
     }
@@ -277,27 +245,34 @@ impl Ci {
                     "CARGO_TARGET_DIR",
                     tree::target_directory().join("sanitizers"),
                 );
-            self.tests(&format!("sanitizer of {sanitizer}"), command)?;
+            let name = format!("sanitizer of {sanitizer}");
+            self.in_order([Step::tests(name, command)])?;
         }
         Ok(())
     }
 
     /// Each fuzz target for a while, from golden packets and documented examples on; what it finds
     /// stays uncommitted.
-    fn fuzz(&mut self) -> Outcome {
+    fn fuzz(&mut self) -> Outcome<Vec<Step>> {
         if !self.tools.cargo_fuzz().is_file() {
             println!("\n── fuzz: skipped, cargo-fuzz is missing");
             self.tally += Tally::SKIPPED;
-            return Ok(());
+            return Ok(Vec::new());
         }
-        for (package, example) in [
-            ("unbroken-mqtt-proto", "fuzz-seeds"),
-            ("unbroken-merkle-log", "fuzz-seeds-audit"),
-            ("unbroken-store", "fuzz-seeds-store"),
-        ] {
-            let seeds = ["run", "--locked", "-p", package, "--example", example];
-            self.check("fuzz seeds", cargo(&seeds))?;
-        }
+        // Built with the tests.
+        let examples = ["fuzz-seeds", "fuzz-seeds-audit", "fuzz-seeds-store"];
+        let seeds = examples.map(|example| {
+            let program = tree::target_directory()
+                .join("debug/examples")
+                .join(example);
+            Step::check(example, process::program(&program))
+        });
+        let mut steps = Vec::from(seeds);
+        let nightly = has_nightly();
+        steps.push(Step::check(
+            "fuzz targets",
+            self.cargo_fuzz(nightly, "build")?,
+        ));
         let listed = fs::read_dir(tree::root().join("fuzz/fuzz_targets"));
         let mut targets: Vec<_> = listed
             .into_iter()
@@ -306,15 +281,16 @@ impl Ci {
             .filter_map(|entry| Some(entry.path().file_stem()?.display().to_string()))
             .collect();
         targets.sort();
-        let nightly = has_nightly();
+        let seconds = if self.full { 300 } else { 15 };
         for target in targets {
-            let name = format!("fuzz {target}");
-            self.check(&name, self.fuzz_target(&target, nightly)?)?;
+            let mut command = self.cargo_fuzz(nightly, "run")?;
+            command.args([&target, "--", &format!("-max_total_time={seconds}")]);
+            steps.push(Step::check(format!("fuzz {target}"), command));
         }
-        Ok(())
+        Ok(steps)
     }
 
-    fn fuzz_target(&self, target: &str, nightly: bool) -> Outcome<Command> {
+    fn cargo_fuzz(&self, nightly: bool, verb: &str) -> Outcome<Command> {
         let own_path = std::env::var_os("PATH").unwrap_or_default();
         let path = std::iter::once(self.tools.cargo_commands());
         let path = std::env::join_paths(path.chain(std::env::split_paths(&own_path)))
@@ -324,30 +300,50 @@ impl Ci {
         let mut command = Command::new("cargo");
         command.current_dir(tree::root()).env("PATH", path);
         if nightly {
-            command.args(["+nightly", "fuzz", "run"]);
+            command.args(["+nightly", "fuzz", verb]);
         } else {
             // Sanitizers need nightly; without one, panics and limits are still found.
-            command.args(["fuzz", "run", "-s", "none"]);
+            command.args(["fuzz", verb, "-s", "none"]);
         }
         command.args(["--target-dir".into(), tree::target_directory().join("fuzz")]);
-        command.arg(target);
-        let seconds = if self.full { 300 } else { 15 };
-        command.args(["--".to_owned(), format!("-max_total_time={seconds}")]);
         Ok(command)
     }
 
-    /// A command that passes or fails as a whole.
-    fn check(&mut self, name: &str, mut command: Command) -> Outcome {
-        self.step(name, &process::shown(&command), |_| {
-            process::stream(&mut command, |_| {}).map(|()| Tally::PASSED)
-        })
+    /// A benchmark of our broker, in which no peer may be missing where all can be installed: in
+    /// short of the binary that is there, for bars of one that is built as a package is.
+    fn bench(&self, arguments: &[&str]) -> Outcome<Command> {
+        let mut command = if self.full {
+            cargo(&["xtask", "bench"])
+        } else {
+            let mut command = built("unbroken-bench");
+            bench::find_peers(&mut command, &self.tools)?;
+            command
+        };
+        command.args(arguments);
+        Ok(Self::with_tools(command))
     }
 
-    /// The same of several, all of which are run; fails at the end with each that failed.
-    fn checks<'a>(&mut self, commands: impl Iterator<Item = (&'a str, Command)>) -> Outcome {
+    /// No tool may be missing where all can be installed.
+    fn with_tools(mut command: Command) -> Command {
+        if tools::must_have_all() {
+            command.env("UNBROKEN_REQUIRE_TOOLS", "1");
+        }
+        command
+    }
+
+    fn in_order(&mut self, steps: impl IntoIterator<Item = Step>) -> Outcome {
+        self.add(step::in_order(steps.into_iter().collect()))
+    }
+
+    fn beside(&mut self, waiting: Vec<Step>, computing: Vec<Step>) -> Outcome {
+        self.add(step::beside(waiting, computing))
+    }
+
+    /// Runs them all; fails at the end with each that failed.
+    fn all(&mut self, steps: impl IntoIterator<Item = Step>) -> Outcome {
         let mut problems = Vec::new();
-        for (name, command) in commands {
-            if let Err(problem) = self.check(name, command) {
+        for step in steps {
+            if let Err(problem) = self.in_order([step]) {
                 println!("── {problem}");
                 self.tally += Tally::FAILED;
                 problems.push(problem);
@@ -360,41 +356,154 @@ impl Ci {
         }
     }
 
-    /// A command that prints how many tests it ran.
-    fn tests(&mut self, name: &str, mut command: Command) -> Outcome {
-        let mut sum = Tally::default();
-        let outcome = self.step(name, &process::shown(&command), |_| {
-            process::stream(&mut command, |line| {
-                if let Some(more) = Tally::from_line(line) {
-                    sum += more;
-                }
-            })
-            .map(|()| Tally::default())
-        });
-        self.tally += sum;
+    fn add(&mut self, (tally, outcome): (Tally, Outcome)) -> Outcome {
+        self.tally += tally;
         outcome
     }
+}
 
-    fn step(
-        &mut self,
-        name: &str,
-        repeat: &str,
-        work: impl FnOnce(&Self) -> Outcome<Tally>,
-    ) -> Outcome {
-        println!("\n── {name}");
-        let begin = Instant::now();
-        let outcome = work(self);
-        let seconds = begin.elapsed().as_secs_f64();
-        match outcome {
-            Ok(tally) => {
-                println!("── {name}: {seconds:.1} s");
-                self.tally += tally;
-                Ok(())
+/// The names of integration tests, those of the acceptance crate apart. No two crates share one.
+struct IntegrationTests {
+    acceptance: Vec<String>,
+    others: Vec<String>,
+}
+
+impl IntegrationTests {
+    /// As cargo has them.
+    fn listed() -> Outcome<Self> {
+        let mut command = cargo(&["metadata", "--locked", "--no-deps", "--format-version", "1"]);
+        let text = process::quiet(&mut command)?;
+        let metadata: Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+        let mut names = Self {
+            acceptance: Vec::new(),
+            others: Vec::new(),
+        };
+        let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+        for package in list(&metadata["packages"]) {
+            let tests = list(&package["targets"]).into_iter();
+            let tests = tests.filter(|target| target["kind"][0] == "test");
+            let tests = tests.filter_map(|target| Some(target["name"].as_str()?.to_owned()));
+            if package["name"] == ACCEPTANCE {
+                names.acceptance.extend(tests);
+            } else {
+                names.others.extend(tests);
             }
-            Err(problem) => Err(format!(
-                "{name} failed after {seconds:.1} s\n{problem}\nrepeat it with: {repeat}"
-            )),
         }
+        names.others.sort();
+        names.others.dedup();
+        if let Some(name) = names
+            .acceptance
+            .iter()
+            .find(|name| names.others.contains(name))
+        {
+            return Err(format!(
+                "two integration tests are called {name}, one of them of {ACCEPTANCE}; rename one"
+            ));
+        }
+        Ok(names)
+    }
+}
+
+/// Selected out of the whole workspace: what they share with others is built once.
+fn tests_called(names: &[String]) -> Command {
+    let mut command = cargo(&["test", "--locked", "--no-fail-fast", "--workspace"]);
+    for name in names {
+        command.args(["--test", name]);
+    }
+    command
+}
+
+fn documented_examples() -> Command {
+    cargo(&["test", "--locked", "--no-fail-fast", "--workspace", "--doc"])
+}
+
+fn documentation() -> Command {
+    let mut command = cargo(&["doc", "--locked", "--workspace", "--no-deps"]);
+    command.arg("--features=unbroken-store/conformance");
+    command.env("RUSTDOCFLAGS", "-Dwarnings");
+    command
+}
+
+/// Those that the steps behind run, at once, so that what they share is built once.
+fn release_programs() -> Command {
+    let mut command = cargo(&["build", "--locked", "--release"]);
+    for package in [
+        "unbroken",
+        "unbroken-crash",
+        "unbroken-simulator",
+        "unbroken-bench",
+    ] {
+        command.args(["-p", package]);
+    }
+    command
+}
+
+/// What takes minutes.
+fn longer() -> [Step; 2] {
+    let mut lanes = cargo(&["test", "--locked", "--release"]);
+    lanes.args(["-p", "unbroken-merkle-log", "--", "--ignored"]);
+    let mut histories = cargo(&["test", "--locked", "--release"]);
+    histories.args([
+        "-p",
+        "unbroken-store",
+        "--lib",
+        "conformance",
+        "--",
+        "--ignored",
+    ]);
+    [
+        Step::tests("lanes of a million messages", lanes),
+        Step::tests("many histories of a store", histories),
+    ]
+}
+
+/// The broker ended at random moments by SIGKILL, power cuts and faults of the disk.
+///
+/// With one shard and with any number 200 kills together, and 2,000 in the longer run; one in eight
+/// more, which is about as many as come before the broker listens. Where a crash of the machine may
+/// lose something (`relaxed`, `off`), one of the broker may not. The last writes so much that
+/// journals and generations of logs are ended, trimmed and begun all the time.
+const fn crashes(full: bool) -> [(&'static str, &'static str); 5] {
+    if full {
+        [
+            (
+                "shards: 1",
+                "--kills 1150 --stops 100 --cuts 200 --faults 100 --starts 80 --shards 1",
+            ),
+            (
+                "shards drawn",
+                "--kills 1150 --stops 100 --cuts 200 --faults 100 --starts 80",
+            ),
+            (
+                "durability: relaxed",
+                "--kills 200 --stops 20 --durability relaxed",
+            ),
+            ("durability: off", "--kills 200 --stops 20 --durability off"),
+            (
+                "much to write",
+                "--kills 100 --stops 10 --cuts 40 --heavy 200000 --shards 1",
+            ),
+        ]
+    } else {
+        [
+            (
+                "shards: 1",
+                "--kills 115 --stops 8 --cuts 20 --faults 12 --starts 8 --shards 1",
+            ),
+            (
+                "shards drawn",
+                "--kills 115 --stops 8 --cuts 20 --faults 12 --starts 8",
+            ),
+            (
+                "durability: relaxed",
+                "--kills 10 --stops 2 --durability relaxed",
+            ),
+            ("durability: off", "--kills 10 --stops 2 --durability off"),
+            (
+                "much to write",
+                "--kills 12 --stops 1 --cuts 3 --heavy 200000 --shards 1",
+            ),
+        ]
     }
 }
 
@@ -432,20 +541,6 @@ const fn benchmarks(full: bool) -> [(&'static str, &'static [&'static str]); 6] 
     ]
 }
 
-/// A benchmark of our broker, in which no peer may be missing where all can be installed: in short
-/// of the binary that is there, for bars of one that is built as a package is.
-fn bench(arguments: &[&str]) -> Command {
-    let mut command = cargo(&["xtask", "bench"]);
-    command.args(arguments);
-    if arguments.contains(&"--smoke") {
-        command.env("UNBROKEN_BIN", binary());
-    }
-    if tools::must_have_all() {
-        command.env("UNBROKEN_REQUIRE_TOOLS", "1");
-    }
-    command
-}
-
 /// Cargo without the data for building the next change faster: it doubles what a run puts on disk.
 fn cargo(arguments: &[&str]) -> Command {
     let mut command = process::cargo(arguments);
@@ -453,9 +548,9 @@ fn cargo(arguments: &[&str]) -> Command {
     command
 }
 
-/// Ends our broker again and again.
-fn crash() -> Command {
-    let mut command = cargo(&["run", "--locked", "--release", "-p", "unbroken-crash", "--"]);
+/// One of the release programs, which uses our broker.
+fn built(name: &str) -> Command {
+    let mut command = process::program(&tree::target_directory().join("release").join(name));
     command.env("UNBROKEN_BIN", binary());
     command
 }
@@ -481,11 +576,9 @@ mod tests {
             tools: Tools::locate(),
             tally: Tally::default(),
         };
-        let commands = [("one", "false"), ("two", "true"), ("three", "false")];
-        let commands = commands.map(|(name, program)| (name, Command::new(program)));
-        let problem = ci
-            .checks(commands.into_iter())
-            .expect_err("two of them fail");
+        let steps = [("one", "false"), ("two", "true"), ("three", "false")];
+        let steps = steps.map(|(name, program)| Step::check(name, Command::new(program)));
+        let problem = ci.all(steps).expect_err("two of them fail");
         let tally = Tally {
             passed: 1,
             failed: 2,
@@ -493,8 +586,8 @@ mod tests {
         };
         assert_eq!(ci.tally, tally);
         assert!(problem.contains("one failed") && problem.contains("three failed"));
-        let all_well = [("two", Command::new("true"))].into_iter();
-        assert_eq!(ci.checks(all_well), Ok(()));
+        let all_well = [Step::check("two", Command::new("true"))];
+        assert_eq!(ci.all(all_well), Ok(()));
     }
 
     #[test]

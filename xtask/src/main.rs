@@ -17,6 +17,7 @@ mod instructions;
 mod process;
 mod relay;
 mod spec;
+mod step;
 mod tally;
 mod tidy;
 mod tools;
@@ -83,7 +84,7 @@ fn main() -> ExitCode {
         Command::Ci { full } => ci::run(full),
         Command::Spec(arguments) => spec::run(&arguments),
         Command::Tidy => tidy::run(),
-        Command::Instructions(arguments) => instructions::run(&arguments).map(|_| ()),
+        Command::Instructions(arguments) => instructions::run(&arguments),
         Command::Dist => dist::run(),
         Command::Bench { arguments } => bench::run(&arguments),
         Command::Conformance {

@@ -17,6 +17,30 @@ pub(crate) fn cargo(arguments: &[&str]) -> Command {
     command
 }
 
+/// A program of ours, in the workspace.
+pub(crate) fn program(path: &Path) -> Command {
+    let mut command = Command::new(path);
+    command.current_dir(tree::root());
+    command
+}
+
+/// The same command, for the cores that others leave it.
+pub(crate) fn yielding(command: &Command) -> Command {
+    let mut yielding = Command::new("nice");
+    yielding.args(["-n", "10"]).arg(command.get_program());
+    yielding.args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => yielding.env(name, value),
+            None => yielding.env_remove(name),
+        };
+    }
+    if let Some(directory) = command.get_current_dir() {
+        yielding.current_dir(directory);
+    }
+    yielding
+}
+
 /// The command as a person would type it.
 pub(crate) fn shown(command: &Command) -> String {
     let mut text = String::new();
@@ -55,7 +79,16 @@ fn quoted(word: &str) -> String {
 
 /// Runs it with its output shown, gives each line of standard output to `line`, and fails as it
 /// fails.
-pub(crate) fn stream(command: &mut Command, mut line: impl FnMut(&str)) -> Outcome {
+pub(crate) fn stream(command: &mut Command, line: impl FnMut(&str)) -> Outcome {
+    stream_marked("", command, line)
+}
+
+/// The same, with this before each line that is shown.
+pub(crate) fn stream_marked(
+    mark: &str,
+    command: &mut Command,
+    mut line: impl FnMut(&str),
+) -> Outcome {
     let name = shown(command);
     let mut child = command
         .stdout(Stdio::piped())
@@ -64,7 +97,7 @@ pub(crate) fn stream(command: &mut Command, mut line: impl FnMut(&str)) -> Outco
     if let Some(output) = child.stdout.take() {
         for bytes in BufReader::new(output).split(b'\n').map_while(Result::ok) {
             let text = String::from_utf8_lossy(&bytes);
-            println!("{text}");
+            println!("{mark}{text}");
             line(&text);
         }
     }
@@ -168,6 +201,19 @@ mod tests {
         let mut command = Command::new("/opt/rust/bin/cargo");
         command.args(["test", "--", "a name"]).env("SHARDS", "3");
         assert_eq!(shown(&command), "SHARDS=3 cargo test -- 'a name'");
+    }
+
+    #[test]
+    fn what_yields_is_the_same_command() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo $(nice) $SHARDS $HOME $PWD"]);
+        command
+            .env("SHARDS", "3")
+            .env_remove("HOME")
+            .current_dir("/");
+        let [own, yielding] = [0, 10].map(|nice| format!("{nice} 3 /\n"));
+        assert_eq!(quiet(&mut command), Ok(own));
+        assert_eq!(quiet(&mut super::yielding(&command)), Ok(yielding));
     }
 
     #[test]

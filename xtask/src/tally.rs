@@ -30,7 +30,7 @@ impl Tally {
 
     /// What this line of output adds: `test result: ok. 3 passed; 0 failed; 1 ignored; …` of
     /// libtest; `12 scenarios (11 passed, 1 skipped)` of the features; or `1 test (1 skipped)` of a
-    /// test that leaves out what needs a program that is not there.
+    /// test that leaves out what needs a program that is not there, and of whoever counts so.
     pub(crate) fn from_line(line: &str) -> Option<Self> {
         let line = line.trim();
         if let Some((_, counts)) = line
@@ -42,7 +42,7 @@ impl Tally {
         let (lead, counts) = line.split_once(" (")?;
         let (number, noun) = lead.split_once(' ')?;
         let counts = counts.strip_suffix(')')?;
-        let is_known = noun.starts_with("scenario") || noun == "test";
+        let is_known = noun.starts_with("scenario") || noun == "test" || noun == "tests";
         let is_count = number.parse::<usize>().is_ok() && is_known;
         is_count.then(|| Self::from_counts(counts, ','))
     }
@@ -110,6 +110,7 @@ mod tests {
         check("12 scenarios (11 passed, 1 skipped)", Some((11, 0, 1)));
         check("1 scenario (1 failed)", Some((0, 1, 0)));
         check("1 test (1 skipped)", Some((0, 0, 1)));
+        check("13 tests (13 passed, 0 skipped)", Some((13, 0, 0)));
         check("50 steps (50 passed)", None);
         check("test connect ... ok", None);
     }
