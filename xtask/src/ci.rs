@@ -1,15 +1,16 @@
 //! `cargo xtask ci`: everything a change must pass, in order, the same on every machine.
 //!
-//! Each step is named and timed; the first that fails ends the run and says how to repeat it. Only
-//! the benchmarks, which take hours and know nothing of each other, are all run, and what failed of
+//! Each step is named and timed; behind one that fails none is begun, and it says how to repeat it.
+//! Only the benchmarks, which take hours and know nothing of each other, are all run, and what failed of
 //! them is told at the end. The last line of output is always `N passed, N failed, N skipped`,
 //! added up over all steps: a test counts as one, and so does a check such as formatting, a fuzz
 //! target or a tidy rule.
 //!
 //! Tests are compiled without optimisation once, and once more, optimised, for what is slow without
 //! it: the broker, the simulator and the benchmarks. More profiles would cost more than they save.
-//! What is compiled so is selected together and run by its path, for cargo builds dependencies anew
-//! for each selection of packages that wants other features of them.
+//! Each is selected as a whole, for cargo compiles dependencies anew for each selection of packages
+//! that wants other features of them; the programs are then run by their paths. Only the broker is
+//! selected alone, so that it is what a user builds.
 //!
 //! Steps that mostly wait have a core to spare, and those that compute take it
 //! ([`step::beside`]).
@@ -97,6 +98,10 @@ impl Ci {
             Step::tests("interleavings of the lock-free files", self.interleavings()),
             Step::tests("random schedules of the channels", self.schedules()),
             Step::check("documentation", documentation()),
+            Step::check(
+                "release binary",
+                cargo(&["build", "--locked", "--release", "-p", "unbroken"]),
+            ),
             Step::check("release programs", release_programs()),
         ];
         self.beside(waiting, computing)?;
@@ -114,19 +119,26 @@ impl Ci {
             ));
         }
         for (name, arguments) in crashes(self.full) {
-            let mut command = built("unbroken-crash");
-            command.args(arguments.split(' '));
-            waiting.push(Step::check(format!("crashes, {name}"), command));
+            waiting.push(built(
+                format!("crashes, {name}"),
+                "unbroken-crash",
+                arguments,
+            ));
         }
+        let seeds = if self.full {
+            "--seeds 500000"
+        } else {
+            "--seeds 20000"
+        };
         let mut computing = vec![
             Step::tests("instructions", cargo(&["xtask", "instructions"])),
-            Step::check("simulator", self.simulator()),
+            built("simulator", "unbroken-simulator", seeds),
         ];
         computing.extend(self.fuzz()?);
         self.beside(waiting, computing)?;
         let mut steps = Vec::new();
         for (name, arguments) in benchmarks(self.full) {
-            steps.push(Step::check(name, self.bench(arguments)?));
+            steps.push(self.bench(name, arguments)?);
         }
         self.all(steps)
     }
@@ -135,6 +147,11 @@ impl Ci {
     fn tests(names: &[String]) -> Command {
         let mut command = tests_called(names);
         command.args(["--lib", "--bins"]);
+        // Not the release binary, which is built meanwhile.
+        command.env(
+            "UNBROKEN_BIN",
+            tree::target_directory().join("debug/unbroken"),
+        );
         Self::with_tools(command)
     }
 
@@ -171,12 +188,6 @@ impl Ci {
             .env("RUSTFLAGS", "--cfg shuttle")
             .env("CARGO_TARGET_DIR", tree::target_directory().join("shuttle"))
             .env("SCHEDULES", if self.full { "10000000" } else { "100000" });
-        command
-    }
-
-    fn simulator(&self) -> Command {
-        let mut command = built("unbroken-simulator");
-        command.args(["--seeds", if self.full { "500000" } else { "20000" }]);
         command
     }
 
@@ -259,13 +270,18 @@ impl Ci {
             self.tally += Tally::SKIPPED;
             return Ok(Vec::new());
         }
-        // Built with the tests.
-        let examples = ["fuzz-seeds", "fuzz-seeds-audit", "fuzz-seeds-store"];
-        let seeds = examples.map(|example| {
+        let seeds = [
+            ("unbroken-mqtt-proto", "fuzz-seeds"),
+            ("unbroken-merkle-log", "fuzz-seeds-audit"),
+            ("unbroken-store", "fuzz-seeds-store"),
+        ];
+        let seeds = seeds.map(|(package, example)| {
+            // Built with the tests.
             let program = tree::target_directory()
                 .join("debug/examples")
                 .join(example);
-            Step::check(example, process::program(&program))
+            Step::check("fuzz seeds", process::program(&program))
+                .repeated_with(format!("cargo run -p {package} --example {example}"))
         });
         let mut steps = Vec::from(seeds);
         let nightly = has_nightly();
@@ -311,16 +327,17 @@ impl Ci {
 
     /// A benchmark of our broker, in which no peer may be missing where all can be installed: in
     /// short of the binary that is there, for bars of one that is built as a package is.
-    fn bench(&self, arguments: &[&str]) -> Outcome<Command> {
-        let mut command = if self.full {
-            cargo(&["xtask", "bench"])
-        } else {
-            let mut command = built("unbroken-bench");
-            bench::find_peers(&mut command, &self.tools)?;
-            command
-        };
-        command.args(arguments);
-        Ok(Self::with_tools(command))
+    fn bench(&self, name: &str, arguments: &[&str]) -> Outcome<Step> {
+        let mut by_hand = cargo(&["xtask", "bench"]);
+        by_hand.args(arguments);
+        if !arguments.contains(&"--smoke") {
+            return Ok(Step::check(name, Self::with_tools(by_hand)));
+        }
+        let mut command = process::program(&release("unbroken-bench"));
+        command.args(arguments).env("UNBROKEN_BIN", binary());
+        bench::find_peers(&mut command, &self.tools)?;
+        let step = Step::check(name, Self::with_tools(command));
+        Ok(step.repeated_with(process::shown(&by_hand)))
     }
 
     /// No tool may be missing where all can be installed.
@@ -339,13 +356,12 @@ impl Ci {
         self.add(step::beside(waiting, computing))
     }
 
-    /// Runs them all; fails at the end with each that failed.
+    /// Runs them all; names each that failed at once, and fails with them at the end.
     fn all(&mut self, steps: impl IntoIterator<Item = Step>) -> Outcome {
         let mut problems = Vec::new();
         for step in steps {
             if let Err(problem) = self.in_order([step]) {
                 println!("── {problem}");
-                self.tally += Tally::FAILED;
                 problems.push(problem);
             }
         }
@@ -362,7 +378,7 @@ impl Ci {
     }
 }
 
-/// The names of integration tests, those of the acceptance crate apart. No two crates share one.
+/// The names of integration tests, those of the acceptance crate apart, which no other crate has.
 struct IntegrationTests {
     acceptance: Vec<String>,
     others: Vec<String>,
@@ -391,6 +407,11 @@ impl IntegrationTests {
         }
         names.others.sort();
         names.others.dedup();
+        if names.acceptance.is_empty() {
+            return Err(format!(
+                "cargo knows of no integration test of {ACCEPTANCE}"
+            ));
+        }
         if let Some(name) = names
             .acceptance
             .iter()
@@ -424,21 +445,16 @@ fn documentation() -> Command {
     command
 }
 
-/// Those that the steps behind run, at once, so that what they share is built once.
+/// What ends, simulates and measures the broker, in the steps behind.
 fn release_programs() -> Command {
     let mut command = cargo(&["build", "--locked", "--release"]);
-    for package in [
-        "unbroken",
-        "unbroken-crash",
-        "unbroken-simulator",
-        "unbroken-bench",
-    ] {
+    for package in ["unbroken-crash", "unbroken-simulator", "unbroken-bench"] {
         command.args(["-p", package]);
     }
     command
 }
 
-/// What takes minutes.
+/// What only the longer run has time for.
 fn longer() -> [Step; 2] {
     let mut lanes = cargo(&["test", "--locked", "--release"]);
     lanes.args(["-p", "unbroken-merkle-log", "--", "--ignored"]);
@@ -548,16 +564,23 @@ fn cargo(arguments: &[&str]) -> Command {
     command
 }
 
-/// One of the release programs, which uses our broker.
-fn built(name: &str) -> Command {
-    let mut command = process::program(&tree::target_directory().join("release").join(name));
-    command.env("UNBROKEN_BIN", binary());
+/// One of the release programs, with these words.
+fn built(name: impl Into<String>, program: &str, arguments: &str) -> Step {
+    let mut command = process::program(&release(program));
     command
+        .args(arguments.split(' '))
+        .env("UNBROKEN_BIN", binary());
+    let repeat = format!("cargo run --release -p {program} -- {arguments}");
+    Step::check(name, command).repeated_with(repeat)
+}
+
+fn release(program: &str) -> PathBuf {
+    tree::target_directory().join("release").join(program)
 }
 
 /// Our broker, as the acceptance tests and the suites of others run it.
 pub(crate) fn binary() -> PathBuf {
-    tree::target_directory().join("release/unbroken")
+    release("unbroken")
 }
 
 fn has_nightly() -> bool {

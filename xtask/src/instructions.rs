@@ -39,11 +39,17 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
     let tally = compare_or_write(arguments)?;
+    let Tally {
+        passed, skipped, ..
+    } = tally;
+    let noun = if passed + skipped == 1 {
+        "test"
+    } else {
+        "tests"
+    };
     println!(
-        "{} tests ({} passed, {} skipped)",
-        tally.passed + tally.skipped,
-        tally.passed,
-        tally.skipped
+        "{} {noun} ({passed} passed, {skipped} skipped)",
+        passed + skipped
     );
     Ok(())
 }

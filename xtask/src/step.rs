@@ -13,6 +13,7 @@ use crate::{Outcome, process};
 pub(crate) struct Step {
     name: String,
     command: Command,
+    repeat: String,
     tells: bool,
 }
 
@@ -21,6 +22,7 @@ impl Step {
     pub(crate) fn check(name: impl Into<String>, command: Command) -> Self {
         Self {
             name: name.into(),
+            repeat: process::shown(&command),
             command,
             tells: false,
         }
@@ -34,22 +36,31 @@ impl Step {
         }
     }
 
+    /// Who fails is told another command to repeat it with: one that builds first.
+    pub(crate) fn repeated_with(self, repeat: impl Into<String>) -> Self {
+        Self {
+            repeat: repeat.into(),
+            ..self
+        }
+    }
+
     /// Runs it; what has a `mark` before its lines leaves the cores to others.
     fn run(mut self, mark: &str) -> (Tally, Outcome) {
         let mut tally = Tally::default();
-        let repeat = process::shown(&self.command);
         if !mark.is_empty() {
             self.command = process::yielding(&self.command);
         }
-        let outcome = timed(&self.name, mark, &repeat, || {
+        let outcome = timed(&self.name, mark, &self.repeat, || {
             process::stream_marked(mark, &mut self.command, |line| {
                 if let Some(more) = Tally::from_line(line).filter(|_| self.tells) {
                     tally += more;
                 }
             })
         });
-        if !self.tells && outcome.is_ok() {
-            tally = Tally::PASSED;
+        match outcome {
+            Ok(()) if !self.tells => tally = Tally::PASSED,
+            Err(_) if tally.failed == 0 => tally += Tally::FAILED,
+            _ => {}
         }
         (tally, outcome)
     }
@@ -84,18 +95,27 @@ pub(crate) fn in_order(steps: Vec<Step>) -> (Tally, Outcome) {
 }
 
 /// Runs two rows of steps, each in order, beside one another: those that mostly wait, and those
-/// that compute whenever the others leave them a core. What the latter print is marked. When a step
-/// fails, neither row begins another.
+/// that compute whenever the others leave them a core, whose standard output is marked. When a step
+/// fails, that is said at once, and neither row begins another.
 pub(crate) fn beside(waiting: Vec<Step>, computing: Vec<Step>) -> (Tally, Outcome) {
     let has_failed = AtomicBool::new(false);
+    let told = |steps, mark| {
+        let (tally, outcome) = row(steps, mark, &has_failed);
+        (
+            tally,
+            outcome.inspect_err(|problem| println!("{mark}── {problem}")),
+        )
+    };
     let [first, second] = thread::scope(|scope| {
-        let others = scope.spawn(|| row(computing, "· ", &has_failed));
-        let own = row(waiting, "", &has_failed);
-        let others = others.join();
-        [
-            own,
-            others.unwrap_or((Tally::FAILED, Err("it panicked".to_owned()))),
-        ]
+        let others = scope.spawn(|| told(computing, "· "));
+        let own = told(waiting, "");
+        let panicked = || {
+            (
+                Tally::FAILED,
+                Err("the row that computes panicked".to_owned()),
+            )
+        };
+        [own, others.join().unwrap_or_else(|_| panicked())]
     });
     let mut tally = first.0;
     tally += second.0;
@@ -140,8 +160,11 @@ mod tests {
         let pipe = directory.path().join("pipe");
         let make = format!("mkfifo '{}'", pipe.display());
         // Each waits for the other.
-        let write = format!("echo '2 scenarios (2 passed)' > '{}'", pipe.display());
-        let read = format!("cat '{}'", pipe.display());
+        let write = format!(
+            "timeout 60 sh -c \"echo '2 scenarios (2 passed)' > '{}'\"",
+            pipe.display()
+        );
+        let read = format!("timeout 60 cat '{}'", pipe.display());
         assert_eq!(in_order(vec![script("pipe", make)]).1, Ok(()));
         let (tally, outcome) = beside(
             vec![
@@ -164,11 +187,9 @@ mod tests {
 
     #[test]
     fn each_row_names_what_failed_and_how_to_repeat_it() {
+        let failing = "echo '3 scenarios (2 passed, 1 failed)'; exit 1";
         let (tally, outcome) = beside(
-            vec![script(
-                "one",
-                "echo '3 scenarios (2 passed, 1 failed)'; exit 1",
-            )],
+            vec![script("one", failing)],
             vec![Step::check("two", Command::new("true"))],
         );
         let problem = outcome.expect_err("one of them fails");
@@ -178,19 +199,24 @@ mod tests {
         );
         assert!(problem.contains("repeat it with: sh -c"), "{problem}");
         assert_eq!(tally.failed, 1);
-        let (_, outcome) = beside(Vec::new(), vec![script("two", "exit 1")]);
-        assert!(outcome.expect_err("it fails").contains("two failed"));
+        let failing = script("two", "exit 1").repeated_with("cargo run two");
+        let (tally, outcome) = beside(Vec::new(), vec![failing]);
+        let problem = outcome.expect_err("it fails");
+        assert!(problem.contains("two failed"), "{problem}");
+        assert!(
+            problem.ends_with("repeat it with: cargo run two"),
+            "{problem}"
+        );
+        assert_eq!(tally, Tally::FAILED, "it told of none");
     }
 
     #[test]
     fn behind_what_failed_nothing_is_begun() {
         let steps = || {
-            vec![
-                script("fails", "exit 1"),
-                script("other", "echo '1 test (1 passed)'"),
-            ]
+            let other = script("other", "echo '1 test (1 passed)'");
+            vec![script("fails", "exit 1"), other]
         };
-        assert_eq!(in_order(steps()).0, Tally::default());
+        assert_eq!(in_order(steps()).0, Tally::FAILED);
         let (tally, outcome) = row(steps(), "", &AtomicBool::new(true));
         assert_eq!(
             (tally, outcome),
