@@ -1,10 +1,10 @@
 //! `cargo xtask ci`: everything a change must pass, in order, the same on every machine.
 //!
 //! Each step is named and timed; behind one that fails none is begun, and it says how to repeat it.
-//! Only the benchmarks, which take hours and know nothing of each other, are all run, and what failed of
-//! them is told at the end. The last line of output is always `N passed, N failed, N skipped`,
-//! added up over all steps: a test counts as one, and so does a check such as formatting, a fuzz
-//! target or a tidy rule.
+//! Only the benchmarks, which take hours and know nothing of each other, are all run, and what
+//! failed of them is told at the end. The last line of output is always `N passed, N failed, N
+//! skipped`, added up over all steps: a test counts as one, and so does a check such as formatting,
+//! a fuzz target or a tidy rule.
 //!
 //! Tests are compiled without optimisation once, and once more, optimised, for what is slow without
 //! it: the broker, the simulator and the benchmarks. More profiles would cost more than they save.
