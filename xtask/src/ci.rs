@@ -365,11 +365,7 @@ impl Ci {
                 problems.push(problem);
             }
         }
-        if problems.is_empty() {
-            Ok(())
-        } else {
-            Err(problems.join("\n"))
-        }
+        step::all_of(&problems)
     }
 
     fn add(&mut self, (tally, outcome): (Tally, Outcome)) -> Outcome {

@@ -120,11 +120,15 @@ pub(crate) fn beside(waiting: Vec<Step>, computing: Vec<Step>) -> (Tally, Outcom
     let mut tally = first.0;
     tally += second.0;
     let problems = [first.1, second.1].into_iter().filter_map(Outcome::err);
-    let problems: Vec<_> = problems.collect();
+    (tally, all_of(&problems.collect::<Vec<_>>()))
+}
+
+/// Fails with all of these problems, if there are any.
+pub(crate) fn all_of(problems: &[String]) -> Outcome {
     if problems.is_empty() {
-        (tally, Ok(()))
+        Ok(())
     } else {
-        (tally, Err(problems.join("\n")))
+        Err(problems.join("\n"))
     }
 }
 
