@@ -68,7 +68,7 @@ impl Audit {
         }
         let record = Record {
             title: "What the proof costs",
-            notes: NOTES,
+            notes: NOTES.to_owned(),
             below: bars::BARS,
             machine,
             rounds,

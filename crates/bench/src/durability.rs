@@ -88,7 +88,7 @@ impl Durability {
         }
         let record = Record {
             title: "What it costs to keep messages",
-            notes: NOTES,
+            notes: NOTES.to_owned(),
             below: "",
             machine,
             rounds,

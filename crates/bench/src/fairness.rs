@@ -10,6 +10,7 @@
 
 mod crowd;
 mod flood;
+mod precedence;
 mod probe;
 mod silence;
 
@@ -64,8 +65,15 @@ const NOTES: &str = "each round every broker in turn, started anew for each load
     beside 100 connections in pairs with messages of 1 KiB. All else is QoS 0, but for the figures of \
     a silent session that stays: there all is QoS 1, each publisher with at most 10 unacknowledged, and \
     the same is run beside such a session whose client is away, for which as much is kept. When the \
-    load is over the silent one has to be connected still. Load and broker share the machine, so a latency holds the wait for a processor too; the \
-    flood's own thread yields to all others (nice 19).";
+    load is over the silent one has to be connected still. Load and broker share the machine: the flood's own thread comes behind all \
+    others (`SCHED_IDLE`)";
+
+/// What follows it where the quiet pair's threads may come first.
+const FIRST: &str = ", and the quiet pair's threads before all others (`SCHED_FIFO`), so that its \
+    latencies are the broker's; those beside a silent subscriber hold the wait for a processor too.";
+/// And where they may not.
+const NOT_FIRST: &str = ". The quiet pair's threads were not allowed to come before all others, as \
+    root's are, so every latency holds the wait for a processor too.";
 
 impl Fairness {
     pub(crate) fn run(self) -> Result<ExitCode, BenchError> {
@@ -113,7 +121,7 @@ impl Fairness {
         }
         let record = Record {
             title: "What one client does to the others",
-            notes: NOTES,
+            notes: notes(),
             below: if is_short { TOO_SHORT } else { "" },
             machine,
             rounds,
@@ -122,6 +130,15 @@ impl Fairness {
         };
         record.write(&self.common.out, "fairness")
     }
+}
+
+fn notes() -> String {
+    let precedence = if precedence::is_allowed() {
+        FIRST
+    } else {
+        NOT_FIRST
+    };
+    format!("{NOTES}{precedence}")
 }
 
 /// Whether this is less than the bars are about.

@@ -67,7 +67,7 @@ pub(crate) struct Record {
     pub(crate) title: &'static str,
     /// What follows "medians of N rounds, least and most in brackets".
     #[serde(skip)]
-    pub(crate) notes: &'static str,
+    pub(crate) notes: String,
     /// What stands below the table.
     #[serde(skip)]
     pub(crate) below: &'static str,
@@ -285,7 +285,7 @@ mod tests {
     fn a_record_names_who_was_compared_and_in_which_version() {
         let mut record = Record {
             title: "",
-            notes: "",
+            notes: String::new(),
             below: "",
             machine: Machine::here(),
             rounds: 1,

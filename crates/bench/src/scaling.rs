@@ -82,7 +82,7 @@ impl Scaling {
         }
         let record = Record {
             title: "What more cores and more clients would take",
-            notes: NOTES,
+            notes: NOTES.to_owned(),
             below: "",
             machine,
             rounds,

@@ -64,7 +64,7 @@ impl Shards {
         let figures = results.iter().flat_map(of_row).collect();
         let record = Record {
             title: "What a second shard costs, and what it brings",
-            notes: NOTES,
+            notes: NOTES.to_owned(),
             below: "",
             machine,
             rounds,

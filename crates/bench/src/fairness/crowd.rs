@@ -14,7 +14,7 @@ use std::{
 use unbroken_load::process::raise_descriptor_limit;
 
 use super::{
-    Rounds, names,
+    Rounds, names, precedence,
     probe::{self, Message, p99_ms},
 };
 use crate::{
@@ -54,7 +54,8 @@ pub(super) fn measure(peer: &Peer, secs: Duration, crowd: u32) -> Result<Found, 
     // They read nothing meanwhile: the kernel has room for what comes, and the load costs no
     // processor.
     let crowd = gather(&running, crowd)?;
-    let alone = probe::run(running.target, secs)?;
+    let quiet = || precedence::first(|| probe::run(running.target, secs));
+    let alone = quiet()?;
     let mut publisher = Client::publishing(running.target)?;
     let (stop, stopped) = channel::<()>();
     let (beside, published) = thread::scope(|scope| {
@@ -69,7 +70,7 @@ pub(super) fn measure(peer: &Peer, secs: Duration, crowd: u32) -> Result<Found, 
                 }
             }
         });
-        let beside = probe::run(running.target, secs);
+        let beside = quiet();
         drop::<Sender<()>>(stop);
         (beside, publishing.join())
     });

@@ -2,10 +2,6 @@
 //!
 //! The flood is ended from outside and has no report, so what it loses is looked for while it
 //! flows.
-//!
-//! Its own thread yields to everybody else's. What is asked is how long a broker keeps the quiet
-//! pair, and not how long the pair's thread waits for a core behind the flood's, which the fastest
-//! broker gives the most to do.
 
 use std::{
     fmt, io,
@@ -23,7 +19,7 @@ use unbroken_load::{
     Extent, LoadError, Observer, Phase, Progress, Report, Scenario, Settings, grouped,
 };
 
-use super::{Rounds, is_peer, load, names};
+use super::{Rounds, is_peer, load, names, precedence};
 use crate::{
     error::BenchError,
     figure::{Bar, Figure},
@@ -48,8 +44,6 @@ const ADDED_MS: f64 = 2.0;
 const ROW: &str = "flood";
 /// Messages of the flood that are under way at most.
 const WINDOW: u32 = 10_000;
-/// The nice value of who comes last.
-const LAST: i32 = 19;
 /// A run that is ended from outside.
 const ENDLESS: Duration = Duration::from_hours(1);
 
@@ -63,7 +57,7 @@ pub(super) fn measure(peer: &Peer, secs: Duration) -> Result<Found, BenchError> 
     let (flows, flowing) = channel();
     thread::scope(|scope| {
         let flooding = scope.spawn(|| {
-            yield_to_others()?;
+            precedence::last()?;
             let mut watch = Watch {
                 flows: Some(flows),
                 delivered: &delivered,
@@ -101,12 +95,6 @@ pub(super) fn measure(peer: &Peer, secs: Duration) -> Result<Found, BenchError> 
     })
 }
 
-/// Lets all threads of ordinary priority have a core before this one and those that it starts.
-fn yield_to_others() -> io::Result<()> {
-    // Of this thread alone, on Linux.
-    Ok(rustix::process::setpriority_process(None, LAST)?)
-}
-
 /// The quiet pair for so long; all of its messages have to arrive.
 pub(super) fn quiet(peer: &Peer, target: SocketAddr, secs: Duration) -> Result<Report, BenchError> {
     let settings = Settings {
@@ -114,7 +102,7 @@ pub(super) fn quiet(peer: &Peer, target: SocketAddr, secs: Duration) -> Result<R
         extent: Extent::Time(secs),
         ..Settings::new(target, Scenario::Pairs { connections: 2 })
     };
-    load(ROW, peer, settings)
+    precedence::first(|| load(ROW, peer, settings))
 }
 
 fn flood(target: SocketAddr) -> Settings {

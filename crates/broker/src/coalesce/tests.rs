@@ -135,6 +135,24 @@ fn a_flood_that_fills_its_reads_never_waits() {
     assert_eq!(waits.count(), 0);
 }
 
+/// Its publisher writes 32 messages at once.
+#[test]
+fn a_flood_never_waits_beside_somebody_quiet_either() {
+    let mut coalescer = Coalescer::new(1);
+    let waits = (0..10_000).filter(|turn| {
+        let quiet = u64::from(turn % 50 == 0);
+        let turn = Turn {
+            reads: 1 + quiet,
+            writes: 1 + quiet,
+            frames: 64 + 2 * quiet,
+            busy: Duration::from_micros(40),
+            ..Turn::default()
+        };
+        !coalescer.turn_ended(&turn, always).is_zero()
+    });
+    assert_eq!(waits.count(), 0);
+}
+
 #[test]
 fn a_light_load_never_waits() {
     let mut coalescer = Coalescer::new(1);
