@@ -65,15 +65,17 @@ const NOTES: &str = "each round every broker in turn, started anew for each load
     beside 100 connections in pairs with messages of 1 KiB. All else is QoS 0, but for the figures of \
     a silent session that stays: there all is QoS 1, each publisher with at most 10 unacknowledged, and \
     the same is run beside such a session whose client is away, for which as much is kept. When the \
-    load is over the silent one has to be connected still. Load and broker share the machine: the flood's own thread comes behind all \
-    others (`SCHED_IDLE`)";
+    load is over the silent one has to be connected still. Load and broker share the machine: the \
+    flood's own thread comes behind all others (`SCHED_IDLE`)";
 
-/// What follows it where the quiet pair's threads may come first.
-const FIRST: &str = ", and the quiet pair's threads before all others (`SCHED_FIFO`), so that its \
-    latencies are the broker's; those beside a silent subscriber hold the wait for a processor too.";
+/// What follows it where threads of the load may come first and last.
+const IN_ORDER: &str = ", and those of the quiet pair and of who publishes to the crowd before all \
+    of ordinary priority (`SCHED_FIFO`): so latencies of the pair hold no wait of its own threads \
+    for a core. Latencies in the figures of a silent subscriber do.";
 /// And where they may not.
-const NOT_FIRST: &str = ". The quiet pair's threads were not allowed to come before all others, as \
-    root's are, so every latency holds the wait for a processor too.";
+const NOT_IN_ORDER: &str = ", or should: threads of the load were not allowed to come before others \
+    and behind them (on Linux that takes `CAP_SYS_NICE` or `RLIMIT_RTPRIO`), so every latency holds \
+    their wait for a core too.";
 
 impl Fairness {
     pub(crate) fn run(self) -> Result<ExitCode, BenchError> {
@@ -133,12 +135,12 @@ impl Fairness {
 }
 
 fn notes() -> String {
-    let precedence = if precedence::is_allowed() {
-        FIRST
+    let order = if precedence::is_allowed() {
+        IN_ORDER
     } else {
-        NOT_FIRST
+        NOT_IN_ORDER
     };
-    format!("{NOTES}{precedence}")
+    format!("{NOTES}{order}")
 }
 
 /// Whether this is less than the bars are about.

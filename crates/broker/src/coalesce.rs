@@ -597,7 +597,7 @@ const GATHERS_MORE: f64 = 1.1;
 /// million a second instead of 3.5 to 3.9. With 256 here it still did. With 32 it does not, but
 /// beside somebody quiet, whose calls have one frame: then it did in 10 of 32 runs, and what was
 /// quiet came 0.5 to 0.8 ms late at the 90th percentile and not 0.15 (EPYC). With 24, in none of
-/// fourteen, and streams of single messages take what they took.
+/// fourteen; nine loads of single messages took what they took, within what runs differ by.
 const GATHERED: f64 = 24.0;
 /// Time without a trial after a lost one, doubled by each further one.
 const PENALTY_MIN: Duration = Duration::from_millis(100);

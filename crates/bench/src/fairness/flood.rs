@@ -4,7 +4,7 @@
 //! flows.
 
 use std::{
-    fmt, io,
+    fmt,
     net::SocketAddr,
     ops::ControlFlow,
     sync::{
@@ -57,7 +57,7 @@ pub(super) fn measure(peer: &Peer, secs: Duration) -> Result<Found, BenchError> 
     let (flows, flowing) = channel();
     thread::scope(|scope| {
         let flooding = scope.spawn(|| {
-            precedence::last()?;
+            precedence::last();
             let mut watch = Watch {
                 flows: Some(flows),
                 delivered: &delivered,
@@ -65,7 +65,7 @@ pub(super) fn measure(peer: &Peer, secs: Duration) -> Result<Found, BenchError> 
                 is_faulty: false,
             };
             let ended = unbroken_load::run(flood(running.target), &mut watch);
-            Ok::<_, io::Error>((ended, watch.is_faulty))
+            (ended, watch.is_faulty)
         });
         // If it never flows, it has ended, and says below why.
         let beside = flowing.recv().ok().map(|()| {
@@ -76,17 +76,16 @@ pub(super) fn measure(peer: &Peer, secs: Duration) -> Result<Found, BenchError> 
         });
         stop.store(true, Relaxed);
         match (flooding.join(), beside) {
-            (Ok(Ok((Err(LoadError::Stopped), false))), Some((beside, flood))) => Ok(Found {
+            (Ok((Err(LoadError::Stopped), false)), Some((beside, flood))) => Ok(Found {
                 alone_p99: p99_ms(&alone),
                 beside_p99: p99_ms(&beside?),
                 flood,
             }),
-            (Ok(Ok((Err(source), false))), _) => Err(BenchError::Load {
+            (Ok((Err(source), false)), _) => Err(BenchError::Load {
                 row: ROW,
                 peer: peer.name,
                 source: Box::new(source),
             }),
-            (Ok(Err(error)), _) => Err(error.into()),
             _ => Err(BenchError::Faulty {
                 row: ROW,
                 peer: peer.name,
