@@ -96,18 +96,16 @@ mod tests {
 
     #[test]
     fn who_comes_first_or_last_does_so_alone() {
+        let may = |set: fn() -> io::Result<()>| thread::spawn(set).join().unwrap().is_ok();
         let before = thread_schedule_policy().unwrap();
         let first = first(|| thread_schedule_policy().unwrap());
-        let may_be_first = thread::spawn(scheduled::ahead).join().unwrap().is_ok();
-        assert_eq!(first != before, may_be_first);
-        let behind = thread::spawn(|| {
+        assert_eq!(first != before, may(scheduled::ahead));
+        let last = thread::spawn(|| {
             last();
             thread_schedule_policy().unwrap()
         });
-        assert_eq!(
-            behind.join().unwrap(),
-            ThreadSchedulePolicy::Normal(NormalThreadSchedulePolicy::Idle)
-        );
+        let idle = ThreadSchedulePolicy::Normal(NormalThreadSchedulePolicy::Idle);
+        assert_eq!(last.join().unwrap() == idle, may(scheduled::behind));
         assert_eq!(thread_schedule_policy().unwrap(), before);
     }
 }
