@@ -104,6 +104,8 @@
 //! - Epochs of one long turn: what one has gathered is missing in the next, so the wait wandered.
 //! - Ending a wait when it gathers no more than the last epochs without it did: these often hold a
 //!   burst, or what a slow start left behind, and then a good wait was given up.
+//! - Ending a wait when something had come in it and nothing has since, with four or eight looks in
+//!   it: better in one series of runs and worse in the next, as the machine was (ADR 47).
 //! - Calling an epoch pressed only when busy for two thirds: where another program takes one of two
 //!   cores, the clients' turn at the other looks like idleness, and a stream was not recognised.
 //! - While waiting, to read only half of the readable connections in a turn, so that each had more:
