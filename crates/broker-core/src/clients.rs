@@ -64,7 +64,8 @@ pub(crate) struct Clients {
     pub(crate) census: Census,
     /// Sessions of which the disk is to be told how far they are; some may have ended since.
     pub(crate) touched: Vec<SessionId>,
-    dirty: Vec<ConnectionId>,
+    /// To be written to or read again, in the order in which they became so.
+    dirty: VecDeque<ConnectionId>,
     pub(crate) frames: Frames,
     /// Lanes of sessions that have ended, while what they published is followed.
     pub(crate) departed: HashMap<(Arc<str>, Epoch), Box<IngressLane>, FixedState>,
@@ -100,7 +101,7 @@ impl Clients {
             laggards: Laggards::default(),
             census: Census::default(),
             touched: Vec::new(),
-            dirty: Vec::new(),
+            dirty: VecDeque::new(),
             frames: Frames::default(),
             departed: HashMap::with_hasher(FixedState::with_seed(options.seed)),
             home: Home::new(options),
@@ -140,7 +141,7 @@ impl Clients {
         }
         if !connection.dirty {
             connection.dirty = true;
-            self.dirty.push(connection.id);
+            self.dirty.push_back(connection.id);
         }
         fits
     }
@@ -151,7 +152,7 @@ impl Clients {
             && !connection.dirty
         {
             connection.dirty = true;
-            self.dirty.push(id);
+            self.dirty.push_back(id);
         }
     }
 
@@ -200,8 +201,8 @@ impl Clients {
         }
     }
 
-    pub(crate) fn take_dirty(&mut self, into: &mut Vec<ConnectionId>) {
-        for id in self.dirty.drain(..) {
+    pub(crate) fn take_dirty(&mut self, into: &mut Vec<ConnectionId>, most: usize) {
+        for id in self.dirty.drain(..most.min(self.dirty.len())) {
             if let Some(connection) = self.connections[id.index as usize].as_deref_mut()
                 && connection.id == id
             {
@@ -209,6 +210,10 @@ impl Clients {
                 into.push(id);
             }
         }
+    }
+
+    pub(crate) fn has_dirty(&self) -> bool {
+        !self.dirty.is_empty()
     }
 
     /// Notes that the driver has written so much; answers whose connection it was if all of it has
@@ -258,7 +263,7 @@ impl Clients {
             && !connection.dirty
         {
             connection.dirty = true;
-            self.dirty.push(connection.id);
+            self.dirty.push_back(connection.id);
         }
     }
 }

@@ -236,11 +236,16 @@ impl Shard {
         self.timers.next()
     }
 
-    /// Takes the connections that have got output since the last call, or may be read again, each
-    /// once. For one without [`pending_output`](Self::pending_output) call [`wrote`](Self::wrote)
-    /// with 0.
-    pub fn take_dirty(&mut self, into: &mut Vec<ConnectionId>) {
-        self.clients.take_dirty(into);
+    /// Takes the connections that have got output since they were last taken, or may be read again,
+    /// each once, in the order in which they first did, and so many at most. For one without
+    /// [`pending_output`](Self::pending_output) call [`wrote`](Self::wrote) with 0.
+    pub fn take_dirty(&mut self, into: &mut Vec<ConnectionId>, most: usize) {
+        self.clients.take_dirty(into, most);
+    }
+
+    /// Whether [`take_dirty`](Self::take_dirty) has any left.
+    pub fn has_dirty(&self) -> bool {
+        self.clients.has_dirty()
     }
 
     /// What may be written to this connection now; empty if it is not known any more.

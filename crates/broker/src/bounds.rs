@@ -82,6 +82,11 @@ pub(crate) const PATIENCE: Duration = Duration::from_millis(1);
 /// memory: the bytes are the shard's.
 pub(crate) const WRITE_BYTES: usize = 1024 * 1024;
 
+/// Connections written to in one turn, beyond as many as it has read. The others are the first of
+/// the next turn, and what comes for them meanwhile goes with what they wait for. No memory: what
+/// may come is [`READ_BEFORE_WRITE`]. See ADR 50 for what was tried.
+pub(crate) const WRITES_AHEAD: usize = 16;
+
 /// Readiness events taken from the kernel at once; 12 bytes each on Linux.
 pub(crate) const EVENTS: usize = 1_024;
 

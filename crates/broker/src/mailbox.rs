@@ -77,7 +77,7 @@ pub(crate) enum Parcel {
 
 impl Parcel {
     /// Bytes that are kept as long as it is on its way, beside the parcel itself.
-    fn cost(&self) -> u64 {
+    pub(crate) fn cost(&self) -> u64 {
         match self {
             Self::Mail(mail) => mail.bytes(),
             Self::Connection(arrival) => {

@@ -80,7 +80,7 @@ impl Broker {
     /// Takes what is to be written; at QoS 1 receivers acknowledge it.
     pub(crate) fn write(&mut self, qos: u8) -> usize {
         let mut dirty = std::mem::take(&mut self.dirty);
-        self.shard.take_dirty(&mut dirty);
+        self.shard.take_dirty(&mut dirty, usize::MAX);
         let mut written = 0;
         for id in dirty.drain(..) {
             let output = self.shard.pending_output(id);

@@ -571,7 +571,7 @@ impl Broker {
             let mut written = false;
             for shard in 0..self.shards.len() {
                 let mut dirty = std::mem::take(&mut self.dirty);
-                self.shards[shard].take_dirty(&mut dirty);
+                self.shards[shard].take_dirty(&mut dirty, usize::MAX);
                 for id in dirty.drain(..) {
                     let bytes = self.shards[shard].pending_output(id).to_vec();
                     self.shards[shard].wrote(self.now, id, bytes.len());

@@ -90,7 +90,7 @@ fn what_others_send_leaves_before_who_sends_much_is_read() {
         let mut turn = Turn::default();
         thread.read_clients(now, &mut turn);
         assert_eq!(turn.reads, 2);
-        thread.shard.take_dirty(&mut thread.dirty);
+        thread.shard.take_dirty(&mut thread.dirty, usize::MAX);
         let waits = |index| {
             thread
                 .dirty
@@ -326,9 +326,84 @@ fn some_are_answered_while_others_are_read_where_nothing_is_gathered() {
             say(&mut thread, peer, b"\xc0\x00");
         }
         thread.read_clients(now, &mut Turn::default());
-        thread.shard.take_dirty(&mut thread.dirty);
+        thread.shard.take_dirty(&mut thread.dirty, usize::MAX);
         assert_eq!(thread.dirty.len(), unanswered, "waiting: {is_waiting}");
         thread.write_clients(now, &mut Turn::default());
+    }
+}
+
+/// Somebody who publishes, and more receivers than are written to in one turn.
+fn many_receivers(more: usize) -> (ShardThread, TcpStream, Vec<TcpStream>) {
+    let mut thread = shard_thread(0, [None, None], [None, None]);
+    thread.shard = Shard::new(options(0, 1));
+    let now = Instant::now();
+    let connect = b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x00\x00\x00";
+    let subscribe = b"\x82\x06\x00\x01\x00\x01m\x00";
+    let mut enter = |bytes: &[u8]| {
+        let (arrival, peer) = arrival_and_peer([&connect[..], bytes].concat());
+        open(&mut thread.shard, &mut thread.driver, now, arrival);
+        thread.write_clients(now, &mut Turn::default());
+        peer
+    };
+    let publisher = enter(b"");
+    let receivers = 1 + WRITES_AHEAD + more;
+    let receivers = (0..receivers).map(|_| enter(subscribe)).collect();
+    (thread, publisher, receivers)
+}
+
+#[test]
+fn between_writes_to_many_who_has_sent_more_is_read() {
+    let more = 5;
+    let (mut thread, mut publisher, mut receivers) = many_receivers(more);
+    let now = Instant::now();
+    let mut writes = Vec::new();
+    for publishes in [true, true, false] {
+        if publishes {
+            say(&mut thread, &mut publisher, b"\x30\x03\x00\x01m");
+        }
+        let mut turn = Turn::default();
+        thread.read_clients(now, &mut turn);
+        thread.write_some(now, &mut turn);
+        writes.push(usize::try_from(turn.writes).unwrap());
+        assert!(thread.has_work(now) || !thread.shard.has_dirty());
+    }
+    // Those who waited had both messages in one write.
+    assert_eq!(writes, [1 + WRITES_AHEAD, 1 + WRITES_AHEAD, more]);
+    for peer in &mut receivers {
+        let mut found = [0; 4 + 5 + 2 * 5];
+        peer.set_read_timeout(Some(LATER)).unwrap();
+        peer.read_exact(&mut found).unwrap();
+        assert!(found.ends_with(b"\x30\x03\x00\x01m\x30\x03\x00\x01m"));
+    }
+}
+
+#[test]
+fn as_many_are_written_to_as_were_read_and_all_once_much_was() {
+    let more = 5;
+    let (mut thread, mut publisher, receivers) = many_receivers(more);
+    let now = Instant::now();
+    let (all, few) = (receivers.len(), WRITES_AHEAD);
+    for (reads, letters, unwritten, writes) in [
+        (0, 0, 0, few),
+        (3, 0, 0, few + 3),
+        (2, 1, 0, few + 3),
+        (0, 0, READ_BEFORE_WRITE, all),
+        (0, 0, READ_BEFORE_WRITE / 2, few),
+        (0, 0, 0, few),
+    ] {
+        say(&mut thread, &mut publisher, b"\x30\x03\x00\x01m");
+        thread.read_clients(now, &mut Turn::default());
+        thread.unwritten += unwritten;
+        let mut turn = Turn {
+            reads,
+            letters,
+            ..Turn::default()
+        };
+        thread.write_some(now, &mut turn);
+        assert_eq!(turn.writes, writes as u64);
+        assert_eq!(thread.unwritten == 0, writes == all);
+        thread.write_clients(now, &mut turn);
+        assert_eq!(thread.unwritten, 0);
     }
 }
 

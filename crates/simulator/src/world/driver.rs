@@ -123,7 +123,7 @@ impl World {
             }
         }
         let mut dirty = Vec::new();
-        self.shards[shard].take_dirty(&mut dirty);
+        self.shards[shard].take_dirty(&mut dirty, usize::MAX);
         for id in dirty {
             if let Some(Some(link)) = self.tables[shard].get(id.index as usize) {
                 self.dirty.insert(*link);
