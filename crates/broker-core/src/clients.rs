@@ -1,7 +1,8 @@
 //! Sessions and connections of one shard.
 //!
-//! Bytes are appended to one buffer per connection; the driver writes each buffer once a turn. A
-//! buffer exists only while something is pending (see [`crate::buffers`]).
+//! Bytes are appended to one buffer per connection; the driver writes each buffer once for all that
+//! has come to it, those first that have waited longest. A buffer exists only while something is
+//! pending (see [`crate::buffers`]).
 //!
 //! Deliberately absent: what brings a message to a session ([`crate::deliver`]), and what is known
 //! of sessions beside it, which has files of its own.

@@ -82,9 +82,13 @@ pub(crate) const PATIENCE: Duration = Duration::from_millis(1);
 /// memory: the bytes are the shard's.
 pub(crate) const WRITE_BYTES: usize = 1024 * 1024;
 
-/// Connections written to in one turn, beyond as many as it has read. The others are the first of
-/// the next turn, and what comes for them meanwhile goes with what they wait for. No memory: what
-/// may come is [`READ_BEFORE_WRITE`]. See ADR 50 for what was tried.
+/// Connections written to in one turn for each that it has read, at its end and each time that it
+/// writes before: whoever sends at QoS 1 has an answer, and the message a receiver. No memory.
+pub(crate) const WRITES_A_READ: usize = 2;
+
+/// Connections written to in one turn beyond that. The others are the first of the next turn, and
+/// what comes for them meanwhile goes with what they wait for. No memory: what may come is
+/// [`READ_BEFORE_WRITE`]. See ADR 52 for what was tried.
 pub(crate) const WRITES_AHEAD: usize = 16;
 
 /// Readiness events taken from the kernel at once; 12 bytes each on Linux.

@@ -10,11 +10,11 @@
 //!              shard; those that brought much when they were last read behind the others, and by
 //!              the piece if it was in small packets, with a look at who else has come between
 //!   news       what has come meanwhile from threads that are no shards: what is on disk now
-//!   write      connections that have output once each, those first that have waited longest: a few
-//!              more than were read, the others in the next turns, with what comes for them
+//!   write      connections that have output once each, those first that have waited longest: in
+//!              proportion to what was read, the others in the next turns, with what comes for them
 //!              meanwhile; in the middle of reading too, as often as `READ_BEFORE_WRITE` bytes
-//!              have been read, or `READS_BEFORE_WRITE` connections where nothing is gathered, and
-//!              before those that bring much
+//!              have been read, or `READS_BEFORE_WRITE` connections where nothing is gathered; and
+//!              to all before those are read that bring much
 //!   timeouts   if one is due, or writing has made room for more; with up to when clients were
 //!              heard (`hearing`), so that nobody is cut off for what was not read; and write what
 //!              they led to, as a share of a message to a crowd
@@ -37,11 +37,11 @@
 //! - Where few publish to many, a turn is nearly all writes. So it does not write to all: it looks
 //!   who has sent more, and what that is goes with what receivers wait for already. All have their
 //!   turn in the order in which they first had something, so nobody waits longer than for a write
-//!   to everybody else, and for as many reads; and no more is read ahead than `READ_BEFORE_WRITE`
+//!   to everybody else, and for fewer reads; and no more is read ahead than `READ_BEFORE_WRITE`
 //!   bytes. Before, such publishers had nothing more to send while all were written to, and the
-//!   loop nothing to do while their clients read: of one publisher's messages to 1,000 3.8
-//!   million/s came through and not 2.4, and of ten publishers' to 500 177,000/s and not 145,000,
-//!   the slowest hundredth 10 ms late and not 22 (ADR 52).
+//!   loop nothing to do while their clients read: of one publisher's messages to 1,000 4.6
+//!   million/s came through and not 2.3, and of ten publishers' to 500 153,000/s and not 138,000,
+//!   the slowest hundredth 11 ms late and not 21 (ADR 52).
 //! - One read for each connection and turn, of bounded size, is also what makes the loop fair: a
 //!   publisher that never stops gets one buffer's worth before everybody else has had theirs.
 //!   Writes are of bounded size too: one for each `READ_BEFORE_WRITE` bytes that the turn has read,
@@ -107,7 +107,7 @@ use unbroken_broker_core::{ConnectionId, Input, Shard, ShardId};
 use crate::authenticator::{Authenticator, Doors};
 use crate::bounds::{
     AHEAD, DISK_WAIT_MAX, EVENTS, KNOCKS_GATHER, PIECE_BYTES, READ_BEFORE_WRITE, READ_BYTES,
-    READ_MUCH, READS_BEFORE_WRITE, READS_WHILE_STORING, WRITE_BYTES, WRITES_AHEAD,
+    READ_MUCH, READS_BEFORE_WRITE, READS_WHILE_STORING, WRITE_BYTES, WRITES_A_READ, WRITES_AHEAD,
 };
 use crate::coalesce::{Coalescer, Turn};
 use crate::core_time::Core;
@@ -164,7 +164,9 @@ pub(crate) struct ShardThread {
     dirty: Vec<ConnectionId>,
     /// Those of them that wait for the end of a flood. Empty between uses; kept for its capacity.
     held: Vec<ConnectionId>,
-    /// Bytes that clients and other shards have sent since the shard last had nothing for anybody.
+    /// Those that have more to be written than one write takes, until all others have had theirs.
+    again: Vec<ConnectionId>,
+    /// Bytes that clients and other shards have sent since all were last written to.
     unwritten: usize,
     /// Rings the bell.
     waker: Waker,
@@ -198,6 +200,7 @@ impl ShardThread {
             core: Core::default(),
             buffer: vec![0; READ_BYTES].into_boxed_slice(),
             dirty: Vec::new(),
+            again: Vec::new(),
             unwritten: 0,
             held: Vec::new(),
             round: Vec::new(),
@@ -222,8 +225,7 @@ impl ShardThread {
             let let_in = self.accept(now);
             self.read_clients(now, &mut turn);
             self.driver.submit_all();
-            self.take_news(now);
-            self.write_some(now, &mut turn);
+            self.take_late_news(now, &mut turn);
             // Behind the writes, because a write that made room may have made one due.
             if self.shard.next_timeout().is_some_and(|at| at <= now) {
                 self.time_out(now, &mut turn);
@@ -298,6 +300,18 @@ impl ShardThread {
         turn.letters = self.take_parcels(now);
         if self.driver.stored() > stored {
             self.write_clients(now, turn);
+        }
+    }
+
+    /// Takes what threads that are no shards have brought meanwhile, and writes: to all, if the
+    /// disk's answers let something leave.
+    fn take_late_news(&mut self, now: Instant, turn: &mut Turn) {
+        let stored = self.driver.stored();
+        self.take_news(now);
+        if self.driver.stored() > stored {
+            self.write_clients(now, turn);
+        } else {
+            self.write_some(now, turn);
         }
     }
 
@@ -398,7 +412,10 @@ impl ShardThread {
             }
             let is_due = self.unwritten >= READ_BEFORE_WRITE || read - written == at_once;
             let is_given = self.unwritten > 0 || turn.letters > 0;
-            if is_due || (is_given && read == rest) {
+            if is_given && read == rest {
+                self.write_clients(now, turn);
+                written = read;
+            } else if is_due {
                 self.write_some(now, turn);
                 written = read;
             }
@@ -522,13 +539,15 @@ impl ShardThread {
         read
     }
 
-    /// Writes to those who have waited longest, a few more than were read; to all once much was.
+    /// Writes to those who have waited longest, in proportion to what the turn has read so far; to
+    /// all once much was.
     fn write_some(&mut self, now: Instant, turn: &mut Turn) {
         let most = if self.unwritten >= READ_BEFORE_WRITE {
             usize::MAX
         } else {
             let read = usize::try_from(turn.reads + turn.letters).unwrap_or(usize::MAX);
-            read.saturating_add(WRITES_AHEAD)
+            read.saturating_mul(WRITES_A_READ)
+                .saturating_add(WRITES_AHEAD)
         };
         self.write(now, most, turn);
     }
@@ -540,12 +559,14 @@ impl ShardThread {
     /// To so many of those that the shard has something for, at most.
     fn write(&mut self, now: Instant, most: usize, turn: &mut Turn) {
         self.shard.take_dirty(&mut self.dirty, most);
-        if !self.shard.has_dirty() {
+        let is_all = !self.shard.has_dirty();
+        if is_all && self.held.is_empty() {
             self.unwritten = 0;
         }
         let sockets = &mut self.driver.sockets;
         let shard = &mut self.shard;
-        self.dirty.retain(|&connection| {
+        let again = &mut self.again;
+        for connection in self.dirty.drain(..) {
             let pending = shard.pending_output(connection);
             let bytes = &pending[..pending.len().min(WRITE_BYTES)];
             let more = bytes.len() < pending.len();
@@ -557,14 +578,22 @@ impl ShardThread {
             if shard.wants_input(connection) {
                 sockets.resume(connection);
             }
-            // The rest goes in the next turn; what the socket did not take, at its edge.
-            more && takes_more
-        });
+            // The rest goes when all others have been written to; what the socket did not take, at
+            // its edge.
+            if more && takes_more {
+                again.push(connection);
+            }
+        }
+        if is_all {
+            self.dirty.append(again);
+        }
     }
 
     /// And writes what that leads to, so that what the next turn reads need not wait for it: it may
     /// be a share of a message to a crowd.
     fn time_out(&mut self, now: Instant, turn: &mut Turn) {
+        // A share finds outputs as empty as their receivers leave them.
+        self.write_clients(now, turn);
         let heard = self.hearing.heard(self.driver.sockets.taken());
         let timeout = Input::Timeout { heard };
         input(&mut self.shard, &mut self.driver, now, timeout);

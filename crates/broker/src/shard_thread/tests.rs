@@ -23,11 +23,10 @@ fn a_message_for_a_shard_that_has_ended_is_named() {
     // Its session lives on the second shard, and outlives the connection.
     let sleeper = b"\x10\x0d\x00\x04MQTT\x04\x00\x00\x00\x00\x01b";
     let subscribe = b"\x82\x06\x00\x01\x00\x01a\x01";
-    let anybody = b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x00\x00\x00";
     let publish = b"\x32\x05\x00\x01a\x00\x01";
     for (number, bytes) in [
         (1, [&sleeper[..], subscribe].concat()),
-        (0, [&anybody[..], publish].concat()),
+        (0, [CONNECT, publish].concat()),
     ] {
         let ShardThread { shard, driver, .. } = &mut shards[number];
         open(shard, driver, now, any_arrival(bytes));
@@ -209,8 +208,7 @@ fn spares(others: usize, says: &[u8], is_waiting: bool) -> bool {
     let mut beside = beside_a_flood();
     let mut peers = Vec::new();
     for _ in 0..others {
-        let connect = b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x00\x00\x00";
-        let (arrival, peer) = arrival_and_peer(connect.to_vec());
+        let (arrival, peer) = arrival_and_peer(CONNECT.to_vec());
         let ShardThread { shard, driver, .. } = &mut beside.thread;
         open(shard, driver, beside.now, arrival);
         peers.push(peer);
@@ -332,66 +330,89 @@ fn some_are_answered_while_others_are_read_where_nothing_is_gathered() {
     }
 }
 
-/// Somebody who publishes, and more receivers than are written to in one turn.
-fn many_receivers(more: usize) -> (ShardThread, TcpStream, Vec<TcpStream>) {
+/// What a turn writes to, that has read one.
+const A_TURN: usize = WRITES_A_READ + WRITES_AHEAD;
+
+/// Somebody who publishes, and so many receivers.
+fn many_receivers(receivers: usize) -> (ShardThread, TcpStream, Vec<TcpStream>) {
     let mut thread = shard_thread(0, [None, None], [None, None]);
     thread.shard = Shard::new(options(0, 1));
-    let now = Instant::now();
-    let connect = b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x00\x00\x00";
     let subscribe = b"\x82\x06\x00\x01\x00\x01m\x00";
-    let mut enter = |bytes: &[u8]| {
-        let (arrival, peer) = arrival_and_peer([&connect[..], bytes].concat());
-        open(&mut thread.shard, &mut thread.driver, now, arrival);
-        thread.write_clients(now, &mut Turn::default());
-        peer
-    };
-    let publisher = enter(b"");
-    let receivers = 1 + WRITES_AHEAD + more;
-    let receivers = (0..receivers).map(|_| enter(subscribe)).collect();
+    let publisher = enter(&mut thread, b"");
+    let receivers = (0..receivers).map(|_| enter(&mut thread, subscribe));
+    let receivers = receivers.collect();
+    // What it looks after from time to time.
+    thread.time_out(Instant::now(), &mut Turn::default());
     (thread, publisher, receivers)
+}
+
+/// Connects somebody, who says this.
+fn enter(thread: &mut ShardThread, says: &[u8]) -> TcpStream {
+    let now = Instant::now();
+    let (arrival, peer) = arrival_and_peer([CONNECT, says].concat());
+    open(&mut thread.shard, &mut thread.driver, now, arrival);
+    thread.write_clients(now, &mut Turn::default());
+    peer
+}
+
+/// A message to all of them.
+const TO_MANY: &[u8] = b"\x30\x03\x00\x01m";
+
+/// Those that wait for something to be written.
+fn waiting_for_it(thread: &ShardThread, receivers: usize) -> Vec<ConnectionId> {
+    let ids = (1..=u32::try_from(receivers).unwrap()).map(|index| ConnectionId {
+        index,
+        serial: index + 1,
+    });
+    ids.filter(|id| !thread.shard.pending_output(*id).is_empty())
+        .collect()
 }
 
 #[test]
 fn between_writes_to_many_who_has_sent_more_is_read() {
     let more = 5;
-    let (mut thread, mut publisher, mut receivers) = many_receivers(more);
+    let (mut thread, mut publisher, mut receivers) = many_receivers(A_TURN + more);
     let now = Instant::now();
     let mut writes = Vec::new();
+    let mut waited = Vec::new();
     for publishes in [true, true, false] {
         if publishes {
-            say(&mut thread, &mut publisher, b"\x30\x03\x00\x01m");
+            say(&mut thread, &mut publisher, TO_MANY);
         }
         let mut turn = Turn::default();
         thread.read_clients(now, &mut turn);
         thread.write_some(now, &mut turn);
         writes.push(usize::try_from(turn.writes).unwrap());
-        assert!(thread.has_work(now) || !thread.shard.has_dirty());
+        let waiting = waiting_for_it(&thread, receivers.len());
+        assert!(waiting.iter().all(|id| !waited.contains(id)));
+        assert!(thread.has_work(now) || waiting.is_empty());
+        waited = waiting;
     }
     // Those who waited had both messages in one write.
-    assert_eq!(writes, [1 + WRITES_AHEAD, 1 + WRITES_AHEAD, more]);
+    assert_eq!(writes, [A_TURN, A_TURN, more]);
     for peer in &mut receivers {
-        let mut found = [0; 4 + 5 + 2 * 5];
+        let mut found = [0; 4 + 5 + 2 * TO_MANY.len()];
         peer.set_read_timeout(Some(LATER)).unwrap();
         peer.read_exact(&mut found).unwrap();
-        assert!(found.ends_with(b"\x30\x03\x00\x01m\x30\x03\x00\x01m"));
+        assert!(found.ends_with(&TO_MANY.repeat(2)));
     }
 }
 
 #[test]
-fn as_many_are_written_to_as_were_read_and_all_once_much_was() {
-    let more = 5;
-    let (mut thread, mut publisher, receivers) = many_receivers(more);
+fn more_are_written_to_where_more_were_read_and_all_once_much_was() {
+    let all = WRITES_AHEAD + 3 * WRITES_A_READ + 1;
+    let (mut thread, mut publisher, _receivers) = many_receivers(all);
     let now = Instant::now();
-    let (all, few) = (receivers.len(), WRITES_AHEAD);
+    let (few, more) = (WRITES_AHEAD, WRITES_AHEAD + 3 * WRITES_A_READ);
     for (reads, letters, unwritten, writes) in [
         (0, 0, 0, few),
-        (3, 0, 0, few + 3),
-        (2, 1, 0, few + 3),
+        (3, 0, 0, more),
+        (2, 1, 0, more),
         (0, 0, READ_BEFORE_WRITE, all),
         (0, 0, READ_BEFORE_WRITE / 2, few),
         (0, 0, 0, few),
     ] {
-        say(&mut thread, &mut publisher, b"\x30\x03\x00\x01m");
+        say(&mut thread, &mut publisher, TO_MANY);
         thread.read_clients(now, &mut Turn::default());
         thread.unwritten += unwritten;
         let mut turn = Turn {
@@ -405,6 +426,97 @@ fn as_many_are_written_to_as_were_read_and_all_once_much_was() {
         thread.write_clients(now, &mut turn);
         assert_eq!(thread.unwritten, 0);
     }
+}
+
+#[test]
+fn what_is_held_for_the_end_of_a_flood_is_not_yet_written() {
+    let (mut thread, mut publisher, receivers) = many_receivers(1);
+    let now = Instant::now();
+    say(&mut thread, &mut publisher, TO_MANY);
+    thread.read_clients(now, &mut Turn::default());
+    thread.held = waiting_for_it(&thread, receivers.len());
+    thread.write_clients(now, &mut Turn::default());
+    assert_eq!(thread.unwritten, TO_MANY.len());
+}
+
+#[test]
+fn letters_count_as_read() {
+    let (mut thread, _publisher, _receivers) = many_receivers(0);
+    let (mut to_first, from_second) = feed(4);
+    thread.from_shards[1] = Some(from_second);
+    let mut arrival = any_arrival(Vec::new());
+    arrival.unread = vec![0; 100];
+    let parcel = Parcel::Connection(Box::new(arrival));
+    let bytes = parcel.cost();
+    to_first.push(parcel);
+    to_first.flush();
+    thread.take_parcels(Instant::now());
+    assert_eq!(thread.unwritten as u64, bytes);
+}
+
+#[test]
+fn all_are_written_to_before_who_brings_much_is_read() {
+    let (mut thread, mut publisher, receivers) = many_receivers(A_TURN + 5);
+    let now = Instant::now();
+    let much = [b"\x30\x83\x80\x01\x00\x01f", &[0; READ_MUCH][..]].concat();
+    let mut flood = enter(&mut thread, b"");
+    say(&mut thread, &mut flood, &much);
+    thread.read_clients(now, &mut Turn::default());
+    thread.write_clients(now, &mut Turn::default());
+    say(&mut thread, &mut publisher, TO_MANY);
+    say(&mut thread, &mut flood, &much);
+    let mut turn = Turn::default();
+    thread.read_clients(now, &mut turn);
+    assert_eq!(turn.writes, receivers.len() as u64);
+}
+
+#[test]
+fn who_has_more_than_one_write_takes_waits_until_all_have_had_theirs() {
+    let (mut thread, mut publisher, receivers) = many_receivers(A_TURN + 5);
+    let now = Instant::now();
+    // As if it had more.
+    let first = ConnectionId {
+        index: 1,
+        serial: 2,
+    };
+    thread.again.push(first);
+    say(&mut thread, &mut publisher, TO_MANY);
+    let mut turn = Turn::default();
+    thread.read_clients(now, &mut turn);
+    thread.write_some(now, &mut turn);
+    assert!(thread.dirty.is_empty());
+    thread.write_some(now, &mut turn);
+    assert_eq!(turn.writes, receivers.len() as u64);
+    assert_eq!(thread.dirty, [first]);
+}
+
+#[test]
+fn a_share_finds_outputs_as_empty_as_they_can_be() {
+    let mut thread = shard_thread(0, [None, None], [None, None]);
+    let mut options = options(0, 1);
+    options.settings.at_once = 1;
+    options.limits.output_bytes_max = 32 * 1024;
+    thread.shard = Shard::new(options);
+    let subscribe = b"\x82\x06\x00\x01\x00\x01c\x00\x82\x06\x00\x02\x00\x01d\x00";
+    let _both = [
+        enter(&mut thread, subscribe),
+        enter(&mut thread, &subscribe[..8]),
+    ];
+    // More than an output takes before it is full, to one and to both.
+    let payload = vec![0; 40_960];
+    let message = |topic| [&b"\x30\x83\xc0\x02\x00\x01"[..], topic, &payload].concat();
+    let now = Instant::now();
+    for bytes in [message(b"d"), message(b"c")] {
+        let (arrival, _peer) = arrival_and_peer([CONNECT, &bytes].concat());
+        open(&mut thread.shard, &mut thread.driver, now, arrival);
+    }
+    assert!(thread.shard.has_dirty());
+    let mut turn = Turn::default();
+    for times in 0..4 {
+        thread.time_out(now + times * LATER, &mut turn);
+    }
+    assert_eq!(thread.shard.stats().dropped_total(), 0);
+    assert!(turn.writes >= 3);
 }
 
 #[test]
@@ -431,8 +543,8 @@ fn a_share_of_a_message_to_a_crowd_leaves_before_anything_else_is_read() {
     }
 }
 
-#[test]
-fn what_waited_for_the_disk_leaves_when_its_answer_is_taken() {
+/// Those whose CONNACK waits for the disk, because their sessions stay.
+fn sleepers(count: usize) -> (ShardThread, tempfile::TempDir, Vec<TcpStream>) {
     let temp = tempfile::tempdir().unwrap();
     let (disk, from_disk) = started(temp.path());
     let mut thread = shard_thread(0, [None, None], [None, None]);
@@ -442,20 +554,34 @@ fn what_waited_for_the_disk_leaves_when_its_answer_is_taken() {
     thread.from_others.push(from_disk);
     thread.driver.desk = disk.desk(ShardId(0));
     let now = Instant::now();
-    // Of a session that stays: its CONNACK waits for the disk.
-    let connect = b"\x10\x0d\x00\x04MQTT\x04\x00\x00\x00\x00\x01s";
-    let (arrival, _peer) = arrival_and_peer(connect.to_vec());
-    open(&mut thread.shard, &mut thread.driver, now, arrival);
+    let connect = b"\x10\x0d\x00\x04MQTT\x04\x00\x00\x00\x00\x01";
+    let peers = (b'A'..).take(count).map(|name| {
+        let (arrival, peer) = arrival_and_peer([&connect[..], &[name]].concat());
+        open(&mut thread.shard, &mut thread.driver, now, arrival);
+        peer
+    });
+    let peers = peers.collect();
     let mut turn = Turn::default();
     thread.write_clients(now, &mut turn);
     assert_eq!(turn.writes, 0);
     thread.driver.submit_all();
-    while thread.driver.waits_for_disk() {
-        assert_eq!(turn.writes, 0);
-        thread.take_mail(now, &mut turn);
-        thread::yield_now();
+    (thread, temp, peers)
+}
+
+#[test]
+fn what_waited_for_the_disk_leaves_when_its_answer_is_taken() {
+    let answers: [fn(&mut ShardThread, Instant, &mut Turn); 2] =
+        [ShardThread::take_mail, ShardThread::take_late_news];
+    for take in answers {
+        let (mut thread, _temp, peers) = sleepers(A_TURN + 5);
+        let mut turn = Turn::default();
+        while thread.driver.waits_for_disk() {
+            assert_eq!(turn.writes, 0);
+            take(&mut thread, Instant::now(), &mut turn);
+            thread::yield_now();
+        }
+        assert_eq!(turn.writes, peers.len() as u64);
     }
-    assert_eq!(turn.writes, 1);
 }
 
 #[test]
@@ -474,6 +600,9 @@ fn a_client_is_silent_once_all_that_it_may_have_sent_was_read() {
     thread.time_out(now + 6 * LATER, &mut Turn::default());
     assert_eq!(connected(&thread), 0);
 }
+
+/// Of somebody without a name.
+const CONNECT: &[u8] = b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x00\x00\x00";
 
 const LATER: Duration = Duration::from_secs(1);
 
