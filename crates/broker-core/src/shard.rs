@@ -248,6 +248,18 @@ impl Shard {
         self.clients.has_dirty()
     }
 
+    /// Has [`take_dirty`](Self::take_dirty) name this connection once more, behind all others: it
+    /// has more output than was written.
+    pub fn write_later(&mut self, connection: ConnectionId) {
+        self.clients.mark_dirty(connection);
+    }
+
+    /// Bytes that an output takes before its receiver counts as slow
+    /// ([`Limits::output_bytes_max`]).
+    pub fn output_bytes_max(&self) -> usize {
+        self.clients.limits.output_bytes_max as usize
+    }
+
     /// What may be written to this connection now; empty if it is not known any more.
     pub fn pending_output(&self, connection: ConnectionId) -> &[u8] {
         match self.clients.connection(connection.index) {

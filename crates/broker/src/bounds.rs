@@ -50,7 +50,7 @@ pub(crate) const COMPANY_TURNS: u32 = 8_192;
 /// The others wait for it. No memory.
 pub(crate) const AHEAD: usize = 64;
 
-/// Bytes read in one turn before what they have led to is written, and reading goes on. Together
+/// Bytes that come before all are written to that have something, and reading goes on. Together
 /// with their copies in the outputs they fit into 1 MiB, which is in the cache of a core.
 pub(crate) const READ_BEFORE_WRITE: usize = 256 * 1024;
 
@@ -82,14 +82,18 @@ pub(crate) const PATIENCE: Duration = Duration::from_millis(1);
 /// memory: the bytes are the shard's.
 pub(crate) const WRITE_BYTES: usize = 1024 * 1024;
 
-/// Connections written to in one turn for each that it has read, at its end and each time that it
+/// Connections written to for each that the turn has read so far, at its end and each time that it
 /// writes before: whoever sends at QoS 1 has an answer, and the message a receiver. No memory.
 pub(crate) const WRITES_A_READ: usize = 2;
 
-/// Connections written to in one turn beyond that. The others are the first of the next turn, and
-/// what comes for them meanwhile goes with what they wait for. No memory: what may come is
-/// [`READ_BEFORE_WRITE`]. See ADR 52 for what was tried.
+/// Connections written to beyond that. The others are the first of the next turn, and what comes
+/// for them meanwhile goes with what they wait for, up to [`READ_BEFORE_WRITE`] for all together.
+/// See ADR 52 for what was tried.
 pub(crate) const WRITES_AHEAD: usize = 16;
+
+/// Of what an output may hold (`output_bytes_max`), such a part may come before all are written to:
+/// 256 KiB of the 4 MiB that it is by default. A topic that came as an alias makes more of it.
+pub(crate) const UNWRITTEN_PARTS: usize = 16;
 
 /// Readiness events taken from the kernel at once; 12 bytes each on Linux.
 pub(crate) const EVENTS: usize = 1_024;

@@ -37,11 +37,11 @@
 //! - Where few publish to many, a turn is nearly all writes. So it does not write to all: it looks
 //!   who has sent more, and what that is goes with what receivers wait for already. All have their
 //!   turn in the order in which they first had something, so nobody waits longer than for a write
-//!   to everybody else, and for fewer reads; and no more is read ahead than `READ_BEFORE_WRITE`
-//!   bytes. Before, such publishers had nothing more to send while all were written to, and the
-//!   loop nothing to do while their clients read: of one publisher's messages to 1,000 4.6
-//!   million/s came through and not 2.3, and of ten publishers' to 500 153,000/s and not 138,000,
-//!   the slowest hundredth 11 ms late and not 21 (ADR 52).
+//!   to everybody else, and what is read between; and when `READ_BEFORE_WRITE` bytes have come
+//!   meanwhile, all are written to. Before, such publishers had nothing more to send while all were
+//!   written to, and the loop nothing to do while their clients read: of one publisher's messages
+//!   to 1,000 4.6 million/s came through and not 2.3, and of ten publishers' to 500 153,000/s and
+//!   not 138,000, the slowest hundredth 11 ms late and not 21 (ADR 52).
 //! - One read for each connection and turn, of bounded size, is also what makes the loop fair: a
 //!   publisher that never stops gets one buffer's worth before everybody else has had theirs.
 //!   Writes are of bounded size too: one for each `READ_BEFORE_WRITE` bytes that the turn has read,
@@ -92,6 +92,7 @@
 //!
 //! Deliberately absent: any decision about MQTT.
 
+mod exchange;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -107,7 +108,8 @@ use unbroken_broker_core::{ConnectionId, Input, Shard, ShardId};
 use crate::authenticator::{Authenticator, Doors};
 use crate::bounds::{
     AHEAD, DISK_WAIT_MAX, EVENTS, KNOCKS_GATHER, PIECE_BYTES, READ_BEFORE_WRITE, READ_BYTES,
-    READ_MUCH, READS_BEFORE_WRITE, READS_WHILE_STORING, WRITE_BYTES, WRITES_A_READ, WRITES_AHEAD,
+    READ_MUCH, READS_BEFORE_WRITE, READS_WHILE_STORING, UNWRITTEN_PARTS, WRITE_BYTES,
+    WRITES_A_READ, WRITES_AHEAD,
 };
 use crate::coalesce::{Coalescer, Turn};
 use crate::core_time::Core;
@@ -117,6 +119,8 @@ use crate::hearing::Hearing;
 use crate::listener::{self, Acceptor};
 use crate::mailbox::{Doorbell, Incoming, Outgoing, Parcel};
 use crate::sockets::{Found, Sockets};
+
+pub(crate) use exchange::{introduce, settle};
 
 /// The token of the doorbell; no table is that long.
 pub(crate) const BELL: Token = Token(usize::MAX);
@@ -164,8 +168,6 @@ pub(crate) struct ShardThread {
     dirty: Vec<ConnectionId>,
     /// Those of them that wait for the end of a flood. Empty between uses; kept for its capacity.
     held: Vec<ConnectionId>,
-    /// Those that have more to be written than one write takes, until all others have had theirs.
-    again: Vec<ConnectionId>,
     /// Bytes that clients and other shards have sent since all were last written to.
     unwritten: usize,
     /// Rings the bell.
@@ -200,7 +202,6 @@ impl ShardThread {
             core: Core::default(),
             buffer: vec![0; READ_BYTES].into_boxed_slice(),
             dirty: Vec::new(),
-            again: Vec::new(),
             unwritten: 0,
             held: Vec::new(),
             round: Vec::new(),
@@ -223,9 +224,9 @@ impl ShardThread {
             let before = self.frames();
             self.take_mail(now, &mut turn);
             let let_in = self.accept(now);
-            self.read_clients(now, &mut turn);
+            let brought_much = self.read_clients(now, &mut turn);
             self.driver.submit_all();
-            self.take_late_news(now, &mut turn);
+            self.take_late_news(now, brought_much, &mut turn);
             // Behind the writes, because a write that made room may have made one due.
             if self.shard.next_timeout().is_some_and(|at| at <= now) {
                 self.time_out(now, &mut turn);
@@ -304,11 +305,12 @@ impl ShardThread {
     }
 
     /// Takes what threads that are no shards have brought meanwhile, and writes: to all, if the
-    /// disk's answers let something leave.
-    fn take_late_news(&mut self, now: Instant, turn: &mut Turn) {
+    /// disk's answers let something leave, or somebody brought much, so that it has left before
+    /// somebody quiet is read.
+    fn take_late_news(&mut self, now: Instant, brought_much: bool, turn: &mut Turn) {
         let stored = self.driver.stored();
         self.take_news(now);
-        if self.driver.stored() > stored {
+        if brought_much || self.driver.stored() > stored {
             self.write_clients(now, turn);
         } else {
             self.write_some(now, turn);
@@ -389,7 +391,8 @@ impl ShardThread {
         let_in
     }
 
-    fn read_clients(&mut self, now: Instant, turn: &mut Turn) {
+    /// Answers whether somebody was among them whose last read brought much.
+    fn read_clients(&mut self, now: Instant, turn: &mut Turn) -> bool {
         let most = if self.driver.waits_for_disk() {
             READS_WHILE_STORING
         } else {
@@ -410,7 +413,7 @@ impl ShardThread {
                 self.driver.sockets.put_back(round.drain(read..));
                 break;
             }
-            let is_due = self.unwritten >= READ_BEFORE_WRITE || read - written == at_once;
+            let is_due = self.is_much_unwritten() || read - written == at_once;
             let is_given = self.unwritten > 0 || turn.letters > 0;
             if is_given && read == rest {
                 self.write_clients(now, turn);
@@ -422,8 +425,10 @@ impl ShardThread {
             read += 1;
             self.unwritten += self.read_client(now, index, spares_others, turn);
         }
+        let brought_much = round.len() > rest;
         round.clear();
         self.round = round;
+        brought_much
     }
 
     /// Reads one connection once, of a flood less if it is to spare the others; answers how many
@@ -542,7 +547,7 @@ impl ShardThread {
     /// Writes to those who have waited longest, in proportion to what the turn has read so far; to
     /// all once much was.
     fn write_some(&mut self, now: Instant, turn: &mut Turn) {
-        let most = if self.unwritten >= READ_BEFORE_WRITE {
+        let most = if self.is_much_unwritten() {
             usize::MAX
         } else {
             let read = usize::try_from(turn.reads + turn.letters).unwrap_or(usize::MAX);
@@ -552,6 +557,13 @@ impl ShardThread {
         self.write(now, most, turn);
     }
 
+    /// Before an output can be so full that its receiver would be taken for a slow one, only
+    /// because its turn has not come.
+    fn is_much_unwritten(&self) -> bool {
+        let outputs = self.shard.output_bytes_max() / UNWRITTEN_PARTS;
+        self.unwritten >= READ_BEFORE_WRITE.min(outputs)
+    }
+
     fn write_clients(&mut self, now: Instant, turn: &mut Turn) {
         self.write(now, usize::MAX, turn);
     }
@@ -559,13 +571,11 @@ impl ShardThread {
     /// To so many of those that the shard has something for, at most.
     fn write(&mut self, now: Instant, most: usize, turn: &mut Turn) {
         self.shard.take_dirty(&mut self.dirty, most);
-        let is_all = !self.shard.has_dirty();
-        if is_all && self.held.is_empty() {
+        if !self.shard.has_dirty() && self.held.is_empty() {
             self.unwritten = 0;
         }
         let sockets = &mut self.driver.sockets;
         let shard = &mut self.shard;
-        let again = &mut self.again;
         for connection in self.dirty.drain(..) {
             let pending = shard.pending_output(connection);
             let bytes = &pending[..pending.len().min(WRITE_BYTES)];
@@ -581,11 +591,8 @@ impl ShardThread {
             // The rest goes when all others have been written to; what the socket did not take, at
             // its edge.
             if more && takes_more {
-                again.push(connection);
+                shard.write_later(connection);
             }
-        }
-        if is_all {
-            self.dirty.append(again);
         }
     }
 
@@ -708,53 +715,6 @@ impl ShardThread {
         let next = deadlines.into_iter().flatten().min()?;
         Some(next.saturating_duration_since(now))
     }
-}
-
-/// Shards that were restored have something to say to each other. They read it before any client
-/// comes.
-pub(crate) fn introduce(shards: &mut [ShardThread]) {
-    let now = Instant::now();
-    for thread in &mut *shards {
-        let timeout = Input::Timeout { heard: now };
-        input(&mut thread.shard, &mut thread.driver, now, timeout);
-    }
-    exchange(shards, now);
-}
-
-/// Until nothing is on its way between them.
-fn exchange(shards: &mut [ShardThread], now: Instant) {
-    loop {
-        for thread in &mut *shards {
-            if let Some(desk) = &mut thread.driver.desk {
-                desk.turn(now, &thread.shard);
-            }
-            thread.driver.flush_feeds();
-        }
-        let letters =
-            |thread: &ShardThread| thread.from_shards.iter().flatten().any(|f| !f.is_empty());
-        let unsent = |thread: &ShardThread| thread.driver.has_unsent();
-        if !shards
-            .iter()
-            .any(|thread| letters(thread) || unsent(thread))
-        {
-            return;
-        }
-        for thread in &mut *shards {
-            thread.take_parcels(now);
-        }
-    }
-}
-
-/// All shards have ended, and no client is left: lets them read what they have written to each
-/// other since, so that each message in it is named.
-pub(crate) fn settle(shards: &mut [ShardThread]) {
-    let now = Instant::now();
-    exchange(shards, now);
-    for thread in &mut *shards {
-        // Once more, for what was counted since it was last told.
-        input(&mut thread.shard, &mut thread.driver, now, Input::Drain);
-    }
-    exchange(shards, now);
 }
 
 fn use_parcel(

@@ -440,7 +440,7 @@ fn what_is_held_for_the_end_of_a_flood_is_not_yet_written() {
 }
 
 #[test]
-fn letters_count_as_read() {
+fn what_other_shards_send_counts_as_read() {
     let (mut thread, _publisher, _receivers) = many_receivers(0);
     let (mut to_first, from_second) = feed(4);
     thread.from_shards[1] = Some(from_second);
@@ -471,23 +471,47 @@ fn all_are_written_to_before_who_brings_much_is_read() {
 }
 
 #[test]
-fn who_has_more_than_one_write_takes_waits_until_all_have_had_theirs() {
-    let (mut thread, mut publisher, receivers) = many_receivers(A_TURN + 5);
-    let now = Instant::now();
-    // As if it had more.
-    let first = ConnectionId {
-        index: 1,
-        serial: 2,
-    };
-    thread.again.push(first);
+fn all_are_written_to_at_the_end_of_a_turn_in_which_somebody_brought_much() {
+    for brought_much in [false, true] {
+        let (mut thread, mut publisher, receivers) = many_receivers(A_TURN + 5);
+        let now = Instant::now();
+        say(&mut thread, &mut publisher, TO_MANY);
+        let mut turn = Turn::default();
+        assert!(!thread.read_clients(now, &mut turn));
+        thread.take_late_news(now, brought_much, &mut turn);
+        assert_eq!(turn.writes == receivers.len() as u64, brought_much);
+    }
+}
+
+#[test]
+fn who_has_more_than_one_write_takes_comes_behind_all_others() {
+    let (mut thread, mut publisher, receivers) = many_receivers(3);
     say(&mut thread, &mut publisher, TO_MANY);
-    let mut turn = Turn::default();
-    thread.read_clients(now, &mut turn);
-    thread.write_some(now, &mut turn);
-    assert!(thread.dirty.is_empty());
-    thread.write_some(now, &mut turn);
-    assert_eq!(turn.writes, receivers.len() as u64);
-    assert_eq!(thread.dirty, [first]);
+    thread.read_clients(Instant::now(), &mut Turn::default());
+    let (mut first, mut all) = (Vec::new(), Vec::new());
+    thread.shard.take_dirty(&mut first, 1);
+    thread.shard.write_later(first[0]);
+    thread.shard.take_dirty(&mut all, usize::MAX);
+    assert_eq!(all.len(), receivers.len());
+    assert_eq!(all.last(), first.first());
+}
+
+#[test]
+fn nobody_counts_as_slow_whose_turn_has_not_come() {
+    for (messages, all_are_written_to) in [(1, false), (2, true)] {
+        let (mut thread, mut publisher, receivers) = many_receivers(A_TURN + 5);
+        let now = Instant::now();
+        let mut limits = Limits::default();
+        limits.output_bytes_max = u32::try_from(UNWRITTEN_PARTS * 2 * TO_MANY.len()).unwrap();
+        let (shard, driver) = (&mut thread.shard, &mut thread.driver);
+        input(shard, driver, now, Input::Reconfigured(Box::new(limits)));
+        say(&mut thread, &mut publisher, &TO_MANY.repeat(messages));
+        let mut turn = Turn::default();
+        thread.read_clients(now, &mut turn);
+        thread.write_some(now, &mut turn);
+        let is_all = turn.writes == receivers.len() as u64;
+        assert_eq!(is_all, all_are_written_to);
+    }
 }
 
 #[test]
@@ -571,7 +595,9 @@ fn sleepers(count: usize) -> (ShardThread, tempfile::TempDir, Vec<TcpStream>) {
 #[test]
 fn what_waited_for_the_disk_leaves_when_its_answer_is_taken() {
     let answers: [fn(&mut ShardThread, Instant, &mut Turn); 2] =
-        [ShardThread::take_mail, ShardThread::take_late_news];
+        [ShardThread::take_mail, |thread, now, turn| {
+            thread.take_late_news(now, false, turn);
+        }];
     for take in answers {
         let (mut thread, _temp, peers) = sleepers(A_TURN + 5);
         let mut turn = Turn::default();
