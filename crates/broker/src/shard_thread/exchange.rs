@@ -1,5 +1,5 @@
-//! What shards have to say to each other while no client is served: before the first comes, and when
-//! the last has gone. The threads run on one then, one turn after the other.
+//! What shards have to say to each other while no client is served: before the first comes, and
+//! when the last has gone. One thread has them all then.
 
 use std::time::Instant;
 
