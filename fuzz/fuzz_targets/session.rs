@@ -220,7 +220,7 @@ impl Broker {
             return;
         };
         let mut dirty = Vec::new();
-        self.shards[shard].take_dirty(&mut dirty);
+        self.shards[shard].take_dirty(&mut dirty, usize::MAX);
         let pending = self.shards[shard].pending_output(connection);
         let bytes = pending[..pending.len().min(count * 8)].to_vec();
         self.shards[shard].wrote(self.now, connection, bytes.len());
