@@ -67,10 +67,18 @@ impl Bundle {
         self.publisher.as_ref()
     }
 
-    /// What it costs the feed: bytes of topics and payloads, or so much for each message.
+    /// What it costs the feed: its bytes, or so much for each message.
     pub(crate) fn cost(&self) -> u64 {
-        let bytes = self.topics.len() + self.payloads.len();
-        (bytes as u64).max(self.heads.len() as u64 * BUNDLED_COST_MIN)
+        self.bytes().max(self.heads.len() as u64 * BUNDLED_COST_MIN)
+    }
+
+    /// Bytes of topics and payloads, and of what there is to say about each message.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.taken() as u64
+    }
+
+    fn taken(&self) -> usize {
+        self.topics.len() + self.payloads.len() + self.heads.len() * size_of::<Head>()
     }
 
     /// Bytes that it keeps from the allocator.
@@ -104,12 +112,13 @@ impl Bundle {
 
     /// Whether this one can go with those that are here.
     fn has_room_for(&self, item: &Item<'_>) -> bool {
-        let taken = self.topics.len() + self.payloads.len() + self.heads.len() * size_of::<Head>();
         let same_publisher = match (&self.publisher, item.publisher) {
             (Some(mine), Some(its)) => Arc::ptr_eq(mine, its),
             (mine, its) => mine.is_none() && its.is_none(),
         };
-        taken < BUNDLE_BYTES_MAX && same_publisher && self.stamp == Some(item.publication.stamp)
+        self.taken() < BUNDLE_BYTES_MAX
+            && same_publisher
+            && self.stamp == Some(item.publication.stamp)
     }
 
     fn add(&mut self, item: &Item<'_>) {
@@ -369,7 +378,8 @@ mod tests {
         );
         let last = bundles.take(TO).unwrap();
         assert_eq!(content(&last).len(), 1);
-        assert_eq!(last.cost(), BUNDLED_EACH_MAX as u64);
+        let bytes = BUNDLED_EACH_MAX + size_of::<Head>();
+        assert_eq!(last.cost(), bytes as u64);
     }
 
     #[test]

@@ -26,8 +26,17 @@ pub struct Mail {
 }
 
 impl Mail {
-    /// Bytes of topics, filters, properties and payloads in it. Those of messages may be shared
-    /// with other letters. A bundle of messages counts for more, as its module says.
+    /// What it counts for in a feed that is bounded in bytes: those in it, and for a bundle of
+    /// messages more, as its module says.
+    pub fn cost(&self) -> u64 {
+        match &self.letter {
+            Letter::Bundle(bundle) => bundle.cost(),
+            _ => self.bytes(),
+        }
+    }
+
+    /// Bytes of topics, filters, properties and payloads in it, about. Those of messages may be
+    /// shared with other letters.
     pub fn bytes(&self) -> u64 {
         let bytes = |message: &Arc<Message>| message.publication().cost();
         let text = |text: &str| text.len() as u64;
@@ -37,7 +46,7 @@ impl Mail {
             | Letter::ShareReturn { message, .. }
             | Letter::ShareHandOver { message, .. }
             | Letter::Retain { message, .. } => bytes(message),
-            Letter::Bundle(bundle) => bundle.cost(),
+            Letter::Bundle(bundle) => bundle.bytes(),
             Letter::RetainedAnswer { messages, .. } => messages.iter().map(bytes).sum(),
             Letter::InterestAdded { filter, .. } | Letter::InterestRemoved { filter, .. } => {
                 text(filter)

@@ -79,7 +79,7 @@ impl Parcel {
     /// Bytes that are kept as long as it is on its way, beside the parcel itself.
     pub(crate) fn cost(&self) -> u64 {
         match self {
-            Self::Mail(mail) => mail.bytes(),
+            Self::Mail(mail) => mail.cost(),
             Self::Connection(arrival) => {
                 let traveller = arrival.traveller.as_ref().map_or(0, Traveller::bytes);
                 arrival.unread.len() as u64 + traveller
@@ -93,6 +93,14 @@ impl Parcel {
             | Self::Forget { .. }
             | Self::Reconfigured { .. }
             | Self::Drain { .. } => 0,
+        }
+    }
+
+    /// Bytes that clients have sent, in it.
+    pub(crate) fn bytes(&self) -> u64 {
+        match self {
+            Self::Mail(mail) => mail.bytes(),
+            _ => self.cost(),
         }
     }
 }

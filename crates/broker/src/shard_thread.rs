@@ -332,7 +332,7 @@ impl ShardThread {
             let from = ShardId(u8::try_from(index).expect("a shard's number is a u8"));
             for _ in 0..feed.len() {
                 if let Ok(parcel) = feed.try_recv() {
-                    let bytes = usize::try_from(parcel.cost()).unwrap_or(usize::MAX);
+                    let bytes = usize::try_from(parcel.bytes()).unwrap_or(usize::MAX);
                     self.unwritten = self.unwritten.saturating_add(bytes);
                     use_parcel(shard, driver, now, Some(from), parcel);
                     letters += 1;

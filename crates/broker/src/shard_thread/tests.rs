@@ -454,6 +454,26 @@ fn what_other_shards_send_counts_as_read() {
     assert_eq!(thread.unwritten as u64, bytes);
 }
 
+/// However much more of the feed a small message takes.
+#[test]
+fn what_other_shards_send_in_bundles_counts_for_what_it_is() {
+    let now = Instant::now();
+    let (to_second, from_first) = feed(4);
+    let (to_first, from_second) = feed(4);
+    let mut shards = [
+        shard_thread(0, [None, Some(from_second)], [None, Some(to_second)]),
+        shard_thread(1, [Some(from_first), None], [Some(to_first), None]),
+    ];
+    let _subscriber = enter(&mut shards[1], b"\x82\x06\x00\x01\x00\x01m\x00");
+    hand_over(&mut shards, now);
+    shards[1].write_clients(now, &mut Turn::default());
+    let _publisher = enter(&mut shards[0], &TO_MANY.repeat(10));
+    hand_over(&mut shards, now);
+    assert!(shards[1].shard.has_dirty());
+    let unwritten = shards[1].unwritten;
+    assert!((10..1_000).contains(&unwritten), "{unwritten} bytes");
+}
+
 #[test]
 fn all_are_written_to_before_who_brings_much_is_read() {
     let (mut thread, mut publisher, receivers) = many_receivers(A_TURN + 5);
