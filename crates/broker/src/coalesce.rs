@@ -96,7 +96,9 @@
 //!   35.
 //! - To ask for a twentieth more through with a wait above 2 ms: 1.13 of the CPU time without such
 //!   waits, and 0.80 of the rate, with 500 connections in pairs, where any more has 0.90 and 1.09.
-//! - No more through to be asked for: with fan-in at QoS 0 0.80 of the rate, at QoS 1 0.90.
+//! - No more through to be asked for: with fan-in at QoS 0 0.80 of the rate, at QoS 1 0.90. Only
+//!   above 8 ms: 4.6 µs with fan-in at QoS 0 where 2 ms had 4.8, and in the next series 5.8 and 3.9
+//!   (seven and six alternating runs, EPYC); five other loads within what runs differ by.
 //! - No wait above 2 ms that is longer than a turn was without waits, and no comparison with turns
 //!   that become shorter or longer: 1.15 of the CPU time with 500 connections in pairs, 1.13 with
 //!   fan-in at QoS 1, 1.24 at QoS 2, where as much went through; and with 60,000 messages/s the
