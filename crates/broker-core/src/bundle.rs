@@ -69,15 +69,11 @@ impl Bundle {
 
     /// What it costs the feed: its bytes, or so much for each message.
     pub(crate) fn cost(&self) -> u64 {
-        self.bytes().max(self.heads.len() as u64 * BUNDLED_COST_MIN)
+        (self.bytes() as u64).max(self.heads.len() as u64 * BUNDLED_COST_MIN)
     }
 
-    /// Bytes of topics and payloads, and of what there is to say about each message.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.taken() as u64
-    }
-
-    fn taken(&self) -> usize {
+    /// Of topics and payloads, and of what there is to say about each message.
+    pub(crate) fn bytes(&self) -> usize {
         self.topics.len() + self.payloads.len() + self.heads.len() * size_of::<Head>()
     }
 
@@ -116,7 +112,7 @@ impl Bundle {
             (Some(mine), Some(its)) => Arc::ptr_eq(mine, its),
             (mine, its) => mine.is_none() && its.is_none(),
         };
-        self.taken() < BUNDLE_BYTES_MAX
+        self.bytes() < BUNDLE_BYTES_MAX
             && same_publisher
             && self.stamp == Some(item.publication.stamp)
     }

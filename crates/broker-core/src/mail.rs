@@ -46,7 +46,7 @@ impl Mail {
             | Letter::ShareReturn { message, .. }
             | Letter::ShareHandOver { message, .. }
             | Letter::Retain { message, .. } => bytes(message),
-            Letter::Bundle(bundle) => bundle.bytes(),
+            Letter::Bundle(bundle) => bundle.bytes() as u64,
             Letter::RetainedAnswer { messages, .. } => messages.iter().map(bytes).sum(),
             Letter::InterestAdded { filter, .. } | Letter::InterestRemoved { filter, .. } => {
                 text(filter)
@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn a_letter_costs_the_filters_in_it() {
-        let cost = |letter| Mail { letter, number: 0 }.bytes();
+        let cost = |letter| Mail { letter, number: 0 }.cost();
         let filter = || Box::from("a".repeat(1_000));
         let added = Letter::InterestAdded {
             filter: filter(),

@@ -63,9 +63,10 @@
 //! the disk's, and nothing is compared.
 //!
 //! Invariants: no clock is read here; no wait that is longer than [`TURN_MIN`] is longer than the
-//! turn before it would be with one shard, if all have equal parts, nor than 16 ms; and none
-//! follows a turn to which nothing came. So with many connections, whose turns are long, a message
-//! is at most about twice as late, and one that goes to another shard waits there too. Time in
+//! turn before it would be with one shard, if all have equal parts, nor than 16 ms, with three
+//! shards 8, and with five or more [`MANY_SHARDS_WAIT`]; and none follows a turn to which nothing
+//! came. So with many connections, whose turns are long, a message is at most about twice as late
+//! as one shard without waits would be, and one that goes to another shard waits there too. Time in
 //! which the thread had no core lengthens no wait.
 //!
 //! With several shards each has a part of the connections, so that a turn is as much shorter as
@@ -273,7 +274,12 @@ impl Coalescer {
     /// The longest wait behind a turn of so much time: what it would be with one shard.
     fn longest(&self, busy: Duration) -> Duration {
         let turn = busy.mul_f64(self.served) * self.shards;
-        turn.clamp(TURN_MIN, RUNGS[RUNGS.len() - 1])
+        turn.clamp(TURN_MIN, self.wait_max())
+    }
+
+    fn wait_max(&self) -> Duration {
+        let others = self.shards.saturating_sub(1).max(1);
+        (RUNGS[RUNGS.len() - 1] / others).max(MANY_SHARDS_WAIT)
     }
 
     /// The rung of the trial in such an epoch, or the one below its wait.
@@ -550,6 +556,9 @@ const EPOCH: Duration = Duration::from_millis(10);
 /// The longest wait that only makes messages cheaper. With a longer one more of them have to get
 /// through, so that they are late for a reason.
 const CHEAPER_MAX: Duration = Duration::from_millis(2);
+/// The longest wait of a shard is divided among the others, but may be so long with however many:
+/// what asks one after the other waits at each.
+const MANY_SHARDS_WAIT: Duration = Duration::from_millis(4);
 /// An epoch has at least so many turns, however long they are; or two, with so many reads and
 /// writes. Single ones differ: what one has gathered is missing in the next.
 const EPOCH_TURNS: u32 = 4;

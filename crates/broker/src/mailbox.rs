@@ -76,7 +76,7 @@ pub(crate) enum Parcel {
 }
 
 impl Parcel {
-    /// Bytes that are kept as long as it is on its way, beside the parcel itself.
+    /// What it counts for in a feed: [`bytes`](Self::bytes), and small messages for more.
     pub(crate) fn cost(&self) -> u64 {
         match self {
             Self::Mail(mail) => mail.cost(),
@@ -96,7 +96,7 @@ impl Parcel {
         }
     }
 
-    /// Bytes that clients have sent, in it.
+    /// That are kept as long as it is on its way, beside the parcel itself.
     pub(crate) fn bytes(&self) -> u64 {
         match self {
             Self::Mail(mail) => mail.bytes(),

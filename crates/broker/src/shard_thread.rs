@@ -4,7 +4,7 @@
 //! ```text
 //! each turn:
 //!   mail       take every incoming feed's batch, give it to the shard; and write, if the disk has
-//!              answered
+//!              answered, and as often as `READ_BEFORE_WRITE` bytes have come
 //!   accept     those who knock, if this thread has the listeners
 //!   read       each readable connection once, into one buffer of the thread, straight to the
 //!              shard; those that brought much when they were last read behind the others, and by
@@ -298,7 +298,7 @@ impl ShardThread {
     /// Takes what has come from other threads, and writes what the disk's answers let leave.
     fn take_mail(&mut self, now: Instant, turn: &mut Turn) {
         let stored = self.driver.stored();
-        turn.letters = self.take_parcels(now);
+        self.take_parcels(now, turn);
         if self.driver.stored() > stored {
             self.write_clients(now, turn);
         }
@@ -317,30 +317,30 @@ impl ShardThread {
         }
     }
 
-    /// Takes what every feed holds now; what comes meanwhile has its turn. Answers how many letters
-    /// from other shards that were.
-    fn take_parcels(&mut self, now: Instant) -> u64 {
+    /// Takes what every feed holds now; what comes meanwhile has its turn. All are written to as
+    /// often as much has come.
+    fn take_parcels(&mut self, now: Instant, turn: &mut Turn) {
         if self.hears_nothing() {
-            return 0;
+            return;
         }
-        let (shard, driver) = (&mut self.shard, &mut self.driver);
-        let mut letters = 0;
-        for (index, feed) in self.from_shards.iter_mut().enumerate() {
-            let Some(feed) = feed else {
-                continue;
-            };
+        for index in 0..self.from_shards.len() {
             let from = ShardId(u8::try_from(index).expect("a shard's number is a u8"));
-            for _ in 0..feed.len() {
-                if let Ok(parcel) = feed.try_recv() {
-                    let bytes = usize::try_from(parcel.bytes()).unwrap_or(usize::MAX);
-                    self.unwritten = self.unwritten.saturating_add(bytes);
-                    use_parcel(shard, driver, now, Some(from), parcel);
-                    letters += 1;
+            let held = self.from_shards[index].as_ref().map_or(0, Incoming::len);
+            for _ in 0..held {
+                let feed = self.from_shards[index].as_mut();
+                let Some(Ok(parcel)) = feed.map(Incoming::try_recv) else {
+                    break;
+                };
+                let bytes = usize::try_from(parcel.bytes()).unwrap_or(usize::MAX);
+                self.unwritten = self.unwritten.saturating_add(bytes);
+                use_parcel(&mut self.shard, &mut self.driver, now, Some(from), parcel);
+                turn.letters += 1;
+                if self.is_much_unwritten() {
+                    self.write_clients(now, turn);
                 }
             }
         }
         self.take_news(now);
-        letters
     }
 
     /// Takes what has come from threads that are no shards.

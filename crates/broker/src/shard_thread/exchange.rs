@@ -6,6 +6,7 @@ use std::time::Instant;
 use unbroken_broker_core::Input;
 
 use super::ShardThread;
+use crate::coalesce::Turn;
 use crate::driver::input;
 
 /// Shards that were restored have something to say to each other. They read it before any client
@@ -38,7 +39,7 @@ fn exchange(shards: &mut [ShardThread], now: Instant) {
             return;
         }
         for thread in &mut *shards {
-            thread.take_parcels(now);
+            thread.take_parcels(now, &mut Turn::default());
         }
     }
 }

@@ -55,12 +55,12 @@ fn feeds_are_looked_into_once_one_of_them_has_rung() {
     assert!(first.hears_nothing());
     from_server.send(Parcel::Drain { until: now });
     assert!(!first.hears_nothing());
-    first.take_parcels(now);
+    first.take_parcels(now, &mut Turn::default());
     assert_eq!(first.driver.drain_until, Some(now));
     assert!(!first.arm_feeds());
     to_first.push(Parcel::Drain { until: now + LATER });
     to_first.flush();
-    first.take_parcels(now);
+    first.take_parcels(now, &mut Turn::default());
     assert_eq!(first.driver.drain_until, Some(now + LATER));
     assert!(!first.hears_nothing(), "not before all are empty again");
 }
@@ -447,31 +447,74 @@ fn what_other_shards_send_counts_as_read() {
     let mut arrival = any_arrival(Vec::new());
     arrival.unread = vec![0; 100];
     let parcel = Parcel::Connection(Box::new(arrival));
-    let bytes = parcel.cost();
+    let bytes = parcel.bytes();
     to_first.push(parcel);
     to_first.flush();
-    thread.take_parcels(Instant::now());
+    thread.take_parcels(Instant::now(), &mut Turn::default());
     assert_eq!(thread.unwritten as u64, bytes);
 }
 
-/// However much more of the feed a small message takes.
-#[test]
-fn what_other_shards_send_in_bundles_counts_for_what_it_is() {
+/// Two shards, of which the second has so many subscribers to `m`.
+fn two_shards(subscribers: usize) -> ([ShardThread; 2], Vec<TcpStream>) {
     let now = Instant::now();
-    let (to_second, from_first) = feed(4);
-    let (to_first, from_second) = feed(4);
+    let (to_second, from_first) = feed(64);
+    let (to_first, from_second) = feed(64);
     let mut shards = [
         shard_thread(0, [None, Some(from_second)], [None, Some(to_second)]),
         shard_thread(1, [Some(from_first), None], [Some(to_first), None]),
     ];
-    let _subscriber = enter(&mut shards[1], b"\x82\x06\x00\x01\x00\x01m\x00");
+    let subscribe = b"\x82\x06\x00\x01\x00\x01m\x00";
+    let peers = (0..subscribers).map(|_| enter(&mut shards[1], subscribe));
+    let peers = peers.collect();
     hand_over(&mut shards, now);
     shards[1].write_clients(now, &mut Turn::default());
+    (shards, peers)
+}
+
+#[test]
+fn small_messages_take_more_of_a_feed_than_they_are_to_write() {
+    let now = Instant::now();
+    let (mut shards, _subscriber) = two_shards(1);
     let _publisher = enter(&mut shards[0], &TO_MANY.repeat(10));
+    shards[0].driver.flush_feeds();
+    let feed = shards[1].from_shards[0].as_mut().unwrap();
+    let parcel = feed.try_recv().unwrap();
+    assert!(parcel.cost() > 10_000, "{} of the feed", parcel.cost());
+    assert!(parcel.bytes() < 1_000, "{} bytes", parcel.bytes());
+    // In their order, for letters have numbers.
+    let [first, second] = &mut shards;
+    use_parcel(
+        &mut second.shard,
+        &mut second.driver,
+        now,
+        Some(ShardId(0)),
+        parcel,
+    );
+    let _other = enter(first, TO_MANY);
     hand_over(&mut shards, now);
-    assert!(shards[1].shard.has_dirty());
-    let unwritten = shards[1].unwritten;
-    assert!((10..1_000).contains(&unwritten), "{unwritten} bytes");
+    assert!((1..100).contains(&shards[1].unwritten));
+}
+
+#[test]
+fn of_what_other_shards_send_all_is_written_before_an_output_is_full() {
+    let now = Instant::now();
+    let (mut shards, mut subscriber) = two_shards(1);
+    let mut limits = Limits::default();
+    limits.output_bytes_max = 4_096;
+    let ShardThread { shard, driver, .. } = &mut shards[1];
+    input(shard, driver, now, Input::Reconfigured(Box::new(limits)));
+    // Each in a letter of its own, and all of them there at once.
+    let message = [&b"\x30\xeb\x07\x00\x01m"[..], &[0; 1_000]].concat();
+    let _publishers: Vec<_> = (0..8).map(|_| enter(&mut shards[0], &message)).collect();
+    shards[0].driver.flush_feeds();
+    let mut turn = Turn::default();
+    shards[1].take_mail(now, &mut turn);
+    assert!(turn.letters >= 8);
+    shards[1].write_clients(now, &mut turn);
+    assert_eq!(shards[1].shard.stats().dropped_total(), 0);
+    let mut found = vec![0; 4 + 5 + 8 * message.len()];
+    subscriber[0].set_read_timeout(Some(LATER)).unwrap();
+    subscriber[0].read_exact(&mut found).unwrap();
 }
 
 #[test]
@@ -665,7 +708,7 @@ fn say(thread: &mut ShardThread, peer: &mut impl Write, bytes: &[u8]) {
 fn hand_over(shards: &mut [ShardThread; 2], now: Instant) {
     for _ in 0..4 {
         for thread in &mut *shards {
-            thread.take_parcels(now);
+            thread.take_parcels(now, &mut Turn::default());
             thread.driver.flush_feeds();
         }
     }
