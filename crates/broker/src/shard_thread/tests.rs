@@ -14,12 +14,7 @@ use unbroken_broker_core::{Limits, Settings, ShardOptions, Totals};
 #[test]
 fn a_message_for_a_shard_that_has_ended_is_named() {
     let now = Instant::now();
-    let (to_second, from_first) = feed(4);
-    let (to_first, from_second) = feed(4);
-    let mut shards = [
-        shard_thread(0, [None, Some(from_second)], [None, Some(to_second)]),
-        shard_thread(1, [Some(from_first), None], [Some(to_first), None]),
-    ];
+    let mut shards = linked_shards(4);
     // Its session lives on the second shard, and outlives the connection.
     let sleeper = b"\x10\x0d\x00\x04MQTT\x04\x00\x00\x00\x00\x01b";
     let subscribe = b"\x82\x06\x00\x01\x00\x01a\x01";
@@ -457,12 +452,7 @@ fn what_other_shards_send_counts_as_read() {
 /// Two shards, of which the second has so many subscribers to `m`.
 fn two_shards(subscribers: usize) -> ([ShardThread; 2], Vec<TcpStream>) {
     let now = Instant::now();
-    let (to_second, from_first) = feed(64);
-    let (to_first, from_second) = feed(64);
-    let mut shards = [
-        shard_thread(0, [None, Some(from_second)], [None, Some(to_second)]),
-        shard_thread(1, [Some(from_first), None], [Some(to_first), None]),
-    ];
+    let mut shards = linked_shards(64);
     let subscribe = b"\x82\x06\x00\x01\x00\x01m\x00";
     let peers = (0..subscribers).map(|_| enter(&mut shards[1], subscribe));
     let peers = peers.collect();
@@ -712,6 +702,16 @@ fn hand_over(shards: &mut [ShardThread; 2], now: Instant) {
             thread.driver.flush_feeds();
         }
     }
+}
+
+/// Two, and a feed for so many letters from each to the other.
+fn linked_shards(letters: u32) -> [ShardThread; 2] {
+    let (to_second, from_first) = feed(letters);
+    let (to_first, from_second) = feed(letters);
+    [
+        shard_thread(0, [None, Some(from_second)], [None, Some(to_second)]),
+        shard_thread(1, [Some(from_first), None], [Some(to_first), None]),
+    ]
 }
 
 fn shard_thread(
