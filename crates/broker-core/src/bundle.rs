@@ -72,7 +72,7 @@ impl Bundle {
         (self.bytes() as u64).max(self.heads.len() as u64 * BUNDLED_COST_MIN)
     }
 
-    /// Of topics and payloads, and of what there is to say about each message.
+    /// Bytes of topics and payloads, and of what there is to say about each message.
     pub(crate) fn bytes(&self) -> usize {
         self.topics.len() + self.payloads.len() + self.heads.len() * size_of::<Head>()
     }

@@ -92,7 +92,8 @@ pub(crate) const WRITES_A_READ: usize = 2;
 pub(crate) const WRITES_AHEAD: usize = 16;
 
 /// Of what an output may hold (`output_bytes_max`), such a part may come before all are written to:
-/// 256 KiB of the 4 MiB that it is by default. A topic that came as an alias makes more of it.
+/// 256 KiB of the 4 MiB that it is by default. A topic that came as an alias makes more of it, and
+/// so do a great many subscription identifiers.
 pub(crate) const UNWRITTEN_PARTS: usize = 16;
 
 /// Readiness events taken from the kernel at once; 12 bytes each on Linux.

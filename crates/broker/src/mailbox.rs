@@ -96,7 +96,7 @@ impl Parcel {
         }
     }
 
-    /// That are kept as long as it is on its way, beside the parcel itself.
+    /// Bytes that are kept as long as it is on its way, beside the parcel itself.
     pub(crate) fn bytes(&self) -> u64 {
         match self {
             Self::Mail(mail) => mail.bytes(),
