@@ -6,6 +6,8 @@ mod listen;
 mod observer;
 mod proof_file;
 mod told;
+mod topics;
+mod watched;
 
 use std::fs;
 use std::io::{self, Write};
@@ -34,16 +36,18 @@ Examples:
   unbroken audit export -t plant/clean > reading.json    the proof of one message
   unbroken audit verify reading.json --root 5f0c…        check it, without a broker
 
-It listens and asks nobody for anything, so it works with any broker that passes MQTT 5.0's user
-properties on. It names what is wrong; whoever consumes the messages has it repaired. A lane that
-was there before is judged from its next window of 1,024 messages on. Beside what the messages prove
-stands what the broker says of itself, where it keeps account ($SYS/audit/ and $audit/).
+It works with any broker that passes MQTT 5.0's user properties on. It listens and names what is
+wrong; the consumers of the messages ask for repairs. Only `export` asks producers, for what is
+missing beside the message. A lane that was under way before is judged from its next window of 1,024
+messages on; how many numbers that leaves out is shown as OUT OF SCOPE. Beside what the messages
+prove stands what the broker says of itself, where it keeps account ($SYS/audit/ and $audit/).
 
 Exit codes: 0 nothing was wrong, or the proof holds; 1 something was wrong, or the proof does not
-hold; 2 wrong usage; 3 nothing could be judged: no stamped message came, or none of a window that
-began meanwhile, and the broker kept account of no lane; or they are of another algorithm than the
-one given (with another key they are taken for altered: 1); 66 a file cannot be read; 69 the broker
-cannot be reached; 74 output failed.")]
+hold; 2 wrong usage; 3 not all could be judged: no stamped message came, or none of a window that
+began meanwhile, and the broker kept account of no lane; or a lane turned up after 20 seconds and
+not with its number 0; or the messages are of another algorithm than the one given (with another key
+they are taken for altered: 1); 66 a file cannot be read; 69 the broker cannot be reached; 74 output
+failed.")]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: Command,
@@ -141,21 +145,32 @@ struct Source {
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let mut out = io::LineWriter::new(io::stdout());
     match &args.command {
+        Command::Status(Summing { source, json, .. })
+        | Command::Explain(Summing { source, json, .. })
+        | Command::Watch(Watching { source, json, .. }) => source.broker.note_missing_key(*json),
+        Command::Export(args) => args.source.broker.note_missing_key(false),
+        Command::Verify(_) => {}
+    }
+    match &args.command {
         Command::Status(args) => {
             let more = Some(More::Accounts);
-            let observer = hear(&args.source, Some(args.seconds), more, |_| Heard::More)?;
+            let observer = hear(&args.source, Some(args.seconds), false, more, |_| {
+                Heard::More
+            })?;
             print(told::status(&mut out, &observer, args.json))?;
             Ok(judgement(&observer))
         }
         Command::Explain(args) => {
-            let observer = hear(&args.source, Some(args.seconds), None, |_| Heard::More)?;
+            let observer = hear(&args.source, Some(args.seconds), false, None, |_| {
+                Heard::More
+            })?;
             print(told::explanation(&mut out, &observer, args.json))?;
             Ok(judgement(&observer))
         }
         Command::Watch(args) => {
             let mut written = Ok(());
             let more = args.receipts.then_some(More::Receipts);
-            let observer = hear(&args.source, args.seconds, more, |observer| {
+            let observer = hear(&args.source, args.seconds, false, more, |observer| {
                 written = told::all_news(&mut out, observer, args.json);
                 if written.is_ok() {
                     Heard::More
@@ -173,7 +188,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 
 fn export(args: &Exporting, out: &mut impl Write) -> Result<ExitCode, Failure> {
     let mut proof = None;
-    hear(&args.source, Some(args.seconds), None, |observer| {
+    let asks = true;
+    let observer = hear(&args.source, Some(args.seconds), asks, None, |observer| {
         proof = observer.proof(args.lane, args.number);
         if proof.is_some() {
             Heard::Enough
@@ -183,13 +199,10 @@ fn export(args: &Exporting, out: &mut impl Write) -> Result<ExitCode, Failure> {
     })?;
     let Some(proof) = proof else {
         let seconds = args.seconds;
+        let why = observer.why_no_proof(args.lane, args.number);
         return Err(Failure::new(
             1,
-            format!(
-                "no such message was proven within {seconds} s. A lane that was there before is \
-                 judged from its next window of 1,024 messages on: wait longer (-W), or listen \
-                 from the start"
-            ),
+            format!("no proof within {seconds} s: {why}"),
         ));
     };
     let text = serde_json::to_string_pretty(&proof)
@@ -229,6 +242,7 @@ fn verify(args: &Verifying, out: &mut impl Write) -> Result<ExitCode, Failure> {
 fn hear(
     source: &Source,
     seconds: Option<u64>,
+    asks: bool,
     more: Option<More>,
     each: impl FnMut(&mut Observer) -> Heard,
 ) -> Result<Observer, Failure> {
@@ -240,6 +254,7 @@ fn hear(
         expect: &source.expect,
         all_lanes: source.all_lanes,
         total: seconds.map(Duration::from_secs),
+        asks,
         more,
     };
     listening.listen(each).map_err(|error| {
@@ -255,7 +270,7 @@ fn hear(
 fn judgement(observer: &Observer) -> ExitCode {
     ExitCode::from(if observer.found_faults() {
         1
-    } else if observer.has_judged() {
+    } else if observer.has_judged() && observer.partly_judged().next().is_none() {
         0
     } else {
         exit::UNJUDGED

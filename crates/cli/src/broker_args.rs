@@ -2,12 +2,13 @@
 
 use std::fmt::Display;
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 #[cfg(unix)]
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde_json::json;
 use unbroken_client::{ConnectTo, Options, TotalDuration};
 use unbroken_merkle_log::{Hasher, Key, LaneId};
 
@@ -71,6 +72,18 @@ impl BrokerArgs {
         self.key.hasher()
     }
 
+    /// Says on standard error what lanes without a key do not prove, where none is given.
+    pub(crate) fn note_missing_key(&self, json: bool) {
+        if self.key.key_file.is_some() {
+            return;
+        }
+        note(
+            "without a key (--key-file) lanes are proven against accidents only: a client that may \
+             publish on their topics can forge messages and checkpoints",
+            json,
+        );
+    }
+
     pub(crate) fn prefix(&self) -> &str {
         &self.prefix
     }
@@ -98,6 +111,16 @@ impl KeyArgs {
         })?;
         Ok(Hasher::blake3(&key))
     }
+}
+
+/// A remark on standard error, as text or as one JSON object.
+pub(crate) fn note(text: &str, json: bool) {
+    // With standard error closed there is no reader.
+    let _ = if json {
+        writeln!(io::stderr(), "{}", json!({ "note": text }))
+    } else {
+        writeln!(io::stderr(), "Note: {text}")
+    };
 }
 
 /// Whether users that are neither the owner nor of its group may read or write a file. What is no

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
-use serde_json::json;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 use unbroken_client::SubscribeError;
@@ -16,7 +15,7 @@ use unbroken_demo::pipe::{Ends, Stage, StageError};
 use unbroken_merkle_log::LaneId;
 use unbroken_merkle_log::ledger::Presence;
 
-use crate::broker_args::{BrokerArgs, lane};
+use crate::broker_args::{BrokerArgs, lane, note};
 use crate::exit::{self, Failure};
 use crate::runtime;
 
@@ -105,13 +104,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if args.to.is_some() && args.spool.is_none() {
         let text = "without --spool a restart begins a new epoch, and what was sent behind the \
                     last checkpoint before it stays unproven";
-        // With standard error closed nobody is left to be told.
-        let _ = if args.json {
-            writeln!(io::stderr(), "{}", json!({ "note": text }))
-        } else {
-            writeln!(io::stderr(), "Note: {text}")
-        };
+        note(text, args.json);
     }
+    args.broker.note_missing_key(args.json);
     let mut teller = Teller::new(args.json);
     let ran = runtime::block_on(async {
         // It ends with this: the command is killed when its handle is dropped.
@@ -277,13 +272,16 @@ impl Teller {
                 place.number, place.lane
             ),
             News::Doubt { lane, doubt, .. } => writeln!(err, "Note: {doubt} (lane {lane})"),
-            News::Expected { lane, presence } => {
-                let what = match presence {
-                    Presence::Absent(_) => "Warning",
-                    Presence::Come(_) => "Note",
-                };
-                writeln!(err, "{what}: expected lane {lane}: {presence}")
-            }
+            News::Expected { lane, presence } => match presence {
+                Presence::Absent(_) => writeln!(err, "Warning: expected lane {lane}: {presence}"),
+                Presence::Come(_) => writeln!(err, "Note: expected lane {lane}: {presence}"),
+                Presence::Unannounced(_) => writeln!(err, "Note: lane {lane}: {presence}"),
+            },
+            News::Contradiction {
+                lane,
+                contradiction,
+                ..
+            } => writeln!(err, "Warning: {contradiction} (lane {lane})"),
             News::Forgotten { lane, numbers } => writeln!(
                 err,
                 "Note: numbers {} to {} were lost long ago and are no longer remembered: a copy that \

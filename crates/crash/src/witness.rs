@@ -129,7 +129,7 @@ impl Witness {
                 self.messages += 1;
                 return None;
             }
-            Some(Verdict::Duplicate | Verdict::Replayed) => {
+            Some(Verdict::Duplicate | Verdict::Repeated | Verdict::Replayed) => {
                 self.repeated += 1;
                 if self.may_repeat {
                     return None;

@@ -1,5 +1,6 @@
 //! What a receiver is not sure of: messages that may be missing, and producers that may be gone.
-//! Each doubt ends by itself, and its end is told like its beginning.
+//! Each of these doubts ends by itself, and its end is told like its beginning. And what it cannot
+//! judge, because it joined late.
 //!
 //! **Absent:** which of the suspected messages have come since. A doubt ends when none is suspected
 //! any more.
@@ -22,6 +23,9 @@ pub enum Doubt {
     Silent(Duration),
     /// A checkpoint came, so long after the one before it.
     Heard(Duration),
+    /// Numbers below this one were under way before anything was heard, and are not judged. It does
+    /// not end.
+    OutOfScope(u64),
 }
 
 /// All that is in doubt of one lane at this moment.
@@ -31,6 +35,7 @@ pub struct Doubts {
     suspected: Option<(u64, u64)>,
     /// Silent, and when its last checkpoint was.
     silent: Option<Duration>,
+    out_of_scope: u64,
 }
 
 impl Doubt {
@@ -41,6 +46,7 @@ impl Doubt {
             Event::Settled => Self::Settled,
             Event::Silent(since) => Self::Silent(*since),
             Event::Heard(since) => Self::Heard(*since),
+            Event::OutOfScope(below) => Self::OutOfScope(*below),
             _ => return None,
         })
     }
@@ -54,6 +60,7 @@ impl Doubt {
             Self::Settled => json!({ "doubt": "settled" }),
             Self::Silent(since) => json!({ "doubt": "silent", "after_ms": millis(*since) }),
             Self::Heard(since) => json!({ "doubt": "heard", "after_ms": millis(*since) }),
+            Self::OutOfScope(below) => json!({ "doubt": "out-of-scope", "below": below }),
         };
         match value {
             Value::Object(members) => members,
@@ -69,6 +76,7 @@ impl Doubt {
             "settled" => Self::Settled,
             "silent" => Self::Silent(after()?),
             "heard" => Self::Heard(after()?),
+            "out-of-scope" => Self::OutOfScope(value["below"].as_u64()?),
             _ => return None,
         })
     }
@@ -85,7 +93,13 @@ impl Doubts {
             Doubt::Settled => self.suspected = None,
             Doubt::Silent(since) => self.silent = Some(now.saturating_sub(*since)),
             Doubt::Heard(_) => self.silent = None,
+            Doubt::OutOfScope(below) => self.out_of_scope = *below,
         }
+    }
+
+    /// Numbers below this one are not judged.
+    pub fn out_of_scope(&self) -> u64 {
+        self.out_of_scope
     }
 
     /// How many messages were suspected since none was; some of them may have come.
@@ -138,6 +152,10 @@ impl fmt::Display for Doubt {
                 let seconds = since.as_secs_f64();
                 write!(f, "a checkpoint again, after {seconds:.1} s")
             }
+            Self::OutOfScope(below) => write!(
+                f,
+                "numbers below {below} are out of scope: the lane was under way before this receiver"
+            ),
         }
     }
 }
@@ -159,6 +177,7 @@ mod tests {
             Doubt::Settled,
             Doubt::Silent(SECOND * 2),
             Doubt::Heard(SECOND * 5),
+            Doubt::OutOfScope(1_024),
         ];
         for doubt in doubts {
             let value = Value::Object(doubt.to_json());

@@ -16,6 +16,7 @@
 //! named; nothing that the demonstration starts outlives it.
 
 mod board;
+mod contradiction;
 mod doubt;
 mod fault;
 mod handed_on;
@@ -36,6 +37,7 @@ mod wound;
 
 pub use self::{
     board::{Board, Hurt, Part, Sentence, Strip, What},
+    contradiction::Contradiction,
     doubt::{Doubt, Doubts},
     fault::{Fault, Kind, Place},
     line::{LineError, random_lane},

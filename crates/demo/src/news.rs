@@ -6,6 +6,7 @@ use unbroken_client::audit::{AuditedMessage, AuditedSubscriber, Delivery};
 use unbroken_merkle_log::LaneId;
 use unbroken_merkle_log::ledger::{Event, Presence, State, Verdict};
 
+use crate::contradiction::Contradiction;
 use crate::doubt::Doubt;
 use crate::fault::{Fault, Kind, Place};
 
@@ -37,6 +38,15 @@ pub enum News {
         lane: LaneId,
         /// What.
         doubt: Doubt,
+        /// As of a fault.
+        own: bool,
+    },
+    /// Parts of a lane that fit cannot be true together.
+    Contradiction {
+        /// Which lane.
+        lane: LaneId,
+        /// Which parts.
+        contradiction: Contradiction,
         /// As of a fault.
         own: bool,
     },
@@ -136,12 +146,18 @@ impl News {
                         numbers: numbers.clone(),
                         state: *state,
                     }],
-                    // What happens to single checkpoints shows in the windows.
                     other => {
                         let lane = *lane;
                         let doubt = Doubt::of(other).into_iter();
-                        let news = doubt.map(|doubt| Self::Doubt { lane, doubt, own });
-                        news.collect()
+                        let doubt = doubt.map(|doubt| Self::Doubt { lane, doubt, own });
+                        let contradiction = Contradiction::of(other).into_iter();
+                        let contradiction =
+                            contradiction.map(|contradiction| Self::Contradiction {
+                                lane,
+                                contradiction,
+                                own,
+                            });
+                        doubt.chain(contradiction).collect()
                     }
                 }
             }
@@ -177,10 +193,10 @@ impl News {
     /// What a message and its verdict say.
     pub(crate) fn of_message(message: &AuditedMessage) -> Vec<Self> {
         let Some(property) = message.property() else {
-            let why = "no stamp, or not exactly one that can be read";
+            let why = message.no_stamp();
             return vec![Self::LeftAlone {
                 topic: message.topic().to_owned(),
-                why: why.to_owned(),
+                why: why.map(|why| why.to_string()).unwrap_or_default(),
             }];
         };
         let Some(verdict) = message.verdict() else {
@@ -209,7 +225,7 @@ impl News {
 /// The fault that a verdict is.
 fn named(verdict: Verdict) -> Option<Kind> {
     match verdict {
-        Verdict::Duplicate => Some(Kind::Duplicated),
+        Verdict::Duplicate | Verdict::Repeated => Some(Kind::Duplicated),
         Verdict::Altered => Some(Kind::Altered),
         Verdict::Injected | Verdict::Conflict => Some(Kind::Injected),
         _ => None,

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use unbroken_merkle_log::ledger::{Presence, State};
 use unbroken_merkle_log::{Epoch, LaneId};
 
+use crate::contradiction::Contradiction;
 use crate::doubt::Doubt;
 use crate::fault::{Fault, Kind, Place};
 use crate::news::News;
@@ -30,10 +31,21 @@ impl News {
                 members.insert("lane".to_owned(), json!(lane.to_string()));
                 Value::Object(members)
             }
+            Self::Contradiction {
+                lane,
+                contradiction,
+                own,
+            } => {
+                let mut members = contradiction.to_json();
+                members.insert("own".to_owned(), json!(own));
+                members.insert("lane".to_owned(), json!(lane.to_string()));
+                Value::Object(members)
+            }
             Self::Expected { lane, presence } => {
                 let (word, after) = match presence {
                     Presence::Absent(after) => ("absent", after),
                     Presence::Come(after) => ("come", after),
+                    Presence::Unannounced(after) => ("unannounced", after),
                 };
                 let after_ms = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
                 json!({ "expected": word, "lane": lane.to_string(), "after_ms": after_ms })
@@ -99,6 +111,7 @@ impl News {
             let presence = match word {
                 "absent" => Presence::Absent(after),
                 "come" => Presence::Come(after),
+                "unannounced" => Presence::Unannounced(after),
                 _ => return None,
             };
             return Some(Self::Expected { lane, presence });
@@ -110,6 +123,14 @@ impl News {
         if let Some(doubt) = Doubt::parse_json(&value) {
             let own = value["own"].as_bool()?;
             return Some(Self::Doubt { lane, doubt, own });
+        }
+        if let Some(contradiction) = Contradiction::parse_json(&value) {
+            let own = value["own"].as_bool()?;
+            return Some(Self::Contradiction {
+                lane,
+                contradiction,
+                own,
+            });
         }
         if let Some(state) = value["window"].as_str() {
             let states = [State::Proven, State::Faulty, State::Unproven];
@@ -196,10 +217,16 @@ mod tests {
             lane,
             why: "another key".to_owned(),
         };
-        let expected = [Presence::Absent, Presence::Come].map(|presence| News::Expected {
+        let presences = [Presence::Absent, Presence::Come, Presence::Unannounced];
+        let expected = presences.map(|presence| News::Expected {
             lane,
             presence: presence(Duration::from_millis(20_050)),
         });
+        let contradiction = News::Contradiction {
+            lane,
+            contradiction: Contradiction::TwoProducers,
+            own: true,
+        };
         let forgotten = News::Forgotten {
             lane,
             numbers: 3..9,
@@ -210,6 +237,7 @@ mod tests {
         };
         let others = [
             doubt,
+            contradiction,
             forgotten,
             no_room,
             other_key,

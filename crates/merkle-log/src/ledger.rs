@@ -22,6 +22,7 @@ mod directories;
 mod doubt;
 mod expected;
 mod gaps;
+mod joining;
 mod lanes;
 pub mod limits;
 mod merge;

@@ -308,7 +308,7 @@ impl Said {
             Verdict::Late => Some(Named::Late),
             Verdict::Found => Some(Named::Found),
             Verdict::Repaired => Some(Named::Repaired),
-            Verdict::Duplicate => Some(Named::Duplicate),
+            Verdict::Duplicate | Verdict::Repeated => Some(Named::Duplicate),
             Verdict::Replayed => Some(Named::Replayed),
             Verdict::Conflict => Some(Named::Conflict),
             Verdict::Altered => Some(Named::Altered),
@@ -360,6 +360,8 @@ impl Said {
             | Event::RootDiffers(_)
             | Event::CheckpointsMissed(_)
             | Event::Overtaken { .. } => {}
+            // Several conflicts were injected.
+            Event::TwoProducers => {}
             other => panic!("{other:?}"),
         }
     }

@@ -154,7 +154,7 @@ fn a_batch_that_comes_late_or_again_is_called_so() {
     // Half of it was seen.
     assert_eq!(
         pipeline.batch(&messages[150..250]),
-        [(150..200, Verdict::Duplicate), (200..250, Verdict::InOrder)]
+        [(150..200, Verdict::Repeated), (200..250, Verdict::InOrder)]
     );
     pipeline.settle();
     assert!(pipeline.events.contains(&Event::Suspected(0..100)));
@@ -291,7 +291,7 @@ fn a_ledger_of_many_lanes_goes_on_from_the_saved_position() {
     restored.save(&position, Duration::ZERO, &mut again);
     assert_eq!(again, saved);
     for ledger in [&mut pipeline.ledger, &mut restored] {
-        assert_eq!(ledger.origin(&messages[1_499], SECOND), Verdict::Duplicate);
+        assert_eq!(ledger.origin(&messages[1_499], SECOND), Verdict::Repeated);
         assert_eq!(ledger.origin(&messages[1_500], SECOND), Verdict::Late);
         assert_eq!(
             ledger.message(&others[3], b"o", &[3], SECOND),

@@ -117,7 +117,7 @@ fn mixed(count: u64, wounds: u64) -> (f64, f64) {
             let verdict = ledger.observe(&arrival, now, &limits, &hasher);
             let found = match verdict {
                 Verdict::InOrder | Verdict::Ahead => None,
-                Verdict::Duplicate => Some(Wound::Repeat),
+                Verdict::Duplicate | Verdict::Repeated => Some(Wound::Repeat),
                 Verdict::Late => Some(Wound::Swap),
                 Verdict::Altered => Some(Wound::Alter),
                 _ => {

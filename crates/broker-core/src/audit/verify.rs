@@ -181,7 +181,7 @@ impl Shard {
         let kind = match verdict {
             Verdict::Altered => Some(FaultKind::Altered),
             Verdict::Injected | Verdict::Conflict => Some(FaultKind::Injected),
-            Verdict::Duplicate => Some(FaultKind::Duplicated),
+            Verdict::Duplicate | Verdict::Repeated => Some(FaultKind::Duplicated),
             _ => None,
         };
         if let Some(kind) = kind {
@@ -564,6 +564,9 @@ impl Lane {
                 Found::CheckpointContradicts(number) => {
                     Fault::new(FaultKind::Contradicted, number.into(), 1)
                 }
+                Found::EndContradicted { number, .. } => {
+                    Fault::new(FaultKind::Contradicted, number, 1)
+                }
                 Found::Window {
                     numbers,
                     state,
@@ -589,6 +592,8 @@ impl Lane {
                 | Found::Silent(_)
                 | Found::Heard(_)
                 | Found::Forgotten(_)
+                | Found::TwoProducers
+                | Found::OutOfScope(_)
                 | Found::Unlisted => continue,
             };
             self.tell(key, &fault, clients);

@@ -5,7 +5,7 @@
 //! Nothing under `$audit/` is believed of a broker without the verdict: elsewhere any client may
 //! publish there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde_json::{Map, Value, json};
@@ -15,6 +15,10 @@ use unbroken_merkle_log::LaneId;
 const LANES_MAX: usize = 65_536;
 /// Accounts that are remembered, about 200 bytes each.
 const ACCOUNTS_MAX: usize = 65_536;
+
+/// Words of lanes that are not heard, in case they are later; about 300 bytes each. The oldest are
+/// left out.
+const UNHEARD_MAX: usize = 1_024;
 
 const VERDICT: &str = "$SYS/audit/verdict";
 
@@ -28,6 +32,9 @@ pub(crate) struct BrokerSide {
     accounts: BTreeMap<String, Account>,
     /// The client that listens, whose account says only what it was told.
     listener: String,
+    /// Only what it says of these lanes counts; of all, if there are none: what it says of a lane
+    /// names no topic.
+    heard: Option<BTreeSet<LaneId>>,
     news: Vec<Word>,
 }
 
@@ -85,6 +92,7 @@ struct State {
 /// One thing that it has said.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Word {
+    lane: LaneId,
     /// `window`, `fault`, `refused` or `receipt`.
     what: &'static str,
     text: Map<String, Value>,
@@ -113,6 +121,18 @@ impl BrokerSide {
         Self {
             listener,
             ..Self::default()
+        }
+    }
+
+    /// From now on only what it says of lanes that are [heard](Self::hear) counts.
+    pub(crate) fn only_of_heard_lanes(&mut self) {
+        self.heard.get_or_insert_default();
+    }
+
+    /// Takes it that a lane is heard.
+    pub(crate) fn hear(&mut self, lane: LaneId) {
+        if let Some(heard) = &mut self.heard {
+            heard.insert(lane);
         }
     }
 
@@ -176,7 +196,7 @@ impl BrokerSide {
             "receipt" => "receipt",
             _ => return,
         };
-        self.news.push(Word { what, text });
+        self.news.push(Word { lane, what, text });
     }
 
     fn take_account(&mut self, client: &str, text: &Map<String, Value>) {
@@ -227,7 +247,9 @@ impl BrokerSide {
     /// All lanes that it has said something of.
     pub(crate) fn lanes(&self) -> impl Iterator<Item = (LaneId, &Said)> {
         let is_believed = self.verdict.is_some();
-        let lanes = self.lanes.iter().filter(move |_| is_believed);
+        let heard = self.heard.as_ref();
+        let counts = move |lane| is_believed && heard.is_none_or(|heard| heard.contains(lane));
+        let lanes = self.lanes.iter().filter(move |(lane, _)| counts(lane));
         lanes.map(|(lane, said)| (*lane, said))
     }
 
@@ -248,7 +270,15 @@ impl BrokerSide {
             self.news.truncate(LANES_MAX);
             return Vec::new();
         }
-        std::mem::take(&mut self.news)
+        let Some(heard) = &self.heard else {
+            return std::mem::take(&mut self.news);
+        };
+        // Of the others the lane may still turn up.
+        let news = self.news.extract_if(.., |word| heard.contains(&word.lane));
+        let news = news.collect();
+        let excess = self.news.len().saturating_sub(UNHEARD_MAX);
+        self.news.drain(..excess);
+        news
     }
 }
 
@@ -414,6 +444,24 @@ mod tests {
         broker.take(VERDICT, b"3 received, 3 deliveries owed");
         assert!(broker.found_faults());
         assert_eq!(broker.take_news().len(), 1);
+    }
+
+    #[test]
+    fn of_lanes_that_are_not_heard_nothing_counts() {
+        let mut broker = BrokerSide::default();
+        broker.only_of_heard_lanes();
+        broker.take(VERDICT, b"3 received");
+        broker.take("$audit/0000000000000007/fault", FAULT);
+        broker.take("$audit/0000000000000008/state", STATE);
+        assert!(!broker.found_faults() && !broker.has_judged());
+        assert_eq!(broker.take_news(), []);
+        broker.hear(lane(7));
+        assert!(broker.found_faults() && !broker.has_judged());
+        assert_eq!(
+            broker.take_news().len(),
+            1,
+            "it was kept for when the lane is heard"
+        );
     }
 
     #[test]

@@ -30,6 +30,8 @@ pub(super) struct Listening<'a> {
     pub(super) all_lanes: bool,
     /// Until interrupted, if there is none.
     pub(super) total: Option<Duration>,
+    /// Producers are asked for what is missing.
+    pub(super) asks: bool,
     /// What the broker is asked for beside lanes.
     pub(super) more: Option<More>,
 }
@@ -80,7 +82,13 @@ impl Listening<'_> {
         let (client, mut broker, mut lanes) = started.map_err(|_| ListenError::Late)??;
         let mut observer = Observer::new(self.hasher);
         observer.broker = BrokerSide::told_to(client.client_id().to_owned());
+        if !self.topics.iter().any(|topic| topic == "#") {
+            observer.broker.only_of_heard_lanes();
+        }
         observer.expect(self.expect);
+        if self.all_lanes {
+            observer.expect_only_listed();
+        }
         let interrupted = runtime::interrupted();
         tokio::pin!(interrupted);
         loop {
@@ -115,8 +123,10 @@ impl Listening<'_> {
         let mut lanes = SubscriberOptions::new(filters)
             .prefix(self.broker.prefix())
             .hasher(self.hasher.clone())
-            .one_way()
             .without_origins();
+        if !self.asks {
+            lanes = lanes.one_way();
+        }
         if self.part {
             lanes = lanes.scope(Scope::Part);
         }

@@ -12,23 +12,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::time::Duration;
 
-use unbroken_client::audit::Delivery;
-use unbroken_demo::{Doubt, Doubts};
+use unbroken_client::audit::{Delivery, NoStamp};
+use unbroken_demo::{Contradiction, Doubt};
 use unbroken_merkle_log::ledger::{Event, Moved, Presence, State, Verdict};
 use unbroken_merkle_log::{Checkpoint, Digest as _, Epoch, Hash, Hasher, LaneId, Property};
 
 use super::broker_side::BrokerSide;
-use super::proof_file::{Issued, ProofFile};
+use super::proof_file::ProofFile;
+use super::topics::Topics;
+use super::watched::{Fault, Watched};
 
-/// Messages of a lane that are remembered as neighbours, and for proofs: two windows.
-const RECENT_MAX: usize = 2 * 1_024;
-/// Bytes of their payloads, each lane.
-const RECENT_BYTES_MAX: usize = 16 << 20;
-/// Faults of a lane that are remembered; about 100 bytes each. All are counted.
-const FAULTS_MAX: usize = 10_000;
-/// Bad windows and checkpoints of a lane that are remembered; at most 200 bytes each.
-const WINDOWS_MAX: usize = 4_096;
-
+/// After so long every producer that is connected has sent a checkpoint: twice the time between two
+/// of an idle one.
+const EVERY_LANE_SPOKE: Duration = Duration::from_secs(20);
 /// An epoch of a lane.
 pub(crate) type LaneKey = (LaneId, Epoch);
 
@@ -42,6 +38,11 @@ pub(crate) struct Observer {
     news: Vec<News>,
     /// Messages without a stamp, or with one that cannot be judged here.
     pub(crate) not_audited: u64,
+    /// Every lane that comes must be in a directory.
+    all_lanes: bool,
+    topics: Topics,
+    /// Faults of no lane: messages whose stamps name none.
+    strays: u64,
     /// Lanes whose producers have another key or algorithm, in words.
     pub(crate) other_keys: Vec<String>,
     /// Lanes that are to come and of which there was no sign yet.
@@ -50,51 +51,15 @@ pub(crate) struct Observer {
     now: Duration,
 }
 
-/// One epoch of a lane, as far as it was watched.
-#[derive(Debug, Default)]
-pub(crate) struct Watched {
-    /// Messages that arrived, copies and all.
-    pub(crate) arrived: u64,
-    /// One more than the highest number seen.
-    pub(crate) next: u64,
-    /// The last word on each window, by its first number.
-    pub(crate) windows: BTreeMap<u64, (Range<u64>, State)>,
-    /// What is wrong, oldest first.
-    pub(crate) faults: Vec<Fault>,
-    /// How many faults there were.
-    pub(crate) faults_named: u64,
-    /// Lost messages that are no longer remembered.
-    pub(crate) forgotten: u64,
-    /// What may be wrong, and settles by itself.
-    pub(crate) doubts: Doubts,
-    pub(crate) recent: BTreeMap<u64, Remembered>,
-    recent_bytes: usize,
-    checkpoints: BTreeMap<u64, Checkpoint>,
-}
-
-/// Something wrong.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Fault {
-    pub(crate) numbers: Range<u64>,
-    /// One word.
-    pub(crate) kind: &'static str,
-    /// What is known beyond it.
-    pub(crate) reason: String,
-}
-
-/// A message that arrived.
-#[derive(Clone, Debug)]
-pub(crate) struct Remembered {
-    pub(crate) at: Duration,
-    pub(crate) topic: String,
-    pub(crate) payload: Vec<u8>,
-    property: Property,
-}
-
 /// What became known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum News {
     Fault(LaneKey, Fault),
+    /// A message that belongs to no lane and should.
+    Stray {
+        topic: String,
+        why: String,
+    },
     /// They will not come, and that is no fault: why, and by whom.
     Dropped {
         lane: LaneKey,
@@ -136,6 +101,9 @@ impl Observer {
             lanes: BTreeMap::new(),
             news: Vec::new(),
             not_audited: 0,
+            all_lanes: false,
+            topics: Topics::default(),
+            strays: 0,
             other_keys: Vec::new(),
             awaited: BTreeSet::new(),
             now: Duration::ZERO,
@@ -145,6 +113,12 @@ impl Observer {
     /// These lanes are to come.
     pub(crate) fn expect(&mut self, lanes: &[LaneId]) {
         self.awaited.extend(lanes);
+        lanes.iter().for_each(|lane| self.broker.hear(*lane));
+    }
+
+    /// Every lane that comes must be in a directory.
+    pub(crate) fn expect_only_listed(&mut self) {
+        self.all_lanes = true;
     }
 
     /// Lanes that were to come and of which there was no sign.
@@ -163,8 +137,11 @@ impl Observer {
                 if let Some(property) = property.filter(|_| message.is_unjudged()) {
                     self.awaited.remove(&property.lane);
                 }
+                if let Some(why) = message.no_stamp() {
+                    return self.without_stamp(message.topic(), why);
+                }
                 match (property, message.verdict()) {
-                    // Without a stamp, or of a lane for which there is no room.
+                    // Of another algorithm, or of a lane for which there is no room.
                     (None, _) | (Some(_), Some(Verdict::NotAudited)) => self.not_audited += 1,
                     (Some(property), Some(verdict)) => {
                         let (topic, payload) = (message.topic(), message.payload());
@@ -186,8 +163,12 @@ impl Observer {
                     }));
             }
             Delivery::Expected { lane, presence } => {
-                if let Presence::Come(_) = presence {
-                    self.awaited.remove(lane);
+                match presence {
+                    Presence::Come(_) => {
+                        self.awaited.remove(lane);
+                    }
+                    Presence::Unannounced(_) if self.all_lanes => self.strays += 1,
+                    Presence::Absent(_) | Presence::Unannounced(_) => {}
                 }
                 self.news.push(News::Expected(*lane, *presence));
             }
@@ -230,8 +211,18 @@ impl Observer {
     pub(crate) fn found_faults(&self) -> bool {
         let mut lanes = self.lanes.values();
         lanes.any(|watched| watched.faults_named > 0)
+            || self.strays > 0
             || self.broker.found_faults()
             || !self.awaited.is_empty()
+    }
+
+    /// Lanes of which something is out of scope although the listener was there: every producer that
+    /// is connected speaks within 20 seconds.
+    pub(crate) fn partly_judged(&self) -> impl Iterator<Item = (LaneKey, &Watched)> {
+        let lanes = self.lanes();
+        lanes.filter(|(_, watched)| {
+            watched.doubts.out_of_scope() > 0 && watched.begun() >= EVERY_LANE_SPOKE
+        })
     }
 
     /// Whether anything was judged at all: a message or a window here, or a lane by the broker. Of
@@ -246,13 +237,19 @@ impl Observer {
     pub(crate) fn proof(&self, lane: Option<LaneId>, number: Option<u64>) -> Option<ProofFile> {
         let lanes = self.lanes.iter();
         let mut wanted = lanes.filter(|((id, _), _)| lane.is_none_or(|lane| lane == *id));
-        wanted.find_map(|(_, watched)| {
-            if let Some(number) = number {
-                return watched.proof(number, &self.hasher);
+        wanted.find_map(|(_, watched)| watched.proof(number, &self.hasher))
+    }
+
+    /// Why there is no proof of this message, or of any.
+    pub(crate) fn why_no_proof(&self, lane: Option<LaneId>, number: Option<u64>) -> String {
+        let mut lanes = self.lanes.iter();
+        let heard = lanes.find(|((id, _), _)| lane.is_none_or(|lane| lane == *id));
+        match heard {
+            None => "no stamped message of the lane came".to_owned(),
+            Some(((lane, _), watched)) => {
+                format!("of lane {lane}: {}", watched.why_no_proof(number))
             }
-            let mut numbers = watched.recent.keys();
-            numbers.find_map(|at| watched.proof(*at, &self.hasher))
-        })
+        }
     }
 
     fn message(
@@ -265,32 +262,51 @@ impl Observer {
     ) {
         let lane = (property.lane, property.epoch);
         let number = property.sequence;
-        self.awaited.remove(&property.lane);
-        let watched = self.lanes.entry(lane).or_default();
-        watched.arrived += 1;
-        let is_good = matches!(
-            verdict,
-            Verdict::InOrder | Verdict::Ahead | Verdict::Late | Verdict::Found | Verdict::Repaired
-        );
-        if is_good {
-            watched.next = watched.next.max(number + 1);
-            watched.remember(topic, payload, property, now);
+        let unstamped = self.topics.stamped(topic);
+        if unstamped > 0 {
+            self.strays += unstamped;
+            let why = format!("{unstamped} came without a stamp before the first one that has one");
+            self.stray(topic, why);
         }
+        let watched = self.watched(lane);
+        let verdict = watched.refine(verdict, &property);
+        watched.take_message(topic, payload, property, verdict, now);
         if let Some((kind, reason)) = told(verdict) {
             self.fault(lane, number..number + 1, kind, reason.to_owned());
         }
     }
 
+    /// What is known of this epoch of a lane, of which a sign has come.
+    fn watched(&mut self, lane: LaneKey) -> &mut Watched {
+        self.awaited.remove(&lane.0);
+        self.broker.hear(lane.0);
+        let begun = self.now;
+        self.lanes
+            .entry(lane)
+            .or_insert_with(|| Watched::new(begun))
+    }
+
+    fn without_stamp(&mut self, topic: &str, why: NoStamp) {
+        let why = match why {
+            NoStamp::Absent if !self.topics.unstamped(topic) => {
+                self.not_audited += 1;
+                return;
+            }
+            NoStamp::Absent => "it has no stamp, and others on this topic have one".to_owned(),
+            why => why.to_string(),
+        };
+        self.strays += 1;
+        self.stray(topic, why);
+    }
+
+    fn stray(&mut self, topic: &str, why: String) {
+        let topic = topic.to_owned();
+        self.news.push(News::Stray { topic, why });
+    }
+
     fn checkpoint(&mut self, checkpoint: &Checkpoint) {
-        let lane = (checkpoint.lane, checkpoint.epoch);
-        self.awaited.remove(&checkpoint.lane);
-        let watched = self.lanes.entry(lane).or_default();
-        watched
-            .checkpoints
-            .insert(checkpoint.first, checkpoint.clone());
-        while watched.checkpoints.len() > WINDOWS_MAX {
-            watched.checkpoints.pop_first();
-        }
+        let watched = self.watched((checkpoint.lane, checkpoint.epoch));
+        watched.take_checkpoint(checkpoint);
     }
 
     fn event(&mut self, lane: LaneKey, event: &Event) {
@@ -326,41 +342,51 @@ impl Observer {
                 self.fault(lane, numbers.clone(), "forged", reason);
             }
             Event::RootDiffers(numbers) => {
-                let reason = "all came and fit their stamps, and the root differs: at least \
-                              one of them was forged with its stamp";
-                self.fault(lane, numbers.clone(), "root differs", reason.to_owned());
+                let reason = format!(
+                    "at least one of these {} was forged with its stamp: all fit, and their root \
+                     is not the producer's",
+                    numbers.end - numbers.start
+                );
+                self.fault(lane, numbers.clone(), "root differs", reason);
             }
             Event::Window { numbers, state, .. } => self.window(lane, numbers.clone(), *state),
             Event::Forgotten(numbers) => {
-                let watched = self.lanes.entry(lane).or_default();
+                let watched = self.watched(lane);
                 watched.forgotten += numbers.end - numbers.start;
                 self.news.push(News::Forgotten(lane, numbers.clone()));
             }
-            // What happens to single checkpoints shows in the windows.
             other => {
                 if let Some(doubt) = Doubt::of(other) {
                     self.doubt(lane, doubt);
+                }
+                if let Some(contradiction) = Contradiction::of(other) {
+                    self.contradiction(lane, contradiction);
                 }
             }
         }
     }
 
     fn doubt(&mut self, lane: LaneKey, doubt: Doubt) {
-        let watched = self.lanes.entry(lane).or_default();
-        watched.doubts.take(&doubt, self.now);
+        let now = self.now;
+        let watched = self.watched(lane);
+        watched.doubts.take(&doubt, now);
+        if let Doubt::Suspected(numbers) = &doubt {
+            watched.remember_neighbours(numbers);
+        }
         self.news.push(News::Doubt(lane, doubt));
     }
 
+    fn contradiction(&mut self, lane: LaneKey, contradiction: Contradiction) {
+        let (numbers, kind) = match contradiction {
+            Contradiction::End { number, .. } => (number..number + 1, "contradicted"),
+            Contradiction::Checkpoint(_) => (0..0, "contradicted"),
+            Contradiction::TwoProducers => (0..0, "two producers"),
+        };
+        self.fault(lane, numbers, kind, contradiction.to_string());
+    }
+
     fn window(&mut self, lane: LaneKey, numbers: Range<u64>, state: State) {
-        let watched = self.lanes.entry(lane).or_default();
-        watched
-            .windows
-            .insert(numbers.start, (numbers.clone(), state));
-        while watched.windows.len() > WINDOWS_MAX {
-            watched.windows.pop_first();
-        }
-        let checkpoint = watched.checkpoints.get(&numbers.start);
-        let roots = checkpoint.map(|checkpoint| (checkpoint.window_root, checkpoint.lane_root));
+        let roots = self.watched(lane).take_window(numbers.clone(), state);
         self.news.push(News::Window {
             lane,
             numbers,
@@ -375,75 +401,8 @@ impl Observer {
             kind,
             reason,
         };
-        let watched = self.lanes.entry(lane).or_default();
-        watched.faults_named += 1;
-        if watched.faults.len() < FAULTS_MAX {
-            watched.faults.push(fault.clone());
-        }
+        self.watched(lane).take_fault(&fault);
         self.news.push(News::Fault(lane, fault));
-    }
-}
-
-impl Watched {
-    /// The first window that is not proven.
-    pub(crate) fn first_bad(&self) -> Option<&(Range<u64>, State)> {
-        let mut windows = self.windows.values();
-        windows.find(|(_, state)| *state != State::Proven)
-    }
-
-    /// Whether something of it came to more than "before the first window that was seen to begin".
-    fn is_judged(&self) -> bool {
-        self.next > 0 || self.faults_named > 0 || !self.windows.is_empty()
-    }
-
-    pub(crate) fn count(&self, state: State) -> usize {
-        let windows = self.windows.values();
-        windows.filter(|(_, its)| *its == state).count()
-    }
-
-    fn remember(&mut self, topic: &str, payload: &[u8], property: Property, at: Duration) {
-        self.recent_bytes += payload.len();
-        let remembered = Remembered {
-            at,
-            topic: topic.to_owned(),
-            payload: payload.to_vec(),
-            property,
-        };
-        if let Some(before) = self.recent.insert(property.sequence, remembered) {
-            self.recent_bytes -= before.payload.len();
-        }
-        while self.recent.len() > RECENT_MAX || self.recent_bytes > RECENT_BYTES_MAX {
-            let Some((_, oldest)) = self.recent.pop_first() else {
-                break;
-            };
-            self.recent_bytes -= oldest.payload.len();
-        }
-    }
-
-    fn proof(&self, number: u64, hasher: &Hasher) -> Option<ProofFile> {
-        let message = self.recent.get(&number)?;
-        let (_, checkpoint) = self.checkpoints.range(..=number).next_back()?;
-        let window = checkpoint.first..checkpoint.size;
-        let leaves: Vec<Hash> = self
-            .recent
-            .range(window)
-            .map(|(_, message)| message.property.digest)
-            .collect();
-        // Those of the windows before it, as far as they were heard.
-        let before: Vec<Hash> = self
-            .checkpoints
-            .range(..checkpoint.first)
-            .map(|(_, checkpoint)| checkpoint.window_root)
-            .collect();
-        let issued = Issued {
-            topic: &message.topic,
-            payload: &message.payload,
-            property: &message.property,
-            checkpoint,
-            leaves: &leaves,
-            before: &before,
-        };
-        ProofFile::new(&issued, hasher)
     }
 }
 
@@ -451,9 +410,15 @@ impl Watched {
 fn told(verdict: Verdict) -> Option<(&'static str, &'static str)> {
     Some(match verdict {
         Verdict::Duplicate => ("duplicated", "it had come before, the same in every byte"),
+        Verdict::Repeated => (
+            "duplicated",
+            "its number had come before; the content of the first is no longer known, so this one \
+             may differ",
+        ),
         Verdict::Conflict => (
             "conflict",
-            "two different messages came under its number, and both fit their stamps",
+            "two different messages came under its number, and both fit their stamps: two producers \
+             use the lane, or one of the two is forged",
         ),
         Verdict::Altered => ("altered", "topic or payload does not fit its stamp"),
         Verdict::Injected => (

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use unbroken_merkle_log::ledger::{Presence, State};
 
 use super::broker_side::{Account, Said};
-use super::observer::{LaneKey, News, Observer, Remembered, Watched};
+use super::observer::{LaneKey, News, Observer};
+use super::watched::{Fault, Neighbour, Watched};
 
 /// Characters of a payload that are shown.
 const EXCERPT: usize = 60;
@@ -41,13 +42,19 @@ fn news(out: &mut impl Write, news: &News, json: bool) -> io::Result<()> {
             });
             writeln!(out, "{value}")
         }
-        News::Fault((lane, epoch), fault) => writeln!(
-            out,
-            "lane {lane} epoch {epoch}: {} {}: {}",
-            numbers(&fault.numbers),
-            fault.kind,
-            fault.reason
-        ),
+        News::Fault((lane, epoch), fault) => {
+            writeln!(out, "lane {lane} epoch {epoch}: {}", sentence(fault))
+        }
+        News::Stray { topic, why } if json => {
+            writeln!(
+                out,
+                "{}",
+                json!({ "fault": "injected", "topic": topic, "reason": why })
+            )
+        }
+        News::Stray { topic, why } => {
+            writeln!(out, "on {}: injected: {why}", topic.escape_debug())
+        }
         News::Dropped {
             lane: (lane, epoch),
             numbers: of,
@@ -114,13 +121,18 @@ fn news(out: &mut impl Write, news: &News, json: bool) -> io::Result<()> {
                 let (word, after) = match presence {
                     Presence::Absent(after) => ("absent", after),
                     Presence::Come(after) => ("come", after),
+                    Presence::Unannounced(after) => ("unannounced", after),
                 };
                 let after_s = after.as_secs();
                 let value =
                     json!({ "lane": lane.to_string(), "expected": word, "after_s": after_s });
                 return writeln!(out, "{value}");
             }
-            writeln!(out, "expected lane {lane}: {presence}")
+            let expected = match presence {
+                Presence::Unannounced(_) => "lane",
+                Presence::Absent(_) | Presence::Come(_) => "expected lane",
+            };
+            writeln!(out, "{expected} {lane}: {presence}")
         }
         News::OtherKey(why) if json => writeln!(out, "{}", json!({ "other_key": why })),
         News::OtherKey(why) => writeln!(out, "{why}"),
@@ -157,8 +169,16 @@ pub(super) fn status(out: &mut impl Write, observer: &Observer, json: bool) -> i
     if !json {
         writeln!(
             out,
-            "{:<16} {:>10} {:>12} {:>7} {:>7} {:>8} {:>7}  {:<14}  THE BROKER SAYS",
-            "LANE", "EPOCH", "ARRIVED", "PROVEN", "FAULTY", "UNPROVEN", "FAULTS", "STATE"
+            "{:<16} {:>10} {:>12} {:>7} {:>7} {:>8} {:>12} {:>7}  {:<17}  THE BROKER SAYS",
+            "LANE",
+            "EPOCH",
+            "ARRIVED",
+            "PROVEN",
+            "FAULTY",
+            "UNPROVEN",
+            "OUT OF SCOPE",
+            "FAULTS",
+            "STATE"
         )?;
     }
     let broker = &observer.broker;
@@ -166,11 +186,13 @@ pub(super) fn status(out: &mut impl Write, observer: &Observer, json: bool) -> i
         let [proven, faulty, unproven] =
             [State::Proven, State::Faulty, State::Unproven].map(|state| watched.count(state));
         let (arrived, faults) = (watched.arrived, watched.faults_named);
+        let out_of_scope = watched.doubts.out_of_scope();
         let said = broker.lane(lane, epoch.0);
         if json {
             let value = json!({
                 "lane": lane.to_string(), "epoch": epoch.0, "arrived": arrived, "proven": proven,
-                "faulty": faulty, "unproven": unproven, "faults": faults, "state": state(watched),
+                "faulty": faulty, "unproven": unproven, "out_of_scope": out_of_scope,
+                "faults": faults, "state": state(watched),
                 "suspected": watched.doubts.suspected(), "forgotten": watched.forgotten,
                 "silent_s": observer.silent_for(watched).map(|since| since.as_secs()),
                 "broker": said.map(Said::to_json),
@@ -181,7 +203,7 @@ pub(super) fn status(out: &mut impl Write, observer: &Observer, json: bool) -> i
             writeln!(
                 out,
                 "{lane} {epoch:>10} {arrived:>12} {proven:>7} {faulty:>7} {unproven:>8} \
-                 {faults:>7}  {:<14}  {said}",
+                 {out_of_scope:>12} {faults:>7}  {:<17}  {said}",
                 state(watched)
             )?;
         }
@@ -198,8 +220,8 @@ pub(super) fn status(out: &mut impl Write, observer: &Observer, json: bool) -> i
                 .map_or_else(|| "-".to_owned(), |it| it.to_string());
             writeln!(
                 out,
-                "{lane} {epoch:>10} {:>12} {:>7} {:>7} {:>8} {:>7}  {:<14}  {said}",
-                "-", "-", "-", "-", "-", "not stamped"
+                "{lane} {epoch:>10} {:>12} {:>7} {:>7} {:>8} {:>12} {:>7}  {:<17}  {said}",
+                "-", "-", "-", "-", "-", "-", "not stamped"
             )?;
         }
     }
@@ -235,15 +257,18 @@ fn explain(out: &mut impl Write, (lane, epoch): LaneKey, watched: &Watched) -> i
         writeln!(out, "  first window that is not proven: {numbers}, {word}")?;
     }
     for fault in &watched.faults {
-        let numbers = numbers(&fault.numbers);
-        writeln!(out, "  {numbers} {}: {}", fault.kind, fault.reason)?;
-        let (before, after) = neighbours(watched, &fault.numbers);
+        writeln!(out, "  {}", sentence(fault))?;
+        if fault.numbers.is_empty() {
+            continue;
+        }
+        let (before, after) = watched.neighbours(&fault.numbers);
         for (place, neighbour) in [("before", before), ("after", after)] {
-            let Some((number, message)) = neighbour else {
+            let Some(message) = neighbour else {
                 writeln!(out, "    {place:<6} it: not seen, or no longer remembered")?;
                 continue;
             };
-            let (at, topic) = (message.at.as_secs_f64(), &message.topic);
+            let (number, topic) = (message.number, &message.topic);
+            let at = message.at.as_secs_f64();
             let excerpt = excerpt(&message.payload);
             writeln!(
                 out,
@@ -264,9 +289,9 @@ fn explain_as_json(
     watched: &Watched,
 ) -> io::Result<()> {
     let neighbour = |found: Neighbour<'_>| {
-        found.map(|(number, message)| {
+        found.map(|message| {
             json!({
-                "number": number, "at_s": message.at.as_secs_f64(), "topic": message.topic,
+                "number": message.number, "at_s": message.at.as_secs_f64(), "topic": message.topic,
                 "payload": excerpt(&message.payload),
             })
         })
@@ -275,7 +300,7 @@ fn explain_as_json(
         .faults
         .iter()
         .map(|fault| {
-            let (before, after) = neighbours(watched, &fault.numbers);
+            let (before, after) = watched.neighbours(&fault.numbers);
             json!({
                 "fault": fault.kind, "first": fault.numbers.start, "end": fault.numbers.end,
                 "reason": fault.reason, "before": neighbour(before), "after": neighbour(after),
@@ -322,7 +347,15 @@ fn remarks(out: &mut impl Write, observer: &Observer, json: bool) -> io::Result<
     if count > 0 {
         writeln!(
             out,
-            "{count} messages without a stamp that can be read here were left alone"
+            "{count} messages without a stamp that can be judged here: nothing is claimed of them"
+        )?;
+    }
+    for ((lane, epoch), watched) in observer.partly_judged() {
+        let below = watched.doubts.out_of_scope();
+        writeln!(
+            out,
+            "lane {lane} epoch {epoch}: numbers below {below} were not judged although this listener \
+             was there: what came first did not begin with number 0"
         )?;
     }
     for ((lane, epoch), watched) in observer.lanes() {
@@ -348,24 +381,26 @@ fn remarks(out: &mut impl Write, observer: &Observer, json: bool) -> io::Result<
     }
 }
 
-/// A message that arrived, with its number.
-type Neighbour<'a> = Option<(u64, &'a Remembered)>;
-
-fn neighbours<'a>(watched: &'a Watched, numbers: &Range<u64>) -> (Neighbour<'a>, Neighbour<'a>) {
-    let pair = |(number, message): (&u64, &'a Remembered)| (*number, message);
-    let before = watched.recent.range(..numbers.start).next_back().map(pair);
-    let after = watched.recent.range(numbers.end..).next().map(pair);
-    (before, after)
+fn state(watched: &Watched) -> String {
+    let out_of_scope = watched.doubts.out_of_scope();
+    if watched.faults_named > 0 {
+        "faulty".to_owned()
+    } else if watched.first_bad().is_some() || watched.windows.is_empty() {
+        "not proven yet".to_owned()
+    } else if out_of_scope > 0 {
+        format!("proven from {out_of_scope}")
+    } else {
+        "proven".to_owned()
+    }
 }
 
-fn state(watched: &Watched) -> &'static str {
-    if watched.faults_named > 0 {
-        "faulty"
-    } else if watched.first_bad().is_some() || watched.windows.is_empty() {
-        "not proven yet"
-    } else {
-        "proven"
+/// "number 5 lost: it was issued and did not come".
+fn sentence(fault: &Fault) -> String {
+    let (kind, reason) = (fault.kind, &fault.reason);
+    if fault.numbers.is_empty() {
+        return format!("{kind}: {reason}");
     }
+    format!("{} {kind}: {reason}", numbers(&fault.numbers))
 }
 
 const fn word(state: State) -> &'static str {

@@ -1,10 +1,24 @@
 //! A message with its verdict.
 
 use unbroken_merkle_log::ledger::Verdict;
-use unbroken_merkle_log::{Parents, Property};
+use unbroken_merkle_log::{Parents, Property, PropertyError};
 
 use crate::Received;
 use crate::inbox::Acknowledgement;
+
+/// Why a message has no stamp.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoStamp {
+    /// No user property `audit`. A publisher without the audit sends such messages.
+    #[error("it has no stamp")]
+    Absent,
+    /// It cannot be read. No producer writes such a one.
+    #[error("its stamp cannot be read: {0}")]
+    Unreadable(PropertyError),
+    /// More than one. No producer writes that.
+    #[error("it has more than one stamp")]
+    Several,
+}
 
 /// A message, and what it is.
 #[derive(Debug)]
@@ -12,7 +26,7 @@ pub struct AuditedMessage {
     pub(super) received: Received,
     /// `None`: it is not stamped, or a retained copy; nothing is claimed.
     pub(super) verdict: Option<Verdict>,
-    pub(super) property: Option<Property>,
+    pub(super) property: Result<Property, NoStamp>,
     pub(super) origins: Vec<(Property, Verdict)>,
     pub(super) parents: Option<Parents>,
     pub(super) is_unjudged: bool,
@@ -42,7 +56,12 @@ impl AuditedMessage {
 
     /// Its own property, as far as it can be read.
     pub fn property(&self) -> Option<&Property> {
-        self.property.as_ref()
+        self.property.as_ref().ok()
+    }
+
+    /// Why it has no property that can be read, if it has none.
+    pub fn no_stamp(&self) -> Option<NoStamp> {
+        self.property.err()
     }
 
     /// The properties of what it was made of, oldest first, and what they are.

@@ -41,7 +41,7 @@ use crate::{Client, Filter, Version};
 
 pub use self::{
     error::{AuditError, OpenError, ProcessError, SpoolError},
-    judged::AuditedMessage,
+    judged::{AuditedMessage, NoStamp},
     processor::{Emitted, Input, Processor, Step},
     publisher::{AuditedPublisher, Published, PublisherOptions, Spooled, Stamped, Unspooled},
     spool::spooled_lanes,

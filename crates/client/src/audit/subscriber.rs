@@ -32,7 +32,7 @@ use unbroken_mqtt_proto::QoS;
 use self::options::Expected;
 pub use self::options::{Scope, SubscriberOptions};
 use super::asking::Asking;
-use super::judged::AuditedMessage;
+use super::judged::{AuditedMessage, NoStamp};
 use super::taken::{Heard, SharedTaken, write_position};
 use super::{ANSWER, AUDIT, Clock, Kind, Names, ORIGIN, PARENTS, THROUGH, TOPIC};
 use crate::inbox::Acknowledgement;
@@ -359,7 +359,7 @@ impl AuditedSubscriber {
         let mut message = AuditedMessage {
             received: received.without_acknowledgement(),
             verdict: None,
-            property: None,
+            property: Err(NoStamp::Absent),
             origins: Vec::new(),
             parents: None,
             is_unjudged: false,
@@ -368,13 +368,14 @@ impl AuditedSubscriber {
         let Some(stamp) = stamps.next() else {
             return message;
         };
-        let property = Property::parse_text(stamp);
-        let (Ok(mut property), None) = (property, stamps.next()) else {
-            // No producer writes such a one.
+        message.property = match (Property::parse_text(stamp), stamps.next()) {
+            (_, Some(_)) => Err(NoStamp::Several),
+            (property, None) => property.map_err(NoStamp::Unreadable),
+        };
+        let Ok(mut property) = message.property else {
             message.verdict = Some(Verdict::Injected);
             return message;
         };
-        message.property = Some(property);
         if received.is_retained() {
             return message;
         }

@@ -25,12 +25,10 @@ impl LaneLedger {
     ) -> u64 {
         let mut taken = 0;
         for (number, leaf) in (first..).zip(leaves) {
-            if number < self.scope(number)
-                || !self.is_missing(number)
-                || self.closed.is_some_and(|size| number >= size)
-            {
+            if number < self.scope(number) || !self.is_missing(number) {
                 continue;
             }
+            self.reopen_for(number);
             if number >= self.next {
                 self.suspect(self.next..number, now, limits);
                 self.next = number + 1;
@@ -88,14 +86,13 @@ impl LaneLedger {
         if numbers.start < self.scope(numbers.start) {
             return vec![(numbers, Verdict::OutOfScope)];
         }
-        if self.closed.is_some_and(|size| numbers.end > size) {
-            return vec![(numbers, Verdict::Injected)];
-        }
+        self.reopen_for(numbers.end - 1);
         if !self.is_any_missing(&numbers) {
             let own = self.windows.hash_over(&numbers, digest);
             let verdict = match own {
                 Some(own) if own != hash => Verdict::Conflict,
-                _ => Verdict::Duplicate,
+                Some(_) => Verdict::Duplicate,
+                None => Verdict::Repeated,
             };
             return vec![(numbers, verdict)];
         }
@@ -104,7 +101,7 @@ impl LaneLedger {
             let verdict = if number >= self.next {
                 self.at_or_above_next(number, false, now, limits)
             } else {
-                self.in_gap(number, false).unwrap_or(Verdict::Duplicate)
+                self.in_gap(number, false).unwrap_or(Verdict::Repeated)
             };
             self.revise(number, false);
             verdicts.push((number..number + 1, verdict));

@@ -41,8 +41,14 @@ impl<D: Digest> Ledger<D> {
     }
 
     /// Takes a directory whose tag has been checked. False when it is older than the last one of
-    /// this producer, or there is no room for it or one of its lanes.
-    pub fn directory(&mut self, directory: &Directory, now: Duration) -> bool {
+    /// this producer, or there is no room for it or one of its lanes. Sizes count only of lanes that
+    /// `is_heard`: of others the messages come by way of a processor, later than the directory.
+    pub fn directory(
+        &mut self,
+        directory: &Directory,
+        now: Duration,
+        is_heard: impl Fn(LaneId) -> bool,
+    ) -> bool {
         let now = self.clock.at(now);
         let entries = directory.lanes.iter().map(|open| (open.lane, open.epoch));
         let newest = Newest {
@@ -54,23 +60,28 @@ impl<D: Digest> Ledger<D> {
             return false;
         };
         for gone in before {
-            if let Some(ledger) = self.lanes.get_mut(&gone)
-                && !self.directories.lists(gone)
-            {
+            if self.directories.lists(gone) {
+                continue;
+            }
+            self.joining.withdraw(gone);
+            if let Some(ledger) = self.lanes.get_mut(&gone).filter(|_| is_heard(gone.0)) {
                 ledger.unlisted();
             }
         }
-        let is_member = self.join == Join::Member;
+        let is_member = self.joining.join == Join::Member;
         let mut has_room = true;
         for open in &directory.lanes {
             let lane = (open.lane, open.epoch);
+            self.joining.list(lane);
             let is_expected = self.directories.required || self.expected.includes(open.lane);
             // One that has issued nothing yet too: who joins late then knows it from its beginning.
             if is_expected && !is_member {
                 has_room &= self.open(lane, now).is_some();
             }
-            if let Some(ledger) = self.lanes.get_mut(&lane) {
-                ledger.listed(open.size, now);
+            match self.lanes.get_mut(&lane) {
+                Some(ledger) if is_heard(open.lane) => ledger.listed(open.size, now),
+                Some(_) => {}
+                None => self.joining.announce(lane, open.size),
             }
         }
         has_room
@@ -83,7 +94,7 @@ impl Directories {
         !self.required || self.lists(lane)
     }
 
-    fn lists(&self, lane: (LaneId, Epoch)) -> bool {
+    pub(super) fn lists(&self, lane: (LaneId, Epoch)) -> bool {
         let mut producers = self.producers.values();
         producers.any(|newest| newest.lanes.contains(&lane))
     }
@@ -193,7 +204,7 @@ mod tests {
             tail: true,
         };
         let mut whole = ledger(true);
-        assert!(whole.directory(&directory(0, &[(1, 5), (2, 0)]), SECOND));
+        assert!(whole.directory(&directory(0, &[(1, 5), (2, 0)]), SECOND, |_| true));
         whole.poll(SECOND + SECOND / 2);
         assert_eq!(events(&mut whole), []);
         whole.poll(SECOND * 2);
@@ -208,7 +219,7 @@ mod tests {
         );
 
         let mut part = ledger(false);
-        assert!(part.directory(&directory(0, &[(1, 5)]), SECOND));
+        assert!(part.directory(&directory(0, &[(1, 5)]), SECOND, |_| true));
         part.poll(SECOND * 9);
         assert_eq!(events(&mut part), []);
     }
@@ -217,7 +228,7 @@ mod tests {
     fn a_message_of_a_lane_that_no_directory_lists_is_injected() {
         let mut ledger = ledger(true);
         assert_eq!(send(&mut ledger, 1, 0), Verdict::Injected);
-        ledger.directory(&directory(0, &[(1, 0)]), SECOND);
+        ledger.directory(&directory(0, &[(1, 0)]), SECOND, |_| true);
         assert_eq!(send(&mut ledger, 1, 0), Verdict::InOrder);
         assert_eq!(send(&mut ledger, 2, 0), Verdict::Injected);
     }
@@ -226,7 +237,7 @@ mod tests {
     fn a_directory_tells_of_the_tail_of_a_known_lane() {
         let mut ledger = ledger(false);
         send(&mut ledger, 1, 0);
-        ledger.directory(&directory(0, &[(1, 3)]), SECOND);
+        ledger.directory(&directory(0, &[(1, 3)]), SECOND, |_| true);
         ledger.poll(SECOND * 2);
         let lost = Event::Lost {
             numbers: 1..3,
@@ -239,8 +250,8 @@ mod tests {
     fn a_lane_that_is_listed_no_more_is_over_and_not_silent() {
         let mut ledger = ledger(false);
         send(&mut ledger, 1, 0);
-        ledger.directory(&directory(0, &[(1, 1)]), SECOND);
-        ledger.directory(&directory(1, &[]), SECOND);
+        ledger.directory(&directory(0, &[(1, 1)]), SECOND, |_| true);
+        ledger.directory(&directory(1, &[]), SECOND, |_| true);
         ledger.poll(SECOND * 60);
         assert_eq!(events(&mut ledger), [Event::Unlisted]);
     }
@@ -248,28 +259,28 @@ mod tests {
     #[test]
     fn an_older_directory_changes_nothing() {
         let mut ledger = ledger(true);
-        assert!(ledger.directory(&directory(4, &[(1, 1)]), SECOND));
-        assert!(!ledger.directory(&directory(4, &[(2, 1)]), SECOND));
-        assert!(!ledger.directory(&directory(3, &[(2, 1)]), SECOND));
+        assert!(ledger.directory(&directory(4, &[(1, 1)]), SECOND, |_| true));
+        assert!(!ledger.directory(&directory(4, &[(2, 1)]), SECOND, |_| true));
+        assert!(!ledger.directory(&directory(3, &[(2, 1)]), SECOND, |_| true));
         assert_eq!(send(&mut ledger, 2, 0), Verdict::Injected);
         let later = Directory {
             epoch: Epoch(1),
             ..directory(0, &[(2, 1)])
         };
-        assert!(ledger.directory(&later, SECOND));
+        assert!(ledger.directory(&later, SECOND, |_| true));
         assert_eq!(send(&mut ledger, 2, 0), Verdict::InOrder);
     }
 
     #[test]
     fn directories_are_remembered_across_a_restart() {
         let mut before = ledger(true);
-        before.directory(&directory(4, &[(1, 0)]), SECOND);
+        before.directory(&directory(4, &[(1, 0)]), SECOND, |_| true);
         let mut saved = Vec::new();
         before.save(&[], SECOND, &mut saved);
         let limits = LedgerLimits::default();
         let (mut after, _) = Ledger::restore(&saved, Hasher::xxh3(), limits, Join::Late)
             .expect("it was just written");
-        assert!(!after.directory(&directory(4, &[(1, 0)]), SECOND));
+        assert!(!after.directory(&directory(4, &[(1, 0)]), SECOND, |_| true));
         assert_eq!(send(&mut after, 2, 0), Verdict::Injected);
         assert_eq!(send(&mut after, 1, 0), Verdict::InOrder);
     }

@@ -23,6 +23,9 @@ pub enum Presence {
     Absent(Duration),
     /// Something has come of it, so long after it was expected. Said once.
     Come(Duration),
+    /// Messages of one of its epochs have come for so long, which is two idle heartbeats, and no
+    /// directory lists it. Said once for an epoch.
+    Unannounced(Duration),
 }
 
 impl fmt::Display for Presence {
@@ -32,6 +35,12 @@ impl fmt::Display for Presence {
                 f,
                 "nothing has come for {} s, not even a directory: its producer is not there, or \
                  all that it sends is lost",
+                after.as_secs()
+            ),
+            Self::Unannounced(after) => write!(
+                f,
+                "no directory has listed it for {} s: its producer announces nothing, or what comes \
+                 is not from a producer",
                 after.as_secs()
             ),
             Self::Come(after) => write!(f, "it has come, after {} s", after.as_secs()),
@@ -85,6 +94,14 @@ impl<D: Digest> Ledger<D> {
     /// Looks for what is expected; `now` is on the ledger's clock.
     pub(super) fn look_for_expected(&mut self, now: Duration) {
         let patience = self.limits.idle_heartbeat * 2;
+        let unlisted = now.checked_sub(patience);
+        let unlisted = unlisted.map(|by| self.joining.take_unlisted(by));
+        for lane in unlisted.into_iter().flatten() {
+            if !self.directories.lists(lane) {
+                let presence = Presence::Unannounced(patience);
+                self.expected.news.push((lane.0, presence));
+            }
+        }
         for (lane, awaited) in &mut self.expected.lanes {
             if let Some(Presence::Come(_)) = awaited.told {
                 continue;
@@ -135,7 +152,29 @@ mod tests {
                 lanes: vec![open(LANE), open(other)],
             },
             now,
+            |_| true,
         );
+    }
+
+    #[test]
+    fn a_lane_that_no_directory_lists_is_named_once() {
+        for is_listed in [false, true] {
+            let mut ledger = Ledger::new(Hasher::xxh3(), LedgerLimits::default(), Join::Late);
+            ledger.resume(Duration::ZERO);
+            let property = Property::stamp(&Hasher::xxh3(), LANE, Epoch(3), 0, b"t", b"p");
+            ledger.message(&property, b"t", b"p", SECOND);
+            ledger.poll(SECOND * 20);
+            assert_eq!(ledger.take_presences(), []);
+            if is_listed {
+                list(&mut ledger, 0, 1, SECOND * 20);
+            }
+            ledger.poll(SECOND * 21);
+            let named = ledger.take_presences();
+            let unannounced = [(LANE, Presence::Unannounced(SECOND * 20))];
+            assert_eq!(named, if is_listed { &[][..] } else { &unannounced });
+            ledger.poll(SECOND * 900);
+            assert_eq!(ledger.take_presences(), []);
+        }
     }
 
     #[test]

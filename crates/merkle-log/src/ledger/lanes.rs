@@ -11,6 +11,7 @@ use std::time::Duration;
 use super::descent::{Answer, Refused, Request};
 use super::directories::Directories;
 use super::expected::Expected;
+use super::joining::Joining;
 use super::limits::LedgerLimits;
 use super::receiver::{Arrival, Join, LaneLedger};
 use super::verdict::{Event, Verdict};
@@ -24,7 +25,7 @@ use crate::{
 pub struct Ledger<D> {
     digest: D,
     pub(super) limits: LedgerLimits,
-    pub(super) join: Join,
+    pub(super) joining: Joining,
     /// In boxes, since a map leaves about half of its room empty.
     pub(super) lanes: BTreeMap<(LaneId, Epoch), Box<LaneLedger>>,
     pub(super) clock: Clock,
@@ -45,7 +46,7 @@ impl<D: Digest> Ledger<D> {
         Self {
             digest,
             limits,
-            join,
+            joining: Joining::new(join),
             lanes: BTreeMap::new(),
             clock: Clock::default(),
             directories: Directories::default(),
@@ -55,12 +56,10 @@ impl<D: Digest> Ledger<D> {
 
     /// The same ledger, from now on with these limits, and `join` for lanes that turn up.
     #[must_use]
-    pub fn with(self, limits: LedgerLimits, join: Join) -> Self {
-        Self {
-            limits,
-            join,
-            ..self
-        }
+    pub fn with(mut self, limits: LedgerLimits, join: Join) -> Self {
+        self.limits = limits;
+        self.joining.join = join;
+        self
     }
 
     /// The receiver is connected and has read everything: the lateness clock runs.
@@ -104,7 +103,7 @@ impl<D: Digest> Ledger<D> {
         if !self.directories.allow(lane) {
             return Some(0);
         }
-        let ledger = Self::place(&mut self.lanes, lane, self.join, now, &self.limits)?;
+        let ledger = Self::place(&mut self.lanes, &mut self.joining, lane, now, &self.limits)?;
         let runs = record.runs.iter();
         let taken =
             runs.map(|run| ledger.dropped(run.first, &run.leaves, now, &self.limits, &self.digest));
@@ -139,7 +138,8 @@ impl<D: Digest> Ledger<D> {
                 refuse(Verdict::Injected);
                 continue;
             }
-            let Some(ledger) = Self::place(&mut self.lanes, lane, self.join, now, &self.limits)
+            let Some(ledger) =
+                Self::place(&mut self.lanes, &mut self.joining, lane, now, &self.limits)
             else {
                 refuse(Verdict::NotAudited);
                 continue;
@@ -167,7 +167,7 @@ impl<D: Digest> Ledger<D> {
         if is_foreign || !self.directories.allow(lane) {
             return Verdict::Injected;
         }
-        match Self::place(&mut self.lanes, lane, self.join, now, &self.limits) {
+        match Self::place(&mut self.lanes, &mut self.joining, lane, now, &self.limits) {
             Some(ledger) => ledger.observe(&arrival, now, &self.limits, &self.digest),
             None => Verdict::NotAudited,
         }
@@ -182,7 +182,8 @@ impl<D: Digest> Ledger<D> {
         if checkpoint.end == EpochEnd::Cut && !self.lanes.contains_key(&lane) {
             return true;
         }
-        let Some(ledger) = Self::place(&mut self.lanes, lane, self.join, now, &self.limits) else {
+        let Some(ledger) = Self::place(&mut self.lanes, &mut self.joining, lane, now, &self.limits)
+        else {
             return false;
         };
         ledger.checkpoint(checkpoint, now, &self.limits, &self.digest);
@@ -196,8 +197,8 @@ impl<D: Digest> Ledger<D> {
         for (lane, member) in &other.lanes {
             match Self::place(
                 &mut self.lanes,
+                &mut self.joining,
                 *lane,
-                self.join,
                 Duration::ZERO,
                 &self.limits,
             ) {
@@ -214,7 +215,7 @@ impl<D: Digest> Ledger<D> {
         let now = self.clock.at(now);
         let mut no_room = Vec::new();
         for (lane, member) in &members.lanes {
-            match Self::place(&mut self.lanes, *lane, self.join, now, &self.limits) {
+            match Self::place(&mut self.lanes, &mut self.joining, *lane, now, &self.limits) {
                 Some(ledger) => ledger.absorb(member, now, &self.limits, &self.digest),
                 None => no_room.push(*lane),
             }
@@ -285,6 +286,7 @@ impl<D: Digest> Ledger<D> {
         write.bytes(position);
         write.time(self.clock.at(now));
         self.directories.save(&mut write);
+        self.joining.save(&mut write);
         write.list(self.lanes.iter(), |write, ((lane, epoch), ledger)| {
             write.u64(lane.value());
             write.u32(epoch.0);
@@ -305,12 +307,16 @@ impl<D: Digest> Ledger<D> {
     ) -> Result<(Self, Vec<u8>), StateError> {
         let mut read = Fields::new(check(&digest, bytes)?);
         let version = read.u8("version")?;
-        if version != VERSION {
+        if !(VERSION_BEFORE..=VERSION).contains(&version) {
             return Err(StateError::Version(version));
         }
         let position = read.bytes("position")?.to_vec();
         let elapsed = read.time("time of the clock")?;
         let directories = Directories::restore(&mut read)?;
+        let mut joining = Joining::new(join);
+        if version > VERSION_BEFORE {
+            joining.restore(&mut read)?;
+        }
         let mut lanes = BTreeMap::new();
         read.list(|read| {
             let lane = LaneId::new(read.u64("lane")?).ok_or_else(|| read.refuse("lane"))?;
@@ -319,6 +325,7 @@ impl<D: Digest> Ledger<D> {
             if lanes.len() >= limits.lanes_max || lanes.insert((lane, epoch), ledger).is_some() {
                 return Err(read.refuse("room for the lane"));
             }
+            joining.heard.insert(lane);
             Ok(())
         })?;
         read.end()?;
@@ -329,7 +336,7 @@ impl<D: Digest> Ledger<D> {
         let ledger = Self {
             digest,
             limits,
-            join,
+            joining,
             lanes,
             clock,
             directories,
@@ -340,26 +347,30 @@ impl<D: Digest> Ledger<D> {
 
     /// The ledger of a lane, begun now if it is new; `None` when there is no room.
     pub(super) fn open(&mut self, lane: (LaneId, Epoch), now: Duration) -> Option<&mut LaneLedger> {
-        Self::place(&mut self.lanes, lane, self.join, now, &self.limits)
+        Self::place(&mut self.lanes, &mut self.joining, lane, now, &self.limits)
     }
 
     fn place<'a>(
         lanes: &'a mut BTreeMap<(LaneId, Epoch), Box<LaneLedger>>,
+        joining: &mut Joining,
         lane: (LaneId, Epoch),
-        join: Join,
         now: Duration,
         limits: &LedgerLimits,
     ) -> Option<&'a mut LaneLedger> {
         let known = lanes.len();
         match lanes.entry(lane) {
             Entry::Occupied(ledger) => Some(ledger.into_mut()),
-            Entry::Vacant(place) => (known < limits.lanes_max)
-                .then(|| &mut **place.insert(Box::new(LaneLedger::begin(join, now)))),
+            Entry::Vacant(place) => (known < limits.lanes_max).then(|| {
+                let ledger = LaneLedger::begin(joining.begin(lane, now), now);
+                &mut **place.insert(Box::new(ledger))
+            }),
         }
     }
 }
 
-const VERSION: u8 = 1;
+/// From this version on announced lanes are saved; the one before is read as it is.
+const VERSION: u8 = 2;
+const VERSION_BEFORE: u8 = 1;
 
 impl Clock {
     pub(super) fn at(self, now: Duration) -> Duration {

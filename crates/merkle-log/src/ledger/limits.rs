@@ -25,6 +25,10 @@ pub const EVENTS_MAX: usize = 16_384;
 /// of one more are judged as if it had none.
 pub const PRODUCERS_MAX: usize = 4_096;
 
+/// Epochs that directories announced and of which nothing has come; 12 bytes each. One more is
+/// joined as if it had not been announced.
+pub const ANNOUNCED_MAX: usize = 65_536;
+
 /// Limits of one ledger, the same for each of its lanes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

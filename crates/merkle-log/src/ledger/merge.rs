@@ -100,6 +100,7 @@ impl LaneLedger {
     fn unite(&mut self, other: &Self, limits: &LedgerLimits) {
         self.next = self.next.max(other.next);
         self.checkpoints = self.checkpoints.max(other.checkpoints);
+        self.contradictions = self.contradictions.max(other.contradictions);
         self.closed = match (self.closed, other.closed) {
             (Some(one), Some(other)) => Some(one.min(other)),
             (one, other) => one.or(other),

@@ -26,6 +26,15 @@ pub(super) struct Window {
     pub(super) doubt: Doubt,
 }
 
+/// What a checkpoint's detail shows of a window.
+#[derive(Debug, Default)]
+struct Compared {
+    /// Not the producer's. Their slots are empty.
+    forged: Vec<Range<u64>>,
+    /// Of each range one is not.
+    suspect: Vec<Range<u64>>,
+}
+
 impl Window {
     /// Returns what its checkpoint's detail shows to be forged.
     pub(super) fn review(
@@ -46,22 +55,27 @@ impl Window {
                     if !self.is_decided(size, gaps) {
                         return Vec::new();
                     }
-                    let forged = self.compare_detail(digest, events);
-                    if forged.is_empty() {
+                    let told = self.compare_detail(digest, events);
+                    if !told.suspect.is_empty() && !self.doubt.differs {
+                        self.begin_descent(told.suspect, events);
+                    }
+                    if told.forged.is_empty() {
                         self.report(State::Faulty, size, gaps, altered, events);
                     }
-                    return forged;
+                    return told.forged;
                 }
                 let root_of = |slots: &Slots| {
                     let peaks = slots.peaks_below(size, digest)?;
                     Some((peaks.root(digest)?, peaks))
                 };
                 let mut own = root_of(&self.slots);
+                let mut suspect = Vec::new();
                 if own.as_ref().is_some_and(|(own, _)| *own != root) && !self.doubt.differs {
-                    let forged = self.compare_detail(digest, events);
-                    if !forged.is_empty() {
-                        return forged;
+                    let told = self.compare_detail(digest, events);
+                    if !told.forged.is_empty() {
+                        return told.forged;
                     }
+                    suspect = told.suspect;
                     own = root_of(&self.slots);
                 }
                 match own {
@@ -76,7 +90,12 @@ impl Window {
                             self.report(State::Proven, size, gaps, altered, events);
                         }
                     }
-                    Some(_) if !self.doubt.differs => self.begin_descent(size, events),
+                    Some(_) if !self.doubt.differs => {
+                        if suspect.is_empty() {
+                            suspect.push(self.numbers(size));
+                        }
+                        self.begin_descent(suspect, events);
+                    }
                     _ => {}
                 }
             }
@@ -89,11 +108,12 @@ impl Window {
         Vec::new()
     }
 
-    /// The root is not the producer's: which leaf is not is to be asked for.
-    pub(super) fn begin_descent(&mut self, size: u16, events: &mut Events) {
+    /// The root is not the producer's: which leaf is not is to be asked for. In each of these
+    /// ranges one is, as far as is known.
+    pub(super) fn begin_descent(&mut self, suspect: Vec<Range<u64>>, events: &mut Events) {
         self.unfold();
         self.doubt.differs = true;
-        events.push(Event::RootDiffers(self.numbers(size)));
+        events.extend(suspect.into_iter().map(Event::RootDiffers));
     }
 
     /// What is to be compared is not to be folded.
@@ -103,10 +123,12 @@ impl Window {
         }
     }
 
-    /// Empties the slots of what is not in the detail, and returns their numbers.
-    fn compare_detail(&mut self, digest: &impl Digest, events: &mut Events) -> Vec<Range<u64>> {
+    /// Empties the slots of what is not in the detail. Fingerprints show of a folded group only
+    /// that one of its leaves differs, so its slots stay as they are.
+    fn compare_detail(&mut self, digest: &impl Digest, events: &mut Events) -> Compared {
+        let mut compared = Compared::default();
         if self.doubt.detail == Detail::None {
-            return Vec::new();
+            return compared;
         }
         self.unfold();
         let detail = std::mem::take(&mut self.doubt.detail);
@@ -134,20 +156,23 @@ impl Window {
         };
         let nodes = self.slots.nodes_from(0);
         let forged: Vec<Node> = nodes.filter(|node| is_forged(node)).collect();
-        let mut found = Vec::new();
         for node in forged {
             let real =
                 |second: &(u16, Hash)| second.0 == node.start && is_real(second.0, &second.1);
             if let Some(at) = self.doubt.seconds.iter().position(real) {
                 self.take_second(at, events);
             } else if let Detail::Leaves(leaves) = &detail {
-                found.push(self.evict_odd(node, 0, leaves, digest));
+                compared
+                    .forged
+                    .push(self.evict_odd(node, 0, leaves, digest));
+            } else if node.level == 0 {
+                compared.forged.push(self.evict(node));
             } else {
-                found.push(self.evict(node));
+                compared.suspect.push(self.numbers_of(&node));
             }
         }
         self.doubt.detail = detail;
-        found
+        compared
     }
 
     /// Puts a second copy, which is real, in the place of the first.
@@ -221,6 +246,10 @@ impl Window {
     fn evict(&mut self, node: Node) -> Range<u64> {
         self.slots.take(node.start);
         self.doubt.forged.extend(node.start..node.end());
+        self.numbers_of(&node)
+    }
+
+    fn numbers_of(&self, node: &Node) -> Range<u64> {
         let first = self.index * WINDOW;
         first + u64::from(node.start)..first + u64::from(node.end())
     }

@@ -18,7 +18,7 @@ use super::gaps::Gaps;
 use super::limits::{LedgerLimits, WINDOW, WINDOW_LOG2};
 use super::order::{Moved, Order};
 use super::verdict::{Event, Events, Verdict};
-use super::windows::{Claim, Windows};
+use super::windows::{Claim, Claimed, Windows};
 use crate::{Checkpoint, Digest, EpochEnd, Hash};
 
 /// Where in the life of a lane its receiver began.
@@ -70,6 +70,8 @@ pub struct LaneLedger {
     pub(super) doubted: bool,
     /// No directory lists it any more, or it was cut off.
     pub(super) over: bool,
+    /// How often a message or a checkpoint contradicted another one.
+    pub(super) contradictions: u32,
     pub(super) altered: BTreeMap<u64, u32>,
     pub(super) parts: BTreeMap<u64, Parts>,
     pub(super) windows: Windows,
@@ -115,6 +117,7 @@ impl LaneLedger {
             silent: false,
             doubted: false,
             over: false,
+            contradictions: 0,
             altered: BTreeMap::new(),
             parts: BTreeMap::new(),
             windows,
@@ -150,12 +153,10 @@ impl LaneLedger {
         if number < self.scope(number) {
             return Verdict::OutOfScope;
         }
-        if self.closed.is_some_and(|size| number >= size) {
-            return Verdict::Injected;
-        }
         if !arrival.fits {
             return self.misfit(number, limits);
         }
+        self.reopen_for(number);
         if let Some((part, of)) = arrival.part
             && self.is_missing(number)
             && let Some(verdict) = self.part(number, part, of, arrival.resent, limits)
@@ -178,7 +179,7 @@ impl LaneLedger {
         limits: &LedgerLimits,
         digest: &impl Digest,
     ) {
-        let claim = Claim::from(checkpoint);
+        let mut claim = Claim::from(checkpoint);
         if checkpoint.window_log2 != WINDOW_LOG2 {
             self.events.push(Event::OtherWindows(claim.number));
             return;
@@ -186,11 +187,15 @@ impl LaneLedger {
         self.scope(claim.size);
         // Who tells of a cut does not know which checkpoints were told before.
         let is_numbered = claim.end != EpochEnd::Cut;
-        if is_numbered && claim.number < self.checkpoints && claim.size > self.covered
-            || self.closed.is_some_and(|size| claim.size > size)
+        let is_beyond_end = self.closed.take_if(|size| claim.size > *size).is_some();
+        let is_old = claim.number < self.checkpoints;
+        if is_beyond_end
+            || is_numbered && is_old && claim.size > self.covered
+            || is_numbered && self.windows.is_contradicted_by(&claim)
         {
-            self.events.push(Event::CheckpointContradicts(claim.number));
-            return;
+            // Which of the two is the producer's is not known: the larger size counts, so that no
+            // loss goes unseen.
+            self.contradict(Event::CheckpointContradicts(claim.number));
         }
         if is_numbered && claim.number > self.checkpoints {
             let missed = self.checkpoints..claim.number;
@@ -210,7 +215,11 @@ impl LaneLedger {
             EpochEnd::Open => {}
             // That it says nothing any more means nothing.
             EpochEnd::Cut => self.over = true,
-            EpochEnd::Closed => self.close(claim.size),
+            EpochEnd::Closed => {
+                if !self.close(claim.size) {
+                    claim.end = EpochEnd::Open;
+                }
+            }
         }
         let start = self.start.unwrap_or(0);
         if claim.size > start {
@@ -221,10 +230,15 @@ impl LaneLedger {
                 &self.altered,
                 &mut self.events,
             );
-            let events = &mut self.events;
-            if self.windows.claim(&claim, start, events) {
-                let window = claim.first / WINDOW;
-                self.windows.take_detail(window, &checkpoint.detail);
+            match self.windows.claim(&claim, start) {
+                Claimed::Used => {
+                    let window = claim.first / WINDOW;
+                    self.windows.take_detail(window, &checkpoint.detail);
+                }
+                Claimed::Unused => {}
+                Claimed::Contradicts => {
+                    self.contradict(Event::CheckpointContradicts(claim.number));
+                }
             }
             self.review(digest);
         }
@@ -392,6 +406,9 @@ impl LaneLedger {
     #[cold]
     fn begin_at(&mut self, start: u64) -> u64 {
         self.start = Some(start);
+        if start > 0 {
+            self.events.push(Event::OutOfScope(start));
+        }
         self.next = start;
         self.covered = start;
         self.windows = Windows::new(Some(start));
@@ -430,7 +447,8 @@ impl LaneLedger {
     }
 
     fn misfit(&mut self, number: u64, limits: &LedgerLimits) -> Verdict {
-        if !self.is_missing(number) {
+        let is_beyond_end = self.closed.is_some_and(|size| number >= size);
+        if is_beyond_end || !self.is_missing(number) {
             return Verdict::Injected;
         }
         if self.altered.len() < limits.suspects_max || self.altered.contains_key(&number) {
@@ -487,10 +505,16 @@ impl LaneLedger {
             return match self.windows.leaf(number) {
                 Some(first) if first != arrival.leaf => {
                     self.windows.contest(number, arrival.leaf, limits);
+                    self.note_contradiction();
                     Verdict::Conflict
                 }
                 _ if arrival.resent => Verdict::Replayed,
-                _ => Verdict::Duplicate,
+                Some(_) => Verdict::Duplicate,
+                None => {
+                    // From here on repetitions can be compared.
+                    self.windows.hold_leaves = true;
+                    Verdict::Repeated
+                }
             };
         };
         self.place(arrival, limits, digest);
@@ -632,28 +656,49 @@ impl LaneLedger {
         }
     }
 
-    /// The epoch is over: what came beyond its end was never issued. Of one that ended before what
-    /// is in scope nothing came.
-    pub(super) fn close(&mut self, size: u64) {
+    /// The epoch is over, unless a message beyond this size has come. False, and the epoch stays
+    /// open, where one has.
+    pub(super) fn close(&mut self, size: u64) -> bool {
+        let in_scope = size.max(self.start.unwrap_or(0));
+        if let Some(number) = self.first_seen_from(in_scope) {
+            self.contradict(Event::EndContradicted { size, number });
+            return false;
+        }
         self.closed = Some(size);
-        let size = size.max(self.start.unwrap_or(0));
-        self.altered.split_off(&size);
-        let missing: Vec<Range<u64>> = self.gaps.within(size..self.next).collect();
-        let mut at = size;
-        for hole in missing
-            .into_iter()
-            .chain(std::iter::once(self.next..self.next))
-        {
-            for number in at..hole.start {
-                self.events.push(Event::Injected { number, copies: 1 });
-            }
-            at = hole.end;
+        self.altered.split_off(&in_scope);
+        self.gaps.truncate(in_scope);
+        self.next = self.next.min(in_scope);
+        true
+    }
+
+    /// Takes it that a message with this number fits: an epoch that was closed below it is not.
+    pub(super) fn reopen_for(&mut self, number: u64) {
+        if let Some(size) = self.closed.take_if(|size| number >= *size) {
+            self.contradict(Event::EndContradicted { size, number });
         }
-        if size < self.next {
-            self.windows.cut(size);
+    }
+
+    /// The lowest number from this one on that was seen.
+    fn first_seen_from(&self, number: u64) -> Option<u64> {
+        let missing = self.gaps.within(number..self.next);
+        let seen = missing.fold(
+            number,
+            |at, hole| if hole.start == at { hole.end } else { at },
+        );
+        (seen < self.next).then_some(seen)
+    }
+
+    fn contradict(&mut self, event: Event) {
+        self.events.push(event);
+        self.note_contradiction();
+    }
+
+    /// One contradiction may be one forged message; a second one shows that two producers go on.
+    fn note_contradiction(&mut self) {
+        self.contradictions = self.contradictions.saturating_add(1);
+        if self.contradictions == 2 {
+            self.events.push(Event::TwoProducers);
         }
-        self.gaps.truncate(size);
-        self.next = self.next.min(size);
     }
 
     pub(super) fn review(&mut self, digest: &impl Digest) {

@@ -45,6 +45,7 @@ impl LaneLedger {
             .zip(flags)
             .map(|(at, flag)| u8::from(flag) << at)
             .sum());
+        write.u32(self.contradictions);
         write.list(self.tails.iter(), |write, (size, noticed)| {
             write.u64(*size);
             write.time(*noticed);
@@ -94,6 +95,11 @@ impl LaneLedger {
         let checkpoints = read.u32("count of checkpoints")?;
         let heard = read.time("time of the last checkpoint")?;
         let flags = read.u8("flags")?;
+        let contradictions = if version >= COUNTS_CONTRADICTIONS {
+            read.u32("count of contradictions")?
+        } else {
+            0
+        };
         let tails = read.list(|read| Ok((read.u64("tail")?, read.time("time of a tail")?)))?;
         let mut gaps = Gaps::default();
         let mut end = 0;
@@ -145,6 +151,7 @@ impl LaneLedger {
             silent: flags & 2 != 0,
             over: flags & 4 != 0,
             doubted: flags & 8 != 0,
+            contradictions,
             altered: BTreeMap::from_iter(altered),
             parts: BTreeMap::from_iter(parts),
             windows,
@@ -153,9 +160,11 @@ impl LaneLedger {
     }
 }
 
-/// From this version on an epoch may be cut; the one before is read as it is.
-const VERSION: u8 = 3;
+/// The oldest version that is read; from the next one on an epoch may be cut.
 const VERSION_BEFORE: u8 = 2;
+/// From this version on contradictions are counted.
+const COUNTS_CONTRADICTIONS: u8 = 4;
+const VERSION: u8 = 4;
 
 impl Windows {
     fn save(&self, write: &mut Writer<'_>) {

@@ -21,19 +21,22 @@ pub enum Verdict {
     Repaired,
     /// A part of a split message whose other parts are still to come.
     Part,
-    /// The number was seen. Compared with the first copy while the leaf of that one is held.
+    /// The number was seen, with the same leaf.
     Duplicate,
+    /// The number was seen. The leaf of the first copy is no longer held, so whether this one has
+    /// the same content is not known.
+    Repeated,
     /// The number was seen, and the message is flagged re-sent.
     Replayed,
-    /// The number was seen with other content, and both fit their digests; told only while the
-    /// leaf of the first is held ([`super::LedgerLimits::hold_leaves`]). A root decides which one
-    /// is real: [`Event::Decided`].
+    /// The number was seen with other content, and both fit their digests: two producers use the
+    /// lane, or one of the two is forged. Known only while the leaf of the first is held
+    /// ([`super::LedgerLimits::hold_leaves`]). A root decides which one is real:
+    /// [`Event::Decided`].
     Conflict,
     /// It does not fit its digest, and its number has not been seen. A good copy that is not a
     /// repair revises this to injected: [`Event::Injected`].
     Altered,
-    /// Its number was seen and it does not fit its digest, or its number is beyond the end of the
-    /// epoch.
+    /// It does not fit its digest, and its number was seen or is beyond the end of the epoch.
     Injected,
     /// Issued before the first window that began after the receiver joined: nothing is claimed.
     OutOfScope,
@@ -134,12 +137,31 @@ pub enum Event {
         /// What its messages came to.
         account: Account,
     },
-    /// All has arrived and the root differs. A descent finds which: [`super::Request`].
+    /// At least one of them fits its digest, and the producer issued another: the root of the
+    /// window differs, or the fingerprints of a group do. A descent finds which:
+    /// [`super::Request`].
     RootDiffers(Range<u64>),
     /// Checkpoints of the lane that did not come. Harmless when a later one proves the windows.
     CheckpointsMissed(Range<u32>),
-    /// Two checkpoints contradict each other; the later one to come is not used.
+    /// This checkpoint contradicts one before it. Which of the two is the producer's is not known.
+    /// The larger of their sizes counts, and of two roots of one window the one that came first.
     CheckpointContradicts(u32),
+    /// A checkpoint says that the epoch ended at this size, and a message with this number came
+    /// and fits: one of the two is not the producer's. The epoch is taken as open, and the message
+    /// is judged like any other.
+    EndContradicted {
+        /// What the checkpoint said.
+        size: u64,
+        /// The number beyond it.
+        number: u64,
+    },
+    /// Twice or more, a message or a checkpoint contradicted another one of this epoch, and all of
+    /// them fit: two producers use the lane, such as two copies of one machine, or one of them is
+    /// forged. Named once for an epoch.
+    TwoProducers,
+    /// Numbers below this one are out of scope: the first sign of the epoch showed that it was
+    /// under way. Nothing is claimed of them.
+    OutOfScope(u64),
     /// A checkpoint with this number counts in windows of another size than this ledger, so it
     /// is not used.
     OtherWindows(u32),

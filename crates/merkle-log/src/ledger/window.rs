@@ -143,13 +143,6 @@ impl Slots {
         slots
     }
 
-    /// Empties all slots from `end` on. Where a subtree covers both sides, all of it goes.
-    pub(crate) fn cut(&mut self, end: u16) {
-        self.unfold();
-        self.run.retain(|node| node.end() <= end);
-        self.islands.retain(|_, node| node.end() <= end);
-    }
-
     /// Removes the nodes below one that takes their place.
     fn clear(&mut self, node: Node) {
         if node.start < self.prefix.len() {

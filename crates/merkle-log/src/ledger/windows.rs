@@ -68,6 +68,15 @@ impl Claim {
     }
 }
 
+/// What became of a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Claimed {
+    Used,
+    Unused,
+    /// It gives a size of its window another root than one before it. It is not used.
+    Contradicts,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Windows {
     pub(super) open: Vec<Window>,
@@ -188,17 +197,6 @@ impl Windows {
         window.slots.hash_over(from, from + length, digest)
     }
 
-    /// Empties all slots from this number on.
-    pub(super) fn cut(&mut self, size: u64) {
-        for window in &mut self.open {
-            let first = window.index * WINDOW;
-            if first + WINDOW > size {
-                let end = u16::try_from(size.saturating_sub(first));
-                window.slots.cut(end.unwrap_or_default());
-            }
-        }
-    }
-
     pub(super) fn leaf(&mut self, number: u64) -> Option<Hash> {
         self.find(number / WINDOW)?.slots.leaf(slot(number))
     }
@@ -232,20 +230,32 @@ impl Windows {
         }
     }
 
-    /// Takes what a checkpoint says. Its window must have been reached. False when it is not used.
-    pub(super) fn claim(&mut self, claim: &Claim, start: u64, events: &mut Events) -> bool {
+    /// Whether a checkpoint cannot be of the producer that made the newest one: sizes never fall,
+    /// and one number is one checkpoint.
+    pub(super) fn is_contradicted_by(&self, claim: &Claim) -> bool {
+        // The number of one that tells of a cut says nothing.
+        let newest = self.newest.filter(|newest| newest.end != EpochEnd::Cut);
+        newest.is_some_and(|newest| {
+            let says = |claim: &Claim| (claim.size, claim.window_root, claim.lane_root);
+            let is_same = claim.number == newest.number;
+            let is_later = claim.number > newest.number;
+            is_same && says(claim) != says(&newest) || is_later && claim.size < newest.size
+        })
+    }
+
+    /// Takes what a checkpoint says. Its window must have been reached.
+    pub(super) fn claim(&mut self, claim: &Claim, start: u64) -> Claimed {
         let in_window = claim.size.saturating_sub(claim.first).min(WINDOW);
         let Ok(size) = u16::try_from(in_window) else {
-            return false;
+            return Claimed::Unused;
         };
         if size == 0 || claim.first < start {
-            return false;
+            return Claimed::Unused;
         }
         if let Some(window) = self.find(claim.first / WINDOW) {
             match window.claim {
                 Some((known, root)) if known == size && root != claim.window_root => {
-                    events.push(Event::CheckpointContradicts(claim.number));
-                    return false;
+                    return Claimed::Contradicts;
                 }
                 Some((known, _)) if known >= size => {}
                 _ => {
@@ -258,7 +268,7 @@ impl Windows {
             Some(newest) => newest.or_newer(claim),
             None => *claim,
         });
-        true
+        Claimed::Used
     }
 
     /// Settles what can be settled.
@@ -419,7 +429,8 @@ impl Windows {
                     self.found.extend(window.compare_groups(offered, digest));
                 }
             } else if !window.doubt.differs {
-                window.begin_descent(SLOTS, events);
+                let suspect = vec![window.numbers(SLOTS)];
+                window.begin_descent(suspect, events);
             } else if all_offered {
                 // One of the answers was wrong: they are asked for again.
                 window.doubt.groups = Vec::new();

@@ -1,7 +1,8 @@
 //! Lanes that are to come, as the owner and the producers' directories say.
 //!
-//! Invariant: a directory opens no lane that nobody expects, since the lanes of a producer may be
-//! on topics that are not subscribed to.
+//! Invariant: a directory opens no lane that is not expected, since the lanes of a producer may be
+//! on topics that are not subscribed to. It only announces it: an epoch that a directory lists with
+//! no messages is judged from number 0 on when it turns up.
 
 use unbroken_merkle_log::ledger::Join;
 use unbroken_merkle_log::{Directory, LaneId};
@@ -27,16 +28,12 @@ impl AuditedSubscriber {
     pub(super) fn handle_directory(&mut self, payload: &[u8]) -> Result<(), String> {
         let sealed = Directory::parse(payload).map_err(|error| error.to_string())?;
         let listed: Vec<LaneId> = sealed.lanes().iter().map(|open| open.lane).collect();
-        // Of a producer with other lanes too, they may be on topics that are not subscribed to, and
-        // have another key.
-        let is_expected = listed.iter().any(|lane| self.expected.lanes.contains(lane));
         let is_known = listed.iter().all(|lane| self.is_known(*lane));
-        if !is_known && !is_expected && !self.expected.listed {
-            return Ok(());
-        }
         match sealed.open(&self.hasher) {
             Ok(directory) => {
-                self.ledger.directory(&directory, self.clock.now());
+                let (direct, now) = (&self.direct, self.clock.now());
+                let is_heard = |lane: LaneId| direct.contains(&lane);
+                self.ledger.directory(&directory, now, is_heard);
                 for lane in listed {
                     if self.expected.listed || self.expected.lanes.contains(&lane) {
                         self.make_known(lane);
@@ -47,6 +44,7 @@ impl AuditedSubscriber {
             // One that lists nothing may be of anybody's.
             Err(_) if listed.is_empty() => Ok(()),
             Err(error) if is_known => Err(error.to_string()),
+            // Of a producer with another key: its lanes may be on topics that are not subscribed to.
             Err(error) => {
                 for lane in listed {
                     if !self.is_known(lane)

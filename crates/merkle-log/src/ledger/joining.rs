@@ -1,0 +1,88 @@
+//! From which number on a lane that turns up is judged, and whether a directory lists it.
+//!
+//! A receiver that joins late cannot know what it missed of a lane that was under way. Of two kinds
+//! of epochs it knows that they began while it listened: one of a lane that it has heard already,
+//! and one that a directory announced before its first message. Both are judged from number 0 on,
+//! so a first message that is lost is named.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::limits::ANNOUNCED_MAX;
+use super::receiver::Join;
+use crate::saved::{Fields, StateError, Writer};
+use crate::{Epoch, LaneId};
+
+/// What decides it.
+#[derive(Clone, Debug)]
+pub(super) struct Joining {
+    pub(super) join: Join,
+    /// Lanes of which an epoch is known.
+    pub(super) heard: BTreeSet<LaneId>,
+    /// Epochs of which a directory said that nothing was issued yet, and nothing has come.
+    announced: BTreeSet<(LaneId, Epoch)>,
+    /// Epochs that no directory has listed since they turned up, and when that was. Not saved.
+    unlisted: BTreeMap<(LaneId, Epoch), Duration>,
+}
+
+impl Joining {
+    pub(super) fn new(join: Join) -> Self {
+        Self {
+            join,
+            heard: BTreeSet::new(),
+            announced: BTreeSet::new(),
+            unlisted: BTreeMap::new(),
+        }
+    }
+
+    /// How an epoch is joined that begins now for this receiver.
+    #[cold]
+    pub(super) fn begin(&mut self, lane: (LaneId, Epoch), now: Duration) -> Join {
+        self.unlisted.insert(lane, now);
+        let is_announced = self.announced.remove(&lane);
+        let is_heard = !self.heard.insert(lane.0);
+        match self.join {
+            Join::Late if is_announced || is_heard => Join::Beginning,
+            join => join,
+        }
+    }
+
+    /// Takes it that a directory lists an epoch.
+    pub(super) fn list(&mut self, lane: (LaneId, Epoch)) {
+        self.unlisted.remove(&lane);
+    }
+
+    /// The epochs that turned up at this time or before, without a directory since; each once.
+    pub(super) fn take_unlisted(&mut self, by: Duration) -> Vec<(LaneId, Epoch)> {
+        let due = self.unlisted.extract_if(.., |_, since| *since <= by);
+        due.map(|(lane, _)| lane).collect()
+    }
+
+    /// Takes what a directory says of an epoch of which nothing has come.
+    pub(super) fn announce(&mut self, lane: (LaneId, Epoch), size: u64) {
+        if size == 0 && self.announced.len() < ANNOUNCED_MAX {
+            self.announced.insert(lane);
+        }
+    }
+
+    /// No directory lists it any more.
+    pub(super) fn withdraw(&mut self, lane: (LaneId, Epoch)) {
+        self.announced.remove(&lane);
+    }
+
+    pub(super) fn save(&self, write: &mut Writer<'_>) {
+        write.list(self.announced.iter(), |write, (lane, epoch)| {
+            write.u64(lane.value());
+            write.u32(epoch.0);
+        });
+    }
+
+    pub(super) fn restore(&mut self, read: &mut Fields<'_>) -> Result<(), StateError> {
+        let announced = read.list(|read| {
+            let lane = LaneId::new(read.u64("lane")?).ok_or_else(|| read.refuse("lane"))?;
+            Ok((lane, Epoch(read.u32("epoch")?)))
+        })?;
+        self.announced = announced.into_iter().take(ANNOUNCED_MAX).collect();
+        Ok(())
+    }
+}
