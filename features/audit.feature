@@ -101,6 +101,88 @@ Feature: Stages and audits from the shell
     Then watcher prints a line with "a checkpoint again, after"
     And watcher prints a line with "number 1 lost"
 
+  Scenario: A producer that begins again loses its first message, and that is named
+    Given a recording of these lines on "plant/raw":
+      """
+      20.0
+      20.1
+      """
+    And watcher runs `unbroken audit watch -p PORT -t plant/raw` and listens to "plant/raw"
+    And status runs `unbroken audit status -p PORT -t plant/raw -t here/status -W 6` and listens to "here/status"
+    When the recording is played
+    Then watcher prints a line with "numbers 0 to 1 proven"
+    Given a recording of these lines on "plant/raw", by the same producer after a restart:
+      """
+      30.0
+      30.1
+      30.2
+      """
+    When the recording is played without number 0
+    Then watcher prints a line with "number 0 lost"
+    And status ends with code 1
+    And its output mentions "OUT OF SCOPE"
+
+  Scenario: What is out of scope is shown, and the lane is not plainly proven
+    Given a recording of these lines on "plant/raw":
+      """
+      20.0
+      20.1
+      20.2
+      """
+    And watcher runs `unbroken audit watch -p PORT -t plant/raw` and listens to "plant/raw"
+    And status runs `unbroken audit status -p PORT -t plant/raw -t here/status -W 4` and listens to "here/status"
+    When the recording is played without number 0
+    Then watcher prints a line with "numbers below 1024 are out of scope"
+    And status ends with code 3
+    And its output mentions "1024       0  not proven yet"
+
+  Scenario Outline: A message whose stamp is <wrong> is injected
+    Given a recording of these lines on "plant/raw":
+      """
+      20.0
+      20.1
+      20.2
+      """
+    And watcher runs `unbroken audit watch -p PORT -t plant/raw -W 5` and listens to "plant/raw"
+    When the recording is played with number 1 <wrong>
+    Then watcher prints a line with "on plant/raw: injected: <reason>"
+    And watcher ends with code 1
+
+    Examples:
+      | wrong              | reason                                         |
+      | unstamped          | it has no stamp, and others on this topic have |
+      | stamped twice      | it has more than one stamp                     |
+      | stamped unreadably | its stamp cannot be read: character 54         |
+
+  Scenario: A fault of another topic's lane is not counted
+    Given a recording of these lines on "plant/raw":
+      """
+      20.0
+      20.1
+      20.2
+      """
+    And status runs `unbroken audit status -p PORT -t plant/other -t here/status -W 4` and listens to "here/status"
+    And watcher runs `unbroken audit watch -p PORT` and listens to "plant/raw"
+    When the recording is played with number 1 altered
+    Then watcher prints a line with "broker: lane"
+    And status ends with code 3
+
+  Scenario: A proof that lacks others of its window says so
+    Given a recording of these lines on "plant/raw":
+      """
+      20.0
+      20.1
+      20.2
+      """
+    And exporter runs `unbroken audit export -p PORT -t plant/raw -t here/exporter -W 4 --number 1` and listens to "here/exporter"
+    When the recording is played without number 2
+    Then exporter ends with code 1
+    And its errors mention "number 1 came, but 1 other message of its window did not"
+
+  Scenario: A lane without a key is said to be proven against accidents only
+    When I run `unbroken audit status -p PORT -W 1`
+    Then its errors mention "without a key (--key-file) lanes are proven against accidents only"
+
   Scenario: A proof is checked without a broker, against a root that was saved
     Given a recording of these lines on "plant/raw":
       """

@@ -268,10 +268,16 @@ impl Watched {
                 "number {number} came, and the root of its window is not the producer's: see \
                  `unbroken audit explain`"
             ),
-            Some(missing) => format!(
-                "number {number} came, but {missing} others of its window did not, and its producer \
-                 has not sent them again: the proof needs the hash of each"
-            ),
+            Some(missing) => {
+                let others = match missing {
+                    1 => "1 other message".to_owned(),
+                    _ => format!("{missing} other messages"),
+                };
+                format!(
+                    "number {number} came, but {others} of its window did not, and its producer has \
+                     not sent them again: the proof needs the hash of each"
+                )
+            }
             None => format!(
                 "number {number} came, and no checkpoint has covered it yet: wait longer (-W)"
             ),

@@ -5,7 +5,7 @@
 use cucumber::gherkin::Step;
 use cucumber::{given, then, when};
 use unbroken_acceptance::Launch;
-use unbroken_acceptance::raw::{Publish, Subscribe};
+use unbroken_acceptance::raw::{Properties, Publish, Subscribe, id};
 
 use crate::command::Running;
 use crate::room::Room;
@@ -13,22 +13,43 @@ use crate::scene::Scene;
 use crate::steps::brokers::text_of;
 
 const CHECKPOINTS: &str = "audit/checkpoint/";
+/// The user property that a stamp is.
+const STAMP: &str = "audit";
 
 /// Each line is a message, numbered from 0.
 #[given(regex = r#"^a recording of these lines on "([^"]*)":$"#)]
 async fn a_recording(scene: &mut Scene, step: &Step, topic: String) {
     let lines = text_of(step);
-    scene.act(move |room| record(room, &topic, &lines)).await;
+    scene
+        .act(move |room| record(room, &topic, "", &lines))
+        .await;
 }
 
-fn record(room: &mut Room, topic: &str, lines: &str) {
+/// Its producer has begun again on its lane, from number 0 on, and these are its messages.
+#[given(
+    regex = r#"^a recording of these lines on "([^"]*)", by the same producer after a restart:$"#
+)]
+async fn a_recording_of_the_next_epoch(scene: &mut Scene, step: &Step, topic: String) {
+    let lines = text_of(step);
+    scene
+        .act(move |room| {
+            let last = room.recording.last().expect("there was a recording");
+            let lane = last.topic.trim_start_matches(CHECKPOINTS);
+            let lane = format!(" --lane {lane}");
+            room.recording.clear();
+            record(room, &topic, &lane, &lines);
+        })
+        .await;
+}
+
+fn record(room: &mut Room, topic: &str, arguments: &str, lines: &str) {
     // Another broker, so that the one of the scenario has heard nothing of it before.
     let broker = Launch::default().start();
     let mut recorder = broker.connect("recorder");
     let checkpoints = format!("{CHECKPOINTS}#");
     recorder.subscribe(&Subscribe::to(topic, 1).and(&checkpoints, 1));
     let port = broker.address().port();
-    let line = format!("unbroken pipe -p {port} --to {topic}");
+    let line = format!("unbroken pipe -p {port} --to {topic}{arguments}");
     let ended = Running::start(&line, room.directory(), Some(lines)).finish();
     assert_eq!(ended.code, Some(0), "{ended:?}");
     loop {
@@ -114,8 +135,38 @@ fn hurt(played: &mut Vec<(usize, Publish)>, fault: &str) {
             let at = place(played, number);
             played[at].1.payload.push(b'0');
         }
+        ["with", "number", number, "unstamped"] => {
+            let at = place(played, number);
+            restamp(&mut played[at].1, |_| Vec::new());
+        }
+        ["with", "number", number, "stamped", "twice"] => {
+            let at = place(played, number);
+            restamp(&mut played[at].1, |stamp| vec![stamp.clone(), stamp]);
+        }
+        ["with", "number", number, "stamped", "unreadably"] => {
+            let at = place(played, number);
+            restamp(&mut played[at].1, |stamp| vec![stamp + "!"]);
+        }
         _ => panic!("no fault is called {fault:?}"),
     }
+}
+
+/// Gives a message these stamps in the place of its own.
+fn restamp(message: &mut Publish, stamps: impl Fn(String) -> Vec<String>) {
+    let user = message.properties.user().into_iter();
+    let (_, own) = user
+        .clone()
+        .find(|(name, _)| *name == STAMP)
+        .expect("it is stamped");
+    let stamps = stamps(own.to_owned())
+        .into_iter()
+        .map(|stamp| (STAMP.to_owned(), stamp));
+    let others = user.filter(|(name, _)| *name != STAMP);
+    let others = others.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let all = others.chain(stamps);
+    message.properties = all.fold(Properties::none(), |properties, (name, value)| {
+        properties.with(id::USER_PROPERTY, (name.as_str(), value.as_str()))
+    });
 }
 
 #[then(regex = r"^(\w+) shows the root of the lane, which is kept as ROOT$")]
