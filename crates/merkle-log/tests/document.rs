@@ -86,7 +86,7 @@ fn examples() -> BTreeMap<String, String> {
     );
     let directory = Directory {
         producer: 9,
-        epoch: Epoch(0),
+        epoch: Epoch(1),
         number: 0,
         time_us: TIME_US,
         lanes: vec![OpenLane {

@@ -1,0 +1,364 @@
+//! The inputs of the conformance set, as words:
+//!
+//! | word | is |
+//! |---|---|
+//! | `3`, `0-9` | message 3, messages 0 to 9, as issued; what they skip is lost |
+//! | `3a` `3f` `3g` | altered on its way; forged with a stamp that fits, in one way or another |
+//! | `3r` `3p12` | flagged re-sent; part 1 of 2 |
+//! | `3n` `3u` `3s` | without a stamp; with an unreadable one; with two |
+//! | `i9` | the producer issues messages until there are 9, and none comes |
+//! | `c` `C` `X` | a checkpoint of what was issued: open, closed, cut |
+//! | `c@9` `c#7` `c~` | of 9 messages; with number 7; with roots that are not the lane's |
+//! | `F` `L` | a closing checkpoint with fingerprints, with leaves |
+//! | `d5` `d-` | a directory that lists the lane with 5 messages; that lists nothing |
+//! | `D3,4` | a drop record of messages 3 and 4, filtered |
+//! | `e1` `l2` | the producer begins epoch 1 of its lane; a producer of lane 2 goes on |
+//! | `+900` | 900 ms pass |
+//! | `stand` `run` | the clock of lateness stands, runs |
+//! | `ask` | what is asked for now; the producer answers about hashes |
+
+use unbroken_merkle_log::ledger::Join::{self, Beginning, Late, Member};
+
+/// A case: its name, and what happens.
+pub(crate) struct Script {
+    pub(crate) name: &'static str,
+    pub(crate) join: Join,
+    pub(crate) all_lanes: bool,
+    pub(crate) steps: &'static str,
+}
+
+const fn case(name: &'static str, join: Join, steps: &'static str) -> Script {
+    Script {
+        name,
+        join,
+        all_lanes: false,
+        steps,
+    }
+}
+
+const fn all_lanes(name: &'static str, join: Join, steps: &'static str) -> Script {
+    Script {
+        all_lanes: true,
+        ..case(name, join, steps)
+    }
+}
+
+pub(crate) const SCRIPTS: &[Script] = &[
+    // Numbers
+    case("all in order", Beginning, "0-4 C +1000"),
+    case(
+        "a message of no bytes is judged like any other",
+        Beginning,
+        "0 C",
+    ),
+    case("one lost", Beginning, "0-2 4-5 C +799 +1"),
+    case("several lost are one range", Beginning, "0-2 6-9 C +800"),
+    case("two ranges are lost apart", Beginning, "0 2 4 C +800"),
+    case("the first is lost", Beginning, "1-4 C +800"),
+    case("the end is lost", Beginning, "0-2 i6 c +799 +1"),
+    case("everything is lost", Beginning, "i6 c +800"),
+    case("a hole and the end are lost", Beginning, "0 2 i5 C +800"),
+    case(
+        "what no checkpoint covers is not lost",
+        Beginning,
+        "0 2 +5000",
+    ),
+    case(
+        "a checkpoint covers what was missed long before",
+        Beginning,
+        "0 2 +900 c +1",
+    ),
+    case(
+        "a checkpoint covers a part of what is missing",
+        Beginning,
+        "0 3 c@2 +800 c@4 +1",
+    ),
+    case("late within the bound", Beginning, "0 2 +500 1 C +800"),
+    case("found beyond the bound", Beginning, "0 2 C +800 1"),
+    case("repaired after it was lost", Beginning, "0 2 C +800 1r"),
+    case("repaired before it was lost", Beginning, "0 2 1r C +800"),
+    case("re-sent and due", Beginning, "0 1r 2 C"),
+    case("re-sent and ahead", Beginning, "0 2r 1 C"),
+    case(
+        "a repetition is compared once leaves are held",
+        Beginning,
+        "0 0 1 1 2 C",
+    ),
+    case("a repetition flagged re-sent", Beginning, "0 1 1r C"),
+    case("a repetition of what came late", Beginning, "0 2 1 1 C"),
+    case(
+        "a repetition of what was lost and came",
+        Beginning,
+        "0 2 C +800 1 1",
+    ),
+    case("two lost and one of them found", Beginning, "0 3 C +800 2"),
+    case(
+        "the lateness bound counts from when it was first missed",
+        Beginning,
+        "0 2 +400 4 c +400 +400",
+    ),
+    case(
+        "the last message may come with its checkpoint in between",
+        Beginning,
+        "0 i2 c 1 C +900",
+    ),
+    // Clock
+    case(
+        "nothing is late while the clock stands",
+        Beginning,
+        "0 2 C stand +5000 run +799 +1",
+    ),
+    case(
+        "a tail waits while the clock stands",
+        Beginning,
+        "0 i3 stand c +5000 run +800",
+    ),
+    // Order
+    case("two neighbours swapped", Beginning, "1 0 2 C +800"),
+    case("one overtaken by three", Beginning, "0 2-4 1 5 C"),
+    case("one far too early", Beginning, "0 9 1-8 C"),
+    case("a block that came late", Beginning, "3-5 0-2 6 C"),
+    case(
+        "two pairs swapped in one stretch",
+        Beginning,
+        "0 2 1 4 3 5 C",
+    ),
+    case("a stretch ends with a loss", Beginning, "0 3 2 4 C +800"),
+    case("a stretch ends with a repair", Beginning, "0 3 2 1r 4 C"),
+    case("reversed", Beginning, "4 3 2 1 0 C"),
+    case(
+        "a hole that is lost moves nothing",
+        Beginning,
+        "0 2 3 C +800",
+    ),
+    case(
+        "late and swapped with one that is missing",
+        Beginning,
+        "0 5 3 4 2 C +800 1r",
+    ),
+    // Content
+    case("altered", Beginning, "0 1a 2 C +800"),
+    case("altered, and repaired", Beginning, "0 1a 2 C +800 1r"),
+    case(
+        "altered, and the good one comes late",
+        Beginning,
+        "0 1a 2 1 C +800",
+    ),
+    case(
+        "altered twice, and the good one comes",
+        Beginning,
+        "0 1a 1a 1 2 C",
+    ),
+    case("altered after the good one", Beginning, "0 1 1a 2 C"),
+    case("altered as the last", Beginning, "0-2 3a C +800"),
+    case(
+        "altered as the first of its lane",
+        Beginning,
+        "0a 1 2 C +800",
+    ),
+    case(
+        "altered far ahead moves nothing",
+        Beginning,
+        "0 4000000a 1 C",
+    ),
+    case("no stamp", Beginning, "0 1n 1 C"),
+    case("an unreadable stamp", Beginning, "0 1u 1 C"),
+    case("two stamps", Beginning, "0 1s 1 C"),
+    case("forged, and the root differs", Beginning, "0 1f 2 C"),
+    case(
+        "forged, and a descent names it",
+        Beginning,
+        "0 1f 2 C ask ask 1r ask",
+    ),
+    case("forged, and leaves name it", Beginning, "0 1f 2 L ask 1r"),
+    case(
+        "forged and folded, and fingerprints name its group",
+        Beginning,
+        "0-40 41f 42-70 F ask ask ask",
+    ),
+    case(
+        "two forged in one group",
+        Beginning,
+        "0-4 5f 6 7f 8 C ask ask ask",
+    ),
+    case("forged and another lost", Beginning, "0 1f 3 C +800"),
+    case(
+        "forged first, then the real one",
+        Beginning,
+        "0 0 1f 1 2 C ask ask",
+    ),
+    case("the real one first, then forged", Beginning, "0 0 1 1f 2 C"),
+    case(
+        "forged copies of a number whose leaf is folded",
+        Beginning,
+        "0-3 1f C",
+    ),
+    // Parts
+    case("a message in two parts", Beginning, "0 1p12 1p22 2 C"),
+    case("a part that came twice", Beginning, "0 1p12 1p12 1p22 C"),
+    case("a part that is lost", Beginning, "0 1p12 2 C +800"),
+    case(
+        "a part of another number of parts",
+        Beginning,
+        "0 1p12 1p13 1p22 C",
+    ),
+    // Drops
+    case("declared dropped", Beginning, "0 D1 2 C +800"),
+    case(
+        "declared dropped after it was missed",
+        Beginning,
+        "0 2 D1 C +800",
+    ),
+    case("declared dropped at the end", Beginning, "0 i3 D1,2 C +800"),
+    case("dropped and lost in one window", Beginning, "0 D1 3 C +800"),
+    // Windows
+    case(
+        "two windows and a part of the third",
+        Beginning,
+        "0-1023 c 1024-2047 c 2048-2050 C",
+    ),
+    case(
+        "a lost checkpoint costs nothing",
+        Beginning,
+        "0-2047 c#1 C#2",
+    ),
+    case(
+        "a window closed by a repair is proven",
+        Beginning,
+        "0-2 4-1023 c +800 3r",
+    ),
+    case(
+        "a late joiner proves each window by its own checkpoint",
+        Late,
+        "5-2047 c C",
+    ),
+    case(
+        "a late joiner with a lost checkpoint",
+        Late,
+        "5-3071 c@3072 C",
+    ),
+    case(
+        "a heartbeat tells a part of a window",
+        Beginning,
+        "0-4 c 5-9 c C",
+    ),
+    // Closed and cut epochs
+    case("a message beyond the end", Beginning, "0-2 C 3 C@4#1"),
+    case("an end below what was seen", Beginning, "0-4 C@3 5 C@6"),
+    case("an altered message beyond the end", Beginning, "0-2 C 3a"),
+    case("a checkpoint beyond the end", Beginning, "0-2 C i5 c +800"),
+    case(
+        "a cut epoch, and what comes beyond it",
+        Beginning,
+        "0-4 X@3 5 +30000",
+    ),
+    case(
+        "a cut of an epoch that was never heard",
+        Beginning,
+        "i4 X +5000",
+    ),
+    case("what is missing below a cut", Beginning, "0 2-3 X +800"),
+    // Contradictions
+    case("two roots for one size", Beginning, "0-2 c c~#1"),
+    case("one number with two sizes", Beginning, "0-4 c#0 c@4#0"),
+    case(
+        "a later number with a smaller size",
+        Beginning,
+        "0-4 c#0 c@3#1",
+    ),
+    case(
+        "an older number with a larger size",
+        Beginning,
+        "0-2 c#5 3-4 c#4",
+    ),
+    case(
+        "a forged size loses messages until the next checkpoint contradicts it",
+        Beginning,
+        "0-2 c@9~ +800 3 c@4#1 +800",
+    ),
+    case(
+        "two conflicts are two producers",
+        Beginning,
+        "0 0 1 1f 2 2f 3 C",
+    ),
+    case(
+        "a conflict and a contradiction are two producers",
+        Beginning,
+        "0 0 1 1f c c~#1",
+    ),
+    case(
+        "a third contradiction is not named again as two producers",
+        Beginning,
+        "0 0 1 1f 2 2f 3 3f",
+    ),
+    // Joining
+    case(
+        "a late joiner in the middle of a window",
+        Late,
+        "5-9 +1000 10-1030 c",
+    ),
+    case(
+        "a late joiner at the begin of a window",
+        Late,
+        "1024-1026 C +800",
+    ),
+    case("a late joiner from number 0", Late, "0-2 4 C +800"),
+    case(
+        "a late joiner that hears a checkpoint first",
+        Late,
+        "i5 c 5-6 +800",
+    ),
+    case(
+        "a new epoch whose first message is lost",
+        Late,
+        "5-9 C e1 1-2 C +800",
+    ),
+    case(
+        "a new epoch of which nothing comes",
+        Late,
+        "5-9 C e1 i4 c +800",
+    ),
+    case("an epoch that a directory announced", Late, "d0 1-2 C +800"),
+    case(
+        "an epoch that a directory listed with messages",
+        Late,
+        "d2 3-4 C +800",
+    ),
+    case("another lane is joined for itself", Late, "0-2 l2 5-6 +800"),
+    case(
+        "a member of a group misses nothing",
+        Member,
+        "1 3 0 C +5000",
+    ),
+    // Directories
+    case("a directory tells of the end", Beginning, "0-2 d5 +800"),
+    case(
+        "a directory that does not list a known lane",
+        Beginning,
+        "0-2 d3 d- +30000",
+    ),
+    case("a lane that no directory lists", Late, "0-2 +19999 +1 +1"),
+    all_lanes("all lanes: one that is lost whole", Late, "d0 i3 d3 +800"),
+    all_lanes(
+        "all lanes: one that is not listed is injected",
+        Beginning,
+        "0 d0 0",
+    ),
+    all_lanes(
+        "all lanes: listed and lost whole from the beginning",
+        Beginning,
+        "d3 +800",
+    ),
+    // Silence
+    case(
+        "no checkpoint for two heartbeats",
+        Beginning,
+        "0 c +1999 +1 1 c",
+    ),
+    case(
+        "an idle producer may be silent for longer",
+        Beginning,
+        "0 c c#1 +19999 +1 c#2",
+    ),
+    case("a closed lane is not silent", Beginning, "0 C +30000"),
+];
