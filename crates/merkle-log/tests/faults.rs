@@ -355,13 +355,13 @@ impl Said {
                 assert!(account.is_lawful(), "{numbers:?}: {state:?} {account:?}");
                 self.windows.push((numbers.start, state, account));
             }
+            // Several conflicts are injected, hence the two producers.
             Event::Suspected(_)
+            | Event::TwoProducers
             | Event::Settled
             | Event::RootDiffers(_)
             | Event::CheckpointsMissed(_)
             | Event::Overtaken { .. } => {}
-            // Several conflicts were injected.
-            Event::TwoProducers => {}
             other => panic!("{other:?}"),
         }
     }

@@ -113,7 +113,9 @@ impl Observer {
     /// These lanes are to come.
     pub(crate) fn expect(&mut self, lanes: &[LaneId]) {
         self.awaited.extend(lanes);
-        lanes.iter().for_each(|lane| self.broker.hear(*lane));
+        for lane in lanes {
+            self.broker.hear(*lane);
+        }
     }
 
     /// Every lane that comes must be in a directory.

@@ -31,14 +31,14 @@ impl AuditedSubscriber {
         let is_known = listed.iter().all(|lane| self.is_known(*lane));
         match sealed.open(&self.hasher) {
             Ok(directory) => {
-                let (direct, now) = (&self.direct, self.clock.now());
-                let is_heard = |lane: LaneId| direct.contains(&lane);
-                self.ledger.directory(&directory, now, is_heard);
                 for lane in listed {
                     if self.expected.listed || self.expected.lanes.contains(&lane) {
                         self.make_known(lane);
                     }
                 }
+                let (direct, now) = (&self.direct, self.clock.now());
+                let is_heard = |lane: LaneId| direct.contains(&lane);
+                self.ledger.directory(&directory, now, is_heard);
                 Ok(())
             }
             // One that lists nothing may be of anybody's.
