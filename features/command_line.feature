@@ -184,3 +184,39 @@ Feature: The command line
     Given reader listens by `unbroken sub -p PORT -t news`
     When reader is stopped
     Then reader ends with code 0
+
+  Scenario: The first message in which two ends differ is named
+    Given a file "sent.log":
+      """
+      21.5
+      21.7
+      22.0
+      """
+    When I run `unbroken audit tree build --lines sent.log -o sent.tree`
+    Then it ends with code 0
+    When I run `unbroken audit tree build --lines -o received.tree` with the input:
+      """
+      21.5
+      22.0
+      """
+    Then it ends with code 0
+    When I run `unbroken audit tree compare sent.tree received.tree`
+    Then it ends with code 1
+    And its output is:
+      """
+      leaf 1 is the first that differs
+        sent.tree, 3 leaves: 355d779c6cae6bd8032b1adfbc3c19a07ecad0c6
+        received.tree, 2 leaves: ab19f95e3779aa9f3d6d6281fadcb87b17e12dc4
+      """
+    When I run `unbroken audit tree compare sent.tree sent.tree`
+    Then it ends with code 0
+    And its output mentions "the same 3 leaves"
+
+  Scenario: What is no tree is refused by its name
+    Given a file "sent.log":
+      """
+      21.5
+      """
+    When I run `unbroken audit tree show sent.log`
+    Then it ends with code 65
+    And its errors mention "sent.log: this is no heritage tree"

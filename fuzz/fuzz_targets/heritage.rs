@@ -1,4 +1,4 @@
-//! Any bytes as a heritage tree, and any leaves as one that we write.
+//! Any bytes as a heritage tree or a THEX tree, and any leaves as a heritage tree that we write.
 //!
 //! Input: one byte; if it is even, what follows is read as a serialised tree. If it is odd, two
 //! bytes say where and how the tree is damaged, and the rest are leaves, each behind a byte with
@@ -7,7 +7,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use unbroken_merkle_log::HeritageTree;
+use unbroken_merkle_log::{HeritageTree, ThexTree};
 
 fuzz_target!(|input: &[u8]| {
     match input {
@@ -19,6 +19,10 @@ fuzz_target!(|input: &[u8]| {
 
 /// Whatever is accepted is what we would have written.
 fn read(bytes: &[u8]) {
+    if let Ok(tree) = ThexTree::parse(bytes) {
+        let leaves: Vec<_> = tree.leaves().collect();
+        assert_eq!(ThexTree::encode(&leaves).as_deref(), Ok(bytes));
+    }
     let Ok(tree) = HeritageTree::parse(bytes) else {
         return;
     };

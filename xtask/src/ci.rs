@@ -107,6 +107,8 @@ impl Ci {
         self.beside(waiting, computing)?;
         if self.full {
             self.in_order(longer())?;
+            let mutants = cargo(&["xtask", "mutants"]);
+            self.in_order([Step::tests("mutants of the ledger and the lanes", mutants)])?;
         }
         self.miri()?;
 

@@ -14,6 +14,7 @@ mod ci;
 mod conformance;
 mod dist;
 mod instructions;
+mod mutants;
 mod process;
 mod relay;
 mod spec;
@@ -59,6 +60,9 @@ enum Command {
     Dist,
     /// Counts what the hot path takes, and fails if it is more than committed
     Instructions(instructions::Arguments),
+    /// Changes the ledger and the lanes of `merkle-log` in small, and fails if no test notices one
+    /// that is not explained. Takes hours
+    Mutants(mutants::Arguments),
     /// Runs conformance suites that others wrote, from outside the repository
     Conformance {
         /// Holds clones of `mqtt-lib` and `paho.mqtt.testing` (see docs/conformance.md)
@@ -85,6 +89,7 @@ fn main() -> ExitCode {
         Command::Spec(arguments) => spec::run(&arguments),
         Command::Tidy => tidy::run(),
         Command::Instructions(arguments) => instructions::run(&arguments),
+        Command::Mutants(arguments) => mutants::run(&arguments),
         Command::Dist => dist::run(),
         Command::Bench { arguments } => bench::run(&arguments),
         Command::Conformance {

@@ -61,7 +61,7 @@ const ALL: [Tool; 7] = [
     Tool {
         name: "cargo-fuzz",
         is_ready: |tools| tools.cargo_fuzz().is_file(),
-        install: install_cargo_fuzz,
+        install: |tools| install_cargo_command(tools, "cargo-fuzz", CARGO_FUZZ),
     },
 ];
 
@@ -76,6 +76,18 @@ const MOSQUITTO: Tool = Tool {
 const PAHO_PYTHON: &str = "paho-mqtt==2.1.0";
 const MQTT_JS: &str = "mqtt@5.14.1";
 const CARGO_FUZZ: &str = "0.13.1";
+const CARGO_MUTANTS: &str = "27.1.0";
+
+/// What `mutants` uses, and so `ci --full`.
+const MUTANTS: Tool = Tool {
+    name: "cargo-mutants",
+    is_ready: |tools| {
+        let said =
+            process::quiet(Command::new(tools.cargo_mutants()).args(["mutants", "--version"]));
+        said.is_ok_and(|said| said.split_whitespace().any(|word| word == CARGO_MUTANTS))
+    },
+    install: |tools| install_cargo_command(tools, "cargo-mutants", CARGO_MUTANTS),
+};
 
 /// Where the tools lie.
 #[derive(Debug)]
@@ -106,6 +118,10 @@ impl Tools {
         self.cargo_commands().join("cargo-fuzz")
     }
 
+    pub(crate) fn cargo_mutants(&self) -> PathBuf {
+        self.cargo_commands().join("cargo-mutants")
+    }
+
     /// The directory of the peers that are libraries, each in a program of ours.
     pub(crate) fn peers(&self) -> PathBuf {
         self.directory.join("peers")
@@ -122,6 +138,15 @@ impl Tools {
             tally += Tally::SKIPPED;
         }
         Ok(tally)
+    }
+
+    /// Installs cargo-mutants if it is missing; false: it cannot be had here, and may be missing.
+    pub(crate) fn install_cargo_mutants(&self) -> Outcome<bool> {
+        let missing = self.install_missing([&MUTANTS])?;
+        if !missing.is_empty() && must_have_all() {
+            return Err(format!("cannot install {}", missing.join(", ")));
+        }
+        Ok(missing.is_empty())
     }
 
     /// Installs those of the benchmark's peers that are missing: the ones of these names, or all
@@ -269,10 +294,10 @@ fn build_paho_go(tools: &Tools) -> Outcome {
     go::build(tools, "crates/acceptance/clients/go", &program, &["."])
 }
 
-fn install_cargo_fuzz(tools: &Tools) -> Outcome {
-    let mut cargo = process::cargo(&["install", "--quiet", "--locked", "cargo-fuzz"]);
+fn install_cargo_command(tools: &Tools, name: &str, version: &str) -> Outcome {
+    let mut cargo = process::cargo(&["install", "--quiet", "--locked", name]);
     cargo
-        .args(["--version", CARGO_FUZZ, "--root"])
+        .args(["--version", version, "--root"])
         .arg(tools.directory.join("cargo"));
     process::quiet(&mut cargo).map(|_| ())
 }

@@ -1,5 +1,5 @@
 //! `unbroken audit`: what can be said of the lanes that pass through a broker, by somebody who only
-//! listens; and proofs to take home.
+//! listens; proofs to take home; and trees of other tools.
 
 mod broker_side;
 mod listen;
@@ -7,6 +7,7 @@ mod observer;
 mod proof_file;
 mod told;
 mod topics;
+mod tree;
 mod watched;
 
 use std::fs;
@@ -35,6 +36,7 @@ Examples:
   unbroken audit explain -t plant/clean -W 10            each faulty message with its neighbours
   unbroken audit export -t plant/clean > reading.json    the proof of one message
   unbroken audit verify reading.json --root 5f0c…        check it, without a broker
+  unbroken audit tree compare sent.tree received.tree    the first message in which two ends differ
 
 It works with any broker that passes MQTT 5.0's user properties on. It listens and names what is
 wrong; the consumers of the messages ask for repairs. Only `export` asks producers, for what is
@@ -66,6 +68,8 @@ enum Command {
     Export(Exporting),
     /// Check a proof against a root that was saved, without a broker
     Verify(Verifying),
+    /// Build, show, compare and convert serialised hash trees: the heritage's, and THEX's
+    Tree(tree::Args),
 }
 
 #[derive(Debug, clap::Args)]
@@ -149,7 +153,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         | Command::Explain(Summing { source, json, .. })
         | Command::Watch(Watching { source, json, .. }) => source.broker.note_missing_key(*json),
         Command::Export(args) => args.source.broker.note_missing_key(false),
-        Command::Verify(_) => {}
+        Command::Verify(_) | Command::Tree(_) => {}
     }
     match &args.command {
         Command::Status(args) => {
@@ -183,6 +187,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         }
         Command::Export(args) => export(args, &mut out),
         Command::Verify(args) => verify(args, &mut out),
+        Command::Tree(args) => tree::run(args),
     }
 }
 

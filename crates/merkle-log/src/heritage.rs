@@ -14,11 +14,14 @@
 //! Adler-32 does not see one in about five hundred swaps of two neighbours in a pair. Two equal
 //! roots say little about order: compare the leaves, since they are there.
 
+use crate::levels::{self, height_of, node_count, width_of};
 use crate::{limits::MAX_HERITAGE_LEAVES, reader::Reader};
 
 /// A serialised tree that was read and checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeritageTree<'a> {
+    /// Of inner nodes, from the root on.
+    nodes: &'a [u8],
     root: &'a [u8],
     leaves: &'a [u8],
     size: u32,
@@ -131,12 +134,13 @@ impl<'a> HeritageTree<'a> {
         let size = size_of(nodes).ok_or(HeritageError::Nodes(nodes))?;
 
         // Parents are read a second time while their children are read for the first.
-        let mut parents = Checked::new(bytes, header.rest());
+        let nodes = header.rest();
+        let mut parents = Checked::new(bytes, nodes);
         let mut children = parents;
         let root = children.node(INNER)?.signature;
         let mut leaves = children.rest.rest();
         for level in (0..height_of(size)).rev() {
-            let count = size.div_ceil(1 << level);
+            let count = width_of(size, level);
             let kind = if level == 0 { LEAF } else { INNER };
             leaves = children.rest.rest();
             for _ in 0..count / 2 {
@@ -149,7 +153,12 @@ impl<'a> HeritageTree<'a> {
             }
         }
         match children.rest.rest().len() {
-            0 => Ok(Self { root, leaves, size }),
+            0 => Ok(Self {
+                nodes,
+                root,
+                leaves,
+                size,
+            }),
             more => Err(HeritageError::Trailing(more)),
         }
     }
@@ -172,6 +181,22 @@ impl<'a> HeritageTree<'a> {
     /// The leaves' signatures in order.
     pub fn leaves(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         Nodes::new(self.leaves)
+    }
+
+    /// The signature of a node by its place in its level, from the left; level 0 is the leaves'.
+    /// `None` where no node is.
+    pub fn node(&self, level: u32, index: u32) -> Option<&'a [u8]> {
+        if level == 0 {
+            return self.leaves().nth(index as usize);
+        }
+        if level > self.height() || index >= width_of(self.size, level) {
+            return None;
+        }
+        let mut nodes = self.nodes;
+        for above in (level + 1..=self.height()).rev() {
+            nodes = Nodes::from(nodes, width_of(self.size, above) - 1).last_of_level()?;
+        }
+        Nodes::from(nodes, index).next()
     }
 }
 
@@ -318,6 +343,9 @@ const MAGIC: u32 = 0xcdaa_ce99;
 const HEADER: usize = 8;
 /// Bytes of a node in front of its signature.
 const NODE: usize = 5;
+/// Bytes of an inner node's signature, unless it is that of its only child.
+const SIGNATURE: usize = 8;
+const MIN_LEAVES: u32 = 2;
 const LEAF: u8 = 0;
 const INNER: u8 = 1;
 
@@ -326,33 +354,13 @@ fn pair_signature(left: &[u8], right: &[u8]) -> [u8; 8] {
 }
 
 fn is_size(leaves: u32) -> bool {
-    (2..=MAX_HERITAGE_LEAVES).contains(&leaves)
+    (MIN_LEAVES..=MAX_HERITAGE_LEAVES).contains(&leaves)
 }
 
-const fn height_of(leaves: u32) -> u32 {
-    leaves.next_power_of_two().ilog2()
-}
-
-fn node_count(leaves: u32) -> u32 {
-    (0..=height_of(leaves))
-        .map(|level| leaves.div_ceil(1 << level))
-        .sum()
-}
-
-/// How many leaves a tree of so many nodes has: the count grows with the leaves, so there is at
-/// most one answer.
+/// How many leaves a tree of so many nodes has.
 fn size_of(nodes: i32) -> Option<u32> {
     let nodes = u32::try_from(nodes).ok()?;
-    let (mut low, mut high) = (2, MAX_HERITAGE_LEAVES);
-    while low < high {
-        let middle = low.midpoint(high);
-        if node_count(middle) < nodes {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    (node_count(low) == nodes).then_some(low)
+    levels::size_of(nodes, MIN_LEAVES, MAX_HERITAGE_LEAVES)
 }
 
 /// Bytes of each level, the leaves' first. Above them all signatures have 8 bytes, but for the last
@@ -369,9 +377,9 @@ fn level_lengths(leaves: &[impl AsRef<[u8]>]) -> Result<Vec<usize>, HeritageErro
     }
     let mut count = leaves.len();
     while count > 1 {
-        last = if count % 2 == 1 { last } else { 8 };
+        last = if count % 2 == 1 { last } else { SIGNATURE };
         count = count.div_ceil(2);
-        lengths.push((count - 1) * (NODE + 8) + NODE + last);
+        lengths.push((count - 1) * (NODE + SIGNATURE) + NODE + last);
     }
     Ok(lengths)
 }
@@ -397,6 +405,19 @@ struct Nodes<'a>(Reader<'a>);
 impl<'a> Nodes<'a> {
     const fn new(nodes: &'a [u8]) -> Self {
         Self(Reader::new(nodes))
+    }
+
+    /// From this place on of a level of inner nodes: of all before the last, the signature has
+    /// eight bytes.
+    fn from(level: &'a [u8], index: u32) -> Self {
+        let at = index as usize * (NODE + SIGNATURE);
+        Self::new(level.get(at..).unwrap_or_default())
+    }
+
+    /// Reads the last node of a level; returns the level below.
+    fn last_of_level(mut self) -> Option<&'a [u8]> {
+        self.next()?;
+        Some(self.0.rest())
     }
 }
 
@@ -478,18 +499,10 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_nodes_tells_the_number_of_leaves() {
-        let known = [(2, 3), (3, 6), (4, 7), (5, 11), (9, 20), (1000, 2001)];
-        for (leaves, nodes) in known {
-            assert_eq!(node_count(leaves), nodes);
-        }
-        let mut sizes = (0..10_000).filter_map(size_of);
-        assert!((2..4990).all(|leaves| sizes.next() == Some(leaves)));
-        for none in [i32::MIN, -5, 0, 1, 2, 4, 5, 8, i32::MAX] {
+    fn only_a_number_of_nodes_that_is_one_is_read() {
+        assert_eq!(size_of(3), Some(2));
+        for none in [i32::MIN, -5, 0, 1, 2, 4, i32::MAX] {
             assert_eq!(size_of(none), None, "{none}");
         }
-        let most = i32::try_from(node_count(MAX_HERITAGE_LEAVES)).expect("it fits its field");
-        assert_eq!(size_of(most), Some(MAX_HERITAGE_LEAVES));
-        assert_eq!(size_of(most + 1), None);
     }
 }

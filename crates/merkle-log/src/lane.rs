@@ -399,8 +399,49 @@ mod tests {
 
     #[test]
     fn a_lane_says_which_it_is_and_in_which_epoch() {
-        let lane = lane(LaneLimits::default());
-        assert_eq!((lane.id().value(), lane.epoch()), (7, Epoch(0)));
+        let id = LaneId::new(7).expect("7 is a lane");
+        let lane = Lane::new(id, Epoch(3), LaneLimits::default(), Duration::ZERO);
+        assert_eq!((lane.id(), lane.epoch()), (id, Epoch(3)));
+    }
+
+    #[test]
+    fn the_first_message_is_held_and_its_checkpoint_bears_the_time() {
+        let hasher = Hasher::xxh3();
+        let mut lane = lane(LaneLimits::default());
+        issue(&mut lane);
+        assert_eq!(
+            lane.resend(0, &hasher)
+                .map(|resend| resend.property.sequence),
+            Some(0)
+        );
+        let checkpoint = lane.poll_checkpoint(Duration::from_secs(1), 42, &hasher);
+        assert_eq!(checkpoint.map(|checkpoint| checkpoint.time_us), Some(42));
+    }
+
+    #[test]
+    fn as_many_windows_are_held_as_the_limit_says() {
+        let hasher = Hasher::xxh3();
+        let limits = LaneLimits {
+            windows_held_max: 2,
+            ..LaneLimits::default()
+        };
+        let mut lane = lane(limits);
+        for windows in 1..5 {
+            (0..WINDOW).for_each(|_| {
+                issue(&mut lane);
+            });
+            let full = u16::try_from(WINDOW).expect("1,024 fits");
+            let held = |window| {
+                let request = Request::Groups { window, size: full };
+                lane.answer(&request, &hasher).is_some()
+            };
+            let held: Vec<_> = (0..windows).filter(|window| held(*window)).collect();
+            let expect: Vec<_> = (windows.saturating_sub(2)..windows).collect();
+            assert_eq!(held, expect);
+        }
+        let mut due = || lane.poll_checkpoint(Duration::ZERO, 0, &hasher);
+        let sizes = [due(), due(), due()].map(|due| due.map(|checkpoint| checkpoint.size));
+        assert_eq!(sizes, [Some(3 * WINDOW), Some(4 * WINDOW), None]);
     }
 
     #[test]

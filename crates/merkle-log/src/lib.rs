@@ -31,6 +31,7 @@ mod heritage;
 mod id;
 mod lane;
 pub mod ledger;
+mod levels;
 pub mod limits;
 mod parents;
 mod proof;
@@ -54,6 +55,6 @@ pub use self::{
     proof::{ConsistencyProof, InclusionProof, ProofError},
     property::{Flags, Part, Property, PropertyError},
     saved::StateError,
-    thex::{TigerRoot, TigerRootError, TigerTree},
+    thex::{ThexError, ThexTree, TigerRoot, TigerRootError, TigerTree},
     tree::Tree,
 };

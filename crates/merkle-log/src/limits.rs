@@ -17,4 +17,8 @@ pub const MAX_OPEN_LANES: usize = 4096;
 /// Leaves of a heritage tree: 2^24. With leaves of 40 bytes it is serialised as 928 MiB.
 pub const MAX_HERITAGE_LEAVES: u32 = 1 << 24;
 
+/// Leaves of a THEX tree: 2^24, which are 16 GiB in blocks of 1,024 bytes. It is serialised as
+/// 768 MiB.
+pub const MAX_THEX_LEAVES: u32 = 1 << 24;
+
 const _: () = assert!(DEFAULT_WINDOW_LOG2 <= MAX_WINDOW_LOG2 && MAX_WINDOW_LOG2 < 32);

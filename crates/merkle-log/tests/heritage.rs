@@ -95,6 +95,33 @@ fn what_the_heritage_writes_is_read_with_its_true_height() {
 }
 
 #[test]
+fn nodes_are_found_by_level_and_place() {
+    for vector in &vectors().good {
+        let Some(text) = &vector.serialized_hex else {
+            continue;
+        };
+        let bytes = hex::bytes(text);
+        let tree = HeritageTree::parse(&bytes).expect("the heritage wrote it");
+        // Breadth-first, each signature behind a type and a length.
+        let mut rest = &bytes[8..];
+        for level in (0..=tree.height()).rev() {
+            let width = tree.size().div_ceil(1 << level);
+            for index in 0..width {
+                let (head, behind) = rest.split_at(5);
+                let length = u32::from_be_bytes(head[1..].try_into().expect("it has four bytes"));
+                let (signature, behind) = behind.split_at(length as usize);
+                assert_eq!(tree.node(level, index), Some(signature), "{}", vector.name);
+                rest = behind;
+            }
+            assert_eq!(tree.node(level, width), None, "{}", vector.name);
+        }
+        assert_eq!(tree.node(tree.height() + 1, 0), None);
+        assert_eq!(tree.node(u32::MAX, 0), None);
+        assert!(rest.is_empty());
+    }
+}
+
+#[test]
 fn each_damaged_input_is_refused_with_what_is_wrong() {
     let vectors = vectors();
     let base = hex::bytes(&vectors.bad_input_base_hex);

@@ -137,6 +137,7 @@ mod tests {
     fn damaged_gap_lists_are_refused() {
         assert_eq!(read_gaps(&[1]), Err(GapListError::Truncated(1)));
         assert_eq!(read_gaps(&[1, 0]), Err(GapListError::Impossible(2)));
+        assert_eq!(read_gaps(&[1, 0, 1]), Err(GapListError::Impossible(2)));
         assert_eq!(read_gaps(&[0x80]), Err(GapListError::Truncated(0)));
         assert_eq!(read_gaps(&[0x81, 0, 1]), Err(GapListError::Truncated(0)));
         assert_eq!(read_gaps(&[1, 1, 0, 1]), Err(GapListError::Impossible(4)));

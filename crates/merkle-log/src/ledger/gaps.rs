@@ -359,6 +359,119 @@ mod tests {
         assert_eq!(gaps.earliest_waiting(9), Some(Duration::from_secs(2)));
     }
 
+    fn holes(gaps: &Gaps) -> Vec<Range<u64>> {
+        gaps.iter().map(|(start, hole)| start..hole.end).collect()
+    }
+
+    #[test]
+    fn only_what_touches_and_was_noticed_at_once_is_one_hole() {
+        let mut gaps = Gaps::default();
+        gaps.open(1..3, NOW, false);
+        gaps.open(3..5, NOW, false);
+        assert_eq!(holes(&gaps), [1..5]);
+        gaps.open(10..12, NOW, false);
+        gaps.open(12..14, Duration::from_secs(1), false);
+        gaps.open(14..16, Duration::from_secs(1), true);
+        assert_eq!(holes(&gaps), [1..5, 10..12, 12..14, 14..16]);
+        assert_eq!((gaps.len(), gaps.waiting()), (4, 3));
+    }
+
+    #[test]
+    fn what_is_given_up_at_once_and_touches_is_named_as_one() {
+        let mut gaps = Gaps::default();
+        let later = Duration::from_secs(1);
+        gaps.open(10..12, NOW, false);
+        gaps.open(12..14, later, false);
+        gaps.open(15..16, NOW, false);
+        assert_eq!(gaps.give_up(later, 100), [10..14, 15..16]);
+    }
+
+    #[test]
+    fn the_middle_of_a_hole_is_written_off_and_its_ends_are_not() {
+        let mut gaps = Gaps::default();
+        gaps.open(10..20, NOW, true);
+        gaps.write_off(&(12..15));
+        assert_eq!(holes(&gaps), [10..12, 12..15, 15..20]);
+        let gone: Vec<_> = gaps.iter().map(|(_, hole)| hole.gone).collect();
+        assert_eq!(gone, [false, true, false]);
+    }
+
+    #[test]
+    fn the_oldest_hole_is_forgotten_first() {
+        let mut gaps = Gaps::default();
+        assert_eq!(gaps.forget_oldest(), None);
+        gaps.open(1..3, NOW, false);
+        gaps.open(5..6, NOW, false);
+        assert_eq!(gaps.forget_oldest(), Some(1..3));
+        assert_eq!((holes(&gaps), gaps.waiting()), (vec![5..6], 1));
+    }
+
+    #[test]
+    fn what_lies_below_or_beyond_is_taken_out() {
+        let all = || {
+            let mut gaps = Gaps::default();
+            gaps.open(1..3, NOW, false);
+            gaps.open(5..9, NOW, false);
+            gaps.open(11..13, NOW, false);
+            gaps
+        };
+        for (start, expect) in [
+            (1, vec![1..3, 5..9, 11..13]),
+            (2, vec![2..3, 5..9, 11..13]),
+            (3, vec![5..9, 11..13]),
+            (7, vec![7..9, 11..13]),
+            (20, vec![]),
+        ] {
+            let mut gaps = all();
+            gaps.forget_below(start);
+            assert_eq!(
+                (gaps.waiting(), holes(&gaps)),
+                (expect.len(), expect),
+                "{start}"
+            );
+        }
+        for (end, expect) in [
+            (20, vec![1..3, 5..9, 11..13]),
+            (12, vec![1..3, 5..9, 11..12]),
+            (11, vec![1..3, 5..9]),
+            (6, vec![1..3, 5..6]),
+            (1, vec![]),
+        ] {
+            let mut gaps = all();
+            gaps.truncate(end);
+            assert_eq!(
+                (gaps.waiting(), holes(&gaps)),
+                (expect.len(), expect),
+                "{end}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_two_sets_have_in_common_is_one_hole_where_the_same_is_known_of_it() {
+        let set = |holes: &[(Range<u64>, bool)]| {
+            let mut gaps = Gaps::default();
+            for (numbers, lost) in holes {
+                gaps.open(numbers.clone(), NOW, *lost);
+            }
+            gaps
+        };
+        let one = set(&[(0..4, false), (4..8, true), (10..12, false)]);
+        let other = set(&[(2..6, false), (6..9, true), (11..15, false)]);
+        let both = |lost: bool| {
+            move |one: Option<Hole>, other: Option<Hole>| Hole {
+                lost: lost && [one, other].iter().flatten().any(|hole| hole.lost),
+                ..Hole::new(NOW)
+            }
+        };
+        // Both end at 12 and 15; from there on nothing is in the first.
+        let common = Gaps::common((&one, 12), (&other, 15), both(false));
+        assert_eq!(holes(&common), [2..8, 11..15]);
+        let common = Gaps::common((&other, 15), (&one, 12), both(true));
+        assert_eq!(holes(&common), [2..4, 4..8, 11..15]);
+        assert_eq!(common.waiting(), 2);
+    }
+
     proptest! {
         #[test]
         fn it_agrees_with_a_plain_set(steps in prop::collection::vec((0_u8..3, 0_u64..64), 0..200)) {

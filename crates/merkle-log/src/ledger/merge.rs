@@ -290,3 +290,94 @@ fn rank(detail: &Detail) -> (u8, &[[u8; 4]], &[Hash]) {
         Detail::Leaves(leaves) => (2, &[], leaves),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Hasher;
+    use crate::ledger::receiver::{Arrival, Join};
+
+    const NOW: Duration = Duration::ZERO;
+
+    fn member() -> LaneLedger {
+        LaneLedger::new(Join::Member)
+    }
+
+    fn see(ledger: &mut LaneLedger, numbers: impl IntoIterator<Item = u64>) {
+        for number in numbers {
+            let arrival = Arrival {
+                number,
+                leaf: Hash::new(&[1; 16]).expect("16 bytes are a hash"),
+                fits: true,
+                resent: false,
+                part: None,
+            };
+            ledger.observe(&arrival, NOW, &LedgerLimits::default(), &Hasher::xxh3());
+        }
+    }
+
+    fn merged(one: &LaneLedger, other: &LaneLedger) -> LaneLedger {
+        let mut merged = one.clone();
+        merged.merge(other, &LedgerLimits::default());
+        merged
+    }
+
+    #[test]
+    fn what_one_member_has_given_up_is_given_up() {
+        for (one_is_lost, other_is_lost) in [(false, false), (true, false), (false, true)] {
+            for gone in [false, true] {
+                let with = |lost: bool| {
+                    let mut ledger = member();
+                    ledger.next = 5;
+                    ledger.gaps.open(1..3, NOW, lost);
+                    if gone {
+                        ledger.gaps.write_off(&(1..3));
+                    }
+                    ledger
+                };
+                let merged = merged(&with(one_is_lost), &with(other_is_lost));
+                let hole = merged.gaps.find(1).expect("it is missing from both");
+                let lost = one_is_lost || other_is_lost;
+                assert_eq!((hole.lost, hole.gone), (lost, lost && gone));
+            }
+        }
+    }
+
+    #[test]
+    fn a_lane_is_idle_or_silent_if_it_is_for_all_and_over_if_it_is_for_one() {
+        for (one, other) in [(false, false), (true, false), (false, true), (true, true)] {
+            let with = |is: bool| LaneLedger {
+                idle: is,
+                silent: is,
+                over: is,
+                ..member()
+            };
+            let merged = merged(&with(one), &with(other));
+            let all = (merged.idle, merged.silent);
+            assert_eq!(all, (one && other, one && other));
+            assert_eq!(merged.over, one || other);
+        }
+    }
+
+    #[test]
+    fn no_more_windows_stay_open_than_may() {
+        let (mut one, mut other) = (member(), member());
+        see(&mut one, [0, WINDOW, 2 * WINDOW]);
+        see(&mut other, [1, WINDOW + 1, 2 * WINDOW + 1]);
+        for (limit, expect) in [
+            (3, vec![0, 1, 2]),
+            (2, vec![1, 2]),
+            (1, vec![2]),
+            (0, vec![2]),
+        ] {
+            let limits = LedgerLimits {
+                open_windows_max: limit,
+                ..LedgerLimits::default()
+            };
+            let mut merged = one.clone();
+            merged.merge(&other, &limits);
+            let open = merged.windows.open.iter().map(|window| window.index);
+            assert_eq!(open.collect::<Vec<_>>(), expect, "{limit}");
+        }
+    }
+}
