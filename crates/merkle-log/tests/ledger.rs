@@ -880,6 +880,26 @@ fn a_ledger_of_an_older_version_is_read() {
 }
 
 #[test]
+fn a_ledger_of_lanes_of_the_version_before_is_read() {
+    let (hasher, limits) = (Hasher::xxh3(), LedgerLimits::default());
+    let lane = LaneId::new(1).unwrap();
+    let mut ledger = Ledger::new(hasher.clone(), limits.clone(), Join::Late);
+    let property = Property::stamp(&hasher, lane, Epoch(7), 0, b"t", b"p");
+    ledger.message(&property, b"t", b"p", ZERO);
+    let mut saved = Vec::new();
+    ledger.save(&[], SECOND, &mut saved);
+    // Version 1 has no list of announced lanes, which lies behind position, clock and directories.
+    let fields = 1 + 4 + 12 + 1 + 4;
+    saved.drain(fields..fields + 4);
+    saved[0] = 1;
+    let body = saved.len() - 16;
+    let tag = hasher.tag(&[&saved[..body]]);
+    saved[body..].copy_from_slice(&tag.0);
+    let (restored, _) = Ledger::restore(&saved, hasher, limits, Join::Late).unwrap();
+    assert_eq!(restored.lane(lane, Epoch(7)), ledger.lane(lane, Epoch(7)));
+}
+
+#[test]
 fn what_is_missing_below_a_cut_is_lost() {
     let mut pair = Pair::new(Join::Beginning);
     pair.run(4, |number| number != 2);
