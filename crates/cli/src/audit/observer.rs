@@ -545,6 +545,101 @@ mod tests {
     }
 
     #[test]
+    fn the_neighbours_of_a_loss_are_known_behind_a_burst() {
+        let mut scene = Scene::new();
+        let key = scene.key();
+        for number in 0..6_000_u32 {
+            let payload = number.to_be_bytes();
+            if number == 100 {
+                scene.lane.issue(*b"t", payload, &Hasher::xxh3());
+                continue;
+            }
+            let verdict = if number == 101 {
+                Verdict::Ahead
+            } else {
+                Verdict::InOrder
+            };
+            scene.hear(&payload, verdict);
+            if number == 101 {
+                scene.observer.event(key, &Event::Suspected(100..101));
+            }
+        }
+        let lost = |numbers| Event::Lost {
+            numbers,
+            tail: false,
+        };
+        scene.observer.event(key, &lost(100..101));
+        let neighbours = |numbers: Range<u64>| {
+            let (before, after) = scene.watched().neighbours(&numbers);
+            (before.map(|it| it.number), after.map(|it| it.number))
+        };
+        assert_eq!(neighbours(100..101), (Some(99), Some(101)));
+        // Nothing was noted of these, and what was near them is no longer remembered.
+        assert_eq!(neighbours(2_000..2_001), (None, None));
+        assert_eq!(neighbours(5_000..5_001), (Some(4_999), Some(5_001)));
+    }
+
+    #[test]
+    fn a_repetition_is_compared_with_what_is_remembered() {
+        let mut scene = Scene::new();
+        scene.hear(b"a", Verdict::InOrder);
+        scene.hear(b"b", Verdict::InOrder);
+        let stamp = |number, payload: &[u8]| {
+            let (lane, epoch) = (LaneId::new(7).unwrap(), Epoch(0));
+            Property::stamp(&Hasher::xxh3(), lane, epoch, number, b"t", payload)
+        };
+        for (number, payload) in [(0, &b"a"[..]), (1, b"other"), (9, b"long gone")] {
+            let property = stamp(number, payload);
+            let verdict = Verdict::Repeated;
+            scene
+                .observer
+                .message("t", payload, property, verdict, SECOND);
+        }
+        let faults = scene.watched().faults.iter();
+        let faults: Vec<_> = faults.map(|fault| (fault.kind, &*fault.reason)).collect();
+        assert_eq!(faults[0].1, "it had come before, the same in every byte");
+        assert_eq!(faults[1].0, "conflict");
+        assert!(
+            faults[2]
+                .1
+                .contains("the content of the first is no longer known")
+        );
+    }
+
+    #[test]
+    fn a_lane_that_turns_up_late_and_out_of_scope_was_not_wholly_judged() {
+        for (begun, is_whole) in [(SECOND * 3, true), (SECOND * 20, false)] {
+            let mut scene = Scene::new();
+            let key = scene.key();
+            scene.observer.pass(begun);
+            scene.hear(b"a", Verdict::OutOfScope);
+            scene.observer.event(key, &Event::OutOfScope(1_024));
+            assert_eq!(scene.observer.partly_judged().next().is_none(), is_whole);
+        }
+    }
+
+    #[test]
+    fn contradictions_are_faults_of_the_lane() {
+        let mut scene = Scene::new();
+        let key = scene.key();
+        let end = Event::EndContradicted { size: 3, number: 5 };
+        for event in [Event::CheckpointContradicts(4), end, Event::TwoProducers] {
+            scene.observer.event(key, &event);
+        }
+        let faults = scene.watched().faults.iter();
+        let faults: Vec<_> = faults
+            .map(|fault| (fault.kind, fault.numbers.clone()))
+            .collect();
+        let expect = [
+            ("contradicted", 0..0),
+            ("contradicted", 5..6),
+            ("two producers", 0..0),
+        ];
+        assert_eq!(faults, expect);
+        assert!(scene.observer.found_faults());
+    }
+
+    #[test]
     fn what_is_forgotten_is_counted_and_told() {
         let mut scene = Scene::new();
         let key = scene.key();

@@ -47,7 +47,7 @@ pub(crate) struct Watched {
     trimmed: u64,
     /// What came before and after the numbers that were suspected, by the first of them: when a
     /// loss is named, a burst may have pushed the neighbours out of `recent`.
-    neighbours: BTreeMap<u64, (Option<Remembered>, Option<Remembered>)>,
+    neighbours: BTreeMap<u64, Neighbours>,
     checkpoints: BTreeMap<u64, Checkpoint>,
 }
 
@@ -70,6 +70,15 @@ pub(crate) struct Remembered {
     pub(crate) topic: String,
     pub(crate) payload: Vec<u8>,
     property: Property,
+}
+
+/// What came beside numbers that were suspected, at that time.
+#[derive(Debug)]
+struct Neighbours {
+    /// One more than the last of the numbers.
+    suspected_to: u64,
+    before: Option<Remembered>,
+    after: Option<Remembered>,
 }
 
 /// A message that arrived beside one that did not.
@@ -200,33 +209,35 @@ impl Watched {
             }
         };
         let (before, after) = self.recent_neighbours(numbers);
-        let neighbours = (before.map(short), after.map(short));
+        let neighbours = Neighbours {
+            suspected_to: numbers.end,
+            before: before.map(short),
+            after: after.map(short),
+        };
         self.neighbours.insert(numbers.start, neighbours);
     }
 
     /// What came before and after these numbers, as far as it is remembered.
     pub(crate) fn neighbours(&self, numbers: &Range<u64>) -> (Neighbour<'_>, Neighbour<'_>) {
-        let (mut before, mut after) = self.recent_neighbours(numbers);
-        if let Some((_, noted)) = self.neighbours.range(..=numbers.start).next_back() {
-            let noted_before = noted.0.as_ref().filter(|it| it.number < numbers.start);
-            let noted_after = noted.1.as_ref().filter(|it| it.number >= numbers.end);
-            before = before
-                .into_iter()
-                .chain(noted_before)
-                .max_by_key(|it| it.number);
-            after = after
-                .into_iter()
-                .chain(noted_after)
-                .min_by_key(|it| it.number);
-        }
-        (before, after)
+        let (before, after) = self.recent_neighbours(numbers);
+        let noted = self.neighbours.range(..=numbers.start).next_back();
+        let Some((_, noted)) = noted.filter(|(_, noted)| numbers.end <= noted.suspected_to) else {
+            return (before, after);
+        };
+        let before = before.into_iter().chain(&noted.before);
+        let after = after.into_iter().chain(&noted.after);
+        (
+            before.max_by_key(|message| message.number),
+            after.min_by_key(|message| message.number),
+        )
     }
 
     fn recent_neighbours(&self, numbers: &Range<u64>) -> (Neighbour<'_>, Neighbour<'_>) {
         let before = self.recent.range(..numbers.start).next_back();
-        // One that had to make room may have been nearer.
         let after = self.recent.range(numbers.end..).next();
-        let after = after.filter(|_| self.trimmed <= numbers.end);
+        // One that had to make room may have been nearer.
+        let before = before.filter(|(number, _)| **number + 1 >= self.trimmed.min(numbers.start));
+        let after = after.filter(|(number, _)| self.trimmed.min(**number) <= numbers.end);
         (before.map(|(_, it)| it), after.map(|(_, it)| it))
     }
 
