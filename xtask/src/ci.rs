@@ -90,10 +90,11 @@ impl Ci {
         let programs = ["test", "--locked", "--workspace", "--no-run"];
         self.in_order([Step::check("test programs", cargo(&programs))])?;
         let names = IntegrationTests::listed()?;
-        let waiting = vec![
+        let mut waiting = vec![
             Step::tests("tests", Self::tests(&names.others)),
             Step::tests("documented examples", documented_examples()),
         ];
+        waiting.extend(self.conformance_set());
         let computing = vec![
             Step::tests("interleavings of the lock-free files", self.interleavings()),
             Step::tests("random schedules of the channels", self.schedules()),
@@ -155,6 +156,20 @@ impl Ci {
             tree::target_directory().join("debug/unbroken"),
         );
         Self::with_tools(command)
+    }
+
+    /// The proof's conformance set, held against the implementation that only knows the page.
+    fn conformance_set(&mut self) -> Option<Step> {
+        if !self.tools.python().is_file() {
+            println!("\n── conformance set: skipped, Python is missing");
+            self.tally += Tally::SKIPPED;
+            return None;
+        }
+        let mut command = Command::new(self.tools.python());
+        command
+            .args(["verifier.py", "verdicts.json"])
+            .current_dir(tree::root().join("crates/merkle-log/testdata/conformance"));
+        Some(Step::tests("conformance set of the proof", command))
     }
 
     fn acceptance(&self, names: &[String], shards: &str) -> Command {

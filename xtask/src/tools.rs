@@ -32,12 +32,12 @@ struct Tool {
 const ALL: [Tool; 7] = [
     MOSQUITTO,
     Tool {
-        name: "paho for Python",
+        name: "paho and xxhash for Python",
         is_ready: |tools| {
-            let mut python = Command::new(tools.directory.join("python/bin/python"));
-            process::quiet(python.args(["-c", "import paho.mqtt.client"])).is_ok()
+            let mut python = Command::new(tools.python());
+            process::quiet(python.args(["-c", "import paho.mqtt.client, xxhash"])).is_ok()
         },
-        install: install_paho_python,
+        install: install_python,
     },
     Tool {
         name: "MQTT.js",
@@ -73,7 +73,7 @@ const MOSQUITTO: Tool = Tool {
 };
 
 // Fixed, so that a run next year tests what this one does.
-const PAHO_PYTHON: &str = "paho-mqtt==2.1.0";
+const PYTHON: [&str; 2] = ["paho-mqtt==2.1.0", "xxhash==4.1.0"];
 const MQTT_JS: &str = "mqtt@5.14.1";
 const CARGO_FUZZ: &str = "0.13.1";
 const CARGO_MUTANTS: &str = "27.1.0";
@@ -112,6 +112,11 @@ impl Tools {
     /// The directory that holds cargo's added commands.
     pub(crate) fn cargo_commands(&self) -> PathBuf {
         self.directory.join("cargo/bin")
+    }
+
+    /// The interpreter of an environment that has the packages of `ci`.
+    pub(crate) fn python(&self) -> PathBuf {
+        self.directory.join("python/bin/python")
     }
 
     pub(crate) fn cargo_fuzz(&self) -> PathBuf {
@@ -244,12 +249,12 @@ fn install_mosquitto(_: &Tools) -> Outcome {
     Ok(())
 }
 
-fn install_paho_python(tools: &Tools) -> Outcome {
-    install_python_package(&tools.directory.join("python"), PAHO_PYTHON)
+fn install_python(tools: &Tools) -> Outcome {
+    install_python_packages(&tools.directory.join("python"), &PYTHON)
 }
 
 /// In an environment of its own, which this directory becomes.
-fn install_python_package(directory: &Path, package: &str) -> Outcome {
+fn install_python_packages(directory: &Path, packages: &[&str]) -> Outcome {
     let create = || {
         let mut python = Command::new("python3");
         process::quiet(python.args(["-m", "venv", "--clear"]).arg(directory))
@@ -264,7 +269,7 @@ fn install_python_package(directory: &Path, package: &str) -> Outcome {
         "--quiet",
         "--disable-pip-version-check",
     ]);
-    process::quiet(pip.arg(package)).map(|_| ())
+    process::quiet(pip.args(packages)).map(|_| ())
 }
 
 fn install_mqtt_js(tools: &Tools) -> Outcome {

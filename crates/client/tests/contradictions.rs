@@ -40,9 +40,12 @@ async fn a_listener_misses_the_first_message_of_a_producer_that_begins_again() {
             publish_all(&producer, "data", 0..100).await;
             producer.close(AT_ONCE).await.unwrap();
             sender.disconnect().await;
-            until(&mut line, &mut seen, "the end", |seen| match begins_again {
-                false => seen.proven() == 100,
-                true => seen.lost().len() == 2,
+            until(&mut line, &mut seen, "the end", |seen| {
+                if begins_again {
+                    seen.lost().len() == 2
+                } else {
+                    seen.proven() == 100
+                }
             })
             .await;
         }

@@ -624,7 +624,7 @@ fn fingerprints_name_the_group_of_a_forged_message_and_a_descent_names_it() {
                 [root_differs],
                 "one of them, and which is not known"
             );
-            assert_eq!(pair.descend(), [900..901]);
+            assert!(pair.descend().into_iter().flatten().eq([900]));
         }
     }
     // From then on leaves are held.

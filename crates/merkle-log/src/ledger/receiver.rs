@@ -187,7 +187,7 @@ impl LaneLedger {
         self.scope(claim.size);
         // Who tells of a cut does not know which checkpoints were told before.
         let is_numbered = claim.end != EpochEnd::Cut;
-        let is_beyond_end = self.closed.take_if(|size| claim.size > *size).is_some();
+        let is_beyond_end = self.reopen_if(|size| claim.size > size).is_some();
         let is_old = claim.number < self.checkpoints;
         if is_beyond_end
             || is_numbered && is_old && claim.size > self.covered
@@ -248,6 +248,7 @@ impl LaneLedger {
     /// this is what shows that it was lost whole.
     pub fn listed(&mut self, size: u64, now: Duration) {
         self.scope(size);
+        self.over = false;
         if self.closed.is_some() || size <= self.covered {
             return;
         }
@@ -537,7 +538,7 @@ impl LaneLedger {
     ) -> Verdict {
         let due = number == self.next;
         if !due {
-            self.suspect(self.next..number, now, limits);
+            self.suspect_told(number, now, limits);
         }
         self.next = number + 1;
         if !self.tails.is_empty() {
@@ -580,6 +581,9 @@ impl LaneLedger {
     pub(super) fn place(&mut self, arrival: &Arrival, limits: &LedgerLimits, digest: &impl Digest) {
         let number = arrival.number;
         self.revise(number, arrival.resent);
+        if !self.parts.is_empty() {
+            self.parts.remove(&number);
+        }
         self.reach(number, limits);
         if self
             .windows
@@ -607,6 +611,20 @@ impl LaneLedger {
             self.windows
                 .reach(number, limits, &self.gaps, &self.altered, &mut self.events);
         }
+    }
+
+    /// Suspects what lies below this number, each from when it was first told of: by a checkpoint,
+    /// by a directory, or now.
+    fn suspect_told(&mut self, number: u64, now: Duration, limits: &LedgerLimits) {
+        let mut at = self.next;
+        for (size, noticed) in self.tails.clone() {
+            let end = size.min(number);
+            if at < end {
+                self.suspect(at..end, noticed, limits);
+                at = end;
+            }
+        }
+        self.suspect(at..number, now, limits);
     }
 
     pub(super) fn suspect(&mut self, numbers: Range<u64>, now: Duration, limits: &LedgerLimits) {
@@ -673,9 +691,16 @@ impl LaneLedger {
 
     /// Takes it that a message with this number fits: an epoch that was closed below it is not.
     pub(super) fn reopen_for(&mut self, number: u64) {
-        if let Some(size) = self.closed.take_if(|size| number >= *size) {
+        if let Some(size) = self.reopen_if(|size| number >= size) {
             self.contradict(Event::EndContradicted { size, number });
         }
+    }
+
+    /// Takes the epoch as open again if it is closed at a size like this; returns the size.
+    fn reopen_if(&mut self, is_contradicted: impl Fn(u64) -> bool) -> Option<u64> {
+        let size = self.closed.take_if(|size| is_contradicted(*size))?;
+        self.windows.reopen();
+        Some(size)
     }
 
     /// The lowest number from this one on that was seen.

@@ -230,6 +230,13 @@ impl Windows {
         }
     }
 
+    /// The epoch is open, although a checkpoint closed it.
+    pub(super) fn reopen(&mut self) {
+        if let Some(newest) = &mut self.newest {
+            newest.end = EpochEnd::Open;
+        }
+    }
+
     /// Whether a checkpoint cannot be of the producer that made the newest one: sizes never fall,
     /// and one number is one checkpoint.
     pub(super) fn is_contradicted_by(&self, claim: &Claim) -> bool {

@@ -12,6 +12,7 @@
 mod scripts;
 
 use std::env;
+use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -39,6 +40,8 @@ struct Scene {
     directories: u32,
     ledger: Ledger<Hasher>,
     now: Duration,
+    /// A stamped message has come on the topic.
+    is_stamped: bool,
     steps: Vec<Value>,
 }
 
@@ -61,6 +64,7 @@ impl Scene {
             hasher,
             ledger,
             now: Duration::ZERO,
+            is_stamped: false,
             steps: Vec::new(),
         }
     }
@@ -84,16 +88,16 @@ impl Scene {
         if let Some(ms) = word.strip_prefix('+') {
             self.now += Duration::from_millis(ms.parse().unwrap());
             self.ledger.poll(self.now);
-            return self.step(json!({ "time": true }), None);
+            return self.step(json!({ "time": true }));
         }
         match word {
             "stand" => {
                 self.ledger.pause(self.now);
-                return self.step(json!({ "clock": "stands" }), None);
+                return self.step(json!({ "clock": "stands" }));
             }
             "run" => {
                 self.ledger.resume(self.now);
-                return self.step(json!({ "clock": "runs" }), None);
+                return self.step(json!({ "clock": "runs" }));
             }
             "ask" => return self.ask(),
             _ => {}
@@ -150,12 +154,13 @@ impl Scene {
                 _ => verdicts.push((verdict, 1)),
             }
         }
+        self.is_stamped = true;
         let topic = String::from_utf8_lossy(TOPIC);
         let (lane, epoch) = (id.to_string(), epoch.0);
         let issued = json!({
             "lane": lane, "epoch": epoch, "topic": topic, "first": first, "last": last,
         });
-        self.step(json!({ "issued": issued, "verdicts": verdicts }), None);
+        self.step(json!({ "issued": issued, "verdicts": verdicts }));
     }
 
     fn message(&mut self, number: u64, marks: &str) {
@@ -197,7 +202,8 @@ impl Scene {
             stamps.clear();
         }
         let verdict = match &stamps[..] {
-            [] => None,
+            // On a topic on which stamped messages have come.
+            [] => self.is_stamped.then_some(Verdict::Injected),
             [stamp] => Some(match Property::parse_text(stamp) {
                 Ok(property) => self
                     .ledger
@@ -206,9 +212,12 @@ impl Scene {
             }),
             _ => Some(Verdict::Injected),
         };
+        self.is_stamped |= stamps.len() == 1;
         let topic = String::from_utf8_lossy(TOPIC);
-        let step = json!({ "message": { "topic": topic, "payload": payload, "audit": stamps } });
-        self.step(step, Some(verdict));
+        let message = json!({ "topic": topic, "payload": payload, "audit": stamps });
+        let mut step = json!({ "message": message });
+        step["verdict"] = json!(verdict.map(word));
+        self.step(step);
     }
 
     /// `c` as it is, `@N` of this size, `#N` with this number, `~` with wrong roots.
@@ -289,7 +298,7 @@ impl Scene {
         let mut bytes = Vec::new();
         checkpoint.encode(&self.hasher, &mut bytes);
         self.ledger.checkpoint(checkpoint, self.now);
-        self.step(json!({ "checkpoint": hex(&bytes) }), None);
+        self.step(json!({ "checkpoint": hex(&bytes) }));
     }
 
     /// The lane with so many messages; `-` none at all.
@@ -310,7 +319,7 @@ impl Scene {
         let mut bytes = Vec::new();
         directory.encode(&self.hasher, &mut bytes).unwrap();
         self.ledger.directory(&directory, self.now, |_| true);
-        self.step(json!({ "directory": hex(&bytes) }), None);
+        self.step(json!({ "directory": hex(&bytes) }));
     }
 
     /// Numbers, with commas between them, filtered out by a processor.
@@ -326,7 +335,7 @@ impl Scene {
         let mut bytes = Vec::new();
         record.encode(&self.hasher, &mut bytes).unwrap();
         self.ledger.dropped(&record, self.now);
-        self.step(json!({ "drop": hex(&bytes) }), None);
+        self.step(json!({ "drop": hex(&bytes) }));
     }
 
     /// What the receiver asks for now; the producer answers about hashes.
@@ -338,7 +347,7 @@ impl Scene {
             hex(&bytes)
         });
         let requests: Vec<String> = requests.collect();
-        self.step(json!({ "requests": requests }), None);
+        self.step(json!({ "requests": requests }));
         for (lane, epoch, request) in asked {
             if matches!(request, Request::Numbers(_)) {
                 continue;
@@ -353,15 +362,12 @@ impl Scene {
             answer.encode(epoch, &mut bytes);
             self.ledger.answer(lane, epoch, &answer).unwrap();
             let answer = json!({ "lane": lane.to_string(), "answer": hex(&bytes) });
-            self.step(answer, None);
+            self.step(answer);
         }
     }
 
-    fn step(&mut self, mut step: Value, verdict: Option<Option<Verdict>>) {
+    fn step(&mut self, mut step: Value) {
         step["at_ms"] = json!(u64::try_from(self.now.as_millis()).unwrap());
-        if let Some(verdict) = verdict {
-            step["verdict"] = json!(verdict.map(word));
-        }
         let mut events = Vec::new();
         for (lane, epoch, event) in self.ledger.take_events() {
             if let Some(mut event) = told(&event) {
@@ -386,7 +392,10 @@ impl Scene {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").unwrap();
+        text
+    })
 }
 
 fn new_lane(id: u64, epoch: u32, detail: DetailLevel) -> Lane {
@@ -486,9 +495,8 @@ fn written(cases: &[Value]) -> String {
         let (name, join, all) = (&case["name"], &case["join"], &case["all_lanes"]);
         let steps = steps.join(",\n");
         let end = if at + 1 < cases.len() { "," } else { "" };
-        text += &format!(
-            "{{\"name\": {name}, \"join\": {join}, \"all_lanes\": {all}, \"steps\": [\n{steps}\n]}}{end}\n"
-        );
+        let head = format!(r#""name": {name}, "join": {join}, "all_lanes": {all}"#);
+        writeln!(text, "{{{head}, \"steps\": [\n{steps}\n]}}{end}").unwrap();
     }
     text + "]\n}\n"
 }

@@ -102,6 +102,16 @@ pub(crate) const SCRIPTS: &[Script] = &[
         Beginning,
         "0 i2 c 1 C +900",
     ),
+    case(
+        "the bound of a tail counts from its checkpoint",
+        Beginning,
+        "0 i4 c +500 3 +300 +500",
+    ),
+    case(
+        "a leaf is held until a root proves it",
+        Beginning,
+        "0 0 1 1 C 1",
+    ),
     // Clock
     case(
         "nothing is late while the clock stands",
@@ -125,6 +135,11 @@ pub(crate) const SCRIPTS: &[Script] = &[
     ),
     case("a stretch ends with a loss", Beginning, "0 3 2 4 C +800"),
     case("a stretch ends with a repair", Beginning, "0 3 2 1r 4 C"),
+    case(
+        "of two chains the one with the smaller last number stays",
+        Beginning,
+        "0 3 4 1 2 5 C",
+    ),
     case("reversed", Beginning, "4 3 2 1 0 C"),
     case(
         "a hole that is lost moves nothing",
@@ -202,6 +217,16 @@ pub(crate) const SCRIPTS: &[Script] = &[
         Beginning,
         "0 1p12 1p13 1p22 C",
     ),
+    case(
+        "a part that came twice, flagged re-sent",
+        Beginning,
+        "0 1p12 1rp12 1p22 C",
+    ),
+    case(
+        "a whole message in the place of its parts",
+        Beginning,
+        "0 1p12 2 C +800 1r",
+    ),
     // Drops
     case("declared dropped", Beginning, "0 D1 2 C +800"),
     case(
@@ -242,6 +267,11 @@ pub(crate) const SCRIPTS: &[Script] = &[
         Beginning,
         "0-4 c 5-9 c C",
     ),
+    case(
+        "a window without its checkpoint, and a descent for it",
+        Beginning,
+        "0-4 5f 6-2047 C@2048#1 ask ask ask",
+    ),
     // Closed and cut epochs
     case("a message beyond the end", Beginning, "0-2 C 3 C@4#1"),
     case("an end below what was seen", Beginning, "0-4 C@3 5 C@6"),
@@ -258,6 +288,16 @@ pub(crate) const SCRIPTS: &[Script] = &[
         "i4 X +5000",
     ),
     case("what is missing below a cut", Beginning, "0 2-3 X +800"),
+    case(
+        "a closed epoch is open again after a larger checkpoint",
+        Beginning,
+        "0-2 C i5 c 3 4 5 C",
+    ),
+    case(
+        "an end below the newest checkpoint",
+        Beginning,
+        "0-4 c C@3#1 5 C#2",
+    ),
     // Contradictions
     case("two roots for one size", Beginning, "0-2 c c~#1"),
     case("one number with two sizes", Beginning, "0-4 c#0 c@4#0"),
@@ -349,6 +389,17 @@ pub(crate) const SCRIPTS: &[Script] = &[
         Beginning,
         "d3 +800",
     ),
+    all_lanes(
+        "all lanes: a late joiner takes what is not listed",
+        Late,
+        "0-2 C",
+    ),
+    case(
+        "a lane that is listed again",
+        Beginning,
+        "0-2 d3 d- d3 +30000",
+    ),
+    case("a directory with messages, late", Late, "d5 i5 0-4 C +800"),
     // Silence
     case(
         "no checkpoint for two heartbeats",
