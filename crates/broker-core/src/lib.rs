@@ -82,7 +82,7 @@ mod will;
 pub use audit::fault::{FaultKind, FaultPlace};
 pub use audit::rest::{EPOCHS_AHEAD_MAX, LaneState, LaneTold};
 pub use audit::rule::{AuditAction, AuditRule};
-pub use audit::totals::{AuditTotals, PublishersTotals};
+pub use audit::totals::{Aside, AuditTotals, PublishersTotals};
 pub use backlog::{ReadAnswer, ReadRequest};
 pub use farewell::LastWords;
 pub use forget::Forget;

@@ -338,6 +338,9 @@ pub(crate) const VERIFIED_LANES_MAX: usize = 4_096;
 /// Epochs of ingress lanes of one shard that are over, until everybody has been told, 400 bytes
 /// each. Beyond it the oldest is forgotten, and who was away when it ended cannot prove all of it.
 pub(crate) const OVER_EPOCHS_MAX: usize = 16_384;
+/// Subscriptions to the verdict that wait for it, of one shard; 16 bytes each. One more gets the
+/// next one that is published.
+pub(crate) const VERDICTS_ASKED_MAX: usize = 4_096;
 /// Accounts of single sessions that are watched, of one shard; 500 bytes each. One more is not
 /// told.
 pub(crate) const STATEMENTS_MAX: usize = 4_096;

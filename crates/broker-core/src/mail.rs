@@ -66,7 +66,9 @@ impl Mail {
             | Letter::ShareHandedOn { .. }
             | Letter::Settled { .. }
             | Letter::News { .. }
-            | Letter::Stats(_) => 0,
+            | Letter::Stats(_)
+            | Letter::StatsAsked
+            | Letter::StatsAnswer(_) => 0,
             Letter::GuestCalled { client_id } | Letter::GuestGone { client_id, .. } => {
                 text(client_id)
             }
@@ -232,6 +234,10 @@ pub(crate) enum Letter {
     },
     /// My counters, for `$SYS`.
     Stats(Box<Stats>),
+    /// Answer `StatsAnswer` with your counters as they are.
+    StatsAsked,
+    /// My counters, for the verdict that you were asked for.
+    StatsAnswer(Box<Stats>),
 }
 
 #[cfg(test)]

@@ -176,6 +176,11 @@ impl Shard {
                 why,
             } => self.end_abroad(now, &client_id, lane, why),
             Letter::Stats(stats) => self.sys.note(from, *stats),
+            Letter::StatsAsked => {
+                let stats = Box::new(self.stats_now(now));
+                self.mail(from, Letter::StatsAnswer(stats));
+            }
+            Letter::StatsAnswer(stats) => self.take_stats(now, &stats),
         }
     }
 

@@ -19,6 +19,8 @@ use unbroken_mqtt_proto::{
 
 use crate::audit::Lanes;
 use crate::audit::so_far::OverEpochs;
+use crate::audit::totals::AuditTotals;
+use crate::audit::verdict::Verdicts;
 use crate::audit::verify::Publishers;
 use crate::barrier::Barriers;
 use crate::clients::Clients;
@@ -59,6 +61,7 @@ pub struct Shard {
     pub(crate) barriers: Barriers,
     pub(crate) timers: Timers,
     pub(crate) sys: Sys,
+    pub(crate) verdicts: Verdicts,
     pub(crate) lanes: Lanes,
     pub(crate) publishers: Publishers,
     pub(crate) over: OverEpochs,
@@ -153,6 +156,7 @@ impl Shard {
             barriers: Barriers::new(options.id, options.shards),
             timers: Timers::default(),
             sys: Sys::default(),
+            verdicts: Verdicts::default(),
             lanes: Lanes::default(),
             publishers: Publishers::default(),
             over: OverEpochs::default(),
@@ -318,8 +322,11 @@ impl Shard {
     /// Deliveries that are in the queue of their session, or were: on disk where it is one that
     /// stays. Costs a look at everything that waits for such sessions.
     pub fn audit_stored(&self) -> u64 {
-        let unstored = self.clients.unstored();
-        self.stats().audit.accepted() - unstored
+        let audit = AuditTotals {
+            unstored: self.clients.unstored(),
+            ..self.stats().audit
+        };
+        audit.shown_stored()
     }
 
     /// Another number for a question.

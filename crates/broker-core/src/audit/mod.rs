@@ -16,6 +16,7 @@
 //! - [`letters`] numbers what one shard says to another.
 //! - [`receipt`] follows single messages, for whoever [`watch`]es their lane.
 //! - [`rule`] says what is stamped; [`verify`] judges publishers that stamp themselves.
+//! - [`verdict`] is the sentence over all of it, made for whoever subscribes.
 //! - [`totals`] is what all of them come to, [`fault`] the name of what must not happen.
 //!
 //! Invariants:
@@ -40,6 +41,7 @@ pub(crate) mod so_far;
 pub(crate) mod statement;
 pub(crate) mod tell;
 pub(crate) mod totals;
+pub(crate) mod verdict;
 pub(crate) mod verify;
 pub(crate) mod watch;
 
@@ -85,7 +87,11 @@ impl Shard {
                 none.insert(Box::new(self.lanes.open(&session.client_id, second)))
             }
         };
-        self.clients.stats.audit.received += 1;
+        let totals = &mut self.clients.stats.audit;
+        totals.received += 1;
+        if self.clients.home.topics.is_aside(publication.topic) {
+            totals.aside.received += 1;
+        }
         let mark = publication.mark.insert(lane.stamp(publication));
         lane.tell_full_window(&mut self.clients.home);
         if self.clients.home.watching > 0 {
