@@ -93,7 +93,9 @@ pub use kept::{Entry, Holding, Presence, Progress, ReceivedEntry};
 pub use limits::{Limits, LimitsError, QueueFull, StoreFull};
 pub use mail::Mail;
 pub use message::{MarkParts, Message, MessageParts};
-pub use output::{Credentials, Disconnection, DropReason, Event, Output, StoreId, StoreRequest};
+pub use output::{
+    Credentials, Disconnection, DropReason, Event, LaneRefusal, Output, StoreId, StoreRequest,
+};
 pub use position::{Frontier, LogId, Position};
 pub use record::{Errand, HandOver, Marker, Record};
 pub use restore::{RestoreError, RestoredEntry, RestoredHandOver, RestoredSession};

@@ -18,6 +18,7 @@ use unbroken_mqtt_proto::{
 };
 
 use crate::audit::Lanes;
+use crate::audit::owners::LaneOwners;
 use crate::audit::so_far::OverEpochs;
 use crate::audit::totals::AuditTotals;
 use crate::audit::verdict::Verdicts;
@@ -64,6 +65,7 @@ pub struct Shard {
     pub(crate) verdicts: Verdicts,
     pub(crate) lanes: Lanes,
     pub(crate) publishers: Publishers,
+    pub(crate) owners: LaneOwners,
     pub(crate) over: OverEpochs,
     /// For properties that the audit adds to a message.
     pub(crate) stamped: PropertyBuf,
@@ -157,6 +159,7 @@ impl Shard {
             timers: Timers::default(),
             sys: Sys::default(),
             verdicts: Verdicts::default(),
+            owners: LaneOwners::default(),
             lanes: Lanes::default(),
             publishers: Publishers::default(),
             over: OverEpochs::default(),

@@ -63,6 +63,8 @@ pub(crate) fn sys_values(
         ("publishers/reordered", of.reordered),
         ("publishers/altered", of.altered),
         ("publishers/injected", of.injected),
+        ("publishers/intruded", of.intruded),
+        ("publishers/lanes-refused", of.lanes_refused),
         ("publishers/forged", of.forged),
         ("publishers/roots-differing", of.roots_differing),
         ("publishers/contradicted", of.contradicted),

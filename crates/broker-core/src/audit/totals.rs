@@ -114,6 +114,10 @@ pub struct PublishersTotals {
     pub altered: u64,
     /// Messages with a stamp that is not their publisher's.
     pub injected: u64,
+    /// Messages of a lane that is another client's.
+    pub intruded: u64,
+    /// Messages of lanes that were not opened, for want of room.
+    pub lanes_refused: u64,
     /// Messages that fit their stamp and are not the ones their publisher stamped. Of several
     /// among which at least one is, one.
     pub forged: u64,
@@ -219,7 +223,7 @@ impl AuditTotals {
         self.lost + self.duplicated + self.reordered + self.altered + self.unbalanced
     }
 
-    fn each_mut(&mut self) -> [&mut u64; 38] {
+    fn each_mut(&mut self) -> [&mut u64; 40] {
         let Self {
             received,
             retransmitted,
@@ -280,6 +284,8 @@ impl AuditTotals {
             &mut publishers.reordered,
             &mut publishers.altered,
             &mut publishers.injected,
+            &mut publishers.intruded,
+            &mut publishers.lanes_refused,
             &mut publishers.forged,
             &mut publishers.roots_differing,
             &mut publishers.contradicted,

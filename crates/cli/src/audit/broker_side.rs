@@ -176,6 +176,8 @@ impl BrokerSide {
                 }
                 "window"
             }
+            // Another client did that, and this lane's verdict is as it was.
+            "fault" if word("kind") == "intruded" => "fault",
             "fault" => {
                 said.faults += number("count").max(1);
                 "fault"
