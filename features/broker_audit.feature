@@ -140,3 +140,71 @@ Feature: Proof that nothing was lost
     And auditor connects
     And auditor subscribes to "$SYS/audit/received"
     Then auditor sooner or later receives "3" on "$SYS/audit/received"
+
+  Scenario Outline: The verdict is counted at the moment of subscribing, and does not count itself
+    Given a broker with <shards> shards
+    And display connects
+    And display subscribes to "room/+"
+    And sensor connects
+    When sensor publishes "21" to "room/kitchen"
+    Then display receives "21" on "room/kitchen"
+    When sensor publishes "22" to "nowhere" at QoS 1
+    And auditor connects
+    And auditor subscribes to "$SYS/#"
+    And auditor unsubscribes from "$SYS/#"
+    And witness connects
+    And witness subscribes to "$SYS/audit/verdict"
+    Then witness receives something like "2 received, 1 unrouted, 1 expected deliveries, 1 handed to the network (QoS 0), 0 sent (QoS 1 and 2), 0 acknowledged, 0 processed, 0 waiting, 0 dropped by name, 0 lost" on "$SYS/audit/verdict"
+
+    Examples:
+      | shards |
+      | 1      |
+      | 3      |
+
+  Scenario: The verdict tells since when it counts, over a kill too
+    Given a durable broker
+    And auditor connects
+    When auditor subscribes to "$SYS/audit/since"
+    Then auditor receives something like " UTC" on "$SYS/audit/since"
+    When the broker is killed and started again
+    And witness connects
+    And witness subscribes to "$SYS/audit/verdict"
+    Then witness receives something like " UTC (started after a crash)" on "$SYS/audit/verdict"
+
+  @tool:mosquitto
+  Scenario: A receipt says of QoS 0 that it was handed to the network
+    Given a broker
+    And phone connects
+    And phone subscribes to "orders"
+    And auditor listens by `mosquitto_sub -p PORT -t $audit/+/receipt`
+    When I run `mosquitto_pub -p PORT -q 0 -t orders -m one-coffee`
+    Then phone receives "one-coffee" on "orders"
+    And auditor prints a line with "acknowledged by 0 of 1, handed to the network for 1"
+
+  Scenario Outline: What another client publishes in a publisher's lane is the other's fault
+    Given a broker with the configuration:
+      """
+      [broker]
+      sys_interval = "1s"
+      shards = <shards>
+      """
+    And auditor connects
+    And auditor subscribes to "$audit/0000000000000007/fault"
+    And auditor subscribes to "$SYS/audit/publishers/duplicated"
+    And auditor subscribes to "$SYS/audit/publishers/intruded"
+    And victim connects
+    And mallory connects
+    When victim publishes "tea" to "orders" at QoS 1, with "audit=EQAAAAAAAAEAAAAAAAAABwAAAAAAAAAAuZA3qVFjGpk5xhvm-H67bQ"
+    And mallory publishes "tea" to "orders" at QoS 1, with "audit=EQAAAAAAAAEAAAAAAAAABwAAAAAAAAAAuZA3qVFjGpk5xhvm-H67bQ"
+    Then auditor receives something like "sent by another client, in the lane of victim" on "$audit/0000000000000007/fault"
+    And auditor sooner or later receives "1" on "$SYS/audit/publishers/intruded"
+    And the broker's log mentions "the client publishes in a lane that another client stamps"
+    And the broker's log does not mention "what came is not what this client has stamped"
+    When victim publishes "milk" to "orders" at QoS 1, with "audit=EQAAAAAAAAEAAAAAAAAABwAAAAAAAAABv2u0vJZ-xPGsCor-wImcgQ"
+    And auditor subscribes to "$SYS/audit/publishers/verified"
+    Then auditor sooner or later receives "2" on "$SYS/audit/publishers/verified"
+
+    Examples:
+      | shards |
+      | 1      |
+      | 3      |

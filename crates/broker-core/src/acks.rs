@@ -58,8 +58,10 @@ impl Shard {
             .account(id, delivery.number, Fate::Acknowledged);
         self.clients.note_heard(id, delivery.number);
         let processed = !properties.is_empty() && says_processed(properties);
-        self.clients.stats.audit.processed += u64::from(processed);
-        if processed && let Some(session) = self.clients.session_mut(id) {
+        let topic = delivery.message.topic();
+        let is_shown = processed && !self.clients.home.topics.is_aside(topic);
+        self.clients.stats.audit.processed += u64::from(is_shown);
+        if is_shown && let Some(session) = self.clients.session_mut(id) {
             session.account.note_processed();
         }
         let news = News::Acknowledged { processed };

@@ -644,7 +644,9 @@ impl Shard {
         // One of QoS 2 has not left before the disk had its packet id.
         delivery.again = sent_before && terms.qos == QoS::AtLeastOnce;
         delivery.tracked = self.clients.home.watching > 0;
-        delivery.number = session.account.accept(&mut self.clients.stats.audit);
+        let is_aside = self.clients.home.topics.is_aside(item.publication.topic);
+        let totals = &mut self.clients.stats.audit;
+        delivery.number = session.account.accept(totals, is_aside);
         session.queue_bytes += bytes;
         session.queue.push_back((terms.qos, delivery));
     }

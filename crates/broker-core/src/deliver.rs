@@ -96,7 +96,8 @@ impl Clients {
             match outcome {
                 Ok(_) => {
                     note_given(session, &item.publication, qos);
-                    session.account.sent_qos0(&mut self.stats.audit);
+                    let is_aside = self.home.topics.is_aside(item.publication.topic);
+                    session.account.sent_qos0(&mut self.stats.audit, is_aside);
                     if session.account.window_is_full() {
                         self.end_window(session_id);
                     }
@@ -144,7 +145,8 @@ impl Clients {
                 item.store_with(&mut self.pool, &mut self.promises, &mut self.outputs);
             }
             let mut delivery = item.delivery(terms, &mut self.pool);
-            let number = session.account.accept(&mut self.stats.audit);
+            let is_aside = self.home.topics.is_aside(item.publication.topic);
+            let number = session.account.accept(&mut self.stats.audit, is_aside);
             delivery.number = number;
             self.stats.messages_waiting += 1;
             match session.outbound.begin(qos, delivery) {
@@ -223,7 +225,8 @@ impl Clients {
         }
         session.queue_bytes += cost;
         let mut delivery = item.delivery(terms, &mut self.pool);
-        delivery.number = session.account.accept(&mut self.stats.audit);
+        let is_aside = self.home.topics.is_aside(item.publication.topic);
+        delivery.number = session.account.accept(&mut self.stats.audit, is_aside);
         let behind = session.is_behind();
         if durable && (behind || terms.group.is_some()) {
             // No subscription of the session finds it in the log.
@@ -251,7 +254,8 @@ impl Clients {
     ) {
         let mut delivery = item.delivery(terms, &mut self.pool);
         if let Some(session) = self.sessions.get_mut(session_id.index()) {
-            delivery.number = session.account.accept(&mut self.stats.audit);
+            let is_aside = self.home.topics.is_aside(item.publication.topic);
+            delivery.number = session.account.accept(&mut self.stats.audit, is_aside);
         }
         let begun = self.hold_publish(id, session_id, qos, delivery);
         self.stats.messages_waiting += 1;
@@ -418,7 +422,8 @@ impl Clients {
                                 connection.output[start] |= DUP; // [MQTT-3.3.1-1]
                             }
                             if dup {
-                                self.stats.audit.redelivered += 1;
+                                let is_aside = self.home.topics.is_aside(publication.topic);
+                                self.stats.audit.redelivered += u64::from(!is_aside);
                             } else {
                                 self.account(session_id, number, Fate::Sent);
                             }

@@ -129,7 +129,8 @@ impl Clients {
         reason: DropReason,
         full: Option<&Arc<str>>,
     ) {
-        self.stats.dropped[reason as usize] += 1;
+        let is_aside = self.home.topics.is_aside(publication.topic);
+        self.stats.drop(reason, 1, is_aside);
         let Some(session) = self.sessions.get_mut(session_id.index()) else {
             return;
         };
@@ -153,8 +154,13 @@ impl Clients {
         reason: DropReason,
     ) {
         if let Some(session) = self.sessions.get_mut(session_id.index()) {
-            session.account.refused_entry(&mut self.stats.audit);
-            session.account.note_reason(reason);
+            let is_aside = self.home.topics.is_aside(item.publication.topic);
+            session
+                .account
+                .refused_entry(&mut self.stats.audit, is_aside);
+            if !is_aside {
+                session.account.note_reason(reason);
+            }
             let before = session.account.next();
             if session.account.window_is_full() {
                 self.end_window(session_id);
@@ -175,10 +181,12 @@ impl Clients {
         delivery: Delivery,
         reason: DropReason,
     ) {
-        if let Some(session) = self.sessions.get_mut(session_id.index()) {
+        let publication = delivery.message.publication();
+        if let Some(session) = self.sessions.get_mut(session_id.index())
+            && !self.home.topics.is_aside(publication.topic)
+        {
             session.account.note_reason(reason);
         }
-        let publication = delivery.message.publication();
         self.drop_message(now, session_id, &publication, reason);
         if !delivery.retain {
             self.note_missed(session_id, &publication, reason, delivery.number);
@@ -196,15 +204,17 @@ impl Clients {
         waiting: impl IntoIterator<Item = Delivery>,
         reason: DropReason,
     ) -> u64 {
-        let mut count = 0;
+        let (mut count, mut aside) = (0, 0);
         let mut topic = String::new();
         for delivery in waiting {
             count += 1;
+            aside += u64::from(self.home.topics.is_aside(delivery.message.topic()));
             topic.clear();
             topic.push_str(delivery.message.topic());
             self.news_of_delivery(&delivery, News::Dropped(reason));
             self.delivered(delivery);
         }
+        self.stats.dropped_aside[reason as usize] += aside;
         self.tell_drops(client_id, topic, reason, count);
         count
     }
@@ -215,12 +225,13 @@ impl Clients {
         let Some(client_id) = &words.client_id else {
             return; // never let in, so nothing was published to it
         };
-        let (mut count, mut payload_bytes, mut topic) = (0, 0, "");
+        let (mut count, mut payload_bytes, mut topic, mut aside) = (0, 0, "", 0);
         for publish in words.unwritten_publishes() {
             if publish.qos == QoS::AtMostOnce {
                 count += 1;
                 payload_bytes += publish.payload.len() as u64;
                 topic = words.topic_of(&publish);
+                aside += u64::from(self.home.topics.is_aside(topic));
             }
         }
         let stats = &mut self.stats;
@@ -228,7 +239,8 @@ impl Clients {
         stats.publishes_sent = stats.publishes_sent.saturating_sub(count);
         stats.publish_bytes_sent = stats.publish_bytes_sent.saturating_sub(payload_bytes);
         self.tell_drops(client_id, topic.into(), DropReason::ConnectionLost, count);
-        self.stats.audit.unsaid += count;
+        self.stats.dropped_aside[DropReason::ConnectionLost as usize] += aside;
+        self.stats.audit.unsaid += count - aside;
     }
 
     pub(crate) fn tell_drops(
@@ -255,7 +267,8 @@ impl Clients {
 impl Shard {
     /// Counts and tells a message that has no receiver to be told of: its publisher is named.
     pub(crate) fn drop_of_publisher(&mut self, now: Instant, item: &Item<'_>, reason: DropReason) {
-        self.clients.stats.dropped[reason as usize] += 1;
+        let is_aside = self.clients.home.topics.is_aside(item.publication.topic);
+        self.clients.stats.drop(reason, 1, is_aside);
         let client_id = item.publisher.map_or_else(anonymous, Arc::clone);
         let topic = item.publication.topic;
         if let Some(event) = self

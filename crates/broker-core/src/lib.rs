@@ -82,7 +82,7 @@ mod will;
 pub use audit::fault::{FaultKind, FaultPlace};
 pub use audit::rest::{EPOCHS_AHEAD_MAX, LaneState, LaneTold};
 pub use audit::rule::{AuditAction, AuditRule};
-pub use audit::totals::{AuditTotals, PublishersTotals};
+pub use audit::totals::{Aside, AuditTotals, PublishersTotals};
 pub use backlog::{ReadAnswer, ReadRequest};
 pub use farewell::LastWords;
 pub use forget::Forget;
@@ -93,7 +93,9 @@ pub use kept::{Entry, Holding, Presence, Progress, ReceivedEntry};
 pub use limits::{Limits, LimitsError, QueueFull, StoreFull};
 pub use mail::Mail;
 pub use message::{MarkParts, Message, MessageParts};
-pub use output::{Credentials, Disconnection, DropReason, Event, Output, StoreId, StoreRequest};
+pub use output::{
+    Credentials, Disconnection, DropReason, Event, LaneRefusal, Output, StoreId, StoreRequest,
+};
 pub use position::{Frontier, LogId, Position};
 pub use record::{Errand, HandOver, Marker, Record};
 pub use restore::{RestoreError, RestoredEntry, RestoredHandOver, RestoredSession};

@@ -335,9 +335,28 @@ pub(crate) const DEPARTED_LANES_MAX: usize = 1_024;
 /// 200 KiB while windows are open and disordered. Beyond it messages of more lanes are delivered
 /// and counted as unaudited.
 pub(crate) const VERIFIED_LANES_MAX: usize = 4_096;
+/// Of those, the ones that one client may have. Messages of one more are delivered, and counted as
+/// unaudited.
+pub(crate) const LANES_A_CLIENT_MAX: usize = 1_024;
+/// Of all lanes of a shard, those that are left to clients with fewer than [`LANES_FEW`].
+pub(crate) const LANES_RESERVED: usize = 1_024;
+/// A client has few lanes below this.
+pub(crate) const LANES_FEW: usize = 4;
+/// Lanes whose owner is known on the shard that all others ask for it, after the owner's session
+/// has ended: 100 bytes each. Beyond it the oldest is forgotten, and opened again as a new one.
+pub(crate) const LANES_CLOSED_MAX: usize = 4_096;
+/// Clients of whose lanes that are not judged a shard tells apart how many messages they had, in a
+/// second; 100 bytes each. Those of more are only counted.
+pub(crate) const LANES_REFUSED_TOLD_MAX: usize = 64;
+
+const _: () = assert!(LANES_A_CLIENT_MAX + LANES_RESERVED < VERIFIED_LANES_MAX);
+const _: () = assert!(LANES_FEW < LANES_A_CLIENT_MAX);
 /// Epochs of ingress lanes of one shard that are over, until everybody has been told, 400 bytes
 /// each. Beyond it the oldest is forgotten, and who was away when it ended cannot prove all of it.
 pub(crate) const OVER_EPOCHS_MAX: usize = 16_384;
+/// Subscriptions to the verdict that wait for it, of one shard; 16 bytes each. One more gets the
+/// next one that is published.
+pub(crate) const VERDICTS_ASKED_MAX: usize = 4_096;
 /// Accounts of single sessions that are watched, of one shard; 500 bytes each. One more is not
 /// told.
 pub(crate) const STATEMENTS_MAX: usize = 4_096;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use unbroken_merkle_log::Epoch;
+use unbroken_merkle_log::{Epoch, LaneId};
 
 use crate::audit::IngressLane;
 use crate::audit::receipt::News;
@@ -66,7 +66,15 @@ impl Mail {
             | Letter::ShareHandedOn { .. }
             | Letter::Settled { .. }
             | Letter::News { .. }
-            | Letter::Stats(_) => 0,
+            | Letter::Stats(_)
+            | Letter::StatsAsked
+            | Letter::LaneReleased { .. }
+            | Letter::LaneFree { .. }
+            | Letter::StatsAnswer(_) => 0,
+            Letter::LaneClaimed {
+                client_id: text_of, ..
+            }
+            | Letter::LaneHeld { owner: text_of, .. } => text(text_of),
             Letter::GuestCalled { client_id } | Letter::GuestGone { client_id, .. } => {
                 text(client_id)
             }
@@ -230,8 +238,20 @@ pub(crate) enum Letter {
         lane: Option<Box<IngressLane>>,
         why: Disconnection,
     },
+    /// A lane that my client stamps is open here; answer `LaneHeld` if it is another's.
+    LaneClaimed { lane: LaneId, client_id: Arc<str> },
+    /// It is not any more.
+    LaneReleased { lane: LaneId },
+    /// The lane that you claimed is this client's.
+    LaneHeld { lane: LaneId, owner: Arc<str> },
+    /// It is nobody's any more.
+    LaneFree { lane: LaneId },
     /// My counters, for `$SYS`.
     Stats(Box<Stats>),
+    /// Answer `StatsAnswer` with your counters as they are.
+    StatsAsked,
+    /// My counters, for the verdict that you were asked for.
+    StatsAnswer(Box<Stats>),
 }
 
 #[cfg(test)]

@@ -223,6 +223,42 @@ pub enum Event {
         /// How many.
         count: u64,
     },
+    /// A client published in a lane that another publisher stamps: its messages are delivered, and
+    /// are not judged as that lane's.
+    LaneIntruded {
+        /// Who.
+        client_id: Arc<str>,
+        /// As whom it was let in.
+        user: Option<Arc<str>>,
+        /// The lane.
+        lane: u64,
+        /// Whose lane it is.
+        owner: Arc<str>,
+        /// A number of the lane that it gave to a message.
+        number: u64,
+        /// How many messages since it was last told.
+        count: u64,
+    },
+    /// A lane whose publisher's session has ended was opened by another client.
+    LaneOwner {
+        /// Whose it is now.
+        client_id: Arc<str>,
+        /// The lane.
+        lane: u64,
+        /// Whose it was.
+        before: Arc<str>,
+    },
+    /// A lane of a publisher is not judged.
+    LaneRefused {
+        /// Who.
+        client_id: Arc<str>,
+        /// The lane.
+        lane: u64,
+        /// Why.
+        why: LaneRefusal,
+        /// How many messages of its lanes that are not judged, since it was last told.
+        count: u64,
+    },
     /// Something happened to a message inside the broker that must not happen.
     Fault {
         /// Where.
@@ -251,6 +287,29 @@ pub enum Disconnection {
         /// What was wrong.
         detail: Cow<'static, str>,
     },
+}
+
+/// Why a lane is not judged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum LaneRefusal {
+    /// Its client has as many lanes open as one may have.
+    Share,
+    /// Only the lanes are left that are reserved for clients with few.
+    Reserved,
+    /// The shard judges as many lanes as it may.
+    Full,
+}
+
+impl LaneRefusal {
+    /// As a word for logs and topics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Share => "share-used-up",
+            Self::Reserved => "rest-reserved",
+            Self::Full => "lanes-full",
+        }
+    }
 }
 
 /// Why a message was not delivered to somebody who might have had it. Every one is counted in

@@ -176,6 +176,15 @@ impl Shard {
                 why,
             } => self.end_abroad(now, &client_id, lane, why),
             Letter::Stats(stats) => self.sys.note(from, *stats),
+            Letter::LaneClaimed { lane, client_id } => self.take_claim(from, lane, client_id),
+            Letter::LaneReleased { lane } => self.take_release(from, lane),
+            Letter::LaneHeld { lane, owner } => self.lane_is_held(lane, owner),
+            Letter::LaneFree { lane } => self.owners.note_free(lane),
+            Letter::StatsAsked => {
+                let stats = Box::new(self.stats_now(now));
+                self.mail(from, Letter::StatsAnswer(stats));
+            }
+            Letter::StatsAnswer(stats) => self.take_stats(now, &stats),
         }
     }
 

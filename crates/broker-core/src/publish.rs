@@ -122,11 +122,13 @@ impl Shard {
             return Ok(());
         };
         let mut instead_of = None;
+        let is_aside = publish.dup && self.clients.home.topics.is_aside(name);
         if let Some(packet_id) = publish.packet_id {
             if let Some(Some(connection)) = self.clients.connections.get_mut(id.index as usize) {
                 let totals = &mut self.clients.stats.audit;
                 match (publish.dup, connection.repeats) {
                     (false, _) => connection.repeats = false,
+                    (true, _) if is_aside => {}
                     (true, true) => totals.redelivered_in += 1,
                     (true, false) => totals.retransmitted += 1,
                 }
@@ -203,7 +205,7 @@ impl Shard {
         }
         let outcome = match self.refusal(&item, session_id) {
             Some(why) if self.must_answer_first(id, why.why) => {
-                self.put_off(id, session_id, publish);
+                self.put_off(id, session_id, publish, name);
                 Ok(Outcome::NONE)
             }
             Some(why) => self.refuse_publish(now, id, session_id, &item, publish.packet_id, &why),
@@ -344,12 +346,19 @@ impl Shard {
 
     /// The packet is looked at again when everything before it has been answered.
     #[cold]
-    fn put_off(&mut self, id: ConnectionId, session_id: SessionId, publish: &Publish<'_>) {
+    fn put_off(
+        &mut self,
+        id: ConnectionId,
+        session_id: SessionId,
+        publish: &Publish<'_>,
+        topic: &str,
+    ) {
         self.clients.stats.publishes_received -= 1;
         self.clients.stats.publish_bytes_received -= publish.payload.len() as u64;
         let again = self.clients.named(id).map(|connection| connection.repeats);
+        let is_aside = self.clients.home.topics.is_aside(topic);
         let totals = &mut self.clients.stats.audit;
-        match (publish.dup, again) {
+        match (publish.dup && !is_aside, again) {
             (true, Some(true)) => totals.redelivered_in -= 1,
             (true, Some(false)) => totals.retransmitted -= 1,
             _ => {}
@@ -478,8 +487,11 @@ impl Shard {
             let awaited = is_awaited.then(|| self.expect_groups(item));
             self.mail(shard, Letter::Publish { message, awaited });
         }
-        if !wanted {
+        // The broker's own word is not a client's message that nobody wanted.
+        if !wanted && !item.is_own_word() {
             self.clients.stats.publishes_unrouted += 1;
+            let is_aside = self.clients.home.topics.is_aside(item.publication.topic);
+            self.clients.stats.audit.aside.unrouted += u64::from(is_aside);
         }
         let shards = others;
         self.clients.news_of(item, News::Routed { owed, shards });

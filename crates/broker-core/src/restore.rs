@@ -197,6 +197,7 @@ impl Shard {
             sessions,
             stats,
             census,
+            home,
             ..
         } = &mut self.clients;
         let Some(session) = sessions.get_mut(id.index()) else {
@@ -242,10 +243,11 @@ impl Shard {
                 RestoredEntry::Given(entry) => {
                     let mut delivery = entry.delivery();
                     let cost = delivery.message.publication().cost();
+                    let is_aside = home.topics.is_aside(delivery.message.topic());
                     stats.messages_waiting += 1;
                     kept.restore_entry(entry.number, entry.packet_id, position);
                     if let Some(id) = entry.packet_id {
-                        delivery.number = session.account.accept_sent(&mut stats.audit);
+                        delivery.number = session.account.accept_sent(&mut stats.audit, is_aside);
                         session.inflight_bytes += cost;
                         in_flight.push(InFlight::Publish {
                             id,
@@ -253,7 +255,7 @@ impl Shard {
                             message: delivery,
                         });
                     } else {
-                        delivery.number = session.account.accept(&mut stats.audit);
+                        delivery.number = session.account.accept(&mut stats.audit, is_aside);
                         delivery.again =
                             entry.number <= sent_entries && entry.qos == QoS::AtLeastOnce;
                         session.queue_bytes += cost;

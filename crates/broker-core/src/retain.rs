@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use unbroken_mqtt_proto::QoS;
 use unbroken_mqtt_proto::topic::{TopicFilter, TopicName};
 
+use crate::audit::verdict::finds_verdict;
 use crate::clients::Clients;
 use crate::held::Until;
 use crate::ids::{SessionId, ShardId};
@@ -298,8 +299,16 @@ impl Shard {
         let Some(session) = self.clients.session_mut(session_id) else {
             return;
         };
+        let mut asking = Vec::new();
         for scan in session.retained.range_mut(tokens) {
-            scan.waits = false;
+            scan.waits =
+                finds_verdict(&scan.filter) && self.options.settings.sys_interval.is_some();
+            if scan.waits {
+                asking.push(scan.token);
+            }
+        }
+        for token in asking {
+            self.ask_for_verdict(now, session_id, token);
         }
         self.pump(now, session_id);
     }

@@ -73,6 +73,8 @@ pub struct AuditSettings {
     /// When the broker started, in µs since 1970: begins the epochs of its lanes, and makes times
     /// of what is told about them.
     pub started_us: u64,
+    /// Whether the broker that ran before did not end in good order.
+    pub after_crash: bool,
     /// The first one that fits decides; what fits none is stamped, and verified where its
     /// publisher stamps itself.
     pub rules: Vec<AuditRule>,
@@ -86,6 +88,7 @@ impl Default for AuditSettings {
         Self {
             enabled: true,
             started_us: 0,
+            after_crash: false,
             rules: Vec::new(),
             prefix: "audit".to_owned(),
         }

@@ -18,7 +18,10 @@ use unbroken_mqtt_proto::{
 };
 
 use crate::audit::Lanes;
+use crate::audit::owners::LaneOwners;
 use crate::audit::so_far::OverEpochs;
+use crate::audit::totals::AuditTotals;
+use crate::audit::verdict::Verdicts;
 use crate::audit::verify::Publishers;
 use crate::barrier::Barriers;
 use crate::clients::Clients;
@@ -59,8 +62,10 @@ pub struct Shard {
     pub(crate) barriers: Barriers,
     pub(crate) timers: Timers,
     pub(crate) sys: Sys,
+    pub(crate) verdicts: Verdicts,
     pub(crate) lanes: Lanes,
     pub(crate) publishers: Publishers,
+    pub(crate) owners: LaneOwners,
     pub(crate) over: OverEpochs,
     /// For properties that the audit adds to a message.
     pub(crate) stamped: PropertyBuf,
@@ -153,6 +158,8 @@ impl Shard {
             barriers: Barriers::new(options.id, options.shards),
             timers: Timers::default(),
             sys: Sys::default(),
+            verdicts: Verdicts::default(),
+            owners: LaneOwners::default(),
             lanes: Lanes::default(),
             publishers: Publishers::default(),
             over: OverEpochs::default(),
@@ -318,8 +325,11 @@ impl Shard {
     /// Deliveries that are in the queue of their session, or were: on disk where it is one that
     /// stays. Costs a look at everything that waits for such sessions.
     pub fn audit_stored(&self) -> u64 {
-        let unstored = self.clients.unstored();
-        self.stats().audit.accepted() - unstored
+        let audit = AuditTotals {
+            unstored: self.clients.unstored(),
+            ..self.stats().audit
+        };
+        audit.shown_stored()
     }
 
     /// Another number for a question.

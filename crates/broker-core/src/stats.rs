@@ -71,6 +71,8 @@ pub struct Stats {
     pub refused: BTreeMap<ReasonCode, u64>,
     /// Messages not delivered, by reason.
     pub dropped: [u64; DropReason::ALL.len()],
+    /// Of those, the ones of the audit's own traffic and of `$SYS`.
+    pub dropped_aside: [u64; DropReason::ALL.len()],
     /// What came in, who was owed it, and what became of it.
     pub audit: AuditTotals,
 }
@@ -84,6 +86,21 @@ impl Stats {
     /// Messages not delivered, all reasons together.
     pub fn dropped_total(&self) -> u64 {
         self.dropped.iter().sum()
+    }
+
+    /// Counts messages that were not delivered.
+    #[inline]
+    pub(crate) fn drop(&mut self, reason: DropReason, count: u64, is_aside: bool) {
+        self.dropped[reason as usize] += count;
+        if is_aside {
+            self.dropped_aside[reason as usize] += count;
+        }
+    }
+
+    /// Messages not delivered for this reason, as it is shown: without the audit's own traffic.
+    pub fn dropped_shown(&self, reason: DropReason) -> u64 {
+        let at = reason as usize;
+        self.dropped[at].saturating_sub(self.dropped_aside[at])
     }
 
     /// Adds another shard's counters.
@@ -116,6 +133,7 @@ impl Stats {
             commits,
             refused,
             dropped,
+            dropped_aside,
             audit,
         } = other;
         self.bytes_received += bytes_received;
@@ -149,6 +167,9 @@ impl Stats {
         }
         self.audit += *audit;
         for (mine, theirs) in self.dropped.iter_mut().zip(dropped) {
+            *mine += theirs;
+        }
+        for (mine, theirs) in self.dropped_aside.iter_mut().zip(dropped_aside) {
             *mine += theirs;
         }
     }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use unbroken_mqtt_proto::{Properties, QoS};
 
 use crate::audit::tell;
+use crate::audit::verdict::VERDICT;
 use crate::ids::ShardId;
 use crate::item::Item;
 use crate::mail::Letter;
@@ -82,9 +83,7 @@ impl Shard {
             return;
         };
         self.timers.set(now + interval, Timer::Sys);
-        self.clients.stats.sleeping = self.sleeping_totals(now);
-        self.clients.stats.audit.unstored = self.clients.unstored();
-        let mine = self.clients.stats.clone();
+        let mine = self.stats_now(now);
         if self.options.id != ShardId(0) {
             return self.mail(ShardId(0), Letter::Stats(Box::new(mine)));
         }
@@ -93,29 +92,28 @@ impl Shard {
         for (topic, value) in self.sys_values(now, interval, &sum) {
             self.publish_sys_value(now, topic, value);
         }
+        let verdict = tell::sentence(&sum, &self.options.settings.audit);
+        self.publish_sys_value(now, VERDICT.to_owned(), verdict);
     }
 
-    /// Publishes it if it is news.
+    /// What has been counted up to now, brought up to date.
+    pub(crate) fn stats_now(&mut self, now: Instant) -> Stats {
+        self.clients.stats.sleeping = self.sleeping_totals(now);
+        self.clients.stats.audit.unstored = self.clients.unstored();
+        self.clients.stats.clone()
+    }
+
+    /// Publishes it if it is news. The verdict is not retained: it is made for whoever subscribes.
     fn publish_sys_value(&mut self, now: Instant, topic: String, value: String) {
         if self.sys.published.get(&topic) == Some(&value) {
             return;
         }
-        let publication = Publication {
-            topic: &topic,
-            properties: Properties::EMPTY,
-            payload: value.as_bytes(),
-            qos: QoS::AtMostOnce,
-            retain: true,
-            expires: None,
-            stamp: now,
-            mark: None,
-        };
+        let publication = sys_publication(now, &topic, &value);
         let mut item = Item::borrowed(publication, None);
-        self.retain(now, &mut item, QoS::AtMostOnce);
-        let unrouted = self.clients.stats.publishes_unrouted;
+        if topic != VERDICT {
+            self.retain(now, &mut item, QoS::AtMostOnce);
+        }
         self.route(now, &mut item, None);
-        // The broker's own word is not a client's message that nobody wanted.
-        self.clients.stats.publishes_unrouted = unrouted;
         item.finish(&mut self.clients.pool);
         self.sys.published.insert(topic, value);
     }
@@ -250,8 +248,22 @@ impl Shard {
                 ));
             }
         }
-        values.extend(tell::sys_values(sum));
+        values.extend(tell::sys_values(sum, &self.options.settings.audit));
         values
+    }
+}
+
+/// A value as it is told.
+pub(crate) fn sys_publication<'a>(now: Instant, topic: &'a str, value: &'a str) -> Publication<'a> {
+    Publication {
+        topic,
+        properties: Properties::EMPTY,
+        payload: value.as_bytes(),
+        qos: QoS::AtMostOnce,
+        retain: true,
+        expires: None,
+        stamp: now,
+        mark: None,
     }
 }
 

@@ -72,9 +72,9 @@ fn a_receipt_names_how_many_had_the_message_wherever_they_live() {
         mentions(
             &receipts[0],
             &[
-                r#""number":0,"topic":"t","expected":3,"sent":0,"acknowledged":3"#,
+                r#""number":0,"topic":"t","expected":3,"handed_to_network":0,"acknowledged":3"#,
                 r#""dropped":{},"open":0"#,
-                r#""finished":true,"words":"delivered to 3 of 3, acknowledged at 1970-01-01T"#,
+                r#""finished":true,"words":"acknowledged by 3 of 3, last at 1970-01-01T"#,
             ],
         );
         assert_eq!(totals(&broker).received, 1);
@@ -108,7 +108,7 @@ fn a_receipt_names_why_a_message_was_not_delivered() {
             &receipts[1],
             &[r#""number":2"#, r#""dropped":{"queue-full":1}"#],
         );
-        mentions(&receipts[2], &[r#""number":3"#, "delivered to 0 of 0"]);
+        mentions(&receipts[2], &[r#""number":3"#, "acknowledged by 0 of 0"]);
         // The one that waits is told when its session ends.
         broker.advance(Duration::from_secs(101));
         let receipts = told(&mut broker, auditor, "receipt");
@@ -138,7 +138,7 @@ fn a_receipt_follows_a_message_of_a_group_to_the_member_that_has_it() {
         acknowledge(&mut broker, second, 1);
         let receipts = told(&mut broker, auditor, "receipt");
         assert_eq!(receipts.len(), 1, "{shards} shards");
-        mentions(&receipts[0], &[r#""expected":1"#, "delivered to 1 of 1"]);
+        mentions(&receipts[0], &[r#""expected":1"#, "acknowledged by 1 of 1"]);
     }
 }
 
@@ -157,7 +157,7 @@ fn what_is_found_retained_later_is_owed_and_not_in_the_receipt() {
     broker.take(auditor);
     acknowledge(&mut broker, receiver, 1);
     let receipts = told(&mut broker, auditor, "receipt");
-    mentions(&receipts[0], &["delivered to 1 of 1"]);
+    mentions(&receipts[0], &["acknowledged by 1 of 1"]);
     // The copies of both, and the receipt.
     assert_eq!(totals(&broker).expected, 3);
 }
@@ -203,7 +203,7 @@ fn a_receipt_comes_also_after_its_publisher_has_gone() {
             acknowledge(&mut broker, receiver, number);
             let receipts = told(&mut broker, auditor, "receipt");
             let epoch = format!(r#""epoch":{},"number":0"#, number - 1);
-            mentions(&receipts[0], &[&epoch, "delivered to 1 of 1"]);
+            mentions(&receipts[0], &[&epoch, "acknowledged by 1 of 1"]);
         }
     }
 }
@@ -225,7 +225,10 @@ fn windows_and_states_are_told_to_who_watches() {
         assert_eq!(windows.len(), 1, "{shards} shards");
         let window = [r#""first":0,"size":1024,"root":""#, r#""state":"proven""#];
         mentions(&windows[0], &window);
-        mentions(&windows[0], &[r#""expected":1024,"sent":1024"#]);
+        mentions(
+            &windows[0],
+            &[r#""expected":1024,"handed_to_network":1024"#],
+        );
         broker.advance(Duration::from_secs(1));
         let states = told(&mut broker, auditor, "state");
         mentions(&states[0], &[r#""messages":1500"#, r#""state":"proven""#]);
@@ -347,4 +350,73 @@ fn unwatched_messages_are_told_to_nobody() {
     broker.send(publisher, publish("t", "x", QoS::AtMostOnce, 0));
     assert_eq!(told(&mut broker, auditor, "receipt"), [""; 0]);
     assert_eq!(totals(&broker).received, 0);
+}
+
+/// The sentence as a new subscriber finds it.
+fn verdict(broker: &mut Broker, name: &str, filter: &str) -> String {
+    let auditor = join(broker, name);
+    subscribe(broker, auditor, filter, QoS::AtLeastOnce);
+    let mut verdicts = told(broker, auditor, "$SYS/audit/verdict");
+    assert_eq!(verdicts.len(), 1, "{verdicts:?}");
+    verdicts.remove(0)
+}
+
+#[test]
+fn the_verdict_is_counted_when_somebody_subscribes_and_not_changed_by_it() {
+    for shards in SHARDS {
+        let mut broker = Broker::with_sys(shards);
+        broker.advance(Duration::ZERO);
+        let receiver = join(&mut broker, "r");
+        subscribe(&mut broker, receiver, "t", QoS::AtLeastOnce);
+        let publisher = join(&mut broker, "p");
+        for id in 1..=3 {
+            broker.send(publisher, publish("t", "x", QoS::AtLeastOnce, id));
+        }
+        broker.send(publisher, publish("t", "x", QoS::AtMostOnce, 0));
+        broker.send(publisher, publish("nobody", "x", QoS::AtMostOnce, 0));
+        acknowledge(&mut broker, receiver, 1);
+        let expected = "5 received, 1 unrouted, 4 expected deliveries, \
+                        1 handed to the network (QoS 0), 3 sent (QoS 1 and 2), 1 acknowledged, \
+                        0 processed, 0 waiting, 0 dropped by name, 0 lost, 0 duplicated, \
+                        0 reordered, 0 altered; since 1970-01-01 00:00:00 UTC";
+        assert_eq!(
+            verdict(&mut broker, "a", "$SYS/audit/verdict"),
+            expected,
+            "{shards}"
+        );
+        // Others who look, at more, and what the audit's own topics carry, change nothing.
+        for checkpoint in ["audit/checkpoint/0000000000000007", "audit/answer/7/1"] {
+            broker.send(publisher, publish(checkpoint, "x", QoS::AtMostOnce, 0));
+        }
+        let client = join(&mut broker, "b");
+        subscribe(&mut broker, client, "$SYS/#", QoS::AtLeastOnce);
+        subscribe(&mut broker, client, "audit/#", QoS::AtLeastOnce);
+        subscribe(&mut broker, client, "$audit/#", QoS::AtLeastOnce);
+        let checkpoint = "audit/checkpoint/0000000000000007";
+        broker.send(publisher, publish(checkpoint, "x", QoS::AtLeastOnce, 9));
+        broker.advance(Duration::from_secs(11));
+        assert_eq!(
+            verdict(&mut broker, "c", "$SYS/audit/+"),
+            expected,
+            "{shards}"
+        );
+        totals(&broker);
+    }
+}
+
+#[test]
+fn who_subscribed_to_the_verdict_gets_the_next_ones() {
+    for shards in SHARDS {
+        let mut broker = Broker::with_sys(shards);
+        let auditor = join(&mut broker, "auditor");
+        subscribe(&mut broker, auditor, "$SYS/audit/verdict", QoS::AtMostOnce);
+        let publisher = join(&mut broker, "p");
+        broker.send(publisher, publish("t", "x", QoS::AtMostOnce, 0));
+        broker.advance(Duration::from_secs(11));
+        broker.advance(Duration::from_secs(11));
+        let last = told(&mut broker, auditor, "$SYS/audit/verdict")
+            .pop()
+            .unwrap();
+        assert!(last.starts_with("1 received, 1 unrouted, "), "{last}");
+    }
 }

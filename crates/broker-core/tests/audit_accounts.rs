@@ -109,7 +109,7 @@ fn the_account_of_one_session_is_told_while_it_changes() {
         broker.advance(SECOND);
         let there = account(&mut broker, watcher);
         let parts = [
-            r#""connected":true,"on_disk":0,"expected":2,"stored":2,"sent":2,"acknowledged":1"#,
+            r#""connected":true,"on_disk":0,"expected":2,"stored":2,"handed_to_network":0,"sent":2,"acknowledged":1"#,
             r#""processed":1,"waiting":0,"in_flight":1"#,
             r#""dropped":{},"windows":{"proven":0,"faulty":0}"#,
         ];

@@ -33,9 +33,13 @@ struct Producer {
 
 impl Producer {
     fn join(broker: &mut Broker) -> Self {
-        let client = stay(broker, "producer", true);
+        Self::join_as(broker, "producer", 1)
+    }
+
+    fn join_as(broker: &mut Broker, client_id: &str, epoch: u32) -> Self {
+        let client = stay(broker, client_id, true);
         let id = LaneId::new(7).unwrap();
-        let lane = Lane::new(id, Epoch(1), LaneLimits::default(), Duration::ZERO);
+        let lane = Lane::new(id, Epoch(epoch), LaneLimits::default(), Duration::ZERO);
         Self {
             client,
             lane,
@@ -142,6 +146,27 @@ fn found(broker: &Broker) -> PublishersTotals {
 
 fn faults(broker: &mut Broker) -> Vec<String> {
     let name = |event: Event| match event {
+        Event::LaneIntruded {
+            client_id,
+            lane,
+            owner,
+            number,
+            count,
+            ..
+        } => Some(format!(
+            "{client_id} {lane} of {owner} intruded {number} {count}"
+        )),
+        Event::LaneOwner {
+            client_id,
+            lane,
+            before,
+        } => Some(format!("{client_id} {lane} was of {before}")),
+        Event::LaneRefused {
+            client_id,
+            why,
+            count,
+            ..
+        } => Some(format!("{client_id} {} {count}", why.name())),
         Event::PublisherFault {
             client_id,
             lane,
@@ -620,4 +645,186 @@ fn a_forwarded_stamp_fits_its_message() {
     let stamp = Stamp::parse_text(stamp.trim_end_matches("\")")).unwrap();
     assert!(stamp.fits(&Xxh3, b"t", b"x"));
     assert_eq!(packets[1], "PUBLISH t \"x\" q0");
+}
+
+#[test]
+fn what_another_client_sends_in_a_lane_is_named_and_does_not_spoil_it() {
+    for shards in [1, 2, 8] {
+        for intruder in ["mallory", "eve", "trudy", "oscar"] {
+            let mut broker = Broker::new(shards);
+            let auditor = join(&mut broker, "auditor");
+            subscribe(&mut broker, auditor, "$audit/+/fault", QoS::AtMostOnce);
+            let mut producer = Producer::join(&mut broker);
+            let first = producer.stamp("0");
+            producer.send(&mut broker, "0", &[&first], false);
+            // The same again, another message for a number to come, one that does not fit, and one
+            // of an epoch that its owner has not begun.
+            let mut mallory = Producer::join_as(&mut broker, intruder, 1);
+            mallory.send(&mut broker, "0", &[&first], false);
+            mallory.lane = producer.lane.clone();
+            let forged = mallory.stamp("forged");
+            mallory.send(&mut broker, "forged", &[&forged], false);
+            mallory.send(&mut broker, "altered", &[&forged], false);
+            let mut later = Producer::join_as(&mut broker, &format!("{intruder}2"), 2);
+            let early = later.stamp("early");
+            later.send(&mut broker, "early", &[&early], false);
+            for n in 1..1_024 {
+                let stamp = producer.stamp(&n.to_string());
+                producer.send(&mut broker, &n.to_string(), &[&stamp], false);
+            }
+            producer.checkpoint(&mut broker);
+            broker.advance(SECOND);
+            broker.advance(SECOND);
+            let named = faults(&mut broker);
+            let is_named = |name: &str| {
+                let of = format!("{name} 7 of producer intruded");
+                named.iter().any(|fault| fault.starts_with(&of))
+            };
+            assert!(is_named(intruder), "{shards} {named:?}");
+            assert!(is_named(&format!("{intruder}2")), "{shards} {named:?}");
+            let others = |fault: &&String| !fault.contains("of producer intruded");
+            assert_eq!(named.iter().find(others), None, "nothing else");
+            let found = found(&broker);
+            assert_eq!(found.windows_proven, 1, "{shards}");
+            assert_eq!(found.intruded, 4, "{shards}");
+            assert_eq!(found.duplicated + found.injected + found.altered, 0);
+            let told = broker.take_payloads(auditor);
+            let told: Vec<_> = told.iter().map(|t| String::from_utf8_lossy(t)).collect();
+            let names =
+                format!(r#""kind":"intruded","place":"before the broker","client":"{intruder}"#);
+            assert!(told.iter().any(|told| told.contains(&names)), "{told:?}");
+            assert!(
+                told.iter()
+                    .all(|told| told.contains(r#""owner":"producer""#)),
+                "{told:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_producer_that_comes_back_goes_on_with_its_lane() {
+    for shards in [1, 8] {
+        let mut broker = Broker::new(shards);
+        let mut producer = Producer::join(&mut broker);
+        producer.send_many(&mut broker, 500);
+        broker.cut(producer.client);
+        broker.advance(SECOND);
+        producer.client = stay(&mut broker, "producer", false);
+        producer.send_many(&mut broker, 524);
+        producer.checkpoint(&mut broker);
+        // And with another epoch.
+        let mut again = Producer::join_as(&mut broker, "producer", 2);
+        again.send_many(&mut broker, 1_024);
+        again.checkpoint(&mut broker);
+        assert_eq!(found(&broker).windows_proven, 2);
+        assert_eq!(faults(&mut broker), [""; 0]);
+    }
+}
+
+#[test]
+fn a_lane_whose_owner_has_gone_is_free_and_its_new_owner_is_named() {
+    for shards in [1, 8] {
+        let mut broker = Broker::new(shards);
+        let mut producer = Producer::join(&mut broker);
+        producer.send_many(&mut broker, 3);
+        let mut heir = Producer::join_as(&mut broker, "heir", 1);
+        heir.send_many(&mut broker, 1);
+        faults(&mut broker);
+        broker.cut(producer.client);
+        for _ in 0..102 {
+            broker.advance(SECOND); // its session expires
+        }
+        faults(&mut broker);
+        let mut heir = Producer::join_as(&mut broker, "heir", 2);
+        heir.send_many(&mut broker, 1_024);
+        heir.checkpoint(&mut broker);
+        assert_eq!(faults(&mut broker), ["heir 7 was of producer"], "{shards}");
+        assert_eq!(found(&broker).windows_proven, 1);
+    }
+}
+
+#[test]
+fn one_client_does_not_open_all_lanes() {
+    let mut broker = Broker::new(1);
+    let open = |broker: &mut Broker, client_id: &str, from: u64, count: u64| {
+        let client = join(broker, client_id);
+        for id in from..from + count {
+            let id = LaneId::new(id).unwrap();
+            let lane = Lane::new(id, Epoch(1), LaneLimits::default(), Duration::ZERO);
+            let mut producer = Producer {
+                client,
+                lane,
+                topic: "t",
+                packet_id: 0,
+                later: 0,
+            };
+            producer.send_many(broker, 1);
+        }
+    };
+    open(&mut broker, "greedy", 1_000, 1_030);
+    broker.advance(SECOND);
+    broker.advance(SECOND);
+    let named = faults(&mut broker);
+    assert_eq!(named, ["greedy share-used-up 1", "greedy share-used-up 5"]);
+    open(&mut broker, "greedy2", 10_000, 1_024);
+    open(&mut broker, "greedy3", 20_000, 1_025);
+    assert_eq!(faults(&mut broker), ["greedy3 share-used-up 1"]);
+    open(&mut broker, "greedy4", 30_000, 6);
+    assert_eq!(faults(&mut broker), ["greedy4 rest-reserved 1"]);
+    // Whoever has few finds room.
+    let mut producer = Producer::join(&mut broker);
+    producer.send_many(&mut broker, 1_024);
+    producer.checkpoint(&mut broker);
+    let found = found(&broker);
+    assert_eq!(found.windows_proven, 1);
+    assert_eq!((found.lanes_refused, found.unaudited), (9, 9));
+}
+
+#[test]
+fn another_user_under_the_client_id_of_an_owner_is_another_client() {
+    let mut broker = Broker::new(1);
+    let mut properties = PropertyBuf::new();
+    let expiry = Property::SessionExpiryInterval(100);
+    properties.push(expiry).unwrap();
+    let come = |broker: &mut Broker, user: Option<&str>| {
+        let client = broker.open(Version::V5);
+        let packet = Connect {
+            clean_start: false,
+            user_name: user,
+            properties: properties.as_properties(),
+            ..connect("producer")
+        };
+        broker.send(client, Packet::Connect(packet));
+        client
+    };
+    let mut producer = Producer::join(&mut broker);
+    producer.client = come(&mut broker, Some("alice"));
+    producer.send_many(&mut broker, 1_000);
+    producer.client = come(&mut broker, Some("mallory"));
+    let lane = producer.lane.clone();
+    producer.send_many(&mut broker, 2);
+    producer.client = come(&mut broker, None);
+    producer.send_many(&mut broker, 2);
+    producer.lane = lane;
+    producer.client = come(&mut broker, Some("alice"));
+    producer.send_many(&mut broker, 24);
+    producer.checkpoint(&mut broker);
+    let found = found(&broker);
+    assert_eq!((found.intruded, found.windows_proven), (4, 1));
+    let mut users: Vec<_> = broker
+        .events
+        .drain(..)
+        .filter_map(|event| match event {
+            Event::LaneIntruded { user, .. } => Some(user.map(|user| user.to_string())),
+            _ => None,
+        })
+        .collect();
+    users.dedup();
+    let mallory = Some("mallory".to_owned());
+    assert_eq!(
+        users,
+        [mallory.clone(), mallory, None][1..],
+        "each is named"
+    );
 }

@@ -60,6 +60,8 @@ pub(crate) struct Found {
     store: Arc<Embedded>,
     times: Times,
     restored: Restored,
+    /// The broker that ran before has not ended in good order.
+    was_killed: bool,
     directory: PathBuf,
 }
 
@@ -208,6 +210,7 @@ impl Found {
         };
         // It is noted when the broker begins, if it does.
         restored.gaps = standing::gaps(&store)?;
+        let was_killed = standing::was_killed(&store)?;
         if let Some(quarantined) = quarantined {
             tell_quarantined(&quarantined);
         } else if let Some(set_aside) = quarantine::untold(directory)? {
@@ -248,8 +251,14 @@ impl Found {
             store: Arc::new(store),
             times,
             restored,
+            was_killed,
             directory: directory.to_owned(),
         })
+    }
+
+    /// Whether the broker that ran before has not ended in good order.
+    pub(crate) const fn was_killed(&self) -> bool {
+        self.was_killed
     }
 
     /// Gives each shard what is its own. They have to read each other's mail before any client

@@ -147,6 +147,47 @@ pub(crate) fn event(event: &Event) {
             count,
             "what came is not what this client has stamped"
         ),
+        Event::LaneIntruded {
+            client_id,
+            user,
+            lane,
+            owner,
+            number,
+            count,
+        } => tracing::warn!(
+            target: CLIENT,
+            client = %Chosen(client_id),
+            user = user.as_deref().map(|user| tracing::field::display(Chosen(user))),
+            lane = format_args!("{lane:016x}"),
+            owner = %Chosen(owner),
+            number,
+            count,
+            "the client publishes in a lane that another client stamps"
+        ),
+        Event::LaneOwner {
+            client_id,
+            lane,
+            before,
+        } => tracing::warn!(
+            target: CLIENT,
+            client = %Chosen(client_id),
+            lane = format_args!("{lane:016x}"),
+            before = %Chosen(before),
+            "the client has opened a lane that was another client's"
+        ),
+        Event::LaneRefused {
+            client_id,
+            lane,
+            why,
+            count,
+        } => tracing::warn!(
+            target: CLIENT,
+            client = %Chosen(client_id),
+            lane = format_args!("{lane:016x}"),
+            reason = why.name(),
+            count,
+            "messages not judged: the client may open no more lanes"
+        ),
         other => tracing::warn!(target: CLIENT, event = ?other, "an event without words"),
     }
 }

@@ -207,12 +207,14 @@ impl Server {
         let totals = Arc::new(Totals::default());
         let start = Instant::now();
         let mut shards = Vec::new();
+        let mut settings = settings(&server.config);
+        settings.audit.after_crash = found.as_ref().is_some_and(Found::was_killed);
         for id in (0..count).map(ShardId) {
             shards.push(Shard::new(ShardOptions {
                 id,
                 shards: count,
                 limits: server.config.limits.clone(),
-                settings: settings(&server.config),
+                settings: settings.clone(),
                 totals: Arc::clone(&totals),
                 seed: getrandom::u64().map_err(io::Error::other)?,
                 start,

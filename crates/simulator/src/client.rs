@@ -482,7 +482,7 @@ fn check_receipt(payload: &[u8]) {
     let dropped: u64 = counts
         .map(|(_, count)| count.parse::<u64>().expect("a count"))
         .sum();
-    let ended = number("sent") + number("acknowledged") + dropped;
+    let ended = number("handed_to_network") + number("acknowledged") + dropped;
     assert_eq!(number("expected"), ended + number("open"), "{text}");
     let finished = text.contains("\"finished\":true");
     assert!(!finished || number("open") == 0, "{text}");

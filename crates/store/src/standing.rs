@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! key   "standing"     value   gaps | at risk 1
+//!       "runs"                 there while a broker runs, and after it was killed
 //! ```
 //!
 //! Commits that are not synced may be gone after a power cut, and a backup is older than what
@@ -12,7 +13,7 @@
 //! Invariants:
 //! - The note is as safe as a sync makes it before a broker that does not sync its commits tells
 //!   anybody anything, and goes when everything is synced at the end.
-//! - A store that has always been written by synced commits has no note.
+//! - A store that has always been written by synced commits has no note of its standing.
 //!
 //! Deliberately absent: whether the machine has gone on since. A broker that was killed alone has
 //! lost nothing, and its store is taken for one with a gap all the same.
@@ -24,6 +25,9 @@ use crate::store::{Kv, Store};
 
 /// Where it is noted, in [`Space::Control`].
 pub const KEY: &[u8] = b"standing";
+
+/// There while a broker runs. Only whether it is there is read.
+const RUNS_KEY: &[u8] = b"runs";
 
 /// What is noted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -85,7 +89,26 @@ pub fn begin<S: Store + ?Sized>(store: &S, is_synced: bool) -> Result<(), StoreE
         gaps: gaps(store)?,
         at_risk: !is_synced,
     };
-    note(store, before, standing)
+    note(store, before, standing)?;
+    let mut batch = Batch::new();
+    batch.put(Space::Control, RUNS_KEY.to_vec(), vec![VERSION]);
+    store.commit(&[batch])?;
+    Ok(())
+}
+
+/// Whether the broker that ran last has not ended in good order. Before [`begin`].
+pub fn was_killed<S: Kv + ?Sized>(store: &S) -> Result<bool, StoreError> {
+    Ok(store.get(Space::Control, RUNS_KEY)?.is_some())
+}
+
+fn note_end<S: Store + ?Sized>(store: &S) -> Result<(), StoreError> {
+    if was_killed(store)? {
+        let mut batch = Batch::new();
+        batch.delete(Space::Control, RUNS_KEY.to_vec());
+        store.commit(&[batch])?;
+        store.sync()?;
+    }
+    Ok(())
 }
 
 /// The broker has ended in good order: all that it has told is committed.
@@ -95,6 +118,7 @@ pub fn end<S: Store + ?Sized>(store: &S) -> Result<(), StoreError> {
         at_risk: false,
         ..before
     };
+    note_end(store)?;
     note(store, before, standing)
 }
 
@@ -106,6 +130,7 @@ pub fn doubt<S: Store + ?Sized>(store: &S, chance: u32) -> Result<(), StoreError
         gaps: before.gaps.saturating_add(chance.into()),
         at_risk: true,
     };
+    note_end(store)?; // no broker has run with this one
     note(store, before, standing)
 }
 
@@ -127,6 +152,20 @@ fn note<S: Store + ?Sized>(
 mod tests {
     use super::*;
     use crate::memory::Memory;
+
+    #[test]
+    fn a_broker_that_ends_without_a_word_was_killed() {
+        let store = Memory::new();
+        assert!(!was_killed(&store).unwrap());
+        begin(&store, true).unwrap();
+        assert!(was_killed(&store).unwrap());
+        begin(&store, true).unwrap();
+        end(&store).unwrap();
+        assert!(!was_killed(&store).unwrap());
+        begin(&store, false).unwrap();
+        doubt(&store, 1).unwrap();
+        assert!(!was_killed(&store).unwrap(), "it was filled from another");
+    }
 
     #[test]
     fn a_broker_that_does_not_sync_and_ends_without_a_word_leaves_a_gap() {

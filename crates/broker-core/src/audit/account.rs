@@ -22,7 +22,8 @@ use unbroken_mqtt_proto::session::Entry;
 
 use super::fault::{FaultKind, FaultPlace};
 use super::json::Object;
-use super::totals::AuditTotals;
+use super::totals::{Aside, AuditTotals};
+use super::watch::Topics;
 use crate::clients::Clients;
 use crate::ids::SessionId;
 use crate::output::DropReason;
@@ -69,6 +70,10 @@ struct Rare {
     /// Numbers above `left` that were dropped or handed on: those may overtake what is held until
     /// it is stored. As many as the queue has room for.
     ahead: BTreeSet<u64>,
+    /// Of all the above, what the audit's own traffic comes to, and its deliveries that wait or are
+    /// in flight. As many as the queue and the window have room for.
+    aside: Aside,
+    aside_open: BTreeSet<u64>,
 }
 
 /// What leaving revealed.
@@ -81,17 +86,31 @@ struct OutOfTurn {
 
 impl Account {
     /// A delivery of QoS 0 was sent.
-    pub(crate) fn sent_qos0(&mut self, totals: &mut AuditTotals) {
+    pub(crate) fn sent_qos0(&mut self, totals: &mut AuditTotals, is_aside: bool) {
         self.expected += 1;
         self.sent_qos0 += 1;
         self.in_window += 1;
         totals.expected += 1;
         totals.sent += 1;
         totals.sent_qos0 += 1;
+        if is_aside {
+            self.aside(totals, |aside| {
+                aside.expected += 1;
+                aside.sent += 1;
+                aside.sent_qos0 += 1;
+            });
+        }
     }
 
     /// A delivery is dropped where it was to be accepted.
-    pub(crate) fn refused_entry(&mut self, totals: &mut AuditTotals) {
+    pub(crate) fn refused_entry(&mut self, totals: &mut AuditTotals, is_aside: bool) {
+        if is_aside {
+            self.aside(totals, |aside| {
+                aside.expected += 1;
+                aside.dropped += 1;
+                aside.refused += 1;
+            });
+        }
         self.expected += 1;
         self.dropped += 1;
         self.in_window += 1;
@@ -110,21 +129,37 @@ impl Account {
     }
 
     /// A delivery of an earlier run is taken over, which may have been sent; its number.
-    pub(crate) fn accept_sent(&mut self, totals: &mut AuditTotals) -> u64 {
-        let number = self.accept(totals);
+    pub(crate) fn accept_sent(&mut self, totals: &mut AuditTotals, is_aside: bool) -> u64 {
+        let number = self.accept(totals, is_aside);
         self.sent += 1;
         self.left += 1;
         totals.sent += 1;
+        if is_aside {
+            self.aside(totals, |aside| aside.sent += 1);
+        }
         number
     }
 
     /// A delivery is accepted; its number.
-    pub(crate) fn accept(&mut self, totals: &mut AuditTotals) -> u64 {
+    #[inline]
+    pub(crate) fn accept(&mut self, totals: &mut AuditTotals, is_aside: bool) -> u64 {
         self.expected += 1;
         totals.expected += 1;
         let number = self.accepted;
         self.accepted += 1;
+        if is_aside {
+            self.aside(totals, |aside| aside.expected += 1);
+            let rare = self.rare.get_or_insert_default();
+            rare.aside_open.insert(number);
+        }
         number
+    }
+
+    /// Counts apart what is of the audit's own traffic.
+    #[cold]
+    fn aside(&mut self, totals: &mut AuditTotals, count: impl Fn(&mut Aside)) {
+        count(&mut totals.aside);
+        count(&mut self.rare.get_or_insert_default().aside);
     }
 
     /// The number of the next delivery that is accepted.
@@ -154,6 +189,8 @@ impl Account {
     /// All of it, as people and programs are told. `unstored`: accepted and not on disk.
     pub(super) fn write(&self, unstored: u64, object: Object) -> Object {
         let rare = self.rare.as_deref();
+        let aside = rare.map_or(Aside::default(), |rare| rare.aside);
+        let accepted = self.accepted - aside.accepted();
         let mut dropped = Object::new();
         for (reason, count) in rare.map_or(&[][..], |rare| &rare.dropped) {
             dropped = dropped.number(reason.name(), *count);
@@ -162,15 +199,21 @@ impl Account {
             .number("proven", self.windows_proven)
             .number("faulty", self.windows_faulty);
         object
-            .number("expected", self.expected)
-            .number("stored", self.accepted.saturating_sub(unstored))
-            .number("sent", self.sent_qos0 + self.sent)
-            .number("acknowledged", self.acknowledged)
+            .number("expected", self.expected - aside.expected)
+            .number("stored", accepted.saturating_sub(unstored))
+            .number("handed_to_network", self.sent_qos0 - aside.sent_qos0)
+            .number("sent", self.sent - (aside.sent - aside.sent_qos0))
+            .number("acknowledged", self.acknowledged - aside.acknowledged)
             .number("processed", rare.map_or(0, |rare| rare.processed))
-            .number("waiting", self.waiting())
-            .number("in_flight", self.in_flight().unwrap_or(0))
-            .number("handed_on", self.handed_on())
-            .number("given_up", self.given_up())
+            .number("waiting", self.waiting().saturating_sub(aside.waiting()))
+            .number(
+                "in_flight",
+                self.in_flight()
+                    .unwrap_or(0)
+                    .saturating_sub(aside.in_flight()),
+            )
+            .number("handed_on", self.handed_on() - aside.handed_on)
+            .number("given_up", self.given_up() - aside.given_up)
             .raw("dropped", dropped.end())
             .raw("windows", windows.end())
     }
@@ -269,7 +312,8 @@ impl Account {
 
 impl Session {
     /// Deliveries accepted for it that are not known to be on disk, if it is one that stays.
-    pub(crate) fn unstored(&self, on_disk: &Frontier) -> u64 {
+    /// Without the audit's own traffic.
+    pub(crate) fn unstored(&self, on_disk: &Frontier, topics: &Topics) -> u64 {
         if !self.is_durable() {
             return 0;
         }
@@ -281,6 +325,7 @@ impl Session {
         let unstored = |delivery: &&Delivery| {
             let position = delivery.message.position();
             position.is_some_and(|position| !on_disk.covers(position))
+                && !topics.is_aside(delivery.message.topic())
         };
         in_flight.chain(queued).filter(unstored).count() as u64
     }
@@ -407,19 +452,27 @@ impl Clients {
     /// everything that waits for them.
     pub(crate) fn unstored(&self) -> u64 {
         let sessions = self.sessions.iter();
-        let unstored = sessions.map(|(_, session)| session.unstored(&self.promises.on_disk));
+        let (on_disk, topics) = (&self.promises.on_disk, &self.home.topics);
+        let unstored = sessions.map(|(_, session)| session.unstored(on_disk, topics));
         unstored.sum()
     }
 
     /// By how much accounts do not balance, and totals do not come to them.
     pub(crate) fn imbalance(&self) -> u64 {
         let (mut off, mut waiting, mut in_flight) = (0, 0, 0);
+        let (mut aside_waiting, mut aside_in_flight) = (0, 0);
         for (_, session) in &self.sessions {
             off += session.imbalance();
             waiting += session.account.waiting();
             in_flight += session.account.in_flight().unwrap_or(0);
+            if let Some(rare) = &session.account.rare {
+                aside_waiting += rare.aside.waiting();
+                aside_in_flight += rare.aside.in_flight();
+            }
         }
         let totals = &self.stats.audit;
+        off += totals.aside.waiting().abs_diff(aside_waiting);
+        off += totals.aside.in_flight().abs_diff(aside_in_flight);
         let gone = totals.sent + totals.dropped + totals.handed_on;
         let ended = totals.sent_qos0 + totals.acknowledged + totals.given_up;
         off + totals.expected.abs_diff(gone + waiting) + totals.sent.abs_diff(ended + in_flight)
@@ -439,6 +492,9 @@ impl Fate {
 
 impl Account {
     fn tell(&mut self, totals: &mut AuditTotals, number: u64, fate: Fate) -> Option<OutOfTurn> {
+        if self.rare.is_some() {
+            self.tell_aside(totals, number, fate);
+        }
         match fate {
             Fate::Sent => {
                 self.sent += 1;
@@ -470,6 +526,28 @@ impl Account {
     }
 }
 
+impl Account {
+    /// The same of the audit's own traffic, if it is that.
+    fn tell_aside(&mut self, totals: &mut AuditTotals, number: u64, fate: Fate) {
+        let open = self.rare.as_mut().map(|rare| &mut rare.aside_open);
+        let Some(open) = open.filter(|open| open.contains(&number)) else {
+            return;
+        };
+        if fate != Fate::Sent {
+            open.remove(&number);
+        }
+        self.aside(totals, |aside| {
+            *match fate {
+                Fate::Sent => &mut aside.sent,
+                Fate::Dropped => &mut aside.dropped,
+                Fate::HandedOn => &mut aside.handed_on,
+                Fate::Acknowledged => &mut aside.acknowledged,
+                Fate::GivenUp => &mut aside.given_up,
+            } += 1;
+        });
+    }
+}
+
 /// Deliveries of a window, as everywhere in the audit.
 const WINDOW: u32 = 1_024;
 /// Numbers remembered as missing; 8 bytes each. Beyond it one that comes late is called a
@@ -493,7 +571,7 @@ mod tests {
 
         fn accept(&mut self, count: u64) {
             for _ in 0..count {
-                self.account.accept(&mut self.totals);
+                self.account.accept(&mut self.totals, false);
             }
         }
 
@@ -512,8 +590,8 @@ mod tests {
         assert_eq!(book.tell(1, Fate::Dropped), None);
         assert_eq!(book.tell(2, Fate::Sent), None);
         assert_eq!(book.tell(2, Fate::Acknowledged), None);
-        book.account.sent_qos0(&mut book.totals);
-        book.account.refused_entry(&mut book.totals);
+        book.account.sent_qos0(&mut book.totals, false);
+        book.account.refused_entry(&mut book.totals, false);
         // Number 0 is in flight, 3 and 4 wait.
         assert_eq!(book.account.imbalance(3), 0);
         assert_eq!(book.totals.waiting(), 2);
@@ -579,5 +657,33 @@ mod tests {
         assert_eq!(book.account.imbalance(0), 0);
         book.tell(0, Fate::Acknowledged);
         assert_eq!(book.account.imbalance(0), 1);
+    }
+
+    #[test]
+    fn the_audits_own_traffic_is_counted_apart_and_obeys_the_law() {
+        let mut book = Book::new();
+        book.account.sent_qos0(&mut book.totals, true);
+        book.account.refused_entry(&mut book.totals, true);
+        book.account.accept(&mut book.totals, true);
+        book.accept(1);
+        book.account.accept(&mut book.totals, true);
+        book.account.accept(&mut book.totals, true);
+        for number in 0..3 {
+            assert_eq!(book.tell(number, Fate::Sent), None);
+        }
+        book.tell(0, Fate::Acknowledged);
+        book.tell(1, Fate::Acknowledged);
+        // Number 2 is in flight, 3 waits; both are the audit's own.
+        assert_eq!(book.account.imbalance(2), 0);
+        let text = book.account.write(0, Object::new()).end();
+        let shown = r#"{"expected":1,"stored":1,"handed_to_network":0,"sent":1,"acknowledged":1,"#;
+        assert!(text.starts_with(shown), "{text}");
+        assert!(text.contains(r#""waiting":0,"in_flight":0"#), "{text}");
+        assert_eq!(book.totals.shown_waiting(), 0);
+        assert_eq!(book.totals.waiting(), 1);
+        book.tell(2, Fate::GivenUp);
+        book.tell(3, Fate::Dropped);
+        assert_eq!(book.account.imbalance(0), 0);
+        assert_eq!(book.totals.aside.waiting(), 0);
     }
 }

@@ -31,6 +31,8 @@ pub enum FaultKind {
     /// Two checkpoints cannot both be true; the one that came later is not used. The number is that
     /// of this checkpoint.
     Contradicted,
+    /// A client published it in a lane that is another's. Said of publishers' own lanes only.
+    Intruded,
     /// What was owed is not what was sent, waits and was dropped together. The number is by how
     /// much.
     Unbalanced,
@@ -48,6 +50,7 @@ impl FaultKind {
             Self::Forged => "forged",
             Self::RootDiffers => "root-differs",
             Self::Contradicted => "contradicted",
+            Self::Intruded => "intruded",
             Self::Unbalanced => "unbalanced",
         }
     }
@@ -110,6 +113,7 @@ impl Clients {
             FaultKind::Altered => totals.altered += count,
             FaultKind::Unbalanced
             | FaultKind::Injected
+            | FaultKind::Intruded
             | FaultKind::Forged
             | FaultKind::RootDiffers
             | FaultKind::Contradicted => totals.unbalanced += 1,

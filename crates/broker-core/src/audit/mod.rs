@@ -15,7 +15,9 @@
 //! - [`statement`] tells the account of one session to whoever asks for it.
 //! - [`letters`] numbers what one shard says to another.
 //! - [`receipt`] follows single messages, for whoever [`watch`]es their lane.
+//! - [`owners`] knows over all shards whose lane one is that a publisher stamps itself.
 //! - [`rule`] says what is stamped; [`verify`] judges publishers that stamp themselves.
+//! - [`verdict`] is the sentence over all of it, made for whoever subscribes.
 //! - [`totals`] is what all of them come to, [`fault`] the name of what must not happen.
 //!
 //! Invariants:
@@ -33,6 +35,7 @@ pub(crate) mod json;
 pub(crate) mod lane;
 pub(crate) mod letters;
 pub(crate) mod missed;
+pub(crate) mod owners;
 pub(crate) mod receipt;
 pub(crate) mod rest;
 pub(crate) mod rule;
@@ -40,6 +43,7 @@ pub(crate) mod so_far;
 pub(crate) mod statement;
 pub(crate) mod tell;
 pub(crate) mod totals;
+pub(crate) mod verdict;
 pub(crate) mod verify;
 pub(crate) mod watch;
 
@@ -58,6 +62,7 @@ use crate::message::Publication;
 use crate::output::DropReason;
 use crate::shard::Shard;
 use fault::{FaultKind, FaultPlace};
+use owners::{Sender, User};
 use receipt::News;
 use rule::{AuditAction, Treatment};
 
@@ -85,7 +90,11 @@ impl Shard {
                 none.insert(Box::new(self.lanes.open(&session.client_id, second)))
             }
         };
-        self.clients.stats.audit.received += 1;
+        let totals = &mut self.clients.stats.audit;
+        totals.received += 1;
+        if self.clients.home.topics.is_aside(publication.topic) {
+            totals.aside.received += 1;
+        }
         let mark = publication.mark.insert(lane.stamp(publication));
         lane.tell_full_window(&mut self.clients.home);
         if self.clients.home.watching > 0 {
@@ -151,15 +160,30 @@ impl Shard {
         if !says_something || !self.options.settings.audit.enabled {
             return None;
         }
-        let session = self.clients.sessions.get(id.index())?;
-        let client_id = Arc::clone(&session.client_id);
+        let sender = self.sender(id)?;
         match self.treatment(id, publication.topic).action {
-            AuditAction::Verify => self.verify(now, &client_id, again, publication),
+            AuditAction::Verify => self.verify(now, &sender, again, publication),
             AuditAction::Stamp | AuditAction::Off => {
-                self.leave_out(&client_id, publication);
+                self.leave_out(&sender, publication);
                 None
             }
         }
+    }
+
+    /// The client of this session, and the user as whom it was let in.
+    fn sender(&self, id: SessionId) -> Option<Sender> {
+        let session = self.clients.sessions.get(id.index())?;
+        let connection = session
+            .connection
+            .and_then(|index| self.clients.connection(index));
+        Some(Sender {
+            client_id: Arc::clone(&session.client_id),
+            user: match connection.map(|connection| &connection.identity.user) {
+                None => User::Unknown,
+                Some(None) => User::Anonymous,
+                Some(Some(name)) => User::Named(Arc::clone(name)),
+            },
+        })
     }
 
     /// A message is not taken in: of a publisher that stamps itself it is not lost, it is refused.
@@ -170,13 +194,12 @@ impl Shard {
         publication: &Publication<'_>,
         reason: DropReason,
     ) {
-        let Some(session) = self.clients.sessions.get(id.index()) else {
+        let Some(sender) = self.sender(id) else {
             return;
         };
-        let client_id = Arc::clone(&session.client_id);
         match self.treatment(id, publication.topic).action {
-            AuditAction::Verify => self.refused(&client_id, publication, reason),
-            AuditAction::Stamp | AuditAction::Off => self.leave_out(&client_id, publication),
+            AuditAction::Verify => self.refused(&sender, publication, reason),
+            AuditAction::Stamp | AuditAction::Off => self.leave_out(&sender, publication),
         }
     }
 

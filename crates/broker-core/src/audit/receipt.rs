@@ -140,7 +140,7 @@ impl Sums {
         }
         object
             .number("expected", self.expected)
-            .number("sent", self.sent)
+            .number("handed_to_network", self.sent)
             .number("acknowledged", self.acknowledged)
             .number("processed", self.processed)
             .raw("dropped", dropped.end())
@@ -331,12 +331,14 @@ impl IngressLane {
         let (finished, sums) = (receipt.is_finished(), receipt.sums.clone());
         let topic = receipt.topic.clone();
         let at = sums.last_acknowledged.map(|at| rfc3339(home.time_us(at)));
-        let delivered = sums.sent + sums.acknowledged;
-        let mut words = format!("delivered to {delivered} of {}", sums.expected);
-        if let Some(at) = &at {
-            words.push_str(", acknowledged at ");
-            words.push_str(at);
-        }
+        let last = at.as_ref().map(|at| format!(", last at {at}"));
+        let network = match sums.sent {
+            0 => String::new(),
+            count => format!(", handed to the network for {count}"),
+        };
+        let (acknowledged, expected) = (sums.acknowledged, sums.expected);
+        let last = last.unwrap_or_default();
+        let words = format!("acknowledged by {acknowledged} of {expected}{last}{network}");
         let mut object = self.head().number("number", number).text("topic", &topic);
         object = sums.write(object);
         if let Some(at) = &at {

@@ -24,6 +24,7 @@ use unbroken_merkle_log::{Algorithm, CompactRange, Epoch, Hash, LaneId, Xxh3};
 
 use super::beacon::Beacon;
 use super::lane::{IngressLane, lane_of};
+use super::owners::{Sender, User};
 use super::verify;
 use super::watch::Wants;
 use crate::clients::Clients;
@@ -148,8 +149,12 @@ impl Shard {
                 if let Some(lane) = LaneId::new(lane)
                     && let Ok(ledger) = LaneLedger::restore(&ledger, &Xxh3)
                 {
-                    let restored = verify::Lane::new(client_id, ledger, connected);
-                    self.publishers.restore((lane, Epoch(epoch)), restored);
+                    let owner = Sender {
+                        client_id,
+                        user: User::Unknown,
+                    };
+                    let restored = verify::Lane::new(owner, ledger, connected);
+                    self.go_on_with((lane, Epoch(epoch)), restored);
                     self.start_ticking(now);
                 }
             }

@@ -35,6 +35,7 @@ use unbroken_merkle_log::ledger::LaneLedger;
 use unbroken_merkle_log::{Epoch, EpochEnd, LaneId, Xxh3};
 
 use super::lane::IngressLane;
+use super::owners::{Sender, User};
 use super::rest::LaneState;
 use super::verify;
 use crate::clients::Clients;
@@ -128,9 +129,13 @@ impl Shard {
                     && let Some(lane) = LaneId::new(*lane)
                     && let Ok(ledger) = LaneLedger::restore(ledger, &Xxh3)
                 {
-                    let cut = verify::Lane::new(Arc::clone(client_id), ledger, *connected);
+                    let owner = Sender {
+                        client_id: Arc::clone(client_id),
+                        user: User::Unknown,
+                    };
+                    let cut = verify::Lane::new(owner, ledger, *connected);
                     let cut = cut.cut_off(refused);
-                    self.publishers.restore((lane, Epoch(*epoch)), cut);
+                    self.go_on_with((lane, Epoch(*epoch)), cut);
                     self.start_ticking(now);
                 }
             }

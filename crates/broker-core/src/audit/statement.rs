@@ -148,7 +148,7 @@ impl Clients {
             .flag("session", true)
             .flag("connected", session.connection.is_some() || is_abroad)
             .number("on_disk", behind.map_or(0, |behind| behind.messages));
-        let unstored = session.unstored(&self.promises.on_disk);
+        let unstored = session.unstored(&self.promises.on_disk, &self.home.topics);
         session.account.write(unstored, object).end()
     }
 }

@@ -4,7 +4,9 @@
 //! |---|---|
 //! | `received` | messages accepted from clients and numbered |
 //! | `expected` | deliveries owed: one for each session that is to have a message |
-//! | `stored`, `sent`, `acknowledged`, `processed` | how far those came |
+//! | `handed-to-network` | of those, QoS 0 that was written to a connection |
+//! | `stored`, `sent`, `acknowledged`, `processed` | how far those of QoS 1 and 2 came |
+//! | `since` | when the counting began |
 //! | `waiting` | accepted and not sent: in the queue, or held until something is stored |
 //! | `dropped`, `dropped/<reason>` | not delivered, by name |
 //! | `unrouted` | messages nobody subscribed to |
@@ -13,27 +15,40 @@
 //! | `windows/proven`, `windows/faulty`, `windows/unproven` | windows of 1,024 deliveries |
 //! | `publishers/…` | what was found in the lanes of publishers that stamp themselves |
 //! | `verdict` | all of it in a sentence |
+//!
+//! `$SYS` itself, and what the audit's own topics carry, is in none of these: whoever looks at the
+//! figures does not change them. Faults are counted there too.
 
+use super::json::rfc3339;
 use crate::output::DropReason;
+use crate::settings::AuditSettings;
 use crate::stats::Stats;
 
-pub(crate) fn sys_values(sum: &Stats) -> impl Iterator<Item = (String, String)> {
+/// All but the verdict.
+pub(crate) fn sys_values(
+    sum: &Stats,
+    settings: &AuditSettings,
+) -> impl Iterator<Item = (String, String)> {
     let audit = &sum.audit;
     let of = &audit.publishers;
     let counts = [
-        ("received", audit.received),
+        ("received", received(sum)),
         ("received-again/on-one-connection", audit.retransmitted),
         ("received-again/after-a-reconnect", audit.redelivered_in),
-        ("expected", audit.expected),
-        ("stored", audit.stored()),
-        ("sent", audit.sent.saturating_sub(audit.unsaid)),
-        ("acknowledged", audit.acknowledged),
+        ("expected", expected(sum)),
+        ("stored", audit.shown_stored()),
+        ("handed-to-network", audit.shown_handed_to_network()),
+        ("sent", audit.shown_sent()),
+        ("acknowledged", acknowledged(sum)),
         ("processed", audit.processed),
-        ("waiting", audit.waiting()),
+        ("waiting", audit.shown_waiting()),
         ("redelivered", audit.redelivered),
-        ("handed-on", audit.handed_on),
-        ("unrouted", sum.publishes_unrouted),
-        ("dropped", sum.dropped_total()),
+        (
+            "handed-on",
+            audit.handed_on.saturating_sub(audit.aside.handed_on),
+        ),
+        ("unrouted", unrouted(sum)),
+        ("dropped", dropped(sum)),
         ("lost", audit.lost),
         ("duplicated", audit.duplicated),
         ("reordered", audit.reordered),
@@ -48,6 +63,8 @@ pub(crate) fn sys_values(sum: &Stats) -> impl Iterator<Item = (String, String)> 
         ("publishers/reordered", of.reordered),
         ("publishers/altered", of.altered),
         ("publishers/injected", of.injected),
+        ("publishers/intruded", of.intruded),
+        ("publishers/lanes-refused", of.lanes_refused),
         ("publishers/forged", of.forged),
         ("publishers/roots-differing", of.roots_differing),
         ("publishers/contradicted", of.contradicted),
@@ -60,30 +77,72 @@ pub(crate) fn sys_values(sum: &Stats) -> impl Iterator<Item = (String, String)> 
     ];
     let by_reason = DropReason::ALL.map(|reason| {
         let topic = format!("$SYS/audit/dropped/{}", reason.name());
-        (topic, sum.dropped[reason as usize].to_string())
+        (topic, sum.dropped_shown(reason).to_string())
     });
     let topic = |(name, count): (&str, u64)| (format!("$SYS/audit/{name}"), count.to_string());
-    let verdict = ("$SYS/audit/verdict".to_owned(), sentence(sum));
+    let since = ("$SYS/audit/since".to_owned(), since(settings));
     let counts = counts.map(topic).into_iter();
-    counts.chain(by_reason).chain([verdict])
+    counts.chain(by_reason).chain([since])
 }
 
-/// "1,204,331 received, …, 0 lost, 0 duplicated, 0 reordered".
-fn sentence(sum: &Stats) -> String {
+/// "1,204,331 received, …, 0 lost, 0 duplicated, 0 reordered, 0 altered; since …".
+pub(crate) fn sentence(sum: &Stats, settings: &AuditSettings) -> String {
     let audit = &sum.audit;
     let words = [
-        ("received", audit.received),
-        ("deliveries owed", audit.expected),
-        ("sent", audit.sent.saturating_sub(audit.unsaid)),
-        ("waiting", audit.waiting()),
-        ("dropped by name", sum.dropped_total()),
+        ("received", received(sum)),
+        ("unrouted", unrouted(sum)),
+        ("expected deliveries", expected(sum)),
+        (
+            "handed to the network (QoS 0)",
+            audit.shown_handed_to_network(),
+        ),
+        ("sent (QoS 1 and 2)", audit.shown_sent()),
+        ("acknowledged", acknowledged(sum)),
+        ("processed", audit.processed),
+        ("waiting", audit.shown_waiting()),
+        ("dropped by name", dropped(sum)),
         ("lost", audit.lost),
         ("duplicated", audit.duplicated),
         ("reordered", audit.reordered),
         ("altered", audit.altered),
     ];
     let words = words.map(|(word, count)| format!("{} {word}", grouped(count)));
-    words.join(", ")
+    format!("{}; since {}", words.join(", "), since(settings))
+}
+
+fn received(sum: &Stats) -> u64 {
+    sum.audit.received.saturating_sub(sum.audit.aside.received)
+}
+
+fn unrouted(sum: &Stats) -> u64 {
+    sum.publishes_unrouted
+        .saturating_sub(sum.audit.aside.unrouted)
+}
+
+fn expected(sum: &Stats) -> u64 {
+    sum.audit.expected.saturating_sub(sum.audit.aside.expected)
+}
+
+fn acknowledged(sum: &Stats) -> u64 {
+    let aside = sum.audit.aside.acknowledged;
+    sum.audit.acknowledged.saturating_sub(aside)
+}
+
+fn dropped(sum: &Stats) -> u64 {
+    let reasons = DropReason::ALL.into_iter();
+    reasons.map(|reason| sum.dropped_shown(reason)).sum()
+}
+
+/// When the counting began, and whether what was counted before was lost in a crash.
+fn since(settings: &AuditSettings) -> String {
+    let time = rfc3339(settings.started_us).replace('T', " ");
+    let (second, _) = time.split_once('.').unwrap_or((&time, ""));
+    let crash = if settings.after_crash {
+        " (started after a crash)"
+    } else {
+        ""
+    };
+    format!("{second} UTC{crash}")
 }
 
 /// With a comma between thousands.
@@ -107,14 +166,43 @@ mod tests {
     fn the_verdict_is_a_sentence() {
         let mut sum = Stats::default();
         sum.audit.received = 1_204_331;
+        sum.publishes_unrouted = 4;
         sum.audit.expected = 12;
         sum.audit.sent = 10;
-        sum.dropped[DropReason::QueueFull as usize] = 1;
+        sum.audit.sent_qos0 = 7;
+        sum.audit.acknowledged = 2;
+        sum.audit.processed = 1;
+        sum.drop(DropReason::QueueFull, 1, false);
         sum.audit.dropped = 1;
+        let mut settings = AuditSettings {
+            started_us: 1_795_291_445_900_000,
+            after_crash: true,
+            ..AuditSettings::default()
+        };
         assert_eq!(
-            sentence(&sum),
-            "1,204,331 received, 12 deliveries owed, 10 sent, 1 waiting, 1 dropped by name, \
-             0 lost, 0 duplicated, 0 reordered, 0 altered"
+            sentence(&sum, &settings),
+            "1,204,331 received, 4 unrouted, 12 expected deliveries, \
+             7 handed to the network (QoS 0), 3 sent (QoS 1 and 2), 2 acknowledged, 1 processed, \
+             1 waiting, 1 dropped by name, 0 lost, 0 duplicated, 0 reordered, 0 altered; \
+             since 2026-11-21 20:04:05 UTC (started after a crash)"
         );
+        settings.after_crash = false;
+        assert!(sentence(&sum, &settings).ends_with("since 2026-11-21 20:04:05 UTC"));
+    }
+
+    #[test]
+    fn what_the_audit_itself_carries_is_in_no_figure() {
+        let mut all = Stats::default();
+        let totals = &mut all.audit;
+        (totals.received, totals.expected, totals.sent) = (5, 9, 6);
+        (totals.sent_qos0, totals.dropped, totals.refused) = (4, 2, 1);
+        totals.acknowledged = 1;
+        let aside = &mut totals.aside;
+        (aside.received, aside.expected, aside.sent) = (5, 9, 6);
+        (aside.sent_qos0, aside.dropped, aside.refused) = (4, 2, 1);
+        aside.acknowledged = 1;
+        all.drop(DropReason::SlowReceiver, 2, true);
+        let nothing = sentence(&Stats::default(), &AuditSettings::default());
+        assert_eq!(sentence(&all, &AuditSettings::default()), nothing);
     }
 }

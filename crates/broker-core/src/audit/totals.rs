@@ -20,12 +20,14 @@ pub struct AuditTotals {
     pub sent_qos0: u64,
     /// Deliveries acknowledged by PUBACK or PUBREC.
     pub acknowledged: u64,
-    /// Of those acknowledged, the ones whose receiver said that it has processed them.
+    /// Of those acknowledged, the ones whose receiver said that it has processed them. Without the
+    /// audit's own traffic.
     pub processed: u64,
     /// Of those of QoS 0 sent, the ones whose connection ended before they were written: dropped
-    /// after all.
+    /// after all. Without the audit's own traffic.
     pub unsaid: u64,
     /// Deliveries sent again after their receiver came back. Not duplicates: they have DUP set.
+    /// Without the audit's own traffic.
     pub redelivered: u64,
     /// Deliveries that were dropped before they were sent. The reasons are in
     /// [`Stats::dropped`](crate::Stats::dropped).
@@ -33,7 +35,7 @@ pub struct AuditTotals {
     /// Of those dropped, the ones that were not accepted into a queue.
     pub refused: u64,
     /// Deliveries accepted for sessions that stay, which were not known to be on disk when the
-    /// totals were last told.
+    /// totals were last told. Without the audit's own traffic.
     pub unstored: u64,
     /// Deliveries that were sent and will never be acknowledged: refused, or the session ended.
     pub given_up: u64,
@@ -57,6 +59,35 @@ pub struct AuditTotals {
     pub windows_unproven: u64,
     /// Of publishers that stamp themselves.
     pub publishers: PublishersTotals,
+    /// What of the above is the audit's own traffic, and left out of what is shown.
+    pub aside: Aside,
+}
+
+/// Messages and deliveries of the audit's own traffic and of `$SYS`. They are counted with all
+/// others, since the law holds for them too, and here again, to be left out of what is shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Aside {
+    /// Messages accepted from clients.
+    pub received: u64,
+    /// Messages that nobody subscribed to.
+    pub unrouted: u64,
+    /// As in [`AuditTotals`], and so are the next ones.
+    pub expected: u64,
+    /// Of any QoS.
+    pub sent: u64,
+    /// Of those sent.
+    pub sent_qos0: u64,
+    /// By PUBACK or PUBREC.
+    pub acknowledged: u64,
+    /// Before they were sent.
+    pub dropped: u64,
+    /// Of those dropped.
+    pub refused: u64,
+    /// Sent, and never to be acknowledged.
+    pub given_up: u64,
+    /// To another member of a group.
+    pub handed_on: u64,
 }
 
 /// What was found in the lanes of publishers that stamp themselves, before the broker.
@@ -83,6 +114,10 @@ pub struct PublishersTotals {
     pub altered: u64,
     /// Messages with a stamp that is not their publisher's.
     pub injected: u64,
+    /// Messages of a lane that is another client's.
+    pub intruded: u64,
+    /// Messages of lanes that were not opened, for want of room.
+    pub lanes_refused: u64,
     /// Messages that fit their stamp and are not the ones their publisher stamped. Of several
     /// among which at least one is, one.
     pub forged: u64,
@@ -98,6 +133,52 @@ pub struct PublishersTotals {
     pub windows_unproven: u64,
 }
 
+impl Aside {
+    /// Deliveries that were accepted.
+    pub(crate) fn accepted(&self) -> u64 {
+        self.expected.saturating_sub(self.sent_qos0 + self.refused)
+    }
+
+    /// Accepted and not sent.
+    pub(crate) fn waiting(&self) -> u64 {
+        let ended = self.sent + self.dropped + self.handed_on;
+        self.expected.saturating_sub(ended)
+    }
+
+    /// Sent and not acknowledged.
+    pub(crate) fn in_flight(&self) -> u64 {
+        let ended = self.sent_qos0 + self.acknowledged + self.given_up;
+        self.sent.saturating_sub(ended)
+    }
+
+    fn each_mut(&mut self) -> [&mut u64; 10] {
+        let Self {
+            received,
+            unrouted,
+            expected,
+            sent,
+            sent_qos0,
+            acknowledged,
+            dropped,
+            refused,
+            given_up,
+            handed_on,
+        } = self;
+        [
+            received,
+            unrouted,
+            expected,
+            sent,
+            sent_qos0,
+            acknowledged,
+            dropped,
+            refused,
+            given_up,
+            handed_on,
+        ]
+    }
+}
+
 impl AuditTotals {
     /// Deliveries of QoS 1 and 2 that were accepted into the queue of a session, on the way through
     /// which they may have left at once.
@@ -106,9 +187,29 @@ impl AuditTotals {
         self.expected.saturating_sub(refused)
     }
 
-    /// Of those accepted, the ones that are on disk where their session is one that stays.
-    pub fn stored(&self) -> u64 {
-        self.accepted().saturating_sub(self.unstored)
+    /// What is shown: of those accepted, the ones that are on disk where their session is one that
+    /// stays.
+    pub fn shown_stored(&self) -> u64 {
+        let accepted = self.accepted().saturating_sub(self.aside.accepted());
+        accepted.saturating_sub(self.unstored)
+    }
+
+    /// What is shown: deliveries of QoS 1 and 2 that were sent.
+    pub fn shown_sent(&self) -> u64 {
+        let aside = self.aside.sent - self.aside.sent_qos0;
+        (self.sent - self.sent_qos0).saturating_sub(aside)
+    }
+
+    /// What is shown: deliveries of QoS 0 that were handed to the network. Whether their receivers
+    /// have them nobody knows.
+    pub fn shown_handed_to_network(&self) -> u64 {
+        let left_out = self.aside.sent_qos0 + self.unsaid;
+        self.sent_qos0.saturating_sub(left_out)
+    }
+
+    /// What is shown: accepted and not sent.
+    pub fn shown_waiting(&self) -> u64 {
+        self.waiting().saturating_sub(self.aside.waiting())
     }
 
     /// Deliveries accepted that have not been sent, of sessions that have not ended.
@@ -122,7 +223,7 @@ impl AuditTotals {
         self.lost + self.duplicated + self.reordered + self.altered + self.unbalanced
     }
 
-    fn each_mut(&mut self) -> [&mut u64; 38] {
+    fn each_mut(&mut self) -> [&mut u64; 40] {
         let Self {
             received,
             retransmitted,
@@ -148,6 +249,7 @@ impl AuditTotals {
             windows_faulty,
             windows_unproven,
             publishers,
+            aside: _,
         } = self;
         [
             received,
@@ -182,6 +284,8 @@ impl AuditTotals {
             &mut publishers.reordered,
             &mut publishers.altered,
             &mut publishers.injected,
+            &mut publishers.intruded,
+            &mut publishers.lanes_refused,
             &mut publishers.forged,
             &mut publishers.roots_differing,
             &mut publishers.contradicted,
@@ -196,6 +300,10 @@ impl AuditTotals {
 impl AddAssign for AuditTotals {
     fn add_assign(&mut self, mut other: Self) {
         for (mine, theirs) in self.each_mut().into_iter().zip(other.each_mut()) {
+            *mine += *theirs;
+        }
+        let theirs = other.aside.each_mut();
+        for (mine, theirs) in self.aside.each_mut().into_iter().zip(theirs) {
             *mine += *theirs;
         }
     }

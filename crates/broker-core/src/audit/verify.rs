@@ -6,9 +6,9 @@
 //! need a key that the broker does not have, and are *unverifiable*, which is counted and told.
 //!
 //! Invariants:
-//! - A lane is opened by a message that is judged here, and its client is who sent that. What
-//!   others say of it is not its own: checkpoints of theirs, as processors pass them on, are left
-//!   to who receives them.
+//! - A lane is opened by a message that is judged here, and belongs to the client that sent this
+//!   message: [`super::owners`]. What another client sends of it is not judged, and its sender is
+//!   named. Checkpoints of others, as processors pass them on, are left to their receivers.
 //! - A number that may have come is never called lost. Of a lane of which the rules leave out
 //!   messages the others are judged one by one, and a window with holes is unproven.
 //! - A message that is refused is named with its reason, and is not lost; it may still come.
@@ -19,11 +19,12 @@
 //!   reconnect is not lost meanwhile.
 //! - A lane is forgotten with its publisher's session; with one that stays it outlives a broker
 //!   that stops in good order, and with what it knew a second before one that is killed.
-//! - At most [`VERIFIED_LANES_MAX`] lanes a shard; a message of one more is counted as unaudited.
+//! - At most [`VERIFIED_LANES_MAX`] lanes a shard, and a share of them a client: [`shares`].
 
-use std::collections::btree_map::Entry;
+mod shares;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::{Bound, Range};
+use std::ops::{Bound, Range, RangeInclusive};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -36,6 +37,7 @@ use unbroken_mqtt_proto::Properties;
 
 use super::fault::FaultKind;
 use super::json::Object;
+use super::owners::{Intrusion, LaneOwners, Sender, User};
 use super::rest::LaneState;
 use super::totals::PublishersTotals;
 use crate::clients::Clients;
@@ -46,11 +48,18 @@ use crate::record::Record;
 use crate::session::Session;
 use crate::shard::Shard;
 use crate::timers::Timer;
+use shares::Refusals;
 
 /// The lanes of the publishers of one shard.
 #[derive(Debug, Default)]
 pub(crate) struct Publishers {
     lanes: BTreeMap<(LaneId, Epoch), Lane>,
+    /// How many of them each client has.
+    counts: BTreeMap<Arc<str>, usize>,
+    /// What clients sent of lanes of others, by lane, within the last second or two.
+    pub(super) intrusions: BTreeMap<LaneId, Intrusion>,
+    /// Messages of lanes that were not opened, by client, within the last second or two.
+    refusals: BTreeMap<Arc<str>, Refusals>,
     /// Limits of each ledger.
     limits: Limits,
     /// When the clocks of the lanes were last moved on.
@@ -75,8 +84,9 @@ impl Default for Limits {
 
 #[derive(Debug)]
 pub(super) struct Lane {
-    /// Who publishes it here.
-    client_id: Arc<str>,
+    /// Who publishes it here. The user is not on disk: after a restart the first one that goes on
+    /// with the lane is.
+    owner: Sender,
     ledger: LaneLedger,
     /// Time in which the client was connected.
     clock: Duration,
@@ -103,7 +113,9 @@ struct Fault {
 impl Publishers {
     /// Whether this client stamps a lane here itself. Costs a look at all lanes.
     pub(crate) fn knows(&self, client_id: &Arc<str>) -> bool {
-        self.lanes.values().any(|lane| lane.client_id == *client_id)
+        self.lanes
+            .values()
+            .any(|lane| lane.owner.client_id == *client_id)
     }
 }
 
@@ -114,7 +126,7 @@ impl Shard {
     pub(crate) fn verify(
         &mut self,
         now: Instant,
-        client_id: &Arc<str>,
+        sender: &Sender,
         again: bool,
         publication: &Publication<'_>,
     ) -> Option<(LaneId, Epoch)> {
@@ -122,7 +134,7 @@ impl Shard {
             .topic
             .strip_prefix(&*self.clients.home.topics.checkpoints)
         {
-            self.verify_checkpoint(client_id, lane, again, publication);
+            self.verify_checkpoint(sender, lane, again, publication);
             return None;
         }
         if publication
@@ -150,7 +162,12 @@ impl Shard {
         let (topic, payload) = (publication.topic.as_bytes(), publication.payload);
         let key = (property.lane, property.epoch);
         let fits = property.fits(&Xxh3, topic, payload);
-        let own = own(&mut self.publishers.lanes, key, client_id).filter(|_| fits);
+        if let Some(owner) = self.publishers.other_owner(key.0, sender, &self.owners) {
+            self.intrude(sender, key, property.sequence, owner);
+            self.start_ticking(now);
+            return None;
+        }
+        let own = own(&mut self.publishers.lanes, key, sender).filter(|_| fits);
         let was_refused = own.is_some_and(|lane| lane.refused.remove(&property.sequence));
         let arrival = Arrival {
             number: property.sequence,
@@ -170,11 +187,15 @@ impl Shard {
         } else {
             Join::Late
         };
-        let Some(lane) = open(&mut self.publishers.lanes, key, client_id, join) else {
-            totals.unaudited += 1;
+        if !self.open_lane(key, sender, join) {
+            self.start_ticking(now);
             return None;
-        };
-        totals.verified += 1;
+        }
+        self.clients.stats.audit.publishers.verified += 1;
+        let lane = self.publishers.lanes.get_mut(&key)?;
+        if lane.owner.user == User::Unknown {
+            lane.owner.user.clone_from(&sender.user);
+        }
         let limits = &self.publishers.limits.0;
         let lane_now = lane.clock;
         let verdict = lane.ledger.observe(&arrival, lane_now, limits, &Xxh3);
@@ -196,7 +217,7 @@ impl Shard {
     /// Notes that the rules leave out this message: of its lane, where that is open, a part is
     /// judged from now on.
     #[cold]
-    pub(super) fn leave_out(&mut self, client_id: &Arc<str>, publication: &Publication<'_>) {
+    pub(super) fn leave_out(&mut self, sender: &Sender, publication: &Publication<'_>) {
         let topics = &self.clients.home.topics;
         if self.publishers.lanes.is_empty() || publication.topic.starts_with(&topics.answers) {
             return;
@@ -206,7 +227,7 @@ impl Shard {
             return;
         };
         let key = (property.lane, property.epoch);
-        let Some(lane) = own(&mut self.publishers.lanes, key, client_id) else {
+        let Some(lane) = own(&mut self.publishers.lanes, key, sender) else {
             return;
         };
         lane.left_out += 1;
@@ -220,7 +241,7 @@ impl Shard {
     #[cold]
     pub(super) fn refused(
         &mut self,
-        client_id: &Arc<str>,
+        sender: &Sender,
         publication: &Publication<'_>,
         reason: DropReason,
     ) {
@@ -232,7 +253,7 @@ impl Shard {
         let (topic, payload) = (publication.topic.as_bytes(), publication.payload);
         let is_whole = property.part.is_none() && property.algorithm == Algorithm::Xxh3;
         let key = (property.lane, property.epoch);
-        let Some(lane) = own(&mut self.publishers.lanes, key, client_id) else {
+        let Some(lane) = own(&mut self.publishers.lanes, key, sender) else {
             return;
         };
         if !is_whole || !property.fits(&Xxh3, topic, payload) {
@@ -255,7 +276,7 @@ impl Shard {
 
     fn verify_checkpoint(
         &mut self,
-        client: &Arc<str>,
+        client: &Sender,
         lane: &str,
         again: bool,
         publication: &Publication<'_>,
@@ -269,7 +290,7 @@ impl Shard {
             && sealed.algorithm() != Algorithm::Xxh3
         {
             self.clients.stats.audit.publishers.unverifiable += 1;
-            return self.tell_unverifiable(client, sealed);
+            return self.tell_unverifiable(&client.client_id, sealed);
         }
         let checkpoint = named.and_then(|sealed| sealed.open(&Xxh3).ok());
         let Publishers { lanes, limits, .. } = &mut self.publishers;
@@ -320,18 +341,23 @@ impl Shard {
     /// Moves the clocks of the lanes on whose publishers are connected: what is later than the
     /// bound is lost.
     pub(crate) fn tick_publishers(&mut self, now: Instant) {
+        self.tell_strangers();
         let Publishers {
             lanes,
             limits,
             ticked,
+            counts,
             ..
         } = &mut self.publishers;
         let since = ticked.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
         *ticked = Some(now);
         let clients = &mut self.clients;
+        let mut ended = BTreeSet::new();
         lanes.retain(|key, lane| {
-            let session = clients.by_client_id.get(&lane.client_id);
+            let session = clients.by_client_id.get(&lane.owner.client_id);
             let Some(session) = session.and_then(|id| clients.sessions.get(id.index())) else {
+                ended.insert(key.0);
+                counts.remove(&lane.owner.client_id);
                 return false; // it ends with the session of its publisher
             };
             if session.connection.is_some() {
@@ -341,8 +367,11 @@ impl Shard {
             }
             true
         });
+        for lane in ended {
+            self.release_lane(lane);
+        }
         self.tell_ledgers();
-        if self.publishers.lanes.is_empty() {
+        if self.publishers.is_at_rest() {
             self.publishers.ticked = None;
         } else {
             self.timers.set(now + TICK, Timer::Publishers);
@@ -361,7 +390,7 @@ impl Shard {
             if !lane.is_untold {
                 continue;
             }
-            let session = self.clients.by_client_id.get(&lane.client_id);
+            let session = self.clients.by_client_id.get(&lane.owner.client_id);
             let session = session.and_then(|id| self.clients.sessions.get(id.index()));
             if session.is_some_and(Session::is_durable) {
                 let (state, length) = lane.state(*key);
@@ -394,27 +423,15 @@ fn values<'a>(publication: &Publication<'a>, name: &str) -> impl Iterator<Item =
 fn own<'a>(
     lanes: &'a mut BTreeMap<(LaneId, Epoch), Lane>,
     key: (LaneId, Epoch),
-    client_id: &Arc<str>,
+    sender: &Sender,
 ) -> Option<&'a mut Lane> {
     let lane = lanes.get_mut(&key);
-    lane.filter(|lane| lane.client_id == *client_id)
+    lane.filter(|lane| lane.owner.is_same(sender))
 }
 
-/// The ledger of a lane, if there is room for it.
-fn open<'a>(
-    lanes: &'a mut BTreeMap<(LaneId, Epoch), Lane>,
-    key: (LaneId, Epoch),
-    client_id: &Arc<str>,
-    join: Join,
-) -> Option<&'a mut Lane> {
-    let full = lanes.len() >= VERIFIED_LANES_MAX;
-    match lanes.entry(key) {
-        Entry::Occupied(lane) => Some(lane.into_mut()),
-        Entry::Vacant(place) => (!full).then(|| {
-            let ledger = LaneLedger::new(join);
-            place.insert(Lane::new(Arc::clone(client_id), ledger, Duration::ZERO))
-        }),
-    }
+/// All epochs of a lane.
+fn epochs_of(lane: LaneId) -> RangeInclusive<(LaneId, Epoch)> {
+    (lane, Epoch(0))..=(lane, Epoch(u32::MAX))
 }
 
 impl Publishers {
@@ -424,15 +441,54 @@ impl Publishers {
         stays: impl Fn(&Arc<str>) -> bool,
     ) -> impl Iterator<Item = LaneState> {
         let staying = self.lanes.iter();
-        let staying = staying.filter(move |(_, lane)| lane.is_exact() && stays(&lane.client_id));
+        let staying =
+            staying.filter(move |(_, lane)| lane.is_exact() && stays(&lane.owner.client_id));
         staying.map(|(key, lane)| lane.state(*key).0)
     }
 
-    /// Goes on with a lane, if there is room for it and it does not go on already.
-    pub(super) fn restore(&mut self, key: (LaneId, Epoch), lane: Lane) {
-        if self.lanes.len() < VERIFIED_LANES_MAX {
-            self.lanes.entry(key).or_insert(lane);
+    /// Goes on with a lane, if there is room for it and it does not go on already. Answers whether
+    /// it does for the first time.
+    pub(super) fn restore(&mut self, key: (LaneId, Epoch), lane: Lane) -> bool {
+        let goes_on = self.lanes.len() < VERIFIED_LANES_MAX && !self.lanes.contains_key(&key);
+        if goes_on {
+            self.insert(key, lane);
         }
+        goes_on
+    }
+
+    fn insert(&mut self, key: (LaneId, Epoch), lane: Lane) {
+        let client_id = Arc::clone(&lane.owner.client_id);
+        *self.counts.entry(client_id).or_default() += 1;
+        self.lanes.insert(key, lane);
+    }
+
+    /// Whose lane this is, if it is not this sender's.
+    fn other_owner(&self, lane: LaneId, sender: &Sender, owners: &LaneOwners) -> Option<Arc<str>> {
+        let open = self.lanes.range(epochs_of(lane)).next();
+        match open {
+            Some((_, lane)) if lane.owner.is_same(sender) => None,
+            Some((_, lane)) => Some(Arc::clone(&lane.owner.client_id)),
+            None => owners.elsewhere(lane).cloned(),
+        }
+    }
+
+    /// A lane that was opened here is another's. Answers who opened it, and how far it came.
+    pub(super) fn drop_lane(&mut self, lane: LaneId) -> Option<(Sender, Epoch, u64)> {
+        let mut opened = None;
+        while let Some((key, _)) = self.lanes.range(epochs_of(lane)).next() {
+            let key = *key;
+            let lane = self.lanes.remove(&key)?;
+            if let Some(count) = self.counts.get_mut(&lane.owner.client_id) {
+                *count = count.saturating_sub(1);
+            }
+            let number = lane.ledger.next().saturating_sub(1);
+            opened = Some((lane.owner, key.1, number));
+        }
+        opened
+    }
+
+    fn is_at_rest(&self) -> bool {
+        self.lanes.is_empty() && self.intrusions.is_empty() && self.refusals.is_empty()
     }
 
     /// A message of this lane is stored.
@@ -444,9 +500,9 @@ impl Publishers {
 }
 
 impl Lane {
-    pub(super) fn new(client_id: Arc<str>, ledger: LaneLedger, clock: Duration) -> Self {
+    pub(super) fn new(owner: Sender, ledger: LaneLedger, clock: Duration) -> Self {
         Self {
-            client_id,
+            owner,
             ledger,
             clock,
             left_out: 0,
@@ -470,7 +526,7 @@ impl Lane {
         self.ledger.save(&Xxh3, &mut ledger);
         let length = ledger.len();
         let state = LaneState::Own {
-            client_id: Arc::clone(&self.client_id),
+            client_id: Arc::clone(&self.owner.client_id),
             lane: lane.value(),
             epoch: epoch.0,
             connected: self.clock,
@@ -506,7 +562,7 @@ impl Lane {
         let object = Object::new()
             .text("lane", &lane.to_string())
             .number("epoch", epoch.0)
-            .text("client", &self.client_id)
+            .text("client", &self.owner.client_id)
             .text("state", "part")
             .number("messages", self.ledger.next())
             .number("left_out", self.left_out)
@@ -525,7 +581,7 @@ impl Lane {
         let object = Object::new()
             .text("lane", &lane.to_string())
             .number("epoch", epoch.0)
-            .text("client", &self.client_id)
+            .text("client", &self.owner.client_id)
             .number("first", number)
             .number("count", 1_u64)
             .text("reason", reason.name())
@@ -608,7 +664,7 @@ impl Lane {
             .number("epoch", epoch.0)
             .text("kind", kind.name())
             .text("place", "before the broker")
-            .text("client", &self.client_id)
+            .text("client", &self.owner.client_id)
             .number("first", first)
             .number("count", count)
             .text("words", &fault.words());
@@ -616,7 +672,7 @@ impl Lane {
         clients
             .outputs
             .push_back(Output::Event(Event::PublisherFault {
-                client_id: Arc::clone(&self.client_id),
+                client_id: Arc::clone(&self.owner.client_id),
                 lane: lane.value(),
                 kind,
                 first,
@@ -690,6 +746,7 @@ impl PublishersTotals {
             FaultKind::Reordered => self.reordered += count,
             FaultKind::Altered => self.altered += count,
             FaultKind::Injected | FaultKind::Unbalanced => self.injected += count,
+            FaultKind::Intruded => self.intruded += count,
             FaultKind::Forged => self.forged += 1,
             FaultKind::RootDiffers => self.roots_differing += 1,
             FaultKind::Contradicted => self.contradicted += 1,

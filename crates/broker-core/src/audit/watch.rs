@@ -58,6 +58,38 @@ pub(crate) struct Topics {
     pub(crate) checkpoints: String,
     pub(crate) answers: String,
     pub(crate) drops: String,
+    /// All that the audit has under its prefix.
+    own: [String; 5],
+}
+
+impl Topics {
+    fn new(prefix: &str) -> Self {
+        let own = ["checkpoint", "directory", "repair", "answer", "drop"];
+        Self {
+            checkpoints: format!("{prefix}/checkpoint/"),
+            answers: format!("{prefix}/answer/"),
+            drops: format!("{prefix}/drop/"),
+            own: own.map(|name| format!("{prefix}/{name}")),
+        }
+    }
+
+    /// Whether this is a topic of the audit or of `$SYS`: its messages are accounted for like all
+    /// others, and left out of every sum that is shown.
+    #[inline]
+    pub(crate) fn is_aside(&self, topic: &str) -> bool {
+        let first = topic.as_bytes().first();
+        let may_be = first == Some(&b'$') || first == self.checkpoints.as_bytes().first();
+        may_be && self.is_aside_by_name(topic)
+    }
+
+    #[cold]
+    fn is_aside_by_name(&self, topic: &str) -> bool {
+        let is_own = |own: &String| {
+            let rest = topic.strip_prefix(&**own);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        topic.starts_with("$SYS/") || topic.starts_with(PREFIX) || self.own.iter().any(is_own)
+    }
 }
 
 /// A verdict on its way.
@@ -133,11 +165,7 @@ impl Home {
             ticking: false,
             told: Vec::new(),
             statements: Statements::default(),
-            topics: Topics {
-                checkpoints: format!("{}/checkpoint/", options.settings.audit.prefix),
-                answers: format!("{}/answer/", options.settings.audit.prefix),
-                drops: format!("{}/drop/", options.settings.audit.prefix),
-            },
+            topics: Topics::new(&options.settings.audit.prefix),
         }
     }
 
@@ -264,10 +292,7 @@ impl Shard {
                     ..verdict(now, &topic, &payload)
                 };
                 let mut item = Item::borrowed(verdict, None);
-                let unrouted = self.clients.stats.publishes_unrouted;
                 self.route(now, &mut item, None);
-                // The broker's own word is not a client's message that nobody wanted.
-                self.clients.stats.publishes_unrouted = unrouted;
                 item.finish(&mut self.clients.pool);
             }
         }
@@ -313,6 +338,32 @@ const FAULTS_MAX: usize = 64;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_audits_own_topics_are_known_by_their_first_levels() {
+        let topics = Topics::new("proof/of");
+        for topic in [
+            "$SYS/audit/verdict",
+            "$audit/7/receipt",
+            "proof/of/checkpoint/7",
+            "proof/of/directory",
+            "proof/of/repair/7",
+            "proof/of/answer/7/t",
+            "proof/of/drop/phone",
+        ] {
+            assert!(topics.is_aside(topic), "{topic}");
+        }
+        for topic in [
+            "$other",
+            "proof",
+            "proof/of",
+            "proof/of/drops",
+            "audit/drop/phone",
+            "t",
+        ] {
+            assert!(!topics.is_aside(topic), "{topic}");
+        }
+    }
 
     #[test]
     fn a_lane_is_asked_for_by_one_whole_client_id() {

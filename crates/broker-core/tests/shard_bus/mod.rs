@@ -80,12 +80,21 @@ impl Broker {
         Self::with(shards, Limits::default(), Settings::default())
     }
 
+    pub(crate) fn with(shards: u8, limits: Limits, mut settings: Settings) -> Self {
+        settings.sys_interval = None;
+        Self::made(shards, limits, settings)
+    }
+
+    /// One that tells what is under `$SYS`.
+    pub(crate) fn with_sys(shards: u8) -> Self {
+        Self::made(shards, Limits::default(), Settings::default())
+    }
+
     #[expect(
         clippy::disallowed_methods,
         reason = "a test's epoch; it advances only by `advance`"
     )]
-    pub(crate) fn with(shards: u8, limits: Limits, mut settings: Settings) -> Self {
-        settings.sys_interval = None;
+    fn made(shards: u8, limits: Limits, settings: Settings) -> Self {
         let start = Instant::now();
         let totals = Arc::new(Totals::default());
         let shards = (0..shards)

@@ -53,6 +53,8 @@ pub(crate) struct Account {
     connected: bool,
     received: u64,
     stored: u64,
+    /// At QoS 0.
+    to_network: u64,
     sent: u64,
     acknowledged: u64,
     processed: u64,
@@ -85,7 +87,9 @@ struct State {
     left_out: u64,
     /// What it owed for them; it does not say of lanes that publishers number themselves.
     expected: Option<u64>,
-    delivered: u64,
+    acknowledged: u64,
+    /// At QoS 0.
+    to_network: u64,
     dropped: u64,
 }
 
@@ -172,6 +176,8 @@ impl BrokerSide {
                 }
                 "window"
             }
+            // Another client did that, and this lane's verdict is as it was.
+            "fault" if word("kind") == "intruded" => "fault",
             "fault" => {
                 said.faults += number("count").max(1);
                 "fault"
@@ -188,7 +194,8 @@ impl BrokerSide {
                     messages: number("messages"),
                     left_out: number("left_out"),
                     expected: text.get("expected").and_then(Value::as_u64),
-                    delivered: number("sent") + number("acknowledged"),
+                    acknowledged: number("acknowledged"),
+                    to_network: number("handed_to_network"),
                     dropped: dropped.filter_map(Value::as_u64).sum(),
                 });
                 return;
@@ -215,6 +222,7 @@ impl BrokerSide {
             connected: text.get("connected") == Some(&Value::Bool(true)),
             received: number("expected"),
             stored: number("stored"),
+            to_network: number("handed_to_network"),
             sent: number("sent"),
             acknowledged: number("acknowledged"),
             processed: number("processed"),
@@ -283,13 +291,13 @@ impl BrokerSide {
 }
 
 impl Account {
-    pub(crate) const HEAD: &str = "  RECEIVED     STORED       SENT  ACKNOWLEDGED  PROCESSED  \
-                                   WAITING  DROPPED  CLIENT";
+    pub(crate) const HEAD: &str = "  RECEIVED     STORED  TO NETWORK       SENT  ACKNOWLEDGED  \
+                                   PROCESSED  WAITING  DROPPED  CLIENT";
 
     pub(crate) fn to_json(&self, client: &str) -> Value {
         json!({
             "client": client, "connected": self.connected, "received": self.received,
-            "stored": self.stored, "sent": self.sent, "acknowledged": self.acknowledged,
+            "stored": self.stored, "handed_to_network": self.to_network, "sent": self.sent, "acknowledged": self.acknowledged,
             "processed": self.processed, "waiting": self.waiting, "dropped": self.dropped,
         })
     }
@@ -298,9 +306,10 @@ impl Account {
     pub(crate) fn line(&self, client: &str) -> String {
         let away = if self.connected { "" } else { " (away)" };
         format!(
-            "{:>10} {:>10} {:>10} {:>13} {:>10} {:>8} {:>8}  {}{away}",
+            "{:>10} {:>10} {:>11} {:>10} {:>13} {:>10} {:>8} {:>8}  {}{away}",
             self.received,
             self.stored,
+            self.to_network,
             self.sent,
             self.acknowledged,
             self.processed,
@@ -322,7 +331,8 @@ impl Said {
             json!({
                 "state": state.word, "messages": state.messages, "left_out": state.left_out,
                 "expected": state.expected,
-                "delivered": state.delivered, "dropped": state.dropped,
+                "acknowledged": state.acknowledged, "handed_to_network": state.to_network,
+                "dropped": state.dropped,
             })
         });
         json!({
@@ -332,7 +342,7 @@ impl Said {
     }
 }
 
-/// "2 windows proven, 1 faulty, 3 faults; 120 messages, delivered 240 of 240, proven".
+/// "2 windows proven, 1 faulty, 3 faults; 120 messages, 240 of 240 acknowledged; proven".
 impl fmt::Display for Said {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let windows = [
@@ -354,13 +364,16 @@ impl fmt::Display for Said {
             parts.push(format!("{} refused by name", self.refused));
         }
         if let Some(state) = &self.state {
-            let (messages, delivered) = (state.messages, state.delivered);
+            let (messages, acknowledged) = (state.messages, state.acknowledged);
             parts.push(match state.expected {
                 Some(expected) => {
-                    format!("{messages} messages, delivered {delivered} of {expected}")
+                    format!("{messages} messages, {acknowledged} of {expected} acknowledged")
                 }
                 None => format!("{messages} messages"),
             });
+            if state.to_network > 0 {
+                parts.push(format!("{} handed to the network", state.to_network));
+            }
             if state.left_out > 0 {
                 parts.push(format!("{} left out by rules", state.left_out));
             }
@@ -422,7 +435,7 @@ mod tests {
     const FAULT: &[u8] = br#"{"lane":"0000000000000007","epoch":3,"kind":"lost",
         "place":"before the broker","client":"pump","first":5,"count":2}"#;
     const STATE: &[u8] = br#"{"lane":"0000000000000008","epoch":9,"messages":120,"root":"00",
-        "since":0,"state":"proven","expected":240,"sent":200,"acknowledged":38,"processed":0,
+        "since":0,"state":"proven","expected":240,"handed_to_network":200,"acknowledged":38,"processed":0,
         "dropped":{"queue-full":2},"open":0}"#;
 
     const PART: &[u8] = br#"{"lane":"0000000000000009","epoch":1,"client":"pump","state":"part",
@@ -441,7 +454,7 @@ mod tests {
             (None, false)
         );
         assert_eq!(broker.take_news(), []);
-        broker.take(VERDICT, b"3 received, 3 deliveries owed");
+        broker.take(VERDICT, b"3 received, 3 expected deliveries");
         assert!(broker.found_faults());
         assert_eq!(broker.take_news().len(), 1);
     }
@@ -475,7 +488,8 @@ mod tests {
         let said = |id, epoch| broker.lane(lane(id), epoch).map(Said::to_string);
         assert_eq!(said(7, 3).unwrap(), "windows: 1 proven; 2 faults");
         assert_eq!(said(7, 4), None, "another epoch");
-        let state = "120 messages, delivered 238 of 240; 2 dropped by name; proven";
+        let state = "120 messages, 38 of 240 acknowledged; 200 handed to the network; \
+                     2 dropped by name; proven";
         assert_eq!(said(8, 9).unwrap(), state);
         let part = "5632 messages; 3072 left out by rules; part";
         assert_eq!(said(9, 1).unwrap(), part);
@@ -492,7 +506,7 @@ mod tests {
         let refused = br#"{"lane":"0000000000000007","epoch":3,"client":"pump","first":17,
             "count":1,"reason":"denied","words":"number 17: refused, denied"}"#;
         let account = br#"{"client":"a/b","lane":"f9c884a42c2efadf","session":true,
-            "connected":false,"on_disk":2,"expected":5,"stored":3,"sent":2,"acknowledged":1,
+            "connected":false,"on_disk":2,"expected":5,"stored":3,"handed_to_network":0,"sent":2,"acknowledged":1,
             "processed":1,"waiting":1,"in_flight":1,"handed_on":0,"given_up":0,
             "dropped":{"queue-full":2},"windows":{"proven":0,"faulty":0}}"#;
         let mut broker = BrokerSide::told_to("listener".to_owned());
@@ -509,7 +523,7 @@ mod tests {
         assert_eq!(news, format!("broker: lane 0000000000000007: {words}"));
         let lines: Vec<_> = broker.accounts().map(|(of, its)| its.line(of)).collect();
         let figures: Vec<_> = lines[0].split_whitespace().collect();
-        let expect = ["5", "3", "2", "1", "1", "3", "2", "a/b", "(away)"];
+        let expect = ["5", "3", "0", "2", "1", "1", "3", "2", "a/b", "(away)"];
         assert_eq!(figures, expect);
         broker.take("$audit/account/a/b", br#"{"client":"a/b","session":false}"#);
         assert_eq!(broker.accounts().count(), 0);

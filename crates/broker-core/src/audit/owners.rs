@@ -1,0 +1,300 @@
+//! Whose lane it is that a publisher stamps itself.
+//!
+//! ```text
+//! first message of a lane -> judged here, LaneClaimed to the shard of the lane
+//!                              free, or this client's: it is its owner
+//!                              another's: LaneHeld -> not judged here, its messages are intrusions
+//! the owner's session ends -> LaneReleased -> free; LaneFree to those that were refused it
+//! ```
+//!
+//! A stamp says which lane a message is of, and any client can write one. So a lane is bound to the
+//! client, and the user, that opened it, whatever the epoch. What others send of it says nothing
+//! about it: the sender is named, and the owner's verdict stays as it is.
+//!
+//! Invariants:
+//! - A lane has one owner at a time, over all shards. Until the shard of the lane has answered, two
+//!   shards may judge it, each what its own client sends.
+//! - A lane stays its owner's while the owner's session lasts, so a producer that reconnects goes
+//!   on with it. Then it is free, and another client that opens it is named as the new owner.
+//!
+//! Deliberately absent: a proof of who owns a lane. The first to open it does; a lane's id is drawn
+//! at random, and its receivers know it only once it is open.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use unbroken_merkle_log::{Epoch, LaneId};
+
+use super::json::Object;
+use super::watch::Home;
+use crate::clients::Clients;
+use crate::ids::ShardId;
+use crate::limits::{LANES_CLOSED_MAX, VERIFIED_LANES_MAX};
+use crate::mail::Letter;
+use crate::output::{Event, Output};
+use crate::placement;
+use crate::shard::Shard;
+
+/// The client that a message came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Sender {
+    pub(crate) client_id: Arc<str>,
+    pub(crate) user: User,
+}
+
+/// As whom a client was let in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum User {
+    /// It is not connected: it is its will, or was there before the broker started.
+    Unknown,
+    Anonymous,
+    Named(Arc<str>),
+}
+
+impl User {
+    fn name(&self) -> Option<&Arc<str>> {
+        match self {
+            Self::Named(name) => Some(name),
+            Self::Unknown | Self::Anonymous => None,
+        }
+    }
+}
+
+impl Sender {
+    /// Whether this may be the one that another message came from.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        let is_unknown = self.user == User::Unknown || other.user == User::Unknown;
+        self.client_id == other.client_id && (is_unknown || self.user == other.user)
+    }
+}
+
+/// Owners of lanes: of those that belong to this shard, and of those that its clients were refused.
+#[derive(Debug, Default)]
+pub(crate) struct LaneOwners {
+    claims: BTreeMap<LaneId, Claim>,
+    /// Lanes whose owner's session has ended, the oldest first; some may be open again.
+    closed: VecDeque<LaneId>,
+    /// Lanes of clients of other shards of which clients here have sent something.
+    elsewhere: BTreeMap<LaneId, Arc<str>>,
+}
+
+#[derive(Debug)]
+struct Claim {
+    client_id: Arc<str>,
+    shard: ShardId,
+    is_open: bool,
+    /// Shards to whose clients it was refused.
+    refused: BTreeSet<ShardId>,
+}
+
+/// Messages of one client in a lane of another's that were not yet told.
+#[derive(Debug)]
+pub(super) struct Intrusion {
+    pub(super) sender: Sender,
+    owner: Arc<str>,
+    number: u64,
+    untold: u64,
+}
+
+impl LaneOwners {
+    /// Whose lane this is, if it is that of a client of another shard.
+    pub(super) fn elsewhere(&self, lane: LaneId) -> Option<&Arc<str>> {
+        self.elsewhere.get(&lane)
+    }
+
+    /// The lane is nobody's any more.
+    pub(crate) fn note_free(&mut self, lane: LaneId) {
+        self.elsewhere.remove(&lane);
+    }
+
+    fn close(&mut self, lane: LaneId) {
+        if self.closed.len() >= LANES_CLOSED_MAX
+            && let Some(oldest) = self.closed.pop_front()
+            && self.claims.get(&oldest).is_some_and(|claim| !claim.is_open)
+        {
+            self.claims.remove(&oldest);
+        }
+        self.closed.push_back(lane);
+    }
+}
+
+impl Shard {
+    /// A lane was opened here, or restored.
+    pub(super) fn claim_lane(&mut self, lane: LaneId, client_id: &Arc<str>) {
+        let client_id = Arc::clone(client_id);
+        let home = of_lane(lane, self.options.shards);
+        if home == self.options.id {
+            self.take_claim(home, lane, client_id);
+        } else {
+            self.mail(home, Letter::LaneClaimed { lane, client_id });
+        }
+    }
+
+    /// The last epoch of a lane has ended here with its owner's session.
+    pub(super) fn release_lane(&mut self, lane: LaneId) {
+        let home = of_lane(lane, self.options.shards);
+        if home == self.options.id {
+            self.take_release(home, lane);
+        } else {
+            self.mail(home, Letter::LaneReleased { lane });
+        }
+    }
+
+    pub(crate) fn take_claim(&mut self, from: ShardId, lane: LaneId, client_id: Arc<str>) {
+        let Some(claim) = self.owners.claims.get_mut(&lane) else {
+            let claim = Claim {
+                client_id,
+                shard: from,
+                is_open: true,
+                refused: BTreeSet::new(),
+            };
+            self.owners.claims.insert(lane, claim);
+            return;
+        };
+        let is_same = claim.client_id == client_id;
+        if claim.is_open && !is_same {
+            claim.refused.insert(from);
+            let owner = Arc::clone(&claim.client_id);
+            if from == self.options.id {
+                return self.lane_is_held(lane, owner);
+            }
+            return self.mail(from, Letter::LaneHeld { lane, owner });
+        }
+        (claim.shard, claim.is_open) = (from, true);
+        let before = std::mem::replace(&mut claim.client_id, Arc::clone(&client_id));
+        if !is_same {
+            self.clients.tell_owner(lane, client_id, before);
+        }
+    }
+
+    pub(crate) fn take_release(&mut self, from: ShardId, lane: LaneId) {
+        let claim = self.owners.claims.get_mut(&lane);
+        let Some(claim) = claim.filter(|claim| claim.is_open && claim.shard == from) else {
+            return;
+        };
+        claim.is_open = false;
+        for shard in std::mem::take(&mut claim.refused) {
+            if shard == self.options.id {
+                self.owners.note_free(lane);
+            } else {
+                self.mail(shard, Letter::LaneFree { lane });
+            }
+        }
+        self.owners.close(lane);
+    }
+
+    /// A lane that was opened here is that of a client of another shard.
+    pub(crate) fn lane_is_held(&mut self, lane: LaneId, owner: Arc<str>) {
+        let Some((sender, epoch, number)) = self.publishers.drop_lane(lane) else {
+            return;
+        };
+        if self.owners.elsewhere.len() < VERIFIED_LANES_MAX {
+            self.owners.elsewhere.insert(lane, Arc::clone(&owner));
+        }
+        self.intrude(&sender, (lane, epoch), number, owner);
+    }
+
+    /// A client has sent a message of a lane that is another's. The first is told at once, what
+    /// follows from the same client once a second.
+    #[cold]
+    pub(super) fn intrude(
+        &mut self,
+        sender: &Sender,
+        (lane, epoch): (LaneId, Epoch),
+        number: u64,
+        owner: Arc<str>,
+    ) {
+        self.clients.stats.audit.publishers.intruded += 1;
+        let intrusions = &mut self.publishers.intrusions;
+        let is_full = intrusions.len() >= VERIFIED_LANES_MAX;
+        if let Some(intrusion) = intrusions.get_mut(&lane)
+            && intrusion.sender == *sender
+        {
+            intrusion.untold += 1;
+            intrusion.number = number;
+            return;
+        }
+        let new = Intrusion {
+            sender: sender.clone(),
+            owner,
+            number,
+            untold: 1,
+        };
+        let key = (lane, epoch);
+        if let Some(mut before) = intrusions.remove(&lane) {
+            self.clients.tell_intrusion(key, &mut before);
+        }
+        let mut new = new;
+        self.clients.tell_intrusion(key, &mut new);
+        if !is_full {
+            self.publishers.intrusions.insert(lane, new);
+        }
+    }
+}
+
+impl Clients {
+    /// Tells what was not told, and answers whether there was anything.
+    pub(super) fn tell_intrusion(
+        &mut self,
+        (lane, epoch): (LaneId, Epoch),
+        intrusion: &mut Intrusion,
+    ) -> bool {
+        let count = std::mem::take(&mut intrusion.untold);
+        if count == 0 {
+            return false;
+        }
+        let Intrusion {
+            sender: Sender { client_id, user },
+            owner,
+            number,
+            ..
+        } = intrusion;
+        let words = format!("number {number}: sent by another client, in the lane of {owner}");
+        let mut object = Object::new()
+            .text("lane", &lane.to_string())
+            .number("epoch", epoch.0)
+            .text("kind", "intruded")
+            .text("place", "before the broker")
+            .text("client", client_id);
+        let user = user.name().cloned();
+        if let Some(user) = &user {
+            object = object.text("user", user);
+        }
+        let object = object
+            .text("owner", owner)
+            .number("first", *number)
+            .number("count", count)
+            .text("words", &words);
+        self.home.tell_if_watched(lane, "fault", object);
+        self.outputs.push_back(Output::Event(Event::LaneIntruded {
+            client_id: Arc::clone(client_id),
+            user,
+            lane: lane.value(),
+            owner: Arc::clone(owner),
+            number: *number,
+            count,
+        }));
+        true
+    }
+
+    fn tell_owner(&mut self, lane: LaneId, client_id: Arc<str>, before: Arc<str>) {
+        let home: &mut Home = &mut self.home;
+        let words = format!("opened by {client_id}, after the session of {before} had ended");
+        let object = Object::new()
+            .text("lane", &lane.to_string())
+            .text("client", &client_id)
+            .text("before", &before)
+            .text("words", &words);
+        home.tell_if_watched(lane, "owner", object);
+        self.outputs.push_back(Output::Event(Event::LaneOwner {
+            client_id,
+            lane: lane.value(),
+            before,
+        }));
+    }
+}
+
+/// The shard that knows whose lane it is.
+fn of_lane(lane: LaneId, shards: u8) -> ShardId {
+    placement::of_topic(&lane.to_string(), shards)
+}

@@ -1,0 +1,161 @@
+//! How many lanes are judged, and of whom.
+//!
+//! A lane takes memory, and any client can open one by a stamp. So a client has a share, and the
+//! last lanes are for clients with few: one that opens as many as it can takes none from a
+//! publisher that comes later.
+//!
+//! Invariants:
+//! - At most [`VERIFIED_LANES_MAX`] lanes a shard and [`LANES_A_CLIENT_MAX`] a client, and the last
+//!   [`LANES_RESERVED`] are for clients with fewer than [`LANES_FEW`].
+//! - A message of a lane that is not opened is delivered, counted as unaudited, and its client is
+//!   named with the reason.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use unbroken_merkle_log::ledger::{Join, LaneLedger};
+use unbroken_merkle_log::{Epoch, LaneId};
+
+use super::super::json::Object;
+use super::super::owners::Sender;
+use super::{Lane, Publishers, epochs_of};
+use crate::clients::Clients;
+use crate::limits::{
+    LANES_A_CLIENT_MAX, LANES_FEW, LANES_REFUSED_TOLD_MAX, LANES_RESERVED, VERIFIED_LANES_MAX,
+};
+use crate::output::{Event, LaneRefusal, Output};
+use crate::shard::Shard;
+
+/// Messages of lanes of one client that were not opened.
+#[derive(Debug)]
+pub(super) struct Refusals {
+    lane: LaneId,
+    why: LaneRefusal,
+    untold: u64,
+}
+
+impl Shard {
+    /// Opens a lane if it is not open, and there is room for it. Answers whether it is.
+    pub(super) fn open_lane(&mut self, key: (LaneId, Epoch), sender: &Sender, join: Join) -> bool {
+        if self.publishers.lanes.contains_key(&key) {
+            return true;
+        }
+        let client_id = &sender.client_id;
+        if let Some(why) = self.publishers.refusal(client_id) {
+            self.refuse_lane(key, client_id, why);
+            return false;
+        }
+        let is_new = self
+            .publishers
+            .lanes
+            .range(epochs_of(key.0))
+            .next()
+            .is_none();
+        let lane = Lane::new(sender.clone(), LaneLedger::new(join), Duration::ZERO);
+        self.publishers.insert(key, lane);
+        if is_new {
+            self.claim_lane(key.0, client_id);
+        }
+        self.publishers.lanes.contains_key(&key)
+    }
+
+    /// Goes on with a lane of an earlier run.
+    pub(in crate::audit) fn go_on_with(&mut self, key: (LaneId, Epoch), lane: Lane) {
+        let client_id = Arc::clone(&lane.owner.client_id);
+        if self.publishers.restore(key, lane) {
+            self.claim_lane(key.0, &client_id);
+        }
+    }
+
+    /// A lane is not opened. The first message is told at once, what follows from the same client
+    /// once a second.
+    #[cold]
+    fn refuse_lane(&mut self, (lane, _): (LaneId, Epoch), client: &Arc<str>, why: LaneRefusal) {
+        let totals = &mut self.clients.stats.audit.publishers;
+        totals.unaudited += 1;
+        totals.lanes_refused += 1;
+        let refusals = &mut self.publishers.refusals;
+        if let Some(refusals) = refusals.get_mut(client) {
+            refusals.untold += 1;
+            (refusals.lane, refusals.why) = (lane, why);
+            return;
+        }
+        if refusals.len() < LANES_REFUSED_TOLD_MAX {
+            let untold = 0;
+            refusals.insert(Arc::clone(client), Refusals { lane, why, untold });
+            self.clients.tell_lane_refused(client, lane, why, 1);
+        }
+    }
+
+    /// Tells what was gathered of clients that sent what is not judged, and forgets those that have
+    /// sent nothing more.
+    pub(super) fn tell_strangers(&mut self) {
+        let Publishers {
+            intrusions,
+            refusals,
+            lanes,
+            ..
+        } = &mut self.publishers;
+        let clients = &mut self.clients;
+        intrusions.retain(|lane, intrusion| {
+            let epoch = lanes.range(epochs_of(*lane)).next_back();
+            let epoch = epoch.map_or(Epoch(0), |((_, epoch), _)| *epoch);
+            clients.tell_intrusion((*lane, epoch), intrusion)
+        });
+        refusals.retain(|client, refusals| {
+            let count = std::mem::take(&mut refusals.untold);
+            if count > 0 {
+                clients.tell_lane_refused(client, refusals.lane, refusals.why, count);
+            }
+            count > 0
+        });
+    }
+}
+
+impl Clients {
+    fn tell_lane_refused(
+        &mut self,
+        client_id: &Arc<str>,
+        lane: LaneId,
+        why: LaneRefusal,
+        count: u64,
+    ) {
+        let words = match why {
+            LaneRefusal::Share => format!("its client has {LANES_A_CLIENT_MAX} lanes open"),
+            LaneRefusal::Reserved => {
+                format!("the lanes that are left are for clients with fewer than {LANES_FEW}")
+            }
+            LaneRefusal::Full => format!("the shard judges {VERIFIED_LANES_MAX} lanes"),
+        };
+        let object = Object::new()
+            .text("lane", &lane.to_string())
+            .text("client", client_id)
+            .text("state", "unaudited")
+            .text("reason", why.name())
+            .text("words", &words);
+        self.home.tell_if_watched(lane, "state", object);
+        self.outputs.push_back(Output::Event(Event::LaneRefused {
+            client_id: Arc::clone(client_id),
+            lane: lane.value(),
+            why,
+            count,
+        }));
+    }
+}
+
+impl Publishers {
+    /// Why this client may not open another lane.
+    fn refusal(&self, client_id: &Arc<str>) -> Option<LaneRefusal> {
+        let its = self.counts.get(client_id).copied().unwrap_or_default();
+        let left = VERIFIED_LANES_MAX.saturating_sub(self.lanes.len());
+        if left == 0 {
+            Some(LaneRefusal::Full)
+        } else if its >= LANES_A_CLIENT_MAX {
+            Some(LaneRefusal::Share)
+        } else if left <= LANES_RESERVED && its >= LANES_FEW {
+            Some(LaneRefusal::Reserved)
+        } else {
+            None
+        }
+    }
+}
