@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use unbroken_acceptance::raw::{
-    AckKind, Connect, Publish, Subscribe, Version, ack_with_reason, id, reason,
+    AckKind, Connect, Publish, Subscribe, Unsubscribe, Version, ack_with_reason, id, reason,
 };
 use unbroken_acceptance::{Broker, Client, case, collect};
 
@@ -20,7 +20,7 @@ fn no_local_on_a_shared_subscription_is_a_protocol_error() {
 
 /// [MQTT-4.8.2-1, MQTT-4.8.2-2]
 #[test]
-fn shared_filters_without_a_proper_name_or_filter_are_refused() {
+fn a_shared_filter_without_a_proper_name_or_filter_ends_the_connection() {
     let broker = Broker::start();
     for filter in [
         "$share",
@@ -29,6 +29,7 @@ fn shared_filters_without_a_proper_name_or_filter_are_refused() {
         "$share/g/",
         "$share//a",
         "$share/+/a",
+        "$share/#/a",
         "$share/g#/a",
     ] {
         case(filter);

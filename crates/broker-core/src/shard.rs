@@ -546,8 +546,7 @@ impl Shard {
             Packet::PubComp(ack) => self.handle_pubcomp(now, session, ack),
             Packet::Subscribe(subscribe) => self.handle_subscribe(now, id, session, subscribe),
             Packet::Unsubscribe(unsubscribe) => {
-                self.handle_unsubscribe(now, id, session, unsubscribe);
-                Ok(())
+                self.handle_unsubscribe(now, id, session, unsubscribe)
             }
             Packet::PingReq => {
                 // [MQTT-3.12.4-1, MQTT311-3.12.4-1]

@@ -14,7 +14,7 @@
 use std::num::NonZeroU32;
 use std::time::Instant;
 
-use unbroken_mqtt_proto::topic::{SubscriptionFilter, TopicFilter};
+use unbroken_mqtt_proto::topic::{SubscriptionFilter, TopicError, TopicFilter};
 use unbroken_mqtt_proto::{
     Packet, Properties, QoS, ReasonCode, RetainHandling, SubAck, Subscribe, SubscriptionOptions,
     Unsubscribe, Version,
@@ -44,6 +44,7 @@ impl Shard {
         session_id: SessionId,
         subscribe: Subscribe<'_>,
     ) -> Result<(), Fault> {
+        check_filters(subscribe.filters.iter().map(|(filter, _)| filter))?;
         self.clients.catch_up(now, session_id);
         let identifier = subscribe
             .properties
@@ -145,12 +146,7 @@ impl Shard {
         joins: &mut Vec<u64>,
     ) -> Result<Result<Subscribed, ReasonCode>, Fault> {
         let limits = &self.clients.limits;
-        let parsed = match SubscriptionFilter::parse(text) {
-            Ok(parsed) => parsed,
-            // A share name with a wildcard or without a filter breaks the protocol's own rules
-            // [MQTT-4.8.2-1] [MQTT-4.8.2-2].
-            Err(error) => return Ok(Err(error.reason())),
-        };
+        let parsed = SubscriptionFilter::parse(text).map_err(invalid_filter)?;
         let too_long = text.len() > usize::from(limits.topic_bytes_max);
         if too_long || parsed.filter().levels().count() > usize::from(limits.topic_levels_max) {
             return Ok(Err(ReasonCode::TopicFilterInvalid));
@@ -301,29 +297,26 @@ impl Shard {
         id: ConnectionId,
         session_id: SessionId,
         unsubscribe: Unsubscribe<'_>,
-    ) {
+    ) -> Result<(), Fault> {
+        check_filters(unsubscribe.filters.iter())?;
         self.clients.catch_up(now, session_id);
         let mut codes = Vec::new();
         let mut stored = StoreId::NOTHING;
         // [MQTT-3.10.4-6, MQTT311-3.10.4-6]
         for text in &unsubscribe.filters {
-            let code = match SubscriptionFilter::parse(text) {
-                Err(error) => error.reason(),
-                Ok(parsed) => {
-                    // The same character for character. [MQTT-3.10.4-1, MQTT311-3.10.4-1]
-                    let removed = self
-                        .clients
-                        .session_mut(session_id)
-                        .and_then(|session| session.subscriptions.remove(text));
-                    if let Some(grant) = removed {
-                        self.unsubscribe(session_id, parsed, grant);
-                        self.tell_unsubscribed(session_id, text);
-                        stored = self.end_subscription(session_id, text).max(stored);
-                        ReasonCode::Success
-                    } else {
-                        ReasonCode::NoSubscriptionExisted
-                    }
-                }
+            let parsed = SubscriptionFilter::parse(text).map_err(invalid_filter)?;
+            // The same character for character. [MQTT-3.10.4-1, MQTT311-3.10.4-1]
+            let removed = self
+                .clients
+                .session_mut(session_id)
+                .and_then(|session| session.subscriptions.remove(text));
+            let code = if let Some(grant) = removed {
+                self.unsubscribe(session_id, parsed, grant);
+                self.tell_unsubscribed(session_id, text);
+                stored = self.end_subscription(session_id, text).max(stored);
+                ReasonCode::Success
+            } else {
+                ReasonCode::NoSubscriptionExisted
             };
             codes.push(code as u8);
         }
@@ -337,6 +330,7 @@ impl Shard {
 
     /// Notes a subscription of a session that stays, and asks for it to be on disk, if it is in
     /// force everywhere.
+        Ok(())
     fn keep_subscription(
         &mut self,
         id: SessionId,
