@@ -59,7 +59,7 @@ impl Shard {
         if connection.session.is_some() {
             return false; // a second CONNECT; its sender is about to be disconnected
         }
-        let Ok(Packet::Connect(connect)) = Packet::decode(frame, Version::V5) else {
+        let Ok(connect) = Connect::decode_first(frame) else {
             return false;
         };
         if connect.client_id.is_empty() {
