@@ -94,6 +94,7 @@ impl Shard {
             connection.packet_bytes_max = limit;
         }
         connection.problem_information = connect.properties.request_problem_information();
+        connection.is_bridge = connect.bridge;
         connection.connect = Some(frame.bytes.into());
         let (peer, counted) = (connection.peer.clone(), connection.counted);
         if !counted {

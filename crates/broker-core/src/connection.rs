@@ -55,6 +55,8 @@ pub(crate) struct Connection {
     /// The client's Request Problem Information.
     pub(crate) problem_information: bool,
     /// Boxed and absent until used: most connections never see an alias.
+    /// Its CONNECT has the bit by which Mosquitto's bridges make themselves known.
+    pub(crate) is_bridge: bool,
     pub(crate) aliases_in: Option<Box<alias::Inbound>>,
     pub(crate) aliases_out: Option<Box<alias::Outbound>>,
     /// Nothing of the output leaves before this request is stored.
@@ -99,6 +101,7 @@ impl Connection {
             packet_bytes_max: u32::MAX,
             problem_information: true,
             aliases_in: None,
+            is_bridge: false,
             aliases_out: None,
             gate: StoreId::NOTHING,
             held: VecDeque::new(),

@@ -46,6 +46,7 @@ impl Shard {
     ) -> Result<(), Fault> {
         check_filters(subscribe.filters.iter().map(|(filter, _)| filter))?;
         self.clients.catch_up(now, session_id);
+        let is_bridge = self.clients.named(id).is_some_and(|it| it.is_bridge);
         let identifier = subscribe
             .properties
             .subscription_identifiers()
@@ -62,7 +63,10 @@ impl Shard {
             .subscriptions_per_session_max
             .max(FILTERS_AT_LEAST) as usize;
         // One SUBSCRIBE with many filters acts like many with one [MQTT-3.8.4-5, MQTT311-3.8.4-4].
-        for (text, options) in &subscribe.filters {
+        for (text, mut options) in &subscribe.filters {
+            if is_bridge {
+                as_bridge(text, &mut options);
+            }
             if codes.len() >= filters_max {
                 // Whoever names more filters than a session may hold repeats some.
                 codes.push(ReasonCode::QuotaExceeded as u8);
@@ -614,6 +618,35 @@ struct Subscribed {
     grant: Grant,
     /// The session did not have this filter.
     new: bool,
+}
+
+/// A filter that breaks the protocol's rules ends the connection before any other of its packet is
+/// looked at [MQTT-4.13.1-1, MQTT311-4.8.0-1].
+fn check_filters<'a>(filters: impl IntoIterator<Item = &'a str>) -> Result<(), Fault> {
+    let mut filters = filters.into_iter();
+    filters.try_for_each(|filter| {
+        SubscriptionFilter::parse(filter)
+            .map(drop)
+            .map_err(invalid_filter)
+    })
+}
+
+/// [MQTT-4.7.3-1, MQTT311-4.7.3-1] [MQTT-4.8.2-1] [MQTT-4.8.2-2]
+fn invalid_filter(error: TopicError) -> Fault {
+    Fault {
+        reason: error.reason(),
+        detail: error.to_string().into(),
+    }
+}
+
+/// What a bridge before 5.0 means by any subscription: it hears nothing that it brought, and sees
+/// which messages are retained. No Local and a group exclude each other [MQTT-3.8.3-4].
+fn as_bridge(filter: &str, options: &mut SubscriptionOptions) {
+    options.no_local = matches!(
+        SubscriptionFilter::parse(filter),
+        Ok(SubscriptionFilter::Plain(_))
+    );
+    options.retain_as_published = true;
 }
 
 fn granted(qos: QoS) -> ReasonCode {
