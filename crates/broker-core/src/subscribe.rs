@@ -330,11 +330,11 @@ impl Shard {
         self.clients.answer(id, Until::stored(stored), unsuback);
         // A scan for a later subscription may have stood behind one that is gone.
         self.pump(now, session_id);
+        Ok(())
     }
 
     /// Notes a subscription of a session that stays, and asks for it to be on disk, if it is in
     /// force everywhere.
-        Ok(())
     fn keep_subscription(
         &mut self,
         id: SessionId,
