@@ -33,6 +33,48 @@ Feature: Limits
       | 3.1.1   |
       | 5.0     |
 
+  # [MQTT-3.1.4-3] [MQTT311-3.1.4-2]
+  Scenario Outline: In a full house a client takes the place of its own connection
+    Given a broker with the configuration:
+      """
+      [limits]
+      connections_max = 1
+      """
+    And clients speak MQTT <version>
+    And phone connects
+    When copy connects as phone
+    Then phone is cut off because its session was taken over
+    And copy is still connected
+    When tablet tries to connect
+    Then tablet is refused because a quota is exceeded
+
+    Examples:
+      | version |
+      | 3.1     |
+      | 3.1.1   |
+      | 5.0     |
+
+  Scenario Outline: A full listener says so, and lets a client take the place of its own connection
+    Given a broker with listeners of its own:
+      """
+      [[listeners]]
+      port = 0
+      max_connections = 1
+      """
+    And clients speak MQTT <version>
+    And phone connects
+    When tablet tries to connect
+    Then tablet is refused because a quota is exceeded
+    When copy connects as phone
+    Then phone is cut off because its session was taken over
+    And copy is still connected
+
+    Examples:
+      | version |
+      | 3.1     |
+      | 3.1.1   |
+      | 5.0     |
+
   Scenario: A client may subscribe only so often
     Given a broker with the configuration:
       """

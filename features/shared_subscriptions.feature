@@ -59,15 +59,20 @@ Feature: Shared subscriptions
 
   # [MQTT-4.8.2-1] [MQTT-4.8.2-2]
   Scenario Outline: A team needs a name and something to do
-    Given anna connects
-    Then anna may not subscribe to "<filter>" because the topic filter is not valid
+    Given clients speak MQTT <version>
+    And anna connects
+    When anna dares to subscribe to "<filter>"
+    Then anna is cut off because the protocol was broken
 
     Examples:
-      | filter       |
-      | $share/team  |
-      | $share/team/ |
-      | $share//jobs |
-      | $share/+/x   |
+      | version | filter       |
+      | 5.0     | $share/team  |
+      | 5.0     | $share/team/ |
+      | 5.0     | $share//jobs |
+      | 5.0     | $share/+/x   |
+      | 5.0     | $share/#/x   |
+      | 3.1.1   | $share/+/x   |
+      | 3.1     | $share/team  |
 
   # [MQTT-3.8.3-4]
   Scenario: Nobody in a team can ask not to hear itself

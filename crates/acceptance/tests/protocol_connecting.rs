@@ -298,11 +298,11 @@ fn response_information_is_sent_only_to_who_asks_for_it() {
 /// [MQTT-3.1.2-29]
 #[test]
 fn reason_strings_on_acknowledgements_can_be_declined() {
-    let broker = Broker::start();
+    let broker = Broker::with_config("[limits]\ntopic_levels_max = 2");
     let connect = Connect::v5("c").property(id::REQUEST_PROBLEM_INFORMATION, 0);
     let mut client = broker.accept(&connect);
     let id = client.next_id();
-    client.send(Subscribe::to("$share/g", 0).encode(Version::V5, id));
+    client.send(Subscribe::to("a/b/c", 0).encode(Version::V5, id));
     let suback = client.expect_suback();
     assert!(suback.codes[0] >= 0x80);
     assert!(suback.properties.is_empty(), "{suback:?}");
@@ -319,14 +319,14 @@ fn reason_strings_on_acknowledgements_can_be_declined() {
 /// MQTT-3.5.2-3, MQTT-3.6.2-2, MQTT-3.6.2-3]
 #[test]
 fn explanations_never_push_an_answer_over_the_clients_maximum_packet_size() {
-    let broker = Broker::start();
+    let broker = Broker::with_config("[limits]\ntopic_levels_max = 2");
     // The longest plain answer here has six bytes: SUBACK with one code.
     let connect = Connect::v5("c").property(id::MAXIMUM_PACKET_SIZE, 20);
     let mut client = broker.open();
     client.send(connect.encode());
     let size = client.expect_frame_length();
     assert!(size <= 20, "CONNACK has {size} bytes");
-    client.send(Subscribe::to("$share/g", 0).encode(Version::V5, 1));
+    client.send(Subscribe::to("a/b/c", 0).encode(Version::V5, 1));
     let size = client.expect_frame_length();
     assert!(size <= 20, "SUBACK has {size} bytes");
     client.send(raw::Unsubscribe::from(&["nothing"]).encode(Version::V5, 2));

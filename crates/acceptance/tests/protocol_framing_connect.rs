@@ -4,7 +4,7 @@
 //! 5.0 clients may be told the reason; 3.1.1 clients are dropped without an answer.
 
 use unbroken_acceptance::raw::{Connect, Version, Will, field, frame, id, reason};
-use unbroken_acceptance::{Broker, case};
+use unbroken_acceptance::{Broker, Launch, case};
 
 const MALFORMED: u8 = reason::MALFORMED_PACKET;
 
@@ -259,4 +259,40 @@ fn password_without_user_name_in_3_1_1_is_dropped_without_an_answer() {
 fn password_without_user_name_in_5_0_is_accepted() {
     let broker = Broker::start();
     broker.accept(&Connect::v5("c").password("token"));
+}
+
+/// They are "not used" in 3.1. The session is found where every other CONNECT of its client finds
+/// it.
+#[test]
+fn a_3_1_client_may_set_the_unused_flags_of_its_first_byte() {
+    let broker = Launch::default().shards(3).start();
+    let connect = |first_byte: u8, client_id: &str| {
+        let head = [field("MQIsdp").as_slice(), &[3, 0, 0, 0]].concat();
+        let mut client = broker.open_as(Version::V3_1);
+        client.send(frame(first_byte, &[&head, &field(client_id)]));
+        assert_eq!(client.expect_connack().reason, 0, "{first_byte:#04x}");
+        client
+    };
+    for number in 0..8 {
+        for flags in [0x4, 0x1, 0xf] {
+            let client_id = format!("c{number}");
+            let mut first = connect(0x10, &client_id);
+            let mut second = connect(0x10 | flags, &client_id);
+            first.expect_closed();
+            second.expect_pong();
+        }
+    }
+}
+
+/// [MQTT-2.1.3-1, MQTT311-2.2.2-1, MQTT311-2.2.2-2]
+#[test]
+fn later_clients_may_not_set_the_reserved_flags_of_their_first_byte() {
+    let broker = Broker::start();
+    for version in [Version::V3_1_1, Version::V5] {
+        let mut connect = Connect::new(version, "c").encode();
+        connect[0] = 0x14;
+        let mut client = broker.open_as(version);
+        client.send(connect);
+        client.expect_refused(&[MALFORMED]);
+    }
 }

@@ -5,9 +5,9 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use unbroken_acceptance::raw::{
-    AckKind, Connect, Publish, Subscribe, Version, ack_with_reason, id, reason,
+    AckKind, Connect, Publish, Subscribe, Unsubscribe, Version, ack_with_reason, id, reason,
 };
-use unbroken_acceptance::{Broker, Client, case, collect};
+use unbroken_acceptance::{Broker, Client, Launch, case, collect};
 
 /// [MQTT-3.8.3-4]
 #[test]
@@ -20,7 +20,7 @@ fn no_local_on_a_shared_subscription_is_a_protocol_error() {
 
 /// [MQTT-4.8.2-1, MQTT-4.8.2-2]
 #[test]
-fn shared_filters_without_a_proper_name_or_filter_are_refused() {
+fn a_shared_filter_without_a_proper_name_or_filter_ends_the_connection() {
     let broker = Broker::start();
     for filter in [
         "$share",
@@ -29,15 +29,53 @@ fn shared_filters_without_a_proper_name_or_filter_are_refused() {
         "$share/g/",
         "$share//a",
         "$share/+/a",
+        "$share/#/a",
         "$share/g#/a",
     ] {
-        case(filter);
-        let mut client = broker.connect("c");
-        assert_eq!(
-            client.subscribe(&Subscribe::to(filter, 0)),
-            [reason::TOPIC_FILTER_INVALID]
-        );
-        client.expect_pong();
+        for version in Version::ALL {
+            case(&format!("{version:?}: {filter}"));
+            let mut client = broker.connect_as(version, "c");
+            client.send(Subscribe::to(filter, 0).encode(version, 1));
+            client.expect_dropped(reason::PROTOCOL_ERROR);
+            let mut client = broker.connect_as(version, "c");
+            client.send(Unsubscribe::from(&[filter]).encode(version, 1));
+            client.expect_dropped(reason::PROTOCOL_ERROR);
+        }
+    }
+}
+
+/// [MQTT-3.1.2-24]
+#[test]
+fn a_message_goes_to_a_member_that_takes_packets_as_long() {
+    for shards in [1, 3] {
+        let broker = Launch::default().shards(shards).start();
+        for qos in 0..=2 {
+            case(&format!("{shards} shards, quality {qos}"));
+            // So long that a PUBLISH of 100 bytes of payload is one too many.
+            let frame = Publish::new("a", "x".repeat(100)).qos(qos).packet_id(1);
+            let length = u32::try_from(frame.encode(Version::V5).len()).unwrap();
+            let connect = Connect::v5("small").property(id::MAXIMUM_PACKET_SIZE, length - 1);
+            let mut small = broker.accept(&connect);
+            small.subscribe_to("$share/g/a", qos);
+            let connect = Connect::v5("exact").property(id::MAXIMUM_PACKET_SIZE, length);
+            let mut exact = broker.accept(&connect);
+            exact.subscribe_to("$share/g/a", qos);
+            let mut plain = broker.connect_as(Version::V3_1_1, "plain");
+            plain.subscribe_to("$share/g/a", qos);
+            let mut publisher = broker.connect("publisher");
+            for number in 0..20 {
+                let payload = format!("{number:0100}");
+                publisher.publish(Publish::new("a", payload).qos(qos));
+            }
+            let members = &mut [&mut small, &mut exact, &mut plain];
+            let counts: Vec<_> = collect(members, 20).iter().map(Vec::len).collect();
+            assert_eq!(counts, [0, 10, 10]);
+            publisher.publish(Publish::new("a", "short").qos(qos));
+            small.take_message("a", "short");
+            for client in [small, exact, plain] {
+                client.disconnect();
+            }
+        }
     }
 }
 

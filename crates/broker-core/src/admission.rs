@@ -37,6 +37,7 @@ use crate::publish::add;
 use crate::read_only;
 use crate::record::Record;
 use crate::session::Session;
+use crate::settings::NoPlace;
 use crate::shard::{Fault, Shard};
 use crate::timers::Timer;
 use crate::will::will_of;
@@ -59,7 +60,7 @@ impl Shard {
         if connection.session.is_some() {
             return false; // a second CONNECT; its sender is about to be disconnected
         }
-        let Ok(Packet::Connect(connect)) = Packet::decode(frame, Version::V5) else {
+        let Ok(connect) = Connect::decode_first(frame) else {
             return false;
         };
         if connect.client_id.is_empty() {
@@ -93,16 +94,14 @@ impl Shard {
         if let Some(limit) = connect.properties.maximum_packet_size() {
             connection.packet_bytes_max = limit;
         }
+        connection.is_bridge = connect.bridge;
         connection.problem_information = connect.properties.request_problem_information();
         connection.connect = Some(frame.bytes.into());
-        let (peer, counted) = (connection.peer.clone(), connection.counted);
-        if !counted {
-            // Room may come again; this connection ends. [MQTT311-4.8.0-2]
-            let fault = Fault::new(
-                ReasonCode::QuotaExceeded,
-                "limits.connections_max is reached",
-            );
-            self.refuse(id, Some(Arc::from(connect.client_id)), fault);
+        let peer = connection.peer.clone();
+        if let Err(full) = self.take_place(id)
+            && !self.is_connected(connect.client_id)
+        {
+            self.refuse(id, Some(Arc::from(connect.client_id)), no_place(full));
             return;
         }
         // Refused is closed. [MQTT-3.1.4-2] [MQTT-3.1.3-8, MQTT311-3.1.3-9]
@@ -212,6 +211,9 @@ impl Shard {
         // The id is all that a session is found by. [MQTT-3.1.3-2, MQTT311-3.1.3-2]
         // From here on one that was assigned is like any other. [MQTT-3.1.3-7]
         let existing = self.clients.by_client_id.get(&client_id).copied();
+        if let Err(full) = self.inherit_place(id, existing) {
+            return self.refuse(id, Some(client_id), no_place(full));
+        }
         if let Some(session) = existing {
             self.take_over(now, session);
         }
@@ -452,6 +454,50 @@ impl Shard {
         id
     }
 
+    /// Whether this client has a connection, which another of its own may replace.
+    fn is_connected(&self, client_id: &str) -> bool {
+        let session = self.clients.by_client_id.get(client_id);
+        session.is_some_and(|session| {
+            self.clients.connection_of(*session).is_some() || self.guests.has_abroad(*session)
+        })
+    }
+
+    /// Counts a connection that is not counted, if there is room.
+    fn take_place(&mut self, id: ConnectionId) -> Result<(), NoPlace> {
+        let max = self.clients.limits.connections_max;
+        if let Some(connection) = self.clients.named(id)
+            && !connection.counted
+        {
+            let listener = connection.peer.listener;
+            self.options.totals.enter(listener, max)?;
+            if let Some(connection) = self.clients.named(id) {
+                connection.counted = true;
+            }
+        }
+        Ok(())
+    }
+
+    /// The same, in the place of the connection that it takes over from.
+    fn inherit_place(&mut self, id: ConnectionId, old: Option<SessionId>) -> Result<(), NoPlace> {
+        let Some(new) = self.clients.named(id) else {
+            return Ok(());
+        };
+        let (counted, listener) = (new.counted, new.peer.listener);
+        let totals = &self.options.totals;
+        let old = old.and_then(|session| self.clients.connection_of(session));
+        if !counted
+            && let Some(old) = old.and_then(|old| self.clients.named(old))
+            && old.counted
+            && totals.hand_on_place(old.peer.listener, listener)
+        {
+            old.counted = false;
+            if let Some(new) = self.clients.named(id) {
+                new.counted = true;
+            }
+        }
+        self.take_place(id)
+    }
+
     /// Disconnects whoever uses this session now [MQTT-3.1.4-3, MQTT311-3.1.4-2].
     fn take_over(&mut self, now: Instant, session: SessionId) {
         let connection = self
@@ -652,6 +698,15 @@ struct Agreement {
     wanted_expiry_s: u32,
     expiry_s: u32,
     server_keep_alive: Option<u16>,
+}
+
+/// Room may come again; this connection ends. [MQTT311-4.8.0-2]
+fn no_place(full: NoPlace) -> Fault {
+    let detail = match full {
+        NoPlace::Broker => "limits.connections_max is reached",
+        NoPlace::Listener => "max_connections of the listener is reached",
+    };
+    Fault::new(ReasonCode::QuotaExceeded, detail)
 }
 
 /// What makes a well-formed CONNECT unacceptable whoever sends it.

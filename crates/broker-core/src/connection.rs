@@ -27,7 +27,8 @@ pub(crate) struct Connection {
     pub(crate) greeted: bool,
     /// It has published nothing new yet: what it sends again, it sent over an earlier connection.
     pub(crate) repeats: bool,
-    /// Counted among the broker's connections; one that is not is refused at its CONNECT.
+    /// Counted among the connections of the broker and of its listener; one that is not has to get
+    /// a place at its CONNECT.
     pub(crate) counted: bool,
     /// When patience ends: first with a connection that has sent no CONNECT, then with the decision
     /// about that.
@@ -54,6 +55,8 @@ pub(crate) struct Connection {
     pub(crate) packet_bytes_max: u32,
     /// The client's Request Problem Information.
     pub(crate) problem_information: bool,
+    /// Its CONNECT has the bit by which Mosquitto's bridges make themselves known.
+    pub(crate) is_bridge: bool,
     /// Boxed and absent until used: most connections never see an alias.
     pub(crate) aliases_in: Option<Box<alias::Inbound>>,
     pub(crate) aliases_out: Option<Box<alias::Outbound>>,
@@ -98,6 +101,7 @@ impl Connection {
             last_received: now,
             packet_bytes_max: u32::MAX,
             problem_information: true,
+            is_bridge: false,
             aliases_in: None,
             aliases_out: None,
             gate: StoreId::NOTHING,

@@ -488,7 +488,7 @@ impl Shard {
             home,
         } = traveller;
         if connection.counted {
-            self.options.totals.connections.subtract(1);
+            self.options.totals.leave(connection.peer.listener);
         }
         self.say_farewell(now, home, client_id, lane, Disconnection::Lost(cause));
     }

@@ -14,7 +14,8 @@ use unbroken_mqtt_proto::session::INFLIGHT_MAX;
 #[non_exhaustive]
 pub struct Limits {
     /// Connections at once, all listeners together. About 1 KiB each while idle.
-    /// Beyond it: CONNACK 0x97 (3.x: 3), then close.
+    /// Beyond it: CONNACK 0x97 (3.x: 3), then close. A client that has a connection takes its
+    /// place.
     pub connections_max: u32,
     /// Sessions at once, connected or not. About 720 bytes each if only in memory, without queue
     /// and subscriptions, and about 1,000 if persistent and on disk; 200 to 1,500 more for one that
@@ -255,6 +256,10 @@ pub(crate) const PACKET_BYTES_MAX: u32 = 268_435_455 + 5;
 /// broker hold more. Its five fields have at most 64 KiB each, so this leaves two thirds to user
 /// properties.
 pub(crate) const CONNECT_BYTES_MAX: u32 = 1024 * 1024;
+/// How long a connection for which there is no place may take to send its CONNECT. A client's own
+/// connection may hold the place, so it is read; those who say nothing do not keep others out for
+/// long.
+pub(crate) const PATIENCE_WITHOUT_PLACE: Duration = Duration::from_secs(2);
 /// The deepest topic. Matching goes through the tree level by level, so this bounds its steps.
 pub(crate) const LEVELS_MAX: u16 = 200;
 /// Shards of one broker: the receivers of a message are a bit set of this width.

@@ -13,7 +13,7 @@ use crate::interest::Want;
 use crate::message::Message;
 use crate::output::Disconnection;
 use crate::record::{Errand, HandOver};
-use crate::shared::{GroupRef, Member, Readiness};
+use crate::shared::{GroupRef, Member, PacketLimit, Readiness};
 use crate::stats::Stats;
 use crate::subscriptions::Grant;
 
@@ -144,6 +144,7 @@ pub(crate) enum Letter {
         member: Member,
         keeps: bool,
         grant: Grant,
+        limit: Option<PacketLimit>,
         token: u64,
     },
     /// My session is at the limit of what may wait for it, or all members of my group are, and has
@@ -173,6 +174,7 @@ pub(crate) enum Letter {
         filter: Box<str>,
         member: Member,
         readiness: Readiness,
+        limit: Option<PacketLimit>,
     },
     /// Your session was chosen to get this one, with this duty: if that is awaited, answer
     /// `Settled` when it is stored.

@@ -86,10 +86,11 @@ impl Shard {
                 member,
                 keeps,
                 grant,
+                limit,
                 token,
             } => {
                 if let Ok(filter) = TopicFilter::parse(&filter) {
-                    self.take_member(&group, filter, (member, keeps), grant);
+                    self.take_member(&group, filter, (member, keeps), grant, limit);
                 }
                 let barrier = self.barriers.latest();
                 self.barriers.joins.push_back((barrier, from, token));
@@ -113,9 +114,10 @@ impl Shard {
                 filter,
                 member,
                 readiness,
+                limit,
             } => {
                 if let Ok(filter) = TopicFilter::parse(&filter) {
-                    self.set_member_ready(&group, filter, member, readiness);
+                    self.set_member_ready(&group, filter, member, readiness, limit);
                 }
             }
             Letter::ShareDelivery {

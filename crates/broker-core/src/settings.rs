@@ -114,11 +114,95 @@ impl Default for Settings {
 /// from them what another holds.
 #[derive(Debug, Default)]
 pub struct Totals {
-    pub(crate) connections: Total,
+    connections: Total,
+    /// By the number of the listener; one that is not here has no limit of its own.
+    listeners: Box<[ListenerTotal]>,
     pub(crate) sessions: Total,
     pub(crate) subscriptions: Total,
     pub(crate) retained_messages: Total,
     pub(crate) retained_bytes: Total,
+}
+
+/// Connections of one listener.
+#[derive(Debug)]
+struct ListenerTotal {
+    taken: Total,
+    limit: AtomicU64,
+}
+
+/// Why there is no place for a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum NoPlace {
+    /// `limits.connections_max`.
+    Broker,
+    /// `listeners.max_connections`.
+    Listener,
+}
+
+impl Totals {
+    /// With listeners that have these limits of connections.
+    pub fn with_listeners(limits: &[Option<u32>]) -> Self {
+        let listener = |_: &Option<u32>| ListenerTotal {
+            taken: Total::default(),
+            limit: AtomicU64::new(u64::MAX),
+        };
+        let totals = Self {
+            listeners: limits.iter().map(listener).collect(),
+            ..Self::default()
+        };
+        totals.set_listener_limits(limits);
+        totals
+    }
+
+    /// Connections above a lowered limit stay.
+    pub fn set_listener_limits(&self, limits: &[Option<u32>]) {
+        for (listener, limit) in self.listeners.iter().zip(limits) {
+            let limit = limit.map_or(u64::MAX, u64::from);
+            listener.limit.store(limit, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes a place for a connection.
+    pub(crate) fn enter(&self, listener: u16, connections_max: u32) -> Result<(), NoPlace> {
+        if !self.enter_listener(listener) {
+            return Err(NoPlace::Listener);
+        }
+        if !self.connections.try_add(1, connections_max.into()) {
+            self.leave_listener(listener);
+            return Err(NoPlace::Broker);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn leave(&self, listener: u16) {
+        self.connections.subtract(1);
+        self.leave_listener(listener);
+    }
+
+    /// Gives the place of a connection to another one, unless the listener of that is full.
+    pub(crate) fn hand_on_place(&self, from: u16, to: u16) -> bool {
+        if from == to {
+            return true;
+        }
+        let has_room = self.enter_listener(to);
+        if has_room {
+            self.leave_listener(from);
+        }
+        has_room
+    }
+
+    fn enter_listener(&self, listener: u16) -> bool {
+        self.listeners.get(usize::from(listener)).is_none_or(|it| {
+            let limit = it.limit.load(Ordering::Relaxed);
+            it.taken.try_add(1, limit)
+        })
+    }
+
+    fn leave_listener(&self, listener: u16) {
+        if let Some(listener) = self.listeners.get(usize::from(listener)) {
+            listener.taken.subtract(1);
+        }
+    }
 }
 
 /// One count.

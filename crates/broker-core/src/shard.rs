@@ -33,7 +33,7 @@ use crate::hand_overs::HandOvers;
 use crate::ids::{ConnectionId, GroupId, SessionId};
 use crate::input::{CloseCause, Input, Peer};
 use crate::interest::Interest;
-use crate::limits::{CONNECT_BYTES_MAX, Limits};
+use crate::limits::{CONNECT_BYTES_MAX, Limits, PATIENCE_WITHOUT_PLACE};
 use crate::mail::Letter;
 use crate::output::{Disconnection, Event, Output};
 use crate::position::Frontier;
@@ -373,10 +373,14 @@ impl Shard {
             self.clients.connections[index].is_none(),
             "the driver reused an index too early"
         );
-        let patience = self.clients.limits.connect_timeout;
+        let mut patience = self.clients.limits.connect_timeout;
+        let max = self.clients.limits.connections_max;
+        let counted = self.options.totals.enter(peer.listener, max).is_ok();
+        if !counted {
+            patience = patience.min(PATIENCE_WITHOUT_PLACE);
+        }
         let mut connection = Box::new(Connection::new(id, peer, now, now + patience));
-        let limit = self.clients.limits.connections_max;
-        connection.counted = self.options.totals.connections.try_add(1, limit.into());
+        connection.counted = counted;
         self.clients.connections[index] = Some(connection);
         self.timers.set(now + patience, Timer::Connect(id));
     }
@@ -385,7 +389,7 @@ impl Shard {
     pub(crate) fn forget_connection(&mut self, id: ConnectionId) -> Option<Box<Connection>> {
         let connection = self.clients.connections[id.index as usize].take()?;
         if connection.counted {
-            self.options.totals.connections.subtract(1);
+            self.options.totals.leave(connection.peer.listener);
         }
         Some(connection)
     }
@@ -556,8 +560,7 @@ impl Shard {
             Packet::PubComp(ack) => self.handle_pubcomp(now, session, ack),
             Packet::Subscribe(subscribe) => self.handle_subscribe(now, id, session, subscribe),
             Packet::Unsubscribe(unsubscribe) => {
-                self.handle_unsubscribe(now, id, session, unsubscribe);
-                Ok(())
+                self.handle_unsubscribe(now, id, session, unsubscribe)
             }
             Packet::PingReq => {
                 // [MQTT-3.12.4-1, MQTT311-3.12.4-1]

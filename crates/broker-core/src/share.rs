@@ -6,6 +6,7 @@
 //!
 //! Fair: members take turns, connected ones first; if none is connected, the sessions that stay
 //! queue in turn, as long as there is one that is granted more than QoS 0: the others keep nothing.
+//! A message goes to a member whose Maximum Packet Size lets it have it, if there is one.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -25,7 +26,7 @@ use crate::placement;
 use crate::record::Record;
 use crate::session::{Delivery, Identifiers};
 use crate::shard::Shard;
-use crate::shared::{GroupRef, Member, Readiness, share_text};
+use crate::shared::{GroupRef, Member, PacketLimit, Readiness, share_text};
 use crate::subscriptions::{Grant, Subscriber};
 
 impl Shard {
@@ -43,8 +44,9 @@ impl Shard {
         let serial = state.memberships.join(share_text(group, filter), fresh);
         let member = self.member(session, serial);
         let keeps = self.want_of(session, grant.qos) == Want::Staying;
+        let limit = self.packet_limit(session);
         if owner == self.options.id {
-            self.take_member(group, filter, (member, keeps), grant);
+            self.take_member(group, filter, (member, keeps), grant, limit);
             return None;
         }
         let token = self.token();
@@ -57,6 +59,7 @@ impl Shard {
                 member,
                 keeps,
                 grant,
+                limit,
                 token,
             },
         );
@@ -118,8 +121,9 @@ impl Shard {
         };
         let owner = placement::of_group(group, filter.as_str(), self.options.shards);
         let member = self.member(session_id, serial);
+        let limit = self.packet_limit(session_id);
         if owner == self.options.id {
-            self.set_member_ready(group, filter, member, readiness);
+            self.set_member_ready(group, filter, member, readiness, limit);
         } else {
             let (group, filter) = (group.into(), filter.as_str().into());
             self.mail(
@@ -129,6 +133,7 @@ impl Shard {
                     filter,
                     member,
                     readiness,
+                    limit,
                 },
             );
         }
@@ -143,6 +148,16 @@ impl Shard {
         }
     }
 
+    /// What the client of this session takes, if it is connected.
+    fn packet_limit(&self, session: SessionId) -> Option<PacketLimit> {
+        let id = self.clients.connection_of(session)?;
+        let connection = self.clients.connection(id.index)?;
+        Some(PacketLimit {
+            bytes_max: connection.packet_bytes_max,
+            version: connection.version,
+        })
+    }
+
     /// A message that a group was owed has no member to go to.
     fn drop_of_group(&mut self, now: Instant, item: &Item<'_>, reason: DropReason) {
         self.drop_of_publisher(now, item, reason);
@@ -155,10 +170,14 @@ impl Shard {
         filter: TopicFilter<'_>,
         member: (Member, bool),
         grant: Grant,
+        limit: Option<PacketLimit>,
     ) {
         let group_id = self.groups.find(group, filter);
         let kept = group_id.is_some_and(|id| self.groups.keeps(id));
         let (id, new) = self.groups.join(group, filter, member, grant);
+        if let Some(limit) = limit {
+            self.groups.set_limit(id, member.0, limit);
+        }
         if new {
             self.index.insert(filter, Subscriber::Group(id), grant);
             self.note_filter(filter.as_str(), true);
@@ -195,9 +214,13 @@ impl Shard {
         filter: TopicFilter<'_>,
         member: Member,
         readiness: Readiness,
+        limit: Option<PacketLimit>,
     ) {
         if let Some(id) = self.groups.find(group, filter) {
             self.groups.set_readiness(id, member, readiness);
+            if let Some(limit) = limit {
+                self.groups.set_limit(id, member, limit);
+            }
             self.tell_group_fullness(id, group, filter);
         }
     }
@@ -230,7 +253,9 @@ impl Shard {
         item: &mut Item<'_>,
         duty: Duty,
     ) {
-        let chosen = self.groups.choose(id).zip(self.groups.serial(id));
+        let publication = &item.publication;
+        let takes = |limit: PacketLimit, grant| limit.allows(publication, grant);
+        let chosen = self.groups.choose(id, takes).zip(self.groups.serial(id));
         let Some(((member, grant), serial)) = chosen else {
             self.drop_of_group(now, item, DropReason::SessionEnded);
             return self.fulfil(now, duty, self.options.id, item);

@@ -12,20 +12,25 @@
 //! - Whoever was chosen goes to the end of its ring, and whoever comes sits down at the end:
 //!   between two turns of a member every other one of its ring has had one.
 //! - A group without members does not exist; its number is used again.
-//! - Choosing, joining, leaving and changing rings cost the same in a group of any size.
+//!   One that takes only smaller packets is passed over and stays where it is.
+//! - Choosing, joining, leaving and changing rings cost the same in a group of any size; choosing
+//!   costs a look at each member that is passed over.
 //!
 //! Deliberately absent: the messages, and the memory of who was given what (the member's session
 //! has it); the subscription of the group itself (the caller inserts `Subscriber::Group` into the
 //! index).
 
 use std::collections::HashMap;
+use std::iter;
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use slab::Slab;
-use unbroken_mqtt_proto::TopicFilter;
+use unbroken_mqtt_proto::{TopicFilter, Version};
 
+use crate::frames::{Layout, copy_bytes};
 use crate::ids::{GroupId, SessionId, ShardId};
+use crate::message::Publication;
 use crate::subscriptions::Grant;
 
 /// A session of any shard, as a member of a group.
@@ -45,6 +50,33 @@ pub(crate) struct GroupRef {
     pub(crate) group: GroupId,
     /// The group's number may be another's by the time the message comes back.
     pub(crate) serial: u64,
+}
+
+/// What a member takes: its Maximum Packet Size, and the version in which a packet is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct PacketLimit {
+    pub(crate) bytes_max: u32,
+    pub(crate) version: Version,
+}
+
+impl PacketLimit {
+    /// Of a member that has not been connected.
+    const NONE: Self = Self {
+        bytes_max: u32::MAX,
+        version: Version::V5,
+    };
+
+    /// Whether the member's copy of this message is not too large [MQTT-3.1.2-24].
+    pub(crate) fn allows(self, publication: &Publication<'_>, grant: Grant) -> bool {
+        self.bytes_max == u32::MAX || {
+            let layout = Layout {
+                version: self.version,
+                qos: grant.qos.min(publication.qos),
+                retain: false,
+            };
+            copy_bytes(publication, layout, grant.identifier) <= u64::from(self.bytes_max)
+        }
+    }
 }
 
 /// The groups of one shard.
@@ -97,6 +129,8 @@ struct Seat {
     keeps: bool,
     grant: Grant,
     readiness: Readiness,
+    /// As its last connection said.
+    limit: PacketLimit,
     before: SeatId,
     after: SeatId,
 }
@@ -129,6 +163,7 @@ impl SharedGroups {
                 keeps,
                 grant,
                 readiness: Readiness::Ready,
+                limit: PacketLimit::NONE,
                 before: seat,
                 after: seat,
             });
@@ -203,16 +238,57 @@ impl SharedGroups {
         }
     }
 
-    /// Who gets the next message: the ready members in turn, or, when none is ready, those that are
+    /// A member has connected.
+    pub(crate) fn set_limit(&mut self, id: GroupId, member: Member, limit: PacketLimit) {
+        if let Some(seat) = self.by_member.get(&(id, member)) {
+            self.seats[seat.0].limit = limit;
+        }
+    }
+
+    /// Who gets this message: the ready members in turn, or, when none is ready, those that are
     /// away in turn, whose sessions keep it for them, then full ones, and those whose sessions do
-    /// not keep it only if there is nobody else. `None` if there is no such group.
-    pub(crate) fn choose(&mut self, id: GroupId) -> Option<(Member, Grant)> {
-        let group = self.groups.get_mut(id.key())?;
-        let mut rings = group.rings.iter_mut();
-        let ring = rings.find(|ring| ring.head.is_some())?;
-        let seat = &self.seats[ring.head?.0];
-        ring.head = Some(seat.after);
+    /// not keep it only if there is nobody else. One that cannot take it is passed over, unless
+    /// none can. `None` if there is no such group.
+    pub(crate) fn choose(
+        &mut self,
+        id: GroupId,
+        takes: impl Fn(PacketLimit, Grant) -> bool,
+    ) -> Option<(Member, Grant)> {
+        let group = self.groups.get(id.key())?;
+        let heads = group.rings.map(|ring| ring.head);
+        let first = heads.into_iter().flatten().next()?;
+        let can = |seat: &SeatId| takes(self.seats[seat.0].limit, self.seats[seat.0].grant);
+        let chosen = {
+            let mut all = heads.into_iter().flatten().flat_map(|head| self.ring(head));
+            all.find(can).unwrap_or(first)
+        };
+        self.move_to_end(id, chosen);
+        let seat = &self.seats[chosen.0];
         Some((seat.member, seat.grant))
+    }
+
+    /// All seats of a ring, from this one on.
+    fn ring(&self, head: SeatId) -> impl Iterator<Item = SeatId> {
+        iter::successors(Some(head), move |seat| {
+            let after = self.seats[seat.0].after;
+            (after != head).then_some(after)
+        })
+    }
+
+    fn move_to_end(&mut self, id: GroupId, seat: SeatId) {
+        let Seat {
+            readiness, after, ..
+        } = self.seats[seat.0];
+        let Some(group) = self.groups.get_mut(id.key()) else {
+            return;
+        };
+        let ring = group.ring_mut(readiness);
+        if ring.head == Some(seat) {
+            ring.head = Some(after);
+        } else {
+            self.stand_up(id, seat);
+            self.sit_down(id, seat);
+        }
     }
 
     fn open(&mut self, name: &str, filter: TopicFilter<'_>) -> GroupId {
@@ -299,6 +375,10 @@ mod tests {
         identifier: None,
     };
 
+    fn any(_: PacketLimit, _: Grant) -> bool {
+        true
+    }
+
     fn member(session: u32) -> Member {
         Member {
             shard: ShardId(0),
@@ -322,7 +402,7 @@ mod tests {
 
     fn turns(groups: &mut SharedGroups, id: GroupId, count: usize) -> Vec<u32> {
         (0..count)
-            .filter_map(|_| groups.choose(id))
+            .filter_map(|_| groups.choose(id, any))
             .map(|(member, _)| member.session.0)
             .collect()
     }
@@ -366,7 +446,7 @@ mod tests {
             (id, false)
         );
         assert_eq!(groups.seats.len(), 2);
-        assert_eq!(groups.choose(id), Some((member(0), better)));
+        assert_eq!(groups.choose(id, any), Some((member(0), better)));
     }
 
     #[test]
@@ -383,7 +463,7 @@ mod tests {
         assert_eq!(groups.find("h", filter("a")), Some(other_name));
         assert!(groups.leave(first, member(0)));
         assert_eq!(groups.find("g", filter("a")), None);
-        assert_eq!(groups.choose(first), None);
+        assert_eq!(groups.choose(first, any), None);
         assert!(!groups.leave(first, member(0)));
     }
 
@@ -393,6 +473,28 @@ mod tests {
         assert_eq!(turns(&mut groups, id, 1), [0]);
         assert!(!groups.leave(id, member(1)));
         assert_eq!(turns(&mut groups, id, 2), [2, 0]);
+    }
+
+    #[test]
+    fn who_cannot_take_a_message_is_passed_over_and_keeps_its_turn() {
+        let (mut groups, id) = group_of(0..3);
+        let small = PacketLimit {
+            bytes_max: 100,
+            version: Version::V5,
+        };
+        groups.set_limit(id, member(0), small);
+        groups.set_limit(id, member(1), small);
+        let large = |limit: PacketLimit, _| limit.bytes_max > 100;
+        let chosen = |groups: &mut SharedGroups| groups.choose(id, large).unwrap().0.session.0;
+        assert_eq!(chosen(&mut groups), 2);
+        assert_eq!(chosen(&mut groups), 2);
+        assert_eq!(turns(&mut groups, id, 4), [0, 1, 2, 0]);
+        assert_eq!(chosen(&mut groups), 2);
+        assert_eq!(turns(&mut groups, id, 3), [1, 0, 2]);
+        groups.set_readiness(id, member(2), Away);
+        assert_eq!(chosen(&mut groups), 2);
+        groups.leave(id, member(2));
+        assert_eq!(chosen(&mut groups), 1);
     }
 
     /// The twin keeps the lines as plain queues.
@@ -451,7 +553,7 @@ mod tests {
                             line.rotate_left(1);
                             line[line.len() - 1]
                         });
-                        let chosen = groups.choose(id).map(|(m, _)| m.session.0);
+                        let chosen = groups.choose(id, any).map(|(m, _)| m.session.0);
                         assert_eq!(chosen, expected, "seed {seed}");
                     }
                 }

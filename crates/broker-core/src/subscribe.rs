@@ -14,7 +14,7 @@
 use std::num::NonZeroU32;
 use std::time::Instant;
 
-use unbroken_mqtt_proto::topic::{SubscriptionFilter, TopicFilter};
+use unbroken_mqtt_proto::topic::{SubscriptionFilter, TopicError, TopicFilter};
 use unbroken_mqtt_proto::{
     Packet, Properties, QoS, ReasonCode, RetainHandling, SubAck, Subscribe, SubscriptionOptions,
     Unsubscribe, Version,
@@ -44,7 +44,9 @@ impl Shard {
         session_id: SessionId,
         subscribe: Subscribe<'_>,
     ) -> Result<(), Fault> {
+        check_filters(subscribe.filters.iter().map(|(filter, _)| filter))?;
         self.clients.catch_up(now, session_id);
+        let is_bridge = self.clients.named(id).is_some_and(|it| it.is_bridge);
         let identifier = subscribe
             .properties
             .subscription_identifiers()
@@ -61,7 +63,10 @@ impl Shard {
             .subscriptions_per_session_max
             .max(FILTERS_AT_LEAST) as usize;
         // One SUBSCRIBE with many filters acts like many with one [MQTT-3.8.4-5, MQTT311-3.8.4-4].
-        for (text, options) in &subscribe.filters {
+        for (text, mut options) in &subscribe.filters {
+            if is_bridge {
+                as_bridge(text, &mut options);
+            }
             if codes.len() >= filters_max {
                 // Whoever names more filters than a session may hold repeats some.
                 codes.push(ReasonCode::QuotaExceeded as u8);
@@ -145,12 +150,7 @@ impl Shard {
         joins: &mut Vec<u64>,
     ) -> Result<Result<Subscribed, ReasonCode>, Fault> {
         let limits = &self.clients.limits;
-        let parsed = match SubscriptionFilter::parse(text) {
-            Ok(parsed) => parsed,
-            // A share name with a wildcard or without a filter breaks the protocol's own rules
-            // [MQTT-4.8.2-1] [MQTT-4.8.2-2].
-            Err(error) => return Ok(Err(error.reason())),
-        };
+        let parsed = SubscriptionFilter::parse(text).map_err(invalid_filter)?;
         let too_long = text.len() > usize::from(limits.topic_bytes_max);
         if too_long || parsed.filter().levels().count() > usize::from(limits.topic_levels_max) {
             return Ok(Err(ReasonCode::TopicFilterInvalid));
@@ -301,29 +301,26 @@ impl Shard {
         id: ConnectionId,
         session_id: SessionId,
         unsubscribe: Unsubscribe<'_>,
-    ) {
+    ) -> Result<(), Fault> {
+        check_filters(unsubscribe.filters.iter())?;
         self.clients.catch_up(now, session_id);
         let mut codes = Vec::new();
         let mut stored = StoreId::NOTHING;
         // [MQTT-3.10.4-6, MQTT311-3.10.4-6]
         for text in &unsubscribe.filters {
-            let code = match SubscriptionFilter::parse(text) {
-                Err(error) => error.reason(),
-                Ok(parsed) => {
-                    // The same character for character. [MQTT-3.10.4-1, MQTT311-3.10.4-1]
-                    let removed = self
-                        .clients
-                        .session_mut(session_id)
-                        .and_then(|session| session.subscriptions.remove(text));
-                    if let Some(grant) = removed {
-                        self.unsubscribe(session_id, parsed, grant);
-                        self.tell_unsubscribed(session_id, text);
-                        stored = self.end_subscription(session_id, text).max(stored);
-                        ReasonCode::Success
-                    } else {
-                        ReasonCode::NoSubscriptionExisted
-                    }
-                }
+            let parsed = SubscriptionFilter::parse(text).map_err(invalid_filter)?;
+            // The same character for character. [MQTT-3.10.4-1, MQTT311-3.10.4-1]
+            let removed = self
+                .clients
+                .session_mut(session_id)
+                .and_then(|session| session.subscriptions.remove(text));
+            let code = if let Some(grant) = removed {
+                self.unsubscribe(session_id, parsed, grant);
+                self.tell_unsubscribed(session_id, text);
+                stored = self.end_subscription(session_id, text).max(stored);
+                ReasonCode::Success
+            } else {
+                ReasonCode::NoSubscriptionExisted
             };
             codes.push(code as u8);
         }
@@ -333,6 +330,7 @@ impl Shard {
         self.clients.answer(id, Until::stored(stored), unsuback);
         // A scan for a later subscription may have stood behind one that is gone.
         self.pump(now, session_id);
+        Ok(())
     }
 
     /// Notes a subscription of a session that stays, and asks for it to be on disk, if it is in
@@ -620,6 +618,35 @@ struct Subscribed {
     grant: Grant,
     /// The session did not have this filter.
     new: bool,
+}
+
+/// A filter that breaks the protocol's rules ends the connection before any other of its packet is
+/// looked at [MQTT-4.13.1-1, MQTT311-4.8.0-1].
+fn check_filters<'a>(filters: impl IntoIterator<Item = &'a str>) -> Result<(), Fault> {
+    let mut filters = filters.into_iter();
+    filters.try_for_each(|filter| {
+        SubscriptionFilter::parse(filter)
+            .map(drop)
+            .map_err(invalid_filter)
+    })
+}
+
+/// [MQTT-4.7.3-1, MQTT311-4.7.3-1] [MQTT-4.8.2-1] [MQTT-4.8.2-2]
+fn invalid_filter(error: TopicError) -> Fault {
+    Fault {
+        reason: error.reason(),
+        detail: error.to_string().into(),
+    }
+}
+
+/// What a bridge before 5.0 means by any subscription: it hears nothing that it brought, and sees
+/// which messages are retained. No Local and a group exclude each other [MQTT-3.8.3-4].
+fn as_bridge(filter: &str, options: &mut SubscriptionOptions) {
+    options.no_local = matches!(
+        SubscriptionFilter::parse(filter),
+        Ok(SubscriptionFilter::Plain(_))
+    );
+    options.retain_as_published = true;
 }
 
 fn granted(qos: QoS) -> ReasonCode {

@@ -5,6 +5,8 @@
 
 mod shard_bus;
 
+use std::time::Duration;
+
 use shard_bus::{
     Broker, Client, connect, join, publish, retained, send_subscribe, stay, subscribe,
 };
@@ -66,6 +68,52 @@ fn one_connection_too_many_is_told_so_and_leaving_makes_room() {
     assert_eq!(asked(&mut broker, Version::V3_1_1, "b").1, ["CONNACK 0 88"]);
     broker.cut(first);
     assert_eq!(asked(&mut broker, Version::V5, "b").1, ["CONNACK 0 00"]);
+}
+
+#[test]
+fn at_the_limit_a_client_takes_the_place_of_its_own_connection() {
+    for shards in [1, 3] {
+        let mut limits = Limits::default();
+        limits.connections_max = 2;
+        let mut broker = Broker::with(shards, limits, Settings::default());
+        let first = join(&mut broker, "a");
+        let other = join(&mut broker, "b");
+        let (second, answer) = asked(&mut broker, Version::V5, "a");
+        assert_eq!(answer, ["CONNACK 0 00"]);
+        assert_eq!(broker.take(first), ["DISCONNECT 8e"]);
+        assert!(broker.is_open(other));
+        assert_eq!(asked(&mut broker, Version::V5, "c").1, ["CONNACK 0 97"]);
+        broker.cut(second);
+        let (third, answer) = asked(&mut broker, Version::V5, "c");
+        assert_eq!(answer, ["CONNACK 0 00"]);
+        assert_eq!(asked(&mut broker, Version::V5, "d").1, ["CONNACK 0 97"]);
+        broker.cut(third);
+        broker.cut(other);
+        join(&mut broker, "d");
+        join(&mut broker, "e");
+        assert_eq!(asked(&mut broker, Version::V5, "f").1, ["CONNACK 0 97"]);
+    }
+}
+
+#[test]
+fn a_place_that_becomes_free_before_connect_is_given_to_who_waits() {
+    let mut broker = broker(|limits| limits.connections_max = 1);
+    let first = join(&mut broker, "a");
+    let second = broker.open(Version::V5);
+    broker.cut(first);
+    broker.send(second, Packet::Connect(connect("b")));
+    assert_eq!(broker.take(second), ["CONNACK 0 00"]);
+    assert_eq!(asked(&mut broker, Version::V5, "c").1, ["CONNACK 0 97"]);
+}
+
+#[test]
+fn a_connection_without_a_place_has_little_time_for_its_connect() {
+    let mut broker = broker(|limits| limits.connections_max = 1);
+    let first = join(&mut broker, "a");
+    let silent = broker.open(Version::V5);
+    broker.advance(Duration::from_secs(3));
+    assert!(!broker.is_open(silent));
+    assert!(broker.is_open(first));
 }
 
 #[test]
@@ -330,16 +378,16 @@ fn a_session_stays_no_longer_than_the_limit_and_the_client_is_told() {
     let mut broker = broker(|limits| limits.session_expiry_max_s = 10);
     let client = stay(&mut broker, "a", true);
     broker.cut(client);
-    broker.advance(std::time::Duration::from_secs(10));
+    broker.advance(Duration::from_secs(10));
     let again = stay(&mut broker, "a", false);
     assert_eq!(broker.take(again), ["CONNACK 0 00"]);
 }
 
 #[test]
 fn a_connection_without_connect_is_closed_in_time() {
-    let mut broker = broker(|limits| limits.connect_timeout = std::time::Duration::from_secs(3));
+    let mut broker = broker(|limits| limits.connect_timeout = Duration::from_secs(3));
     let client = broker.open(Version::V5);
-    broker.advance(std::time::Duration::from_secs(3));
+    broker.advance(Duration::from_secs(3));
     assert!(!broker.is_open(client));
 }
 
@@ -351,7 +399,7 @@ fn the_messages_of_a_session_that_ends_are_counted() {
     broker.cut(sleeper);
     let publisher = join(&mut broker, "p");
     broker.send(publisher, publish("t", "1", QoS::AtLeastOnce, 1));
-    broker.advance(std::time::Duration::from_secs(100));
+    broker.advance(Duration::from_secs(100));
     assert_eq!(dropped(&broker, DropReason::SessionEnded), 1);
     let ended = |event: &Event| matches!(event, Event::SessionEnded { undelivered: 1, .. });
     assert!(broker.events.iter().any(ended));
@@ -560,8 +608,8 @@ fn more_in_flight_than_there_are_ids_for_is_no_limit() {
 
 #[test]
 fn who_waits_for_an_answer_about_its_password_is_not_taken_for_silent() {
-    let timeout = std::time::Duration::from_secs(3);
-    let nearly = std::time::Duration::from_secs(2);
+    let timeout = Duration::from_secs(3);
+    let nearly = Duration::from_secs(2);
     let mut broker = broker(|limits| limits.connect_timeout = timeout);
     broker.hold_admissions = true;
     let client = broker.open(Version::V5);
@@ -577,7 +625,7 @@ fn who_waits_for_an_answer_about_its_password_is_not_taken_for_silent() {
 
 #[test]
 fn who_gets_no_answer_about_its_password_is_told_that_the_broker_is_busy() {
-    let timeout = std::time::Duration::from_secs(3);
+    let timeout = Duration::from_secs(3);
     for (version, answer) in [
         (Version::V5, "CONNACK 0 89"),
         (Version::V3_1_1, "CONNACK 0 88"),
@@ -599,7 +647,7 @@ fn who_gets_no_answer_about_its_password_is_told_that_the_broker_is_busy() {
 
 #[test]
 fn nobody_is_taken_for_silent_whom_the_broker_has_not_listened_to() {
-    let timeout = std::time::Duration::from_secs(3);
+    let timeout = Duration::from_secs(3);
     let mut broker = broker(|limits| limits.connect_timeout = timeout);
     let heard = broker.now;
     let stranger = broker.open(Version::V5);
@@ -618,7 +666,7 @@ fn nobody_is_taken_for_silent_whom_the_broker_has_not_listened_to() {
     }
     broker.send(client, Packet::PingReq);
     broker.heard = None;
-    broker.advance(std::time::Duration::from_secs(1));
+    broker.advance(Duration::from_secs(1));
     assert!(broker.is_open(client) && !broker.is_open(stranger));
     broker.advance(timeout);
     assert_eq!(broker.take(client), ["PINGRESP", "DISCONNECT 8d"]);

@@ -12,9 +12,11 @@
 //! - A turn of the loop accepts [`ACCEPTS`] connections at most, so that those who are in do not
 //!   wait for many who come.
 //!
-//! Deliberately absent: the polite refusal at `connections_max`, which needs the client's version:
-//! the shard gives it. Here stands only the bound behind it, for connections that are still being
-//! refused. `SO_REUSEPORT`, a listening socket for each shard: see `docs/scaling.md`.
+//! Deliberately absent: the refusal at `connections_max` and `max_connections`, which needs the
+//! client's version, and its client id: a client that connects again takes the place of its own
+//! connection. So the shard gives it. Here stands only the bound behind it, for connections that
+//! have no place yet or are still being refused. `SO_REUSEPORT`, a listening socket for each shard:
+//! see `docs/scaling.md`.
 
 use std::io::{self, ErrorKind};
 use std::mem;
@@ -81,10 +83,10 @@ pub(crate) struct Seat {
 /// Why there is no seat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Full {
-    /// `limits.connections_max` and those who are being told so, or all open files but those that
-    /// the broker itself needs.
+    /// `limits.connections_max` and [`REFUSED_AT_ONCE`], or all open files but those that the
+    /// broker itself needs.
     Broker,
-    /// `listeners.max_connections`.
+    /// `listeners.max_connections` and [`REFUSED_AT_ONCE`].
     Listener,
 }
 
@@ -107,9 +109,8 @@ impl Seats {
         let all = limits.connections_max.saturating_add(REFUSED_AT_ONCE);
         self.all.limit.store(all.min(self.room), Ordering::Relaxed);
         for (count, limit) in self.listeners.iter().zip(listener_limits) {
-            count
-                .limit
-                .store(limit.unwrap_or(u32::MAX), Ordering::Relaxed);
+            let limit = limit.map_or(u32::MAX, |limit| limit.saturating_add(REFUSED_AT_ONCE));
+            count.limit.store(limit, Ordering::Relaxed);
         }
     }
 
@@ -575,6 +576,9 @@ pub(crate) mod tests {
         let (mut acceptor, mut poll) = acceptor(1, Some(1));
         let now = Instant::now();
         let (mut inside, mut peers) = (Vec::new(), Vec::new());
+        let _reserve: Vec<_> = (0..REFUSED_AT_ONCE)
+            .map(|_| acceptor.seats.take(0).unwrap())
+            .collect();
         // The first of them is told of at once, the next one a second later.
         for let_in in [1, 1, 1] {
             peers.push(knock(&mut acceptor, &mut poll, 1));
@@ -642,6 +646,7 @@ pub(crate) mod tests {
     fn a_seat_is_free_again_when_its_connection_ends() {
         let limits = Limits::default();
         let seats = Seats::new(u32::MAX, &limits, &[Some(2), None]);
+        let reserve: Vec<_> = (0..REFUSED_AT_ONCE).map(|_| seats.take(0)).collect();
         let first = seats.take(0);
         let second = seats.take(0);
         assert!(first.is_ok() && second.is_ok());
@@ -649,7 +654,7 @@ pub(crate) mod tests {
         assert!(seats.take(1).is_ok(), "the other one is not full");
         drop(first);
         assert!(seats.take(0).is_ok());
-        drop(second);
+        drop((second, reserve));
         assert_eq!(seats.taken(), 0);
     }
 

@@ -46,6 +46,7 @@ pub struct Server {
     config: Config,
     listeners: Vec<OpenListener>,
     seats: Arc<Seats>,
+    totals: Arc<Totals>,
     shards: Vec<Outside>,
     notices: Receiver<Notice>,
     notify: Sender<Notice>,
@@ -189,9 +190,12 @@ impl Server {
 
         let (notify, notices) = channel();
         let (ended, left) = channel();
+        let listener_limits = listener_limits(&config.listeners);
+        let totals = Arc::new(Totals::with_listeners(&listener_limits));
         let mut server = Self {
             listeners,
             seats,
+            totals: Arc::clone(&totals),
             shards: to_shards,
             notices,
             notify,
@@ -204,7 +208,6 @@ impl Server {
         };
         // Behind the server, so that it is gone when a server that did not start is dropped.
         let ended = ended;
-        let totals = Arc::new(Totals::default());
         let start = Instant::now();
         let mut shards = Vec::new();
         let mut settings = settings(&server.config);
@@ -284,8 +287,9 @@ impl Server {
         let rules = rules(&self.config.listeners, &config.listeners);
         let doors = Arc::new(doors(&rules)?);
         let changed = changes(&self.config, &config);
-        self.seats
-            .set_limits(&config.limits, &listener_limits(&rules));
+        let listener_limits = listener_limits(&rules);
+        self.seats.set_limits(&config.limits, &listener_limits);
+        self.totals.set_listener_limits(&listener_limits);
         let (applied, all_applied) = channel();
         for shard in &mut self.shards {
             shard.send(Parcel::Reconfigured {

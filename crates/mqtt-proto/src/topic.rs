@@ -235,7 +235,8 @@ impl TopicError {
     pub fn reason(self) -> ReasonCode {
         match self {
             Self::Name(_) => ReasonCode::TopicNameInvalid,
-            Self::Filter(_) => ReasonCode::TopicFilterInvalid,
+            // 0x8F is for a well-formed filter that the server does not accept.
+            Self::Filter(_) => ReasonCode::ProtocolError,
         }
     }
 }
@@ -464,7 +465,7 @@ mod tests {
         let name = TopicName::parse("#").unwrap_err();
         assert_eq!(name.reason(), ReasonCode::TopicNameInvalid);
         let filter = SubscriptionFilter::parse("#a").unwrap_err();
-        assert_eq!(filter.reason(), ReasonCode::TopicFilterInvalid);
+        assert_eq!(filter.reason(), ReasonCode::ProtocolError);
         assert_eq!(
             filter.to_string(),
             "invalid topic filter: '#' must be alone in its level"

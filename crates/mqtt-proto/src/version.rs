@@ -132,11 +132,18 @@ impl Version {
             return true; // they are fields of the packet
         }
         let fixed = packet.fixed_flags();
-        // 3.1 sends PUBREL, SUBSCRIBE and UNSUBSCRIBE at QoS 1, so that a repeated one has DUP set.
-        let repeated = fixed != 0 && matches!(self, Self::V3_1);
-        flags == fixed || (repeated && flags == fixed | 0b1000)
+        match (self, packet) {
+            // They are "not used", and some devices set them.
+            (Self::V3_1, PacketType::Connect) => true,
+            // PUBREL, SUBSCRIBE and UNSUBSCRIBE are sent at QoS 1, a repeated one with DUP set.
+            (Self::V3_1, _) if fixed != 0 => flags & !DUP == fixed,
+            _ => flags == fixed,
+        }
     }
 }
+
+/// The flag of a packet that is sent again.
+const DUP: u8 = 0b1000;
 
 impl fmt::Display for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -552,7 +552,11 @@ pub(super) const LISTENER_KEYS: &[Key<Listener>] = &[
             absent: Some("unlimited")
         },
         Live,
-        ["Connections of this listener at once, within limits.connections_max."],
+        [
+            "Connections of this listener at once, within limits.connections_max. A client beyond",
+            "either is refused with 0x97 (before 5.0: 3), unless it has a connection already: it",
+            "takes the place of that."
+        ],
         max_connections
     ),
 ];

@@ -314,7 +314,7 @@ fn draining_does_not_wait_longer_than_told_for_a_client_that_does_not_read() {
 }
 
 #[test]
-fn connections_beyond_a_listeners_limit_are_closed() {
+fn connections_beyond_a_listeners_limit_are_refused_with_a_reason() {
     let mut config = config(1);
     config.listeners = vec![
         Listener {
@@ -324,11 +324,30 @@ fn connections_beyond_a_listeners_limit_are_closed() {
         listener(),
     ];
     let (server, address) = start(config);
+    let elsewhere = server.listeners()[1].address;
     let first = Client::connect(address, "first");
-    let _second = Client::connect(address, "second");
-    assert_eq!(Client::open(address).hear(), Heard::Closed);
-    Client::connect(server.listeners()[1].address, "elsewhere").ping();
-    drop(first);
+    let mut second = Client::connect(address, "second");
+    let refuse = |id: &str| {
+        let mut client = Client::open(address);
+        client.send(&connect(id));
+        client.expect_connack(0x97);
+        assert_eq!(client.hear(), Heard::Closed);
+    };
+    refuse("third");
+    let mut third = Client::connect(elsewhere, "third");
+    refuse("third");
+    third.ping();
+    let mut again = Client::connect(address, "second");
+    assert!(matches!(second.hear(), Heard::Packet(0xe0, body) if body[0] == 0x8e));
+    assert_eq!(second.hear(), Heard::Closed);
+    refuse("fourth");
+    let mut moved = Client::connect(elsewhere, "second");
+    again.hear();
+    assert_eq!(again.hear(), Heard::Closed);
+    moved.ping();
+    let _fourth = Client::connect(address, "fourth");
+    refuse("fifth");
+    drop((first, second, third, again, moved));
     while server.connections() > 1 {
         thread::yield_now();
     }

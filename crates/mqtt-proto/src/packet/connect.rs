@@ -71,7 +71,8 @@ impl<'a> Connect<'a> {
             }
             Some(_) => {}
         }
-        if frame.flags() != expected.fixed_flags() {
+        let claimed = Self::claimed_version(frame).unwrap_or(Version::V5);
+        if !claimed.allows_flags(expected, frame.flags()) {
             return Err(DecodeError::ReservedFlags {
                 packet: expected,
                 flags: frame.flags(),

@@ -155,6 +155,11 @@ fn open(frame: Frame<'_>, version: Version) -> Result<(PacketType, Reader<'_>), 
     if !version.has_packet(packet) {
         return Err(DecodeError::PacketNotInVersion { packet, version });
     }
+    // A CONNECT says its own version.
+    let version = match packet {
+        PacketType::Connect => Connect::claimed_version(frame).unwrap_or(Version::V5),
+        _ => version,
+    };
     if !version.allows_flags(packet, frame.flags()) {
         return Err(DecodeError::ReservedFlags {
             packet,

@@ -25,6 +25,17 @@ async fn a_broker_with_configuration(scene: &mut Scene, step: &Step) {
         .await;
 }
 
+#[given("a broker with listeners of its own:")]
+async fn a_broker_with_listeners(scene: &mut Scene, step: &Step) {
+    let config = text_of(step);
+    scene
+        .act(move |room| {
+            room.launch = Launch::listeners(&config);
+            room.start();
+        })
+        .await;
+}
+
 #[given(expr = "a broker with {int} shards")]
 async fn a_broker_with_shards(scene: &mut Scene, count: u32) {
     scene
