@@ -119,12 +119,12 @@ Feature: Configuration
     Then tablet is refused because a quota is exceeded
     And phone is still connected
 
-  Scenario: A broker that is told to stop says goodbye and ends well
+  Scenario: A broker that is told to stop closes all connections and ends well
     Given a broker
     And phone connects
     And old connects by MQTT 3.1.1
     When the broker is told to stop
-    Then phone is told that the broker is shutting down
+    Then phone is cut off
     And old is cut off
     And the broker ends with code 0
 

@@ -83,4 +83,4 @@ Feature: The data directory
   Scenario: A directory without a store is refused and not made
     When I run `unbroken sessions ls --data elsewhere`
     Then it ends with code 66
-    And its errors mention "there is no store in it"
+    And its errors mention "elsewhere does not exist"

@@ -10,7 +10,8 @@
 //!   of what it was trained with.
 //! - Whatever is in the way of a profile, the program is built all the same, and says so itself:
 //!   `--version` ends in `profile-guided` only where it is.
-//! - It is in one place, `dist/unbroken` in the build directory, however it was built.
+//! - It is in one place, `dist/unbroken` in the build directory, however it was built; its symbols
+//!   and lines are beside it, in `dist/unbroken.debug`, where `gdb` and `perf` look for them.
 
 use std::collections::hash_map::DefaultHasher;
 use std::env;
@@ -48,15 +49,15 @@ pub(crate) fn build(must_be_guided: bool) -> Outcome<PathBuf> {
     let target = tree::target_directory();
     let (directory, program) = (target.join("guided"), target.join("dist/unbroken"));
     let _lock = lock(&directory).map_err(|error| in_the_way(&directory, error))?;
-    let built = guided(&directory)
-        .and_then(|guided| put(&guided, &program).map_err(|error| in_the_way(&program, error)));
+    let built = guided(&directory).and_then(|guided| put_stripped(&guided, &program));
     match built {
         Err(why) if must_be_guided => Err(format!("it cannot be built with a profile: {why}")),
         Err(why) => {
             println!("  built without a profile: {why}");
             let mut build = process::cargo(&["build", "--locked", "--profile", "dist"]);
             build.args(["--quiet", "-p", "unbroken", "--target-dir"]);
-            process::stream(build.arg(target), |_| {})?;
+            process::stream(build.arg(&target), |_| {})?;
+            put_stripped(&target.join("dist/unbroken"), &program)?;
             Ok(program)
         }
         Ok(()) => Ok(program),
@@ -79,6 +80,38 @@ fn lock(directory: &Path) -> io::Result<OpenFile> {
     println!("  waits for another that builds in {}", directory.display());
     lock.lock().map(|()| lock)
 }
+
+/// Puts the program there without symbols, and those beside it.
+fn put_stripped(from: &Path, to: &Path) -> Outcome {
+    if let Some(directory) = to.parent() {
+        fs::create_dir_all(directory).map_err(|error| in_the_way(directory, error))?;
+    }
+    let (symbols, stripped) = (to.with_extension("debug"), to.with_extension("stripped"));
+    let objcopy = || Command::new("objcopy");
+    process::quiet(objcopy().arg("--only-keep-debug").args([from, &symbols]))?;
+    let mut link = std::ffi::OsString::from("--add-gnu-debuglink=");
+    link.push(&symbols);
+    process::quiet(
+        objcopy()
+            .arg("--strip-all")
+            .arg(link)
+            .args([from, &stripped]),
+    )?;
+    let bytes = fs::metadata(&stripped)
+        .map_err(|error| in_the_way(&stripped, error))?
+        .len();
+    if bytes > BYTES_MAX {
+        return Err(format!(
+            "{}: {bytes} bytes, and {BYTES_MAX} are the limit",
+            stripped.display()
+        ));
+    }
+    let put = put(&stripped, to).and_then(|()| fs::remove_file(&stripped));
+    put.map_err(|error| in_the_way(to, error))
+}
+
+/// Of the program without symbols.
+const BYTES_MAX: u64 = 20_000_000;
 
 /// Whole or not at all. What was there may be running, or have another name.
 fn put(from: &Path, to: &Path) -> io::Result<()> {
@@ -345,6 +378,41 @@ mod tests {
         put(&new, &old).expect("over another");
         let read = |path| fs::read_to_string(path).expect("can be read");
         assert_eq!((read(&old), read(&other)), ("newer".into(), "new".into()));
+    }
+
+    #[test]
+    fn the_program_is_stripped_and_its_symbols_are_beside_it() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let to = directory.path().join("dist/program");
+        // This test is a program with symbols, and larger than what is put there may be.
+        let from = directory.path().join("from");
+        let (source, name) = (
+            directory.path().join("main.rs"),
+            "a_function_of_the_program",
+        );
+        fs::write(
+            &source,
+            format!("#[inline(never)] fn {name}() {{}} fn main() {{ {name}(); }}"),
+        )
+        .expect("written");
+        let mut compiler = Command::new(env::var("RUSTC").unwrap_or_else(|_| "rustc".to_owned()));
+        compiler
+            .args(["--edition", "2024", "-g", "-o"])
+            .args([&from, &source]);
+        process::quiet(&mut compiler).expect("it compiles");
+        put_stripped(&from, &to).expect("there is objcopy");
+        let has_name = |path: &Path| {
+            let content = fs::read(path).expect("it is there");
+            content
+                .windows(name.len())
+                .any(|part| part == name.as_bytes())
+        };
+        assert!(has_name(&from) && has_name(&to.with_extension("debug")) && !has_name(&to));
+        let left = fs::read_dir(to.parent().expect("a directory"))
+            .expect("can be read")
+            .count();
+        assert_eq!(left, 2, "the program and its symbols");
+        process::quiet(&mut Command::new(&to)).expect("it runs");
     }
 
     #[test]

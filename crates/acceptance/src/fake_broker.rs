@@ -83,6 +83,11 @@ impl Guest {
         let _ = self.stream.write_all(bytes.as_ref());
     }
 
+    /// Sends FIN, and goes on reading.
+    pub fn finish(&mut self) {
+        let _ = self.stream.shutdown(std::net::Shutdown::Write);
+    }
+
     /// The next packet as first byte and body, or `None` when the client has closed.
     #[track_caller]
     pub fn receive(&mut self) -> Option<(u8, Vec<u8>)> {

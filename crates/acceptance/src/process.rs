@@ -708,6 +708,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_release_binary_is_small() {
+        let binary = binary();
+        if binary
+            .parent()
+            .is_some_and(|directory| directory.ends_with("release"))
+        {
+            let bytes = fs::metadata(&binary).unwrap().len();
+            assert!(bytes < 20_000_000, "{}: {bytes} bytes", binary.display());
+        }
+    }
+
+    #[test]
     fn what_was_stopped_for_an_hour_has_as_much_time_as_before() {
         let mut patience = Patience::new();
         let mut looks = 0;

@@ -336,6 +336,19 @@ fn sub_forgets_its_session_when_the_broker_has_none() {
 }
 
 /// [MQTT-4.13.1-1, MQTT-3.3.2-7]
+/// A broker that stops waits for it.
+#[test]
+fn sub_closes_its_old_connection_while_it_tries_again() {
+    let broker = FakeBroker::listen();
+    let _ours = Ours::start(&broker, &["sub", "-t", "a"]);
+    let mut guest = broker.welcome(WELCOME_311);
+    grant(&mut guest, false);
+    // Nothing listens any more: there is no new connection that could replace the old one.
+    drop(broker);
+    guest.finish();
+    guest.expect_closed();
+}
+
 #[test]
 fn sub_closes_on_what_a_broker_must_not_send() {
     for (name, bytes) in [

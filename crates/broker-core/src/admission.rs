@@ -25,7 +25,7 @@ use crate::access::{self, Access};
 use crate::audit::account::Fate;
 use crate::audit::rule::rules_of;
 use crate::clients::Clients;
-use crate::connection::Connection;
+use crate::connection::{Caller, Connection};
 use crate::guests::Waiting;
 use crate::ids::{ConnectionId, SessionId};
 use crate::input::Admission;
@@ -101,13 +101,12 @@ impl Shard {
         if let Err(full) = self.take_place(id)
             && !self.is_connected(connect.client_id)
         {
-            self.refuse(id, Some(Arc::from(connect.client_id)), no_place(full));
+            self.refuse(id, Caller::of(&connect), no_place(full));
             return;
         }
         // Refused is closed. [MQTT-3.1.4-2] [MQTT-3.1.3-8, MQTT311-3.1.3-9]
         if let Err(fault) = check_connect(&connect, &self.clients.limits) {
-            let client_id = Some(Arc::from(connect.client_id));
-            self.refuse(id, client_id, fault);
+            self.refuse(id, Caller::of(&connect), fault);
             return;
         }
         // It has done its part: the decision has a time of its own.
@@ -136,7 +135,7 @@ impl Shard {
         let is_granted = matches!(admission, Admission::Granted { .. });
         if is_granted
             && self.options.shards > 1
-            && let Some(client_id) = self.clients.named(id).and_then(|it| it.asks_as())
+            && let Some(client_id) = self.clients.named(id).and_then(|it| it.caller()?.client_id)
             && self.waits_for_guest(&client_id, Waiting::Admission(id, admission.clone()))
         {
             return;
@@ -170,22 +169,18 @@ impl Shard {
                         ReasonCode::NotAuthorized,
                         "the client may not publish to its will's topic",
                     );
-                    return self.refuse(id, Some(Arc::from(connect.client_id)), fault);
+                    return self.refuse(id, Caller::of(&connect), fault);
                 }
                 self.admit(now, id, &connect);
                 self.consume_unread(now, id);
             }
             // [MQTT-3.1.4-2]
             Admission::Refused { reason } => {
-                let client_id = Some(Arc::from(connect.client_id));
-                self.refuse(
-                    id,
-                    client_id,
-                    Fault {
-                        reason,
-                        detail: Cow::Borrowed(reason.name()),
-                    },
-                );
+                let fault = Fault {
+                    reason,
+                    detail: Cow::Borrowed(reason.name()),
+                };
+                self.refuse(id, Caller::of(&connect), fault);
             }
         }
     }
@@ -202,17 +197,17 @@ impl Shard {
                 ReasonCode::PacketTooLarge,
                 "the client takes no packet as long as a CONNACK with what it has to know",
             );
-            return self.refuse(id, Some(client_id), fault);
+            return self.refuse(id, Caller::with_id(client_id, connect), fault);
         };
         if self.store_is_needed(&client_id, connect, terms.expiry_s) {
             let fault = Fault::new(ReasonCode::ServerUnavailable, read_only::DETAIL);
-            return self.refuse(id, Some(client_id), fault);
+            return self.refuse(id, Caller::with_id(client_id, connect), fault);
         }
         // The id is all that a session is found by. [MQTT-3.1.3-2, MQTT311-3.1.3-2]
         // From here on one that was assigned is like any other. [MQTT-3.1.3-7]
         let existing = self.clients.by_client_id.get(&client_id).copied();
         if let Err(full) = self.inherit_place(id, existing) {
-            return self.refuse(id, Some(client_id), no_place(full));
+            return self.refuse(id, Caller::with_id(client_id, connect), no_place(full));
         }
         if let Some(session) = existing {
             self.take_over(now, session);
@@ -241,7 +236,7 @@ impl Shard {
                     // Room may come again; this connection ends. [MQTT311-4.8.0-2]
                     let fault =
                         Fault::new(ReasonCode::QuotaExceeded, "limits.sessions_max is reached");
-                    return self.refuse(id, Some(client_id), fault);
+                    return self.refuse(id, Caller::with_id(client_id, connect), fault);
                 }
             }
         };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use unbroken_mqtt_proto::connection::{alias, server::Phase};
-use unbroken_mqtt_proto::{Frame, Packet, PacketId, Version, next_frame};
+use unbroken_mqtt_proto::{Connect, Frame, Packet, PacketId, Version, next_frame};
 
 use crate::access::Identity;
 use crate::guests::Whither;
@@ -14,6 +14,27 @@ use crate::held::Held;
 use crate::ids::{ConnectionId, SessionId, ShardId};
 use crate::input::Peer;
 use crate::output::StoreId;
+
+/// Names in a CONNECT, as it claims them.
+#[derive(Debug, Default)]
+pub(crate) struct Caller {
+    pub(crate) client_id: Option<Arc<str>>,
+    pub(crate) user_name: Option<Box<str>>,
+}
+
+impl Caller {
+    pub(crate) fn of(connect: &Connect<'_>) -> Self {
+        Self::with_id(connect.client_id.into(), connect)
+    }
+
+    /// With an id that the broker may have assigned.
+    pub(crate) fn with_id(client_id: Arc<str>, connect: &Connect<'_>) -> Self {
+        Self {
+            client_id: Some(client_id),
+            user_name: connect.user_name.map(Into::into),
+        }
+    }
+}
 
 #[derive(Debug)]
 pub(crate) struct Connection {
@@ -115,11 +136,11 @@ impl Connection {
         }
     }
 
-    /// The client id in the CONNECT that the driver decides about.
-    pub(crate) fn asks_as(&self) -> Option<Arc<str>> {
+    /// Names in the CONNECT that the driver decides about.
+    pub(crate) fn caller(&self) -> Option<Caller> {
         let frame = next_frame(self.connect.as_deref()?, u32::MAX).ok()??;
         match Packet::decode(frame, self.version).ok()? {
-            Packet::Connect(connect) => Some(connect.client_id.into()),
+            Packet::Connect(connect) => Some(Caller::of(&connect)),
             _ => None,
         }
     }

@@ -1,6 +1,6 @@
 //! The last words of a connection: what it still had to say when it ended, and behind that the
 //! packet by which the broker ends it, CONNACK with an error before it was admitted, DISCONNECT
-//! afterwards. Before 5.0 there is mostly nothing to say but closing.
+//! afterwards. Before 5.0, and when the broker stops, there is mostly nothing to say but closing.
 
 use std::sync::Arc;
 
@@ -94,8 +94,10 @@ impl Clients {
 
 /// DISCONNECT with its reason, and a Reason String if it fits [MQTT-3.14.2-3].
 pub(crate) fn disconnect(connection: &Connection, out: &mut Vec<u8>, fault: &Fault) {
-    // Before 5.0 a server has no DISCONNECT to send.
-    let speaks = connection.version == Version::V5;
+    // Before 5.0 a server has no DISCONNECT to send. A broker that stops only ends the connection,
+    // as Mosquitto does: libmosquitto takes any DISCONNECT for final and does not connect again.
+    let speaks =
+        connection.version == Version::V5 && fault.reason != ReasonCode::ServerShuttingDown;
     if !speaks || !fault.reason.is_allowed_in(PacketType::Disconnect) {
         return;
     }

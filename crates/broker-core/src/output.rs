@@ -146,6 +146,8 @@ pub enum Event {
     Refused {
         /// Its id, if it got that far.
         client_id: Option<Arc<str>>,
+        /// The user name that its CONNECT claims.
+        user_name: Option<Box<str>>,
         /// From where.
         address: Option<std::net::SocketAddr>,
         /// What it was told.

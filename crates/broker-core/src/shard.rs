@@ -25,7 +25,7 @@ use crate::audit::verdict::Verdicts;
 use crate::audit::verify::Publishers;
 use crate::barrier::Barriers;
 use crate::clients::Clients;
-use crate::connection::Connection;
+use crate::connection::{Caller, Connection};
 use crate::farewell::{self, LastWords};
 use crate::full::FullSessions;
 use crate::guests::Guests;
@@ -651,7 +651,7 @@ impl Shard {
         let admitted = connection.session.is_some();
         // [MQTT-3.1.4-1, MQTT311-3.1.4-1]
         if !admitted {
-            return self.refuse(id, None, fault);
+            return self.refuse(id, Caller::default(), fault);
         }
         self.disconnect(now, id, fault);
     }
@@ -688,7 +688,7 @@ impl Shard {
 
     /// Answers a client that is not let in: CONNACK where its protocol has one, and closes
     /// [MQTT-3.2.2-7, MQTT311-3.2.2-5].
-    pub(crate) fn refuse(&mut self, id: ConnectionId, client_id: Option<Arc<str>>, fault: Fault) {
+    pub(crate) fn refuse(&mut self, id: ConnectionId, caller: Caller, fault: Fault) {
         // What it sent behind CONNECT is not looked at. [MQTT-3.1.4-6, MQTT311-3.1.4-5]
         let last_words = self.clients.last_words(id, |connection, out| {
             farewell::connack(connection, out, &fault);
@@ -700,7 +700,8 @@ impl Shard {
         self.clients.stats.refuse(fault.reason);
         self.close(id, last_words);
         self.event(Event::Refused {
-            client_id,
+            client_id: caller.client_id,
+            user_name: caller.user_name,
             address: connection.peer.address,
             reason: fault.reason,
             detail: fault.detail,

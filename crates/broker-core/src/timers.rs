@@ -170,8 +170,8 @@ impl Shard {
                 "its password was not checked in time, or its connection before had not ended",
             ),
         };
-        let client_id = connection.asks_as();
-        self.refuse(id, client_id, fault);
+        let caller = connection.caller().unwrap_or_default();
+        self.refuse(id, caller, fault);
     }
 
     fn check_keep_alive(&mut self, now: Instant, heard: Instant, id: ConnectionId) {

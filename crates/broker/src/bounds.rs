@@ -152,6 +152,10 @@ pub(crate) const FILES_AT_START: u64 = 1 << 20;
 /// long. While the broker drains it is `broker.drain_timeout` instead.
 pub(crate) const LINGER: Duration = Duration::from_secs(2);
 
+/// How long a draining shard waits for peers that only have to close: all of them have had their
+/// last bytes and a FIN.
+pub(crate) const FIN_GRACE: Duration = Duration::from_millis(500);
+
 /// Connections accepted in one turn of the first shard's loop. The others wait in the kernel for
 /// the next turn. No memory.
 pub(crate) const ACCEPTS: usize = 64;

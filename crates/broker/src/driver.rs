@@ -19,7 +19,7 @@ use unbroken_broker_core::{
 };
 
 use crate::authenticator::{Authenticator, Doors};
-use crate::bounds::{LINGER, PATIENCE};
+use crate::bounds::{FIN_GRACE, LINGER, PATIENCE};
 use crate::disk::Desk;
 use crate::log;
 use crate::mailbox::{Arrival, Outgoing, Parcel};
@@ -43,6 +43,8 @@ pub(crate) struct Driver {
     pub(crate) removals: Vec<Sender<()>>,
     /// When the broker is stopping: the time by which this thread ends.
     pub(crate) drain_until: Option<Instant>,
+    /// Draining, and since when every peer that is left only has to close.
+    pub(crate) settled_since: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -74,6 +76,7 @@ impl Driver {
             closing_waits: false,
             removals: Vec::new(),
             drain_until: None,
+            settled_since: None,
         }
     }
 
@@ -207,6 +210,24 @@ impl Driver {
             .iter_mut()
             .flatten()
             .for_each(Outgoing::flush);
+    }
+
+    /// Whether a drain is over: every peer has gone, the time is up, or all that are left have had
+    /// everything and do not close.
+    pub(crate) fn has_drained(&mut self, now: Instant) -> bool {
+        let Some(until) = self.drain_until else {
+            return false;
+        };
+        let is_settled = self.closing.is_empty() && self.sockets.all_finished();
+        self.settled_since = is_settled.then(|| self.settled_since.unwrap_or(now));
+        let is_settled_for_long = self.settled_since.is_some_and(|at| at + FIN_GRACE <= now);
+        self.sockets.is_empty() || until <= now || is_settled_for_long
+    }
+
+    /// When [`has_drained`](Self::has_drained) may have another answer without an event.
+    pub(crate) fn drained_at(&self) -> Option<Instant> {
+        let settled = self.settled_since.map(|at| at + FIN_GRACE);
+        [self.drain_until, settled].into_iter().flatten().min()
     }
 
     /// Closes what is to be closed, once all that was written to other shards is handed over. A

@@ -7,9 +7,9 @@
 //!   line.
 //! - A payload is never logged.
 //!
-//! Field names: `client`, `address`, `version`, `topic`, `filter`, `reason`, `detail`, `count`, of
-//! what was refused because a session was `full` whose that is, and of faults `kind`, `first`,
-//! `lane`.
+//! Field names: `client`, `user`, `address`, `version`, `topic`, `filter`, `reason`, `detail`,
+//! `count`, of what was refused because a session was `full` whose that is, and of faults `kind`,
+//! `first`, `lane`.
 
 use std::fmt::{self, Display, Write};
 
@@ -43,15 +43,17 @@ pub(crate) fn event(event: &Event) {
         }
         Event::Refused {
             client_id,
+            user_name,
             address,
             reason,
             detail,
         } => tracing::warn!(
             target: CLIENT,
             client = client_id.as_deref().map(|id| tracing::field::display(Chosen(id))),
+            user = user_name.as_deref().map(|user| tracing::field::display(Chosen(user))),
             address = address.map(tracing::field::display),
             reason = %Named(*reason),
-            detail = %Chosen(detail),
+            detail = beyond(*reason, detail),
             "refused"
         ),
         Event::Disconnected { client_id, why } => disconnected(client_id, why),
@@ -236,11 +238,16 @@ fn disconnected(client_id: &str, why: &Disconnection) {
             target: CLIENT,
             %client,
             reason = %Named(*reason),
-            detail = %Chosen(detail),
+            detail = beyond(*reason, detail),
             "disconnected by the broker"
         ),
         other => tracing::warn!(target: CLIENT, %client, why = ?other, "disconnected"),
     }
+}
+
+/// A detail, where it says more than the name of its reason.
+fn beyond(reason: ReasonCode, detail: &str) -> Option<tracing::field::DisplayValue<Chosen<'_>>> {
+    (detail != reason.name()).then(|| tracing::field::display(Chosen(detail)))
 }
 
 /// A reason code as `0x87 Not authorized`.
@@ -302,6 +309,28 @@ pub(crate) mod tests {
         file.seek(SeekFrom::Start(0)).unwrap();
         file.read_to_string(&mut words).unwrap();
         words
+    }
+
+    #[test]
+    fn a_refusal_names_its_user_and_says_nothing_twice() {
+        let told = |detail: &'static str| {
+            let refused = Event::Refused {
+                client_id: Some(Arc::from("c")),
+                user_name: Some("al\nice".into()),
+                address: None,
+                reason: ReasonCode::BadUserNameOrPassword,
+                detail: detail.into(),
+            };
+            log_of(|| event(&refused))
+        };
+        let plain = told(ReasonCode::BadUserNameOrPassword.name());
+        assert!(
+            plain.contains("client=c user=al\\nice reason=0x86"),
+            "{plain}"
+        );
+        assert!(!plain.contains("detail="), "{plain}");
+        let more = told("the file is locked");
+        assert!(more.contains("detail=the file is locked"), "{more}");
     }
 
     #[test]

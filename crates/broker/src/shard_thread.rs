@@ -238,7 +238,7 @@ impl ShardThread {
             self.driver.flush_feeds();
             self.driver.close(now);
             self.tell_unsaid(now);
-            if self.finished(now) {
+            if self.driver.has_drained(now) {
                 self.driver.sockets.close_all();
                 self.tell_unsaid(now);
                 // Nobody else has anything for it any more, and need not wait.
@@ -616,12 +616,6 @@ impl ShardThread {
         }
     }
 
-    fn finished(&self, now: Instant) -> bool {
-        self.driver
-            .drain_until
-            .is_some_and(|until| self.driver.sockets.is_empty() || until <= now)
-    }
-
     /// Waits for the kernel, a feed or a deadline, and remembers what has become possible.
     fn wait(&mut self, now: Instant) -> io::Result<()> {
         let timeout = if self.has_work(now) {
@@ -704,7 +698,7 @@ impl ShardThread {
         let deadlines = [
             self.shard.next_timeout(),
             self.driver.sockets.next_deadline(),
-            self.driver.drain_until,
+            self.driver.drained_at(),
             // While this is behind nobody is let in; it is woken when it is not.
             self.acceptor
                 .as_ref()

@@ -44,6 +44,8 @@ pub(crate) struct Sockets {
     leaving: VecDeque<(Instant, ConnectionId)>,
     /// What was not written when its connection was closed, until the shard is told.
     unsaid: Vec<LastWords>,
+    /// How many have had their last words and a FIN, and are still here.
+    finished: usize,
     /// Empty between uses; kept for its capacity.
     last: Vec<u32>,
 }
@@ -132,12 +134,18 @@ impl Sockets {
             much_alone: COMPANY_TURNS,
             leaving: VecDeque::new(),
             unsaid: Vec::new(),
+            finished: 0,
             last: Vec::new(),
         }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.table.is_empty()
+    }
+
+    /// Whether all that are here have had their last words and a FIN, and only have to close.
+    pub(crate) fn all_finished(&self) -> bool {
+        self.finished == self.table.len()
     }
 
     /// Takes a connection in. If bytes wait in it already, an edge will come.
@@ -517,6 +525,7 @@ impl Sockets {
         if words.unwritten().is_empty() && !*finished {
             *finished = true;
             socket.transport.finish();
+            self.finished += 1;
         }
     }
 
@@ -531,7 +540,8 @@ impl Sockets {
     /// Closes a connection at once. Answers whether the shard still knows it.
     fn close(&mut self, index: u32) -> bool {
         match self.table.remove(index as usize).state {
-            State::Leaving { words, .. } => {
+            State::Leaving { words, finished } => {
+                self.finished -= usize::from(finished);
                 self.keep_unsaid(*words);
                 false
             }

@@ -4,11 +4,14 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{ArgAction, Parser, Subcommand};
+use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 
 use crate::data::{backup, db, doctor, restore, retained, sessions};
 use crate::exit::{self, Failure};
-use crate::{audit, bench, check, completions, demo, man, passwd, pipe, publish, serve, subscribe};
+use crate::{
+    audit, bench, check, completions, demo, man, options_file, passwd, pipe, publish, serve,
+    subscribe,
+};
 
 /// Message passing you can prove: an MQTT broker and its tools.
 #[derive(Debug, Parser)]
@@ -62,17 +65,23 @@ enum Command {
 
 /// Parses, runs, and says what went wrong.
 pub(crate) fn main() -> ExitCode {
-    let command = match Cli::try_parse() {
+    let words = match options_file::expand(Cli::command(), std::env::args_os().collect()) {
+        Ok(words) => words,
+        Err(failure) => return ended(failure),
+    };
+    let command = match Cli::try_parse_from(words) {
         Ok(cli) => cli.command,
         Err(error) => return explain(&error),
     };
-    command.run().unwrap_or_else(|failure| {
-        if let Some(message) = failure.message {
-            // With standard error closed nobody is left to be told.
-            let _ = writeln!(std::io::stderr(), "{message}");
-        }
-        ExitCode::from(failure.code)
-    })
+    command.run().unwrap_or_else(ended)
+}
+
+fn ended(failure: Failure) -> ExitCode {
+    if let Some(message) = failure.message {
+        // With standard error closed nobody is left to be told.
+        let _ = writeln!(std::io::stderr(), "{message}");
+    }
+    ExitCode::from(failure.code)
 }
 
 impl Command {
@@ -102,12 +111,7 @@ impl Command {
 /// Shows help, version or a mistake in the arguments. `pub` and `sub` answer a mistake with 1, as
 /// Mosquitto's commands do; scripts tell it from a refused connection by that.
 fn explain(error: &clap::Error) -> ExitCode {
-    let mut text = error.render().to_string();
-    if error.kind() == ErrorKind::UnknownArgument
-        && error.get(ContextKind::InvalidArg) == Some(&ContextValue::String("-h".to_owned()))
-    {
-        text = String::from("error: -h is the host where a command has one, so help is --help\n");
-    }
+    let text = about_h(error).unwrap_or_else(|| with_words_for_ranges(&error.render().to_string()));
     let mosquitto_like = std::env::args()
         .nth(1)
         .is_some_and(|name| name == "pub" || name == "sub");
@@ -124,10 +128,72 @@ fn explain(error: &clap::Error) -> ExitCode {
     }
 }
 
+/// What to answer a `-h` that was meant as help: here it is the host, and help is `--help`.
+fn about_h(error: &clap::Error) -> Option<String> {
+    let argument = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(argument)) => argument.as_str(),
+        _ => return None,
+    };
+    let has_value = |value: &ContextValue| !value.to_string().is_empty();
+    let what = match error.kind() {
+        ErrorKind::UnknownArgument if argument == "-h" => "-h is the host where a command has one",
+        ErrorKind::InvalidValue
+            if argument.starts_with("--host ")
+                && !error.get(ContextKind::InvalidValue).is_some_and(has_value) =>
+        {
+            "-h is the host and needs a name or an address"
+        }
+        _ => return None,
+    };
+    Some(format!(
+        "error: {what}; for help with examples use `{} --help`\n",
+        command_of_this()
+    ))
+}
+
+/// `1 to 65535` and `1 or more` where clap says `1..=65535` and `1..18446744073709551615`.
+fn with_words_for_ranges(text: &str) -> String {
+    const BEFORE: &str = " is not in ";
+    let Some((before, rest)) = text.split_once(BEFORE) else {
+        return text.to_owned();
+    };
+    let (range, after) = rest.split_at(rest.find(['\n', ' ']).unwrap_or(rest.len()));
+    let in_words = || {
+        let (first, last) = range.split_once("..")?;
+        let (last, is_exclusive) = match last.strip_prefix('=') {
+            Some(last) => (last, false),
+            None => (last, true),
+        };
+        let (first, last) = (first.parse::<i128>().ok()?, last.parse::<i128>().ok()?);
+        Some(if last >= i128::from(i64::MAX) {
+            format!("{first} or more")
+        } else {
+            format!("{first} to {}", last - i128::from(is_exclusive))
+        })
+    };
+    match in_words() {
+        Some(words) => format!("{before}: it is {words}{after}"),
+        None => text.to_owned(),
+    }
+}
+
+/// The command as it was typed, as far as its name goes: `unbroken audit watch`.
+fn command_of_this() -> String {
+    let mut command = Cli::command();
+    let mut name = command.get_name().to_owned();
+    for word in std::env::args().skip(1) {
+        match command.find_subcommand(&word) {
+            Some(found) => command = found.clone(),
+            None => break,
+        }
+        name = format!("{name} {word}");
+    }
+    name
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_version_begins_with_the_number_and_may_name_a_commit() {
@@ -138,6 +204,31 @@ mod tests {
         let forms = [" (commit ", " (profile-guided)"];
         let is_known = rest.is_empty() || forms.iter().any(|form| rest.starts_with(form));
         assert!(is_known, "{told}");
+    }
+
+    #[test]
+    fn ranges_are_said_in_words() {
+        let told = |words: &str| {
+            let error = Cli::try_parse_from(words.split(' ')).unwrap_err();
+            with_words_for_ranges(&error.to_string())
+        };
+        for (words, expected) in [
+            (
+                "unbroken sub -t a -C 0",
+                "'-C <COUNT>': 0: it is 1 or more\n",
+            ),
+            ("unbroken sub -t a -W 0", "0: it is 1 or more\n"),
+            ("unbroken sub -t a -k 3", "3: it is 5 to 65535\n"),
+            (
+                "unbroken pub -t a -m b -p 70000",
+                "70000: it is 0 to 65535\n",
+            ),
+            ("unbroken demo --rate 0", "0: it is 1 to 100000\n"),
+            ("unbroken bench -q 7", "7: it is 0 to 2\n"),
+        ] {
+            let text = told(words);
+            assert!(text.contains(expected), "{words}: {text}");
+        }
     }
 
     #[test]

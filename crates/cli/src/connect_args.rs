@@ -1,6 +1,8 @@
 //! The flags that `pub` and `sub` share: which broker, as whom, in which version. Mosquitto's names
 //! and meanings.
 
+use std::path::PathBuf;
+
 use clap::ArgAction;
 use unbroken_mqtt_proto::{Property, PropertyBuf, QoS, TopicName, Version};
 
@@ -18,6 +20,9 @@ pub(crate) struct ConnectArgs {
     /// Host of the broker
     #[arg(short = 'h', long, default_value = "localhost", env = "UNBROKEN_HOST")]
     host: String,
+    /// Read options from this file too: an option and its value a line; later ones win
+    #[arg(short, value_name = "FILE")]
+    pub(crate) options_file: Option<PathBuf>,
     /// Port of the broker [default: 1883]
     #[arg(short, long, env = "UNBROKEN_PORT")]
     port: Option<u16>,

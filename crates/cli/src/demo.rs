@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use unbroken_demo::{Outcome, RunError, Settings, Trial};
+use unbroken_demo::{LineError, Outcome, RunError, Settings, Trial};
 
 use crate::exit::{self, Failure};
 use crate::runtime;
@@ -29,8 +29,9 @@ Keys: l lose, d duplicate, s swap, a alter, f forge, i inject, h hold a message 
 in front of B); k kill the broker; n cut the network between the broker and C.
 
 Exit codes: 0 every wound was named and repaired; 1 one was not, or something else was named, or
-the time of --within was over; 2 wrong usage; 66 the input cannot be read; 70 a part of the line
-ended by itself or did not start; 74 output failed.")]
+the time of --within was over; 2 wrong usage; 66 the input cannot be read; 69 the broker of
+--broker cannot be reached or refuses; 70 a part of the line ended by itself or did not start;
+74 output failed.")]
 pub(crate) struct Args {
     /// Plain lines: every wound once, then an end
     #[arg(long)]
@@ -106,6 +107,7 @@ fn code(error: &RunError) -> u8 {
         RunError::Readings(_) => exit::NO_INPUT,
         RunError::Key(_) | RunError::TooManyWounds { .. } => exit::USAGE,
         RunError::Show(_) => exit::IO,
+        RunError::Line(LineError::Unavailable { .. }) => exit::UNAVAILABLE,
         RunError::Line(_) | RunError::Late(_) | RunError::Ended { .. } => exit::INTERNAL,
     }
 }

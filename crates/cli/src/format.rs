@@ -29,7 +29,7 @@ enum Piece {
 }
 
 /// How wide a value is.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Layout {
     zero: bool,
     left: bool,
@@ -46,12 +46,12 @@ impl Format {
         while let Some(first) = rest.next() {
             let piece = match first {
                 '%' => {
-                    let mut layout = Layout::default();
-                    while let Some(flag) = rest.next_if(|c| *c == '0' || *c == '-') {
-                        layout.zero |= flag == '0';
-                        layout.left |= flag == '-';
-                    }
-                    layout.width = number(&mut rest).unwrap_or(0);
+                    let mut layout = Layout {
+                        left: rest.next_if_eq(&'-').is_some(),
+                        zero: rest.next_if_eq(&'0').is_some(),
+                        width: number(&mut rest).unwrap_or(0),
+                        max: None,
+                    };
                     if rest.next_if_eq(&'.').is_some() {
                         layout.max = Some(number(&mut rest).unwrap_or(0));
                     }
@@ -163,7 +163,7 @@ fn print_value(
                 write!(out, "{}{name}:{value}", if i > 0 { " " } else { "" })?;
             }
         }
-        'p' => layout.bytes(out, &message.payload)?,
+        'p' => layout.payload(out, &message.payload, None)?,
         'q' => write!(out, "{}", message.qos)?,
         'R' => layout.text(out, properties.response_topic())?,
         'r' => write!(out, "{}", u8::from(message.retain))?,
@@ -175,14 +175,8 @@ fn print_value(
             at.timestamp().as_second(),
             at.subsec_nanosecond()
         )?,
-        'x' => layout.number(
-            out,
-            Some(hex(&message.payload, |byte| format!("{byte:02x}"))),
-        )?,
-        'X' => layout.number(
-            out,
-            Some(hex(&message.payload, |byte| format!("{byte:02X}"))),
-        )?,
+        'x' => layout.payload(out, &message.payload, Some(b"0123456789abcdef"))?,
+        'X' => layout.payload(out, &message.payload, Some(b"0123456789ABCDEF"))?,
         // `parse` lets nothing else through.
         _ => {}
     }
@@ -214,6 +208,46 @@ impl Layout {
         )
     }
 
+    /// A payload, in hexadecimal digits or as it is. As Mosquitto prints it: a width cuts to so
+    /// many bytes, in hexadecimal to half of what is left then, and `-` without a width adds a
+    /// blank for each byte.
+    fn payload(
+        self,
+        out: &mut dyn Write,
+        payload: &[u8],
+        digits: Option<&[u8; 16]>,
+    ) -> io::Result<()> {
+        let mut shown = payload;
+        let missing = if self.width == 0 {
+            if self.left { payload.len() } else { 0 }
+        } else {
+            shown = &shown[..shown.len().min(self.width)];
+            match digits {
+                Some(_) => {
+                    shown = &shown[..shown.len() / 2];
+                    self.width - shown.len() * 2
+                }
+                None => self.width - shown.len(),
+            }
+        };
+        if !self.left {
+            let padding = if self.zero { "0" } else { " " };
+            out.write_all(padding.repeat(missing).as_bytes())?;
+        }
+        match digits {
+            None => out.write_all(shown)?,
+            Some(digits) => {
+                let digit = |nibble: u8| digits[usize::from(nibble & 0xf)];
+                let pairs = shown.iter().map(|byte| [digit(byte >> 4), digit(*byte)]);
+                out.write_all(pairs.collect::<Vec<_>>().as_flattened())?;
+            }
+        }
+        if self.left {
+            return write!(out, "{:missing$}", "");
+        }
+        Ok(())
+    }
+
     fn bytes(self, out: &mut dyn Write, value: &[u8]) -> io::Result<()> {
         // Continuation bytes of UTF-8 take no place.
         let length = value
@@ -229,10 +263,6 @@ impl Layout {
         out.write_all(padding.repeat(missing).as_bytes())?;
         out.write_all(value)
     }
-}
-
-fn hex(bytes: &[u8], digits: impl Fn(&u8) -> String) -> String {
-    bytes.iter().map(digits).collect()
 }
 
 fn iso_8601(at: &Zoned) -> String {
@@ -316,9 +346,14 @@ mod tests {
             "%10t|%-10t|%.2t|%010l|%-5l|%5.2C|",
             "   fmt/one|fmt/one   |fm|0000000003|3    |   te|",
         );
+        check("%3q|%03r|%-05m|%5S|", "1|1|1    |     |");
         check(
-            "%012x|%12x|%-12x|%3q|%03r|%-05m|%5S|",
-            "000000682269|      682269|682269      |1|1|1    |     |",
+            "%.1x|%.2X|%012x|%6x|%-5X|%-x|%1x|",
+            "682269|682269|000000000068|    68|68   |682269   | |",
+        );
+        check(
+            "%2p|%5p|%05p|%-5p|%-p|%.1p|",
+            "h\"|  h\"i|00h\"i|h\"i  |h\"i   |h\"i|",
         );
     }
 
@@ -347,6 +382,8 @@ mod tests {
     fn a_wrong_format_is_refused() {
         for (format, why) in [
             ("%Z", "`%Z` is none of"),
+            ("%--5t", "`%-` is none of"),
+            ("%0-5t", "`%-` is none of"),
             ("%", "ends within a `%`"),
             ("%05", "ends within a `%`"),
             ("@", "ends within an `@`"),

@@ -39,6 +39,7 @@ pub(crate) fn print(
         empty: true,
     };
     let payload = match (form, std::str::from_utf8(&message.payload)) {
+        (PayloadForm::Text | PayloadForm::Json, Ok("")) => ("payload", "null".to_owned()),
         (PayloadForm::Json, Ok(text)) if serde_json::from_str::<Value>(text).is_ok() => {
             ("payload", text.to_owned())
         }

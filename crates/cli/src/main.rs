@@ -14,6 +14,7 @@ mod exit;
 mod format;
 mod json;
 mod man;
+mod options_file;
 mod passwd;
 mod pipe;
 mod properties;

@@ -41,7 +41,7 @@ missing.
 With --spool a stage that was interrupted, or killed, goes on where it was: it sends again what the
 broker had not acknowledged, and its numbers continue. With --state a consumer does. The broker
 keeps what comes for either while it is away, for a week or as --keep says. Without, each start
-begins anew.
+begins anew, and the session at the broker ends with the stage; so does a producer's in any case.
 
 Exit codes: 0 the input ended, or asked to stop; 2 wrong usage; 66 the key cannot be read; 69 the
 broker cannot be reached or refused something; 74 the command, the spool, the state, or input or

@@ -19,7 +19,7 @@ use lines::Lines;
 
 /// Publish messages, with Mosquitto's flags
 #[derive(Debug, clap::Args)]
-#[command(disable_help_flag = true)]
+#[command(disable_help_flag = true, args_override_self = true)]
 #[command(override_usage = "unbroken pub [OPTIONS] <-m <TEXT>|-f <FILE>|-l|-s|-n>")]
 #[command(after_help = "\
 Examples:

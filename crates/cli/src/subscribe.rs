@@ -22,7 +22,7 @@ use crate::signals;
 
 /// Subscribe and print what comes, with Mosquitto's flags
 #[derive(Debug, clap::Args)]
-#[command(disable_help_flag = true)]
+#[command(disable_help_flag = true, args_override_self = true)]
 #[command(after_help = "\
 Examples:
   unbroken sub -t 'plant/#' -v                      topic and payload, a line each
@@ -37,7 +37,8 @@ Examples:
 id, %j JSON, %J JSON with a JSON payload, %I time (ISO 8601), %U Unix time; of 5.0 %A topic alias,
 %C content type, %D correlation data, %E expiry, %F format, %P user properties, %R response topic,
 %S subscription id; @X strftime's %X, @N nanoseconds; \\n \\t \\r \\0 \\a \\e \\v.
-Widths as in printf: %-20t, %05l, %.10t.
+Widths as in printf: %-20t, %05l, %.10t; of a payload a width shows no more than it has room for.
+An empty payload is (null) behind -v; without -v, or with -N, nothing is printed.
 
 Exit codes, as Mosquitto's: 0 asked to stop; 1 wrong usage or no connection; 27 timed out (-W);
 the CONNACK code if the broker refuses; the reason code if it ends the connection or refuses
@@ -368,9 +369,16 @@ impl Subscriber<'_> {
                 PayloadForm::Lossless,
                 args.pretty,
             )?,
+            // As Mosquitto prints an empty payload.
+            None if message.payload.is_empty() && (!args.verbose || args.no_newline) => {
+                return Ok(());
+            }
             None => {
                 if args.verbose {
                     write!(self.out, "{} ", message.topic)?;
+                }
+                if message.payload.is_empty() {
+                    self.out.write_all(b"(null)")?;
                 }
                 self.out.write_all(&message.payload)?;
                 true

@@ -6,9 +6,39 @@
 
 mod support;
 
+use std::net::{Ipv4Addr, TcpListener};
 use std::process::Command;
+use std::time::Instant;
 
-use support::Mosquitto;
+use support::{DEADLINE, Mosquitto};
+
+/// Mosquitto or not.
+#[test]
+fn a_broker_that_is_not_there_is_not_waited_for() {
+    // A port that was free a moment ago.
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    drop(listener);
+    for mode in [
+        &["--plain", "--within", "600"][..],
+        &["--messages", "100", "--wounds", "1"],
+        &[],
+    ] {
+        let begin = Instant::now();
+        let output = Command::new(env!("CARGO_BIN_EXE_unbroken"))
+            .args(["demo", "--broker", &address])
+            .args(mode)
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(69), "{output:?}");
+        let said = String::from_utf8_lossy(&output.stderr);
+        for part in [&*address, "Connection refused", "leave --broker out"] {
+            assert!(said.contains(part), "{part} in {said}");
+        }
+        assert!(!said.contains("--within"), "{said}");
+        assert!(begin.elapsed() < DEADLINE, "{:?}", begin.elapsed());
+    }
+}
 
 #[test]
 fn every_wound_is_named_and_repaired_over_mosquitto_too() {

@@ -86,14 +86,21 @@ fn unbroken<T: AsRef<std::ffi::OsStr>>(words: &[T], input: &str) -> Output {
     )
 }
 
-/// Each line is a command without the name of the program in front: `pub …` or `sub …`.
-fn check(lines: &[&str], input: &str) {
+/// Whether Mosquitto's clients are there; says so if not, and counts as skipped.
+fn has_mosquitto() -> bool {
     let there = Command::new("mosquitto_pub").arg("--help").output().is_ok();
     if !there {
         let required = std::env::var("UNBROKEN_REQUIRE_TOOLS").is_ok_and(|value| value == "1");
         assert!(!required, "mosquitto_pub is required and not installed");
         let _ = writeln!(io::stdout(), "\n1 test (1 skipped)");
         let _ = writeln!(io::stderr(), "skipped: mosquitto_pub is not installed");
+    }
+    there
+}
+
+/// Each line is a command without the name of the program in front: `pub …` or `sub …`.
+fn check(lines: &[&str], input: &str) {
+    if !has_mosquitto() {
         return;
     }
     let broker = Broker::start();
@@ -147,6 +154,111 @@ fn messages_are_published_and_printed_alike() {
         ],
         "",
     );
+}
+
+#[test]
+fn payloads_are_printed_alike_in_every_width() {
+    let formats = [
+        "%x", "%.1x", "%.2X", "%.0x", "%.x", "%1x", "%2x", "%3x", "%5x", "%012x", "%12X", "%-12x",
+        "%-012x", "%20.3x", "%-x", "%0x", "%p", "%.1p", "%3p", "%10p", "%010p", "%-10p", "%-p",
+        "%20.2p", "%.1t", "%5.1t", "%-5.1t", "%05.1t", "%.1l", "%5l", "%05l", "%.1q", "%.3m",
+        "%.4C", "%--5t", "%0-5t", "%-05t",
+    ];
+    let mut lines = vec!["pub -p OPEN -t text -r -m hällo".to_owned()];
+    lines.push("pub -p OPEN -t abc -r -m abc".to_owned());
+    for format in formats {
+        lines.push(format!("sub -p OPEN -t text -C 1 -F {format}|"));
+        lines.push(format!("sub -p OPEN -t abc -C 1 -F {format}|"));
+    }
+    check(&lines.iter().map(String::as_str).collect::<Vec<_>>(), "");
+}
+
+#[test]
+fn an_empty_payload_is_printed_alike() {
+    for flags in ["", "-v", "-v -N", "-F [%p]", "-F [%x]", "-F [%5x]", "-F %l"] {
+        let broker = Broker::start();
+        let line = format!("sub -p OPEN -t empty -C 1 {flags}");
+        let printed = |mosquitto: bool| {
+            let words = broker.words(line.trim_end());
+            let mut command = if mosquitto {
+                let mut command = Command::new("mosquitto_sub");
+                command.args(&words[1..]);
+                command
+            } else {
+                let mut command = Command::new(env!("CARGO_BIN_EXE_unbroken"));
+                command.args(&words);
+                command
+            };
+            let reader = command.stdout(Stdio::piped()).spawn().unwrap();
+            // Until somebody has taken it: 0x10 is No matching subscribers.
+            loop {
+                let sent = unbroken(&broker.words("pub -p OPEN -t empty -n -q 1 -V 5 -d"), "");
+                if !String::from_utf8_lossy(&sent.stdout).contains("RC:16") {
+                    break;
+                }
+            }
+            String::from_utf8(reader.wait_with_output().unwrap().stdout).unwrap()
+        };
+        let ours = printed(false);
+        let expected = match flags {
+            "" | "-v -N" => "",
+            "-v" => "empty (null)\n",
+            "-F [%5x]" => "[     ]\n",
+            "-F %l" => "0\n",
+            _ => "[]\n",
+        };
+        assert_eq!(ours, expected, "{flags}");
+        if Command::new("mosquitto_sub").arg("--help").output().is_ok() {
+            assert_eq!(printed(true), ours, "{flags}");
+        }
+    }
+}
+
+/// Mosquitto's have it from 2.1 on.
+#[test]
+fn options_are_read_from_a_file() {
+    let broker = Broker::start();
+    let path = |name: &str| broker.directory.path().join(name).display().to_string();
+    let (all, port) = (path("all"), &broker.open);
+    let text = format!("# of a test\n-p {port}\n\n-t from/file\n-m two  words\n-r\n-q 1\n");
+    std::fs::write(&all, text).unwrap();
+    let done = unbroken(&["pub", "-o", &all], "");
+    assert!(done.status.success(), "{done:?}");
+    // What the command line says wins.
+    let done = unbroken(&["pub", "-m", "mine", "-t", "from/line", "-o", &all], "");
+    assert!(done.status.success(), "{done:?}");
+    let reading = path("reading");
+    std::fs::write(&reading, format!("-p {port}\n-C 1\n-v\n")).unwrap();
+    for (topic, expected) in [("from/file", "two  words"), ("from/line", "mine")] {
+        let read = unbroken(&["sub", "-t", topic, "-o", &reading], "");
+        assert_eq!(
+            String::from_utf8_lossy(&read.stdout),
+            format!("{topic} {expected}\n"),
+            "{read:?}"
+        );
+    }
+    // `-o` behind a flag that takes it is a value.
+    let done = unbroken(
+        &[
+            "pub", "-p", port, "-t", "letter", "-m", "-o", "-r", "-q", "1",
+        ],
+        "",
+    );
+    assert!(done.status.success(), "{done:?}");
+    for (words, why) in [
+        (&["sub", "-o"][..], "a value is required"),
+        (
+            &["sub", "-o", "/nowhere/at-all"],
+            "cannot read the options in /nowhere/at-all",
+        ),
+    ] {
+        let told = unbroken(words, "");
+        assert_eq!(told.status.code(), Some(1), "{told:?}");
+        assert!(
+            String::from_utf8_lossy(&told.stderr).contains(why),
+            "{told:?}"
+        );
+    }
 }
 
 #[test]
@@ -220,12 +332,30 @@ fn mistakes_in_the_arguments_end_alike() {
 
 #[test]
 fn who_asks_for_help_with_h_is_told_why_that_is_not_it() {
-    for words in [&["serve", "-h"][..], &["check", "-h"], &["-h"]] {
+    for (words, code, help) in [
+        (&["serve", "-h"][..], 2, "`unbroken serve --help`"),
+        (&["check", "-h"], 2, "`unbroken check --help`"),
+        (&["-h"], 2, "`unbroken --help`"),
+        (&["pub", "-h"], 1, "`unbroken pub --help`"),
+        (&["sub", "-h"], 1, "`unbroken sub --help`"),
+        (&["bench", "-h"], 2, "`unbroken bench --help`"),
+        (&["pipe", "-h"], 2, "`unbroken pipe --help`"),
+        (
+            &["audit", "watch", "-h"],
+            2,
+            "`unbroken audit watch --help`",
+        ),
+        (
+            &["audit", "status", "-h"],
+            2,
+            "`unbroken audit status --help`",
+        ),
+    ] {
         let told = unbroken(words, "");
-        assert_eq!(told.status.code(), Some(2), "{words:?}");
+        assert_eq!(told.status.code(), Some(code), "{words:?}");
         let told = String::from_utf8_lossy(&told.stderr);
         assert!(
-            told.contains("-h is the host") && told.contains("--help"),
+            told.contains("-h is the host") && told.contains(help),
             "{words:?}: {told}"
         );
     }
@@ -240,6 +370,53 @@ fn a_wrong_password_is_told_apart_from_a_missing_right_before_version_5() {
         "",
     );
     assert_eq!(ours.status.code(), Some(4));
+}
+
+/// A DISCONNECT would end `mosquitto_sub -V 5` with exit code 0.
+#[test]
+fn mosquitto_sub_connects_again_when_the_broker_is_stopped_and_started() {
+    if !has_mosquitto() {
+        return;
+    }
+    for version in ["311", "5"] {
+        let mut broker = Broker::start();
+        let port = broker.open.clone();
+        let mut subscriber = Command::new("mosquitto_sub")
+            .args(["-V", version, "-p", &port, "-t", "first", "-t", "second"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(subscriber.stdout.take().unwrap()).lines();
+        let retained = |topic: &str, text: &str| {
+            let words = ["pub", "-p", &port, "-t", topic, "-m", text, "-q", "1", "-r"];
+            let done = unbroken(&words, "");
+            assert!(done.status.success(), "{done:?}");
+        };
+        retained("first", "before");
+        assert_eq!(lines.next().unwrap().unwrap(), "before", "{version}");
+        let pid = nix::unistd::Pid::from_raw(broker.child.id().try_into().unwrap());
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+        assert!(broker.child.wait().unwrap().success(), "{version}");
+        let mut again = Command::new(env!("CARGO_BIN_EXE_unbroken"))
+            .args(["serve", "--in-memory", "-p", &port])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut listening = BufReader::new(again.stdout.take().unwrap()).lines();
+        assert!(
+            listening
+                .next()
+                .unwrap()
+                .unwrap()
+                .starts_with("listening on")
+        );
+        broker.child = again;
+        retained("second", "after");
+        assert_eq!(lines.next().unwrap().unwrap(), "after", "{version}");
+        subscriber.kill().unwrap();
+        subscriber.wait().unwrap();
+    }
 }
 
 #[test]

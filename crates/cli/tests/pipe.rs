@@ -5,7 +5,8 @@
 
 mod support;
 
-use std::io::Write;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
 
 use support::{DEADLINE, Running, broker, client, numbered, producer, until_there};
@@ -232,4 +233,53 @@ async fn a_consumer_that_is_killed_goes_on_from_its_state_and_misses_nothing() {
     printed.sort_unstable();
     printed.dedup();
     assert_eq!(printed, (0..300).collect::<Vec<_>>());
+}
+
+/// Only a stage that goes on where it was has a session at the broker when it has ended.
+#[tokio::test]
+async fn a_stage_that_has_ended_leaves_a_session_only_if_it_is_to_go_on_with_it() {
+    let (_broker, port) = broker();
+    let directory = tempfile::tempdir().unwrap();
+    let (spool, other) = (path(directory.path(), "a"), path(directory.path(), "b"));
+    let lane = "0000000000000001";
+    let words = [
+        "pipe", "-p", &port, "--to", "raw", "--lane", lane, "--spool", &spool,
+    ];
+    let mut producer = Running::start(&words);
+    producer.say("one");
+    let ended = producer.output();
+    assert!(ended.status.success(), "{ended:?}");
+    assert!(!session_present(&port, &format!("unbroken-pipe-{lane}")));
+
+    let lane = "0000000000000003";
+    let words = [
+        "pipe", "-p", &port, "--from", "in", "--to", "out", "--lane", lane, "--spool", &other,
+    ];
+    let processor = Running::start(&words);
+    until_there(&port, "in").await;
+    interrupt(&processor);
+    let ended = processor.output();
+    assert!(ended.status.success(), "{ended:?}");
+    assert!(session_present(&port, &format!("unbroken-pipe-{lane}")));
+}
+
+fn interrupt(stage: &Running) {
+    let pid = nix::unistd::Pid::from_raw(stage.0.id().try_into().unwrap());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+}
+
+/// What CONNACK says to a 5.0 client that asks for this session.
+fn session_present(port: &str, client_id: &str) -> bool {
+    let mut stream = TcpStream::connect(format!("127.0.0.1:{port}")).unwrap();
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    let mut body = b"\0\x04MQTT\x05\0\0\0\x05\x11\0\0\0\x3c".to_vec();
+    body.extend(u16::try_from(client_id.len()).unwrap().to_be_bytes());
+    body.extend(client_id.as_bytes());
+    let mut connect = vec![0x10, u8::try_from(body.len()).unwrap()];
+    connect.append(&mut body);
+    stream.write_all(&connect).unwrap();
+    let mut connack = [0; 4];
+    stream.read_exact(&mut connack).unwrap();
+    assert_eq!((connack[0], connack[3]), (0x20, 0), "{connack:?}");
+    connack[2] == 1
 }

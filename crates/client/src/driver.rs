@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::client::Link;
 use crate::durations::Pauses;
-use crate::engine::{Command, Engine};
+use crate::engine::{Command, Engine, Goodbye};
 use crate::inbox::Notice;
 use crate::limits::{COMMANDS_AT_ONCE, OUTPUT_BYTES, READ_BYTES};
 use crate::options::random;
@@ -193,12 +193,12 @@ impl Driver {
                 return Left::Failed(error);
             }
             if self.is_over {
-                self.engine.say_goodbye();
+                self.engine.say_goodbye(Goodbye::ForGood);
                 self.last_words(&mut stream).await;
                 return Left::Goodbye;
             }
             if let Err(error) = self.engine.check_left_open() {
-                self.engine.say_goodbye();
+                self.engine.say_goodbye(Goodbye::UntilNextConnection);
                 self.last_words(&mut stream).await;
                 return Left::Failed(error);
             }

@@ -58,8 +58,8 @@ pub enum Session {
     /// Nothing: with each connection the client subscribes anew, and messages that were published
     /// meanwhile are missed.
     Temporary,
-    /// It begins anew with the client and outlives lost connections (5.0; on 3.x as `Temporary`,
-    /// which cannot say this).
+    /// It begins anew with the client, outlives lost connections, and ends when the client
+    /// disconnects (5.0; on 3.x as `Temporary`, which cannot say this).
     WhileRunning {
         /// Seconds without a connection after which the broker forgets it.
         expiry_s: u32,

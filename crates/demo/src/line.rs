@@ -18,7 +18,7 @@ use unbroken_client::audit::{
     PublisherOptions, Scope, Spooled, Stamped, SubscriberOptions,
 };
 use unbroken_client::{
-    Client, ConnectError, Message, Options, RetryDuration, Session, SubscribeError,
+    Client, ConnectError, Message, Options, RetryDuration, Session, SubscribeError, TotalDuration,
 };
 use unbroken_merkle_log::{LaneId, Property};
 
@@ -87,6 +87,15 @@ pub enum LineError {
     /// A or C is not connected.
     #[error(transparent)]
     Connect(#[from] ConnectError),
+    /// The broker that is to be used does not serve.
+    #[error(
+        "{why}. Start the broker of --broker first, or leave --broker out: then the demonstration \
+         starts its own"
+    )]
+    Unavailable {
+        /// The result of the only try.
+        why: ConnectError,
+    },
     /// A or C cannot subscribe.
     #[error(transparent)]
     Subscribe(#[from] SubscribeError),
@@ -111,6 +120,9 @@ impl Line {
         readings: Readings,
         rate: u32,
     ) -> Result<Self, LineError> {
+        if let Some(address) = at {
+            try_once(address).await?;
+        }
         let directory = tempfile::tempdir().map_err(LineError::Directory)?;
         let broker = match at {
             None => Some(Broker::start(program, directory.path(), keeping).await?),
@@ -361,6 +373,19 @@ fn everything() -> Result<SubscriberOptions, LineError> {
 fn first_stamp(message: &AuditedMessage) -> Option<&Property> {
     let first = message.origins().first();
     first.map(|(origin, _)| origin).or(message.property())
+}
+
+/// A broker that is to be there already is not waited for.
+async fn try_once(broker: SocketAddr) -> Result<(), LineError> {
+    let tried = options(broker).patience(TotalDuration(Duration::ZERO));
+    let client = tried.connect().await.map_err(|why| match why {
+        ConnectError::GaveUp { last, .. } => LineError::Unavailable {
+            why: ConnectError::clone(&last),
+        },
+        why => LineError::Unavailable { why },
+    })?;
+    client.disconnect().await;
+    Ok(())
 }
 
 async fn connect(broker: SocketAddr) -> Result<Client, ConnectError> {

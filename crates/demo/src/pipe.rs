@@ -117,7 +117,9 @@ pub async fn run(
             state,
             taken: Vec::new(),
         };
-        return consumer.run(&client, &mut tell, interrupted).await;
+        let ran = consumer.run(&client, &mut tell, interrupted).await;
+        client.disconnect().await;
+        return ran;
     };
     Message::new(&*to, &b""[..]).map_err(|error| StageError::Topic(to.clone(), error))?;
     let client = stage.connect(None).await?;
@@ -131,16 +133,19 @@ pub async fn run(
         transform,
         tell: &mut tell,
     };
-    match &stage.spool {
-        None => {
-            let output = output.open_unspooled(&client).await?;
-            work.run(output, interrupted).await
-        }
-        Some(directory) => {
-            let output = output.open(&client, directory).await?;
-            work.run(output, interrupted).await
-        }
-    }
+    let ran = match &stage.spool {
+        None => match output.open_unspooled(&client).await {
+            Ok(output) => work.run(output, interrupted).await,
+            Err(error) => Err(error.into()),
+        },
+        Some(directory) => match output.open(&client, directory).await {
+            Ok(output) => work.run(output, interrupted).await,
+            Err(error) => Err(error.into()),
+        },
+    };
+    // However it ended: a session that is for this run alone ends with it.
+    client.disconnect().await;
+    ran
 }
 
 impl Stage {
@@ -235,7 +240,6 @@ impl<T: FnMut(&News)> Work<'_, T> {
                 None => farewell(processor.close(AT_ONCE)).await?,
             }
         }
-        self.client.clone().disconnect().await;
         Ok(())
     }
 
@@ -357,7 +361,6 @@ impl Consumer {
         // Behind the answer the acknowledgements are at the broker. Whoever interrupts does not
         // wait for one that is away.
         let answered = timeout(FAREWELL, client.ping()).await;
-        client.clone().disconnect().await;
         answered.unwrap_or(Ok(()))?;
         Ok(())
     }

@@ -15,7 +15,6 @@ pub(crate) fn reason_code(words: &str) -> u8 {
         "the client id is not valid" => reason::CLIENT_IDENTIFIER_NOT_VALID,
         "the user name or password is wrong" => reason::BAD_USER_NAME_OR_PASSWORD,
         "it is not authorized" => reason::NOT_AUTHORIZED,
-        "the broker is shutting down" => reason::SERVER_SHUTTING_DOWN,
         "the authentication method is unknown" => reason::BAD_AUTHENTICATION_METHOD,
         "its keep alive ran out" => reason::KEEP_ALIVE_TIMEOUT,
         "its session was taken over" => reason::SESSION_TAKEN_OVER,
@@ -36,7 +35,7 @@ pub(crate) fn return_code(words: &str) -> u8 {
     match words {
         "the version is not supported" => 1,
         "the client id is not valid" => 2,
-        "a quota is exceeded" | "the broker is shutting down" | "the broker is unavailable" => 3,
+        "a quota is exceeded" | "the broker is unavailable" => 3,
         "the user name or password is wrong" => 4,
         "it is not authorized" => 5,
         other => panic!("3.x has no code for {other:?}"),

@@ -11,9 +11,19 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    /// All mistakes, in the order in which they were found. Never empty.
+    /// All mistakes: those of the file in the order of its lines, then the others. Never empty.
     pub fn problems(&self) -> &[Problem] {
         &self.problems
+    }
+}
+
+impl ConfigError {
+    pub(super) fn new(mut problems: Vec<Problem>) -> Self {
+        problems.sort_by_key(|problem| match &problem.origin {
+            Some(Origin::File { line, .. }) => (0, *line),
+            _ => (1, 0),
+        });
+        Self { problems }
     }
 }
 

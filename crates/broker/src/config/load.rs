@@ -199,7 +199,7 @@ pub(super) fn resolve(written: Written) -> Result<Effective, ConfigError> {
     if problems.is_empty() {
         Ok(Effective { config, origins })
     } else {
-        Err(ConfigError { problems })
+        Err(ConfigError::new(problems))
     }
 }
 

@@ -17,6 +17,7 @@
 mod changes;
 mod error;
 mod example;
+mod foreign;
 mod load;
 mod setting;
 mod table;

@@ -114,20 +114,26 @@ impl Kind {
         match self {
             Self::Flag => "true or false".to_owned(),
             Self::Count { min, max, absent } => {
-                format!("a whole number from {min} to {max}{}", or(absent))
+                let range = range(min, max, |bound| bound.to_string());
+                format!("a whole number {range}{}", or(absent))
             }
-            Self::Time { min, max, absent } => format!(
-                "a time from {} to {} with a unit (ms, s, m, h, d, w), such as \"30s\" or \
-                 \"1h 30m\"{}",
-                show_duration(min),
-                show_duration(max),
-                or(absent)
-            ),
+            Self::Time { min, max, absent } => {
+                let shown = show_duration(max);
+                // Of weeks, days, hours and more the weeks say enough.
+                let largest = match *shown.split(' ').collect::<Vec<_>>().as_slice() {
+                    [largest, _, _, ..] => largest.to_owned(),
+                    _ => shown,
+                };
+                format!(
+                    "a time from {} to {largest} with a unit (ms, s, m, h, d, w), such as \"30s\" \
+                     or \"1h 30m\"{}",
+                    show_duration(min),
+                    or(absent)
+                )
+            }
             Self::Size { min, max } => format!(
-                "a size from {} to {} with a unit (B, KiB, MiB, GiB, kB, MB, GB), such as \
-                 \"64 KiB\"",
-                show_size(min),
-                show_size(max)
+                "a size {} with a unit (B, KiB, MiB, GiB, kB, MB, GB), such as \"64 KiB\"",
+                range(min, max, show_size)
             ),
             Self::Text => "a text in quotes".to_owned(),
             Self::Path => "a file name in quotes".to_owned(),
@@ -161,6 +167,17 @@ impl Kind {
             ) => quoted(word),
             (_, Value::Absent) => quoted(""),
         }
+    }
+}
+
+/// A range in words: one of the largest numbers that a computer knows is no bound to a reader.
+fn range(min: u64, max: u64, show: impl Fn(u64) -> String) -> String {
+    match max {
+        u64::MAX => format!("of {} or more", show(min)),
+        _ if show(max).len() > show(max + 1).len() => {
+            format!("from {} to less than {}", show(min), show(max + 1))
+        }
+        _ => format!("from {} to {}", show(min), show(max)),
     }
 }
 
@@ -258,6 +275,33 @@ mod tests {
             let shown = SIZE.show(&value);
             assert_eq!(SIZE.parse(shown.trim_matches('"'), Form::Text), Ok(value));
         }
+    }
+
+    #[test]
+    fn ranges_are_in_words() {
+        let (size, count) = (
+            |max| Kind::Size { min: 1, max }.expects(),
+            |max| {
+                let absent = None;
+                Kind::Count {
+                    min: 1,
+                    max,
+                    absent,
+                }
+                .expects()
+            },
+        );
+        assert!(size(u64::MAX).starts_with("a size of 1 B or more with"));
+        assert!(size(u32::MAX.into()).starts_with("a size from 1 B to less than 4 GiB with"));
+        assert!(size(1 << 20).starts_with("a size from 1 B to 1 MiB with"));
+        assert_eq!(count(u64::MAX), "a whole number of 1 or more");
+        assert_eq!(count(65_535), "a whole number from 1 to 65535");
+        let time = Kind::Time {
+            min: Duration::from_secs(1),
+            max: Duration::from_secs(u32::MAX.into()),
+            absent: None,
+        };
+        assert!(time.expects().starts_with("a time from 1s to 7101w with"));
     }
 
     #[test]

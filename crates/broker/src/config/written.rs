@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
 
 use super::error::Problem;
+use super::foreign::{is_mosquitto, mosquitto_line, not_yet, unsupported};
 use super::table::{ADDRESS, LISTENER_KEYS, LISTENERS, RULE_KEYS, RULES, SECTIONS};
 use super::value::Form;
 
@@ -124,9 +125,14 @@ impl Written {
         let document = match DeTable::parse(text) {
             Ok(document) => document,
             Err(error) => {
-                let origin = at(error.span().map_or(0, |span| span.start));
-                self.problems
-                    .push(Problem::new(Some(origin), error.message()));
+                let problem = if let Some(line) = mosquitto_line(text) {
+                    let path = path.to_owned();
+                    is_mosquitto(Origin::File { path, line })
+                } else {
+                    let origin = at(error.span().map_or(0, |span| span.start));
+                    Problem::new(Some(origin), error.message())
+                };
+                self.problems.push(problem);
                 return;
             }
         };
@@ -154,7 +160,13 @@ impl Written {
                         self.read_rules(&rules, &at);
                     }
                 }
-                (name, DeValue::Table(keys)) => self.read_keys(name, None, keys, &at),
+                (name, DeValue::Table(keys)) if section_names().any(|known| known == name) => {
+                    self.read_keys(name, None, keys, &at);
+                }
+                (name, DeValue::Table(_)) => self.problems.push(unknown_section(origin, name)),
+                (name, _) if unsupported(name).is_some() => {
+                    self.problems.push(unknown_section(origin, name));
+                }
                 (name, _) if SECTIONS.iter().any(|section| section.name == name) => {
                     self.wrong_shape(origin, name);
                 }
@@ -337,9 +349,7 @@ impl Written {
 
     fn put(&mut self, section: &str, index: Option<usize>, key: &str, raw: Raw) {
         let Some(known_section) = section_names().find(|name| *name == section) else {
-            let problem = Problem::new(Some(raw.origin), format!("unknown section `{section}`"));
-            self.problems
-                .push(problem.suggest(section, section_names()));
+            self.problems.push(unknown_section(raw.origin, section));
             return;
         };
         if section == LISTENERS && key == ADDRESS {
@@ -347,17 +357,7 @@ impl Written {
             return;
         }
         let Some(known_key) = key_names(section).find(|name| *name == key) else {
-            let problem = Problem::new(
-                Some(raw.origin),
-                format!("unknown key `{key}` in `{section}`"),
-            );
-            let elsewhere = SECTIONS
-                .iter()
-                .find(|s| s.keys.iter().any(|k| k.name == key));
-            self.problems.push(match elsewhere {
-                Some(owner) => problem.help(format!("`{key}` belongs to `[{}]`", owner.name)),
-                None => problem.suggest(key, key_names(section)),
-            });
+            self.problems.push(unknown_key(raw.origin, section, key));
             return;
         };
         self.values.insert(
@@ -391,6 +391,32 @@ impl Written {
                 },
             );
         }
+    }
+}
+
+fn unknown_section(origin: Origin, section: &str) -> Problem {
+    if let Some(feature) = unsupported(section) {
+        let what = format!("`{section}`: {feature} is not supported yet");
+        return not_yet(Problem::new(Some(origin), what));
+    }
+    let problem = Problem::new(Some(origin), format!("unknown section `{section}`"));
+    problem.suggest(section, section_names())
+}
+
+fn unknown_key(origin: Origin, section: &str, key: &str) -> Problem {
+    let elsewhere = SECTIONS
+        .iter()
+        .find(|s| s.keys.iter().any(|k| k.name == key));
+    if elsewhere.is_none()
+        && let Some(feature) = unsupported(key)
+    {
+        let what = format!("`{key}` in `{section}`: {feature} is not supported yet");
+        return not_yet(Problem::new(Some(origin), what));
+    }
+    let problem = Problem::new(Some(origin), format!("unknown key `{key}` in `{section}`"));
+    match elsewhere {
+        Some(owner) => problem.help(format!("`{key}` belongs to `[{}]`", owner.name)),
+        None => problem.suggest(key, key_names(section)),
     }
 }
 

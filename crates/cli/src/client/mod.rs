@@ -183,6 +183,8 @@ impl Client {
     /// Opens a new connection for the same session. What was unfinished is sent again if the broker
     /// has kept the session, and as new if it has not.
     pub(crate) fn reconnect(&mut self) -> Result<(), ClientError> {
+        // A broker that stops waits for the end of the old one. It may have ended already.
+        let _ = self.stream.shutdown(Shutdown::Both);
         self.stream = link::open(&self.options)?;
         self.link += 1;
         self.input.clear();

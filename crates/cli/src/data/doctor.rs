@@ -227,12 +227,12 @@ impl Report {
         let ago = |ms: u64| format!("{} ago", person::span(self.now_ms.saturating_sub(ms)));
         let store = person::size(inside.memory_bytes_max());
         let rest = person::size(inside.memory_bytes());
-        let (subscriptions, under_way) = (examined.subscriptions, examined.under_way);
+        let (subscriptions, in_flight) = (examined.subscriptions, examined.in_flight);
         let retained = inside.retained().values;
         writeln!(
             out,
             "memory     at most {store} for the store itself, and about {rest} for sessions, \
-             {subscriptions} subscriptions, {under_way} messages under way and {retained} retained"
+             {subscriptions} subscriptions, {in_flight} messages in flight and {retained} retained"
         )?;
         let (all, away) = (examined.sessions, examined.away);
         let when = match self.broker {
@@ -318,7 +318,7 @@ impl Report {
             "memory_bytes_max": inside.map(Inside::memory_bytes_max),
             "memory_bytes_of_sessions": inside.map(Inside::memory_bytes),
             "subscriptions": examined.map(|examined| examined.subscriptions),
-            "under_way": examined.map(|examined| examined.under_way),
+            "in_flight": examined.map(|examined| examined.in_flight),
             "sessions": examined.map(|examined| examined.sessions),
             "away": examined.map(|examined| examined.away),
             "logs": inside.map(Inside::logs),
@@ -342,7 +342,7 @@ impl Inside {
         let retained = self.retained();
         examined.sessions * SESSION_BYTES
             + examined.subscriptions * SUBSCRIPTION_BYTES
-            + examined.under_way * UNDER_WAY_BYTES
+            + examined.in_flight * IN_FLIGHT_BYTES
             + retained.values * RETAINED_BYTES
             + retained.bytes
     }
@@ -407,6 +407,6 @@ const SESSION_BYTES: u64 = 1_000;
 const SUBSCRIPTION_BYTES: u64 = 400;
 const RETAINED_BYTES: u64 = 300;
 /// With its message, if no other session was given that.
-const UNDER_WAY_BYTES: u64 = 700;
+const IN_FLIGHT_BYTES: u64 = 700;
 /// On a terminal; JSON has all.
 const HOLDERS_SHOWN: usize = 10;

@@ -25,7 +25,7 @@ pub(crate) struct Examined {
     /// Of all sessions.
     pub(crate) subscriptions: u64,
     /// Messages that sessions were given and have not done with, for each session.
-    pub(crate) under_way: u64,
+    pub(crate) in_flight: u64,
     /// Sessions that hold something in the logs, those that hold the oldest first.
     pub(crate) holders: Vec<Holder>,
     /// What is wrong, a sentence each.
@@ -79,7 +79,7 @@ pub(crate) fn examine(view: &dyn View) -> Result<Examined, StoreError> {
                 examined.sessions += 1;
                 examined.away += u64::from(session.head.away_since_ms.is_some());
                 examined.subscriptions += session.subscriptions.len() as u64;
-                examined.under_way += session.outbound.len() as u64;
+                examined.in_flight += session.outbound.len() as u64;
                 examined.wrong.extend(misplaced(&session, &bounds));
                 holders.push(Holder::new(session, &bounds));
             }
@@ -175,7 +175,7 @@ impl Holder {
     }
 
     /// How far it is on disk is told only when something comes for it, so a session that nothing
-    /// waits for may be far behind. What a group gives it is under way, whatever the filter.
+    /// waits for may be far behind. What a group gives it is in flight, whatever the filter.
     fn find_wanted(
         &self,
         view: &dyn View,

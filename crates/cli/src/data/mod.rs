@@ -172,6 +172,9 @@ impl Data {
 
 /// The broker that has a directory; if there is none, this user may take it.
 fn remote(path: &Path) -> Result<Option<Remote>, Failure> {
+    if let Some(why) = no_directory(path) {
+        return Err(Failure::new(exit::NO_INPUT, why));
+    }
     let is_in = Embedded::is_in(path);
     if let Err(StoreError::Io { source, .. }) = &is_in
         && source.kind() == io::ErrorKind::PermissionDenied
@@ -195,6 +198,24 @@ fn remote(path: &Path) -> Result<Option<Remote>, Failure> {
         own(path)?;
     }
     Ok(remote)
+}
+
+/// Why a path is no directory, where it can be known.
+fn no_directory(path: &Path) -> Option<String> {
+    let path_shown = path.display();
+    match fs::metadata(path) {
+        Ok(found) if found.is_dir() => None,
+        Ok(_) => Some(format!(
+            "{path_shown} is not a directory; --data takes a data directory"
+        )),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Some(format!(
+            "{path_shown} does not exist; --data takes the broker's data directory"
+        )),
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => Some(format!(
+            "{path_shown} does not exist: a part of this path is not a directory"
+        )),
+        Err(_) => None,
+    }
 }
 
 fn commit(store: &Embedded, batch: &Batch) -> Result<(), StoreError> {

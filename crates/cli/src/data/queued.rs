@@ -2,7 +2,7 @@
 //!
 //! Invariant: a message counts if a subscription that is no group's held when it came in, matches
 //! its topic and grants it QoS 1 or 2, and the session was not given it. What a group has given is
-//! under way, and is not here.
+//! in flight, and is not here.
 //!
 //! Deliberately absent: the broker's memory. Of a client that is connected the disk is half a
 //! second late, and what is too much for a session counts until the broker has read and dropped it.

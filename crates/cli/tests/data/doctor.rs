@@ -32,14 +32,14 @@ fn the_doctor_says_what_there_is_and_who_holds_it() {
     let retained = retained.unwrap_or_else(|| panic!("{report}"));
     assert_eq!(retained["values"], 3, "{report}");
     assert!(
-        count("subscriptions") > 0 && count("under_way") > 0,
+        count("subscriptions") > 0 && count("in_flight") > 0,
         "{report}"
     );
     assert_eq!(
         count("memory_bytes_of_sessions"),
         3 * 1_000
             + count("subscriptions") * 400
-            + count("under_way") * 700
+            + count("in_flight") * 700
             + 3 * 300
             + retained["bytes"].as_u64().unwrap()
     );
@@ -271,7 +271,7 @@ fn says_nothing_of_what_is_in_it(ended: &Ended) {
         "memory_bytes_max",
         "memory_bytes_of_sessions",
         "subscriptions",
-        "under_way",
+        "in_flight",
         "sessions",
         "away",
         "logs",
@@ -297,5 +297,39 @@ fn copy_all(from: &Path, to: &Path) {
         let target = to.join(file.strip_prefix(from).unwrap());
         fs::create_dir_all(target.parent().unwrap()).unwrap();
         fs::copy(file, target).unwrap();
+    }
+}
+
+#[test]
+fn a_directory_that_is_not_there_is_said_to_be_so_by_every_command() {
+    let directory = tempfile::tempdir().unwrap();
+    let (nowhere, file) = (
+        directory.path().join("nowhere"),
+        directory.path().join("file"),
+    );
+    fs::write(&file, "").unwrap();
+    for words in [
+        &["doctor"][..],
+        &["doctor", "--deep"],
+        &["sessions", "ls"],
+        &["sessions", "rm", "a"],
+        &["retained", "ls"],
+        &["db", "export"],
+        &["backup", "/nowhere/at-all"],
+    ] {
+        let paths = [
+            (nowhere.clone(), "does not exist"),
+            (nowhere.join("deeper"), "does not exist"),
+            (file.clone(), "is not a directory"),
+            (file.join("deeper"), "does not exist"),
+            (directory.path().to_owned(), "there is no store in it"),
+        ];
+        for (path, why) in paths {
+            let ended = run(&path, words);
+            assert_eq!(ended.code, Some(66), "{words:?} {ended:?}");
+            let said = format!("Error: {}", path.display());
+            let is_said = ended.errors.starts_with(&said) && ended.errors.contains(why);
+            assert!(is_said, "{words:?} {ended:?}");
+        }
     }
 }

@@ -279,7 +279,9 @@ fn sessions_are_listed_with_what_they_hold() {
     assert!(lines[0].starts_with("CLIENT "), "{text}");
     let desk: Vec<_> = lines[1].split_whitespace().collect();
     assert_eq!((desk[0], desk[1]), ("desk", "away"), "{text}");
-    let held = ["never", "1", "1", "0", "B", "12"];
+    let record = message("news/today", b"words").as_bytes().len() as u64;
+    let bytes = (12 * record).to_string();
+    let held = ["never", "1", "1", "0", "B", "12", bytes.as_str(), "B"];
     assert_eq!(desk[desk.len() - held.len()..], held, "{text}");
     let phone: Vec<_> = lines[2].split_whitespace().collect();
     assert_eq!(phone[0], "phone", "{text}");
@@ -297,12 +299,13 @@ fn sessions_are_listed_with_what_they_hold() {
         "client": "desk",
         "away_since": "2026-09-21T14:13:20Z",
         "expiry_s": null,
-        "ends": null,
+        "expires": null,
         "subscriptions": [{ "filter": "news/#", "qos": 1 }],
-        "under_way": 1,
+        "in_flight": 1,
         "unreleased": 0,
         "unreleased_bytes": 0,
-        "behind": 12,
+        "backlog": 12,
+        "backlog_bytes": 12 * record,
     });
     assert_eq!(objects[0], expected);
     assert_eq!(
@@ -313,35 +316,46 @@ fn sessions_are_listed_with_what_they_hold() {
 }
 
 #[test]
-fn what_waits_for_a_session_is_counted_on_request_and_not_what_is_for_others() {
+fn the_backlog_of_a_session_is_its_own_messages_and_not_those_for_others() {
     let store = Filled::new();
     store.add_idle("idle");
-    let text = store.run(&["sessions", "ls", "--count"]).well().text;
+    let text = store.run(&["sessions", "ls"]).well().text;
     let rows: Vec<Vec<_>> = text
         .lines()
         .map(|line| line.split_whitespace().collect())
         .collect();
-    assert!(rows[0].ends_with(&["BEHIND", "QUEUED", "BYTES"]), "{text}");
+    let titles = [
+        "EXPIRES",
+        "SUBSCRIPTIONS",
+        "IN",
+        "FLIGHT",
+        "UNRELEASED",
+        "BACKLOG",
+        "BYTES",
+    ];
+    assert!(rows[0].ends_with(&titles), "{text}");
     let of = |client| rows.iter().find(|row| row[0] == client).unwrap();
     let desk = of("desk");
-    assert_eq!(
-        desk[desk.len() - 7..][..5],
-        ["1", "0", "B", "12", "12"],
-        "{text}"
-    );
+    assert_eq!(desk[desk.len() - 6..][..4], ["1", "0", "B", "12"], "{text}");
+    // All 20 messages came after its place in the log, and none of them is for it.
     let idle = of("idle");
     assert_eq!(
-        idle[idle.len() - 7..][..5],
-        ["0", "0", "B", "20", "0"],
+        idle[idle.len() - 6..],
+        ["0", "0", "B", "0", "0", "B"],
         "{text}"
     );
 
-    let objects = store.run(&["sessions", "ls", "--count", "--json"]).well();
+    let objects = store.run(&["sessions", "ls", "--json"]).well();
     let record = message("news/today", b"words").as_bytes().len() as u64;
     let desk = &objects.objects()[0];
     assert_eq!(
-        (&desk["queued"], &desk["queued_bytes"]),
+        (&desk["backlog"], &desk["backlog_bytes"]),
         (&12.into(), &(12 * record).into())
+    );
+    let text = store.run(&["sessions", "ls", "--no-backlog"]).well().text;
+    assert!(
+        !text.contains("BACKLOG") && !text.contains("BYTES"),
+        "{text}"
     );
 }
 
@@ -659,7 +673,7 @@ fn a_directory_without_a_store_or_in_use_is_refused_and_left_alone() {
     let store = Filled::new();
     let empty = store.temp.path().join("empty");
     for words in [&["sessions", "ls"][..], &["backup", "-"], &["db", "export"]] {
-        run(&empty, words).badly(66, "there is no store in it");
+        run(&empty, words).badly(66, "empty does not exist");
     }
     assert!(!empty.exists());
     let held = open(&store.path(), options());

@@ -48,6 +48,18 @@ pub(crate) enum Command {
     Disconnect(oneshot::Sender<()>),
 }
 
+/// Why a client sends DISCONNECT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Goodbye {
+    /// It connects again at once.
+    UntilNextConnection,
+    /// It ends, and with it a session that is for as long as it runs.
+    ForGood,
+}
+
+/// A DISCONNECT that ends the session.
+const GOODBYE_BYTES: u32 = 9;
+
 /// A subscription to be made.
 #[derive(Debug)]
 pub(crate) struct Wish {
@@ -269,10 +281,19 @@ impl Engine {
     /// Puts DISCONNECT behind everything else.
     ///
     /// [MQTT-3.14.4-1, MQTT-3.14.4-2, MQTT311-3.14.4-1, MQTT311-3.14.4-2]
-    pub(crate) fn say_goodbye(&mut self) {
-        let goodbye = Packet::Disconnect(Disconnect::new(ReasonCode::Success));
-        // Three bytes are within every limit.
-        let _ = self.wire.put(&goodbye);
+    pub(crate) fn say_goodbye(&mut self, goodbye: Goodbye) {
+        let mut disconnect = Disconnect::new(ReasonCode::Success);
+        let mut properties = PropertyBuf::new();
+        let ends_session = goodbye == Goodbye::ForGood
+            && matches!(self.options.session, Session::WhileRunning { .. })
+            && self.options.version == Version::V5;
+        if ends_session && self.wire.takes(GOODBYE_BYTES) {
+            // One property is within the bounds of a PropertyBuf.
+            let _ = properties.push(Property::SessionExpiryInterval(0));
+            disconnect.properties = properties.as_properties();
+        }
+        // Without a property its three bytes are within every limit.
+        let _ = self.wire.put(&Packet::Disconnect(disconnect));
         self.phase = Phase::Closed;
     }
 

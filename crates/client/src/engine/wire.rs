@@ -111,6 +111,11 @@ impl Wire {
         std::mem::take(&mut self.output)
     }
 
+    /// Whether the broker takes a packet of so many bytes [MQTT-3.2.2-15].
+    pub(super) fn takes(&self, bytes: u32) -> bool {
+        bytes <= self.server.packet_bytes_max
+    }
+
     pub(super) fn put(&mut self, packet: &Packet<'_>) -> Result<(), EncodeError> {
         packet.encode(self.version, &mut self.output)
     }

@@ -1,6 +1,7 @@
 //! The live view on a terminal: the sentence, the parts, the windows, the wounds, the keys.
 //!
-//! The terminal is given back whatever happens, also on a panic.
+//! The terminal is given back whatever happens, also on a panic. At 80 columns and 24 rows the
+//! sentence, the keys and five wounds are readable; smaller terminals are cut.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -9,7 +10,7 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers
 use ratatui::layout::{Alignment, Constraint, Layout};
 use ratatui::style::{Color, Style, Stylize};
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Block, Paragraph, Sparkline};
+use ratatui::widgets::{Block, Borders, Paragraph, Sparkline, Wrap};
 use ratatui::{DefaultTerminal, Frame};
 use unbroken_merkle_log::ledger::State;
 
@@ -77,22 +78,37 @@ fn key(code: KeyCode, control: bool) -> Option<Key> {
 
 fn draw(board: &Board, now: Duration, frame: &mut Frame<'_>) {
     let strips = u16::try_from(board.strips.len()).unwrap_or(2);
+    let area = frame.area();
+    // Where rows are few, only the sentence and the wounds have a frame.
+    let borders = if area.height < ROWS_FRAMED {
+        Borders::TOP
+    } else {
+        Borders::ALL
+    };
+    let below = u16::from(borders == Borders::ALL);
+    let sentence_rows = if area.width < COLUMNS_WIDE { 6 } else { 5 };
     let rows = [
-        Constraint::Length(5),
-        Constraint::Length(3),
-        Constraint::Length(strips + 2),
-        Constraint::Length(6),
+        Constraint::Length(sentence_rows),
+        Constraint::Length(2 + below),
+        Constraint::Length(strips + 1 + below),
+        Constraint::Length(2 + 4 * below),
         Constraint::Min(4),
         Constraint::Length(2),
     ];
-    let [sentence, parts, windows, rates, hurts, keys] = Layout::vertical(rows).areas(frame.area());
+    let [sentence, parts, windows, rates, hurts, keys] = Layout::vertical(rows).areas(area);
+    let framed = Block::new().borders(borders);
     frame.render_widget(self::sentence(board, now), sentence);
-    frame.render_widget(self::parts(board), parts);
-    frame.render_widget(self::windows(board, windows.width), windows);
-    frame.render_widget(self::rates(board, rates.width), rates);
-    frame.render_widget(self::hurts(board, hurts.height), hurts);
+    frame.render_widget(self::parts(board, framed.clone()), parts);
+    frame.render_widget(self::windows(board, windows.width, framed.clone()), windows);
+    frame.render_widget(self::rates(board, rates.width, framed), rates);
+    frame.render_widget(self::hurts(board, hurts.width, hurts.height), hurts);
     frame.render_widget(self::keys(), keys);
 }
+
+/// From so many rows on, everything has a frame.
+const ROWS_FRAMED: u16 = 30;
+/// From so many columns on, a wound with its name and its repair fits a line.
+const COLUMNS_WIDE: u16 = 100;
 
 fn sentence(board: &Board, now: Duration) -> Paragraph<'_> {
     let color = if board.is_green() {
@@ -111,6 +127,7 @@ fn sentence(board: &Board, now: Duration) -> Paragraph<'_> {
         in_doubt(board, now),
     ])
     .alignment(Alignment::Center)
+    .wrap(Wrap { trim: true })
     .block(
         Block::bordered()
             .border_style(Style::new().fg(color))
@@ -129,7 +146,7 @@ fn in_doubt(board: &Board, now: Duration) -> Line<'static> {
     }
 }
 
-fn parts(board: &Board) -> Paragraph<'_> {
+fn parts<'a>(board: &'a Board, framed: Block<'a>) -> Paragraph<'a> {
     let mut spans = Vec::new();
     for part in &board.parts {
         if !spans.is_empty() {
@@ -143,10 +160,10 @@ fn parts(board: &Board) -> Paragraph<'_> {
             state.red().bold()
         });
     }
-    Paragraph::new(Line::from(spans)).block(Block::bordered().title(" the line "))
+    Paragraph::new(Line::from(spans)).block(framed.title(" the line "))
 }
 
-fn windows(board: &Board, width: u16) -> Paragraph<'_> {
+fn windows<'a>(board: &'a Board, width: u16, framed: Block<'a>) -> Paragraph<'a> {
     let lines: Vec<Line<'_>> = board.strips.iter().map(|strip| of(strip, width)).collect();
     let title = Line::from(vec![
         Span::from(" windows of 1,024: "),
@@ -154,7 +171,7 @@ fn windows(board: &Board, width: u16) -> Paragraph<'_> {
         Span::from("■ faulty ").red(),
         Span::from("■ not proven yet ").dark_gray(),
     ]);
-    Paragraph::new(lines).block(Block::bordered().title(title))
+    Paragraph::new(lines).block(framed.title(title))
 }
 
 fn of(strip: &Strip, width: u16) -> Line<'_> {
@@ -175,18 +192,18 @@ fn block(state: State) -> Span<'static> {
     }
 }
 
-fn rates(board: &Board, width: u16) -> Sparkline<'_> {
+fn rates<'a>(board: &'a Board, width: u16, framed: Block<'a>) -> Sparkline<'a> {
     let room = usize::from(width.saturating_sub(2));
     let skipped = board.rates.len().saturating_sub(room);
     let shown: Vec<u64> = board.rates.iter().copied().skip(skipped).collect();
     let latest = grouped(shown.last().copied().unwrap_or_default());
     Sparkline::default()
-        .block(Block::bordered().title(format!(" delivered per second: {latest} ")))
+        .block(framed.title(format!(" delivered per second: {latest} ")))
         .style(Style::new().fg(Color::Cyan))
         .data(shown)
 }
 
-fn hurts(board: &Board, height: u16) -> Paragraph<'_> {
+fn hurts(board: &Board, width: u16, height: u16) -> Paragraph<'_> {
     let room = usize::from(height.saturating_sub(2));
     let unexplained = board.unexplained.iter().rev();
     let unexplained = unexplained.map(|fault| {
@@ -195,10 +212,35 @@ fn hurts(board: &Board, height: u16) -> Paragraph<'_> {
             .bold()
     });
     let lines: Vec<Line<'_>> = unexplained
-        .chain(board.hurts.iter().rev().map(told))
+        .chain(board.hurts.iter().rev().map(of_width(width)))
         .take(room)
         .collect();
     Paragraph::new(lines).block(Block::bordered().title(" wounds, latest first "))
+}
+
+fn of_width(width: u16) -> fn(&Hurt) -> Line<'_> {
+    if width < COLUMNS_WIDE {
+        told_briefly
+    } else {
+        told
+    }
+}
+
+/// How far it is comes first: the end of a long line is cut.
+fn told_briefly(hurt: &Hurt) -> Line<'_> {
+    const STATE: usize = 17;
+    let state = match (&hurt.named, hurt.repaired) {
+        (None, _) => Span::from(format!("{:STATE$}", "not named yet")).red(),
+        (Some((at, _)), None) => {
+            let named = format!("named {}", after(hurt, *at));
+            Span::from(format!("{named:STATE$}")).yellow()
+        }
+        (Some(_), Some(at)) => {
+            let repaired = format!("repaired {}", after(hurt, at));
+            Span::from(format!("{repaired:STATE$}")).green()
+        }
+    };
+    Line::from(vec![state, Span::from(hurt.what.to_string())])
 }
 
 fn told(hurt: &Hurt) -> Line<'_> {
@@ -218,11 +260,10 @@ fn told(hurt: &Hurt) -> Line<'_> {
 
 fn keys() -> Paragraph<'static> {
     Paragraph::new(vec![
+        Line::from("hurt it:  l lose  d duplicate  s swap  a alter  f forge  i inject  h hold"),
         Line::from(
-            "hurt it:  l lose  d duplicate  s swap  a alter  f forge  i inject  h hold   \
-             (capitals: before B)",
+            "          capitals: before B  k kill the broker  n cut the network to C  q end",
         ),
-        Line::from("          k kill the broker  n cut the network between B and C   q end"),
     ])
     .dim()
 }
@@ -237,7 +278,11 @@ mod tests {
     const NOW: Duration = Duration::from_secs(9);
 
     fn drawn(board: &Board) -> (String, Buffer) {
-        let mut terminal = Terminal::new(TestBackend::new(100, 30)).unwrap();
+        drawn_at(100, 30, board)
+    }
+
+    fn drawn_at(columns: u16, rows: u16, board: &Board) -> (String, Buffer) {
+        let mut terminal = Terminal::new(TestBackend::new(columns, rows)).unwrap();
         terminal.draw(|frame| draw(board, NOW, frame)).unwrap();
         let backend = terminal.backend();
         (backend.to_string(), backend.buffer().clone())
@@ -318,6 +363,54 @@ mod tests {
         assert_eq!(color(&board), Color::Green);
         let told = "named after 0.50 s: C lost its connection  repaired after 1.00 s";
         assert!(drawn(&board).0.contains(told));
+    }
+
+    #[test]
+    fn the_sentence_the_keys_and_five_wounds_are_readable_at_80_columns_and_24_rows() {
+        let mut board = board();
+        board.window("A to B", &(0..1_024), State::Proven);
+        board.window("B to C", &(0..1_024), State::Proven);
+        let second = Duration::from_secs(1);
+        for number in 1..=5 {
+            let what =
+                format!("swapped: number {number}234567 on plant/clean, overtaken by 1234568");
+            board.hurt(What::Part(what), second);
+            if number < 4 {
+                board.part_named("B lost its connection", second * 3 / 2);
+            }
+            if number < 3 {
+                board.part_repaired(second * 2);
+            }
+        }
+        let (text, _) = drawn_at(80, 24, &board);
+        for expected in [
+            "1,204,331 sent, 1,204,331 delivered, 0 lost, 0 duplicated, 0 reordered",
+            "A 2,000/s  →  broker process 77",
+            "delivered per second: 1,999",
+            "swapped: number 1234567 on plant/clean, overtaken by 1234568",
+            "swapped: number 5234567 on plant/clean, overtaken by 1234568",
+            "not named yet",
+            "l lose  d duplicate  s swap  a alter  f forge  i inject  h hold",
+            "capitals: before B  k kill the broker  n cut the network to C  q end",
+        ] {
+            assert!(text.contains(expected), "{expected} in\n{text}");
+        }
+        assert_eq!(text.matches("swapped: number").count(), 5, "{text}");
+    }
+
+    #[test]
+    fn a_long_sentence_goes_on_in_the_next_line() {
+        let mut board = board();
+        (board.sent, board.delivered) = (1_204_331_000_000, 1_204_331_000_000);
+        let (text, _) = drawn_at(80, 24, &board);
+        let words = text
+            .split_whitespace()
+            .filter(|word| !word.contains(['│', '"']));
+        let words: Vec<_> = words.collect();
+        assert!(
+            words.join(" ").contains("0 duplicated, 0 reordered"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -98,7 +98,7 @@ fn an_unknown_key_names_its_place_and_the_nearest_known_one() {
     check(
         "[limit]\nx = 1\n",
         &[
-            "broker.toml:2: unknown section `limit`",
+            "broker.toml:1: unknown section `limit`",
             "did you mean `limits`?",
         ],
     );
@@ -339,4 +339,73 @@ fn a_log_filter_that_is_none_is_refused() {
         &["broker.toml:2: log.filter"],
     );
     assert!(load("[log]\nfilter = \"unbroken_broker=debug\"\n", &[]).is_ok());
+}
+
+#[test]
+fn a_mosquitto_conf_is_recognised() {
+    check(
+        "# a file of Mosquitto\nper_listener_settings true\nlistener 1883\n",
+        &[
+            "broker.toml:2: this is a mosquitto.conf",
+            "docs/from-mosquitto.md",
+        ],
+    );
+    check("port 1883\n", &["broker.toml:1: this is a mosquitto.conf"]);
+    check("[broker\n", &["broker.toml:1: "]);
+}
+
+#[test]
+fn what_is_not_there_yet_is_said_to_be_so() {
+    for (text, what) in [
+        ("[tls]\ncafile = \"a\"\n", "`tls`: TLS is not"),
+        (
+            "[[listeners]]\ncertfile = \"a\"\n",
+            "`certfile` in `listeners`: TLS is not",
+        ),
+        (
+            "[[listeners]]\nprotocol = \"websockets\"\n",
+            "MQTT over WebSocket is not",
+        ),
+        (
+            "[[bridge]]\naddress = \"a\"\n",
+            "a bridge to another broker is not",
+        ),
+        (
+            "[broker]\nacl_file = \"a\"\n",
+            "a list of access rights is not",
+        ),
+        ("acl_file = \"a\"\n", "a list of access rights is not"),
+        ("[cluster]\n", "a cluster is not"),
+    ] {
+        check(
+            text,
+            &[
+                "broker.toml:",
+                what,
+                "supported yet",
+                "docs/from-mosquitto.md",
+            ],
+        );
+        let message = load(text, &[]).map(|_| ()).unwrap_err();
+        assert!(!message.contains("did you mean"), "{message}");
+        assert_eq!(message.matches("supported yet").count(), 1, "{message}");
+    }
+}
+
+#[test]
+fn mistakes_are_told_in_the_order_of_their_lines() {
+    let text = "[limits]\nconnections_max = \"x\"\n[nonsense]\na = 1\nb = 2\n\
+                [[listeners]]\nport = 70000\n[broker]\nshards = 9999\nfoo = 1\n";
+    let variables = [("UNBROKEN__BROKER__BAR", "1")];
+    let message = load(text, &variables).map(|_| ()).unwrap_err();
+    let lines: Vec<_> = message
+        .lines()
+        .filter_map(|line| line.strip_prefix("broker.toml:")?.split(':').next())
+        .collect();
+    assert_eq!(lines, ["2", "3", "7", "9", "10"], "{message}");
+    let last = message.lines().rfind(|line| !line.starts_with(' '));
+    assert!(
+        last.is_some_and(|line| line.contains("UNBROKEN__BROKER__BAR")),
+        "{message}"
+    );
 }
