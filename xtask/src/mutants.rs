@@ -26,7 +26,14 @@ const SURVIVORS: &str = "crates/merkle-log/mutants.txt";
 const CHANGED: [&str; 4] = ["ledger.rs", "ledger/**", "lane.rs", "lane/**"];
 
 /// Integration tests beside those of the library: the quick ones that have a ledger.
-const TESTS: [&str; 4] = ["group", "in_time", "ledger", "pipeline"];
+const TESTS: [&str; 6] = [
+    "conformance",
+    "group",
+    "in_time",
+    "ledger",
+    "memory",
+    "pipeline",
+];
 
 /// The tests take three seconds when they have a core.
 const TEST_SECONDS: &str = "30";

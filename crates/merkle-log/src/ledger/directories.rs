@@ -284,4 +284,56 @@ mod tests {
         assert_eq!(send(&mut after, 2, 0), Verdict::Injected);
         assert_eq!(send(&mut after, 1, 0), Verdict::InOrder);
     }
+
+    #[test]
+    fn the_size_of_a_lane_whose_messages_come_another_way_does_not_count() {
+        let mut ledger = ledger(false);
+        send(&mut ledger, 1, 0);
+        ledger.directory(&directory(0, &[(1, 3)]), SECOND, |_| false);
+        ledger.directory(&directory(1, &[]), SECOND, |_| false);
+        ledger.poll(SECOND * 2);
+        assert_eq!(events(&mut ledger), []);
+    }
+
+    #[test]
+    fn a_lane_for_which_there_is_no_room_is_told() {
+        let limits = LedgerLimits {
+            lanes_max: 2,
+            ..LedgerLimits::default()
+        };
+        let ledger = |join| Ledger::new(Hasher::xxh3(), limits.clone(), join);
+        let listed = directory(0, &[(1, 0), (2, 0), (3, 0)]);
+        let has_room = |join, required, all_listed| {
+            let mut ledger = ledger(join);
+            if required {
+                ledger.require_directories();
+            }
+            if all_listed {
+                ledger.expect_listed();
+            }
+            let has_room = ledger.directory(&listed, SECOND, |_| true);
+            (has_room, ledger.lanes.len())
+        };
+        assert_eq!(has_room(Join::Beginning, true, false), (false, 2));
+        assert_eq!(has_room(Join::Beginning, false, true), (false, 2));
+        assert_eq!(has_room(Join::Beginning, false, false), (true, 0));
+        // A member of a group sees its share of the lanes.
+        assert_eq!(has_room(Join::Member, true, true), (true, 0));
+    }
+
+    #[test]
+    fn the_directories_of_as_many_producers_are_remembered_as_there_is_room_for() {
+        let mut ledger = ledger(false);
+        let most = u64::try_from(PRODUCERS_MAX).expect("it is small");
+        for producer in 0..=most {
+            let directory = Directory {
+                producer,
+                ..directory(0, &[])
+            };
+            let is_taken = ledger.directory(&directory, SECOND, |_| true);
+            assert_eq!(is_taken, producer < most, "{producer}");
+        }
+        let newer = directory(1, &[]);
+        assert!(ledger.directory(&newer, SECOND, |_| true), "it is known");
+    }
 }

@@ -107,3 +107,65 @@ impl Doubts {
         self.open_groups = 0;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hash(byte: u8) -> Hash {
+        Hash::new(&[byte; 16]).expect("16 bytes are a hash")
+    }
+
+    fn doubts() -> Doubts {
+        Doubts {
+            dropped: Vec::with_capacity(3),
+            forged: Vec::with_capacity(5),
+            seconds: Vec::with_capacity(7),
+            detail: Detail::None,
+            told: None,
+            differs: true,
+            sums: Vec::with_capacity(11),
+            groups: vec![hash(1); 13],
+            open_groups: 6,
+        }
+    }
+
+    #[test]
+    fn memory_is_counted_and_what_knows_nothing_takes_none() {
+        assert_eq!(Doubt::from(Doubts::default()).memory_bytes(), 0);
+        let without = size_of::<Doubts>()
+            + (3 + 5) * 2
+            + 7 * size_of::<(u16, Hash)>()
+            + 11 * size_of::<Sum>()
+            + 13 * size_of::<Hash>();
+        assert_eq!(Doubt::from(doubts()).memory_bytes(), without);
+        for (detail, bytes) in [
+            (Detail::Fingerprints(Vec::with_capacity(17)), 17 * 4),
+            (
+                Detail::Leaves(Vec::with_capacity(19)),
+                19 * size_of::<Hash>(),
+            ),
+        ] {
+            let doubt = Doubt::from(Doubts { detail, ..doubts() });
+            assert_eq!(doubt.memory_bytes(), without + bytes);
+        }
+    }
+
+    #[test]
+    fn a_descent_is_forgotten_and_what_is_known_of_leaves_is_not() {
+        let mut doubt = Doubt::default();
+        assert_eq!(doubt.get_mut(), None);
+        *doubt = doubts();
+        doubt.dropped.push(4);
+        assert_ne!(doubt, Doubt::default());
+        doubt
+            .get_mut()
+            .expect("it knows something")
+            .forget_descent();
+        let expect = Doubts {
+            dropped: vec![4],
+            ..Doubts::default()
+        };
+        assert_eq!(doubt, Doubt::from(expect));
+    }
+}

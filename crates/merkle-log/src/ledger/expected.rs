@@ -232,4 +232,16 @@ mod tests {
         let lost = lost.filter(|(.., event)| matches!(event, Event::Lost { .. }));
         assert_eq!(lost.count(), 2);
     }
+
+    #[test]
+    fn a_presence_is_told_with_the_seconds_that_it_took() {
+        let check = |presence: Presence, expect: &str| {
+            let text = presence.to_string();
+            assert!(text.contains(expect), "{text}");
+        };
+        check(Presence::Absent(SECOND * 20), "nothing has come for 20 s");
+        check(Presence::Come(SECOND * 31), "it has come, after 31 s");
+        let unannounced = Presence::Unannounced(SECOND * 40);
+        check(unannounced, "no directory has listed it for 40 s");
+    }
 }

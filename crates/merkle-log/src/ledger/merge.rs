@@ -294,8 +294,8 @@ fn rank(detail: &Detail) -> (u8, &[[u8; 4]], &[Hash]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Hasher;
     use crate::ledger::receiver::{Arrival, Join};
+    use crate::{Epoch, Hasher, Lane, LaneId, LaneLimits};
 
     const NOW: Duration = Duration::ZERO;
 
@@ -379,5 +379,72 @@ mod tests {
             let open = merged.windows.open.iter().map(|window| window.index);
             assert_eq!(open.collect::<Vec<_>>(), expect, "{limit}");
         }
+    }
+
+    #[test]
+    fn only_a_member_that_has_heard_more_is_news() {
+        let (limits, hasher) = (LedgerLimits::default(), Hasher::xxh3());
+        let with = |checkpoints| LaneLedger {
+            checkpoints,
+            ..member()
+        };
+        for (own, other, is_news) in [(1, 2, true), (2, 2, false), (2, 1, false)] {
+            let mut whole = LaneLedger::new(Join::Beginning);
+            whole.checkpoints = own;
+            let now = Duration::from_secs(5);
+            whole.absorb(&with(other), now, &limits, &hasher);
+            let heard = if is_news { now } else { NOW };
+            assert_eq!((whole.heard, whole.idle), (heard, is_news), "{own} {other}");
+        }
+    }
+
+    #[test]
+    fn what_came_to_a_member_is_no_longer_missing_at_the_end() {
+        let (limits, hasher) = (LedgerLimits::default(), Hasher::xxh3());
+        let mut whole = LaneLedger::new(Join::Beginning);
+        whole.tails = vec![(5, NOW), (3, NOW), (2, NOW)];
+        let mut one = member();
+        see(&mut one, 0..3);
+        whole.absorb(&one, NOW, &limits, &hasher);
+        assert_eq!((whole.next, whole.tails), (3, vec![(5, NOW)]));
+    }
+
+    #[test]
+    fn a_merged_window_that_one_member_proved_is_told_with_what_was_dropped() {
+        let (limits, hasher) = (LedgerLimits::default(), Hasher::xxh3());
+        let id = LaneId::new(1).expect("1 is a lane");
+        let mut lane = Lane::new(id, Epoch(0), LaneLimits::default(), NOW);
+        let mut one = member();
+        for number in 0..WINDOW {
+            let leaf = lane.issue(*b"t", *b"p", &hasher).digest;
+            if number == 7 {
+                one.dropped(number, &[leaf], NOW, &limits, &hasher);
+                continue;
+            }
+            let arrival = Arrival {
+                number,
+                leaf,
+                fits: true,
+                resent: false,
+                part: None,
+            };
+            one.observe(&arrival, NOW, &limits, &hasher);
+        }
+        let checkpoint = lane.poll_checkpoint(NOW, 0, &hasher);
+        one.checkpoint(
+            &checkpoint.expect("a window is full"),
+            NOW,
+            &limits,
+            &hasher,
+        );
+        let merged = merged(&one, &member());
+        let window = merged.windows.open.first().expect("a member keeps it");
+        let account = Account {
+            issued: WINDOW,
+            arrived: WINDOW - 1,
+            dropped: 1,
+            ..Account::default()
+        };
+        assert_eq!(window.doubt.told, Some((State::Proven, account)));
     }
 }

@@ -209,6 +209,34 @@ mod tests {
         assert_eq!(solve(&[0, 1, 3, 4, 7]), []);
     }
 
+    #[test]
+    fn all_runs_behind_a_number_are_above_it() {
+        let mut order = Order::default();
+        for number in [5, 6, 9, 2, 3] {
+            order.arrived(number, number < 5);
+        }
+        assert_eq!(order.above(2), 3);
+        assert_eq!(order.above(6), 1);
+        assert_eq!(order.above(9), 0);
+    }
+
+    #[test]
+    fn a_stretch_of_as_many_runs_as_there_may_be_is_to_be_cut() {
+        let mut order = Order::default();
+        let most = u64::try_from(DISORDER_RUNS_MAX).expect("it is small");
+        assert!((1..most).all(|run| order.arrived(2 * run, false)));
+        assert!(!order.arrived(2 * most, false));
+    }
+
+    #[test]
+    fn a_stretch_of_late_messages_alone_has_what_moved_in_it() {
+        let mut order = Order::default();
+        for number in [5, 3] {
+            order.arrived(number, true);
+        }
+        assert_eq!(count(&order.cut()), 1);
+    }
+
     proptest! {
         #[test]
         fn moved_is_n_less_the_longest_increasing_subsequence(

@@ -287,6 +287,11 @@ mod tests {
         assert_eq!(refused(&[0x12]), RepairError::Field("epoch"));
         assert_eq!(refused(&[0x12, 0, 0, 0]), RepairError::Field("size"));
         assert_eq!(refused(&[0x13, 0, 0, 33, 2]), RepairError::Field("group"));
+        assert_eq!(refused(&[0x13, 0, 0, 32, 1]), RepairError::Field("group"));
+        let mut beyond = Vec::new();
+        let window = MAX_SIZE / 1_024;
+        Request::Groups { window, size: 1 }.encode(Epoch(0), &mut beyond);
+        assert_eq!(refused(&beyond), RepairError::Field("window"));
     }
 
     #[test]

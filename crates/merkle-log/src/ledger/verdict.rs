@@ -208,3 +208,48 @@ impl Events {
         *self = Self::default();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_account_is_lawful_if_its_parts_are_all_that_was_issued() {
+        let account = Account {
+            issued: 1 + 2 + 4 + 8 + 16 + 32,
+            arrived: 1,
+            dropped: 2,
+            lost: 4,
+            altered: 8,
+            forged: 16,
+            open: 32,
+        };
+        assert_eq!(account.accounted(), 31);
+        assert!(account.is_lawful());
+        let missing = Account {
+            open: 31,
+            ..account
+        };
+        assert!(!missing.is_lawful());
+    }
+
+    #[test]
+    fn events_for_which_there_is_no_room_are_counted() {
+        let event = |number: u64| Event::Suspected(number..number + 1);
+        let most = u64::try_from(EVENTS_MAX).expect("it is small");
+        let mut events = Events::default();
+        events.extend((0..most).map(event));
+        assert_eq!(
+            events.clone().take(),
+            (0..most).map(event).collect::<Vec<_>>()
+        );
+        events.extend([event(most), event(most + 1)]);
+        let all = events.take();
+        assert_eq!(all.len(), EVENTS_MAX + 1);
+        assert_eq!(all.last(), Some(&Event::Unnamed(2)));
+        assert_eq!(events.take(), []);
+        events.push(event(0));
+        events.clear();
+        assert_eq!(events.take(), []);
+    }
+}
