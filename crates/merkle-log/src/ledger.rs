@@ -16,6 +16,7 @@
 
 pub(crate) use self::window::Peaks;
 
+mod contradictions;
 mod declared;
 mod descent;
 mod directories;

@@ -1,6 +1,6 @@
-//! Never green by omission: whatever is lost, of messages, checkpoints and directories, each message
-//! that a producer issued has come, is named as lost, or lies in what the receiver says is out of
-//! scope; and a window that is proven lacks nothing.
+//! Never green by omission: whatever is lost, of messages, checkpoints and directories, each
+//! message that a producer issued has come, is named as lost, or lies in what the receiver says is
+//! out of scope; and a window that is proven lacks nothing.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 

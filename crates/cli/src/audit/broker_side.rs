@@ -255,20 +255,26 @@ impl BrokerSide {
     /// All lanes that it has said something of.
     pub(crate) fn lanes(&self) -> impl Iterator<Item = (LaneId, &Said)> {
         let is_believed = self.verdict.is_some();
-        let heard = self.heard.as_ref();
-        let counts = move |lane| is_believed && heard.is_none_or(|heard| heard.contains(lane));
-        let lanes = self.lanes.iter().filter(move |(lane, _)| counts(lane));
+        let lanes = self.lanes.iter().filter(move |_| is_believed);
         lanes.map(|(lane, said)| (*lane, said))
+    }
+
+    /// Those lanes of which its word counts.
+    fn counting(&self) -> impl Iterator<Item = &Said> {
+        let heard = self.heard.as_ref();
+        let counts = move |lane| heard.is_none_or(|heard| heard.contains(&lane));
+        let lanes = self.lanes().filter(move |(lane, _)| counts(*lane));
+        lanes.map(|(_, said)| said)
     }
 
     /// Whether it has named a fault.
     pub(crate) fn found_faults(&self) -> bool {
-        self.lanes().any(|(_, said)| said.faults > 0)
+        self.counting().any(|said| said.faults > 0)
     }
 
     /// Whether it has said of any lane how its messages fare.
     pub(crate) fn has_judged(&self) -> bool {
-        self.lanes().any(|(_, said)| said.is_judged())
+        self.counting().any(Said::is_judged)
     }
 
     /// What it has said since the last call.

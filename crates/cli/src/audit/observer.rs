@@ -218,8 +218,8 @@ impl Observer {
             || !self.awaited.is_empty()
     }
 
-    /// Lanes of which something is out of scope although the listener was there: every producer that
-    /// is connected speaks within 20 seconds.
+    /// Lanes of which something is out of scope although the listener was there: every producer
+    /// that is connected speaks within 20 seconds.
     pub(crate) fn partly_judged(&self) -> impl Iterator<Item = (LaneKey, &Watched)> {
         let lanes = self.lanes();
         lanes.filter(|(_, watched)| {

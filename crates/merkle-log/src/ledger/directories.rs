@@ -41,8 +41,8 @@ impl<D: Digest> Ledger<D> {
     }
 
     /// Takes a directory whose tag has been checked. False when it is older than the last one of
-    /// this producer, or there is no room for it or one of its lanes. Sizes count only of lanes that
-    /// `is_heard`: of others the messages come by way of a processor, later than the directory.
+    /// this producer, or there is no room for it or one of its lanes. Sizes count only of lanes
+    /// that `is_heard`: of others the messages come by a processor, later than the directory.
     pub fn directory(
         &mut self,
         directory: &Directory,

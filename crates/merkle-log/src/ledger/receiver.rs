@@ -189,10 +189,10 @@ impl LaneLedger {
         let is_numbered = claim.end != EpochEnd::Cut;
         let is_beyond_end = self.reopen_if(|size| claim.size > size).is_some();
         let is_old = claim.number < self.checkpoints;
-        if is_beyond_end
+        let contradicts = is_beyond_end
             || is_numbered && is_old && claim.size > self.covered
-            || is_numbered && self.windows.is_contradicted_by(&claim)
-        {
+            || is_numbered && self.windows.is_contradicted_by(&claim);
+        if contradicts {
             // Which of the two is the producer's is not known: the larger size counts, so that no
             // loss goes unseen.
             self.contradict(Event::CheckpointContradicts(claim.number));
@@ -236,6 +236,7 @@ impl LaneLedger {
                     self.windows.take_detail(window, &checkpoint.detail);
                 }
                 Claimed::Unused => {}
+                Claimed::Contradicts if contradicts => {}
                 Claimed::Contradicts => {
                     self.contradict(Event::CheckpointContradicts(claim.number));
                 }
@@ -671,58 +672,6 @@ impl LaneLedger {
             && let Some(numbers) = self.gaps.forget_oldest()
         {
             self.events.push(Event::Forgotten(numbers));
-        }
-    }
-
-    /// The epoch is over, unless a message beyond this size has come. False, and the epoch stays
-    /// open, where one has.
-    pub(super) fn close(&mut self, size: u64) -> bool {
-        let in_scope = size.max(self.start.unwrap_or(0));
-        if let Some(number) = self.first_seen_from(in_scope) {
-            self.contradict(Event::EndContradicted { size, number });
-            return false;
-        }
-        self.closed = Some(size);
-        self.altered.split_off(&in_scope);
-        self.gaps.truncate(in_scope);
-        self.next = self.next.min(in_scope);
-        true
-    }
-
-    /// Takes it that a message with this number fits: an epoch that was closed below it is not.
-    pub(super) fn reopen_for(&mut self, number: u64) {
-        if let Some(size) = self.reopen_if(|size| number >= size) {
-            self.contradict(Event::EndContradicted { size, number });
-        }
-    }
-
-    /// Takes the epoch as open again if it is closed at a size like this; returns the size.
-    fn reopen_if(&mut self, is_contradicted: impl Fn(u64) -> bool) -> Option<u64> {
-        let size = self.closed.take_if(|size| is_contradicted(*size))?;
-        self.windows.reopen();
-        Some(size)
-    }
-
-    /// The lowest number from this one on that was seen.
-    fn first_seen_from(&self, number: u64) -> Option<u64> {
-        let missing = self.gaps.within(number..self.next);
-        let seen = missing.fold(
-            number,
-            |at, hole| if hole.start == at { hole.end } else { at },
-        );
-        (seen < self.next).then_some(seen)
-    }
-
-    fn contradict(&mut self, event: Event) {
-        self.events.push(event);
-        self.note_contradiction();
-    }
-
-    /// One contradiction may be one forged message; a second one shows that two producers go on.
-    fn note_contradiction(&mut self) {
-        self.contradictions = self.contradictions.saturating_add(1);
-        if self.contradictions == 2 {
-            self.events.push(Event::TwoProducers);
         }
     }
 

@@ -44,7 +44,7 @@ impl AuditedSubscriber {
             // One that lists nothing may be of anybody's.
             Err(_) if listed.is_empty() => Ok(()),
             Err(error) if is_known => Err(error.to_string()),
-            // Of a producer with another key: its lanes may be on topics that are not subscribed to.
+            // Of a producer with another key: its lanes may be on topics not subscribed to.
             Err(error) => {
                 for lane in listed {
                     if !self.is_known(lane)
