@@ -11,8 +11,8 @@ use unbroken_broker_core::{
     AuditAction, AuditRule, Event, Limits, PublishersTotals, Settings, StoreFull,
 };
 use unbroken_merkle_log::{
-    Algorithm, Checkpoint, Detail, Digest, Epoch, EpochEnd, Hash, Hasher, Key, Lane, LaneId,
-    LaneLimits, Part, Property as Stamp, Tree, Xxh3,
+    Algorithm, Checkpoint, Detail, Digest, Directory, Epoch, EpochEnd, Hash, Hasher, Key, Lane,
+    LaneId, LaneLimits, OpenLane, Part, Property as Stamp, Tree, Xxh3,
 };
 use unbroken_mqtt_proto::{
     Connect, Disconnect, Packet, PacketId, Properties, Property, PropertyBuf, Publish, QoS,
@@ -645,6 +645,66 @@ fn a_forwarded_stamp_fits_its_message() {
     let stamp = Stamp::parse_text(stamp.trim_end_matches("\")")).unwrap();
     assert!(stamp.fits(&Xxh3, b"t", b"x"));
     assert_eq!(packets[1], "PUBLISH t \"x\" q0");
+}
+
+/// Sends messages 1 to 4 of an epoch whose number 0 does not come, and then their checkpoint.
+fn send_without_the_first(broker: &mut Broker, producer: &mut Producer) -> PublishersTotals {
+    producer.stamp("x");
+    producer.send_many(broker, 4);
+    producer.checkpoint(broker);
+    for _ in 0..3 {
+        broker.advance(SECOND);
+    }
+    found(broker)
+}
+
+#[test]
+fn the_first_message_of_a_new_epoch_is_missed() {
+    let mut broker = Broker::new(1);
+    let mut producer = Producer::join(&mut broker);
+    let totals = send_without_the_first(&mut broker, &mut producer);
+    assert_eq!(totals.lost, 0, "it may have been sent before this session");
+    let id = producer.lane.id();
+    producer.lane = Lane::new(id, Epoch(2), LaneLimits::default(), Duration::ZERO);
+    let totals = send_without_the_first(&mut broker, &mut producer);
+    assert_eq!((totals.lost, totals.windows_proven), (1, 0));
+}
+
+#[test]
+fn the_first_message_of_an_epoch_that_was_announced_is_missed() {
+    for announced in [Epoch(1), Epoch(2)] {
+        let mut broker = Broker::new(1);
+        let mut producer = Producer::join(&mut broker);
+        let directory = Directory {
+            producer: 9,
+            epoch: Epoch(1),
+            number: 0,
+            time_us: 0,
+            lanes: vec![OpenLane {
+                lane: LaneId::new(if announced == Epoch(1) { 7 } else { 8 }).unwrap(),
+                epoch: Epoch(1),
+                size: 0,
+            }],
+        };
+        let mut payload = Vec::new();
+        directory.encode(&Xxh3, &mut payload).unwrap();
+        let packet = Publish {
+            dup: false,
+            qos: QoS::AtMostOnce,
+            retain: false,
+            topic: "audit/directory/0000000000000009",
+            packet_id: None,
+            properties: Properties::EMPTY,
+            payload: &payload,
+        };
+        broker.send(producer.client, Packet::Publish(packet));
+        let totals = send_without_the_first(&mut broker, &mut producer);
+        assert_eq!(
+            totals.lost,
+            u64::from(announced == Epoch(1)),
+            "{announced:?}"
+        );
+    }
 }
 
 #[test]

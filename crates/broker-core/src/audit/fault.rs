@@ -28,9 +28,12 @@ pub enum FaultKind {
     /// All of a window has come, and a checkpoint has another root over it: one of these numbers,
     /// at least, is forged. Which one only its publisher could tell, who is not asked.
     RootDiffers,
-    /// Two checkpoints cannot both be true; the one that came later is not used. The number is that
-    /// of this checkpoint.
+    /// Two checkpoints cannot both be true. The number is that of the later one.
     Contradicted,
+    /// A message came beyond the end of its lane that a checkpoint told.
+    EndContradicted,
+    /// Several contradictions in one lane: two producers use it, or one of them is forged.
+    TwoProducers,
     /// A client published it in a lane that is another's. Said of publishers' own lanes only.
     Intruded,
     /// What was owed is not what was sent, waits and was dropped together. The number is by how
@@ -50,6 +53,8 @@ impl FaultKind {
             Self::Forged => "forged",
             Self::RootDiffers => "root-differs",
             Self::Contradicted => "contradicted",
+            Self::EndContradicted => "end-contradicted",
+            Self::TwoProducers => "two-producers",
             Self::Intruded => "intruded",
             Self::Unbalanced => "unbalanced",
         }
@@ -116,7 +121,9 @@ impl Clients {
             | FaultKind::Intruded
             | FaultKind::Forged
             | FaultKind::RootDiffers
-            | FaultKind::Contradicted => totals.unbalanced += 1,
+            | FaultKind::Contradicted
+            | FaultKind::EndContradicted
+            | FaultKind::TwoProducers => totals.unbalanced += 1,
         }
         if self.home.watching > 0 {
             self.tell_fault(&place, kind, first, count);

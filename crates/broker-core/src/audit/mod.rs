@@ -156,7 +156,7 @@ impl Shard {
         publication: &Publication<'_>,
     ) -> Option<(LaneId, Epoch)> {
         let says_something =
-            !publication.properties.is_empty() || self.is_checkpoint(publication.topic);
+            !publication.properties.is_empty() || self.is_word_of_a_lane(publication.topic);
         if !says_something || !self.options.settings.audit.enabled {
             return None;
         }
@@ -204,8 +204,9 @@ impl Shard {
     }
 
     /// Whether this may be a checkpoint.
-    fn is_checkpoint(&self, topic: &str) -> bool {
-        topic.starts_with(&self.clients.home.topics.checkpoints)
+    fn is_word_of_a_lane(&self, topic: &str) -> bool {
+        let topics = &self.clients.home.topics;
+        topic.starts_with(&topics.checkpoints) || topic.starts_with(&topics.directories)
     }
 
     /// Whole seconds since 1970.

@@ -21,6 +21,7 @@
 //!   that stops in good order, and with what it knew a second before one that is killed.
 //! - At most [`VERIFIED_LANES_MAX`] lanes a shard, and a share of them a client: [`shares`].
 
+mod announced;
 mod shares;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -137,10 +138,13 @@ impl Shard {
             self.verify_checkpoint(sender, lane, again, publication);
             return None;
         }
-        if publication
-            .topic
-            .starts_with(&self.clients.home.topics.answers)
-        {
+        let topics = &self.clients.home.topics;
+        if publication.topic.starts_with(&topics.directories) {
+            self.verify_directory(sender, publication);
+            self.start_ticking(now);
+            return None;
+        }
+        if publication.topic.starts_with(&topics.answers) {
             // A message sent again on request, under a topic that its digest does not cover.
             return None;
         }
@@ -182,7 +186,9 @@ impl Shard {
             totals.altered += 1;
             return None;
         }
-        let join = if property.sequence == 0 {
+        // Of a lane that is known another epoch begins here, too.
+        let is_known = self.publishers.lanes.range(epochs_of(key.0)).next();
+        let join = if property.sequence == 0 || is_known.is_some() {
             Join::Beginning
         } else {
             Join::Late
@@ -621,8 +627,9 @@ impl Lane {
                     Fault::new(FaultKind::Contradicted, number.into(), 1)
                 }
                 Found::EndContradicted { number, .. } => {
-                    Fault::new(FaultKind::Contradicted, number, 1)
+                    Fault::new(FaultKind::EndContradicted, number, 1)
                 }
+                Found::TwoProducers => Fault::new(FaultKind::TwoProducers, 0, 1),
                 Found::Window {
                     numbers,
                     state,
@@ -648,7 +655,6 @@ impl Lane {
                 | Found::Silent(_)
                 | Found::Heard(_)
                 | Found::Forgotten(_)
-                | Found::TwoProducers
                 | Found::OutOfScope(_)
                 | Found::Unlisted => continue,
             };
@@ -729,6 +735,12 @@ impl Fault {
         match kind {
             FaultKind::RootDiffers => format!("window {}: root differs", first / WINDOW),
             FaultKind::Contradicted => format!("checkpoint {first}: contradicts another"),
+            FaultKind::EndContradicted => {
+                format!("number {first}: beyond the end that a checkpoint told")
+            }
+            FaultKind::TwoProducers => {
+                "two producers use the lane, or messages of it are forged".to_owned()
+            }
             FaultKind::Forged if *count > 1 => {
                 format!("one of {count} numbers from {first} on, at least: forged")
             }
@@ -749,7 +761,9 @@ impl PublishersTotals {
             FaultKind::Intruded => self.intruded += count,
             FaultKind::Forged => self.forged += 1,
             FaultKind::RootDiffers => self.roots_differing += 1,
-            FaultKind::Contradicted => self.contradicted += 1,
+            FaultKind::Contradicted | FaultKind::EndContradicted | FaultKind::TwoProducers => {
+                self.contradicted += 1;
+            }
         }
     }
 }

@@ -56,6 +56,7 @@ pub(crate) struct Home {
 #[derive(Debug)]
 pub(crate) struct Topics {
     pub(crate) checkpoints: String,
+    pub(crate) directories: String,
     pub(crate) answers: String,
     pub(crate) drops: String,
     /// All that the audit has under its prefix.
@@ -67,6 +68,7 @@ impl Topics {
         let own = ["checkpoint", "directory", "repair", "answer", "drop"];
         Self {
             checkpoints: format!("{prefix}/checkpoint/"),
+            directories: format!("{prefix}/directory/"),
             answers: format!("{prefix}/answer/"),
             drops: format!("{prefix}/drop/"),
             own: own.map(|name| format!("{prefix}/{name}")),
