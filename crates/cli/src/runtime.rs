@@ -13,25 +13,27 @@ pub(crate) fn block_on<T>(work: impl Future<Output = T>) -> io::Result<T> {
     Ok(done)
 }
 
-/// Ends at SIGINT or SIGTERM, where there are such; otherwise at ctrl-c.
-pub(crate) async fn interrupted() {
+/// Ends at SIGINT or SIGTERM, where there are such; otherwise at ctrl-c. From the call on, which is
+/// within [`block_on`], neither ends the process.
+pub(crate) fn interrupted() -> impl Future<Output = ()> {
     #[cfg(unix)]
-    {
+    let asked = {
         use tokio::signal::unix::{SignalKind, signal};
-        let asked = (
-            signal(SignalKind::interrupt()),
-            signal(SignalKind::terminate()),
-        );
-        if let (Ok(mut interrupt), Ok(mut terminate)) = asked {
+        let interrupt = signal(SignalKind::interrupt());
+        interrupt.and_then(|interrupt| Ok((interrupt, signal(SignalKind::terminate())?)))
+    };
+    async move {
+        #[cfg(unix)]
+        if let Ok((mut interrupt, mut terminate)) = asked {
             tokio::select! {
                 _ = interrupt.recv() => {}
                 _ = terminate.recv() => {}
             }
             return;
         }
-    }
-    if tokio::signal::ctrl_c().await.is_err() {
-        // Nobody can ask: it ends otherwise.
-        std::future::pending::<()>().await;
+        if tokio::signal::ctrl_c().await.is_err() {
+            // There is no way to ask: it ends otherwise.
+            std::future::pending::<()>().await;
+        }
     }
 }

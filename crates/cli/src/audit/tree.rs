@@ -2,8 +2,8 @@
 //! shown, compared and converted. No broker takes part.
 //!
 //! The formats are the heritage's and THEX's, which the library reads and writes; here are the
-//! sources of leaves ([`pieces`]), the reading of either format ([`file`]) and the descent
-//! ([`compare`]). Deliberately absent: this project's own lanes, whose checkpoints need no file.
+//! sources of leaves ([`pieces`]), the reading of either format ([`mod@file`]) and the descent
+//! ([`mod@compare`]). Deliberately absent: this project's own lanes, whose checkpoints need no file.
 
 mod compare;
 mod file;
