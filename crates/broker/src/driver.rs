@@ -219,7 +219,9 @@ impl Driver {
             return false;
         };
         let is_settled = self.closing.is_empty() && self.sockets.all_finished();
-        self.settled_since = is_settled.then(|| self.settled_since.unwrap_or(now));
+        let spoke = self.sockets.take_leaving_spoke();
+        let since = self.settled_since.filter(|_| !spoke);
+        self.settled_since = is_settled.then(|| since.unwrap_or(now));
         let is_settled_for_long = self.settled_since.is_some_and(|at| at + FIN_GRACE <= now);
         self.sockets.is_empty() || until <= now || is_settled_for_long
     }

@@ -46,6 +46,8 @@ pub(crate) struct Sockets {
     unsaid: Vec<LastWords>,
     /// How many have had their last words and a FIN, and are still here.
     finished: usize,
+    /// One that is leaving has sent something since this was last asked.
+    leaving_spoke: bool,
     /// Empty between uses; kept for its capacity.
     last: Vec<u32>,
 }
@@ -135,6 +137,7 @@ impl Sockets {
             leaving: VecDeque::new(),
             unsaid: Vec::new(),
             finished: 0,
+            leaving_spoke: false,
             last: Vec::new(),
         }
     }
@@ -146,6 +149,12 @@ impl Sockets {
     /// Whether all that are here have had their last words and a FIN, and only have to close.
     pub(crate) fn all_finished(&self) -> bool {
         self.finished == self.table.len()
+    }
+
+    /// Whether one that is leaving has sent something since the last call: it still works on what
+    /// it was sent, and closing would take the rest from it.
+    pub(crate) fn take_leaving_spoke(&mut self) -> bool {
+        std::mem::take(&mut self.leaving_spoke)
     }
 
     /// Takes a connection in. If bytes wait in it already, an edge will come.
@@ -372,6 +381,7 @@ impl Sockets {
                 socket.readable = !drained || socket.hung_up;
                 self.queue(index);
                 if leaving {
+                    self.leaving_spoke = true;
                     Found::Nothing
                 } else {
                     Found::Bytes {
