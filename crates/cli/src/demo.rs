@@ -93,8 +93,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
                 seed: args.seed,
             }),
     };
-    let ran = runtime::block_on(unbroken_demo::run(settings, runtime::interrupted()))
-        .map_err(|error| Failure::new(exit::INTERNAL, error))?;
+    let ran = runtime::block_on(async {
+        Box::pin(unbroken_demo::run(settings, runtime::interrupted())).await
+    })
+    .map_err(|error| Failure::new(exit::INTERNAL, error))?;
     match ran {
         Ok(Outcome::Green) => Ok(ExitCode::SUCCESS),
         Ok(Outcome::Red) => Ok(ExitCode::from(1)),

@@ -277,6 +277,17 @@ impl Teller {
                 Presence::Come(_) => writeln!(err, "Note: expected lane {lane}: {presence}"),
                 Presence::Unannounced(_) => writeln!(err, "Note: lane {lane}: {presence}"),
             },
+            News::ManyFaults {
+                kind,
+                lane,
+                numbers,
+            } => writeln!(
+                err,
+                "Warning: numbers {} to {} {} (lane {lane})",
+                numbers.start,
+                numbers.end.saturating_sub(1),
+                kind.participle()
+            ),
             News::Contradiction {
                 lane,
                 contradiction,

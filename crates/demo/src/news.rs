@@ -41,6 +41,15 @@ pub enum News {
         /// As of a fault.
         own: bool,
     },
+    /// The same is wrong with many messages: those behind the first ones, which are named singly.
+    ManyFaults {
+        /// What.
+        kind: Kind,
+        /// In which lane.
+        lane: LaneId,
+        /// With which.
+        numbers: Range<u64>,
+    },
     /// Parts of a lane that fit cannot be true together.
     Contradiction {
         /// Which lane.
@@ -121,11 +130,19 @@ impl News {
                     number,
                 };
                 let named = |kind, numbers: Range<u64>| {
-                    let faults = numbers.map(|number| Fault {
+                    let singly = numbers.start..numbers.end.min(numbers.start + SINGLY_MAX);
+                    let others = singly.end..numbers.end;
+                    let faults = singly.map(|number| Fault {
                         kind,
                         place: place(number),
                     });
-                    faults.map(|fault| Self::Fault { fault, own }).collect()
+                    let faults = faults.map(|fault| Self::Fault { fault, own });
+                    let others = (!others.is_empty()).then_some(Self::ManyFaults {
+                        kind,
+                        lane: *lane,
+                        numbers: others,
+                    });
+                    faults.chain(others).collect()
                 };
                 match event {
                     Event::Lost { numbers, .. } => named(Kind::Lost, numbers.clone()),
@@ -221,6 +238,9 @@ impl News {
         news
     }
 }
+
+/// Messages of one range that are named singly. A forged checkpoint can tell of 2^63.
+const SINGLY_MAX: u64 = 4_096;
 
 /// The fault that a verdict is.
 fn named(verdict: Verdict) -> Option<Kind> {

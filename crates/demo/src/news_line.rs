@@ -31,6 +31,14 @@ impl News {
                 members.insert("lane".to_owned(), json!(lane.to_string()));
                 Value::Object(members)
             }
+            Self::ManyFaults {
+                kind,
+                lane,
+                numbers,
+            } => json!({
+                "many": kind.participle(), "lane": lane.to_string(), "first": numbers.start,
+                "end": numbers.end,
+            }),
             Self::Contradiction {
                 lane,
                 contradiction,
@@ -101,6 +109,17 @@ impl News {
         if value["other_key"] == true {
             let why = value["why"].as_str()?.to_owned();
             return Some(Self::OtherKey { lane, why });
+        }
+        if let Some(word) = value["many"].as_str() {
+            let kind = Kind::ALL
+                .into_iter()
+                .find(|kind| kind.participle() == word)?;
+            let numbers = value["first"].as_u64()?..value["end"].as_u64()?;
+            return Some(Self::ManyFaults {
+                kind,
+                lane,
+                numbers,
+            });
         }
         if value["forgotten"] == true {
             let numbers = value["first"].as_u64()?..value["end"].as_u64()?;
@@ -222,6 +241,11 @@ mod tests {
             lane,
             presence: presence(Duration::from_millis(20_050)),
         });
+        let many = News::ManyFaults {
+            kind: Kind::Lost,
+            lane,
+            numbers: 5_000..1 << 63,
+        };
         let contradiction = News::Contradiction {
             lane,
             contradiction: Contradiction::TwoProducers,
@@ -237,6 +261,7 @@ mod tests {
         };
         let others = [
             doubt,
+            many,
             contradiction,
             forgotten,
             no_room,

@@ -457,6 +457,7 @@ impl Demo {
             News::Overtaken { own: false, .. }
             | News::Doubt { own: false, .. }
             | News::Listening
+            | News::ManyFaults { .. }
             | News::Contradiction { .. }
             | News::Expected { .. }
             | News::Forgotten { .. }

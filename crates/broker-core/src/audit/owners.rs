@@ -210,8 +210,10 @@ impl Shard {
         if let Some(intrusion) = intrusions.get_mut(&lane)
             && intrusion.sender == *sender
         {
+            if intrusion.untold == 0 {
+                intrusion.number = number;
+            }
             intrusion.untold += 1;
-            intrusion.number = number;
             return;
         }
         let new = Intrusion {

@@ -300,11 +300,12 @@ impl AuditTotals {
 impl AddAssign for AuditTotals {
     fn add_assign(&mut self, mut other: Self) {
         for (mine, theirs) in self.each_mut().into_iter().zip(other.each_mut()) {
-            *mine += *theirs;
+            // A forged number may be close to 2^63.
+            *mine = mine.saturating_add(*theirs);
         }
         let theirs = other.aside.each_mut();
         for (mine, theirs) in self.aside.each_mut().into_iter().zip(theirs) {
-            *mine += *theirs;
+            *mine = mine.saturating_add(*theirs);
         }
     }
 }

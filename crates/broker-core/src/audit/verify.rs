@@ -643,7 +643,7 @@ impl Lane {
                     continue;
                 }
                 Found::Unnamed(count) => {
-                    totals.unaudited += count;
+                    totals.unaudited = totals.unaudited.saturating_add(count);
                     continue;
                 }
                 // No fault, not yet one, or named already: of two copies the second as injected.
@@ -697,7 +697,9 @@ impl Lane {
         let may_have_come = self.is_in_part() || numbers.start < self.may_have_come;
         if may_have_come && account.lost > 0 {
             state = State::Unproven;
-            account.open += std::mem::take(&mut account.lost);
+            account.open = account
+                .open
+                .saturating_add(std::mem::take(&mut account.lost));
         }
         let totals = &mut clients.stats.audit.publishers;
         let (count, word) = match state {
@@ -753,12 +755,14 @@ impl Fault {
 impl PublishersTotals {
     fn count(&mut self, kind: FaultKind, count: u64) {
         match kind {
-            FaultKind::Lost => self.lost += count,
-            FaultKind::Duplicated => self.duplicated += count,
-            FaultKind::Reordered => self.reordered += count,
-            FaultKind::Altered => self.altered += count,
-            FaultKind::Injected | FaultKind::Unbalanced => self.injected += count,
-            FaultKind::Intruded => self.intruded += count,
+            FaultKind::Lost => self.lost = self.lost.saturating_add(count),
+            FaultKind::Duplicated => self.duplicated = self.duplicated.saturating_add(count),
+            FaultKind::Reordered => self.reordered = self.reordered.saturating_add(count),
+            FaultKind::Altered => self.altered = self.altered.saturating_add(count),
+            FaultKind::Injected | FaultKind::Unbalanced => {
+                self.injected = self.injected.saturating_add(count);
+            }
+            FaultKind::Intruded => self.intruded = self.intruded.saturating_add(count),
             FaultKind::Forged => self.forged += 1,
             FaultKind::RootDiffers => self.roots_differing += 1,
             FaultKind::Contradicted | FaultKind::EndContradicted | FaultKind::TwoProducers => {

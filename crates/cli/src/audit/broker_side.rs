@@ -20,8 +20,6 @@ const ACCOUNTS_MAX: usize = 65_536;
 /// left out.
 const UNHEARD_MAX: usize = 1_024;
 
-const VERDICT: &str = "$SYS/audit/verdict";
-
 /// What the broker has said.
 #[derive(Debug, Default)]
 pub(crate) struct BrokerSide {
@@ -103,11 +101,14 @@ pub(crate) struct Word {
 }
 
 impl BrokerSide {
+    /// The topic of its sentence.
+    pub(crate) const VERDICT: &str = "$SYS/audit/verdict";
+
     /// What to subscribe to. Receipts are told for each message, and accounts for each session, so
     /// only who wants them asks.
     pub(crate) fn topics(more: Option<More>) -> Vec<&'static str> {
         let mut topics = vec![
-            VERDICT,
+            Self::VERDICT,
             "$audit/+/window",
             "$audit/+/state",
             "$audit/+/fault",
@@ -142,7 +143,7 @@ impl BrokerSide {
 
     /// Takes what came. What cannot be read is left alone: a later broker may say more.
     pub(crate) fn take(&mut self, topic: &str, payload: &[u8]) {
-        if topic == VERDICT {
+        if topic == Self::VERDICT {
             self.verdict = Some(String::from_utf8_lossy(payload).into_owned());
             return;
         }
@@ -460,7 +461,7 @@ mod tests {
             (None, false)
         );
         assert_eq!(broker.take_news(), []);
-        broker.take(VERDICT, b"3 received, 3 expected deliveries");
+        broker.take(BrokerSide::VERDICT, b"3 received, 3 expected deliveries");
         assert!(broker.found_faults());
         assert_eq!(broker.take_news().len(), 1);
     }
@@ -469,7 +470,7 @@ mod tests {
     fn of_lanes_that_are_not_heard_nothing_counts() {
         let mut broker = BrokerSide::default();
         broker.only_of_heard_lanes();
-        broker.take(VERDICT, b"3 received");
+        broker.take(BrokerSide::VERDICT, b"3 received");
         broker.take("$audit/0000000000000007/fault", FAULT);
         broker.take("$audit/0000000000000008/state", STATE);
         assert!(!broker.found_faults() && !broker.has_judged());
@@ -486,7 +487,7 @@ mod tests {
     #[test]
     fn what_it_says_of_a_lane_is_one_line() {
         let mut broker = BrokerSide::default();
-        broker.take(VERDICT, b"123 received");
+        broker.take(BrokerSide::VERDICT, b"123 received");
         broker.take("$audit/0000000000000007/window", WINDOW);
         broker.take("$audit/0000000000000007/fault", FAULT);
         broker.take("$audit/0000000000000008/state", STATE);
@@ -519,7 +520,7 @@ mod tests {
         broker.take("$audit/account/listener", account);
         broker.take("$audit/account/a/b", account);
         assert_eq!(broker.accounts().count(), 0, "it keeps no account");
-        broker.take(VERDICT, b"123 received");
+        broker.take(BrokerSide::VERDICT, b"123 received");
         broker.take("$audit/0000000000000007/refused", refused);
         assert!(!broker.found_faults());
         let said = broker.lane(lane(7), 3).unwrap().to_string();
@@ -538,7 +539,7 @@ mod tests {
     #[test]
     fn what_cannot_be_read_is_left_alone() {
         let mut broker = BrokerSide::default();
-        broker.take(VERDICT, b"");
+        broker.take(BrokerSide::VERDICT, b"");
         for (topic, payload) in [
             ("$audit/0000000000000007/window", &b"[]"[..]),
             ("$audit/0000000000000007/window", b"{"),

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use tokio::time::{sleep_until, timeout_at};
+use tokio::time::{sleep_until, timeout, timeout_at};
 use unbroken_client::audit::{AuditedSubscriber, OpenError, Scope, SubscriberOptions};
 use unbroken_client::{
     Acknowledging, Client, ConnectError, Filter, QoS, Received, Session, SubscribeError,
@@ -106,6 +106,13 @@ impl Listening<'_> {
             }
         }
         observer.pass(begin.elapsed());
+        if self.more == Some(More::Accounts) && observer.broker.verdict().is_some() {
+            drop(broker);
+            if let Ok(said) = timeout(VERDICT_WITHIN, verdict_now(&client)).await {
+                let said = said?;
+                observer.broker.take(said.topic(), said.payload());
+            }
+        }
         client.disconnect().await;
         Ok(observer)
     }
@@ -140,6 +147,18 @@ impl Listening<'_> {
         Ok((client, broker, lanes))
     }
 }
+
+/// The broker's sentence as of now: it answers a subscription with it.
+async fn verdict_now(client: &Client) -> Result<Received, SubscribeError> {
+    let filters = vec![filter(BrokerSide::VERDICT)?];
+    let mut verdict = client
+        .subscribe_all(filters, Acknowledging::Automatic)
+        .await?;
+    verdict.recv().await
+}
+
+/// How long the broker may take for it; what it said before stands otherwise.
+const VERDICT_WITHIN: Duration = Duration::from_secs(1);
 
 /// `None` where the broker does not allow it.
 async fn listen_to_broker(

@@ -273,8 +273,12 @@ impl Observer {
         let watched = self.watched(lane);
         let verdict = watched.refine(verdict, &property);
         watched.take_message(topic, payload, property, verdict, now);
+        let is_copied = watched.shows_two_producers(verdict);
         if let Some((kind, reason)) = told(verdict) {
             self.fault(lane, number..number + 1, kind, reason.to_owned());
+        }
+        if is_copied {
+            self.contradiction(lane, Contradiction::TwoProducers);
         }
     }
 

@@ -3,7 +3,8 @@
 //!
 //! The formats are the heritage's and THEX's, which the library reads and writes; here are the
 //! sources of leaves ([`pieces`]), the reading of either format ([`mod@file`]) and the descent
-//! ([`mod@compare`]). Deliberately absent: this project's own lanes, whose checkpoints need no file.
+//! ([`mod@compare`]). Deliberately absent: this project's own lanes, whose checkpoints need no
+//! file.
 
 mod compare;
 mod file;

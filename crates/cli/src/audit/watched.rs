@@ -39,6 +39,8 @@ pub(crate) struct Watched {
     pub(crate) forgotten: u64,
     /// When the first sign of it came.
     begun: Duration,
+    /// Repetitions whose content differs from what is remembered, where the ledger had folded it.
+    conflicts: u64,
     /// What may be wrong, and settles by itself.
     pub(crate) doubts: Doubts,
     recent: BTreeMap<u64, Remembered>,
@@ -115,13 +117,21 @@ impl Watched {
     }
 
     /// What a repetition is: the ledger may have folded the leaf of the first copy.
-    pub(crate) fn refine(&self, verdict: Verdict, property: &Property) -> Verdict {
+    pub(crate) fn refine(&mut self, verdict: Verdict, property: &Property) -> Verdict {
         let first = self.recent.get(&property.sequence);
         match (verdict, first.map(|first| first.property.digest)) {
             (Verdict::Repeated, Some(first)) if first == property.digest => Verdict::Duplicate,
-            (Verdict::Repeated, Some(_)) => Verdict::Conflict,
+            (Verdict::Repeated, Some(_)) => {
+                self.conflicts += 1;
+                Verdict::Conflict
+            }
             _ => verdict,
         }
+    }
+
+    /// Whether the conflicts that only this listener saw have just become two.
+    pub(crate) fn shows_two_producers(&self, verdict: Verdict) -> bool {
+        verdict == Verdict::Conflict && self.conflicts == 2
     }
 
     pub(crate) fn take_message(

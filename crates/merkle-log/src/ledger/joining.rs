@@ -1,14 +1,14 @@
 //! From which number on a lane that turns up is judged, and whether a directory lists it.
 //!
 //! A receiver that joins late cannot know what it missed of a lane that was under way. Of two kinds
-//! of epochs it knows that they began while it listened: one of a lane that it has heard already,
-//! and one that a directory announced before its first message. Both are judged from number 0 on,
-//! so a first message that is lost is named.
+//! of epochs it knows that they began while it listened: one of a lane of which another epoch was
+//! heard or listed, and one that a directory announced before its first message. Both are judged
+//! from number 0 on, so a first message that is lost is named.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::limits::ANNOUNCED_MAX;
+use super::limits::{ANNOUNCED_MAX, HEARD_MAX};
 use super::receiver::Join;
 use crate::saved::{Fields, StateError, Writer};
 use crate::{Epoch, LaneId};
@@ -17,8 +17,9 @@ use crate::{Epoch, LaneId};
 #[derive(Clone, Debug)]
 pub(super) struct Joining {
     pub(super) join: Join,
-    /// Lanes of which an epoch is known.
-    pub(super) heard: BTreeSet<LaneId>,
+    /// Epochs of lanes that were heard, or that a directory listed: another one of the same lane
+    /// begins while the receiver listens.
+    heard: BTreeSet<(LaneId, Epoch)>,
     /// Epochs of which a directory said that nothing was issued yet, and nothing has come.
     announced: BTreeSet<(LaneId, Epoch)>,
     /// Epochs that no directory has listed since they turned up, and when that was. Not saved.
@@ -40,7 +41,8 @@ impl Joining {
     pub(super) fn begin(&mut self, lane: (LaneId, Epoch), now: Duration) -> Join {
         self.unlisted.insert(lane, now);
         let is_announced = self.announced.remove(&lane);
-        let is_heard = !self.heard.insert(lane.0);
+        let is_heard = self.is_another_heard(lane);
+        self.hear(lane);
         match self.join {
             Join::Late if is_announced || is_heard => Join::Beginning,
             join => join,
@@ -50,6 +52,19 @@ impl Joining {
     /// Takes it that a directory lists an epoch.
     pub(super) fn list(&mut self, lane: (LaneId, Epoch)) {
         self.unlisted.remove(&lane);
+        self.hear(lane);
+    }
+
+    /// Takes it that there was a sign of an epoch. One of each lane is enough to know the others.
+    pub(super) fn hear(&mut self, lane: (LaneId, Epoch)) {
+        if self.heard.len() < HEARD_MAX && !self.is_another_heard(lane) {
+            self.heard.insert(lane);
+        }
+    }
+
+    fn is_another_heard(&self, (lane, epoch): (LaneId, Epoch)) -> bool {
+        let of_lane = (lane, Epoch(0))..=(lane, Epoch(u32::MAX));
+        self.heard.range(of_lane).any(|(_, heard)| *heard != epoch)
     }
 
     /// The epochs that turned up at this time or before, without a directory since; each once.

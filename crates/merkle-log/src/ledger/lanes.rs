@@ -325,7 +325,7 @@ impl<D: Digest> Ledger<D> {
             if lanes.len() >= limits.lanes_max || lanes.insert((lane, epoch), ledger).is_some() {
                 return Err(read.refuse("room for the lane"));
             }
-            joining.heard.insert(lane);
+            joining.hear((lane, epoch));
             Ok(())
         })?;
         read.end()?;

@@ -29,6 +29,9 @@ pub const PRODUCERS_MAX: usize = 4_096;
 /// joined as if it had not been announced.
 pub const ANNOUNCED_MAX: usize = 65_536;
 
+/// Lanes that were heard or listed, by which a new epoch is known as new; 12 bytes each.
+pub const HEARD_MAX: usize = 131_072;
+
 /// Limits of one ledger, the same for each of its lanes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
