@@ -3,7 +3,7 @@
 use unbroken_acceptance::raw::{
     AckKind, Connect, Packet, Publish, Subscribe, Version, ack, ack_with_reason, id, reason,
 };
-use unbroken_acceptance::{Broker, Client, Launch, case};
+use unbroken_acceptance::{Broker, Client, case};
 
 /// A subscriber of `a` with the quality, and a publisher.
 #[track_caller]
@@ -70,41 +70,6 @@ fn quality_2_is_acknowledged_in_two_steps_with_its_identifier() {
             client.expect_ack(AckKind::PubRec, packet_id);
             client.send_ack(AckKind::PubRel, packet_id);
             assert_eq!(client.expect_ack(AckKind::PubComp, packet_id).reason, 0);
-        }
-    }
-}
-
-/// On a durable broker too, where PUBREC waits for the disk and the copy may not.
-#[test]
-fn a_publisher_gets_its_pubrec_before_its_own_copy() {
-    for launch in [Launch::default(), Launch::default().durable()] {
-        let broker = launch.start();
-        let mut witness = broker.accept(&Connect::v5("witness").persistent());
-        witness.subscribe_to("a", 2);
-        for version in Version::ALL {
-            for persistent in [false, true] {
-                for granted in 1..=2 {
-                    case(&format!("{version:?}, {persistent}, granted {granted}"));
-                    let mut connect = Connect::new(version, "c");
-                    if persistent {
-                        connect = connect.persistent();
-                    }
-                    let mut client = broker.accept(&connect);
-                    client.subscribe_to("a", granted);
-                    for packet_id in 1..=5 {
-                        let message = Publish::new("a", "x").qos(2).packet_id(packet_id);
-                        client.send_publish(&message);
-                        client.expect_ack(AckKind::PubRec, packet_id);
-                        let copy = client.expect_message("a", "x");
-                        client.send_ack(AckKind::PubRel, packet_id);
-                        client.await_ack(AckKind::PubComp, packet_id);
-                        client.complete(&copy);
-                        witness.take_message("a", "x");
-                    }
-                    client.disconnect();
-                    broker.accept(&Connect::new(version, "c")).disconnect();
-                }
-            }
         }
     }
 }

@@ -116,12 +116,10 @@ impl Clients {
             && session.window_open(&self.limits)
             && connection.pending() < self.limits.output_bytes_max as usize
         {
-            if session.holds(qos) || item.is_answered && !connection.held.is_empty() {
+            if session.holds(qos) {
                 let id = connection.id;
                 note_given(session, &item.publication, qos);
-                if session.is_durable() {
-                    item.store_with(&mut self.pool, &mut self.promises, &mut self.outputs);
-                }
+                item.store_with(&mut self.pool, &mut self.promises, &mut self.outputs);
                 return self.deliver_held(id, session_id, qos, terms, item);
             }
             let start = match write_publish(
@@ -245,8 +243,7 @@ impl Clients {
         self.note_fill(session_id);
     }
 
-    /// Gives a message to a session, to leave behind what is held already, and when its packet id
-    /// is stored, if the session stays.
+    /// Gives a message to a session that stays, to leave when its packet id is stored.
     fn deliver_held(
         &mut self,
         id: ConnectionId,

@@ -41,10 +41,6 @@ pub(crate) struct Item<'a> {
     pub(crate) is_owed: bool,
     /// It is on its way to many receivers of this shard.
     pub(crate) is_spreading: bool,
-    /// The publisher wants it too, and gets it behind its PUBREC.
-    pub(crate) own: Option<Box<Receiver>>,
-    /// That has been answered: no copy may leave before the answers that are held.
-    pub(crate) is_answered: bool,
     /// What its acknowledgement waits for.
     pub(crate) until: Until,
 }
@@ -75,8 +71,6 @@ impl<'a> Item<'a> {
             is_awaited: false,
             is_owed: false,
             is_spreading: false,
-            own: None,
-            is_answered: false,
             until: Until::NOW,
         }
     }
@@ -93,8 +87,6 @@ impl<'a> Item<'a> {
             is_awaited: false,
             is_owed: false,
             is_spreading: false,
-            own: None,
-            is_answered: false,
             until: Until::NOW,
         }
     }

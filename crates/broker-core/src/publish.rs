@@ -39,7 +39,6 @@ use crate::read_only;
 use crate::record::{Errand, Marker, Record};
 use crate::session::Session;
 use crate::shard::{Fault, Shard};
-use crate::subscriptions::Receiver;
 
 /// What became of a routed message.
 #[derive(Clone, Copy, Debug, Default)]
@@ -212,10 +211,16 @@ impl Shard {
             Some(why) => self.refuse_publish(now, id, session_id, &item, publish.packet_id, &why),
             None => Ok(self.accept(now, id, session_id, publish.dup, &mut item, &mut stamped)),
         };
+        item.finish(&mut self.clients.pool);
+        self.stamped = stamped;
+        self.scratch = scratch;
+        self.publisher = Some(publisher);
+        let outcome = outcome?;
+        if self.put_off {
+            return Ok(());
+        }
         // [MQTT-3.3.4-1, MQTT311-3.3.4-1]: QoS 0 has no packet id, and is not answered.
-        if let Ok(outcome) = &outcome
-            && let Some(packet_id) = publish.packet_id.filter(|_| !self.put_off)
-        {
+        if let Some(packet_id) = publish.packet_id {
             let reason = self.expressible(id, outcome.reason);
             let answer = match publish.qos {
                 QoS::ExactlyOnce => Answer::PubRec(packet_id, reason), // [MQTT-4.3.3-8]
@@ -223,15 +228,7 @@ impl Shard {
             };
             self.clients.answer(id, outcome.until, answer);
         }
-        if let Some(own) = item.own.take() {
-            item.is_answered = true;
-            self.deliver_to_publisher(now, &own, &mut item);
-        }
-        item.finish(&mut self.clients.pool);
-        self.stamped = stamped;
-        self.scratch = scratch;
-        self.publisher = Some(publisher);
-        outcome.map(drop)
+        Ok(())
     }
 
     /// Why a message that has to be kept is not taken in, if so.
@@ -529,7 +526,6 @@ impl Shard {
         let published_retain = item.publication.retain;
         let is_in_no_log = item.is_in_no_log();
         let mut own = None;
-        let mut own_receiver = None;
         if clients.spreads.is_wide(route) {
             own = clients.begin_spread(now, route, topic, from, item, &mut routed);
         } else {
@@ -542,15 +538,9 @@ impl Shard {
                     terms.qos = qos;
                 }
                 routed.wanted = true;
-                if from == Some(receiver.session) {
-                    if receiver.no_local_some {
-                        own = from;
-                        continue;
-                    }
-                    if item.publication.qos == QoS::ExactlyOnce {
-                        own_receiver = Some(receiver.clone());
-                        continue;
-                    }
+                if receiver.no_local_some && from == Some(receiver.session) {
+                    own = from;
+                    continue;
                 }
                 routed.owed += 1;
                 // [MQTT-4.5.0-1, MQTT311-4.5.0-1]
@@ -558,12 +548,7 @@ impl Shard {
             }
         }
         if let Some(session) = own {
-            // Of its subscriptions only those without No Local count [MQTT-3.8.3-3].
-            own_receiver = self.index.receiver_of_own(topic, session);
-        }
-        if let Some(receiver) = own_receiver {
-            routed.owed += 1;
-            self.begin_own(now, receiver, item);
+            routed.owed += u32::from(self.deliver_to_publisher(now, session, topic, item));
         }
         for &group in &groups {
             routed.wanted = true;
@@ -581,27 +566,22 @@ impl Shard {
         routed
     }
 
-    /// The publisher has subscriptions that match. At QoS 2 its own copy leaves behind PUBREC: some
-    /// clients wait for that before they look at anything else.
+    /// The publisher has subscriptions that match, and some of them say No Local: only the others
+    /// count [MQTT-3.8.3-3].
     #[cold]
-    fn begin_own(&mut self, now: Instant, receiver: Receiver, item: &mut Item<'_>) {
-        let session = self.clients.sessions.get(receiver.session.index());
-        let Some(session) = session.filter(|_| item.publication.qos == QoS::ExactlyOnce) else {
-            return self.deliver_to_publisher(now, &receiver, item);
+    fn deliver_to_publisher(
+        &mut self,
+        now: Instant,
+        session: SessionId,
+        topic: TopicName<'_>,
+        item: &mut Item<'_>,
+    ) -> bool {
+        let Some(receiver) = self.index.receiver_of_own(topic, session) else {
+            return false;
         };
-        if session.is_behind() {
-            // It does not leave now, and PUBREC says that it is stored.
-            return self.deliver_to_publisher(now, &receiver, item);
-        }
-        if session.is_durable() && receiver.qos > QoS::AtMostOnce {
-            item.store(&mut self.clients);
-        }
-        item.own = Some(Box::new(receiver));
-    }
-
-    fn deliver_to_publisher(&mut self, now: Instant, receiver: &Receiver, item: &mut Item<'_>) {
-        let terms = Terms::of(receiver, item.publication.retain);
-        self.clients.deliver(now, receiver.session, terms, item);
+        let terms = Terms::of(&receiver, item.publication.retain);
+        self.clients.deliver(now, session, terms, item);
+        true
     }
 }
 

@@ -126,9 +126,9 @@ impl Session {
     }
 
     /// Whether a message must not leave at once: its packet id is to be stored before, or it stands
-    /// behind one that is held [MQTT-4.6.0-5, MQTT311-4.6.0-6].
+    /// behind one that waits for that [MQTT-4.6.0-5, MQTT311-4.6.0-6].
     pub(crate) fn holds(&self, qos: QoS) -> bool {
-        self.unsent > 0 || self.is_durable() && qos == QoS::ExactlyOnce
+        self.is_durable() && (qos == QoS::ExactlyOnce || self.unsent > 0)
     }
 
     /// Whether another message may be in flight [MQTT-3.3.4-9]. They may have as many bytes as the

@@ -375,7 +375,7 @@ fn a_repeated_qos_2_publish_is_answered_again_and_delivered_once() {
     broker.send(client, publish("a", "x", QoS::ExactlyOnce, 5));
     assert_eq!(
         broker.take(client),
-        ["PUBREC #5 00", "PUBLISH a \"x\" q0", "PUBREC #5 00"]
+        ["PUBLISH a \"x\" q0", "PUBREC #5 00", "PUBREC #5 00"]
     );
 }
 
