@@ -257,8 +257,8 @@ pub(crate) const PACKET_BYTES_MAX: u32 = 268_435_455 + 5;
 /// properties.
 pub(crate) const CONNECT_BYTES_MAX: u32 = 1024 * 1024;
 /// How long a connection for which there is no place may take to send its CONNECT. A client's own
-/// connection may hold the place, so it is read; those who say nothing do not keep others out for
-/// long.
+/// connection may hold the place, so it is read. Connections that say nothing keep others out for
+/// so long at most, as often as they come.
 pub(crate) const PATIENCE_WITHOUT_PLACE: Duration = Duration::from_secs(2);
 /// The deepest topic. Matching goes through the tree level by level, so this bounds its steps.
 pub(crate) const LEVELS_MAX: u16 = 200;

@@ -133,8 +133,8 @@ pub(crate) const BACKLOG: i32 = 4_096;
 
 /// Connections beyond `connections_max`, and beyond `max_connections` of a listener, whose CONNECT
 /// is read: it takes the place of its client's own connection, or is refused with a reason. Beyond
-/// these they are closed without a word. About 1 KiB each, as any idle connection; one that sends
-/// no CONNECT ends soon.
+/// these they are closed without a word. About 1 KiB each, and up to 1 MiB while a CONNECT of that
+/// length is read; one that sends no CONNECT ends within seconds.
 pub(crate) const REFUSED_AT_ONCE: u32 = 256;
 
 /// Open files that connections leave to the broker: the store's tables (at most 128 at a time),
