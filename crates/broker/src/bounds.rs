@@ -152,8 +152,9 @@ pub(crate) const FILES_AT_START: u64 = 1 << 20;
 /// long. While the broker drains it is `broker.drain_timeout` instead.
 pub(crate) const LINGER: Duration = Duration::from_secs(2);
 
-/// How long a draining shard waits for peers that only have to close: all of them have had their
-/// last bytes and a FIN. It begins anew when one of them sends something, for that one still reads.
+/// How long a draining shard waits for peers that only have to close: the kernel has taken all that
+/// was for them, and a FIN. It begins anew when one of them sends something, for that one may still
+/// read. What it sends is not used, so a peer that sends more rarely is not waited for.
 pub(crate) const FIN_GRACE: Duration = Duration::from_millis(500);
 
 /// Connections accepted in one turn of the first shard's loop. The others wait in the kernel for

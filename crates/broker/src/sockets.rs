@@ -157,6 +157,11 @@ impl Sockets {
         std::mem::take(&mut self.leaving_spoke)
     }
 
+    #[cfg(test)]
+    pub(crate) const fn leaving_spoke(&self) -> bool {
+        self.leaving_spoke
+    }
+
     /// Takes a connection in. If bytes wait in it already, an edge will come.
     pub(crate) fn open(&mut self, arrival: Arrival) -> io::Result<(ConnectionId, Peer, Vec<u8>)> {
         let Arrival {
