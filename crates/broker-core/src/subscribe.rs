@@ -64,9 +64,6 @@ impl Shard {
             .max(FILTERS_AT_LEAST) as usize;
         // One SUBSCRIBE with many filters acts like many with one [MQTT-3.8.4-5, MQTT311-3.8.4-4].
         for (text, mut options) in &subscribe.filters {
-            if is_bridge {
-                as_bridge(text, &mut options);
-            }
             if codes.len() >= filters_max {
                 // Whoever names more filters than a session may hold repeats some.
                 codes.push(ReasonCode::QuotaExceeded as u8);
@@ -74,8 +71,13 @@ impl Shard {
                 continue;
             }
             let code =
-                match self.subscribe(id, session_id, text, options, identifier, &mut joins)? {
+                match self.subscribe(id, session_id, filter, options, identifier, &mut joins)? {
                     Ok(Subscribed { grant, new }) => {
+            let parsed = SubscriptionFilter::parse(text).map_err(invalid_filter)?;
+            if is_bridge {
+                as_bridge(parsed, &mut options);
+            }
+            let filter = (text, parsed);
                         // Also where it replaces one. [MQTT-3.8.4-4, MQTT311-3.8.4-3]
                         // [MQTT311-3.3.1-6]
                         let wanted = match options.retain_handling {
@@ -83,8 +85,8 @@ impl Shard {
                             RetainHandling::SendIfNew => new,   // [MQTT-3.3.1-10]
                             RetainHandling::DoNotSend => false, // [MQTT-3.3.1-11]
                         };
-                        let scan = match SubscriptionFilter::parse(text) {
-                            Ok(SubscriptionFilter::Plain(filter)) if wanted => Some(filter),
+                        let scan = match parsed {
+                            SubscriptionFilter::Plain(filter) if wanted => Some(filter),
                             _ => None, // a shared subscription gets nothing retained
                         };
                         let (id, scans) = (session_id, scan.is_some());
@@ -144,13 +146,12 @@ impl Shard {
         &mut self,
         id: ConnectionId,
         session_id: SessionId,
-        text: &str,
+        (text, parsed): (&str, SubscriptionFilter<'_>),
         options: SubscriptionOptions,
         identifier: Option<NonZeroU32>,
         joins: &mut Vec<u64>,
     ) -> Result<Result<Subscribed, ReasonCode>, Fault> {
         let limits = &self.clients.limits;
-        let parsed = SubscriptionFilter::parse(text).map_err(invalid_filter)?;
         let too_long = text.len() > usize::from(limits.topic_bytes_max);
         if too_long || parsed.filter().levels().count() > usize::from(limits.topic_levels_max) {
             return Ok(Err(ReasonCode::TopicFilterInvalid));
@@ -308,7 +309,6 @@ impl Shard {
         let mut stored = StoreId::NOTHING;
         // [MQTT-3.10.4-6, MQTT311-3.10.4-6]
         for text in &unsubscribe.filters {
-            let parsed = SubscriptionFilter::parse(text).map_err(invalid_filter)?;
             // The same character for character. [MQTT-3.10.4-1, MQTT311-3.10.4-1]
             let removed = self
                 .clients
@@ -319,6 +319,7 @@ impl Shard {
                 self.tell_unsubscribed(session_id, text);
                 stored = self.end_subscription(session_id, text).max(stored);
                 ReasonCode::Success
+                let parsed = SubscriptionFilter::parse(text).map_err(invalid_filter)?;
             } else {
                 ReasonCode::NoSubscriptionExisted
             };
@@ -641,11 +642,8 @@ fn invalid_filter(error: TopicError) -> Fault {
 
 /// What a bridge before 5.0 means by any subscription: it hears nothing that it brought, and sees
 /// which messages are retained. No Local and a group exclude each other [MQTT-3.8.3-4].
-fn as_bridge(filter: &str, options: &mut SubscriptionOptions) {
-    options.no_local = matches!(
-        SubscriptionFilter::parse(filter),
-        Ok(SubscriptionFilter::Plain(_))
-    );
+fn as_bridge(filter: SubscriptionFilter<'_>, options: &mut SubscriptionOptions) {
+    options.no_local = matches!(filter, SubscriptionFilter::Plain(_));
     options.retain_as_published = true;
 }
 
