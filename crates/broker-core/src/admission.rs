@@ -30,7 +30,7 @@ use crate::guests::Waiting;
 use crate::ids::{ConnectionId, SessionId};
 use crate::input::Admission;
 use crate::kept::Kept;
-use crate::limits::Limits;
+use crate::limits::{Limits, PATIENCE_WITHOUT_PLACE};
 use crate::output::{Credentials, Disconnection, DropReason, Event, Output};
 use crate::placement;
 use crate::publish::add;
@@ -98,19 +98,17 @@ impl Shard {
         connection.problem_information = connect.properties.request_problem_information();
         connection.connect = Some(frame.bytes.into());
         let peer = connection.peer.clone();
-        if let Err(full) = self.take_place(id)
-            && !self.is_connected(connect.client_id)
-        {
-            self.refuse(id, Caller::of(&connect), no_place(full));
-            return;
-        }
         // Refused is closed. [MQTT-3.1.4-2] [MQTT-3.1.3-8, MQTT311-3.1.3-9]
         if let Err(fault) = check_connect(&connect, &self.clients.limits) {
             self.refuse(id, Caller::of(&connect), fault);
             return;
         }
-        // It has done its part: the decision has a time of its own.
-        let until = now + self.clients.limits.connect_timeout;
+        // It has done its part: the decision has a time of its own. One that finds no place is
+        // refused behind it, so that only a client that may come in learns whether its id has one.
+        let mut until = now + self.clients.limits.connect_timeout;
+        if self.take_place(id).is_err() {
+            until = until.min(now + PATIENCE_WITHOUT_PLACE);
+        }
         if let Some(connection) = self.clients.named(id) {
             connection.admitted_by = until;
         }
@@ -449,16 +447,8 @@ impl Shard {
         id
     }
 
-    /// Whether this client has a connection, which another of its own may replace.
-    fn is_connected(&self, client_id: &str) -> bool {
-        let session = self.clients.by_client_id.get(client_id);
-        session.is_some_and(|session| {
-            self.clients.connection_of(*session).is_some() || self.guests.has_abroad(*session)
-        })
-    }
-
     /// Counts a connection that is not counted, if there is room.
-    fn take_place(&mut self, id: ConnectionId) -> Result<(), NoPlace> {
+    pub(crate) fn take_place(&mut self, id: ConnectionId) -> Result<(), NoPlace> {
         let max = self.clients.limits.connections_max;
         if let Some(connection) = self.clients.named(id)
             && !connection.counted
@@ -696,9 +686,12 @@ struct Agreement {
 }
 
 /// Room may come again; this connection ends. [MQTT311-4.8.0-2]
-fn no_place(full: NoPlace) -> Fault {
+pub(crate) fn no_place(full: NoPlace) -> Fault {
     let detail = match full {
         NoPlace::Broker => "limits.connections_max is reached",
+        NoPlace::OpenFiles => {
+            "the system's limit of open files is reached; raise it (ulimit -Hn, LimitNOFILE=)"
+        }
         NoPlace::Listener => "max_connections of the listener is reached",
     };
     Fault::new(ReasonCode::QuotaExceeded, detail)

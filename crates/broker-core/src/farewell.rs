@@ -25,6 +25,7 @@ pub struct LastWords {
     /// `0 <= written <= bytes.len()`.
     written: usize,
     version: Version,
+    is_awaited: bool,
     /// `None` where the client was not let in.
     pub(crate) client_id: Option<Arc<str>>,
     aliases: Option<Box<alias::Outbound>>,
@@ -34,6 +35,12 @@ impl LastWords {
     /// The bytes that are to be written.
     pub fn unwritten(&self) -> &[u8] {
         &self.bytes[self.written..]
+    }
+
+    /// Whether somebody may read this: not of a connection that has sent no CONNECT. It is told
+    /// nothing, and can be closed at once.
+    pub const fn is_awaited(&self) -> bool {
+        self.is_awaited
     }
 
     /// Says that so many bytes of [`unwritten`](Self::unwritten), from its front, were written.
@@ -86,6 +93,7 @@ impl Clients {
             bytes,
             written: std::mem::take(&mut connection.written),
             version: connection.version,
+            is_awaited: connection.greeted,
             client_id,
             aliases: connection.aliases_out.take(),
         })

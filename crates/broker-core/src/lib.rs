@@ -90,7 +90,7 @@ pub use guests::Traveller;
 pub use ids::{ConnectionId, GroupId, SessionId, ShardId};
 pub use input::{Admission, CloseCause, CommitTimes, Input, Peer, StoreSize};
 pub use kept::{Entry, Holding, Presence, Progress, ReceivedEntry};
-pub use limits::{Limits, LimitsError, QueueFull, StoreFull};
+pub use limits::{Limits, LimitsError, QueueFull, RESERVE_MAX, StoreFull};
 pub use mail::Mail;
 pub use message::{MarkParts, Message, MessageParts};
 pub use output::{
@@ -100,7 +100,7 @@ pub use position::{Frontier, LogId, Position};
 pub use record::{Errand, HandOver, Marker, Record};
 pub use restore::{RestoreError, RestoredEntry, RestoredHandOver, RestoredSession};
 pub use sent_before::MaybeSent;
-pub use settings::{AuditSettings, Settings, ShardOptions, Totals};
+pub use settings::{AuditSettings, Room, Settings, ShardOptions, Totals};
 pub use shard::{Outputs, Shard};
 pub use sleeping::{SleepingSession, SleepingTotals};
 pub use stats::Stats;

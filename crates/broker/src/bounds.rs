@@ -131,12 +131,6 @@ pub(crate) const VERIFICATIONS: usize = 1_024;
 /// Connections the kernel keeps for us until they are accepted, in its memory.
 pub(crate) const BACKLOG: i32 = 4_096;
 
-/// Connections beyond `connections_max`, and beyond `max_connections` of a listener, whose CONNECT
-/// is read: it takes the place of its client's own connection, or is refused with a reason. Beyond
-/// these they are closed without a word. About 1 KiB each, and up to 1 MiB while a CONNECT of that
-/// length is read; one that sends no CONNECT ends within seconds.
-pub(crate) const REFUSED_AT_ONCE: u32 = 256;
-
 /// Open files that connections leave to the broker: the store's tables (at most 128 at a time),
 /// journals and directories, listeners and the control socket.
 pub(crate) const FILES_OF_ITS_OWN: u64 = 256;

@@ -242,6 +242,9 @@ impl Driver {
                 let until = self.leave_by(now);
                 for (connection, last_words) in self.closing.drain(..) {
                     self.sockets.leave(until, connection, last_words);
+                    if self.drain_until.is_none() {
+                        self.sockets.hurry(connection);
+                    }
                 }
             }
             self.closing_waits = !self.closing.is_empty();
@@ -344,9 +347,6 @@ mod tests {
         assert_eq!(closed_by(Some(end), now), Some(end));
     }
 
-    /// When a connection is given up that is told to close `now`, and whose peer does not react.
-    fn closed_by(drain_until: Option<Instant>, now: Instant) -> Option<Instant> {
-        let (mut driver, connection, _poll, _peer) = driver();
     #[test]
     fn a_drain_waits_for_a_moment_for_peers_that_have_everything() {
         let now = Instant::now();
@@ -404,6 +404,9 @@ mod tests {
         assert!(driver.has_drained(end));
     }
 
+    /// When a connection is given up that is told to close `now`, and whose peer does not react.
+    fn closed_by(drain_until: Option<Instant>, now: Instant) -> Option<Instant> {
+        let (mut driver, connection, _poll, _peer) = driver();
         driver.drain_until = drain_until;
         driver.carry_out(now, close(connection));
         driver.close(now);
@@ -459,14 +462,14 @@ mod tests {
 
     /// What a stopping shard says of a client.
     fn close(connection: ConnectionId) -> Output {
-        let now = Instant::now();
-        let mut shard = Shard::new(options(0, 1));
-        let peer = nobody();
         close_behind(connection, &[])
     }
 
     /// The same, behind a message that it has published to itself.
     fn close_behind(connection: ConnectionId, message: &[u8]) -> Output {
+        let now = Instant::now();
+        let mut shard = Shard::new(options(0, 1));
+        let peer = nobody();
         shard
             .handle(now, Input::Opened { connection, peer })
             .for_each(drop);
