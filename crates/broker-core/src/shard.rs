@@ -15,7 +15,7 @@ use std::time::Instant;
 use unbroken_mqtt_proto::connection::server::Phase;
 use unbroken_mqtt_proto::{
     Ack, Connect, DecodeError, Disconnect, Frame, Packet, PacketType, PropertyBuf, Publish,
-    ReasonCode, frame_length, next_frame,
+    ReasonCode, Version, frame_length, next_frame,
 };
 
 use crate::admission::no_place;
@@ -676,7 +676,12 @@ impl Shard {
             self.discard_will(session_id);
         }
         if let Some(last_words) = self.clients.last_words(id, |_, _| {}) {
-            self.detach(now, id, Disconnection::ByClient(disconnect.reason));
+            let is_v5 = self
+                .clients
+                .named(id)
+                .is_some_and(|it| it.version == Version::V5);
+            let reason = is_v5.then_some(disconnect.reason);
+            self.detach(now, id, Disconnection::ByClient(reason));
             self.close(id, last_words);
         }
         Ok(())
@@ -717,10 +722,6 @@ impl Shard {
     /// clients.
     pub(crate) fn disconnect(&mut self, now: Instant, id: ConnectionId, fault: Fault) {
         self.keep_from_leaving(now, id);
-        let why = Disconnection::ByBroker {
-            reason: fault.reason,
-            detail: fault.detail.clone(),
-        };
         let is_in = self
             .clients
             .connection(id.index)
@@ -729,16 +730,23 @@ impl Shard {
             // Its CONNACK may not leave, nor what stands behind it.
             self.clients.drop_unsaid(&unsaid);
         }
+        let mut sent = None;
         let last_words = self.clients.last_words(id, |connection, out| {
-            if is_in {
-                farewell::disconnect(connection, out, &fault);
+            sent = if is_in {
+                farewell::disconnect(connection, out, &fault)
             } else {
-                farewell::connack(connection, out, &fault);
-            }
+                farewell::connack(connection, out, &fault)
+            };
         });
         if let Some(last_words) = last_words {
+            let Fault { reason, detail } = fault;
+            let why = Disconnection::ByBroker {
+                reason,
+                sent,
+                detail,
+            };
             self.detach(now, id, why);
-            self.clients.stats.refuse(fault.reason);
+            self.clients.stats.refuse(reason);
             self.close(id, last_words);
         }
     }
@@ -747,8 +755,9 @@ impl Shard {
     /// [MQTT-3.2.2-7, MQTT311-3.2.2-5].
     pub(crate) fn refuse(&mut self, id: ConnectionId, caller: Caller, fault: Fault) {
         // What it sent behind CONNECT is not looked at. [MQTT-3.1.4-6, MQTT311-3.1.4-5]
+        let mut sent = None;
         let last_words = self.clients.last_words(id, |connection, out| {
-            farewell::connack(connection, out, &fault);
+            sent = farewell::connack(connection, out, &fault);
         });
         let Some((last_words, connection)) = last_words.zip(self.forget_connection(id)) else {
             return;
@@ -761,6 +770,7 @@ impl Shard {
             user_name: caller.user_name,
             address: connection.peer.address,
             reason: fault.reason,
+            sent,
             detail: fault.detail,
         });
     }

@@ -46,7 +46,10 @@ impl Shard {
     ) -> Result<(), Fault> {
         check_filters(subscribe.filters.iter().map(|(filter, _)| filter))?;
         self.clients.catch_up(now, session_id);
-        let is_bridge = self.clients.named(id).is_some_and(|it| it.is_bridge);
+        let Some(connection) = self.clients.named(id) else {
+            return Ok(());
+        };
+        let (is_bridge, version) = (connection.is_bridge, connection.version);
         let identifier = subscribe
             .properties
             .subscription_identifiers()
@@ -70,14 +73,14 @@ impl Shard {
                 self.clients.stats.refuse(ReasonCode::QuotaExceeded);
                 continue;
             }
-            let code =
-                match self.subscribe(id, session_id, filter, options, identifier, &mut joins)? {
-                    Ok(Subscribed { grant, new }) => {
             let parsed = SubscriptionFilter::parse(text).map_err(invalid_filter)?;
             if is_bridge {
                 as_bridge(parsed, &mut options);
             }
             let filter = (text, parsed);
+            let code =
+                match self.subscribe(id, session_id, filter, options, identifier, &mut joins)? {
+                    Ok(Subscribed { grant, new }) => {
                         // Also where it replaces one. [MQTT-3.8.4-4, MQTT311-3.8.4-3]
                         // [MQTT311-3.3.1-6]
                         let wanted = match options.retain_handling {
@@ -106,6 +109,7 @@ impl Shard {
                     client_id,
                     filter: text.into(),
                     reason: code,
+                    sent: version.suback_code(code as u8),
                 });
             }
             if code.is_error() {
@@ -315,11 +319,11 @@ impl Shard {
                 .session_mut(session_id)
                 .and_then(|session| session.subscriptions.remove(text));
             let code = if let Some(grant) = removed {
+                let parsed = SubscriptionFilter::parse(text).map_err(invalid_filter)?;
                 self.unsubscribe(session_id, parsed, grant);
                 self.tell_unsubscribed(session_id, text);
                 stored = self.end_subscription(session_id, text).max(stored);
                 ReasonCode::Success
-                let parsed = SubscriptionFilter::parse(text).map_err(invalid_filter)?;
             } else {
                 ReasonCode::NoSubscriptionExisted
             };
