@@ -33,11 +33,11 @@ use crate::kept::Kept;
 use crate::limits::{Limits, PATIENCE_WITHOUT_PLACE};
 use crate::output::{Credentials, Disconnection, DropReason, Event, Output};
 use crate::placement;
+use crate::places::no_place;
 use crate::publish::add;
 use crate::read_only;
 use crate::record::Record;
 use crate::session::Session;
-use crate::settings::NoPlace;
 use crate::shard::{Fault, Shard};
 use crate::timers::Timer;
 use crate::will::will_of;
@@ -447,42 +447,6 @@ impl Shard {
         id
     }
 
-    /// Counts a connection that is not counted, if there is room.
-    pub(crate) fn take_place(&mut self, id: ConnectionId) -> Result<(), NoPlace> {
-        let max = self.clients.limits.connections_max;
-        if let Some(connection) = self.clients.named(id)
-            && !connection.counted
-        {
-            let listener = connection.peer.listener;
-            self.options.totals.enter(listener, max)?;
-            if let Some(connection) = self.clients.named(id) {
-                connection.counted = true;
-            }
-        }
-        Ok(())
-    }
-
-    /// The same, in the place of the connection that it takes over from.
-    fn inherit_place(&mut self, id: ConnectionId, old: Option<SessionId>) -> Result<(), NoPlace> {
-        let Some(new) = self.clients.named(id) else {
-            return Ok(());
-        };
-        let (counted, listener) = (new.counted, new.peer.listener);
-        let totals = &self.options.totals;
-        let old = old.and_then(|session| self.clients.connection_of(session));
-        if !counted
-            && let Some(old) = old.and_then(|old| self.clients.named(old))
-            && old.counted
-            && totals.hand_on_place(old.peer.listener, listener)
-        {
-            old.counted = false;
-            if let Some(new) = self.clients.named(id) {
-                new.counted = true;
-            }
-        }
-        self.take_place(id)
-    }
-
     /// Disconnects whoever uses this session now [MQTT-3.1.4-3, MQTT311-3.1.4-2].
     fn take_over(&mut self, now: Instant, session: SessionId) {
         let connection = self
@@ -683,18 +647,6 @@ struct Agreement {
     wanted_expiry_s: u32,
     expiry_s: u32,
     server_keep_alive: Option<u16>,
-}
-
-/// Room may come again; this connection ends. [MQTT311-4.8.0-2]
-pub(crate) fn no_place(full: NoPlace) -> Fault {
-    let detail = match full {
-        NoPlace::Broker => "limits.connections_max is reached",
-        NoPlace::OpenFiles => {
-            "the system's limit of open files is reached; raise it (ulimit -Hn, LimitNOFILE=)"
-        }
-        NoPlace::Listener => "max_connections of the listener is reached",
-    };
-    Fault::new(ReasonCode::QuotaExceeded, detail)
 }
 
 /// What makes a well-formed CONNECT unacceptable whoever sends it.

@@ -53,6 +53,7 @@ mod memberships;
 mod message;
 pub mod output;
 mod placement;
+mod places;
 mod position;
 mod post;
 mod publish;

@@ -18,7 +18,6 @@ use unbroken_mqtt_proto::{
     ReasonCode, Version, frame_length, next_frame,
 };
 
-use crate::admission::no_place;
 use crate::audit::Lanes;
 use crate::audit::owners::LaneOwners;
 use crate::audit::so_far::OverEpochs;
@@ -35,7 +34,7 @@ use crate::hand_overs::HandOvers;
 use crate::ids::{ConnectionId, GroupId, SessionId};
 use crate::input::{CloseCause, Input, Peer};
 use crate::interest::Interest;
-use crate::limits::{CONNECT_BYTES_MAX, Limits, PATIENCE_WITHOUT_PLACE, SMALL_CONNECT_BYTES};
+use crate::limits::{CONNECT_BYTES_MAX, Limits, PATIENCE_WITHOUT_PLACE};
 use crate::mail::Letter;
 use crate::output::{Disconnection, Event, Output};
 use crate::position::Frontier;
@@ -65,7 +64,7 @@ pub struct Shard {
     pub(crate) timers: Timers,
     /// Connections without a place that had sent no CONNECT when they were last looked at, the
     /// oldest first: at most as many as [`Totals::silent_max`](crate::Totals) says.
-    silent: VecDeque<ConnectionId>,
+    pub(crate) silent: VecDeque<ConnectionId>,
     pub(crate) sys: Sys,
     pub(crate) verdicts: Verdicts,
     pub(crate) lanes: Lanes,
@@ -392,48 +391,6 @@ impl Shard {
         if !counted {
             self.wait_without_place(id);
         }
-    }
-
-    /// Notes one more connection without a place. If too many of them say nothing, the one that has
-    /// done so for longest ends: else they would keep out those that do.
-    #[cold]
-    fn wait_without_place(&mut self, id: ConnectionId) {
-        self.silent.push_back(id);
-        let max = self.options.totals.silent_max(self.options.shards);
-        if self.silent.len() <= max {
-            return;
-        }
-        let clients = &self.clients;
-        self.silent.retain(|id| {
-            let connection = clients.connection(id.index);
-            connection.is_some_and(|it| it.id == *id && it.is_silent_without_place())
-        });
-        if self.silent.len() > max
-            && let Some(oldest) = self.silent.pop_front()
-        {
-            let detail = "no place is free, and it sent no CONNECT before many others came";
-            let fault = Fault::new(ReasonCode::QuotaExceeded, detail);
-            self.refuse(oldest, Caller::default(), fault);
-        }
-    }
-
-    /// Why this connection may not send a CONNECT that begins so. `None`: it may. One that is too
-    /// long for any connection is for [`next_frame`].
-    #[cold]
-    fn is_too_long_without_place(&mut self, id: ConnectionId, bytes: &[u8]) -> Option<Fault> {
-        let length = frame_length(bytes, CONNECT_BYTES_MAX).ok()??;
-        if length <= SMALL_CONNECT_BYTES as usize {
-            return None;
-        }
-        let full = self.take_place(id).err()?;
-        let Fault { reason, detail } = no_place(full);
-        let detail = format!(
-            "{detail}, and its CONNECT has {length} bytes: without a place it may have {SMALL_CONNECT_BYTES}"
-        );
-        Some(Fault {
-            reason,
-            detail: Cow::Owned(detail),
-        })
     }
 
     /// Takes a connection out of the table; what it still had to say is in it.

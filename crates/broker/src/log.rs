@@ -9,9 +9,9 @@
 //! - A reason code is logged where it was sent or came: a client of 3.x is sent a return code, or
 //!   its connection is only closed.
 //!
-//! Field names: `client`, `user`, `address`, `version`, `topic`, `filter`, `reason`, `return_code`,
-//! `detail`, `count`, of what was refused because a session was `full` whose that is, and of faults `kind`,
-//! `first`, `lane`.
+//! Field names: `client`, `user`, `address`, `version`, `topic`, `filter`, `reason`,
+//! `return_code`, `detail`, `count`, of what was refused because a session was `full` whose that
+//! is, and of faults `kind`, `first`, `lane`.
 
 use std::fmt::{self, Display, Write};
 
