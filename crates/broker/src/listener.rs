@@ -130,6 +130,11 @@ impl Seats {
         self.all.taken.load(Ordering::Relaxed)
     }
 
+    fn is_full(&self, listener: usize) -> bool {
+        let of_listener = self.listeners.get(listener);
+        self.all.is_full() || of_listener.is_none_or(|count| count.is_full())
+    }
+
     fn take(&self, listener: usize) -> Result<Seat, Full> {
         let of_listener = self.listeners.get(listener).ok_or(Full::Listener)?;
         if !self.all.take() {
@@ -166,9 +171,13 @@ impl Count {
         self.taken.load(Ordering::Relaxed) > self.crowded_from.load(Ordering::Relaxed)
     }
 
+    fn is_full(&self) -> bool {
+        self.taken.load(Ordering::Relaxed) >= self.limit.load(Ordering::Relaxed)
+    }
+
     fn take(&self) -> bool {
         // The acceptor alone takes, so nobody can come between the look and the step.
-        if self.taken.load(Ordering::Relaxed) >= self.limit.load(Ordering::Relaxed) {
+        if self.is_full() {
             return false;
         }
         self.taken.fetch_add(1, Ordering::Relaxed);
@@ -293,15 +302,16 @@ impl Acceptor {
         self.tell_at = self.tell(now).map(|wait| now + wait);
     }
 
-    /// Begins with another listener each time, so that none keeps the others out. Answers whether
-    /// the system refuses more.
+    /// Begins with another listener each time, so that none keeps the others out. Where those that
+    /// come take the last seats, the next ones wait for the next turn: by then the silent ones are
+    /// closed that end for these. Answers whether the system refuses more.
     fn accept_all(&mut self, give: &mut impl FnMut(ShardId, Arrival)) -> bool {
-        let (mut left, mut is_refused) = (ACCEPTS, false);
+        let (mut left, mut let_in, mut is_refused) = (ACCEPTS, false, false);
         let count = self.listeners.len();
         self.begin_with = (self.begin_with + 1) % count.max(1);
         for index in (self.begin_with..count).chain(0..self.begin_with) {
             let listening = &mut self.listeners[index];
-            while listening.ready && left > 0 {
+            while listening.ready && left > 0 && !(let_in && self.seats.is_full(index)) {
                 match listening.socket.accept() {
                     Ok((socket, address)) => {
                         left -= 1;
@@ -313,6 +323,7 @@ impl Acceptor {
                                 continue; // dropping the socket closes it
                             }
                         };
+                        let_in = true;
                         let to = ShardId(self.next_shard);
                         give(to, arrival(socket, address, index, seat));
                         self.next_shard = (self.next_shard + 1) % self.shards;
@@ -627,6 +638,24 @@ pub(crate) mod tests {
         assert!(acceptor.has_work(later));
         acceptor.accept(later, |_, arrival| inside.push(arrival));
         assert_eq!(acceptor.next_deadline(), None);
+    }
+
+    #[test]
+    fn who_finds_no_seat_behind_others_waits_for_the_next_turn() {
+        let (mut acceptor, mut poll) = acceptor(1, Some(1));
+        let now = Instant::now();
+        let mut taken: Vec<_> = (1..RESERVE_MAX)
+            .map(|_| acceptor.seats.take(0).unwrap())
+            .collect();
+        let _peers = knock(&mut acceptor, &mut poll, 4);
+        let mut inside = Vec::new();
+        acceptor.accept(now, |_, arrival| inside.push(arrival));
+        assert_eq!((inside.len(), acceptor.has_work(now)), (2, true));
+        taken.pop(); // who was silent is closed for those who came
+        acceptor.accept(now, |_, arrival| inside.push(arrival));
+        assert_eq!((inside.len(), acceptor.has_work(now)), (3, true));
+        acceptor.accept(now, |_, arrival| inside.push(arrival));
+        assert_eq!((inside.len(), acceptor.has_work(now)), (3, false));
     }
 
     #[test]
