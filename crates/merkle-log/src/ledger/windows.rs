@@ -501,3 +501,150 @@ impl Windows {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Hasher;
+
+    fn hash(byte: u8) -> Hash {
+        Hash::new(&[byte; 16]).expect("16 bytes are a hash")
+    }
+
+    fn limits(open_windows_max: usize) -> LedgerLimits {
+        LedgerLimits {
+            open_windows_max,
+            ..LedgerLimits::default()
+        }
+    }
+
+    fn reach(windows: &mut Windows, number: u64, limits: &LedgerLimits) -> Vec<Event> {
+        let mut events = Events::default();
+        let (gaps, altered) = (Gaps::default(), BTreeMap::new());
+        windows.reach(number, limits, &gaps, &altered, &mut events);
+        events.take()
+    }
+
+    fn claim(number: u32, first: u64, size: u64) -> Claim {
+        Claim {
+            number,
+            first,
+            size,
+            window_root: hash(1),
+            lane_root: hash(2),
+            end: EpochEnd::Open,
+        }
+    }
+
+    #[test]
+    fn windows_that_were_never_open_end_unproven() {
+        let limits = limits(2);
+        let mut windows = Windows::new(Some(0));
+        assert_eq!(reach(&mut windows, 0, &limits), []);
+        assert!(windows.trunk.is_some());
+        let events = reach(&mut windows, 9 * WINDOW, &limits);
+        let skipped = Event::Window {
+            numbers: WINDOW..8 * WINDOW,
+            state: State::Unproven,
+            account: Account::default(),
+        };
+        assert_eq!(events.first(), Some(&skipped), "{events:?}");
+        let open: Vec<u64> = windows.open.iter().map(|window| window.index).collect();
+        assert_eq!((open, windows.reached), (vec![8, 9], 10));
+        assert_eq!(windows.trunk, None);
+    }
+
+    #[test]
+    fn windows_that_follow_one_another_are_all_open() {
+        let limits = limits(2);
+        let mut windows = Windows::new(Some(0));
+        assert_eq!(reach(&mut windows, WINDOW, &limits), []);
+        assert_eq!((windows.open.len(), windows.reached), (2, 2));
+        assert!(windows.trunk.is_some());
+    }
+
+    #[test]
+    fn a_leaf_that_is_due_is_folded_but_the_last_of_its_window() {
+        let hasher = Hasher::xxh3();
+        let fresh = || {
+            let mut windows = Windows::new(Some(0));
+            reach(&mut windows, 0, &limits(2));
+            windows
+        };
+        let mut windows = fresh();
+        for number in 0..WINDOW - 1 {
+            assert!(windows.fold_due(number, &hash(1), &hasher), "{number}");
+        }
+        assert!(!windows.fold_due(WINDOW - 1, &hash(1), &hasher));
+        assert_eq!(windows.open[0].slots.run_end(), SLOTS - 1);
+        assert!(
+            !fresh().fold_due(WINDOW, &hash(1), &hasher),
+            "another window"
+        );
+        let mut claimed = fresh();
+        claimed.open[0].claim = Some((1, hash(1)));
+        assert!(!claimed.fold_due(0, &hash(1), &hasher));
+        let mut holding = fresh();
+        holding.hold_leaves = true;
+        assert!(!holding.fold_due(0, &hash(1), &hasher));
+    }
+
+    #[test]
+    fn no_more_second_copies_are_remembered_than_may() {
+        let mut windows = Windows::new(Some(0));
+        let limits = LedgerLimits {
+            suspects_max: 1,
+            ..LedgerLimits::default()
+        };
+        reach(&mut windows, 0, &limits);
+        for slot in [3, 5] {
+            windows.contest(slot, hash(1), &limits);
+        }
+        assert_eq!(windows.open[0].doubt.seconds, [(3, hash(1))]);
+    }
+
+    #[test]
+    fn a_claim_of_no_message_or_before_the_start_is_not_used() {
+        for (first, size, start, expected) in [
+            (WINDOW, WINDOW + 1, WINDOW, Claimed::Used),
+            (WINDOW, WINDOW, WINDOW, Claimed::Unused),
+            (0, 7, WINDOW, Claimed::Unused),
+        ] {
+            let mut windows = Windows::new(Some(start));
+            reach(&mut windows, start, &limits(2));
+            assert_eq!(windows.claim(&claim(0, first, size), start), expected);
+            assert_eq!(windows.newest.is_some(), expected == Claimed::Used);
+        }
+    }
+
+    #[test]
+    fn a_claim_that_closes_its_epoch_tells_more_than_a_larger_one() {
+        let closed = Claim {
+            end: EpochEnd::Closed,
+            ..claim(1, 0, 5)
+        };
+        let larger = claim(2, 0, 6);
+        assert_eq!(closed.or_newer(&larger), closed);
+        assert_eq!(larger.or_newer(&closed), closed);
+        assert_eq!(claim(1, 0, 5).or_newer(&larger), larger);
+    }
+
+    #[test]
+    fn a_window_that_was_reported_closes_when_the_trunk_has_passed_it() {
+        let hasher = Hasher::xxh3();
+        for (trunk_end, open) in [(2, 0), (1, 0), (0, 1)] {
+            let mut windows = Windows::new(Some(0));
+            reach(&mut windows, 0, &limits(2));
+            windows.trunk_end = trunk_end;
+            windows.trunk = HashList::of(vec![hash(1); trunk_end.count_ones() as usize].iter());
+            let account = Account {
+                issued: WINDOW,
+                ..Account::default()
+            };
+            windows.open[0].doubt.told = Some((State::Proven, account));
+            let (gaps, altered) = (Gaps::default(), BTreeMap::new());
+            windows.review(&gaps, &altered, &hasher, &mut Events::default());
+            assert_eq!(windows.open.len(), open, "{trunk_end}");
+        }
+    }
+}
