@@ -509,6 +509,47 @@ mod tests {
     }
 
     #[test]
+    fn a_slot_is_collapsed_within_a_subtree_and_where_it_is_folded() {
+        let collapsed = |slots: &Slots| -> Vec<u16> {
+            (0..8).filter(|slot| slots.is_collapsed(*slot)).collect()
+        };
+        assert_eq!(collapsed(&folded(3)), [0, 1, 2]);
+        let mut slots = Slots::default();
+        slots.put(pair(0));
+        assert_eq!(collapsed(&slots), [0, 1]);
+        slots.put(Node::leaf(2, leaf(2)));
+        slots.put(pair(4));
+        assert_eq!(collapsed(&slots), [0, 1, 4, 5]);
+    }
+
+    #[test]
+    fn the_memory_of_slots_is_that_of_the_folded_the_run_and_the_islands() {
+        let mut slots = folded(32);
+        for node in [pair(32), pair(40), Node::leaf(50, leaf(50))] {
+            slots.put(node);
+        }
+        let (prefix, node) = (slots.prefix().memory_bytes(), size_of::<Node>());
+        assert!(prefix > 0 && slots.run.capacity() > 1);
+        let expected = prefix + slots.run.capacity() * node + 2 * (node + 8);
+        assert_eq!(slots.memory_bytes(), expected);
+    }
+
+    #[test]
+    fn the_peaks_over_subtrees_are_not_those_over_as_many_leaves() {
+        let hasher = Hasher::xxh3();
+        let mut slots = Slots::default();
+        for node in [pair(0), Node::leaf(2, leaf(2)), Node::leaf(3, leaf(3))] {
+            slots.put(node);
+        }
+        let peaks = slots.peaks_below(2, &hasher).map(|peaks| peaks.peaks);
+        assert_eq!(peaks, Some(vec![(1, pair(0).hash)]));
+        let nodes: Vec<Node> = slots.nodes_from(0).collect();
+        assert!(!is_power_of_leaves(&nodes[..2]) && !is_power_of_leaves(&nodes));
+        let leaves = [0, 1].map(|slot| Node::leaf(slot, leaf(slot)));
+        assert!(is_power_of_leaves(&leaves));
+    }
+
+    #[test]
     fn the_nodes_from_a_slot_on_begin_there() {
         let slots = folded(70);
         let starts = |from| -> Vec<u16> { slots.nodes_from(from).map(|node| node.start).collect() };
