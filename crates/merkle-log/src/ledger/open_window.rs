@@ -625,6 +625,54 @@ mod tests {
     }
 
     #[test]
+    fn leaves_are_compared_of_groups_that_were_asked_for() {
+        let hasher = Hasher::xxh3();
+        let real: Vec<Hash> = (0..40).map(leaf).collect();
+        let ours = (0..40).map(|slot| (slot, if slot == 35 { hash(7) } else { leaf(slot) }));
+        let mut window = held(2, ours);
+        window.claim = Some((40, hash(2)));
+        window.doubt.differs = true;
+        let groups = real.chunks(32).map(|group| fold(group, &hasher));
+        window.doubt.groups = groups
+            .map(|group| group.expect("it is not empty"))
+            .collect();
+        window.doubt.open_groups = 0b10;
+        let mut events = Events::default();
+        for (group, leaves, expected) in [
+            (0, &real[..32], Err(Refused::NotAsked(2))),
+            (32, &real[..32], Err(Refused::NotAsked(2))),
+            (1, &real[..8], Err(Refused::Unproven(2))),
+            (1, &real[32..39], Err(Refused::Unproven(2))),
+            (1, &real[32..], Ok(vec![2 * WINDOW + 35..2 * WINDOW + 36])),
+        ] {
+            let compared = window.compare_leaves(group, leaves, &hasher, &mut events);
+            assert_eq!(compared, expected, "{group}");
+        }
+        assert!(!window.doubt.differs && events.take().is_empty());
+    }
+
+    #[test]
+    fn the_account_of_a_window_counts_each_of_its_numbers_once() {
+        let leaves = (0..71).filter(|slot| ![3, 5].contains(slot));
+        let mut window = held(0, leaves.map(|slot| (slot, leaf(slot))));
+        window.doubt.dropped = vec![0, 70];
+        window.doubt.forged = vec![3, 70];
+        let mut gaps = lost(3..4, true);
+        gaps.open(5..6, Duration::ZERO, true);
+        // 3 is forged, 5 is missing, and 6 came in the end.
+        let altered = BTreeMap::from([(3, 1), (5, 1), (6, 1)]);
+        let account = Account {
+            issued: 70,
+            arrived: 67,
+            dropped: 1,
+            altered: 1,
+            forged: 1,
+            ..Account::default()
+        };
+        assert_eq!(window.account(70, &gaps, &altered), account);
+    }
+
+    #[test]
     fn a_window_that_was_claimed_in_part_and_passed_is_not_proven() {
         let mut window = filled(WINDOW);
         window.claim = Some((100, root(&window, 64)));
