@@ -823,6 +823,27 @@ mod tests {
     }
 
     #[test]
+    fn the_memory_of_a_lane_grows_with_what_it_remembers() {
+        let mut ledger = LaneLedger::new(Join::Beginning);
+        arrive(&mut ledger, 0, 1, &LedgerLimits::default());
+        let windows = ledger.windows.memory_bytes();
+        assert!(windows > 0);
+        let mut expected = size_of::<LaneLedger>() + windows;
+        assert_eq!(ledger.memory_bytes(), expected);
+        for number in [3, 5] {
+            let seen = [0; 4];
+            ledger.gaps.open(number..number + 1, SECOND, false);
+            ledger.altered.insert(number, 1);
+            ledger.parts.insert(number, Parts { of: 2, seen });
+            expected += 64 + 32 + 80;
+            assert_eq!(ledger.memory_bytes(), expected);
+        }
+        ledger.order.runs.reserve_exact(2);
+        expected += ledger.order.runs.capacity() * 24;
+        assert_eq!(ledger.memory_bytes(), expected);
+    }
+
+    #[test]
     fn an_open_epoch_is_unlisted_once() {
         for (closed, over, expected) in [
             (None, false, &[Event::Unlisted][..]),
@@ -845,7 +866,7 @@ mod tests {
         let mut ledger = LaneLedger::new(Join::Beginning);
         ledger.listed(WINDOW, Duration::ZERO);
         ledger.poll(SECOND * 60, &limits, &hasher);
-        assert_eq!((ledger.next, ledger.windows.reached), (WINDOW, 1));
+        assert_eq!((ledger.next(), ledger.windows.reached), (WINDOW, 1));
         let events = ledger.take_events();
         assert!(events.contains(&Event::Silent(SECOND * 60)), "{events:?}");
         let lost = Event::Lost {
