@@ -542,11 +542,21 @@ mod tests {
     /// A ledger that has heard a lane up to `windows` windows and 100 messages more, without the
     /// checkpoints of these windows. One leaf of each of `forged` is another.
     fn heard(windows: u64, unheard: &[u64], forged: &[u64]) -> (Lane, LaneLedger) {
+        heard_late(windows, unheard, forged, None)
+    }
+
+    /// As [`heard`]; this number comes last.
+    fn heard_late(
+        windows: u64,
+        unheard: &[u64],
+        forged: &[u64],
+        late: Option<u64>,
+    ) -> (Lane, LaneLedger) {
         let (hasher, limits) = (Hasher::xxh3(), LedgerLimits::default());
         let id = LaneId::new(1).expect("1 is a lane");
         let mut lane = Lane::new(id, Epoch(0), LaneLimits::default(), Duration::ZERO);
         let mut ledger = LaneLedger::new(Join::Beginning);
-        let mut now = Duration::ZERO;
+        let (mut now, mut last) = (Duration::ZERO, None);
         for number in 0..windows * WINDOW + 100 {
             let leaf = lane.issue(*b"t", *b"p", &hasher).digest;
             let (index, is_first) = (number / WINDOW, number % WINDOW == 0);
@@ -561,7 +571,11 @@ mod tests {
                 resent: false,
                 part: None,
             };
-            ledger.observe(&arrival, now, &limits, &hasher);
+            if late == Some(number) {
+                last = Some(arrival);
+            } else {
+                ledger.observe(&arrival, now, &limits, &hasher);
+            }
             if number + 1 == windows * WINDOW + 100 {
                 now = Duration::from_secs(1);
             }
@@ -570,6 +584,9 @@ mod tests {
             {
                 ledger.checkpoint(&checkpoint, now, &limits, &hasher);
             }
+        }
+        if let Some(arrival) = last {
+            ledger.observe(&arrival, now, &limits, &hasher);
         }
         (lane, ledger)
     }
@@ -600,7 +617,8 @@ mod tests {
 
     #[test]
     fn a_root_that_a_checkpoint_gave_stands_for_a_window_with_a_forged_leaf() {
-        let (_, ledger) = heard(3, &[1], &[2]);
+        // Window 1 is whole only when the newest checkpoint is of window 3.
+        let (_, ledger) = heard_late(3, &[1], &[2], Some(WINDOW + 5));
         assert_eq!(ledger.windows.trunk_end, 3);
         let is_of_2 = |request: &Request| matches!(request, Request::Groups { window: 2, .. });
         let asked = ledger.requests();
