@@ -629,7 +629,10 @@ mod tests {
         let hasher = Hasher::xxh3();
         let real: Vec<Hash> = (0..40).map(leaf).collect();
         let ours = (0..40).map(|slot| (slot, if slot == 35 { hash(7) } else { leaf(slot) }));
-        let mut window = held(2, ours);
+        // So many that the index, divided by the messages of a window, is not 0.
+        let index = 2 * WINDOW;
+        let first = index * WINDOW;
+        let mut window = held(index, ours);
         window.claim = Some((40, hash(2)));
         window.doubt.differs = true;
         let groups = real.chunks(32).map(|group| fold(group, &hasher));
@@ -639,11 +642,11 @@ mod tests {
         window.doubt.open_groups = 0b10;
         let mut events = Events::default();
         for (group, leaves, expected) in [
-            (0, &real[..32], Err(Refused::NotAsked(2))),
-            (32, &real[..32], Err(Refused::NotAsked(2))),
-            (1, &real[..8], Err(Refused::Unproven(2))),
-            (1, &real[32..39], Err(Refused::Unproven(2))),
-            (1, &real[32..], Ok(vec![2 * WINDOW + 35..2 * WINDOW + 36])),
+            (0, &real[..32], Err(Refused::NotAsked(index))),
+            (32, &real[..32], Err(Refused::NotAsked(index))),
+            (1, &real[..8], Err(Refused::Unproven(index))),
+            (1, &real[32..39], Err(Refused::Unproven(index))),
+            (1, &real[32..], Ok(vec![first + 35..first + 36])),
         ] {
             let compared = window.compare_leaves(group, leaves, &hasher, &mut events);
             assert_eq!(compared, expected, "{group}");
