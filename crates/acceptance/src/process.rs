@@ -54,6 +54,8 @@ pub struct Launch {
     is_durable: bool,
     /// Its data directory lies on a disk that can fail.
     may_fail: bool,
+    /// The system's limit of open files for it.
+    open_files: Option<u32>,
     /// It is run by a user who is not root and names no data directory.
     user: Option<User>,
 }
@@ -124,6 +126,13 @@ impl Launch {
     pub fn on_a_disk_that_may_fail(mut self) -> Self {
         self.may_fail = true;
         self.durable()
+    }
+
+    /// With so many open files at most. Not by another user.
+    #[must_use]
+    pub fn open_files(mut self, count: u32) -> Self {
+        self.open_files = Some(count);
+        self
     }
 
     /// By a user who is not root and whose [home](Broker::home) is empty. What is durable lies
@@ -222,7 +231,15 @@ impl Launch {
     }
 
     fn unbroken(&self, binary: &Path) -> Command {
-        let mut command = Command::new(binary);
+        let mut command = match self.open_files {
+            None => Command::new(binary),
+            Some(count) => {
+                let mut shell = Command::new("sh");
+                let limited = format!("ulimit -n {count} && exec \"$@\"");
+                shell.args(["-c", &limited, "sh"]).arg(binary);
+                shell
+            }
+        };
         command.arg("serve");
         if !self.own_listeners {
             command.args(["-p", "0", "--bind", "127.0.0.1"]);

@@ -273,6 +273,28 @@ fn topic_filters_that_are_not_utf8_are_malformed() {
     }
 }
 
+/// A U+0000 makes the packet malformed, not the filter invalid: the same for both packets.
+/// [MQTT-1.5.4-2, MQTT311-1.5.3-2]
+#[test]
+fn a_null_character_in_a_filter_makes_subscribe_and_unsubscribe_malformed() {
+    let filter = field(b"a\0b");
+    for (version, properties) in [(Version::V5, &[0][..]), (Version::V3_1_1, &[])] {
+        let broker = Broker::start();
+        for (name, packet) in [
+            (
+                "subscribe",
+                frame(0x82, &[&[0, 1], properties, &filter, &[0]]),
+            ),
+            ("unsubscribe", frame(0xa2, &[&[0, 1], properties, &filter])),
+        ] {
+            case(name);
+            let mut client = broker.connect_as(version, "sender");
+            client.send(packet);
+            client.expect_dropped(MALFORMED);
+        }
+    }
+}
+
 /// [MQTT-1.5.4-1, MQTT-1.5.4-2, MQTT-1.5.7-1, MQTT-3.3.2-13, MQTT-3.3.2-19]
 #[test]
 fn string_properties_that_are_not_utf8_are_malformed() {

@@ -30,14 +30,14 @@ use crate::guests::Waiting;
 use crate::ids::{ConnectionId, SessionId};
 use crate::input::Admission;
 use crate::kept::Kept;
-use crate::limits::Limits;
+use crate::limits::{Limits, PATIENCE_WITHOUT_PLACE};
 use crate::output::{Credentials, Disconnection, DropReason, Event, Output};
 use crate::placement;
+use crate::places::no_place;
 use crate::publish::add;
 use crate::read_only;
 use crate::record::Record;
 use crate::session::Session;
-use crate::settings::NoPlace;
 use crate::shard::{Fault, Shard};
 use crate::timers::Timer;
 use crate::will::will_of;
@@ -98,19 +98,17 @@ impl Shard {
         connection.problem_information = connect.properties.request_problem_information();
         connection.connect = Some(frame.bytes.into());
         let peer = connection.peer.clone();
-        if let Err(full) = self.take_place(id)
-            && !self.is_connected(connect.client_id)
-        {
-            self.refuse(id, Caller::of(&connect), no_place(full));
-            return;
-        }
         // Refused is closed. [MQTT-3.1.4-2] [MQTT-3.1.3-8, MQTT311-3.1.3-9]
         if let Err(fault) = check_connect(&connect, &self.clients.limits) {
             self.refuse(id, Caller::of(&connect), fault);
             return;
         }
-        // It has done its part: the decision has a time of its own.
-        let until = now + self.clients.limits.connect_timeout;
+        // It has done its part: the decision has a time of its own. One that finds no place is
+        // refused behind it, so that only a client that may come in learns whether its id has one.
+        let mut until = now + self.clients.limits.connect_timeout;
+        if self.take_place(id).is_err() {
+            until = until.min(now + PATIENCE_WITHOUT_PLACE);
+        }
         if let Some(connection) = self.clients.named(id) {
             connection.admitted_by = until;
         }
@@ -449,50 +447,6 @@ impl Shard {
         id
     }
 
-    /// Whether this client has a connection, which another of its own may replace.
-    fn is_connected(&self, client_id: &str) -> bool {
-        let session = self.clients.by_client_id.get(client_id);
-        session.is_some_and(|session| {
-            self.clients.connection_of(*session).is_some() || self.guests.has_abroad(*session)
-        })
-    }
-
-    /// Counts a connection that is not counted, if there is room.
-    fn take_place(&mut self, id: ConnectionId) -> Result<(), NoPlace> {
-        let max = self.clients.limits.connections_max;
-        if let Some(connection) = self.clients.named(id)
-            && !connection.counted
-        {
-            let listener = connection.peer.listener;
-            self.options.totals.enter(listener, max)?;
-            if let Some(connection) = self.clients.named(id) {
-                connection.counted = true;
-            }
-        }
-        Ok(())
-    }
-
-    /// The same, in the place of the connection that it takes over from.
-    fn inherit_place(&mut self, id: ConnectionId, old: Option<SessionId>) -> Result<(), NoPlace> {
-        let Some(new) = self.clients.named(id) else {
-            return Ok(());
-        };
-        let (counted, listener) = (new.counted, new.peer.listener);
-        let totals = &self.options.totals;
-        let old = old.and_then(|session| self.clients.connection_of(session));
-        if !counted
-            && let Some(old) = old.and_then(|old| self.clients.named(old))
-            && old.counted
-            && totals.hand_on_place(old.peer.listener, listener)
-        {
-            old.counted = false;
-            if let Some(new) = self.clients.named(id) {
-                new.counted = true;
-            }
-        }
-        self.take_place(id)
-    }
-
     /// Disconnects whoever uses this session now [MQTT-3.1.4-3, MQTT311-3.1.4-2].
     fn take_over(&mut self, now: Instant, session: SessionId) {
         let connection = self
@@ -693,15 +647,6 @@ struct Agreement {
     wanted_expiry_s: u32,
     expiry_s: u32,
     server_keep_alive: Option<u16>,
-}
-
-/// Room may come again; this connection ends. [MQTT311-4.8.0-2]
-fn no_place(full: NoPlace) -> Fault {
-    let detail = match full {
-        NoPlace::Broker => "limits.connections_max is reached",
-        NoPlace::Listener => "max_connections of the listener is reached",
-    };
-    Fault::new(ReasonCode::QuotaExceeded, detail)
 }
 
 /// What makes a well-formed CONNECT unacceptable whoever sends it.

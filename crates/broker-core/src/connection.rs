@@ -145,6 +145,11 @@ impl Connection {
         }
     }
 
+    /// It has no place, and its CONNECT has not come.
+    pub(crate) const fn is_silent_without_place(&self) -> bool {
+        !self.counted && self.connect.is_none() && self.session.is_none()
+    }
+
     /// Bytes waiting for the socket.
     pub(crate) fn pending(&self) -> usize {
         self.output.len() - self.written

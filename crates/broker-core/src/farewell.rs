@@ -25,6 +25,7 @@ pub struct LastWords {
     /// `0 <= written <= bytes.len()`.
     written: usize,
     version: Version,
+    is_awaited: bool,
     /// `None` where the client was not let in.
     pub(crate) client_id: Option<Arc<str>>,
     aliases: Option<Box<alias::Outbound>>,
@@ -34,6 +35,12 @@ impl LastWords {
     /// The bytes that are to be written.
     pub fn unwritten(&self) -> &[u8] {
         &self.bytes[self.written..]
+    }
+
+    /// Whether somebody may read this: not of a connection that has sent no CONNECT. It is told
+    /// nothing, and can be closed at once.
+    pub const fn is_awaited(&self) -> bool {
+        self.is_awaited
     }
 
     /// Says that so many bytes of [`unwritten`](Self::unwritten), from its front, were written.
@@ -86,32 +93,35 @@ impl Clients {
             bytes,
             written: std::mem::take(&mut connection.written),
             version: connection.version,
+            is_awaited: connection.greeted,
             client_id,
             aliases: connection.aliases_out.take(),
         })
     }
 }
 
-/// DISCONNECT with its reason, and a Reason String if it fits [MQTT-3.14.2-3].
-pub(crate) fn disconnect(connection: &Connection, out: &mut Vec<u8>, fault: &Fault) {
+/// DISCONNECT with its reason, and a Reason String if it fits [MQTT-3.14.2-3]. Answers with the
+/// code in it, if there is one to send.
+pub(crate) fn disconnect(connection: &Connection, out: &mut Vec<u8>, fault: &Fault) -> Option<u8> {
     // Before 5.0 a server has no DISCONNECT to send. A broker that stops only ends the connection,
     // as Mosquitto does: libmosquitto takes any DISCONNECT for final and does not connect again.
     let speaks =
         connection.version == Version::V5 && fault.reason != ReasonCode::ServerShuttingDown;
     if !speaks || !fault.reason.is_allowed_in(PacketType::Disconnect) {
-        return;
+        return None;
     }
-    with_reason_string(connection, &fault.detail, out, |properties| {
+    let is_sent = with_reason_string(connection, &fault.detail, out, |properties| {
         Packet::Disconnect(Disconnect {
             reason: fault.reason,
             properties,
         })
     });
+    is_sent.then_some(fault.reason as u8)
 }
 
 /// CONNACK with an error. One that the client's version cannot express is left out: a plain close
-/// says it [MQTT311-3.2.2-6].
-pub(crate) fn connack(connection: &Connection, out: &mut Vec<u8>, fault: &Fault) {
+/// says it [MQTT311-3.2.2-6]. Answers with the code in it, in 3.x a return code.
+pub(crate) fn connack(connection: &Connection, out: &mut Vec<u8>, fault: &Fault) -> Option<u8> {
     let expressible = connection.greeted
         && match connection.version {
             Version::V5 => fault.reason.is_allowed_in(PacketType::ConnAck),
@@ -128,23 +138,28 @@ pub(crate) fn connack(connection: &Connection, out: &mut Vec<u8>, fault: &Fault)
             ),
         };
     if !expressible {
-        return;
+        return None;
     }
-    with_reason_string(connection, &fault.detail, out, |properties| {
+    let is_sent = with_reason_string(connection, &fault.detail, out, |properties| {
         Packet::ConnAck(ConnAck {
             session_present: false,
             reason: fault.reason,
             properties,
         }) // [MQTT-3.2.2-6]
     });
+    is_sent.then(|| match connection.version {
+        Version::V5 => fault.reason as u8,
+        Version::V3_1 | Version::V3_1_1 => fault.reason.to_connack_v3(),
+    })
 }
 
+/// Answers whether the packet fits.
 fn with_reason_string<'a>(
     connection: &Connection,
     detail: &str,
     out: &mut Vec<u8>,
     packet: impl Fn(Properties<'_>) -> Packet<'_> + 'a,
-) {
+) -> bool {
     let limit = connection.packet_bytes_max as usize;
     let start = out.len();
     if connection.version.has_properties() {
@@ -154,12 +169,14 @@ fn with_reason_string<'a>(
         crate::publish::add(&mut properties, Property::ReasonString(detail));
         let encoded = packet(properties.as_properties()).encode(connection.version, out);
         if encoded.is_ok() && out.len() - start <= limit {
-            return;
+            return true;
         }
         out.truncate(start);
     }
     let encoded = packet(Properties::EMPTY).encode(connection.version, out);
-    if encoded.is_err() || out.len() - start > limit {
+    let fits = encoded.is_ok() && out.len() - start <= limit;
+    if !fits {
         out.truncate(start);
     }
+    fits
 }

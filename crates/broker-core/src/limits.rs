@@ -256,10 +256,17 @@ pub(crate) const PACKET_BYTES_MAX: u32 = 268_435_455 + 5;
 /// broker hold more. Its five fields have at most 64 KiB each, so this leaves two thirds to user
 /// properties.
 pub(crate) const CONNECT_BYTES_MAX: u32 = 1024 * 1024;
-/// How long a connection for which there is no place may take to send its CONNECT. A client's own
-/// connection may hold the place, so it is read. Connections that say nothing keep others out for
-/// so long at most, as often as they come.
+/// Connections beyond `connections_max`, and beyond `max_connections` of a listener, whose CONNECT
+/// is read, all shards together: a client's own connection may hold the place. If half of them
+/// have sent none, the oldest of these makes room for the next. About 1 KiB each, up
+/// to 128 while a CONNECT is read, and one read (192 KiB) while a password is checked.
+pub const RESERVE_MAX: u32 = 256;
+/// How long a connection for which there is no place may take to send its CONNECT, and then wait
+/// for the answer about its password.
 pub(crate) const PATIENCE_WITHOUT_PLACE: Duration = Duration::from_secs(2);
+/// The largest CONNECT of a connection for which there is no place. A client with a longer one
+/// waits until a place is free.
+pub(crate) const SMALL_CONNECT_BYTES: u32 = 64 * 1024;
 /// The deepest topic. Matching goes through the tree level by level, so this bounds its steps.
 pub(crate) const LEVELS_MAX: u16 = 200;
 /// Shards of one broker: the receivers of a message are a bit set of this width.

@@ -150,8 +150,10 @@ pub enum Event {
         user_name: Option<Box<str>>,
         /// From where.
         address: Option<std::net::SocketAddr>,
-        /// What it was told.
+        /// Why, in the words of 5.0.
         reason: ReasonCode,
+        /// The code in its CONNACK, in 3.x a return code; none if the connection was only closed.
+        sent: Option<u8>,
         /// What was wrong.
         detail: Cow<'static, str>,
     },
@@ -181,6 +183,8 @@ pub enum Event {
         filter: Box<str>,
         /// Granted QoS or why not.
         reason: ReasonCode,
+        /// The code in its SUBACK: 3.x has one for all refusals.
+        sent: u8,
     },
     /// A client unsubscribed.
     Unsubscribed {
@@ -278,14 +282,17 @@ pub enum Event {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Disconnection {
-    /// The client said goodbye, with this reason.
-    ByClient(ReasonCode),
+    /// The client sent DISCONNECT, with this reason; there is none before 5.0.
+    ByClient(Option<ReasonCode>),
     /// The client's connection broke.
     Lost(CloseCause),
-    /// The broker ended it and told the client this.
+    /// The broker ended it.
     ByBroker {
-        /// What a 5.0 client was told.
+        /// Why, in the words of 5.0.
         reason: ReasonCode,
+        /// The code in its DISCONNECT, or in its CONNACK if that had not left; none if the
+        /// connection was only closed.
+        sent: Option<u8>,
         /// What was wrong.
         detail: Cow<'static, str>,
     },

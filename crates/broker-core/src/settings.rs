@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::audit::rule::AuditRule;
 use crate::ids::ShardId;
-use crate::limits::{Limits, SHARDS_MAX};
+use crate::limits::{Limits, RESERVE_MAX, SHARDS_MAX};
 
 /// Everything a shard is made from.
 #[derive(Clone, Debug)]
@@ -110,10 +110,31 @@ impl Default for Settings {
     }
 }
 
+/// Connections that the system has room for, whatever the configuration says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Those that have a place.
+    pub places: u32,
+    /// Those beside them whose CONNECT is read, and which are refused with a reason if it does not
+    /// give them the place of another one.
+    pub reserve: u32,
+}
+
+impl Default for Room {
+    /// As much as anybody may ask for.
+    fn default() -> Self {
+        Self {
+            places: u32::MAX - RESERVE_MAX,
+            reserve: RESERVE_MAX,
+        }
+    }
+}
+
 /// Counts that a limit holds for all shards together. They are numbers, not state: no shard learns
 /// from them what another holds.
 #[derive(Debug, Default)]
 pub struct Totals {
+    room: Room,
     connections: Total,
     /// By the number of the listener; one that is not here has no limit of its own.
     listeners: Box<[ListenerTotal]>,
@@ -135,18 +156,21 @@ struct ListenerTotal {
 pub(crate) enum NoPlace {
     /// `limits.connections_max`.
     Broker,
+    /// The open files that the system allows, which are fewer.
+    OpenFiles,
     /// `listeners.max_connections`.
     Listener,
 }
 
 impl Totals {
-    /// With listeners that have these limits of connections.
-    pub fn with_listeners(limits: &[Option<u32>]) -> Self {
+    /// For so many connections, and with listeners that have these limits of them.
+    pub fn new(room: Room, limits: &[Option<u32>]) -> Self {
         let listener = |_: &Option<u32>| ListenerTotal {
             taken: Total::default(),
             limit: AtomicU64::new(u64::MAX),
         };
         let totals = Self {
+            room,
             listeners: limits.iter().map(listener).collect(),
             ..Self::default()
         };
@@ -167,11 +191,23 @@ impl Totals {
         if !self.enter_listener(listener) {
             return Err(NoPlace::Listener);
         }
-        if !self.connections.try_add(1, connections_max.into()) {
+        let max = connections_max.min(self.room.places);
+        if !self.connections.try_add(1, max.into()) {
             self.leave_listener(listener);
-            return Err(NoPlace::Broker);
+            return Err(if max < connections_max {
+                NoPlace::OpenFiles
+            } else {
+                NoPlace::Broker
+            });
         }
         Ok(())
+    }
+
+    /// Connections of one of so many shards that have no place and have sent no CONNECT: so many
+    /// may wait. They come to the shards in turn. The rest of the reserve is for those that have
+    /// sent one.
+    pub(crate) fn silent_max(&self, shards: u8) -> usize {
+        (self.room.reserve / 2 / u32::from(shards)).max(1) as usize
     }
 
     pub(crate) fn leave(&self, listener: u16) {

@@ -8,13 +8,14 @@
 //!   it had sent behind is not read.
 
 use std::borrow::Cow;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
 use unbroken_mqtt_proto::connection::server::Phase;
 use unbroken_mqtt_proto::{
     Ack, Connect, DecodeError, Disconnect, Frame, Packet, PacketType, PropertyBuf, Publish,
-    ReasonCode, frame_length, next_frame,
+    ReasonCode, Version, frame_length, next_frame,
 };
 
 use crate::audit::Lanes;
@@ -61,6 +62,9 @@ pub struct Shard {
     pub(crate) full: FullSessions,
     pub(crate) barriers: Barriers,
     pub(crate) timers: Timers,
+    /// Connections without a place that had sent no CONNECT when they were last looked at, the
+    /// oldest first: at most as many as [`Totals::silent_max`](crate::Totals) says.
+    pub(crate) silent: VecDeque<ConnectionId>,
     pub(crate) sys: Sys,
     pub(crate) verdicts: Verdicts,
     pub(crate) lanes: Lanes,
@@ -157,6 +161,7 @@ impl Shard {
             full: FullSessions::default(),
             barriers: Barriers::new(options.id, options.shards),
             timers: Timers::default(),
+            silent: VecDeque::new(),
             sys: Sys::default(),
             verdicts: Verdicts::default(),
             owners: LaneOwners::default(),
@@ -395,6 +400,9 @@ impl Shard {
         connection.counted = counted;
         self.clients.connections[index] = Some(connection);
         self.timers.set(now + patience, Timer::Connect(id));
+        if !counted {
+            self.wait_without_place(id);
+        }
     }
 
     /// Takes a connection out of the table; what it still had to say is in it.
@@ -475,6 +483,12 @@ impl Shard {
                 let first = rest.first().copied();
                 if first.is_some_and(|byte| byte & 0xF0 != CONNECT) {
                     self.fail(now, id, not_connect());
+                    break;
+                }
+                if !connection.counted
+                    && let Some(fault) = self.is_too_long_without_place(id, rest)
+                {
+                    self.fail(now, id, fault);
                     break;
                 }
                 limit = limit.min(CONNECT_BYTES_MAX);
@@ -631,7 +645,12 @@ impl Shard {
             self.discard_will(session_id);
         }
         if let Some(last_words) = self.clients.last_words(id, |_, _| {}) {
-            self.detach(now, id, Disconnection::ByClient(disconnect.reason));
+            let is_v5 = self
+                .clients
+                .named(id)
+                .is_some_and(|it| it.version == Version::V5);
+            let reason = is_v5.then_some(disconnect.reason);
+            self.detach(now, id, Disconnection::ByClient(reason));
             self.close(id, last_words);
         }
         Ok(())
@@ -672,10 +691,6 @@ impl Shard {
     /// clients.
     pub(crate) fn disconnect(&mut self, now: Instant, id: ConnectionId, fault: Fault) {
         self.keep_from_leaving(now, id);
-        let why = Disconnection::ByBroker {
-            reason: fault.reason,
-            detail: fault.detail.clone(),
-        };
         let is_in = self
             .clients
             .connection(id.index)
@@ -684,16 +699,23 @@ impl Shard {
             // Its CONNACK may not leave, nor what stands behind it.
             self.clients.drop_unsaid(&unsaid);
         }
+        let mut sent = None;
         let last_words = self.clients.last_words(id, |connection, out| {
-            if is_in {
-                farewell::disconnect(connection, out, &fault);
+            sent = if is_in {
+                farewell::disconnect(connection, out, &fault)
             } else {
-                farewell::connack(connection, out, &fault);
-            }
+                farewell::connack(connection, out, &fault)
+            };
         });
         if let Some(last_words) = last_words {
+            let Fault { reason, detail } = fault;
+            let why = Disconnection::ByBroker {
+                reason,
+                sent,
+                detail,
+            };
             self.detach(now, id, why);
-            self.clients.stats.refuse(fault.reason);
+            self.clients.stats.refuse(reason);
             self.close(id, last_words);
         }
     }
@@ -702,8 +724,9 @@ impl Shard {
     /// [MQTT-3.2.2-7, MQTT311-3.2.2-5].
     pub(crate) fn refuse(&mut self, id: ConnectionId, caller: Caller, fault: Fault) {
         // What it sent behind CONNECT is not looked at. [MQTT-3.1.4-6, MQTT311-3.1.4-5]
+        let mut sent = None;
         let last_words = self.clients.last_words(id, |connection, out| {
-            farewell::connack(connection, out, &fault);
+            sent = farewell::connack(connection, out, &fault);
         });
         let Some((last_words, connection)) = last_words.zip(self.forget_connection(id)) else {
             return;
@@ -716,6 +739,7 @@ impl Shard {
             user_name: caller.user_name,
             address: connection.peer.address,
             reason: fault.reason,
+            sent,
             detail: fault.detail,
         });
     }

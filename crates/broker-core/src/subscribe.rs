@@ -46,7 +46,10 @@ impl Shard {
     ) -> Result<(), Fault> {
         check_filters(subscribe.filters.iter().map(|(filter, _)| filter))?;
         self.clients.catch_up(now, session_id);
-        let is_bridge = self.clients.named(id).is_some_and(|it| it.is_bridge);
+        let Some(connection) = self.clients.named(id) else {
+            return Ok(());
+        };
+        let (is_bridge, version) = (connection.is_bridge, connection.version);
         let identifier = subscribe
             .properties
             .subscription_identifiers()
@@ -64,17 +67,19 @@ impl Shard {
             .max(FILTERS_AT_LEAST) as usize;
         // One SUBSCRIBE with many filters acts like many with one [MQTT-3.8.4-5, MQTT311-3.8.4-4].
         for (text, mut options) in &subscribe.filters {
-            if is_bridge {
-                as_bridge(text, &mut options);
-            }
             if codes.len() >= filters_max {
                 // Whoever names more filters than a session may hold repeats some.
                 codes.push(ReasonCode::QuotaExceeded as u8);
                 self.clients.stats.refuse(ReasonCode::QuotaExceeded);
                 continue;
             }
+            let parsed = SubscriptionFilter::parse(text).map_err(invalid_filter)?;
+            if is_bridge {
+                as_bridge(parsed, &mut options);
+            }
+            let filter = (text, parsed);
             let code =
-                match self.subscribe(id, session_id, text, options, identifier, &mut joins)? {
+                match self.subscribe(id, session_id, filter, options, identifier, &mut joins)? {
                     Ok(Subscribed { grant, new }) => {
                         // Also where it replaces one. [MQTT-3.8.4-4, MQTT311-3.8.4-3]
                         // [MQTT311-3.3.1-6]
@@ -83,8 +88,8 @@ impl Shard {
                             RetainHandling::SendIfNew => new,   // [MQTT-3.3.1-10]
                             RetainHandling::DoNotSend => false, // [MQTT-3.3.1-11]
                         };
-                        let scan = match SubscriptionFilter::parse(text) {
-                            Ok(SubscriptionFilter::Plain(filter)) if wanted => Some(filter),
+                        let scan = match parsed {
+                            SubscriptionFilter::Plain(filter) if wanted => Some(filter),
                             _ => None, // a shared subscription gets nothing retained
                         };
                         let (id, scans) = (session_id, scan.is_some());
@@ -104,6 +109,7 @@ impl Shard {
                     client_id,
                     filter: text.into(),
                     reason: code,
+                    sent: version.suback_code(code as u8),
                 });
             }
             if code.is_error() {
@@ -144,13 +150,12 @@ impl Shard {
         &mut self,
         id: ConnectionId,
         session_id: SessionId,
-        text: &str,
+        (text, parsed): (&str, SubscriptionFilter<'_>),
         options: SubscriptionOptions,
         identifier: Option<NonZeroU32>,
         joins: &mut Vec<u64>,
     ) -> Result<Result<Subscribed, ReasonCode>, Fault> {
         let limits = &self.clients.limits;
-        let parsed = SubscriptionFilter::parse(text).map_err(invalid_filter)?;
         let too_long = text.len() > usize::from(limits.topic_bytes_max);
         if too_long || parsed.filter().levels().count() > usize::from(limits.topic_levels_max) {
             return Ok(Err(ReasonCode::TopicFilterInvalid));
@@ -308,13 +313,13 @@ impl Shard {
         let mut stored = StoreId::NOTHING;
         // [MQTT-3.10.4-6, MQTT311-3.10.4-6]
         for text in &unsubscribe.filters {
-            let parsed = SubscriptionFilter::parse(text).map_err(invalid_filter)?;
             // The same character for character. [MQTT-3.10.4-1, MQTT311-3.10.4-1]
             let removed = self
                 .clients
                 .session_mut(session_id)
                 .and_then(|session| session.subscriptions.remove(text));
             let code = if let Some(grant) = removed {
+                let parsed = SubscriptionFilter::parse(text).map_err(invalid_filter)?;
                 self.unsubscribe(session_id, parsed, grant);
                 self.tell_unsubscribed(session_id, text);
                 stored = self.end_subscription(session_id, text).max(stored);
@@ -641,11 +646,8 @@ fn invalid_filter(error: TopicError) -> Fault {
 
 /// What a bridge before 5.0 means by any subscription: it hears nothing that it brought, and sees
 /// which messages are retained. No Local and a group exclude each other [MQTT-3.8.3-4].
-fn as_bridge(filter: &str, options: &mut SubscriptionOptions) {
-    options.no_local = matches!(
-        SubscriptionFilter::parse(filter),
-        Ok(SubscriptionFilter::Plain(_))
-    );
+fn as_bridge(filter: SubscriptionFilter<'_>, options: &mut SubscriptionOptions) {
+    options.no_local = matches!(filter, SubscriptionFilter::Plain(_));
     options.retain_as_published = true;
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use shard_bus::{
     Broker, Client, connect, join, publish, retained, send_subscribe, stay, subscribe,
 };
-use unbroken_broker_core::{DropReason, Event, Limits, Settings};
+use unbroken_broker_core::{DropReason, Event, Limits, RESERVE_MAX, Room, Settings};
 use unbroken_mqtt_proto::{
     Connect, Packet, PacketId, Properties, Property, PropertyBuf, Publish, QoS, ReasonCode,
     Version, Will, next_frame,
@@ -114,6 +114,115 @@ fn a_connection_without_a_place_has_little_time_for_its_connect() {
     broker.advance(Duration::from_secs(3));
     assert!(!broker.is_open(silent));
     assert!(broker.is_open(first));
+}
+
+#[test]
+fn silent_connections_without_a_place_make_room_for_the_owner_of_one() {
+    for shards in [1, 3] {
+        let mut limits = Limits::default();
+        limits.connections_max = 1;
+        let mut broker = Broker::with(shards, limits, Settings::default());
+        let first = join(&mut broker, "a");
+        let silent: Vec<_> = (0..1_000).map(|_| broker.open(Version::V5)).collect();
+        let open = |broker: &Broker| silent.iter().filter(|it| broker.is_open(**it)).count();
+        let most = RESERVE_MAX as usize / 2;
+        assert!(
+            (most - 2..=most).contains(&open(&broker)),
+            "{}",
+            open(&broker)
+        );
+        assert!(!broker.is_open(silent[0]) && broker.is_open(silent[999]));
+        let owner = broker.open(Version::V5);
+        let others: Vec<_> = (0..100).map(|_| broker.open(Version::V5)).collect();
+        broker.send(owner, Packet::Connect(connect("a")));
+        assert_eq!(broker.take(owner), ["CONNACK 0 00"]);
+        assert_eq!(broker.take(first), ["DISCONNECT 8e"]);
+        assert!(others.iter().all(|other| broker.is_open(*other)));
+    }
+}
+
+#[test]
+fn who_has_sent_a_connect_is_not_ended_for_silence() {
+    let mut broker = broker(|limits| limits.connections_max = 1);
+    join(&mut broker, "a");
+    broker.hold_admissions = true;
+    let (owner, _) = asked(&mut broker, Version::V5, "a");
+    for _ in 0..1_000 {
+        broker.open(Version::V5);
+    }
+    assert!(broker.is_open(owner));
+    broker.admit();
+    assert_eq!(broker.take(owner), ["CONNACK 0 00"]);
+}
+
+#[test]
+fn a_connection_without_a_place_may_send_a_small_connect_only() {
+    let mut broker = broker(|limits| limits.connections_max = 1);
+    let first = join(&mut broker, "a");
+    let header = [0x10, 0xF0, 0xFF, 0x3F]; // 1 MiB but a few
+    let large = [0x10, 0x81, 0x80, 0x04]; // 65,537 bytes behind it
+    for header in [header, large] {
+        let other = broker.open(Version::V5);
+        broker.send_bytes(other, &header);
+        assert!(!broker.is_open(other), "{header:?}");
+        let refused = |event: &Event| {
+            matches!(event, Event::Refused { reason: ReasonCode::QuotaExceeded, detail, .. }
+                if detail.contains("limits.connections_max") && detail.contains("65536"))
+        };
+        assert!(broker.events.drain(..).any(|event| refused(&event)));
+    }
+    let small = broker.open(Version::V5);
+    broker.send_bytes(small, &[0x10, 0xFC, 0xFF, 0x03]); // 65,536 bytes in all
+    assert!(broker.is_open(small));
+    let later = broker.open(Version::V5);
+    broker.cut(first);
+    broker.send_bytes(later, &large);
+    assert!(broker.is_open(later), "a place has become free");
+}
+
+#[test]
+fn who_gives_a_wrong_password_does_not_learn_whether_an_id_is_connected() {
+    for shards in [1, 3] {
+        let mut limits = Limits::default();
+        limits.connections_max = 1;
+        let mut broker = Broker::with(shards, limits, Settings::default());
+        let first = join(&mut broker, "a");
+        for client_id in ["a", "b"] {
+            broker.hold_admissions = true;
+            let (stranger, answer) = asked(&mut broker, Version::V5, client_id);
+            assert_eq!(answer, [""; 0]);
+            broker.refuse();
+            assert_eq!(broker.take(stranger), ["CONNACK 0 86"]);
+        }
+        assert!(broker.is_open(first));
+    }
+}
+
+#[test]
+fn a_connection_without_a_place_waits_for_the_answer_about_its_password_for_a_moment() {
+    let mut broker = broker(|limits| limits.connections_max = 1);
+    join(&mut broker, "a");
+    broker.hold_admissions = true;
+    let (stranger, _) = asked(&mut broker, Version::V5, "b");
+    broker.advance(Duration::from_secs(2));
+    assert_eq!(broker.take(stranger), ["CONNACK 0 89"]);
+}
+
+#[test]
+fn at_the_limit_of_open_files_a_client_takes_its_place_and_others_are_told_of_that_limit() {
+    let room = Room {
+        places: 1,
+        reserve: 1,
+    };
+    let mut broker = Broker::in_room(room, 1, Limits::default(), Settings::default());
+    join(&mut broker, "a");
+    assert_eq!(asked(&mut broker, Version::V5, "b").1, ["CONNACK 0 97"]);
+    let refused = |event: &Event| {
+        matches!(event, Event::Refused { detail, .. }
+            if detail.contains("open files") && detail.contains("ulimit"))
+    };
+    assert!(broker.events.iter().any(refused), "{:?}", broker.events);
+    assert_eq!(asked(&mut broker, Version::V5, "a").1, ["CONNACK 0 00"]);
 }
 
 #[test]

@@ -43,12 +43,6 @@ pub(crate) const VERIFICATIONS: usize = 1_024;
 /// Connections the kernel keeps for us until they are accepted, in its memory.
 pub(crate) const BACKLOG: i32 = 4_096;
 
-/// Connections beyond `connections_max`, and beyond `max_connections` of a listener, whose CONNECT
-/// is read: it takes the place of its client's own connection, or is refused with a reason. Beyond
-/// these they are closed without a word. About 1 KiB each, and up to 1 MiB while a CONNECT of that
-/// length is read; one that sends no CONNECT ends within seconds.
-pub(crate) const REFUSED_AT_ONCE: u32 = 256;
-
 /// Open files that connections leave to the broker: the store's tables (at most 128 at a time),
 /// journals and directories, listeners and the control socket.
 pub(crate) const FILES_OF_ITS_OWN: u64 = 256;
@@ -64,8 +58,9 @@ pub(crate) const FILES_AT_START: u64 = 1 << 20;
 /// long. While the broker drains it is `broker.drain_timeout` instead.
 pub(crate) const LINGER: Duration = Duration::from_secs(2);
 
-/// How long a draining shard waits for peers that only have to close: all of them have had their
-/// last bytes and a FIN. It begins anew when one of them sends something, for that one still reads.
+/// How long a draining shard waits for peers that only have to close: the kernel has taken all that
+/// was for them, and a FIN. It begins anew when one of them sends something, for that one may still
+/// read. What it sends is not used, so a peer that sends more rarely is not waited for.
 pub(crate) const FIN_GRACE: Duration = Duration::from_millis(500);
 
 /// Connections accepted in one turn of the first shard's loop. The others wait in the kernel for

@@ -213,7 +213,8 @@ impl Driver {
     }
 
     /// Whether a drain is over: every peer has gone, the time is up, or all that are left have had
-    /// everything and do not close.
+    /// everything and neither close nor send anything for [`FIN_GRACE`]. Of a peer that has not
+    /// taken everything the end of the time is waited for.
     pub(crate) fn has_drained(&mut self, now: Instant) -> bool {
         let Some(until) = self.drain_until else {
             return false;
@@ -241,6 +242,9 @@ impl Driver {
                 let until = self.leave_by(now);
                 for (connection, last_words) in self.closing.drain(..) {
                     self.sockets.leave(until, connection, last_words);
+                    if self.drain_until.is_none() {
+                        self.sockets.hurry(connection);
+                    }
                 }
             }
             self.closing_waits = !self.closing.is_empty();
@@ -323,12 +327,15 @@ pub(crate) fn open(shard: &mut Shard, driver: &mut Driver, now: Instant, mut arr
 
 #[cfg(test)]
 mod tests {
-    use mio::Poll;
+    use std::io::Write;
+    use std::net::TcpStream;
+
+    use mio::{Events, Poll};
     use unbroken_broker_core::Peer;
 
     use super::*;
     use crate::authenticator::authenticator;
-    use crate::listener::tests::any_arrival;
+    use crate::listener::tests::arrival_and_peer;
     use crate::mailbox::{feed, outside_feed};
     use crate::shard_thread::tests::options;
 
@@ -340,9 +347,66 @@ mod tests {
         assert_eq!(closed_by(Some(end), now), Some(end));
     }
 
+    #[test]
+    fn a_drain_waits_for_a_moment_for_peers_that_have_everything() {
+        let now = Instant::now();
+        let (mut driver, connection, _poll, _peer) = driver();
+        driver.drain_until = Some(now + 10 * FIN_GRACE);
+        driver.carry_out(now, close(connection));
+        assert!(!driver.has_drained(now), "it is not closed yet");
+        driver.close(now);
+        let nearly = FIN_GRACE.checked_sub(Duration::from_millis(1)).unwrap();
+        assert!(!driver.has_drained(now));
+        assert_eq!(driver.drained_at(), Some(now + FIN_GRACE));
+        assert!(!driver.has_drained(now + nearly));
+        assert!(driver.has_drained(now + FIN_GRACE));
+    }
+
+    #[test]
+    fn a_drain_waits_anew_for_a_peer_that_sends_in_time_and_not_beyond_its_end() {
+        let now = Instant::now();
+        let (mut driver, connection, mut poll, mut peer) = driver();
+        let end = now + 2 * FIN_GRACE;
+        driver.drain_until = Some(end);
+        driver.carry_out(now, close(connection));
+        driver.close(now);
+        assert!(!driver.has_drained(now));
+        let nearly = FIN_GRACE.checked_sub(Duration::from_millis(1)).unwrap();
+        hear(&mut driver, connection, &mut poll, &mut peer);
+        assert!(!driver.has_drained(now + nearly), "it has sent something");
+        assert!(!driver.has_drained(now + FIN_GRACE));
+        assert!(
+            driver.has_drained(now + nearly + FIN_GRACE),
+            "it was silent"
+        );
+        hear(&mut driver, connection, &mut poll, &mut peer);
+        assert!(driver.has_drained(end), "the time is up, whatever it sends");
+    }
+
+    #[test]
+    fn a_drain_waits_until_its_end_for_a_peer_that_has_not_taken_everything() {
+        let now = Instant::now();
+        let (mut driver, connection, _poll, _peer) = driver();
+        let end = now + 100 * FIN_GRACE;
+        driver.drain_until = Some(end);
+        let large = [
+            b"\x30\x83\x80\x80\x06\x00\x01c",
+            &vec![0; 12 * 1024 * 1024][..],
+        ]
+        .concat();
+        driver.carry_out(now, close_behind(connection, &large));
+        driver.close(now);
+        assert!(!driver.has_drained(now));
+        assert!(
+            !driver.has_drained(now + 99 * FIN_GRACE),
+            "it may still read"
+        );
+        assert!(driver.has_drained(end));
+    }
+
     /// When a connection is given up that is told to close `now`, and whose peer does not react.
     fn closed_by(drain_until: Option<Instant>, now: Instant) -> Option<Instant> {
-        let (mut driver, connection, _poll) = driver();
+        let (mut driver, connection, _poll, _peer) = driver();
         driver.drain_until = drain_until;
         driver.carry_out(now, close(connection));
         driver.close(now);
@@ -352,7 +416,7 @@ mod tests {
     #[test]
     fn a_connection_is_closed_behind_all_that_is_for_other_shards() {
         let now = Instant::now();
-        let (mut driver, connection, _poll) = driver();
+        let (mut driver, connection, _poll, _peer) = driver();
         let (outgoing, mut incoming) = feed(1);
         driver.to_shards = vec![Some(outgoing)];
         for _ in 0..2 {
@@ -370,29 +434,63 @@ mod tests {
         }
     }
 
-    /// A driver with a connection whose peer is silent.
-    fn driver() -> (Driver, ConnectionId, Poll) {
+    /// A driver with a connection, and its peer.
+    fn driver() -> (Driver, ConnectionId, Poll, TcpStream) {
         let poll = Poll::new().unwrap();
         let (outside, _incoming) = outside_feed();
         let (mut askers, _verifier) = authenticator(vec![outside]);
         let sockets = Sockets::new(poll.registry().try_clone().unwrap());
         let doors = Arc::new(Doors::default());
         let mut driver = Driver::new(sockets, Vec::new(), askers.remove(0), doors, None);
-        let (connection, ..) = driver.sockets.open(any_arrival(Vec::new())).unwrap();
-        (driver, connection, poll)
+        let (arrival, peer) = arrival_and_peer(Vec::new());
+        let (connection, ..) = driver.sockets.open(arrival).unwrap();
+        (driver, connection, poll, peer)
     }
 
-    /// What a shard says of a connection that begins with DISCONNECT.
+    /// The peer sends something, and it is read.
+    fn hear(driver: &mut Driver, connection: ConnectionId, poll: &mut Poll, peer: &mut TcpStream) {
+        peer.write_all(&[0xc0, 0]).unwrap();
+        let mut events = Events::with_capacity(8);
+        while !driver.sockets.leaving_spoke() {
+            poll.poll(&mut events, None).unwrap();
+            for event in &events {
+                driver.sockets.note(event);
+            }
+            driver.sockets.read(connection.index, &mut [0; 8]);
+        }
+    }
+
+    /// What a stopping shard says of a client.
     fn close(connection: ConnectionId) -> Output {
+        close_behind(connection, &[])
+    }
+
+    /// The same, behind a message that it has published to itself.
+    fn close_behind(connection: ConnectionId, message: &[u8]) -> Output {
         let now = Instant::now();
         let mut shard = Shard::new(options(0, 1));
         let peer = nobody();
         shard
             .handle(now, Input::Opened { connection, peer })
             .for_each(drop);
-        let bytes = &[0xe0, 0];
+        let admission = Admission::Granted { user: None };
+        let authenticated = Input::Authenticated {
+            connection,
+            admission,
+        };
+        let subscribe = b"\x82\x06\x00\x01\x00\x01c\x00";
+        let connect = b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x00\x00\x01c";
+        let received = |bytes| Input::Received { connection, bytes };
+        for input in [
+            received(connect),
+            authenticated,
+            received(subscribe),
+            received(message),
+        ] {
+            shard.handle(now, input).for_each(drop);
+        }
         shard
-            .handle(now, Input::Received { connection, bytes })
+            .handle(now, Input::Drain)
             .find(|output| matches!(output, Output::Close { .. }))
             .unwrap()
     }

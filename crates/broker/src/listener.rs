@@ -12,11 +12,11 @@
 //! - A turn of the loop accepts [`ACCEPTS`] connections at most, so that those who are in do not
 //!   wait for many who come.
 //!
-//! Deliberately absent: the refusal at `connections_max` and `max_connections`, which needs the
-//! client's version, and its client id: a client that connects again takes the place of its own
-//! connection. So the shard gives it. Here stands only the bound behind it, for connections that
-//! have no place yet or are still being refused. `SO_REUSEPORT`, a listening socket for each shard:
-//! see `docs/scaling.md`.
+//! Deliberately absent: the refusal at `connections_max`, `max_connections` and the limit of open
+//! files, which needs the client's version, and its client id: a client that connects again takes
+//! the place of its own connection. So the shard gives it, and ends those that send no CONNECT.
+//! Here stands only the bound behind it, for connections that have no place yet or are still being
+//! refused. `SO_REUSEPORT`, a listening socket for each shard: see `docs/scaling.md`.
 
 use std::io::{self, ErrorKind};
 use std::mem;
@@ -28,9 +28,9 @@ use std::time::{Duration, Instant};
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry, Token};
 use socket2::{Domain, Protocol, Socket, Type};
-use unbroken_broker_core::{Limits, Peer, ShardId};
+use unbroken_broker_core::{Limits, Peer, Room, ShardId};
 
-use crate::bounds::{ACCEPT_PAUSE, ACCEPTS, BACKLOG, LISTENERS, REFUSED_AT_ONCE};
+use crate::bounds::{ACCEPT_PAUSE, ACCEPTS, BACKLOG, LISTENERS};
 use crate::mailbox::Arrival;
 use crate::transport::Transport;
 
@@ -61,8 +61,7 @@ pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 /// Counts the connections of the whole broker and of each listener.
 #[derive(Debug)]
 pub(crate) struct Seats {
-    /// As many as the system lets there be, whatever the configuration says.
-    room: u32,
+    room: Room,
     all: Arc<Count>,
     listeners: Vec<Arc<Count>>,
 }
@@ -70,7 +69,10 @@ pub(crate) struct Seats {
 #[derive(Debug)]
 struct Count {
     taken: AtomicU32,
+    /// Connections that have a place, and the reserve beside them.
     limit: AtomicU32,
+    /// Beyond so many, those that only wait for their peer to close are in the way.
+    crowded_from: AtomicU32,
 }
 
 /// One connection's place; given back when it is dropped.
@@ -83,15 +85,14 @@ pub(crate) struct Seat {
 /// Why there is no seat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Full {
-    /// `limits.connections_max` and [`REFUSED_AT_ONCE`], or all open files but those that the
-    /// broker itself needs.
+    /// `limits.connections_max`, or the limit of open files, and the reserve.
     Broker,
-    /// `listeners.max_connections` and [`REFUSED_AT_ONCE`].
+    /// `listeners.max_connections` and the reserve.
     Listener,
 }
 
 impl Seats {
-    pub(crate) fn new(room: u32, limits: &Limits, listener_limits: &[Option<u32>]) -> Self {
+    pub(crate) fn new(room: Room, limits: &Limits, listener_limits: &[Option<u32>]) -> Self {
         let seats = Self {
             room,
             all: Arc::new(Count::new()),
@@ -106,17 +107,32 @@ impl Seats {
 
     /// Connections above a lowered limit stay.
     pub(crate) fn set_limits(&self, limits: &Limits, listener_limits: &[Option<u32>]) {
-        let all = limits.connections_max.saturating_add(REFUSED_AT_ONCE);
-        self.all.limit.store(all.min(self.room), Ordering::Relaxed);
+        let Room { places, reserve } = self.room;
+        self.all
+            .set_limit(limits.connections_max.min(places), reserve);
         for (count, limit) in self.listeners.iter().zip(listener_limits) {
-            let limit = limit.map_or(u32::MAX, |limit| limit.saturating_add(REFUSED_AT_ONCE));
-            count.limit.store(limit, Ordering::Relaxed);
+            count.set_limit(limit.unwrap_or(u32::MAX), reserve);
+        }
+    }
+
+    /// What keeps connections out where not their listener does.
+    fn limit_of_all(&self) -> &'static str {
+        let limit = self.all.limit.load(Ordering::Relaxed);
+        if limit < self.room.places.saturating_add(self.room.reserve) {
+            "limits.connections_max"
+        } else {
+            "open files of the system (raise it: ulimit -Hn, LimitNOFILE=)"
         }
     }
 
     /// Connections now.
     pub(crate) fn taken(&self) -> u32 {
         self.all.taken.load(Ordering::Relaxed)
+    }
+
+    fn is_full(&self, listener: usize) -> bool {
+        let of_listener = self.listeners.get(listener);
+        self.all.is_full() || of_listener.is_none_or(|count| count.is_full())
     }
 
     fn take(&self, listener: usize) -> Result<Seat, Full> {
@@ -140,12 +156,28 @@ impl Count {
         Self {
             taken: AtomicU32::new(0),
             limit: AtomicU32::new(0),
+            crowded_from: AtomicU32::new(0),
         }
+    }
+
+    fn set_limit(&self, places: u32, reserve: u32) {
+        let limit = places.saturating_add(reserve);
+        self.limit.store(limit, Ordering::Relaxed);
+        let crowded_from = places.saturating_add(reserve / 4);
+        self.crowded_from.store(crowded_from, Ordering::Relaxed);
+    }
+
+    fn is_crowded(&self) -> bool {
+        self.taken.load(Ordering::Relaxed) > self.crowded_from.load(Ordering::Relaxed)
+    }
+
+    fn is_full(&self) -> bool {
+        self.taken.load(Ordering::Relaxed) >= self.limit.load(Ordering::Relaxed)
     }
 
     fn take(&self) -> bool {
         // The acceptor alone takes, so nobody can come between the look and the step.
-        if self.taken.load(Ordering::Relaxed) >= self.limit.load(Ordering::Relaxed) {
+        if self.is_full() {
             return false;
         }
         self.taken.fetch_add(1, Ordering::Relaxed);
@@ -154,6 +186,14 @@ impl Count {
 
     fn give_back(&self) {
         self.taken.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Seat {
+    /// Whether the reserve is needed for others than a connection that only waits for its peer to
+    /// close.
+    pub(crate) fn is_in_the_way(&self) -> bool {
+        self.all.is_crowded() || self.listener.is_crowded()
     }
 }
 
@@ -262,15 +302,16 @@ impl Acceptor {
         self.tell_at = self.tell(now).map(|wait| now + wait);
     }
 
-    /// Begins with another listener each time, so that none keeps the others out. Answers whether
-    /// the system refuses more.
+    /// Begins with another listener each time, so that none keeps the others out. Where those that
+    /// come take the last seats, the next ones wait for the next turn: by then the silent ones are
+    /// closed that end for these. Answers whether the system refuses more.
     fn accept_all(&mut self, give: &mut impl FnMut(ShardId, Arrival)) -> bool {
-        let (mut left, mut is_refused) = (ACCEPTS, false);
+        let (mut left, mut let_in, mut is_refused) = (ACCEPTS, false, false);
         let count = self.listeners.len();
         self.begin_with = (self.begin_with + 1) % count.max(1);
         for index in (self.begin_with..count).chain(0..self.begin_with) {
             let listening = &mut self.listeners[index];
-            while listening.ready && left > 0 {
+            while listening.ready && left > 0 && !(let_in && self.seats.is_full(index)) {
                 match listening.socket.accept() {
                     Ok((socket, address)) => {
                         left -= 1;
@@ -282,6 +323,7 @@ impl Acceptor {
                                 continue; // dropping the socket closes it
                             }
                         };
+                        let_in = true;
                         let to = ShardId(self.next_shard);
                         give(to, arrival(socket, address, index, seat));
                         self.next_shard = (self.next_shard + 1) % self.shards;
@@ -309,7 +351,7 @@ impl Acceptor {
                 Told::Nothing => {}
                 Told::Later(wait) => next = Some(next.map_or(wait, |next| wait.min(next))),
                 Told::Now { broker, listener } => {
-                    listening.turned_away(broker, "limits.connections_max");
+                    listening.turned_away(broker, self.seats.limit_of_all());
                     listening.turned_away(listener, "listeners.max_connections");
                 }
             }
@@ -457,12 +499,13 @@ pub(crate) mod tests {
     use std::net;
 
     use mio::{Events, Poll};
+    use unbroken_broker_core::RESERVE_MAX;
 
     use super::*;
 
     /// A seat of a broker that has no other connection.
     pub(crate) fn any_seat() -> Seat {
-        let seats = Seats::new(u32::MAX, &Limits::default(), &[None]);
+        let seats = Seats::new(Room::default(), &Limits::default(), &[None]);
         seats.take(0).unwrap()
     }
 
@@ -503,7 +546,7 @@ pub(crate) mod tests {
             (socket, address)
         });
         let sockets = sockets.collect();
-        let seats = Arc::new(Seats::new(u32::MAX, &Limits::default(), limits));
+        let seats = Arc::new(Seats::new(Room::default(), &Limits::default(), limits));
         let poll = Poll::new().unwrap();
         let acceptor = Acceptor::new(sockets, seats, shards, poll.registry()).unwrap();
         (acceptor, poll)
@@ -576,7 +619,7 @@ pub(crate) mod tests {
         let (mut acceptor, mut poll) = acceptor(1, Some(1));
         let now = Instant::now();
         let (mut inside, mut peers) = (Vec::new(), Vec::new());
-        let _reserve: Vec<_> = (0..REFUSED_AT_ONCE)
+        let _reserve: Vec<_> = (0..RESERVE_MAX)
             .map(|_| acceptor.seats.take(0).unwrap())
             .collect();
         // The first of them is told of at once, the next one a second later.
@@ -595,6 +638,24 @@ pub(crate) mod tests {
         assert!(acceptor.has_work(later));
         acceptor.accept(later, |_, arrival| inside.push(arrival));
         assert_eq!(acceptor.next_deadline(), None);
+    }
+
+    #[test]
+    fn who_finds_no_seat_behind_others_waits_for_the_next_turn() {
+        let (mut acceptor, mut poll) = acceptor(1, Some(1));
+        let now = Instant::now();
+        let mut taken: Vec<_> = (1..RESERVE_MAX)
+            .map(|_| acceptor.seats.take(0).unwrap())
+            .collect();
+        let _peers = knock(&mut acceptor, &mut poll, 4);
+        let mut inside = Vec::new();
+        acceptor.accept(now, |_, arrival| inside.push(arrival));
+        assert_eq!((inside.len(), acceptor.has_work(now)), (2, true));
+        taken.pop(); // who was silent is closed for those who came
+        acceptor.accept(now, |_, arrival| inside.push(arrival));
+        assert_eq!((inside.len(), acceptor.has_work(now)), (3, true));
+        acceptor.accept(now, |_, arrival| inside.push(arrival));
+        assert_eq!((inside.len(), acceptor.has_work(now)), (3, false));
     }
 
     #[test]
@@ -645,8 +706,8 @@ pub(crate) mod tests {
     #[test]
     fn a_seat_is_free_again_when_its_connection_ends() {
         let limits = Limits::default();
-        let seats = Seats::new(u32::MAX, &limits, &[Some(2), None]);
-        let reserve: Vec<_> = (0..REFUSED_AT_ONCE).map(|_| seats.take(0)).collect();
+        let seats = Seats::new(Room::default(), &limits, &[Some(2), None]);
+        let reserve: Vec<_> = (0..RESERVE_MAX).map(|_| seats.take(0)).collect();
         let first = seats.take(0);
         let second = seats.take(0);
         assert!(first.is_ok() && second.is_ok());
@@ -662,14 +723,14 @@ pub(crate) mod tests {
     fn a_lowered_limit_keeps_those_who_are_in() {
         let mut limits = Limits::default();
         limits.connections_max = 2;
-        let seats = Seats::new(u32::MAX, &limits, &[None]);
-        let inside: Vec<_> = (0..2 + REFUSED_AT_ONCE)
+        let seats = Seats::new(Room::default(), &limits, &[None]);
+        let inside: Vec<_> = (0..2 + RESERVE_MAX)
             .map(|_| seats.take(0).unwrap())
             .collect();
         assert_eq!(seats.take(0).err(), Some(Full::Broker));
         limits.connections_max = 1;
         seats.set_limits(&limits, &[None]);
-        assert_eq!(seats.taken(), 2 + REFUSED_AT_ONCE);
+        assert_eq!(seats.taken(), 2 + RESERVE_MAX);
         drop(inside);
         assert!(seats.take(0).is_ok());
     }
@@ -677,11 +738,26 @@ pub(crate) mod tests {
     #[test]
     fn there_are_no_more_seats_than_the_system_has_room_for() {
         let limits = Limits::default();
-        let seats = Seats::new(1, &limits, &[None]);
-        let _first = seats.take(0).unwrap();
+        let (places, reserve) = (1, 1);
+        let seats = Seats::new(Room { places, reserve }, &limits, &[None]);
+        let _taken = [seats.take(0).unwrap(), seats.take(0).unwrap()];
         assert_eq!(seats.take(0).err(), Some(Full::Broker));
         seats.set_limits(&limits, &[None]);
         assert_eq!(seats.take(0).err(), Some(Full::Broker));
+        assert!(seats.limit_of_all().contains("open files"));
+    }
+
+    #[test]
+    fn a_connection_that_only_waits_for_its_peer_is_in_the_way_while_the_reserve_is_used() {
+        let limits = Limits::default();
+        for (places, listener) in [(2, None), (u32::MAX - 8, Some(2))] {
+            let room = Room { places, reserve: 8 };
+            let seats = Seats::new(room, &limits, &[listener]);
+            let mut taken: Vec<_> = (0..4).map(|_| seats.take(0).unwrap()).collect();
+            assert!(!taken[0].is_in_the_way());
+            taken.push(seats.take(0).unwrap());
+            assert!(taken[0].is_in_the_way());
+        }
     }
 
     #[test]

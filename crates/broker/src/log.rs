@@ -6,10 +6,12 @@
 //! - Text that a client chose goes through [`Chosen`], which escapes what could break or forge a
 //!   line.
 //! - A payload is never logged.
+//! - A reason code is logged where it was sent or came: a client of 3.x is sent a return code, or
+//!   its connection is only closed.
 //!
-//! Field names: `client`, `user`, `address`, `version`, `topic`, `filter`, `reason`, `detail`,
-//! `count`, of what was refused because a session was `full` whose that is, and of faults `kind`,
-//! `first`, `lane`.
+//! Field names: `client`, `user`, `address`, `version`, `topic`, `filter`, `reason`,
+//! `return_code`, `detail`, `count`, of what was refused because a session was `full` whose that
+//! is, and of faults `kind`, `first`, `lane`.
 
 use std::fmt::{self, Display, Write};
 
@@ -46,14 +48,16 @@ pub(crate) fn event(event: &Event) {
             user_name,
             address,
             reason,
+            sent,
             detail,
         } => tracing::warn!(
             target: CLIENT,
             client = client_id.as_deref().map(|id| tracing::field::display(Chosen(id))),
             user = user_name.as_deref().map(|user| tracing::field::display(Chosen(user))),
             address = address.map(tracing::field::display),
-            reason = %Named(*reason),
-            detail = beyond(*reason, detail),
+            reason = named(*reason, *sent),
+            return_code = return_code(*reason, *sent),
+            detail = beyond(*reason, *sent, detail),
             "refused"
         ),
         Event::Disconnected { client_id, why } => disconnected(client_id, why),
@@ -82,13 +86,16 @@ pub(crate) fn event(event: &Event) {
             client_id,
             filter,
             reason,
+            sent,
         } => {
             if reason.is_error() {
                 tracing::warn!(
                     target: CLIENT,
                     client = %Chosen(client_id),
                     filter = %Chosen(filter),
-                    reason = %Named(*reason),
+                    reason = named(*reason, Some(*sent)),
+                    return_code = return_code(*reason, Some(*sent)),
+                    detail = beyond(*reason, Some(*sent), reason.name()),
                     "subscription refused"
                 );
             } else {
@@ -226,7 +233,8 @@ fn disconnected(client_id: &str, why: &Disconnection) {
     let client = Chosen(client_id);
     match why {
         Disconnection::ByClient(reason) => {
-            tracing::info!(target: CLIENT, %client, reason = %Named(*reason), "disconnected");
+            let reason = reason.map(|reason| tracing::field::display(Named(reason)));
+            tracing::info!(target: CLIENT, %client, reason, "disconnected");
         }
         Disconnection::Lost(CloseCause::Peer) => {
             tracing::info!(target: CLIENT, %client, "closed its connection without DISCONNECT");
@@ -234,20 +242,40 @@ fn disconnected(client_id: &str, why: &Disconnection) {
         Disconnection::Lost(CloseCause::Transport(kind)) => {
             tracing::info!(target: CLIENT, %client, detail = %kind, "connection lost");
         }
-        Disconnection::ByBroker { reason, detail } => tracing::warn!(
+        Disconnection::ByBroker {
+            reason,
+            sent,
+            detail,
+        } => tracing::warn!(
             target: CLIENT,
             %client,
-            reason = %Named(*reason),
-            detail = beyond(*reason, detail),
+            reason = named(*reason, *sent),
+            return_code = return_code(*reason, *sent),
+            detail = beyond(*reason, *sent, detail),
             "disconnected by the broker"
         ),
         other => tracing::warn!(target: CLIENT, %client, why = ?other, "disconnected"),
     }
 }
 
-/// A detail, where it says more than the name of its reason.
-fn beyond(reason: ReasonCode, detail: &str) -> Option<tracing::field::DisplayValue<Chosen<'_>>> {
-    (detail != reason.name()).then(|| tracing::field::display(Chosen(detail)))
+/// A reason code, if it was sent.
+fn named(reason: ReasonCode, sent: Option<u8>) -> Option<tracing::field::DisplayValue<Named>> {
+    (sent == Some(reason as u8)).then(|| tracing::field::display(Named(reason)))
+}
+
+/// What 3.x has instead, if that was sent.
+fn return_code(reason: ReasonCode, sent: Option<u8>) -> Option<u8> {
+    sent.filter(|sent| *sent != reason as u8)
+}
+
+/// A detail, where it says more than the name of a reason that is logged.
+fn beyond(
+    reason: ReasonCode,
+    sent: Option<u8>,
+    detail: &str,
+) -> Option<tracing::field::DisplayValue<Chosen<'_>>> {
+    let is_said = detail == reason.name() && sent == Some(reason as u8);
+    (!is_said).then(|| tracing::field::display(Chosen(detail)))
 }
 
 /// A reason code as `0x87 Not authorized`.
@@ -313,24 +341,64 @@ pub(crate) mod tests {
 
     #[test]
     fn a_refusal_names_its_user_and_says_nothing_twice() {
-        let told = |detail: &'static str| {
+        let told = |detail: &'static str, sent| {
             let refused = Event::Refused {
                 client_id: Some(Arc::from("c")),
                 user_name: Some("al\nice".into()),
                 address: None,
                 reason: ReasonCode::BadUserNameOrPassword,
+                sent,
                 detail: detail.into(),
             };
             log_of(|| event(&refused))
         };
-        let plain = told(ReasonCode::BadUserNameOrPassword.name());
+        let name = ReasonCode::BadUserNameOrPassword.name();
+        let plain = told(name, Some(0x86));
         assert!(
             plain.contains("client=c user=al\\nice reason=0x86"),
             "{plain}"
         );
         assert!(!plain.contains("detail="), "{plain}");
-        let more = told("the file is locked");
+        let more = told("the file is locked", Some(0x86));
         assert!(more.contains("detail=the file is locked"), "{more}");
+        let of_3_1_1 = told(name, Some(4));
+        assert!(
+            of_3_1_1.contains(&format!("return_code=4 detail={name}")),
+            "{of_3_1_1}"
+        );
+        assert!(!of_3_1_1.contains("reason="), "{of_3_1_1}");
+        let closed = told(name, None);
+        assert!(
+            closed.contains(&format!("user=al\\nice detail={name}")),
+            "{closed}"
+        );
+    }
+
+    #[test]
+    fn a_reason_that_was_not_sent_is_not_logged_as_one() {
+        let log = |sent| {
+            let why = Disconnection::ByBroker {
+                reason: ReasonCode::ServerShuttingDown,
+                sent,
+                detail: "the broker is stopping".into(),
+            };
+            log_of(|| disconnected("c", &why))
+        };
+        assert!(log(Some(0x8b)).contains("client=c reason=0x8b"));
+        assert!(log(None).contains("client=c detail=the broker is stopping"));
+        let goodbye = log_of(|| disconnected("c", &Disconnection::ByClient(None)));
+        assert!(!goodbye.contains("reason"), "{goodbye}");
+        let refused = |sent| {
+            let subscribed = Event::Subscribed {
+                client_id: Arc::from("c"),
+                filter: "t".into(),
+                reason: ReasonCode::QuotaExceeded,
+                sent,
+            };
+            log_of(|| event(&subscribed))
+        };
+        assert!(refused(0x97).contains("filter=t reason=0x97 Quota exceeded"));
+        assert!(refused(0x80).contains("filter=t return_code=128 detail=Quota exceeded"));
     }
 
     #[test]

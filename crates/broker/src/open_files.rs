@@ -1,11 +1,13 @@
 //! The system's limit of open files, which is the real limit of connections, and its table of them.
 
+use unbroken_broker_core::{RESERVE_MAX, Room};
+
 use crate::bounds::{FILES_AT_START, FILES_OF_A_SHARD, FILES_OF_ITS_OWN};
 
 /// Raises this process's limit as far as it may: the customary default of 1,024 is for programs
 /// that use `select`. Answers with how many connections there can be then.
 #[cfg(unix)]
-pub(crate) fn raise_limit(shards: u8) -> u32 {
+pub(crate) fn raise_limit(shards: u8) -> Room {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
     let raised = getrlimit(Resource::RLIMIT_NOFILE)
@@ -13,13 +15,14 @@ pub(crate) fn raise_limit(shards: u8) -> u32 {
     if let Err(error) = raised {
         tracing::warn!(%error, "cannot raise the limit of open files; it limits connections");
     }
-    getrlimit(Resource::RLIMIT_NOFILE).map_or(u32::MAX, |(soft, _)| room(soft, shards))
+    getrlimit(Resource::RLIMIT_NOFILE)
+        .map_or_else(|_| Room::default(), |(soft, _)| room(soft, shards))
 }
 
 /// Elsewhere there is none to raise.
 #[cfg(not(unix))]
-pub(crate) fn raise_limit(_shards: u8) -> u32 {
-    u32::MAX
+pub(crate) fn raise_limit(_shards: u8) -> Room {
+    Room::default()
 }
 
 /// Makes the system's table of open files as large as so many connections need, once and now. Linux
@@ -48,10 +51,16 @@ pub(crate) fn make_table(any: &impl std::os::fd::AsFd, connections: u32, shards:
 pub(crate) fn make_table<T>(_any: &T, _connections: u32, _shards: u8) {}
 
 /// What so many open files leave for connections: the store must be able to open its own however
-/// many clients come. Where there are few, half are the clients'.
-fn room(files: u64, shards: u8) -> u32 {
-    let room = files.saturating_sub(own(shards)).max(files / 2);
-    room.try_into().unwrap_or(u32::MAX)
+/// many clients come. Where there are few, half are the clients', and a quarter of these are for
+/// connections without a place.
+fn room(files: u64, shards: u8) -> Room {
+    let files = files.saturating_sub(own(shards)).max(files / 2);
+    let connections = u32::try_from(files).unwrap_or(u32::MAX);
+    let reserve = RESERVE_MAX.min(connections / 4);
+    Room {
+        places: connections - reserve,
+        reserve,
+    }
 }
 
 fn own(shards: u8) -> u64 {
@@ -59,10 +68,10 @@ fn own(shards: u8) -> u64 {
 }
 
 /// Says it to whoever has allowed more than that.
-pub(crate) fn tell(room: u32, connections_max: u32) {
-    if room < connections_max {
+pub(crate) fn tell(room: Room, connections_max: u32) {
+    if room.places < connections_max {
         tracing::info!(
-            connections = room,
+            connections = room.places,
             connections_max,
             "the system's limit of open files allows fewer connections than limits.connections_max; \
              raise it (ulimit -Hn, LimitNOFILE=) or lower connections_max"
@@ -76,10 +85,14 @@ mod tests {
 
     #[test]
     fn the_store_keeps_files_for_itself() {
-        assert_eq!(room(4_096, 1), 4_096 - 260);
-        assert_eq!(room(4_096, 64), 4_096 - 512);
-        assert_eq!(room(256, 1), 128);
-        assert_eq!(room(u64::MAX, 1), u32::MAX);
+        let of = |files, shards| {
+            let Room { places, reserve } = room(files, shards);
+            (places, reserve)
+        };
+        assert_eq!(of(4_096, 1), (4_096 - 260 - 256, 256));
+        assert_eq!(of(4_096, 64), (4_096 - 512 - 256, 256));
+        assert_eq!(of(256, 1), (96, 32));
+        assert_eq!(room(u64::MAX, 1), Room::default());
     }
 
     #[cfg(target_os = "linux")]

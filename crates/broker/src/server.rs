@@ -191,7 +191,7 @@ impl Server {
         let (notify, notices) = channel();
         let (ended, left) = channel();
         let listener_limits = listener_limits(&config.listeners);
-        let totals = Arc::new(Totals::with_listeners(&listener_limits));
+        let totals = Arc::new(Totals::new(room, &listener_limits));
         let mut server = Self {
             listeners,
             seats,

@@ -139,6 +139,11 @@ impl Sockets {
         std::mem::take(&mut self.leaving_spoke)
     }
 
+    #[cfg(test)]
+    pub(crate) const fn leaving_spoke(&self) -> bool {
+        self.leaving_spoke
+    }
+
     /// Takes a connection in. If bytes wait in it already, an edge will come.
     pub(crate) fn open(&mut self, arrival: Arrival) -> io::Result<(ConnectionId, Peer, Vec<u8>)> {
         let Arrival {
@@ -359,18 +364,18 @@ impl Sockets {
     }
 
     /// Writes the last bytes, as far as the peer takes them by `until`, and closes in a way that
-    /// lets it read them. Deadlines are to be given in their order: one that is sooner than an
-    /// earlier one waits for that.
+    /// lets it read them; at once if nobody awaits them. Deadlines are to be given in their order:
+    /// one that is sooner than an earlier one waits for that.
     pub(crate) fn leave(&mut self, until: Instant, id: ConnectionId, words: LastWords) {
         let Some(socket) = self.socket(id) else {
             return self.keep_unsaid(words);
         };
-        let broken = matches!(socket.state, State::Broken(_));
+        let closes = matches!(socket.state, State::Broken(_)) || !words.is_awaited();
         socket.state = State::Leaving {
             words: Box::new(words),
             finished: false,
         };
-        if broken {
+        if closes {
             self.close(id.index);
             return;
         }
@@ -380,6 +385,17 @@ impl Sockets {
         if let Some(socket) = self.socket(id) {
             socket.readable = true;
             self.queue(id.index);
+        }
+    }
+
+    /// Closes a connection that has had its last bytes, if its seat is needed. The kernel sends
+    /// them; a peer that sends more meanwhile may not get them.
+    pub(crate) fn hurry(&mut self, id: ConnectionId) {
+        if self.socket(id).is_some_and(|socket| {
+            let is_finished = matches!(socket.state, State::Leaving { finished: true, .. });
+            is_finished && socket.seat.is_in_the_way()
+        }) {
+            self.close(id.index);
         }
     }
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use unbroken_broker_core::{
     Admission, CloseCause, ConnectionId, Event, Forget, Input, Limits, Mail, Output, Peer,
-    ReadRequest, Record, Settings, Shard, ShardId, ShardOptions, StoreId, StoreSize, Totals,
+    ReadRequest, Record, Room, Settings, Shard, ShardId, ShardOptions, StoreId, StoreSize, Totals,
 };
 use unbroken_mqtt_proto::{
     Connect, Packet, PacketId, Properties, Property, PropertyBuf, Publish, QoS, ReasonCode,
@@ -90,13 +90,18 @@ impl Broker {
         Self::made(shards, Limits::default(), Settings::default())
     }
 
+    fn made(shards: u8, limits: Limits, settings: Settings) -> Self {
+        Self::in_room(Room::default(), shards, limits, settings)
+    }
+
+    /// One whose system has room for so many connections.
     #[expect(
         clippy::disallowed_methods,
         reason = "a test's epoch; it advances only by `advance`"
     )]
-    fn made(shards: u8, limits: Limits, settings: Settings) -> Self {
+    pub(crate) fn in_room(room: Room, shards: u8, limits: Limits, settings: Settings) -> Self {
         let start = Instant::now();
-        let totals = Arc::new(Totals::default());
+        let totals = Arc::new(Totals::new(room, &[]));
         let shards = (0..shards)
             .map(|id| {
                 Shard::new(ShardOptions {

@@ -1,5 +1,6 @@
-//! What users of other brokers write: Mosquitto's configuration file, and settings of features that
-//! are not there yet. Recognising them gives a better answer than "unknown key".
+//! What users of other brokers write: Mosquitto's configuration file, settings of features that are
+//! not there yet, and settings that have another name here. Recognising them gives a better answer
+//! than "unknown key".
 
 use super::error::Problem;
 use super::written::Origin;
@@ -8,14 +9,24 @@ use super::written::Origin;
 const PAGE: &str = "docs/from-mosquitto.md";
 
 /// The line, from 1, that shows that a text is a `mosquitto.conf`: a setting of Mosquitto's and its
-/// value with a blank between. In TOML that is a mistake.
-pub(super) fn mosquitto_line(text: &str) -> Option<usize> {
-    let is_setting = |line: &str| {
+/// value with a blank between. That is a mistake in TOML, whose first mistake is in line `first`:
+/// lines before it are right, and a line behind it counts only if that one has the same form.
+pub(super) fn mosquitto_line(text: &str, first: usize) -> Option<usize> {
+    let mut lines = text.lines().enumerate().skip(first.saturating_sub(1));
+    let setting = |line: &str| {
         let line = line.trim();
         let (name, value) = line.split_once([' ', '\t']).unwrap_or((line, ""));
-        MOSQUITTO.contains(&name) && !value.trim_start().starts_with('=')
+        let is_word = name.starts_with(|c: char| c.is_ascii_lowercase());
+        (is_word && !value.trim_start().starts_with('=') && !name.contains('='))
+            .then(|| is_of(name, MOSQUITTO))
     };
-    text.lines().position(is_setting).map(|index| index + 1)
+    let (index, line) = lines.next()?;
+    if setting(line)? {
+        return Some(index + 1);
+    }
+    lines
+        .find(|(_, line)| setting(line) == Some(true))
+        .map(|(index, _)| index + 1)
 }
 
 /// What to say of a `mosquitto.conf`.
@@ -27,52 +38,92 @@ pub(super) fn is_mosquitto(origin: Origin) -> Problem {
     ))
 }
 
+/// A feature that is not there yet.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Unsupported {
+    /// With the verb "is".
+    pub(super) feature: &'static str,
+    /// What is there meanwhile.
+    instead: Option<&'static str>,
+}
+
 /// The feature that a section or key belongs to, if it is one that is not there yet.
-pub(super) fn unsupported(name: &str) -> Option<&'static str> {
+pub(super) fn unsupported(name: &str) -> Option<Unsupported> {
     let name = name.to_lowercase().replace('-', "_");
-    let is_of = |names: &[&str]| {
-        names.iter().any(|known| match known.strip_suffix('*') {
-            Some(beginning) => name.starts_with(beginning),
-            None => name == *known,
-        })
-    };
-    let found = UNSUPPORTED.iter().find(|(_, names)| is_of(names));
-    found.map(|(feature, _)| *feature)
+    let found = UNSUPPORTED.iter().find(|(_, _, names)| is_of(&name, names));
+    found.map(|&(feature, instead, _)| Unsupported { feature, instead })
+}
+
+/// The feature that the `protocol` of a listener needs, or that there is no such protocol.
+pub(super) fn protocol(name: &str) -> Option<Unsupported> {
+    unsupported(match name {
+        "mqtts" => "tls",
+        "websocket" | "websockets" | "ws" | "wss" => "websockets",
+        "quic" => "quic",
+        _ => return None,
+    })
 }
 
 /// Says that a feature is not there yet.
-pub(super) fn not_yet(problem: Problem) -> Problem {
-    problem.help(format!(
-        "{PAGE} says what is not there yet, and what to do meanwhile"
-    ))
+pub(super) fn not_yet(problem: Problem, what: &Unsupported) -> Problem {
+    let page = format!("{PAGE} says what is not there yet, and what to do meanwhile");
+    problem.help(match what.instead {
+        Some(instead) => format!("{instead}; {page}"),
+        None => page,
+    })
+}
+
+/// What stands for a section or key of other brokers here.
+pub(super) fn instead_of(name: &str) -> Option<&'static str> {
+    let name = name.to_lowercase().replace('-', "_");
+    let found = ELSEWHERE.iter().find(|(_, names)| is_of(&name, names));
+    found.map(|(hint, _)| *hint)
+}
+
+/// Whether a name is among these. A `*` at the end stands for any characters.
+fn is_of(name: &str, names: &[&str]) -> bool {
+    names.iter().any(|known| match known.strip_suffix('*') {
+        Some(beginning) => name.starts_with(beginning),
+        None => name == *known,
+    })
 }
 
 /// Settings of Mosquitto that a configuration of it nearly always has one of.
 const MOSQUITTO: &[&str] = &[
+    "accept_protocol_versions",
     "acl_file",
     "address",
+    "addresses",
     "allow_anonymous",
     "allow_duplicate_messages",
     "allow_zero_length_clientid",
+    "auth_*",
     "auto_id_prefix",
-    "autosave_interval",
-    "autosave_on_changes",
+    "autosave_*",
     "bind_address",
     "bind_interface",
+    "bridge_*",
     "cafile",
     "capath",
     "certfile",
+    "check_retain_source",
+    "ciphers*",
+    "cleansession",
+    "clientid",
     "clientid_prefixes",
-    "connection",
-    "connection_messages",
+    "connection*",
+    "crlfile",
+    "dhparamfile",
+    "enable_control_api",
+    "global_*",
+    "http_dir",
+    "idle_timeout",
     "include_dir",
+    "keepalive_interval",
     "keyfile",
     "listener",
-    "log_dest",
-    "log_facility",
-    "log_timestamp",
-    "log_timestamp_format",
-    "log_type",
+    "local_*",
+    "log_*",
     "max_connections",
     "max_inflight_bytes",
     "max_inflight_messages",
@@ -80,42 +131,53 @@ const MOSQUITTO: &[&str] = &[
     "max_packet_size",
     "max_queued_bytes",
     "max_queued_messages",
+    "max_topic_alias*",
     "memory_limit",
     "message_size_limit",
     "mount_point",
+    "notification*",
+    "packet_buffer_size",
     "password_file",
     "per_listener_settings",
-    "persistence",
-    "persistence_file",
-    "persistence_location",
+    "persistence*",
     "persistent_client_expiration",
     "pid_file",
-    "plugin",
+    "plugin*",
     "port",
     "protocol",
-    "psk_file",
+    "psk_*",
     "queue_qos0_messages",
-    "remote_clientid",
-    "remote_password",
-    "remote_username",
+    "remote_*",
     "require_certificate",
+    "restart_timeout",
     "retain_available",
+    "retain_expiry_interval",
+    "round_robin",
     "set_tcp_nodelay",
     "socket_domain",
+    "start_type",
     "sys_interval",
+    "threshold",
+    "tls_*",
     "topic",
     "try_private",
     "upgrade_outgoing_qos",
     "use_identity_as_username",
+    "use_subject_as_username",
+    "use_username_as_clientid",
     "user",
-    "websockets_log_level",
+    "websockets_*",
 ];
 
+/// A feature, what is there meanwhile, and names of sections and keys.
+type Feature = (&'static str, Option<&'static str>, &'static [&'static str]);
+
 /// Features that users of other brokers would configure, with names of their sections and keys
-/// there. A `*` at the end stands for any characters.
-const UNSUPPORTED: &[(&str, &[&str])] = &[
+/// there.
+const UNSUPPORTED: &[Feature] = &[
     (
         "TLS",
+        Some("a proxy in front of the broker can terminate TLS"),
         &[
             "tls",
             "tls_*",
@@ -147,6 +209,7 @@ const UNSUPPORTED: &[(&str, &[&str])] = &[
     ),
     (
         "MQTT over WebSocket",
+        Some("clients connect with MQTT over TCP"),
         &[
             "websocket",
             "websockets",
@@ -156,12 +219,12 @@ const UNSUPPORTED: &[(&str, &[&str])] = &[
             "ws_*",
             "wss",
             "wss_*",
-            "protocol",
             "http_dir",
         ],
     ),
     (
         "a bridge to another broker",
+        Some("a bridge of another broker can connect to this one"),
         &[
             "bridge",
             "bridge_*",
@@ -174,6 +237,9 @@ const UNSUPPORTED: &[(&str, &[&str])] = &[
     ),
     (
         "a list of access rights",
+        Some(
+            "`password_file` of a listener says which users may connect, and each of them may use all topics",
+        ),
         &[
             "acl",
             "acl_*",
@@ -187,6 +253,7 @@ const UNSUPPORTED: &[(&str, &[&str])] = &[
     ),
     (
         "a plugin",
+        Some("`password_file` of a listener says which users may connect"),
         &[
             "plugin",
             "plugin_*",
@@ -199,6 +266,7 @@ const UNSUPPORTED: &[(&str, &[&str])] = &[
     ),
     (
         "another way to authenticate than a password file",
+        Some("`password_file` of a listener says which users may connect"),
         &[
             "authentication",
             "authenticators",
@@ -213,6 +281,7 @@ const UNSUPPORTED: &[(&str, &[&str])] = &[
     ),
     (
         "a cluster",
+        Some("one broker uses several cores, see `broker.shards`"),
         &[
             "cluster",
             "cluster_*",
@@ -226,6 +295,7 @@ const UNSUPPORTED: &[(&str, &[&str])] = &[
     ),
     (
         "an HTTP or Prometheus endpoint",
+        Some("figures are published under `$SYS/`, see `broker.sys_interval`"),
         &[
             "api",
             "console",
@@ -239,14 +309,20 @@ const UNSUPPORTED: &[(&str, &[&str])] = &[
             "rest",
         ],
     ),
-    ("a rule engine", &["rule_engine"]),
+    ("a rule engine", None, &["rule_engine"]),
     (
         "a Unix socket",
+        Some("a listener on 127.0.0.1 takes connections of this machine only"),
         &["unix", "unix_socket", "unix_*", "socket", "socket_path"],
     ),
-    ("QUIC", &["quic", "quic_*"]),
+    (
+        "QUIC",
+        Some("clients connect with MQTT over TCP"),
+        &["quic", "quic_*"],
+    ),
     (
         "the PROXY protocol",
+        None,
         &[
             "proxy_protocol",
             "proxy_protocol_*",
@@ -254,7 +330,60 @@ const UNSUPPORTED: &[(&str, &[&str])] = &[
             "haproxy",
         ],
     ),
-    ("a mount point", &["mount_point", "mountpoint"]),
+    ("a mount point", None, &["mount_point", "mountpoint"]),
+];
+
+/// What stands for sections and keys of other brokers here, and their names.
+const ELSEWHERE: &[(&str, &[&str])] = &[
+    (
+        "users are in a file that `password_file` of a listener names, and `unbroken passwd` \
+         changes; `allow_anonymous` of a listener lets in clients without a user name",
+        &[
+            "accounts",
+            "auth",
+            "credentials",
+            "password",
+            "passwords",
+            "security",
+            "user",
+            "username",
+            "users",
+        ],
+    ),
+    (
+        "what outlives a connection is on disk unless `in_memory` in `[storage]` says otherwise; \
+         `directory` says where",
+        &[
+            "data",
+            "data_dir",
+            "database",
+            "db",
+            "persistence*",
+            "persistent",
+            "store",
+        ],
+    ),
+    (
+        "a listener has `bind`, `port` or `address` in a table `[[listeners]]`",
+        &[
+            "bind_address",
+            "host",
+            "hostname",
+            "listen",
+            "network",
+            "server",
+            "tcp",
+            "transport",
+        ],
+    ),
+    (
+        "how much a session may keep, and for how long, is in `[limits]`",
+        &["queue", "queues", "session", "sessions"],
+    ),
+    (
+        "`[log]` has `level`, `filter` and `format`",
+        &["log_*", "logger", "logging"],
+    ),
 ];
 
 #[cfg(test)]
@@ -265,18 +394,33 @@ mod tests {
     #[test]
     fn a_mosquitto_conf_is_known_by_its_first_setting() {
         let text = "# Mosquitto\n\nper_listener_settings true\nlistener 1883\n";
-        assert_eq!(mosquitto_line(text), Some(3));
-        assert_eq!(mosquitto_line("  listener\t1883 127.0.0.1"), Some(1));
+        assert_eq!(mosquitto_line(text, 3), Some(3));
+        assert_eq!(mosquitto_line("  listener\t1883 127.0.0.1", 1), Some(1));
+        assert_eq!(mosquitto_line("some_option 1\nlistener 1883", 1), Some(2));
+        for line in [
+            "bridge_protocol_version mqttv50",
+            "auth_opt_host a",
+            "plugin_opt_x 1",
+            "cleansession true",
+            "tls_version tlsv1.2",
+            "remote_username u",
+        ] {
+            assert_eq!(mosquitto_line(line, 1), Some(1), "{line:?}");
+        }
         for text in [
             "[[listeners]]\nport = 1883\n",
             "port= 3",
             "port\t= 3",
+            "port=3",
             "# listener 1883",
             "",
             "listeners 5",
+            "shards = \n[audit]\nname = \"\"\"\nlistener 1883\n\"\"\"\n",
         ] {
-            assert_eq!(mosquitto_line(text), None, "{text:?}");
+            assert_eq!(mosquitto_line(text, 1), None, "{text:?}");
         }
+        let behind = "[audit]\nname = \"\"\"\nlistener 1883\n\"\"\"\nport 5 =\n";
+        assert_eq!(mosquitto_line(behind, 6), None, "{behind:?}");
     }
 
     #[test]
@@ -290,8 +434,10 @@ mod tests {
         let rule_keys = RULE_KEYS.iter().map(|key| key.name);
         for name in sections.chain(keys).chain(listener_keys).chain(rule_keys) {
             assert_eq!(unsupported(name), None, "{name}");
+            assert_eq!(instead_of(name), None, "{name}");
         }
-        assert_eq!(unsupported("plugin_opt_file"), Some("a plugin"));
-        assert_eq!(unsupported("ACL-File"), Some("a list of access rights"));
+        let feature = |name| unsupported(name).map(|it| it.feature);
+        assert_eq!(feature("plugin_opt_file"), Some("a plugin"));
+        assert_eq!(feature("ACL-File"), Some("a list of access rights"));
     }
 }

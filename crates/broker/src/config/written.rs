@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
 
 use super::error::Problem;
-use super::foreign::{is_mosquitto, mosquitto_line, not_yet, unsupported};
+use super::foreign::{instead_of, is_mosquitto, mosquitto_line, not_yet, protocol, unsupported};
 use super::table::{ADDRESS, LISTENER_KEYS, LISTENERS, RULE_KEYS, RULES, SECTIONS};
 use super::value::Form;
 
@@ -118,6 +118,8 @@ impl Written {
     }
 
     pub(super) fn read_text(&mut self, text: &str, path: &Path) {
+        // The byte order mark that editors of Windows write.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let at = |offset: usize| Origin::File {
             path: path.to_owned(),
             line: line_of(text, offset),
@@ -125,12 +127,13 @@ impl Written {
         let document = match DeTable::parse(text) {
             Ok(document) => document,
             Err(error) => {
-                let problem = if let Some(line) = mosquitto_line(text) {
-                    let path = path.to_owned();
-                    is_mosquitto(Origin::File { path, line })
-                } else {
-                    let origin = at(error.span().map_or(0, |span| span.start));
-                    Problem::new(Some(origin), error.message())
+                let offset = error.span().map_or(0, |span| span.start);
+                let problem = match mosquitto_line(text, line_of(text, offset)) {
+                    Some(line) => {
+                        let path = path.to_owned();
+                        is_mosquitto(Origin::File { path, line })
+                    }
+                    None => Problem::new(Some(at(offset)), error.message()),
                 };
                 self.problems.push(problem);
                 return;
@@ -176,9 +179,12 @@ impl Written {
                     let owner = SECTIONS
                         .iter()
                         .find(|s| s.keys.iter().any(|key| key.name == name));
-                    self.problems.push(match owner {
-                        Some(owner) => problem.help(format!("write it below `[{}]`", owner.name)),
-                        None => problem.suggest(name, section_names()),
+                    self.problems.push(match (owner, instead_of(name)) {
+                        (Some(owner), _) => {
+                            problem.help(format!("write it below `[{}]`", owner.name))
+                        }
+                        (None, Some(hint)) => problem.help(hint),
+                        (None, None) => problem.suggest(name, section_names()),
                     });
                 }
             }
@@ -356,6 +362,10 @@ impl Written {
             self.put_address(index, raw);
             return;
         }
+        if section == LISTENERS && key == PROTOCOL {
+            self.problems.extend(wrong_protocol(raw));
+            return;
+        }
         let Some(known_key) = key_names(section).find(|name| *name == key) else {
             self.problems.push(unknown_key(raw.origin, section, key));
             return;
@@ -394,13 +404,31 @@ impl Written {
     }
 }
 
+/// There is one protocol, which needs not be named.
+fn wrong_protocol(raw: Raw) -> Option<Problem> {
+    let Raw { text, origin, .. } = raw;
+    if text == "mqtt" {
+        return None;
+    }
+    let Some(what) = protocol(&text) else {
+        let message = format!("`{PROTOCOL}` in `{LISTENERS}`: `{text}` is not a protocol");
+        return Some(Problem::new(Some(origin), message).help("it is `mqtt`, and may be left out"));
+    };
+    let feature = what.feature;
+    let message = format!("`{PROTOCOL}` in `{LISTENERS}`: {feature} is not supported yet");
+    Some(not_yet(Problem::new(Some(origin), message), &what))
+}
+
 fn unknown_section(origin: Origin, section: &str) -> Problem {
-    if let Some(feature) = unsupported(section) {
-        let what = format!("`{section}`: {feature} is not supported yet");
-        return not_yet(Problem::new(Some(origin), what));
+    if let Some(what) = unsupported(section) {
+        let message = format!("`{section}`: {} is not supported yet", what.feature);
+        return not_yet(Problem::new(Some(origin), message), &what);
     }
     let problem = Problem::new(Some(origin), format!("unknown section `{section}`"));
-    problem.suggest(section, section_names())
+    match instead_of(section) {
+        Some(hint) => problem.help(hint),
+        None => problem.suggest(section, section_names()),
+    }
 }
 
 fn unknown_key(origin: Origin, section: &str, key: &str) -> Problem {
@@ -408,20 +436,24 @@ fn unknown_key(origin: Origin, section: &str, key: &str) -> Problem {
         .iter()
         .find(|s| s.keys.iter().any(|k| k.name == key));
     if elsewhere.is_none()
-        && let Some(feature) = unsupported(key)
+        && let Some(what) = unsupported(key)
     {
-        let what = format!("`{key}` in `{section}`: {feature} is not supported yet");
-        return not_yet(Problem::new(Some(origin), what));
+        let feature = what.feature;
+        let message = format!("`{key}` in `{section}`: {feature} is not supported yet");
+        return not_yet(Problem::new(Some(origin), message), &what);
     }
     let problem = Problem::new(Some(origin), format!("unknown key `{key}` in `{section}`"));
-    match elsewhere {
-        Some(owner) => problem.help(format!("`{key}` belongs to `[{}]`", owner.name)),
-        None => problem.suggest(key, key_names(section)),
+    match (elsewhere, instead_of(key)) {
+        (Some(owner), _) => problem.help(format!("`{key}` belongs to `[{}]`", owner.name)),
+        (None, Some(hint)) => problem.help(hint),
+        (None, None) => problem.suggest(key, key_names(section)),
     }
 }
 
 /// The section of [`RULES`], and its name in there.
 const AUDIT: &str = "audit";
+/// A key of listeners that users of other brokers write.
+const PROTOCOL: &str = "protocol";
 const RULE: &str = "rule";
 /// What the name of an environment variable that sets a value begins with.
 const ENVIRONMENT_PREFIX: &str = "UNBROKEN__";

@@ -175,8 +175,11 @@ impl World {
             }
             Event::Disconnected { client_id, why } => {
                 let client = number_of(&client_id);
-                let goodbye = matches!(why, Disconnection::ByClient(ReasonCode::Success));
-                if let Disconnection::ByBroker { reason, detail } = &why {
+                let goodbye = matches!(
+                    why,
+                    Disconnection::ByClient(None | Some(ReasonCode::Success))
+                );
+                if let Disconnection::ByBroker { reason, detail, .. } = &why {
                     let expected = match reason {
                         ReasonCode::SessionTakenOver => self.options.half_open,
                         ReasonCode::KeepAliveTimeout => self.options.keep_alive,

@@ -351,6 +351,20 @@ fn a_mosquitto_conf_is_recognised() {
         ],
     );
     check("port 1883\n", &["broker.toml:1: this is a mosquitto.conf"]);
+    check(
+        "\u{feff}port 1883\n",
+        &["broker.toml:1: this is a mosquitto.conf"],
+    );
+    let first_is_rare = "some_option 5\nlistener 1883\n";
+    check(first_is_rare, &["broker.toml:2: this is a mosquitto.conf"]);
+    // A mistake of TOML, and a line that looks like Mosquitto's in a text before and behind it.
+    for text in [
+        "[log]\nfilter = \"\"\"\nlistener 1883\n\"\"\"\nlevel info = 3\n",
+        "[log]\nlevel =\nfilter = \"\"\"\nlistener 1883\n\"\"\"\n",
+    ] {
+        let message = load(text, &[]).map(|_| ()).unwrap_err();
+        assert!(!message.contains("mosquitto"), "{message}");
+    }
     check("[broker\n", &["broker.toml:1: "]);
 }
 
@@ -390,6 +404,38 @@ fn what_is_not_there_yet_is_said_to_be_so() {
         assert!(!message.contains("did you mean"), "{message}");
         assert_eq!(message.matches("supported yet").count(), 1, "{message}");
     }
+}
+
+#[test]
+fn a_byte_order_mark_is_no_part_of_the_text() {
+    assert!(load("\u{feff}[broker]\nshards = 2\n", &[]).is_ok());
+}
+
+#[test]
+fn sections_of_other_brokers_are_answered_with_what_is_there_instead() {
+    for (text, hint) in [
+        ("[auth]\nusers = 1\n", "password_file"),
+        ("[security]\n", "password_file"),
+        ("[users]\nalice = \"a\"\n", "unbroken passwd"),
+        ("[persistence]\nenabled = true\n", "[storage]"),
+        ("persistence = true\n", "[storage]"),
+        ("[tls]\n", "proxy"),
+        ("[websocket]\n", "TCP"),
+        ("[bridge]\n", "bridge of another broker"),
+        ("[acl]\n", "password_file"),
+        ("[server]\nport = 1883\n", "[[listeners]]"),
+        ("[logging]\n", "[log]"),
+    ] {
+        check(text, &["broker.toml:1", "help: ", hint]);
+    }
+}
+
+#[test]
+fn the_protocol_of_a_listener_may_be_named_and_is_mqtt() {
+    assert!(load("[[listeners]]\nprotocol = \"mqtt\"\n", &[]).is_ok());
+    let of = |name| format!("[[listeners]]\nprotocol = \"{name}\"\n");
+    check(&of("mqtts"), &["broker.toml:2", "TLS is not supported yet"]);
+    check(&of("amqp"), &["`amqp` is not a protocol", "`mqtt`"]);
 }
 
 #[test]
