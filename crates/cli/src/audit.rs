@@ -264,7 +264,8 @@ fn hear(
     };
     listening.listen(each).map_err(|error| {
         let code = match &error {
-            ListenError::Subscribe(SubscribeError::Filter { .. })
+            ListenError::Address(_)
+            | ListenError::Subscribe(SubscribeError::Filter { .. })
             | ListenError::Open(OpenError::Topic { .. }) => exit::USAGE,
             _ => exit::UNAVAILABLE,
         };

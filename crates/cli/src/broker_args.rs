@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::json;
-use unbroken_client::{ConnectTo, Options, TotalDuration};
+use unbroken_client::{AddressError, ConnectTo, Options, TotalDuration};
 use unbroken_merkle_log::{Hasher, Key, LaneId};
 
 use crate::exit::{self, Failure};
@@ -20,12 +20,12 @@ const PATIENCE: TotalDuration = TotalDuration(Duration::from_mins(1));
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Connection")]
 pub(crate) struct BrokerArgs {
-    /// Host of the broker
+    /// Host of the broker, or HOST:PORT
     #[arg(short = 'h', long, default_value = "localhost", env = "UNBROKEN_HOST")]
     host: String,
-    /// Port of the broker
-    #[arg(short, long, default_value_t = 1883, env = "UNBROKEN_PORT")]
-    port: u16,
+    /// Port of the broker [default: 1883]
+    #[arg(short, long, env = "UNBROKEN_PORT")]
+    port: Option<u16>,
     /// User name
     #[arg(short, long, value_name = "NAME", env = "UNBROKEN_USERNAME")]
     username: Option<String>,
@@ -55,16 +55,16 @@ pub(crate) struct KeyArgs {
 
 impl BrokerArgs {
     /// MQTT 5.0 to that broker.
-    pub(crate) fn options(&self) -> Options {
-        let to = ConnectTo::new(self.host.as_str(), self.port);
+    pub(crate) fn options(&self) -> Result<Options, AddressError> {
+        let to = ConnectTo::with_port(&self.host, self.port)?;
         let options = Options::new(to).patience(PATIENCE);
-        match (&self.username, &self.password) {
+        Ok(match (&self.username, &self.password) {
             (None, None) => options,
             (name, password) => options.credentials(
                 name.clone().unwrap_or_default(),
                 password.clone().unwrap_or_default(),
             ),
-        }
+        })
     }
 
     /// As [`KeyArgs::hasher`].

@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use clap::ArgAction;
+use unbroken_client::ConnectTo;
 use unbroken_mqtt_proto::{Property, PropertyBuf, QoS, TopicName, Version};
 
 use crate::client::{Message, Options};
@@ -17,12 +18,12 @@ pub(crate) const USAGE: u8 = 1;
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Connection")]
 pub(crate) struct ConnectArgs {
-    /// Host of the broker
+    /// Host of the broker, or HOST:PORT
     #[arg(short = 'h', long, default_value = "localhost", env = "UNBROKEN_HOST")]
     host: String,
     /// Read options from this file too: an option and its value a line; later ones win
-    #[arg(short, value_name = "FILE")]
-    pub(crate) options_file: Option<PathBuf>,
+    #[arg(short, value_name = "FILE", action = ArgAction::Append)]
+    pub(crate) options_file: Vec<PathBuf>,
     /// Port of the broker [default: 1883]
     #[arg(short, long, env = "UNBROKEN_PORT")]
     port: Option<u16>,
@@ -176,13 +177,16 @@ impl ConnectArgs {
         if version == Version::V5 {
             self.push_session_expiry(&mut properties)?;
         }
+        let to = match &url {
+            Some(url) => {
+                let port = url.port.or(self.port);
+                ConnectTo::new(url.host.as_str(), port.unwrap_or(ConnectTo::DEFAULT_PORT))
+            }
+            None => ConnectTo::with_port(&self.host, self.port).map_err(usage)?,
+        };
         let options = Options {
-            host: url.as_ref().map_or(&self.host, |url| &url.host).clone(),
-            port: url
-                .as_ref()
-                .and_then(|url| url.port)
-                .or(self.port)
-                .unwrap_or(1883),
+            host: to.host().to_owned(),
+            port: to.port(),
             bind: self.bind.clone(),
             version,
             client_id,
@@ -345,6 +349,25 @@ mod tests {
     }
 
     #[test]
+    fn a_host_may_have_its_port_and_ipv6_brackets() {
+        for (flags, host, port) in [
+            ("-h host", "host", 1883),
+            ("-h host -p 7", "host", 7),
+            ("-h host:7", "host", 7),
+            ("-h ::1", "::1", 1883),
+            ("-h [::1]:7", "::1", 7),
+            ("-L mqtt://[::1] -p 7", "::1", 7),
+        ] {
+            let options = options(flags);
+            assert_eq!(
+                (options.host.as_str(), options.port),
+                (host, port),
+                "{flags}"
+            );
+        }
+    }
+
+    #[test]
     fn a_url_says_everything() {
         let connection =
             resolve("-L mqtt://ann:pw@host:1884/a/b").unwrap_or_else(|why| panic!("{why}"));
@@ -394,6 +417,8 @@ mod tests {
     #[test]
     fn flags_that_contradict_each_other_are_told() {
         for (flags, why) in [
+            ("-h host:7 -p 8", "names port 7"),
+            ("-h host:x", "does not end in a port"),
             ("-c", "-c keeps the session, which needs a client id"),
             ("-P secret", "a password needs a user name"),
             ("-i a -I b", "cannot be used with"),

@@ -1,11 +1,11 @@
 //! `unbroken demo`: a line from producer to consumer, to be hurt.
 
 use std::io::IsTerminal;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use unbroken_client::ConnectTo;
 use unbroken_demo::{LineError, Outcome, RunError, Settings, Trial};
 
 use crate::exit::{self, Failure};
@@ -50,9 +50,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     #[arg(value_parser = clap::value_parser!(u64).range(3..=600))]
     within: u64,
-    /// A broker that runs already [default: one of its own]
-    #[arg(long, value_name = "ADDRESS")]
-    broker: Option<SocketAddr>,
+    /// A broker that runs already; IPv6 addresses in brackets [default: one of its own]
+    #[arg(long, value_name = "HOST[:PORT]")]
+    broker: Option<ConnectTo>,
     /// Send so many and end
     #[arg(
         long,
@@ -83,7 +83,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         is_plain: args.plain || !std::io::stdout().is_terminal(),
         within: Duration::from_secs(args.within),
         keys: args.hurt.clone(),
-        broker: args.broker,
+        broker: args.broker.clone(),
         trial: args
             .messages
             .zip(args.wounds)

@@ -2,7 +2,8 @@
 //!
 //! A line is one option and, behind a blank, its value, which may have blanks itself; the words of
 //! `-D` are several values. Empty lines and lines that begin with `#` say nothing. The command line
-//! comes behind the file, so what it says wins.
+//! comes behind the file, so what it says wins; of several files the later one wins. A file names
+//! no other file.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use crate::exit::Failure;
 
-/// The words of a command line, with those of the file that `-o` names in front of its own.
+/// The words of a command line, with those of the files that `-o` names in front of its own.
 pub(crate) fn expand(
     cli: clap::Command,
     mut words: Vec<OsString>,
@@ -22,16 +23,23 @@ pub(crate) fn expand(
     {
         return Ok(words);
     }
-    // What is missing on the command line may be in the file, so mistakes are not told before both
-    // are known.
-    let matches = cli.ignore_errors(true).try_get_matches_from(&words).ok();
-    let matches = matches.as_ref().and_then(|matches| matches.subcommand());
-    let path =
-        matches.and_then(|(_, given)| given.try_get_one::<PathBuf>("options_file").ok().flatten());
-    if let Some(path) = path {
-        words.splice(2..2, read(path)?);
+    let cli = cli.ignore_errors(true);
+    let mut added = Vec::new();
+    for path in named(&cli, &words) {
+        added.extend(read(&cli, &words[..2], &path)?);
     }
+    words.splice(2..2, added);
     Ok(words)
+}
+
+/// The files that `-o` names in these words. What is missing there may be in a file, so mistakes
+/// are reported after both are known.
+fn named(cli: &clap::Command, words: &[OsString]) -> Vec<PathBuf> {
+    let matches = cli.clone().try_get_matches_from(words).ok();
+    let given = matches.as_ref().and_then(|matches| matches.subcommand());
+    let paths =
+        given.and_then(|(_, given)| given.try_get_many::<PathBuf>("options_file").ok().flatten());
+    paths.into_iter().flatten().cloned().collect()
 }
 
 /// `-o FILE` and `-oFILE`, also behind letters without a value: `-vo`.
@@ -40,17 +48,28 @@ fn begins_like_it(word: &OsString) -> bool {
     bytes.starts_with(b"-") && !bytes.starts_with(b"--") && bytes.contains(&b'o')
 }
 
-fn read(path: &Path) -> Result<Vec<OsString>, Failure> {
-    let text = fs::read_to_string(path).map_err(|error| {
-        let what = format_args!("cannot read the options in {}: {error}", path.display());
-        // As Mosquitto's commands end then.
-        Failure::new(1, what)
-    })?;
-    Ok(text
-        .lines()
-        .flat_map(words_of)
-        .map(OsString::from)
-        .collect())
+/// The words of a file, for the command that `begin` names. A file names no other one.
+fn read(cli: &clap::Command, begin: &[OsString], path: &Path) -> Result<Vec<OsString>, Failure> {
+    // As Mosquitto's commands end then.
+    let failure = |what: std::fmt::Arguments<'_>| Failure::new(1, what);
+    let shown = path.display();
+    let text = fs::read_to_string(path)
+        .map_err(|error| failure(format_args!("cannot read the options in {shown}: {error}")))?;
+    let mut words = Vec::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        let added: Vec<OsString> = words_of(line).into_iter().map(OsString::from).collect();
+        // The word behind is a value for an `-o` that ends the line.
+        let checked = [begin, &added, &["value".into()]].concat();
+        if added.first().is_some_and(begins_like_it) && !named(cli, &checked).is_empty() {
+            return Err(failure(format_args!(
+                "line {number} of the options in {shown} is `{}`: -o works on the command line only; \
+                 give -o there for each file",
+                line.trim()
+            )));
+        }
+        words.extend(added);
+    }
+    Ok(words)
 }
 
 fn words_of(line: &str) -> Vec<&str> {

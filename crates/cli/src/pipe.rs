@@ -88,7 +88,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let stage = Stage {
-        options: args.broker.options(),
+        options: (args.broker.options()).map_err(|error| Failure::new(exit::USAGE, error))?,
         prefix: args.broker.prefix().to_owned(),
         hasher: args.broker.hasher()?,
         from: args.from.clone(),

@@ -1,5 +1,7 @@
 //! `mqtt://[user[:password]@]host[:port]/topic`, the form of `-L`.
 
+use unbroken_client::{AddressError, ConnectTo};
+
 /// The parts of a URL, percent-decoded.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Url {
@@ -37,21 +39,11 @@ impl Url {
             Some(None) => (user.map(decode), None),
             None => (None, None),
         };
-        let (host, port) = match host.strip_prefix('[').and_then(|host| host.split_once(']')) {
-            Some((host, "")) => (host, None),
-            Some((host, port)) => (host, Some(port.trim_start_matches(':'))),
-            None => host
-                .split_once(':')
-                .map_or((host, None), |(host, port)| (host, Some(port))),
+        let (host, port) = match ConnectTo::parts(host) {
+            Ok(parts) => parts,
+            Err(AddressError::NoHost(_)) => return wrong("there is no host"),
+            Err(_) => return wrong("the port is not a number of 1 to 65535"),
         };
-        let port = match port.map(str::parse) {
-            Some(Err(_)) => return wrong("the port is not a number up to 65535"),
-            Some(Ok(port)) => Some(port),
-            None => None,
-        };
-        if host.is_empty() {
-            return wrong("there is no host");
-        }
         Ok(Self {
             user_name,
             password,
@@ -137,6 +129,7 @@ mod tests {
             ("mqtts://h/a", "TLS is not there yet"),
             ("mqtt:///a", "there is no host"),
             ("mqtt://h:x/a", "the port is not a number"),
+            ("mqtt://[::1]1884/a", "the port is not a number"),
             ("mqtt://h:70000/a", "the port is not a number"),
         ] {
             let error = Url::parse(text).unwrap_err();

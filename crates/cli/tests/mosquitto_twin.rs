@@ -262,6 +262,73 @@ fn options_are_read_from_a_file() {
 }
 
 #[test]
+fn an_options_file_names_no_other_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let (outer, inner) = (path("outer"), path("inner"));
+    std::fs::write(&inner, "-t inner\n").unwrap();
+    for line in [
+        format!("-o {inner}"),
+        format!("-o{inner}"),
+        format!("-vo {inner}"),
+        "-o".to_owned(),
+    ] {
+        std::fs::write(&outer, format!("-t outer\n{line}\n-W 1\n")).unwrap();
+        let refused = unbroken(&["sub", "-p", "1", "-o", &outer], "");
+        let stderr = String::from_utf8_lossy(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+        let expected = format!(
+            "Error: line 2 of the options in {outer} is `{line}`: -o works on the command line only; \
+             give -o there for each file\n"
+        );
+        assert_eq!(stderr, expected);
+    }
+}
+
+#[test]
+fn several_options_files_are_read_and_the_later_wins() {
+    let broker = Broker::start();
+    let path = |name: &str| broker.directory.path().join(name).display().to_string();
+    let (one, other) = (path("one"), path("other"));
+    std::fs::write(&one, format!("-p {}\n-t one\n-m 1\n", broker.open)).unwrap();
+    std::fs::write(&other, "-t other\n-r\n-q 1\n").unwrap();
+    let sent = unbroken(&["pub", "-o", &one, "-o", &other], "");
+    assert!(sent.status.success(), "{sent:?}");
+    let read = unbroken(&["sub", "-p", &broker.open, "-t", "#", "-C", "1", "-v"], "");
+    assert_eq!(String::from_utf8_lossy(&read.stdout), "other 1\n");
+}
+
+/// Every command takes the same address. Of `localhost` the IPv6 address may come first, where no
+/// broker listens.
+#[test]
+fn a_broker_is_named_by_its_host_and_port() {
+    let broker = Broker::start();
+    let address = format!("localhost:{}", broker.open);
+    let sent = unbroken(&["pub", "-h", &address, "-t", "a", "-m", "m", "-r"], "");
+    assert!(sent.status.success(), "{sent:?}");
+    let read = unbroken(&["sub", "-h", &address, "-t", "a", "-C", "1"], "");
+    assert_eq!(String::from_utf8_lossy(&read.stdout), "m\n", "{read:?}");
+    for words in [
+        &[
+            "bench", "-h", &address, "pairs", "--conns", "2", "--secs", "1",
+        ][..],
+        &["audit", "status", "-h", &address, "-W", "1"],
+        &[
+            "demo", "--plain", "--within", "120", "--hurt", "l", "--broker", &address,
+        ],
+    ] {
+        let ended = unbroken(words, "");
+        // 3: `audit` has reached the broker, and heard nothing that it can judge.
+        let expected = if words[0] == "audit" { 3 } else { 0 };
+        assert_eq!(ended.status.code(), Some(expected), "{words:?}: {ended:?}");
+    }
+    let twice = unbroken(&["sub", "-h", &address, "-p", "1", "-t", "a"], "");
+    assert_eq!(twice.status.code(), Some(1), "{twice:?}");
+    let stderr = String::from_utf8_lossy(&twice.stderr);
+    assert!(stderr.contains("leave one of them out"), "{stderr}");
+}
+
+#[test]
 fn standard_input_is_published_alike() {
     check(
         &[

@@ -1,7 +1,7 @@
 //! Addresses: where to connect to and where to listen, which are never each other.
 
 use std::fmt;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
 /// Where a broker is: a host, by name or number, and its port.
@@ -21,9 +21,21 @@ pub enum AddressError {
     /// Nothing before the port.
     #[error("{0:?} names no host: write it as host, host:port or [IPv6 address]:port")]
     NoHost(String),
-    /// What follows the last colon is no port.
+    /// The port is none.
     #[error("{0:?} does not end in a port of 1 to 65535: write it as host:port")]
     Port(String),
+    /// Two ports are given.
+    #[error(
+        "{text:?} names port {port}, and the port is given as {other} too: leave one of them out"
+    )]
+    TwoPorts {
+        /// The address.
+        text: String,
+        /// Its port.
+        port: u16,
+        /// The other one.
+        other: u16,
+    },
     /// Not an IP address with a port.
     #[error("{0:?} is no address to listen on: write it as 127.0.0.1:1883, port 0 for a free one")]
     Listen(String),
@@ -38,6 +50,47 @@ impl ConnectTo {
         Self {
             host: host.into(),
             port,
+        }
+    }
+
+    /// From a host that may have a port, and a port that is given by itself. As that can follow, an
+    /// IPv6 address needs no brackets.
+    pub fn with_port(text: &str, port: Option<u16>) -> Result<Self, AddressError> {
+        let (host, own) = if text.parse::<Ipv6Addr>().is_ok() {
+            (text, None)
+        } else {
+            Self::parts(text)?
+        };
+        match (own, port) {
+            (Some(port), Some(other)) if port != other => Err(AddressError::TwoPorts {
+                text: text.to_owned(),
+                port,
+                other,
+            }),
+            _ => Ok(Self::new(host, own.or(port).unwrap_or(Self::DEFAULT_PORT))),
+        }
+    }
+
+    /// The host, without brackets, and the port of `host`, `host:port`, `[IPv6 address]` or
+    /// `[IPv6 address]:port`.
+    pub fn parts(text: &str) -> Result<(&str, Option<u16>), AddressError> {
+        let wrong_port = || AddressError::Port(text.to_owned());
+        let (host, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+            Some((host, "")) => (host, None),
+            Some((host, rest)) => (host, Some(rest.strip_prefix(':').ok_or_else(wrong_port)?)),
+            None => match text.split_once(':') {
+                Some((host, port)) => (host, Some(port)),
+                None => (text, None),
+            },
+        };
+        if host.is_empty() {
+            return Err(AddressError::NoHost(text.to_owned()));
+        }
+        let number = |port: &str| port.parse().ok().filter(|port| *port > 0);
+        match port.map(number) {
+            Some(None) => Err(wrong_port()),
+            Some(port) => Ok((host, port)),
+            None => Ok((host, None)),
         }
     }
 
@@ -63,24 +116,8 @@ impl FromStr for ConnectTo {
     type Err = AddressError;
 
     fn from_str(text: &str) -> Result<Self, AddressError> {
-        let (host, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-            Some((host, "")) => (host, None),
-            Some((host, rest)) => (host, Some(rest.strip_prefix(':').unwrap_or(rest))),
-            None => match text.split_once(':') {
-                Some((host, port)) => (host, Some(port)),
-                None => (text, None),
-            },
-        };
-        if host.is_empty() {
-            return Err(AddressError::NoHost(text.to_owned()));
-        }
-        let port = match port {
-            None => Self::DEFAULT_PORT,
-            Some(port) => (port.parse().ok())
-                .filter(|port| *port > 0)
-                .ok_or_else(|| AddressError::Port(text.to_owned()))?,
-        };
-        Ok(Self::new(host, port))
+        let (host, port) = Self::parts(text)?;
+        Ok(Self::new(host, port.unwrap_or(Self::DEFAULT_PORT)))
     }
 }
 
@@ -150,6 +187,30 @@ mod tests {
     }
 
     #[test]
+    fn a_port_is_given_with_the_host_or_by_itself() {
+        for (text, port, expected) in [
+            ("broker", None, Ok("broker:1883")),
+            ("broker", Some(7), Ok("broker:7")),
+            ("broker:7", None, Ok("broker:7")),
+            ("broker:7", Some(7), Ok("broker:7")),
+            ("::1", None, Ok("[::1]:1883")),
+            ("::1", Some(7), Ok("[::1]:7")),
+            ("[::1]", Some(7), Ok("[::1]:7")),
+            ("[::1]:7", None, Ok("[::1]:7")),
+            ("broker:7", Some(8), Err("names port 7")),
+            ("x::y", Some(8), Err("does not end in a port")),
+            ("", Some(8), Err("names no host")),
+        ] {
+            let to = ConnectTo::with_port(text, port);
+            match (to, expected) {
+                (Ok(to), Ok(expected)) => assert_eq!(to.to_string(), expected, "{text} {port:?}"),
+                (Err(error), Err(part)) => assert!(error.to_string().contains(part), "{error}"),
+                (to, expected) => panic!("{text} {port:?}: {to:?}, not {expected:?}"),
+            }
+        }
+    }
+
+    #[test]
     fn what_is_no_address_is_refused_with_the_way_to_write_one() {
         for text in [
             "",
@@ -159,6 +220,7 @@ mod tests {
             "broker:65536",
             "::1",
             "[::1]x",
+            "[::1]7",
             "[]:1",
         ] {
             assert!(text.parse::<ConnectTo>().is_err(), "{text}");

@@ -18,7 +18,8 @@ use unbroken_client::audit::{
     PublisherOptions, Scope, Spooled, Stamped, SubscriberOptions,
 };
 use unbroken_client::{
-    Client, ConnectError, Message, Options, RetryDuration, Session, SubscribeError, TotalDuration,
+    Client, ConnectError, ConnectTo, Message, Options, RetryDuration, Session, SubscribeError,
+    TotalDuration,
 };
 use unbroken_merkle_log::{LaneId, Property};
 
@@ -115,23 +116,23 @@ impl Line {
     /// is allowed to send.
     pub(crate) async fn start(
         program: &Path,
-        at: Option<SocketAddr>,
+        at: Option<&ConnectTo>,
         keeping: Keeping,
         readings: Readings,
         rate: u32,
     ) -> Result<Self, LineError> {
-        if let Some(address) = at {
-            try_once(address).await?;
+        if let Some(to) = at {
+            try_once(to).await?;
         }
         let directory = tempfile::tempdir().map_err(LineError::Directory)?;
         let broker = match at {
             None => Some(Broker::start(program, directory.path(), keeping).await?),
             Some(_) => None,
         };
-        let own = broker.as_ref().map(|broker| broker.address);
-        let address = at.or(own).expect("one of them is there");
-        let before_b = Relay::start(address, Towards::Broker).await?;
-        let behind_b = Relay::start(address, Towards::Clients).await?;
+        let own = broker.as_ref().map(|broker| broker.address.into());
+        let to = at.cloned().or(own).expect("one of them is there");
+        let before_b = Relay::start(to.clone(), Towards::Broker).await?;
+        let behind_b = Relay::start(to.clone(), Towards::Clients).await?;
         let counts = Arc::new(Counts {
             sent: AtomicU64::new(0),
             delivered: AtomicU64::new(0),
@@ -148,7 +149,7 @@ impl Line {
         let c = consumer.client.subscribe();
         let consuming = consumer.run();
 
-        let b = Processor::start(program, directory.path(), address, (RAW, CLEAN)).await?;
+        let b = Processor::start(program, directory.path(), &to, (RAW, CLEAN)).await?;
         let a = connect(before_b.address()).await?;
         let lane_of_a = random_lane();
         let output = PublisherOptions::new(lane_of_a).prefix(PREFIX);
@@ -376,8 +377,8 @@ fn first_stamp(message: &AuditedMessage) -> Option<&Property> {
 }
 
 /// A broker that is to be there already is not waited for.
-async fn try_once(broker: SocketAddr) -> Result<(), LineError> {
-    let tried = options(broker).patience(TotalDuration(Duration::ZERO));
+async fn try_once(broker: &ConnectTo) -> Result<(), LineError> {
+    let tried = options(broker.clone()).patience(TotalDuration(Duration::ZERO));
     let client = tried.connect().await.map_err(|why| match why {
         ConnectError::GaveUp { last, .. } => LineError::Unavailable {
             why: ConnectError::clone(&last),
@@ -402,7 +403,7 @@ async fn connect_as(broker: SocketAddr, name: &str) -> Result<Client, ConnectErr
         .await
 }
 
-fn options(broker: SocketAddr) -> Options {
+fn options(broker: impl Into<ConnectTo>) -> Options {
     let pause = |ms| RetryDuration(Duration::from_millis(ms));
     Options::new(broker.into()).pauses(pause(20), pause(200))
 }

@@ -25,6 +25,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 use tokio::task::{JoinHandle, JoinSet};
+use unbroken_client::ConnectTo;
 use unbroken_mqtt_proto::{Connect, Frame, Version, next_frame};
 
 use self::orders::Orders;
@@ -62,7 +63,7 @@ struct Shared {
 impl Relay {
     /// Listens, and connects to `broker` for everybody who connects. Must be called within a
     /// runtime.
-    pub async fn start(broker: SocketAddr, towards: Towards) -> io::Result<Self> {
+    pub async fn start(broker: impl Into<ConnectTo>, towards: Towards) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let shared = Arc::new(Shared {
@@ -70,7 +71,12 @@ impl Relay {
             orders: Mutex::default(),
         });
         let is_cut = watch::Sender::new(false);
-        let accepting = accept(listener, broker, Arc::clone(&shared), is_cut.subscribe());
+        let accepting = accept(
+            listener,
+            broker.into(),
+            Arc::clone(&shared),
+            is_cut.subscribe(),
+        );
         Ok(Self {
             address,
             shared,
@@ -142,7 +148,7 @@ impl Shared {
 
 async fn accept(
     listener: TcpListener,
-    broker: SocketAddr,
+    broker: ConnectTo,
     shared: Arc<Shared>,
     is_cut: watch::Receiver<bool>,
 ) {
@@ -153,6 +159,7 @@ async fn accept(
                 // A failed accept is that client's loss, and it will try again.
                 let Ok((client, _)) = accepted else { continue };
                 let (shared, mut is_cut) = (Arc::clone(&shared), is_cut.clone());
+                let broker = broker.clone();
                 connections.spawn(async move {
                     if *is_cut.borrow() {
                         return;
@@ -160,7 +167,7 @@ async fn accept(
                     let surgeon = Mutex::new(Surgeon::new());
                     tokio::select! {
                         // However it ends, both peers see their connection close.
-                        _ = relay(client, broker, &shared, &surgeon) => {}
+                        _ = relay(client, &broker, &shared, &surgeon) => {}
                         _ = is_cut.wait_for(|is_cut| *is_cut) => {}
                     }
                     let surgeon = surgeon.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -174,11 +181,11 @@ async fn accept(
 
 async fn relay(
     client: TcpStream,
-    broker: SocketAddr,
+    broker: &ConnectTo,
     shared: &Shared,
     surgeon: &Mutex<Surgeon>,
 ) -> io::Result<()> {
-    let broker = TcpStream::connect(broker).await?;
+    let broker = TcpStream::connect((broker.host(), broker.port())).await?;
     client.set_nodelay(true)?;
     broker.set_nodelay(true)?;
     let ((from_client, to_client), (from_broker, to_broker)) =

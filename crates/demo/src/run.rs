@@ -2,12 +2,12 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tokio::time::{MissedTickBehavior, interval, timeout_at};
+use unbroken_client::ConnectTo;
 use unbroken_merkle_log::LaneId;
 
 use crate::board::{Board, Strip, What, grouped};
@@ -49,7 +49,7 @@ pub struct Settings {
     /// Keys to press at the start.
     pub keys: String,
     /// Somebody else's broker instead of one of its own, which then cannot be killed.
-    pub broker: Option<SocketAddr>,
+    pub broker: Option<ConnectTo>,
     /// So many messages and wounds at random places, compared with what was named.
     pub trial: Option<Trial>,
 }
@@ -159,7 +159,7 @@ pub async fn run(
         None => Keeping::Everything,
         Some(_) => Keeping::Nothing,
     };
-    let (program, broker) = (&settings.program, settings.broker);
+    let (program, broker) = (&settings.program, settings.broker.as_ref());
     let starting = Line::start(program, broker, keeping, readings, settings.rate);
     let shown = async {
         if let Some(trial) = &settings.trial {
@@ -255,9 +255,7 @@ impl Demo {
     async fn plain(&mut self, keys: Vec<Key>, limit: &Limit) -> Result<Outcome, RunError> {
         let mut lines = Lines::new(io::stdout());
         let (broker, b) = (self.broker(), self.line.b.pid);
-        lines.say(&format!(
-            "A → broker ({broker}) → B (process {b}) → broker → C"
-        ))?;
+        lines.say(&format!("A → broker ({broker}) → B (pid {b}) → broker → C"))?;
         self.let_send(true);
         let all = || {
             let keys = "ldsafihLDSAFIHnk".chars().filter_map(Key::of);
@@ -513,8 +511,8 @@ impl Demo {
 
     fn broker(&self) -> String {
         match &self.line.broker {
-            Some(broker) => format!("process {}", broker.pid),
-            None => "somebody else's".to_owned(),
+            Some(broker) => format!("pid {}", broker.pid),
+            None => "external".to_owned(),
         }
     }
 
@@ -540,7 +538,7 @@ impl Demo {
         let (broker, b) = (self.broker(), self.line.b.pid);
         self.board.part("A", connected(a), a);
         self.board.part("broker", broker, true);
-        self.board.part("B", format!("process {b}"), true);
+        self.board.part("B", format!("pid {b}"), true);
         let state = format!("{}, {}", connected(c), grouped(self.board.delivered));
         self.board.part("C", state, c);
     }

@@ -17,12 +17,16 @@ use clap::{ArgAction, Subcommand};
 use std::{
     fs,
     io::{self, IsTerminal, Write},
-    net::{SocketAddr, ToSocketAddrs},
+    net::{SocketAddr, TcpStream, ToSocketAddrs},
     path::{Path, PathBuf},
     process::ExitCode,
     time::Duration,
 };
+use unbroken_client::ConnectTo;
 use unbroken_mqtt_proto::Version;
+
+/// How long one of several addresses may take to answer.
+const TRY: Duration = Duration::from_secs(5);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -46,12 +50,12 @@ pub struct Args {
     #[command(subcommand)]
     scenario: Option<ScenarioArgs>,
 
-    /// The broker's host
+    /// The broker's host, or HOST:PORT
     #[arg(short = 'h', long, global = true, default_value = "127.0.0.1")]
     host: String,
-    /// The broker's port
-    #[arg(short = 'p', long, global = true, default_value_t = 1883)]
-    port: u16,
+    /// The broker's port [default: 1883]
+    #[arg(short = 'p', long, global = true)]
+    port: Option<u16>,
     /// User name
     #[arg(short = 'u', long, global = true, value_name = "NAME")]
     username: Option<String>,
@@ -239,17 +243,21 @@ impl Args {
         })
     }
 
+    /// The first of the host's addresses that answers, or the last one.
     fn target(&self) -> Result<SocketAddr, LoadError> {
+        let to = ConnectTo::with_port(&self.host, self.port)
+            .map_err(|error| LoadError::Settings(error.to_string()))?;
         let failed = |source| LoadError::Resolve {
-            host: self.host.clone(),
+            host: to.host().to_owned(),
             source,
         };
-        let mut found = (self.host.as_str(), self.port)
-            .to_socket_addrs()
-            .map_err(failed)?;
-        found
-            .next()
-            .ok_or_else(|| failed(io::ErrorKind::NotFound.into()))
+        let found = (to.host(), to.port()).to_socket_addrs().map_err(failed)?;
+        let found: Vec<_> = found.collect();
+        let (last, others) = found
+            .split_last()
+            .ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
+        let answers = |address: &&SocketAddr| TcpStream::connect_timeout(address, TRY).is_ok();
+        Ok(*others.iter().find(answers).unwrap_or(last))
     }
 }
 
@@ -352,6 +360,19 @@ mod tests {
                 .to_string()
                 .ends_with(".2")
         );
+    }
+
+    #[test]
+    fn a_host_may_have_its_port_and_ipv6_brackets() {
+        for (flags, target) in [
+            ("", "127.0.0.1:1883"),
+            ("-p 7", "127.0.0.1:7"),
+            ("-h 127.0.0.2:7", "127.0.0.2:7"),
+            ("-h ::1 -p 7", "[::1]:7"),
+            ("-h [::1]:7", "[::1]:7"),
+        ] {
+            assert_eq!(settings(flags).target.to_string(), target, "{flags}");
+        }
     }
 
     #[test]

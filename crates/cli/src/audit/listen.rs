@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use tokio::time::{sleep_until, timeout, timeout_at};
 use unbroken_client::audit::{AuditedSubscriber, OpenError, Scope, SubscriberOptions};
 use unbroken_client::{
-    Acknowledging, Client, ConnectError, Filter, QoS, Received, Session, SubscribeError,
-    Subscription,
+    Acknowledging, AddressError, Client, ConnectError, Filter, QoS, Received, Session,
+    SubscribeError, Subscription,
 };
 use unbroken_merkle_log::{Hasher, LaneId};
 
@@ -48,6 +48,8 @@ pub(super) enum Heard {
 pub(super) enum ListenError {
     #[error("cannot start: {0}")]
     Runtime(#[from] std::io::Error),
+    #[error(transparent)]
+    Address(#[from] AddressError),
     #[error(transparent)]
     Connect(#[from] ConnectError),
     #[error(transparent)]
@@ -120,7 +122,7 @@ impl Listening<'_> {
     async fn start(
         &self,
     ) -> Result<(Client, Option<Subscription>, AuditedSubscriber), ListenError> {
-        let options = self.broker.options().session(Session::Temporary);
+        let options = self.broker.options()?.session(Session::Temporary);
         let client = options.connect().await?;
         let mut filters = Vec::new();
         for topic in self.topics {

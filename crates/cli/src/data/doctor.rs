@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use unbroken_broker::control::Who;
 use unbroken_store::{Embedded, Sequence, Space, StoreError, quarantine};
 
-use super::examine::{Examined, SpaceFacts, examine};
+use super::examine::{BACKLOGS_COUNTED, Examined, SpaceFacts, examine};
+use super::queued::Queued;
 use super::sessions::{connected, state};
 use super::{Data, DataArgs, failed_in_last_run, failure, now_ms, person, remote};
 use crate::exit::{self, Failure};
@@ -22,9 +23,15 @@ Examples:
   unbroken doctor --data /var/lib/unbroken --json | jq .wrong
 
 All of it is read, so it takes as long as that. Wrong is what cannot be read, what contradicts
-itself, a session that has held a message for more than a week, a damaged store that was set aside
-in the directory, a store that takes nothing any more or did not in the last run, and less than
-1 GiB of free disk.
+itself, a message that has been stored for a session for more than a week, a damaged store that was
+set aside in the directory, a store that takes nothing any more or did not in the last run, and less
+than 1 GiB of free disk.
+
+The last table lists the sessions that messages are stored for, those with the oldest message first.
+IN FLIGHT are messages that the client was sent and has not acknowledged, BACKLOG those that wait
+for it and were not sent yet, and OLDEST is when the first of them came in. LOG KEPT is the part of
+the logs from there on, also with messages for others: it cannot be trimmed before the session has
+its messages. Ten sessions are shown, and counted; with --json all are listed.
 
 With --deep every byte of every table is compared with its checksum first, also of what is not
 needed any more, and damage is told with its file. That takes about 2 s for each GiB that the system
@@ -167,14 +174,13 @@ fn look_inside(data: &Data) -> Result<Inside, StoreError> {
 fn held_long(examined: &Examined, now_ms: u64) -> impl Iterator<Item = String> {
     let long = |held: &u64| *held > HELD_MS_MAX;
     examined.holders.iter().filter_map(move |holder| {
-        let since_ms = holder.wanted_since_ms?;
-        let held = Some(now_ms.saturating_sub(since_ms)).filter(long)?;
+        let held = Some(now_ms.saturating_sub(holder.oldest_ms)).filter(long)?;
         Some(format!(
-            "client {:?} may hold {} on disk, and something for {}; \
+            "a message for client {:?} has been stored for {}, and the log keeps {} for it; \
              `unbroken sessions rm` ends its session",
             holder.client_id,
-            person::size(holder.bytes),
             person::span(held),
+            person::size(holder.log_bytes),
         ))
     })
 }
@@ -281,20 +287,29 @@ impl Report {
         let holders: Vec<_> = examined
             .holders
             .iter()
-            .take(HOLDERS_SHOWN)
+            .take(BACKLOGS_COUNTED)
             .map(|holder| {
+                let backlog = holder.backlog.map(|backlog| backlog.messages.to_string());
                 [
                     person::shown(&holder.client_id),
                     state(holder.away_since_ms, connected, self.now_ms),
+                    holder.in_flight.to_string(),
+                    backlog.unwrap_or_else(|| "unknown".to_owned()),
                     ago(holder.oldest_ms),
-                    holder.messages.to_string(),
-                    person::size(holder.bytes),
+                    person::size(holder.log_bytes),
                 ]
             })
             .collect();
         if !holders.is_empty() {
             writeln!(out)?;
-            let titles = ["HELD FOR", "STATE", "OLDEST", "MESSAGES", "BYTES"];
+            let titles = [
+                "CLIENT",
+                "STATE",
+                "IN FLIGHT",
+                "BACKLOG",
+                "OLDEST",
+                "LOG KEPT",
+            ];
             person::table(out, titles, &holders)?;
             let more = examined.holders.len() - holders.len();
             if more > 0 {
@@ -383,13 +398,18 @@ impl Inside {
 
     fn holders(&self) -> Vec<Value> {
         let holders = self.examined.holders.iter().map(|holder| {
-            json!({
+            let mut object = json!({
                 "client": holder.client_id,
                 "away_since": holder.away_since_ms.map(person::time),
+                "in_flight": holder.in_flight,
                 "oldest": person::time(holder.oldest_ms),
-                "messages": holder.messages,
-                "bytes": holder.bytes,
-            })
+                "log_bytes": holder.log_bytes,
+            });
+            if let Some(Queued { messages, bytes }) = holder.backlog {
+                object["backlog"] = messages.into();
+                object["backlog_bytes"] = bytes.into();
+            }
+            object
         });
         holders.collect()
     }
@@ -408,5 +428,3 @@ const SUBSCRIPTION_BYTES: u64 = 400;
 const RETAINED_BYTES: u64 = 300;
 /// With its message, if no other session was given that.
 const IN_FLIGHT_BYTES: u64 = 700;
-/// On a terminal; JSON has all.
-const HOLDERS_SHOWN: usize = 10;

@@ -11,6 +11,7 @@ use unbroken_store::{
     Bounds, Entry, LogId, Selection, Sequence, Space, StoreError, View, check_value,
 };
 
+use super::queued::{self, Queued};
 use super::session::{self, Session};
 use super::{PIECE_BYTES, each, sessions};
 
@@ -26,7 +27,7 @@ pub(crate) struct Examined {
     pub(crate) subscriptions: u64,
     /// Messages that sessions were given and have not done with, for each session.
     pub(crate) in_flight: u64,
-    /// Sessions that hold something in the logs, those that hold the oldest first.
+    /// Sessions that have messages stored, those with the oldest first.
     pub(crate) holders: Vec<Holder>,
     /// What is wrong, a sentence each.
     pub(crate) wrong: Vec<String>,
@@ -51,22 +52,25 @@ pub(crate) struct SpaceFacts {
     pub(crate) bytes: u64,
 }
 
-/// A session that has not been given all that is in the logs.
+/// A session that has messages stored: they wait for it, or it has not acknowledged them.
 #[derive(Debug)]
 pub(crate) struct Holder {
     pub(crate) client_id: String,
     pub(crate) away_since_ms: Option<u64>,
-    /// When the oldest message came in that it may still want.
+    /// Messages that it was sent and has not acknowledged.
+    pub(crate) in_flight: u64,
+    /// What waits for it and was not sent yet; counted for the first [`BACKLOGS_COUNTED`] only.
+    pub(crate) backlog: Option<Queued>,
+    /// When the oldest of all these messages came in.
     pub(crate) oldest_ms: u64,
-    /// From there on, whether it wants them or not.
-    pub(crate) messages: u64,
-    pub(crate) bytes: u64,
-    /// When the first of them came in that its filters match, or that it was given.
-    pub(crate) wanted_since_ms: Option<u64>,
-    places: BTreeMap<LogId, Sequence>,
-    filters: Vec<String>,
-    is_given: bool,
+    /// What the logs cannot trim: they reach back to the first of these messages.
+    pub(crate) log_bytes: u64,
+    /// The first of these messages in each log.
+    first: BTreeMap<LogId, Sequence>,
 }
+
+/// Counting takes time where much waits for many sessions.
+pub(crate) const BACKLOGS_COUNTED: usize = 10;
 
 /// Reads all of it. An error is one of reading that says nothing about what is there.
 pub(crate) fn examine(view: &dyn View) -> Result<Examined, StoreError> {
@@ -81,7 +85,7 @@ pub(crate) fn examine(view: &dyn View) -> Result<Examined, StoreError> {
                 examined.subscriptions += session.subscriptions.len() as u64;
                 examined.in_flight += session.outbound.len() as u64;
                 examined.wrong.extend(misplaced(&session, &bounds));
-                holders.push(Holder::new(session, &bounds));
+                holders.push(Holder::new(view, &session, &bounds)?);
             }
             Err(wrong) => examined.wrong.push(wrong),
         }
@@ -91,11 +95,9 @@ pub(crate) fn examine(view: &dyn View) -> Result<Examined, StoreError> {
     for (log, bounds) in &bounds {
         examined.read_log(view, *log, *bounds, &mut holders)?;
     }
-    holders.retain(|holder| holder.messages > 0);
-    for holder in &mut holders {
-        holder.wanted_since_ms = holder.find_wanted(view, &bounds)?;
-    }
+    holders.retain(|holder| holder.oldest_ms < u64::MAX);
     holders.sort_by_key(|holder| holder.oldest_ms);
+    count_backlogs(view, &bounds, &mut holders)?;
     examined.holders = holders;
     for space in Space::ALL {
         let (mut values, mut bytes) = (0, 0);
@@ -151,63 +153,76 @@ fn misplaced(session: &Session, bounds: &BTreeMap<LogId, Bounds>) -> Vec<String>
     beyond.chain(gone).collect()
 }
 
-impl Holder {
-    fn new(session: Session, bounds: &BTreeMap<LogId, Bounds>) -> Self {
-        let places = bounds.keys().filter_map(|log| {
-            let place = session.place(*log)?;
-            Some((*log, place))
+/// Counts what waits for the first of these sessions. Damage is reported elsewhere.
+fn count_backlogs(
+    view: &dyn View,
+    bounds: &BTreeMap<LogId, Bounds>,
+    holders: &mut [Holder],
+) -> Result<(), StoreError> {
+    let counted = holders.iter_mut().take(BACKLOGS_COUNTED);
+    let mut counted: BTreeMap<String, &mut Holder> = counted
+        .map(|holder| (holder.client_id.clone(), holder))
+        .collect();
+    let read = session::each(view, |session| {
+        let session = session.ok();
+        let found = session.and_then(|session| {
+            let holder = counted.remove(&session.head.client_id)?;
+            Some((holder, session))
         });
-        Self {
-            places: places.collect(),
-            filters: session
-                .subscriptions
-                .into_iter()
-                .map(|held| held.filter)
-                .collect(),
-            is_given: !session.outbound.is_empty(),
-            client_id: session.head.client_id,
-            away_since_ms: session.head.away_since_ms,
-            oldest_ms: u64::MAX,
-            messages: 0,
-            bytes: 0,
-            wanted_since_ms: None,
+        if let Some((holder, session)) = found {
+            holder.backlog = readable(queued::count(view, &session, bounds))?;
         }
-    }
+        Ok(())
+    });
+    readable(read).map(|_| ())
+}
 
-    /// How far it is on disk is told only when something comes for it, so a session that nothing
-    /// waits for may be far behind. What a group gives it is in flight, whatever the filter.
-    fn find_wanted(
-        &self,
+/// None where the store is damaged.
+fn readable<T>(read: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
+    match read {
+        Ok(value) => Ok(Some(value)),
+        Err(StoreError::Damaged { .. }) => Ok(None),
+        Err(other) => Err(other),
+    }
+}
+
+impl Holder {
+    fn new(
         view: &dyn View,
+        session: &Session,
         bounds: &BTreeMap<LogId, Bounds>,
-    ) -> Result<Option<u64>, StoreError> {
-        if self.is_given {
-            return Ok(Some(self.oldest_ms));
-        }
-        let filters = self.filters.iter();
-        let wanted = Selection::new(filters.filter_map(|filter| TopicFilter::parse(filter).ok()));
-        let mut oldest: Option<u64> = None;
-        for (log, place) in &self.places {
-            let Some(bounds) = bounds.get(log) else {
-                continue;
-            };
-            let mut from = place.next().max(bounds.first);
-            while from < bounds.next {
-                let chunk = match view.read_matching(*log, from..bounds.next, &wanted, 1) {
-                    Ok(chunk) => chunk,
-                    // It may be what is damaged, which is told elsewhere.
-                    Err(StoreError::Damaged { .. }) => return Ok(Some(self.oldest_ms)),
-                    Err(other) => return Err(other),
-                };
-                if let Some(found) = chunk.entries.first() {
-                    let stamp_ms = found.message.record().stamp_ms;
-                    oldest = Some(oldest.map_or(stamp_ms, |other| other.min(stamp_ms)));
-                    break;
-                }
-                from = chunk.next;
+    ) -> Result<Self, StoreError> {
+        let (mut first, mut oldest_ms) = (BTreeMap::new(), u64::MAX);
+        let mut note = |log: LogId, sequence: Sequence| {
+            let noted = first.entry(log).or_insert(sequence);
+            *noted = sequence.min(*noted);
+        };
+        for entry in &session.outbound {
+            match &entry.what {
+                // After PUBREC the message itself is not needed any more.
+                Carried::Log(_) if entry.received => {}
+                Carried::Log(at) => note(at.log, at.sequence),
+                Carried::Own(message) => oldest_ms = oldest_ms.min(message.record().stamp_ms),
             }
         }
-        Ok(oldest)
+        for (log, bounds) in bounds {
+            let waiting = queued::first(view, session, *log, *bounds);
+            // Where the log is damaged, all behind the session's place may wait for it.
+            let waiting =
+                readable(waiting)?.unwrap_or_else(|| session.place(*log).map(Sequence::next));
+            if let Some(sequence) = waiting {
+                note(*log, sequence);
+            }
+        }
+        Ok(Self {
+            client_id: session.head.client_id.clone(),
+            away_since_ms: session.head.away_since_ms,
+            in_flight: session.outbound.len() as u64,
+            backlog: None,
+            oldest_ms,
+            log_bytes: 0,
+            first,
+        })
     }
 }
 
@@ -219,13 +234,13 @@ impl Examined {
         bounds: Bounds,
         holders: &mut [Holder],
     ) -> Result<(), StoreError> {
-        let mut places: Vec<(Sequence, usize)> = holders
+        let mut firsts: Vec<(Sequence, usize)> = holders
             .iter()
             .enumerate()
-            .filter_map(|(index, holder)| Some((*holder.places.get(&log)?, index)))
+            .filter_map(|(index, holder)| Some((*holder.first.get(&log)?, index)))
             .collect();
-        places.sort_unstable();
-        let mut waiting = places.iter().peekable();
+        firsts.sort_unstable();
+        let mut waiting = firsts.iter().peekable();
         let mut holding = Vec::new();
         let mut facts = LogFacts {
             log,
@@ -237,19 +252,18 @@ impl Examined {
         let mut by_topic = 0u64;
         self.read(view, log, bounds, None, |entry| {
             let record = entry.message.record();
-            // Whoever is before this message holds it and all that follow.
-            while let Some((_, holder)) = waiting.next_if(|(place, _)| *place < entry.sequence) {
-                holding.push((*holder, facts.messages, facts.bytes, record.stamp_ms));
+            // The log keeps this message and all that follow for these sessions.
+            while let Some((_, holder)) = waiting.next_if(|(first, _)| *first <= entry.sequence) {
+                holding.push((*holder, facts.bytes, record.stamp_ms));
             }
             by_topic += u64::from(!record.topic.starts_with('$'));
             facts.messages += 1;
             facts.bytes += entry.message.as_bytes().len() as u64;
             facts.oldest_ms = facts.oldest_ms.or(Some(record.stamp_ms));
         })?;
-        for (index, messages, bytes, oldest_ms) in holding {
+        for (index, bytes, oldest_ms) in holding {
             if let Some(holder) = holders.get_mut(index) {
-                holder.messages += facts.messages - messages;
-                holder.bytes += facts.bytes - bytes;
+                holder.log_bytes += facts.bytes - bytes;
                 holder.oldest_ms = holder.oldest_ms.min(oldest_ms);
             }
         }

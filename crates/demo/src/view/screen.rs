@@ -1,7 +1,7 @@
 //! The live view on a terminal: the sentence, the parts, the windows, the wounds, the keys.
 //!
 //! The terminal is given back whatever happens, also on a panic. At 80 columns and 24 rows the
-//! sentence, the keys and five wounds are readable; smaller terminals are cut.
+//! sentence, the pipeline, the keys and five wounds are readable; smaller terminals are cut.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -97,8 +97,9 @@ fn draw(board: &Board, now: Duration, frame: &mut Frame<'_>) {
     ];
     let [sentence, parts, windows, rates, hurts, keys] = Layout::vertical(rows).areas(area);
     let framed = Block::new().borders(borders);
+    let inside = parts.width.saturating_sub(2 * below);
     frame.render_widget(self::sentence(board, now), sentence);
-    frame.render_widget(self::parts(board, framed.clone()), parts);
+    frame.render_widget(self::parts(board, inside, framed.clone()), parts);
     frame.render_widget(self::windows(board, windows.width, framed.clone()), windows);
     frame.render_widget(self::rates(board, rates.width, framed), rates);
     frame.render_widget(self::hurts(board, hurts.width, hurts.height), hurts);
@@ -146,11 +147,21 @@ fn in_doubt(board: &Board, now: Duration) -> Line<'static> {
     }
 }
 
-fn parts<'a>(board: &'a Board, framed: Block<'a>) -> Paragraph<'a> {
+fn parts<'a>(board: &'a Board, width: u16, framed: Block<'a>) -> Paragraph<'a> {
+    let room = usize::from(width);
+    // The widest arrows with which all parts are readable.
+    let arrows = ["  →  ", " → ", "→"];
+    let fitting = arrows.map(|arrow| pipeline(board, arrow));
+    let [.., narrowest] = &fitting;
+    let line = fitting.iter().find(|line| line.width() <= room);
+    Paragraph::new(line.unwrap_or(narrowest).clone()).block(framed.title(" pipeline "))
+}
+
+fn pipeline<'a>(board: &'a Board, arrow: &'static str) -> Line<'a> {
     let mut spans = Vec::new();
     for part in &board.parts {
         if !spans.is_empty() {
-            spans.push(Span::from("  →  ").dim());
+            spans.push(Span::from(arrow).dim());
         }
         spans.push(Span::from(format!("{} ", part.name)).bold());
         let state = Span::from(part.state.as_str());
@@ -160,7 +171,7 @@ fn parts<'a>(board: &'a Board, framed: Block<'a>) -> Paragraph<'a> {
             state.red().bold()
         });
     }
-    Paragraph::new(Line::from(spans)).block(framed.title(" the line "))
+    Line::from(spans)
 }
 
 fn windows<'a>(board: &'a Board, width: u16, framed: Block<'a>) -> Paragraph<'a> {
@@ -366,8 +377,13 @@ mod tests {
     }
 
     #[test]
-    fn the_sentence_the_keys_and_five_wounds_are_readable_at_80_columns_and_24_rows() {
+    fn the_sentence_the_pipeline_the_keys_and_five_wounds_are_readable_at_80_columns_and_24_rows() {
         let mut board = board();
+        // As wide as they get: the largest process ids of Linux, and all that a day delivers.
+        board.part("A", "connected", true);
+        board.part("broker", "pid 4194303", true);
+        board.part("B", "pid 4194304", true);
+        board.part("C", "connected, 8,640,000,000", true);
         board.window("A to B", &(0..1_024), State::Proven);
         board.window("B to C", &(0..1_024), State::Proven);
         let second = Duration::from_secs(1);
@@ -385,7 +401,7 @@ mod tests {
         let (text, _) = drawn_at(80, 24, &board);
         for expected in [
             "1,204,331 sent, 1,204,331 delivered, 0 lost, 0 duplicated, 0 reordered",
-            "A 2,000/s  →  broker process 77",
+            "A connected → broker pid 4194303 → B pid 4194304 → C connected, 8,640,000,000",
             "delivered per second: 1,999",
             "swapped: number 1234567 on plant/clean, overtaken by 1234568",
             "swapped: number 5234567 on plant/clean, overtaken by 1234568",

@@ -124,3 +124,64 @@ impl LaneLedger {
         numbers.end > self.next || self.gaps.missing_in(numbers.clone()) > 0
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Hasher;
+    use crate::ledger::limits::WINDOW;
+    use crate::ledger::receiver::Join;
+
+    const NOW: Duration = Duration::ZERO;
+
+    fn leaf(number: u64) -> Hash {
+        Hasher::xxh3().leaf(&[&number.to_be_bytes()])
+    }
+
+    fn ledger(seen: u64) -> LaneLedger {
+        let mut ledger = LaneLedger::new(Join::Beginning);
+        for number in 0..seen {
+            let arrival = Arrival {
+                number,
+                leaf: leaf(number),
+                fits: true,
+                resent: false,
+                part: None,
+            };
+            ledger.observe(&arrival, NOW, &LedgerLimits::default(), &Hasher::xxh3());
+        }
+        ledger
+    }
+
+    /// Takes one subtree over the first numbers.
+    fn declare(ledger: &mut LaneLedger, end: u64, hash: Hash) -> Vec<(Range<u64>, Verdict)> {
+        let parents = CompactRange::from_subtrees(0, end, vec![hash]);
+        ledger.parents(&parents, NOW, &LedgerLimits::default(), &Hasher::xxh3())
+    }
+
+    #[test]
+    fn parents_that_came_before_are_duplicates_or_contradict() {
+        let root = Hasher::xxh3().node(&leaf(0), &leaf(1));
+        for (hash, expected) in [(root, Verdict::Duplicate), (leaf(9), Verdict::Conflict)] {
+            let mut ledger = ledger(2);
+            assert_eq!(declare(&mut ledger, 2, hash), [(0..2, expected)]);
+        }
+    }
+
+    #[test]
+    fn parents_that_fill_a_window_open_no_other() {
+        let mut ledger = ledger(0);
+        declare(&mut ledger, WINDOW, leaf(9));
+        assert_eq!((ledger.next, ledger.windows.reached), (WINDOW, 1));
+    }
+
+    #[test]
+    fn parents_up_to_the_end_of_an_epoch_do_not_contradict_it() {
+        for (end, expected) in [(1, 0), (2, 0), (4, 1)] {
+            let mut ledger = ledger(0);
+            assert!(ledger.close(2));
+            declare(&mut ledger, end, leaf(9));
+            assert_eq!(ledger.contradictions, expected, "{end}");
+        }
+    }
+}

@@ -462,6 +462,52 @@ mod tests {
     }
 
     #[test]
+    fn lanes_of_members_for_which_there_is_no_room_are_named() {
+        let (hasher, limits) = (Hasher::xxh3(), LedgerLimits::default());
+        let mut members = Ledger::new(hasher.clone(), limits, Join::Member);
+        let properties = [1, 2].map(|id| lane(id).issue(*b"t", *b"p", &hasher));
+        for property in &properties {
+            members.origin(property, SECOND);
+        }
+        let limits = LedgerLimits {
+            lanes_max: 1,
+            ..LedgerLimits::default()
+        };
+        let [taken, no_room] = properties.map(|property| (property.lane, property.epoch));
+        for join in [Join::Member, Join::Beginning] {
+            let mut ledger = Ledger::new(hasher.clone(), limits.clone(), join);
+            let refused = match join {
+                Join::Member => ledger.merge(&members),
+                _ => ledger.absorb(&members, SECOND),
+            };
+            assert_eq!(refused, [no_room], "{join:?}");
+            assert!(ledger.lane(taken.0, taken.1).is_some(), "{join:?}");
+        }
+    }
+
+    #[test]
+    fn the_clock_says_when_something_will_be_late() {
+        let (hasher, limits) = (Hasher::xxh3(), LedgerLimits::default());
+        let (mut lane, lateness) = (lane(1), limits.lateness);
+        let mut ledger = Ledger::new(hasher.clone(), limits, Join::Beginning);
+        ledger.resume(SECOND);
+        assert_eq!(ledger.timeout(), None);
+        for number in 0..3 {
+            let property = lane.issue(*b"t", [number], &hasher);
+            if number != 1 {
+                ledger.origin(&property, SECOND * 3);
+            }
+        }
+        let checkpoint = lane.poll_checkpoint(SECOND, 0, &hasher);
+        ledger.checkpoint(&checkpoint.expect("a second has passed"), SECOND * 3);
+        assert_eq!(ledger.timeout(), Some(SECOND * 3 + lateness));
+        ledger.pause(SECOND * 3);
+        assert_eq!(ledger.timeout(), None);
+        ledger.resume(SECOND * 60);
+        assert_eq!(ledger.timeout(), Some(SECOND * 60 + lateness));
+    }
+
+    #[test]
     fn a_split_message_is_there_when_all_its_parts_came() {
         let mut ledger = Ledger::new(Hasher::xxh3(), LedgerLimits::default(), Join::Beginning);
         let whole = lane(1).issue(*b"t", *b"p", &Hasher::xxh3());

@@ -294,7 +294,9 @@ fn rank(detail: &Detail) -> (u8, &[[u8; 4]], &[Hash]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::receiver::{Arrival, Join};
+    use crate::hash_list::HashList;
+    use crate::ledger::receiver::{Arrival, Join, Parts};
+    use crate::ledger::window::Node;
     use crate::{Epoch, Hasher, Lane, LaneId, LaneLimits};
 
     const NOW: Duration = Duration::ZERO;
@@ -379,6 +381,150 @@ mod tests {
             let open = merged.windows.open.iter().map(|window| window.index);
             assert_eq!(open.collect::<Vec<_>>(), expect, "{limit}");
         }
+    }
+
+    #[test]
+    fn what_is_remembered_of_a_number_is_remembered_while_it_is_missing() {
+        let parts = |bit: u64| Parts {
+            of: 3,
+            seen: [bit, 0, 0, 0],
+        };
+        let numbers = [1, 2, 5, 9];
+        let with = |bit| {
+            let mut ledger = member();
+            ledger.next = 5;
+            ledger.gaps.open(2..3, NOW, false);
+            ledger.altered = numbers.map(|number| (number, 1)).into();
+            ledger.parts = numbers.map(|number| (number, parts(bit))).into();
+            ledger
+        };
+        // 1 came; 2 is missing; 5 and 9 are still to come.
+        for (limit, expect) in [(4_096, &[2, 5, 9][..]), (3, &[2, 5, 9]), (2, &[2, 5])] {
+            let limits = LedgerLimits {
+                suspects_max: limit,
+                ..LedgerLimits::default()
+            };
+            let mut merged = with(1);
+            merged.merge(&with(2), &limits);
+            let altered: Vec<u64> = merged.altered.keys().copied().collect();
+            assert_eq!(altered, expect, "{limit}");
+            let seen: Vec<_> = merged.parts.into_iter().collect();
+            let expect: Vec<_> = expect.iter().map(|number| (*number, parts(3))).collect();
+            assert_eq!(seen, expect, "{limit}");
+        }
+    }
+
+    #[test]
+    fn the_first_number_seen_is_behind_what_is_missing_from_0_on() {
+        for (seen, expect) in [(&[][..], None), (&[0], Some(0)), (&[5, 7], Some(5))] {
+            let mut ledger = member();
+            see(&mut ledger, seen.iter().copied());
+            assert_eq!(ledger.first_seen(), expect, "{seen:?}");
+        }
+    }
+
+    #[test]
+    fn a_window_that_one_member_has_ended_does_not_hold_up_the_next() {
+        let (mut one, mut other) = (member(), member());
+        see(&mut one, [0, WINDOW]);
+        one.windows.open.remove(0);
+        see(&mut other, [1, WINDOW + 1]);
+        for merged in [merged(&one, &other), merged(&other, &one)] {
+            let [window] = &merged.windows.open[..] else {
+                panic!("{:?}", merged.windows.open);
+            };
+            assert_eq!((window.index, window.slots.run_end()), (1, 2));
+        }
+    }
+
+    #[test]
+    fn the_trunk_that_reaches_further_is_taken() {
+        let with = |end: u64| {
+            let hash = Hash::new(&[1; 16]).expect("16 bytes are a hash");
+            let mut ledger = member();
+            ledger.windows.trunk_end = end;
+            ledger.windows.trunk = HashList::of(vec![hash; end.count_ones() as usize].iter());
+            ledger
+        };
+        for (one, other) in [(0, 0), (0, 1), (1, 0), (2, 1)] {
+            let merged = merged(&with(one), &with(other)).windows;
+            let further = with(one.max(other)).windows;
+            assert_eq!(
+                (merged.trunk_end, merged.trunk),
+                (further.trunk_end, further.trunk)
+            );
+        }
+    }
+
+    #[test]
+    fn a_descent_goes_on_while_nothing_new_is_in_its_window() {
+        let with = |slots: &[u64]| {
+            let mut window = Window::default();
+            for slot in slots {
+                let hash = Hash::new(&[1; 16]).expect("16 bytes are a hash");
+                window.slots.put(Node::leaf(*slot, hash));
+            }
+            window
+        };
+        for (other, goes_on) in [(&[0][..], true), (&[1], false)] {
+            let mut window = with(&[0, 2]);
+            window.doubt.differs = true;
+            window.merge(&with(other));
+            assert_eq!(window.doubt.differs, goes_on, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn of_two_details_the_one_that_tells_more_is_kept() {
+        let leaf = |byte| Hash::new(&[byte; 16]).expect("16 bytes are a hash");
+        let details = [
+            Detail::None,
+            Detail::Fingerprints(vec![[1; 4]]),
+            Detail::Fingerprints(vec![[2; 4]]),
+            Detail::Leaves(vec![leaf(1)]),
+            Detail::Leaves(vec![leaf(2)]),
+        ];
+        let with = |detail: &Detail| {
+            let mut window = Window::default();
+            window.doubt.detail = detail.clone();
+            window
+        };
+        for (less, one) in details.iter().enumerate() {
+            for (more, other) in details.iter().enumerate() {
+                let mut window = with(one);
+                window.merge(&with(other));
+                assert_eq!(
+                    window.doubt.detail,
+                    details[less.max(more)],
+                    "{less} {more}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn of_the_leaves_of_a_slot_the_smallest_is_the_first() {
+        let leaf = |byte| Hash::new(&[byte; 16]).expect("16 bytes are a hash");
+        for (first, second) in [(1, 2), (2, 1)] {
+            let mut window = Window::default();
+            window.slots.put(Node::leaf(0, leaf(first)));
+            window.doubt.seconds = vec![(0, leaf(second))];
+            window.order(&LedgerLimits::default());
+            assert_eq!(window.slots.leaf(0), Some(leaf(1)));
+            assert_eq!(window.doubt.seconds, [(0, leaf(2))]);
+        }
+    }
+
+    #[test]
+    fn a_slot_that_is_filled_again_is_not_forged() {
+        let hash = Hash::new(&[1; 16]).expect("16 bytes are a hash");
+        let mut window = Window::default();
+        window.slots.put(Node::leaf(0, hash));
+        let (start, level) = (2, 1);
+        window.slots.put(Node { start, level, hash });
+        window.doubt.forged = vec![0, 1, 2, 3, 4];
+        window.order(&LedgerLimits::default());
+        assert_eq!(window.doubt.forged, [1, 4]);
     }
 
     #[test]

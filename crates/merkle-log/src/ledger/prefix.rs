@@ -252,9 +252,40 @@ mod tests {
     #[test]
     fn a_leaf_of_another_width_is_not_folded() {
         let hasher = Hasher::xxh3();
-        let mut prefix = folded(&leaves(&hasher, 33), &hasher);
-        let before = prefix.clone();
-        assert!(!prefix.push(&Hash::from([1; 32]), &hasher));
-        assert_eq!(prefix, before);
+        for count in [1, 31, 33, 64] {
+            let mut prefix = folded(&leaves(&hasher, count), &hasher);
+            let before = prefix.clone();
+            assert!(!prefix.push(&Hash::from([1; 32]), &hasher), "{count}");
+            assert_eq!(prefix, before);
+        }
+    }
+
+    #[test]
+    fn nodes_and_sums_of_two_widths_are_of_no_prefix() {
+        let hasher = Hasher::xxh3();
+        let prefix = folded(&leaves(&hasher, 64), &hasher);
+        let nodes: Vec<Node> = prefix.nodes().collect();
+        let sums: Vec<Sum> = prefix.sums().collect();
+        let mut other = (nodes.clone(), sums.clone());
+        other.0[1].hash = Hash::from([1; 32]);
+        other.1[1].value = Hash::from([1; 32]);
+        assert_eq!(Prefix::of(&other.0, &sums), None);
+        assert_eq!(Prefix::of(&nodes, &other.1), None);
+    }
+
+    #[test]
+    fn the_sum_of_the_last_group_counts_the_leaves_that_are_there() {
+        let hasher = Hasher::xxh3();
+        let prefix = folded(&leaves(&hasher, 40), &hasher);
+        let sums: Vec<_> = prefix.sums().map(|sum| (sum.start, sum.count)).collect();
+        assert_eq!(sums, [(0, 32), (32, 8)]);
+    }
+
+    #[test]
+    fn a_folded_window_takes_two_hashes_for_each_group() {
+        let hasher = Hasher::xxh3();
+        let prefix = folded(&leaves(&hasher, 1_024), &hasher);
+        let bytes = prefix.memory_bytes();
+        assert!((1_024..2_048).contains(&bytes), "{bytes}");
     }
 }

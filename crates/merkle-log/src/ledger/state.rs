@@ -381,3 +381,181 @@ fn read_sums(read: &mut Fields<'_>) -> Result<Vec<Sum>, StateError> {
         })
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{Hash, Hasher};
+
+    fn hash() -> Hash {
+        Hash::new(&[1; 16]).expect("16 bytes are a hash")
+    }
+
+    fn restored(ledger: &LaneLedger) -> Result<LaneLedger, StateError> {
+        let mut saved = Vec::new();
+        ledger.save(&Hasher::xxh3(), &mut saved);
+        LaneLedger::restore(&saved, &Hasher::xxh3())
+    }
+
+    /// A lane with one hole, whose fields are put in the place of what was saved.
+    fn with_gaps(gaps: &[(u64, u64, u8)]) -> Result<LaneLedger, StateError> {
+        let hasher = Hasher::xxh3();
+        let mut ledger = LaneLedger::new(Join::Beginning);
+        let mut before = Vec::new();
+        ledger.save(&hasher, &mut before);
+        ledger.gaps.open(1..2, Duration::ZERO, false);
+        let mut saved = Vec::new();
+        ledger.save(&hasher, &mut saved);
+        // The count of gaps is where the two differ first: its last byte.
+        let differ = before
+            .iter()
+            .zip(&saved)
+            .position(|(one, other)| one != other);
+        let count = differ.expect("one has a gap") + 1;
+        let mut one = Vec::new();
+        let mut write = Writer(&mut one);
+        write.list(ledger.gaps.iter(), |write, (start, hole)| {
+            write.u64(start);
+            write.u64(hole.end);
+            write.time(hole.noticed);
+            write.u8(0);
+        });
+        let mut bytes = saved[..count - 4].to_vec();
+        let mut write = Writer(&mut bytes);
+        write.list(gaps.iter(), |write, (start, end, state)| {
+            write.u64(*start);
+            write.u64(*end);
+            write.time(Duration::ZERO);
+            write.u8(*state);
+        });
+        let tag = 16;
+        bytes.extend_from_slice(&saved[count - 4 + one.len()..saved.len() - tag]);
+        seal(&hasher, 0, &mut bytes);
+        LaneLedger::restore(&bytes, &hasher)
+    }
+
+    #[test]
+    fn gaps_are_read_as_they_were_and_only_in_order() {
+        for gaps in [
+            &[][..],
+            &[(1, 2, 0)],
+            &[(1, 2, 1)],
+            &[(1, 2, 2)],
+            &[(1, 2, 0), (2, 3, 1), (5, 9, 2)],
+        ] {
+            let ledger = with_gaps(gaps).unwrap_or_else(|error| panic!("{gaps:?}: {error}"));
+            let read: Vec<_> = ledger
+                .gaps
+                .iter()
+                .map(|(start, hole)| (start, hole.end, u8::from(hole.lost) + u8::from(hole.gone)))
+                .collect();
+            assert_eq!(read, gaps);
+            assert_eq!(restored(&ledger), Ok(ledger));
+        }
+        for gaps in [
+            &[(2, 2, 0)][..],
+            &[(2, 1, 0)],
+            &[(1, 2, 3)],
+            &[(1, 4, 0), (3, 6, 0)],
+            &[(5, 6, 0), (1, 2, 0)],
+        ] {
+            assert!(with_gaps(gaps).is_err(), "{gaps:?}");
+        }
+    }
+
+    #[test]
+    fn a_trunk_ends_where_a_lane_may() {
+        for (end, may) in [(MAX_SIZE / WINDOW, true), (MAX_SIZE / WINDOW + 1, false)] {
+            let mut ledger = LaneLedger::new(Join::Late);
+            ledger.windows.trunk_end = end;
+            assert_eq!(restored(&ledger).is_ok(), may, "{end}");
+        }
+    }
+
+    /// A window with these subtrees and sums.
+    fn window(nodes: &[(u16, u8)], sums: &[(u16, u16)]) -> Result<Window, StateError> {
+        let mut bytes = Vec::new();
+        let mut write = Writer(&mut bytes);
+        let none: [u16; 0] = [];
+        write.u64(0);
+        write.u16(0);
+        write_sums([].into_iter(), &mut write);
+        write.list(nodes.iter(), |write, (start, level)| {
+            write.u16(*start);
+            write.u8(*level);
+            write.hash(&hash());
+        });
+        write.option(None::<&u8>, |_, _| {});
+        for _ in 0..3 {
+            write.list(none.iter(), |write, slot| write.u16(*slot));
+        }
+        write.u8(0);
+        write.option(None::<&u8>, |_, _| {});
+        write.u8(0);
+        let sums = sums.iter().map(|(start, count)| Sum {
+            start: *start,
+            count: *count,
+            value: hash(),
+        });
+        write_sums(sums, &mut write);
+        write.list(none.iter(), |write, slot| write.u16(*slot));
+        write.u32(0);
+        let mut read = Fields::new(&bytes);
+        let window = Window::restore(&mut read)?;
+        read.end()?;
+        Ok(window)
+    }
+
+    #[test]
+    fn the_subtrees_of_a_window_are_aligned_in_order_and_within_it() {
+        for nodes in [
+            &[][..],
+            &[(0, 10)],
+            &[(1_023, 0)],
+            &[(1_022, 1)],
+            &[(0, 1), (2, 0), (4, 2)],
+        ] {
+            let window = window(nodes, &[]).unwrap_or_else(|error| panic!("{nodes:?}: {error}"));
+            let read: Vec<_> = window
+                .slots
+                .nodes_from(0)
+                .map(|node| (node.start, node.level))
+                .collect();
+            assert_eq!(read, nodes);
+        }
+        for nodes in [
+            &[(0, 11)][..],
+            &[(1_024, 0)],
+            &[(1_024, 1)],
+            &[(1, 1)],
+            &[(0, 1), (1, 0)],
+            &[(2, 0), (0, 0)],
+        ] {
+            assert!(window(nodes, &[]).is_err(), "{nodes:?}");
+        }
+    }
+
+    #[test]
+    fn the_sums_of_a_window_are_of_its_groups() {
+        for sums in [&[][..], &[(0, 32)], &[(992, 1)]] {
+            assert!(window(&[], sums).is_ok(), "{sums:?}");
+        }
+        for sums in [&[(1, 1)][..], &[(1_024, 1)], &[(0, 33)]] {
+            assert!(window(&[], sums).is_err(), "{sums:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_reported_of_a_window_is_read_back() {
+        for state in [State::Proven, State::Faulty, State::Unproven] {
+            let mut ledger = LaneLedger::new(Join::Beginning);
+            let mut window = Window::default();
+            window.doubt.told = Some((state, Account::default()));
+            ledger.windows.open.push(window);
+            ledger.windows.reached = 1;
+            assert_eq!(restored(&ledger), Ok(ledger));
+        }
+    }
+}

@@ -443,6 +443,141 @@ mod tests {
         }
     }
 
+    /// Leaves from 0 on that are folded.
+    fn folded(count: u64) -> Slots {
+        let mut slots = Slots::default();
+        for number in 0..count {
+            slots.fold(Node::leaf(number, leaf(number)), &Hasher::xxh3());
+        }
+        slots
+    }
+
+    fn pair(start: u16) -> Node {
+        let first = u64::from(start);
+        let hash = Hasher::xxh3().node(&leaf(first), &leaf(first + 1));
+        let level = 1;
+        Node { start, level, hash }
+    }
+
+    #[test]
+    fn a_leaf_is_folded_where_nothing_but_folded_ones_are() {
+        let hasher = Hasher::xxh3();
+        assert!(folded(2).fold_due(2, &leaf(2), &hasher));
+        assert!(!folded(2).fold_due(3, &leaf(3), &hasher));
+        let mut with_run = Slots::default();
+        with_run.put(pair(0));
+        assert!(!with_run.fold_due(2, &leaf(2), &hasher));
+        assert!(!with_run.fold_due(0, &leaf(0), &hasher));
+        let mut with_island = folded(2);
+        with_island.put(Node::leaf(5, leaf(5)));
+        assert!(!with_island.fold_due(2, &leaf(2), &hasher));
+        let mut slots = folded(2);
+        assert!(slots.fold_due(2, &leaf(2), &hasher));
+        assert_eq!(slots, folded(3));
+    }
+
+    #[test]
+    fn leaves_behind_a_hole_are_folded_when_it_is_filled_and_subtrees_are_not() {
+        let hasher = Hasher::xxh3();
+        let mut slots = folded(1);
+        slots.put(pair(4));
+        for slot in [2, 3, 1] {
+            slots.fold(Node::leaf(slot, leaf(slot)), &hasher);
+        }
+        assert_eq!((slots.prefix().len(), slots.run_end()), (4, 6));
+        let all: Vec<Hash> = (0..6).map(leaf).collect();
+        assert_eq!(slots.hash_over(0, 6, &hasher), Some(naive_root(&all)));
+    }
+
+    #[test]
+    fn a_subtree_takes_the_place_of_folded_leaves_and_leaves_those_before_it() {
+        let hasher = Hasher::xxh3();
+        let root = pair(0).hash;
+        let (start, level) = (0, 2);
+        let whole = Node {
+            start,
+            level,
+            hash: hasher.node(&root, &pair(2).hash),
+        };
+        let mut slots = folded(3);
+        slots.put(whole);
+        assert_eq!(slots.nodes_from(0).collect::<Vec<_>>(), [whole]);
+        assert_eq!(slots.prefix().len(), 0);
+        let mut slots = folded(2);
+        slots.put(pair(2));
+        assert_eq!((slots.prefix().len(), slots.run_end()), (2, 4));
+    }
+
+    #[test]
+    fn a_slot_is_collapsed_within_a_subtree_and_where_it_is_folded() {
+        let collapsed = |slots: &Slots| -> Vec<u16> {
+            (0..8).filter(|slot| slots.is_collapsed(*slot)).collect()
+        };
+        assert_eq!(collapsed(&folded(3)), [0, 1, 2]);
+        let mut slots = Slots::default();
+        slots.put(pair(0));
+        assert_eq!(collapsed(&slots), [0, 1]);
+        slots.put(Node::leaf(2, leaf(2)));
+        slots.put(pair(4));
+        assert_eq!(collapsed(&slots), [0, 1, 4, 5]);
+    }
+
+    #[test]
+    fn the_memory_of_slots_is_that_of_the_folded_the_run_and_the_islands() {
+        let mut slots = folded(32);
+        for node in [pair(32), pair(40), Node::leaf(50, leaf(50))] {
+            slots.put(node);
+        }
+        let (prefix, node) = (slots.prefix().memory_bytes(), size_of::<Node>());
+        assert!(prefix > 0 && slots.run.capacity() > 1);
+        let expected = prefix + slots.run.capacity() * node + 2 * (node + 8);
+        assert_eq!(slots.memory_bytes(), expected);
+    }
+
+    #[test]
+    fn the_peaks_over_subtrees_are_not_those_over_as_many_leaves() {
+        let hasher = Hasher::xxh3();
+        let mut slots = Slots::default();
+        for node in [pair(0), Node::leaf(2, leaf(2)), Node::leaf(3, leaf(3))] {
+            slots.put(node);
+        }
+        let peaks = slots.peaks_below(2, &hasher).map(|peaks| peaks.peaks);
+        assert_eq!(peaks, Some(vec![(1, pair(0).hash)]));
+        let nodes: Vec<Node> = slots.nodes_from(0).collect();
+        assert!(!is_power_of_leaves(&nodes[..2]) && !is_power_of_leaves(&nodes));
+        let leaves = [0, 1].map(|slot| Node::leaf(slot, leaf(slot)));
+        assert!(is_power_of_leaves(&leaves));
+    }
+
+    #[test]
+    fn the_nodes_from_a_slot_on_begin_there() {
+        let slots = folded(70);
+        let starts = |from| -> Vec<u16> { slots.nodes_from(from).map(|node| node.start).collect() };
+        assert_eq!(starts(0), [0, 32, 64, 68]);
+        assert_eq!(starts(32), [32, 64, 68]);
+        assert_eq!(starts(33), [64, 68]);
+    }
+
+    #[test]
+    fn a_union_tells_the_other_leaf_of_a_slot_and_not_what_a_subtree_covers() {
+        let of = |node: Node| {
+            let mut slots = Slots::default();
+            slots.put(node);
+            slots
+        };
+        let (one, other) = (leaf(1).min(leaf(2)), leaf(1).max(leaf(2)));
+        for (first, second, expect) in [
+            (Node::leaf(0, one), Node::leaf(0, one), vec![]),
+            (Node::leaf(0, one), Node::leaf(0, other), vec![(0, other)]),
+            (Node::leaf(0, other), Node::leaf(0, one), vec![(0, other)]),
+            (pair(0), Node::leaf(1, other), vec![]),
+            (pair(0), Node::leaf(1, one), vec![]),
+        ] {
+            let (_, seconds) = of(first).union(&of(second));
+            assert_eq!(seconds, expect);
+        }
+    }
+
     #[test]
     fn a_slot_taken_out_leaves_a_hole_that_can_be_filled_again() {
         let hasher = Hasher::xxh3();
