@@ -18,10 +18,10 @@ pub(crate) const FEED_LETTERS: u32 = 4_096;
 /// Bytes of the messages in a feed, however few they are; each may be shared with its receivers and
 /// so with other feeds. A small one in a bundle counts for 1 KiB, so that no more of them are on
 /// their way than letters. Beyond it, with what the sender has made and not handed over, the sender
-/// keeps the rest, and stops reading its clients. The last
-/// letter may exceed it, and so may what one read of a client (`READ_BUFFER_BYTES`) or one letter of
-/// another shard brings; so a pair of shards costs twice 4 MiB and little more, for what clients
-/// send to the one and the other delivers.
+/// keeps the rest, and stops reading its clients. The last letter may exceed it, and so may what
+/// one read of a client (`READ_BUFFER_BYTES`) or one letter of another shard brings; so a pair of
+/// shards costs twice 4 MiB and little more, for what clients send to the one and the other
+/// delivers.
 ///
 /// It does not bound what comes in two hops: a message for a shared group goes to the group's shard
 /// and from there to the member's. The shard between takes all mail, also while it is behind

@@ -1,7 +1,7 @@
 //! Every constant that trades latency against throughput. None of them can lose a message; the
 //! limits of resources are in [`crate::bounds`] and [`Limits`](unbroken_broker_core::Limits), and
-//! how many receivers of a large fan-out one turn serves is in `unbroken-broker-core`
-//! (`FAN_OUT_AT_ONCE`, `FAN_OUT_PER_TURN`).
+//! how many receivers of a large fan-out one turn serves is `Settings::at_once` of
+//! `unbroken-broker-core`.
 //!
 //! Each says what happens when it is doubled or halved. Measurements and what was tried are in
 //! `docs/notes/scheduler.md`; the decision is ADR 53.
