@@ -6,6 +6,8 @@ use super::File;
 use crate::spec::scenario_name;
 
 const COLUMNS: usize = 120;
+/// Names that are no text, and so not among the files.
+const PICTURES: [&str; 2] = [".png", ".gif"];
 
 pub(super) fn untitled(files: &[File]) -> Vec<String> {
     files
@@ -46,8 +48,7 @@ pub(super) fn broken_links(files: &[File]) -> Vec<String> {
     for file in files.iter().filter(|file| file.has_extension("md")) {
         for (number, target) in links(&file.text) {
             let path = resolve(&file.path, target);
-            // Pictures are no text, and not among these files.
-            if !exists(&path) && !path.ends_with(".png") && !path.ends_with(".gif") {
+            if !exists(&path) && !PICTURES.iter().any(|ending| path.ends_with(ending)) {
                 problems.push(format!("{}:{number}: {target} does not exist", file.path));
             }
             if file.path == SUMMARY {
