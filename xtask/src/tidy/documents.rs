@@ -56,13 +56,12 @@ pub(super) fn broken_links(files: &[File]) -> Vec<String> {
             }
         }
     }
-    let is_page = |path: &&&str| path.starts_with("docs/") && path.ends_with(".md");
-    let pages = paths
-        .iter()
-        .filter(is_page)
-        .filter(|path| **path != SUMMARY);
-    let missing = pages.filter(|path| !listed.contains(**path));
-    problems.extend(missing.map(|path| format!("{path} is not in {SUMMARY}")));
+    for page in files.iter().filter(|file| file.has_extension("md")) {
+        let is_page = page.path.starts_with("docs/") && page.path != SUMMARY;
+        if is_page && !listed.contains(&page.path) {
+            problems.push(format!("{} is not in {SUMMARY}", page.path));
+        }
+    }
     problems
 }
 
