@@ -7,20 +7,19 @@ mod documents;
 mod layers;
 mod manifests;
 mod sources;
+mod structure;
 
 use crate::{Outcome, process, tree};
 use tree::File;
 
 /// How many rules there are; each counts as one test in `ci`.
-pub(crate) const RULES: usize = 13;
+pub(crate) const RULES: usize = 17;
 
 pub(crate) fn run() -> Outcome {
     let files = tree::read()?;
     let mut cargo = process::cargo(&["metadata", "--format-version=1", "--no-deps"]);
     let packages = layers::packages(&process::quiet(&mut cargo)?)?;
-    for note in sources::long_files(&files, sources::LINES_WORTH_A_WORD) {
-        println!("note: {note}");
-    }
+    let known = structure::Known::read(&files)?;
     let rules: [(&str, Vec<String>); RULES] = [
         (
             "crates depend only on rows above their own",
@@ -35,8 +34,24 @@ pub(crate) fn run() -> Outcome {
             sources::long_comments(&files),
         ),
         (
-            "files have one subject",
-            sources::long_files(&files, sources::LINES_AT_MOST),
+            "functions have at most 80 lines",
+            structure::long_functions(&files, &known),
+        ),
+        (
+            "files have at most 600 lines",
+            structure::long_files(&files, &known),
+        ),
+        (
+            "modules of a crate do not import each other",
+            structure::circles(&files, &known),
+        ),
+        (
+            "lines of documents fit in 120 columns",
+            documents::long_lines(&files),
+        ),
+        (
+            "links lead to files, and the book lists its pages",
+            documents::broken_links(&files),
         ),
         ("nothing is left over", sources::leftovers(&files)),
         (

@@ -316,6 +316,18 @@ impl Shard {
             .is_some_and(|found| found.id == connection && self.clients.may_consume(found))
     }
 
+    /// The length of the packet that a connection has begun to send, and how many bytes of it are
+    /// still to come; `None` if it has begun none, or its length is not known yet.
+    pub fn begun_packet(&self, connection: ConnectionId) -> Option<(usize, usize)> {
+        let found = self.clients.connection(connection.index)?;
+        let limit = self.options.limits.packet_bytes_max;
+        if found.id != connection {
+            return None;
+        }
+        let length = frame_length(&found.unread, limit).ok().flatten()?;
+        Some((length, length.saturating_sub(found.unread.len())))
+    }
+
     /// What this shard has counted.
     pub fn stats(&self) -> &Stats {
         &self.clients.stats

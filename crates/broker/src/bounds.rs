@@ -8,94 +8,6 @@
 
 use std::time::Duration;
 
-/// Bytes read from one socket in one turn: one buffer of this size for each shard thread. A
-/// connection that has more waits for the others to have theirs, and they wait for this much of it,
-/// or for a piece where it is of small packets ([`PIECE_BYTES`]).
-///
-/// Tried: with 256 KiB the p99 of a quiet pair beside a flood of 100-byte messages was 3.4 and
-/// 3.8 ms, and 3.4 and 2.9 million of these went through; with 192 KiB 1.7 ms and 4.0 million, with
-/// 128 KiB 1.4 and 1.6 ms and as many. A message of 64 KiB took 17.6 µs with 256, 17.2 with 192 and
-/// 19.5 with 128 KiB, where hardly a read has more than one whole (medians of four to seven).
-///
-/// Tried and lost, in a relay for messages of 64 KiB: larger ones gain nothing, and neither do
-/// fixed socket buffers, registered ones or `splice`; see `docs/scaling.md`, which has the floor.
-pub(crate) const READ_BYTES: usize = 192 * 1024;
-
-/// A connection whose last read brought so much is read behind the others, and they are written to
-/// before: see [`crate::shard_thread`]. Of 100-byte messages it is 150, which take 30 µs. No
-/// memory.
-pub(crate) const READ_MUCH: usize = 16 * 1024;
-
-/// Who sends much in packets of at most so many bytes on average is taken in by the piece:
-/// [`PIECE_BYTES`]. Of larger ones there are too few in a read to wait for, and cutting one costs a
-/// copy.
-pub(crate) const SMALL_PACKET: usize = 512;
-
-/// Bytes after which who sends much in small packets lets others come between. Of 100-byte messages
-/// it is 75, which take 13 µs. No memory. See ADR 49 for what was tried.
-pub(crate) const PIECE_BYTES: usize = 8 * 1024;
-
-/// Bytes read at once from who sends much in small packets, while somebody is about who does not:
-/// for so long nobody else is served, nor during the write that this leads to. No less than
-/// [`READ_MUCH`], or who floods would be taken for somebody who does not. No memory. See ADR 49 for
-/// what it costs the flood, and what was tried.
-pub(crate) const FLOOD_READ_BYTES: usize = READ_MUCH;
-
-/// Turns for which somebody is about who was read and did not bring much: with a flood and nobody
-/// else half a second to 1 s. No memory.
-pub(crate) const COMPANY_TURNS: u32 = 8_192;
-
-/// Reads of others between the pieces of what one read has brought, all together, and connections
-/// that are looked at for one of these: so many of the first that are to be read in the next turn.
-/// The others wait for it. No memory.
-pub(crate) const AHEAD: usize = 64;
-
-/// Bytes that come before all are written to that have something, and reading goes on. Together
-/// with their copies in the outputs they fit into 1 MiB, which is in the cache of a core.
-pub(crate) const READ_BEFORE_WRITE: usize = 256 * 1024;
-
-/// Connections read in one turn before what they have led to is written, where the loop does not
-/// wait for more to gather: they have something to do while the others are read. Who answers all at
-/// once has nothing to do until all have answered in turn. No memory.
-///
-/// Tried with 15,000 clients that connect, 64 at a time, medians of three: 38,500 a second and 11.4
-/// µs each where all were read first; 44,800 and 10.2 with 8, 41,800 and 10.3 with 16, 36,900 and
-/// 11.0 with 4; all of them while a table of open files that grew held them up, here or there
-/// ([`crate::open_files`]), and not tried again since. Requests and replies between 400, 200 and
-/// 100 pairs: 2 % more go through with 8 and with 16, and each takes 1 to 3 % less. With 20,000 and
-/// 60,000 messages/s the median is 1 to 3 µs sooner, for as much CPU time.
-pub(crate) const READS_BEFORE_WRITE: usize = 8;
-
-/// Connections read in one turn while something waits for the disk, so that acknowledgements do not
-/// wait for the reading of all connections.
-///
-/// Tried with 200 publishers at 40,000 messages a second on two cores, PUBACK's 99th percentile in
-/// runs of 3 s: 8 and 10 ms with 64; 12 and 16 ms with 24, whose turns gather less; 15 and 65 ms
-/// with all. Where other machines took a fifth of the cores, medians of five: 71 ms with 64, 74 ms
-/// with all. At full speed they were alike.
-pub(crate) const READS_WHILE_STORING: usize = 64;
-
-/// How long a commit waits for more while the loop does: see ADR 35 and 43. No memory.
-pub(crate) const PATIENCE: Duration = Duration::from_millis(1);
-
-/// Bytes written to one socket in one turn, so that one fast reader cannot hold up the others. No
-/// memory: the bytes are the shard's.
-pub(crate) const WRITE_BYTES: usize = 1024 * 1024;
-
-/// Connections written to for each that the turn has read so far, at its end and each time that it
-/// writes before: whoever sends at QoS 1 has an answer, and the message a receiver. No memory.
-pub(crate) const WRITES_A_READ: usize = 2;
-
-/// Connections written to beyond that. The others are the first of the next turn, and what comes
-/// for them meanwhile goes with what they wait for, up to [`READ_BEFORE_WRITE`] for all together.
-/// See ADR 52 for what was tried.
-pub(crate) const WRITES_AHEAD: usize = 16;
-
-/// Of what an output may hold (`output_bytes_max`), such a part may come before all are written to:
-/// 256 KiB of the 4 MiB that it is by default. A topic that came as an alias makes more of it, and
-/// so do a great many subscription identifiers.
-pub(crate) const UNWRITTEN_PARTS: usize = 16;
-
 /// Readiness events taken from the kernel at once; 12 bytes each on Linux.
 pub(crate) const EVENTS: usize = 1_024;
 
@@ -106,10 +18,10 @@ pub(crate) const FEED_LETTERS: u32 = 4_096;
 /// Bytes of the messages in a feed, however few they are; each may be shared with its receivers and
 /// so with other feeds. A small one in a bundle counts for 1 KiB, so that no more of them are on
 /// their way than letters. Beyond it, with what the sender has made and not handed over, the sender
-/// keeps the rest, and stops reading its clients. The last
-/// letter may exceed it, and so may what one read of a client (`READ_BYTES`) or one letter of
-/// another shard brings; so a pair of shards costs twice 4 MiB and little more, for what clients
-/// send to the one and the other delivers.
+/// keeps the rest, and stops reading its clients. The last letter may exceed it, and so may what
+/// one read of a client (`READ_BUFFER_BYTES`) or one letter of another shard brings; so a pair of
+/// shards costs twice 4 MiB and little more, for what clients send to the one and the other
+/// delivers.
 ///
 /// It does not bound what comes in two hops: a message for a shared group goes to the group's shard
 /// and from there to the member's. The shard between takes all mail, also while it is behind
@@ -155,9 +67,6 @@ pub(crate) const FIN_GRACE: Duration = Duration::from_millis(500);
 /// the next turn. No memory.
 pub(crate) const ACCEPTS: usize = 64;
 
-/// How long the loop waits behind a turn that let in several. A sleep ends some 60 µs late.
-pub(crate) const KNOCKS_GATHER: Duration = Duration::from_micros(1);
-
 /// Pause of the acceptor after the system has run out of descriptors or memory.
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -188,7 +97,3 @@ pub(crate) const CONTROL_PIECE_BYTES: usize = 1024 * 1024;
 /// A connection that asks nothing, or takes no answer, for so long is closed, and what was kept on
 /// disk for it is freed.
 pub(crate) const CONTROL_SILENCE: Duration = Duration::from_mins(5);
-
-/// How long the loop waits for the disk at most where waiting gathers more, while something waits
-/// for it.
-pub(crate) const DISK_WAIT_MAX: Duration = Duration::from_millis(2);

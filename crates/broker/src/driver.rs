@@ -19,7 +19,7 @@ use unbroken_broker_core::{
 };
 
 use crate::authenticator::{Authenticator, Doors};
-use crate::bounds::{FIN_GRACE, LINGER, PATIENCE};
+use crate::bounds::{FIN_GRACE, LINGER};
 use crate::disk::Desk;
 use crate::log;
 use crate::mailbox::{Arrival, Outgoing, Parcel};
@@ -165,10 +165,10 @@ impl Driver {
         }
     }
 
-    /// Whether a wait gathers more: then the disk is to gather, too.
-    pub(crate) fn gather_commits(&mut self, gather: bool) {
+    /// Has a commit wait for more for so long.
+    pub(crate) fn delay_commits(&mut self, delay: Duration) {
         if let Some(desk) = &mut self.desk {
-            desk.patience = if gather { PATIENCE } else { Duration::ZERO };
+            desk.patience = delay;
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! [`Server`] is a running broker, [`serve()`] what the command line makes of it. Reading order:
 //! `server` (which threads there are), `shard_thread` (the loop everything happens in), `sockets`,
-//! `mailbox`, `coalesce`; then `disk` and `control`, for what is kept.
+//! `mailbox`, `batching`; then `disk` and `control`, for what is kept.
 //!
 //! Invariants:
 //! - What clients are told is decided in `unbroken-broker-core`; here are bytes, time, threads and
@@ -13,11 +13,11 @@
 #![forbid(unsafe_code)]
 
 mod authenticator;
+mod batching;
 mod bounds;
-mod coalesce;
 pub mod config;
 pub mod control;
-mod core_time;
+mod cpu_time;
 mod disk;
 mod driver;
 pub mod failure;
@@ -34,6 +34,7 @@ mod shard_thread;
 mod signals;
 mod sockets;
 mod transport;
+mod tuning;
 
 pub use disk::DiskError;
 pub use logging::LogError;

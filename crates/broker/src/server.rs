@@ -29,7 +29,7 @@ use unbroken_broker_core::{LimitsError, Settings, Shard, ShardId, ShardOptions, 
 
 use crate::authenticator::{Door, Doors, authenticator};
 use crate::bounds::{FEED_LETTERS, LISTENERS};
-use crate::config::{Change, Config, Listener, changes, in_force};
+use crate::config::{Batching, Change, Config, Listener, changes, in_force};
 use crate::disk::{Disk, DiskError, Found};
 use crate::listener::{self, Acceptor, Seats};
 use crate::mailbox::{Doorbell, Incoming, Outgoing, Outside, Parcel, feed, outside_feed};
@@ -245,6 +245,7 @@ impl Server {
                 authenticator,
                 doors: Arc::clone(&doors),
                 desk: server.disk.as_ref().and_then(|disk| disk.desk(ends.id)),
+                is_batching_adaptive: server.config.broker.batching == Batching::Adaptive,
             })?);
         }
         introduce(&mut threads);

@@ -23,23 +23,21 @@ use mio::{Registry, Token};
 use slab::Slab;
 use unbroken_broker_core::{CloseCause, ConnectionId, LastWords, Peer};
 
-use crate::bounds::{AHEAD, COMPANY_TURNS, FLOOD_READ_BYTES, READ_MUCH, SMALL_PACKET};
 use crate::listener::Seat;
 use crate::mailbox::Arrival;
 use crate::transport::{Given, Taken, Transport};
+use crate::tuning::READ_QUANTUM;
 
 #[derive(Debug)]
 pub(crate) struct Sockets {
     registry: Registry,
     table: Slab<Socket>,
     serial: u32,
-    /// To be read in the next turn, each once, as far as `queued` knows: readable, open and not
-    /// paused when they came here.
-    ready: Vec<u32>,
+    /// To be read, each once as far as `queued` knows: readable, open and not paused when they came
+    /// here. A round robin: who has more to say comes to the end.
+    ready: VecDeque<u32>,
     /// How many were ever taken off `ready`, and not put back.
     taken: u64,
-    /// Turns since [`note_company`](Self::note_company).
-    much_alone: u32,
     /// Those that leave, in the order in which they began, which is that of their deadlines.
     leaving: VecDeque<(Instant, ConnectionId)>,
     /// What was not written when its connection was closed, until the shard is told.
@@ -48,8 +46,6 @@ pub(crate) struct Sockets {
     finished: usize,
     /// One that is leaving has sent something since this was last asked.
     leaving_spoke: bool,
-    /// Empty between uses; kept for its capacity.
-    last: Vec<u32>,
 }
 
 #[derive(Debug)]
@@ -69,20 +65,11 @@ struct Socket {
     /// Bytes were written since bytes were read, so the next ones may be an answer; or nothing was
     /// read yet, and who comes waits to be let in.
     spoken_to: bool,
-    /// Its last read brought [`READ_MUCH`] or more.
-    brought_much: bool,
-    /// When it last did, whether that was in small packets.
-    in_small: bool,
-    /// It was put back, and so is read among the first.
-    waited: bool,
+    /// Bytes of the packet that has begun which are still to come.
+    missing: usize,
+    /// The length of the last packet in which a read ended.
+    packet: usize,
     state: State,
-}
-
-impl Socket {
-    /// Its last read brought much, in small packets.
-    const fn floods(&self) -> bool {
-        self.brought_much && self.in_small
-    }
 }
 
 #[derive(Debug)]
@@ -106,15 +93,12 @@ enum State {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     /// This many bytes. `spoken_to`: something was written to the peer since it last sent
-    /// something, or it has sent nothing before. `floods`: this is much, and so was what the
-    /// read before brought, in small packets. `little`: this is not much, and neither was that; a
-    /// flood may have a short read between others.
+    /// something, or it has sent nothing before. `more`: there may be more to read.
     Bytes {
         connection: ConnectionId,
         count: usize,
         spoken_to: bool,
-        floods: bool,
-        little: bool,
+        more: bool,
     },
     /// Nothing, or nothing that is for the shard.
     Nothing,
@@ -131,14 +115,12 @@ impl Sockets {
             registry,
             table: Slab::new(),
             serial: 0,
-            ready: Vec::new(),
+            ready: VecDeque::new(),
             taken: 0,
-            much_alone: COMPANY_TURNS,
             leaving: VecDeque::new(),
             unsaid: Vec::new(),
             finished: 0,
             leaving_spoke: false,
-            last: Vec::new(),
         }
     }
 
@@ -185,9 +167,8 @@ impl Sockets {
             writable: true,
             hung_up: false,
             spoken_to: true,
-            brought_much: false,
-            in_small: false,
-            waited: false,
+            missing: 0,
+            packet: 0,
             state: State::Open,
         });
         Ok((
@@ -250,44 +231,16 @@ impl Sockets {
         !self.ready.is_empty()
     }
 
-    /// Takes the connections to read in this turn, in the order in which they became readable, and
-    /// at most so many. The others are the first of the next turn. Those that brought much when
-    /// they were last read come behind the rest; answers how many that is.
-    pub(crate) fn take_ready(&mut self, into: &mut Vec<u32>, most: usize) -> usize {
-        debug_assert!(into.is_empty(), "the turn before was finished");
-        if self.ready.len() <= most {
-            std::mem::swap(&mut self.ready, into);
-        } else {
-            into.extend(self.ready.drain(..most));
-        }
-        self.taken += into.len() as u64;
-        self.much_alone = self.much_alone.saturating_add(1);
-        into.retain(|&index| {
-            let socket = self.table.get_mut(index as usize);
-            let is_last = socket.is_some_and(|socket| {
-                let waited = std::mem::take(&mut socket.waited);
-                socket.brought_much && !waited
-            });
-            if is_last {
-                self.last.push(index);
-            }
-            !is_last
-        });
-        let rest = into.len();
-        into.append(&mut self.last);
-        rest
+    /// Takes the next connection to read, in the order in which they became readable.
+    pub(crate) fn take_ready(&mut self) -> Option<u32> {
+        let index = self.ready.pop_front()?;
+        self.taken += 1;
+        Some(index)
     }
 
-    /// Puts the last ones that were taken back, unread: they are the first of the next turn, also
-    /// those that brought much, which could else be put back for ever.
-    pub(crate) fn put_back(&mut self, unread: impl ExactSizeIterator<Item = u32>) {
-        self.taken -= unread.len() as u64;
-        let unread = unread.inspect(|&index| {
-            if let Some(socket) = self.table.get_mut(index as usize) {
-                socket.waited = true;
-            }
-        });
-        self.ready.splice(..0, unread);
+    /// How many connections are to be read.
+    pub(crate) fn ready_len(&self) -> usize {
+        self.ready.len()
     }
 
     /// How many were taken to be read, ever.
@@ -305,62 +258,24 @@ impl Sockets {
         self.table.len()
     }
 
-    /// Reads once.
+    /// Reads once: a quantum; or a packet that is longer, as the one before was, or the rest of it.
     pub(crate) fn read(&mut self, index: u32, into: &mut [u8]) -> Found {
-        if let Some(socket) = self.table.get_mut(index as usize) {
-            socket.queued = false;
-        }
-        self.read_socket(index, into)
-    }
-
-    /// Reads once: of who floods less while somebody else is about.
-    pub(crate) fn read_beside(&mut self, index: u32, into: &mut [u8]) -> Found {
-        let floods = |socket: &Socket| socket.floods() && matches!(socket.state, State::Open);
-        let most = if self.much_alone < COMPANY_TURNS
-            && self.table.get(index as usize).is_some_and(floods)
-        {
-            into.len().min(FLOOD_READ_BYTES)
-        } else {
-            into.len()
+        let Some(socket) = self.table.get_mut(index as usize) else {
+            return Found::Nothing;
         };
-        self.read(index, &mut into[..most])
+        socket.queued = false;
+        let whole = match std::mem::take(&mut socket.missing) {
+            0 => socket.packet,
+            missing => missing,
+        };
+        let most = READ_QUANTUM.max(whole).min(into.len());
+        self.read_socket(index, &mut into[..most])
     }
 
-    /// Reads once, ahead of its turn, the first that does not bring much and has anything, among
-    /// the first [`AHEAD`] that are to be read in the next turn; not `but`, of which not all has
-    /// been used that was read before. Who fills the buffer brings much. It keeps its place, so
-    /// that [`taken`](Self::taken) counts those before it first.
-    pub(crate) fn read_ahead(&mut self, but: ConnectionId, into: &mut [u8]) -> Option<Found> {
-        let index = self.ready.iter().take(AHEAD).copied().find(|&index| {
-            let socket = self.table.get(index as usize);
-            socket.is_some_and(|socket| {
-                let is_open = matches!(socket.state, State::Open);
-                index != but.index && is_open && socket.readable && !socket.brought_much
-            })
-        })?;
-        let mut found = self.read_socket(index, into);
-        if let Found::Bytes { count, little, .. } = &mut found
-            && *count == into.len()
-            && let Some(socket) = self.table.get_mut(index as usize)
-        {
-            // There is more of it, for its turn.
-            *little = false;
-            socket.brought_much = true;
-            socket.in_small = false;
-        }
-        Some(found)
-    }
-
-    /// Somebody is about for whom floods are to be read by less at once.
-    pub(crate) fn note_company(&mut self) {
-        self.much_alone = 0;
-    }
-
-    /// Of how many packets the last read of this one was, of so many bytes.
-    pub(crate) fn note_packets(&mut self, id: ConnectionId, bytes: usize, packets: u64) {
+    /// The last read ended in a packet of this length, of which so many bytes are still to come.
+    pub(crate) fn note_packet(&mut self, id: ConnectionId, length: usize, missing: usize) {
         if let Some(socket) = self.socket(id) {
-            let small = u64::try_from(bytes / SMALL_PACKET).unwrap_or(u64::MAX);
-            socket.in_small = packets >= small;
+            (socket.packet, socket.missing) = (length, missing);
         }
     }
 
@@ -379,10 +294,6 @@ impl Sockets {
             Taken::Bytes { count, drained } => {
                 let spoken_to = std::mem::take(&mut socket.spoken_to);
                 let leaving = matches!(socket.state, State::Leaving { .. });
-                let brings_much = count >= READ_MUCH;
-                let floods = brings_much && socket.floods();
-                let little = !brings_much && !socket.brought_much;
-                socket.brought_much = brings_much;
                 socket.readable = !drained || socket.hung_up;
                 self.queue(index);
                 if leaving {
@@ -393,8 +304,7 @@ impl Sockets {
                         connection,
                         count,
                         spoken_to,
-                        floods,
-                        little,
+                        more: !drained,
                     }
                 }
             }
@@ -589,7 +499,7 @@ impl Sockets {
             && !matches!(socket.state, State::Paused)
         {
             socket.queued = true;
-            self.ready.push(index);
+            self.ready.push_back(index);
         }
     }
 
@@ -607,8 +517,8 @@ mod tests {
     use mio::{Events, Poll};
 
     use super::*;
-    use crate::bounds::READ_BYTES;
     use crate::listener::tests::arrival_and_peer;
+    use crate::tuning::READ_BUFFER_BYTES;
 
     /// Until so many are to be read.
     fn note_readable(poll: &mut Poll, sockets: &mut Sockets, count: usize) {
@@ -622,172 +532,74 @@ mod tests {
     }
 
     #[test]
-    fn those_that_brought_much_come_behind_the_rest() {
+    fn a_connection_is_read_by_the_quantum_and_comes_behind_the_others() {
         let mut poll = Poll::new().unwrap();
         let mut sockets = Sockets::new(poll.registry().try_clone().unwrap());
-        let (mut peers, mut indices) = (Vec::new(), Vec::new());
-        for _ in 0..3 {
+        let (mut peers, mut ids) = (Vec::new(), Vec::new());
+        for _ in 0..2 {
             let (arrival, peer) = arrival_and_peer(Vec::new());
-            indices.push(sockets.open(arrival).unwrap().0.index);
-            peers.push(peer);
-        }
-        let [much, little, other] = indices[..] else {
-            unreachable!("three were opened")
-        };
-        let mut buffer = vec![0; 2 * READ_MUCH];
-        // The first two send so many bytes, one after the other, and are read.
-        let mut round = |bytes: [usize; 2]| {
-            for (count, peer) in bytes.into_iter().zip(&mut peers) {
-                peer.write_all(&vec![0; count]).unwrap();
-                let before = sockets.ready.len();
-                note_readable(&mut poll, &mut sockets, before + 1);
-            }
-            sockets.ready.push(other); // its edge came for nothing
-            let mut into = Vec::new();
-            let rest = sockets.take_ready(&mut into, usize::MAX);
-            for index in [much, little] {
-                sockets.read(index, &mut buffer);
-            }
-            (into, rest)
-        };
-        assert_eq!(round([READ_MUCH, 1]), (vec![much, little, other], 3));
-        assert_eq!(round([1, READ_MUCH - 1]), (vec![little, other, much], 2));
-        assert_eq!(round([READ_MUCH, 1]), (vec![much, little, other], 3));
-        // Unless they have waited for a turn.
-        sockets.ready = vec![little, much, other];
-        let mut into = Vec::new();
-        assert_eq!(sockets.take_ready(&mut into, 2), 1);
-        sockets.put_back(into.drain(1..));
-        into.clear();
-        assert_eq!(sockets.take_ready(&mut into, 2), 2);
-        assert_eq!(into, [much, other]);
-    }
-
-    #[test]
-    fn of_a_flood_less_is_read_at_once_while_somebody_else_is_about() {
-        let poll = Poll::new().unwrap();
-        let mut sockets = Sockets::new(poll.registry().try_clone().unwrap());
-        let (arrival, mut peer) = arrival_and_peer(Vec::new());
-        let flood = sockets.open(arrival).unwrap().0;
-        // Until nobody reads.
-        std::thread::spawn(move || while peer.write_all(&vec![0; READ_BYTES]).is_ok() {});
-        let mut buffer = vec![0; READ_BYTES];
-        // Whether a read ever brings so much or more, so many turns after a quiet one.
-        let mut brings = |bytes, much_alone| {
-            (0..100_000).any(|_| {
-                sockets.much_alone = much_alone;
-                let socket = &mut sockets.table[flood.index as usize];
-                (socket.readable, socket.brought_much) = (true, true);
-                socket.in_small = true;
-                std::thread::yield_now();
-                let found = sockets.read_beside(flood.index, &mut buffer);
-                matches!(found, Found::Bytes { count, .. } if count >= bytes)
-            })
-        };
-        assert!(brings(FLOOD_READ_BYTES, COMPANY_TURNS - 1));
-        assert!(!brings(FLOOD_READ_BYTES + 1, 0));
-        assert!(brings(FLOOD_READ_BYTES + 1, COMPANY_TURNS));
-    }
-
-    #[test]
-    fn who_brings_little_twice_brings_little_and_company_lasts_for_a_while() {
-        let mut poll = Poll::new().unwrap();
-        let mut sockets = Sockets::new(poll.registry().try_clone().unwrap());
-        let (arrival, mut peer) = arrival_and_peer(Vec::new());
-        let id = sockets.open(arrival).unwrap().0;
-        let mut buffer = vec![0; 2 * READ_MUCH];
-        // A flood has a short read between others.
-        for (bytes, expected) in [
-            (READ_MUCH, false),
-            (1, false),
-            (READ_MUCH, false),
-            (1, false),
-            (1, true),
-        ] {
-            peer.write_all(&vec![0; bytes]).unwrap();
-            note_readable(&mut poll, &mut sockets, 1);
-            sockets.take_ready(&mut Vec::new(), usize::MAX);
-            let found = sockets.read(id.index, &mut buffer);
-            let is_little = matches!(found, Found::Bytes { little: true, .. });
-            assert_eq!(is_little, expected, "{bytes}");
-        }
-        assert!(sockets.much_alone > COMPANY_TURNS);
-        sockets.note_company();
-        for _ in 0..COMPANY_TURNS {
-            assert!(sockets.much_alone < COMPANY_TURNS);
-            sockets.take_ready(&mut Vec::new(), usize::MAX);
-        }
-        assert_eq!(sockets.much_alone, COMPANY_TURNS);
-    }
-
-    #[test]
-    fn connections_beyond_one_turn_are_the_first_of_the_next() {
-        let poll = Poll::new().unwrap();
-        let mut sockets = Sockets::new(poll.registry().try_clone().unwrap());
-        sockets.ready = (0..5).collect();
-        let mut take = |again: Option<u32>| {
-            let mut round = Vec::new();
-            sockets.take_ready(&mut round, 2);
-            if let Some(index) = again {
-                sockets.ready.push(index); // it has more
-            }
-            round
-        };
-        assert_eq!(take(Some(0)), [0, 1]);
-        assert_eq!(take(None), [2, 3]);
-        assert_eq!(take(None), [4, 0]);
-        assert!(take(None).is_empty());
-    }
-
-    #[test]
-    fn who_is_read_ahead_keeps_the_place_in_the_order() {
-        let mut poll = Poll::new().unwrap();
-        let mut sockets = Sockets::new(poll.registry().try_clone().unwrap());
-        let (mut ids, mut peers) = (Vec::new(), Vec::new());
-        for _ in 0..5 {
-            let (arrival, mut peer) = arrival_and_peer(Vec::new());
             ids.push(sockets.open(arrival).unwrap().0);
-            peer.write_all(b"some").unwrap();
             peers.push(peer);
         }
-        note_readable(&mut poll, &mut sockets, peers.len());
-        let [much, but, paused, first, second] = ids[..] else {
-            unreachable!("five were opened")
-        };
-        sockets.ready = ids.iter().map(|id| id.index).collect();
-        sockets.table[much.index as usize].brought_much = true;
-        sockets.pause(paused);
-        let mut buffer = [0; 8];
-        let mut ahead = || match sockets.read_ahead(but, &mut buffer)? {
-            Found::Bytes { connection, .. } => Some(connection),
-            other => unreachable!("{other:?}"),
-        };
-        assert_eq!(
-            [ahead(), ahead(), ahead()],
-            [Some(first), Some(second), None]
-        );
-        assert_eq!((sockets.taken(), sockets.ready.len()), (0, 5));
-        let mut round = Vec::new();
-        sockets.take_ready(&mut round, usize::MAX);
-        assert_eq!(sockets.taken(), 5);
-        let unread = ids.iter().filter(|id| {
-            let found = sockets.read(id.index, &mut buffer);
-            found != Found::Nothing
-        });
-        assert_eq!(unread.collect::<Vec<_>>(), [&much, &but]);
+        let mut buffer = vec![0; READ_BUFFER_BYTES];
+        for (peer, count) in peers.iter_mut().zip([3 * READ_QUANTUM, 1]) {
+            peer.write_all(&vec![0; count]).unwrap();
+            let before = sockets.ready.len();
+            note_readable(&mut poll, &mut sockets, before + 1);
+        }
+        // Of a packet that has begun, so much is missing.
+        let mut found = Vec::new();
+        for missing in [0, 0, READ_QUANTUM + 1, 0] {
+            let index = sockets.take_ready().unwrap();
+            sockets.note_packet(ids[index as usize], 0, missing);
+            if let Found::Bytes { count, more, .. } = sockets.read(index, &mut buffer) {
+                found.push((index, count, more));
+            }
+        }
+        let [busy, quiet] = [ids[0].index, ids[1].index];
+        let quantum = READ_QUANTUM;
+        let expected = [
+            (busy, quantum, true),
+            (quiet, 1, false),
+            (busy, quantum + 1, true),
+            (busy, quantum - 1, false),
+        ];
+        assert_eq!(found, expected);
         assert!(!sockets.has_ready());
     }
 
     #[test]
-    fn what_is_put_back_is_the_first_of_the_next_turn_and_counts_as_not_taken() {
+    fn packets_that_are_longer_than_a_quantum_are_read_whole() {
+        let mut poll = Poll::new().unwrap();
+        let mut sockets = Sockets::new(poll.registry().try_clone().unwrap());
+        let (arrival, mut peer) = arrival_and_peer(Vec::new());
+        let id = sockets.open(arrival).unwrap().0;
+        let mut buffer = vec![0; READ_BUFFER_BYTES];
+        let length = 2 * READ_QUANTUM;
+        peer.write_all(&vec![0; 3 * length]).unwrap();
+        note_readable(&mut poll, &mut sockets, 1);
+        let mut counts = Vec::new();
+        for begun in [Some((length, READ_QUANTUM)), None, Some((100, 50)), None] {
+            sockets.take_ready();
+            if let Found::Bytes { count, .. } = sockets.read(id.index, &mut buffer) {
+                counts.push(count);
+            }
+            if let Some((length, missing)) = begun {
+                sockets.note_packet(id, length, missing);
+            }
+        }
+        let quantum = READ_QUANTUM;
+        assert_eq!(counts, [quantum, quantum, length, quantum]);
+    }
+
+    #[test]
+    fn a_connection_is_counted_as_taken_when_it_is_read() {
         let poll = Poll::new().unwrap();
         let mut sockets = Sockets::new(poll.registry().try_clone().unwrap());
-        sockets.ready = (0..5).collect();
-        let mut round = Vec::new();
-        sockets.take_ready(&mut round, 4);
-        assert_eq!((sockets.taken(), sockets.to_take()), (4, 5));
-        sockets.put_back(round.drain(1..));
-        assert_eq!((sockets.taken(), sockets.to_take()), (1, 5));
-        assert_eq!(sockets.ready, [1, 2, 3, 4]);
+        sockets.ready = (0..3).collect();
+        assert_eq!((sockets.taken(), sockets.to_take()), (0, 3));
+        assert_eq!(sockets.take_ready(), Some(0));
+        assert_eq!((sockets.taken(), sockets.to_take()), (1, 3));
+        assert_eq!(sockets.ready_len(), 2);
     }
 }

@@ -3,9 +3,6 @@
 use super::{File, lines, rust};
 
 const COLUMNS: usize = 100;
-/// From here on, look for the file's second subject.
-pub(super) const LINES_WORTH_A_WORD: usize = 800;
-pub(super) const LINES_AT_MOST: usize = 1200;
 
 /// Comments alone: the formatter sees to the code, and leaves texts in quotes as they are.
 pub(super) fn long_comments(files: &[File]) -> Vec<String> {
@@ -14,15 +11,6 @@ pub(super) fn long_comments(files: &[File]) -> Vec<String> {
         let comment = line.trim_start().starts_with("//");
         (comment && columns > COLUMNS).then(|| format!("{columns} columns"))
     })
-}
-
-pub(super) fn long_files(files: &[File], limit: usize) -> Vec<String> {
-    rust(files)
-        .filter_map(|file| {
-            let count = file.text.lines().count();
-            (count > limit).then(|| format!("{} has {count} lines, over {limit}", file.path))
-        })
-        .collect()
 }
 
 /// Marks of unfinished work. They are put together here, so that this file does not break the rule.
@@ -95,12 +83,6 @@ mod tests {
             source(&format!("//{}", "é".repeat(98))),
             source(&format!("//{}", "é".repeat(99))),
         );
-    }
-
-    #[test]
-    fn a_file_over_the_limit_is_found() {
-        let limit = |files: &[File]| long_files(files, 2);
-        check(limit, source("1\n2\n"), source("1\n2\n3\n"));
     }
 
     #[test]

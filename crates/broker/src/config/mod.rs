@@ -68,6 +68,18 @@ pub struct Broker {
     pub sys_interval: Option<Duration>,
     /// How long a stopping broker waits for its clients to take what was sent to them.
     pub drain_timeout: Duration,
+    /// Whether the event loop may wait for more to gather.
+    pub batching: Batching,
+}
+
+/// Whether the event loop and group commit may wait for more to gather.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Batching {
+    /// Under load, where it lets more through or makes messages cheaper.
+    #[default]
+    Adaptive,
+    /// Never.
+    Off,
 }
 
 impl Default for Broker {
@@ -76,6 +88,7 @@ impl Default for Broker {
             shards: None,
             sys_interval: Some(Duration::from_secs(10)),
             drain_timeout: Duration::from_secs(5),
+            batching: Batching::default(),
         }
     }
 }

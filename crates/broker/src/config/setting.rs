@@ -10,7 +10,7 @@ use unbroken_store::Durability;
 use unbroken_store::quarantine::OnCorruption;
 
 use super::value::Value;
-use super::{LogFormat, LogLevel, OnError};
+use super::{Batching, LogFormat, LogLevel, OnError};
 
 /// A field's own type, to and from [`Value`]. `from_value` gets only what the key's kind let
 /// through.
@@ -127,6 +127,7 @@ macro_rules! word_settings {
 word_settings! {
     Durability { Strict = "strict", Relaxed = "relaxed", Off = "off" }
     OnCorruption { Quarantine = "quarantine", Refuse = "refuse" }
+    Batching { Adaptive = "adaptive", Off = "off" }
     OnError { Exit = "exit", ReadOnly = "read_only" }
     QueueFull { DropOldest = "drop_oldest", Refuse = "refuse" }
     StoreFull { DropOldest = "drop_oldest", Refuse = "refuse" }

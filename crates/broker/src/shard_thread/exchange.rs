@@ -6,7 +6,7 @@ use std::time::Instant;
 use unbroken_broker_core::Input;
 
 use super::ShardThread;
-use crate::coalesce::Turn;
+use crate::batching::Turn;
 use crate::driver::input;
 
 /// Shards that were restored have something to say to each other. They read it before any client

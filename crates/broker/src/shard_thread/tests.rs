@@ -2,11 +2,10 @@
 
 use super::*;
 use crate::authenticator::{Door, authenticator};
-use crate::bounds::{FLOOD_READ_BYTES, PIECE_BYTES, READ_MUCH};
-use crate::coalesce;
 use crate::disk::tests::started;
 use crate::listener::tests::{any_arrival, arrival_and_peer};
 use crate::mailbox::{feed, outside_feed};
+use crate::tuning::READ_QUANTUM;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use unbroken_broker_core::{Limits, Settings, ShardOptions, Totals};
@@ -61,272 +60,56 @@ fn feeds_are_looked_into_once_one_of_them_has_rung() {
 }
 
 #[test]
-fn what_others_send_leaves_before_who_sends_much_is_read() {
+fn a_connection_that_sends_alone_lets_others_in_after_each_quantum() {
     let mut thread = shard_thread(0, [None, None], [None, None]);
     thread.shard = Shard::new(options(0, 1));
     let now = Instant::now();
-    // Each publishes to itself.
-    let connect = b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x00\x00\x01";
-    let subscribe = b"\x82\x06\x00\x01\x00\x01";
-    let mut peers = [b"f", b"q"].map(|name| {
-        let unread = [&connect[..], name, subscribe, name, b"\x00"].concat();
-        let (arrival, peer) = arrival_and_peer(unread);
-        open(&mut thread.shard, &mut thread.driver, now, arrival);
-        peer
-    });
-    let much = [b"\x30\x83\x80\x01\x00\x01f", &[0; READ_MUCH][..]].concat();
-    let little = b"\x30\x03\x00\x01q";
-    for (round, leaves) in [(0, [false, false]), (1, [false, true])] {
-        for (peer, bytes) in peers.iter_mut().zip([&much[..], little]) {
-            say(&mut thread, peer, bytes);
-        }
-        thread.write_clients(now, &mut Turn::default());
+    let subscribe = |topic: &[u8]| [b"\x82\x06\x00\x01\x00\x01", topic, b"\x00"].concat();
+    let mut busy = enter(&mut thread, &subscribe(b"b"));
+    let mut quiet = enter(&mut thread, &subscribe(b"q"));
+    let message = [&b"\x30\x83\x01\x00\x01b"[..], &[0; 128]].concat();
+    let much = message.repeat(5 * READ_QUANTUM / message.len());
+    say(&mut thread, &mut busy, &much);
+    // The loop has not looked since.
+    quiet.set_nodelay(true).unwrap();
+    quiet.write_all(b"\x30\x03\x00\x01q").unwrap();
+    let mut turn = Turn::default();
+    thread.read_clients(now, &mut turn);
+    // A quantum, then a look, then both.
+    assert!((3..=4).contains(&turn.reads), "{turn:?}");
+    assert!(thread.driver.sockets.has_ready(), "the busy one has more");
+    thread.write_clients(now, &mut turn);
+    let mut found = [0; 4 + 5 + 5];
+    quiet.set_read_timeout(Some(LATER)).unwrap();
+    quiet.read_exact(&mut found).unwrap();
+    while thread.driver.sockets.has_ready() {
+        thread.read_clients(now, &mut turn);
+    }
+    thread.write_clients(now, &mut turn);
+    let mut found = vec![0; 9 + much.len()];
+    busy.set_read_timeout(Some(LATER)).unwrap();
+    busy.read_exact(&mut found).unwrap();
+    assert!(found.ends_with(&much), "in the order in which it was sent");
+}
+
+#[test]
+fn a_turn_reads_so_many_connections_and_the_next_one_goes_on() {
+    let mut thread = shard_thread(0, [None, None], [None, None]);
+    thread.shard = Shard::new(options(0, 1));
+    let now = Instant::now();
+    let more = 5;
+    let mut peers: Vec<_> = (0..TURN_READS + more)
+        .map(|_| enter(&mut thread, b""))
+        .collect();
+    for peer in &mut peers {
+        say(&mut thread, peer, b"\xc0\x00");
+    }
+    for expected in [TURN_READS, more, 0] {
         let mut turn = Turn::default();
         thread.read_clients(now, &mut turn);
-        assert_eq!(turn.reads, 2);
-        thread.shard.take_dirty(&mut thread.dirty, usize::MAX);
-        let waits = |index| {
-            thread
-                .dirty
-                .iter()
-                .any(|connection| connection.index == index)
-        };
-        assert_eq!([0, 1].map(|index| !waits(index)), leaves, "round {round}");
+        assert_eq!(turn.reads, expected as u64);
     }
 }
-
-/// A flood and somebody quiet, each of whom publishes to itself.
-struct Beside {
-    thread: ShardThread,
-    now: Instant,
-    flood: TcpStream,
-    quiet: TcpStream,
-    /// Messages of the flood so far.
-    sent: u32,
-}
-
-fn beside_a_flood() -> Beside {
-    let mut thread = shard_thread(0, [None, None], [None, None]);
-    thread.shard = Shard::new(options(0, 1));
-    let now = Instant::now();
-    let connect = b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x00\x00\x01";
-    let subscribe = b"\x82\x06\x00\x01\x00\x01";
-    let [flood, quiet] = [b"f", b"q"].map(|name| {
-        let unread = [&connect[..], name, subscribe, name, b"\x00"].concat();
-        let (arrival, mut peer) = arrival_and_peer(unread);
-        open(&mut thread.shard, &mut thread.driver, now, arrival);
-        thread.write_clients(now, &mut Turn::default());
-        peer.read_exact(&mut [0; 9]).unwrap();
-        peer.set_nodelay(true).unwrap(); // what is written is there
-        peer.set_read_timeout(Some(LATER)).unwrap();
-        peer
-    });
-    Beside {
-        thread,
-        now,
-        flood,
-        quiet,
-        sent: 0,
-    }
-}
-
-impl Beside {
-    /// Packets of so many bytes (131 to 16,386), numbered, that come to so many at most.
-    fn packets(&mut self, size: usize, bytes: usize) -> Vec<u8> {
-        let mut packets = Vec::new();
-        while packets.len() + size <= bytes {
-            let (low, high) = (u8::try_from((size - 3) % 128), (size - 3) / 128);
-            let head = [0x30, low.unwrap() | 0x80, u8::try_from(high).unwrap()];
-            let rest = vec![0; size - head.len() - 7];
-            packets.extend([&head[..], b"\x00\x01f", &self.sent.to_be_bytes(), &rest].concat());
-            self.sent += 1;
-        }
-        packets
-    }
-
-    /// The quiet one says so much just when what the flood has sent is read. Answers whether it was
-    /// written to in the same turn, before the flood was.
-    fn is_answered_between(&mut self, flood: &[u8], payload: u8) -> bool {
-        say(&mut self.thread, &mut self.flood, flood);
-        // Nobody has looked yet. Units of 128 bytes.
-        let rest = vec![7; 128 * usize::from(payload)];
-        let message = [&[0x30, 0x83, payload, 0, 1, b'q'][..], &rest].concat();
-        self.quiet.write_all(&message).unwrap();
-        let mut turn = Turn::default();
-        self.thread.read_clients(self.now, &mut turn);
-        self.thread.write_clients(self.now, &mut Turn::default());
-        if turn.writes == 0 {
-            self.thread.wait(self.now).unwrap();
-        }
-        // Of the flood, what one read had no room for beside others.
-        while self.thread.driver.sockets.has_ready() {
-            self.thread.read_clients(self.now, &mut Turn::default());
-            self.thread.write_clients(self.now, &mut Turn::default());
-        }
-        for (peer, expected) in [(&mut self.quiet, &message[..]), (&mut self.flood, flood)] {
-            let mut found = vec![0; expected.len()];
-            peer.read_exact(&mut found).unwrap();
-            assert!(found == expected, "what it has said, in its order");
-        }
-        assert!(turn.writes <= 1, "the flood is written as one");
-        turn.writes > 0
-    }
-}
-
-#[test]
-fn who_floods_lets_others_come_between() {
-    let mut beside = beside_a_flood();
-    let mut between = |size, payload, is_waiting| {
-        beside.thread.coalescer = if is_waiting {
-            coalesce::tests::waiting(0)
-        } else {
-            Coalescer::new(1)
-        };
-        // Two reads where others are about, and each brings much.
-        let packets = beside.packets(size, 2 * READ_MUCH);
-        assert_eq!(packets.len(), 2 * FLOOD_READ_BYTES);
-        beside.is_answered_between(&packets, payload)
-    };
-    let (little, more) = (10, 100);
-    assert!(128 * usize::from(more) > PIECE_BYTES);
-    assert!(!between(256, little, false), "not known to flood yet");
-    assert!(between(256, little, false));
-    assert!(!between(256, little, true), "more is to gather");
-    assert!(!between(256, more, false), "that is not all in one piece");
-    assert!(between(2_048, little, false), "known by what came before");
-    assert!(!between(256, little, false), "before were larger packets");
-}
-
-/// Whether a flood, which sends as much as two reads beside others bring, leaves some of it for the
-/// next turn, where each of so many others says this.
-fn spares(others: usize, says: &[u8], is_waiting: bool) -> bool {
-    let mut beside = beside_a_flood();
-    let mut peers = Vec::new();
-    for _ in 0..others {
-        let (arrival, peer) = arrival_and_peer(CONNECT.to_vec());
-        let ShardThread { shard, driver, .. } = &mut beside.thread;
-        open(shard, driver, beside.now, arrival);
-        peers.push(peer);
-    }
-    let mut spared = false;
-    for _ in 0..2 {
-        // The first shows who floods, and who is about.
-        if is_waiting {
-            beside.thread.coalescer = coalesce::tests::waiting(0);
-        }
-        let packets = beside.packets(256, 2 * FLOOD_READ_BYTES);
-        say(&mut beside.thread, &mut beside.flood, &packets);
-        for peer in &mut peers {
-            say(&mut beside.thread, peer, says);
-        }
-        let Beside { thread, now, .. } = &mut beside;
-        thread.read_clients(*now, &mut Turn::default());
-        spared = thread.driver.sockets.has_ready();
-        thread.write_clients(*now, &mut Turn::default());
-        while thread.driver.sockets.has_ready() {
-            thread.read_clients(*now, &mut Turn::default());
-            thread.write_clients(*now, &mut Turn::default());
-        }
-        let mut found = vec![0; packets.len()];
-        beside.flood.read_exact(&mut found).unwrap();
-        assert!(found == packets);
-    }
-    spared
-}
-
-#[test]
-fn a_flood_spares_a_few_who_publish_while_nothing_is_gathered() {
-    let (publish, ping) = (b"\x30\x03\x00\x01n", b"\xc0\x00");
-    assert!(spares(1, publish, false));
-    assert!(spares(READS_BEFORE_WRITE, publish, false));
-    assert!(
-        !spares(READS_BEFORE_WRITE + 1, publish, false),
-        "the turn is long as it is"
-    );
-    assert!(!spares(1, publish, true), "more is to gather");
-    assert!(!spares(1, ping, false), "nobody waits for that");
-    assert!(!spares(0, ping, false), "nobody is about");
-}
-
-#[test]
-fn what_a_flood_sends_behind_is_read_behind() {
-    let mut beside = beside_a_flood();
-    for (bytes, bytes_behind) in [(2 * READ_MUCH, 0), (READ_MUCH - 1, 1_000)] {
-        let packets = beside.packets(200, bytes);
-        // Much, and then not, with more behind it than the first read has room for.
-        say(&mut beside.thread, &mut beside.flood, &packets);
-        let behind = beside.packets(200, bytes_behind);
-        beside.thread.buffer = vec![0; packets.len()].into_boxed_slice();
-        beside.flood.write_all(&behind).unwrap();
-        let Beside { thread, now, .. } = &mut beside;
-        for _ in 0..2 {
-            thread.wait(*now).unwrap();
-            thread.read_clients(*now, &mut Turn::default());
-        }
-        thread.write_clients(*now, &mut Turn::default());
-        let expected = [packets, behind].concat();
-        let mut found = vec![0; expected.len()];
-        beside.flood.read_exact(&mut found).unwrap();
-        assert!(found == expected);
-    }
-}
-
-#[test]
-fn what_another_shard_has_sent_leaves_before_a_flood_is_read() {
-    let mut beside = beside_a_flood();
-    let quiet = ConnectionId {
-        index: 1,
-        serial: 2,
-    };
-    for (letters, writes) in [(0, 0), (0, 0), (1, 1)] {
-        let much = beside.packets(200, READ_MUCH + 200);
-        say(&mut beside.thread, &mut beside.flood, &much);
-        let Beside { thread, now, .. } = &mut beside;
-        // As a letter may: somebody who has said nothing is to have something.
-        let bytes = b"\x30\x03\x00\x01q";
-        let (shard, driver) = (&mut thread.shard, &mut thread.driver);
-        let connection = quiet;
-        input(shard, driver, *now, Input::Received { connection, bytes });
-        let mut turn = Turn {
-            letters,
-            ..Turn::default()
-        };
-        thread.read_clients(*now, &mut turn);
-        assert_eq!(turn.writes, writes);
-        thread.write_clients(*now, &mut turn);
-    }
-}
-
-#[test]
-fn some_are_answered_while_others_are_read_where_nothing_is_gathered() {
-    let mut thread = shard_thread(0, [None, None], [None, None]);
-    thread.shard = Shard::new(options(0, 1));
-    let now = Instant::now();
-    let connect = b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x00\x00\x01";
-    let rest = 3;
-    let mut peers = Vec::new();
-    for name in (b'a'..).take(READS_BEFORE_WRITE + rest) {
-        let (arrival, peer) = arrival_and_peer([&connect[..], &[name]].concat());
-        open(&mut thread.shard, &mut thread.driver, now, arrival);
-        peers.push(peer);
-    }
-    thread.write_clients(now, &mut Turn::default());
-    for (is_waiting, unanswered) in [(false, rest), (true, peers.len())] {
-        if is_waiting {
-            thread.coalescer = coalesce::tests::waiting(0);
-        }
-        for peer in &mut peers {
-            say(&mut thread, peer, b"\xc0\x00");
-        }
-        thread.read_clients(now, &mut Turn::default());
-        thread.shard.take_dirty(&mut thread.dirty, usize::MAX);
-        assert_eq!(thread.dirty.len(), unanswered, "waiting: {is_waiting}");
-        thread.write_clients(now, &mut Turn::default());
-    }
-}
-
-/// What a turn writes to, that has read one.
-const A_TURN: usize = WRITES_A_READ + WRITES_AHEAD;
 
 /// Somebody who publishes, and so many receivers.
 fn many_receivers(receivers: usize) -> (ShardThread, TcpStream, Vec<TcpStream>) {
@@ -366,7 +149,7 @@ fn waiting_for_it(thread: &ShardThread, receivers: usize) -> Vec<ConnectionId> {
 #[test]
 fn between_writes_to_many_who_has_sent_more_is_read() {
     let more = 5;
-    let (mut thread, mut publisher, mut receivers) = many_receivers(A_TURN + more);
+    let (mut thread, mut publisher, mut receivers) = many_receivers(TURN_WRITES + more);
     let now = Instant::now();
     let mut writes = Vec::new();
     let mut waited = Vec::new();
@@ -384,7 +167,7 @@ fn between_writes_to_many_who_has_sent_more_is_read() {
         waited = waiting;
     }
     // Those who waited had both messages in one write.
-    assert_eq!(writes, [A_TURN, A_TURN, more]);
+    assert_eq!(writes, [TURN_WRITES, TURN_WRITES, more]);
     for peer in &mut receivers {
         let mut found = [0; 4 + 5 + 2 * TO_MANY.len()];
         peer.set_read_timeout(Some(LATER)).unwrap();
@@ -394,44 +177,25 @@ fn between_writes_to_many_who_has_sent_more_is_read() {
 }
 
 #[test]
-fn more_are_written_to_where_more_were_read_and_all_once_much_was() {
-    let all = WRITES_AHEAD + 3 * WRITES_A_READ + 1;
+fn all_are_written_to_once_much_was_read() {
+    let all = TURN_WRITES + 1;
     let (mut thread, mut publisher, _receivers) = many_receivers(all);
     let now = Instant::now();
-    let (few, more) = (WRITES_AHEAD, WRITES_AHEAD + 3 * WRITES_A_READ);
-    for (reads, letters, unwritten, writes) in [
-        (0, 0, 0, few),
-        (3, 0, 0, more),
-        (2, 1, 0, more),
-        (0, 0, READ_BEFORE_WRITE, all),
-        (0, 0, READ_BEFORE_WRITE / 2, few),
-        (0, 0, 0, few),
+    for (unwritten, writes) in [
+        (0, TURN_WRITES),
+        (TURN_READ_BYTES / 2, TURN_WRITES),
+        (TURN_READ_BYTES, all),
     ] {
         say(&mut thread, &mut publisher, TO_MANY);
         thread.read_clients(now, &mut Turn::default());
         thread.unwritten += unwritten;
-        let mut turn = Turn {
-            reads,
-            letters,
-            ..Turn::default()
-        };
+        let mut turn = Turn::default();
         thread.write_some(now, &mut turn);
         assert_eq!(turn.writes, writes as u64);
         assert_eq!(thread.unwritten == 0, writes == all);
         thread.write_clients(now, &mut turn);
         assert_eq!(thread.unwritten, 0);
     }
-}
-
-#[test]
-fn what_is_held_for_the_end_of_a_flood_is_not_yet_written() {
-    let (mut thread, mut publisher, receivers) = many_receivers(1);
-    let now = Instant::now();
-    say(&mut thread, &mut publisher, TO_MANY);
-    thread.read_clients(now, &mut Turn::default());
-    thread.held = waiting_for_it(&thread, receivers.len());
-    thread.write_clients(now, &mut Turn::default());
-    assert_eq!(thread.unwritten, TO_MANY.len());
 }
 
 #[test]
@@ -508,35 +272,6 @@ fn of_what_other_shards_send_all_is_written_before_an_output_is_full() {
 }
 
 #[test]
-fn all_are_written_to_before_who_brings_much_is_read() {
-    let (mut thread, mut publisher, receivers) = many_receivers(A_TURN + 5);
-    let now = Instant::now();
-    let much = [b"\x30\x83\x80\x01\x00\x01f", &[0; READ_MUCH][..]].concat();
-    let mut flood = enter(&mut thread, b"");
-    say(&mut thread, &mut flood, &much);
-    thread.read_clients(now, &mut Turn::default());
-    thread.write_clients(now, &mut Turn::default());
-    say(&mut thread, &mut publisher, TO_MANY);
-    say(&mut thread, &mut flood, &much);
-    let mut turn = Turn::default();
-    thread.read_clients(now, &mut turn);
-    assert_eq!(turn.writes, receivers.len() as u64);
-}
-
-#[test]
-fn all_are_written_to_at_the_end_of_a_turn_in_which_somebody_brought_much() {
-    for brought_much in [false, true] {
-        let (mut thread, mut publisher, receivers) = many_receivers(A_TURN + 5);
-        let now = Instant::now();
-        say(&mut thread, &mut publisher, TO_MANY);
-        let mut turn = Turn::default();
-        assert!(!thread.read_clients(now, &mut turn));
-        thread.take_late_news(now, brought_much, &mut turn);
-        assert_eq!(turn.writes == receivers.len() as u64, brought_much);
-    }
-}
-
-#[test]
 fn who_has_more_than_one_write_takes_comes_behind_all_others() {
     let (mut thread, mut publisher, receivers) = many_receivers(3);
     say(&mut thread, &mut publisher, TO_MANY);
@@ -552,7 +287,7 @@ fn who_has_more_than_one_write_takes_comes_behind_all_others() {
 #[test]
 fn nobody_counts_as_slow_whose_turn_has_not_come() {
     for (messages, all_are_written_to) in [(1, false), (2, true)] {
-        let (mut thread, mut publisher, receivers) = many_receivers(A_TURN + 5);
+        let (mut thread, mut publisher, receivers) = many_receivers(TURN_WRITES + 5);
         let now = Instant::now();
         let mut limits = Limits::default();
         limits.output_bytes_max = u32::try_from(UNWRITTEN_PARTS * 2 * TO_MANY.len()).unwrap();
@@ -631,9 +366,10 @@ fn sleepers(count: usize) -> (ShardThread, tempfile::TempDir, Vec<TcpStream>) {
     thread.from_others.push(from_disk);
     thread.driver.desk = disk.desk(ShardId(0));
     let now = Instant::now();
-    let connect = b"\x10\x0d\x00\x04MQTT\x04\x00\x00\x00\x00\x01";
-    let peers = (b'A'..).take(count).map(|name| {
-        let (arrival, peer) = arrival_and_peer([&connect[..], &[name]].concat());
+    let connect = b"\x10\x0f\x00\x04MQTT\x04\x00\x00\x00\x00\x03";
+    let peers = (0..count).map(|number| {
+        let name = format!("{number:03}");
+        let (arrival, peer) = arrival_and_peer([&connect[..], name.as_bytes()].concat());
         open(&mut thread.shard, &mut thread.driver, now, arrival);
         peer
     });
@@ -648,11 +384,9 @@ fn sleepers(count: usize) -> (ShardThread, tempfile::TempDir, Vec<TcpStream>) {
 #[test]
 fn what_waited_for_the_disk_leaves_when_its_answer_is_taken() {
     let answers: [fn(&mut ShardThread, Instant, &mut Turn); 2] =
-        [ShardThread::take_mail, |thread, now, turn| {
-            thread.take_late_news(now, false, turn);
-        }];
+        [ShardThread::take_mail, ShardThread::take_late_news];
     for take in answers {
-        let (mut thread, _temp, peers) = sleepers(A_TURN + 5);
+        let (mut thread, _temp, peers) = sleepers(TURN_WRITES + 5);
         let mut turn = Turn::default();
         while thread.driver.waits_for_disk() {
             assert_eq!(turn.writes, 0);
@@ -737,6 +471,7 @@ fn shard_thread(
         authenticator: askers.remove(0),
         doors: Arc::new(Doors(vec![anybody])),
         desk: None,
+        is_batching_adaptive: true,
     })
     .unwrap()
 }

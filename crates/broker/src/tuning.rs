@@ -1,0 +1,59 @@
+//! Every constant that trades latency against throughput. None of them can lose a message; the
+//! limits of resources are in [`crate::bounds`] and [`Limits`](unbroken_broker_core::Limits), and
+//! how many receivers of a large fan-out one turn serves is `Settings::at_once` of
+//! `unbroken-broker-core`.
+//!
+//! Each says what happens when it is doubled or halved. Measurements and what was tried are in
+//! `docs/notes/scheduler.md`; the decision is ADR 53.
+
+use std::time::Duration;
+
+/// Size in bytes of the read buffer, one per event loop; the most that one read takes from a
+/// connection that sends alone.
+/// Doubled: the buffer leaves the core's cache, large messages cost more. Halved: fewer whole
+/// messages of 64 KiB fit into one read, so that more of them are copied.
+pub(crate) const READ_BUFFER_BYTES: usize = 192 * 1024;
+
+/// Bytes that a connection may send per round while other connections send too: the quantum of
+/// deficit round robin.
+/// Doubled: a quiet client waits twice as long beside a busy one. Halved: a busy client costs more
+/// CPU time, since each read brings half as many packets.
+pub(crate) const READ_QUANTUM: usize = 16 * 1024;
+
+/// Connections read in one turn.
+/// Doubled: an answer waits for twice as many reads. Halved: each turn gathers less for its writes
+/// and for its commit.
+pub(crate) const TURN_READS: usize = 64;
+
+/// Bytes read, from clients and other shards, after which every pending output is written.
+/// Doubled: they and their copies in the outputs leave the core's cache. Halved: a write gathers
+/// less.
+pub(crate) const TURN_READ_BYTES: usize = 256 * 1024;
+
+/// Connections written to in one turn; the others are the first of the next turn, and what arrives
+/// for them meanwhile leaves in the same write.
+/// Doubled: publishers to many receivers wait longer before they are read again. Halved: where
+/// each message read has an answer and a receiver, outputs gather more than they should.
+pub(crate) const TURN_WRITES: usize = 2 * TURN_READS;
+
+/// Bytes written to one connection in one turn.
+/// Doubled: a fast reader of large messages delays the others. Halved: it needs more calls.
+pub(crate) const WRITE_QUANTUM: usize = 1024 * 1024;
+
+/// The delays between which [`crate::batching`] chooses.
+/// Doubled: a message waits twice as long under load. Halved: a read and a write serve fewer
+/// messages.
+pub(crate) const BATCHING_DELAYS: [Duration; 4] = [
+    Duration::ZERO,
+    Duration::from_micros(250),
+    Duration::from_millis(1),
+    Duration::from_millis(4),
+];
+
+/// Time over which a batching delay is measured, at least.
+/// Doubled: the right delay is found later. Halved: chance decides more often.
+pub(crate) const BATCHING_SAMPLE: Duration = Duration::from_millis(10);
+
+/// The part by which two samples differ when the difference counts.
+/// Doubled: a delay that makes messages a tenth cheaper is missed. Halved: the delay follows noise.
+pub(crate) const BATCHING_SIGNIFICANT: f64 = 0.1;
