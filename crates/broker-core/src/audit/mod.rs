@@ -32,6 +32,7 @@ pub(crate) mod account;
 pub(crate) mod beacon;
 pub(crate) mod fault;
 pub(crate) mod json;
+pub(crate) mod known;
 pub(crate) mod lane;
 pub(crate) mod letters;
 pub(crate) mod missed;
