@@ -892,6 +892,7 @@ fn what_is_out_of_scope_of_a_lane_that_was_under_way_is_told() {
         told.any(|told| told.contains(r#""out_of_scope":1024"#))
     };
     assert!(is_told(r#""state":"part""#), "{told:?}");
+    assert!(is_told("numbers below 1024 are out of scope"), "{told:?}");
     assert!(is_told(r#""state":"proven""#), "{told:?}");
 }
 
@@ -913,6 +914,28 @@ fn each_client_that_sends_in_a_lane_of_another_is_named() {
     broker.advance(SECOND);
     broker.advance(SECOND);
     assert_eq!(faults(&mut broker), [of("eve", 2, 1), of("mallory", 2, 1)]);
+}
+
+#[test]
+fn two_copies_of_a_producer_under_one_client_id_are_named() {
+    let mut broker = Broker::new(1);
+    let mut first = Producer::join(&mut broker);
+    first.send_many(&mut broker, 10);
+    let mut copy = Producer::join(&mut broker);
+    copy.lane = first.lane.clone();
+    faults(&mut broker);
+    for round in 0..3 {
+        for (producer, payload) in [(&mut first, "first"), (&mut copy, "copy")] {
+            producer.client = stay(&mut broker, "producer", false);
+            let stamp = producer.stamp(payload);
+            producer.send(&mut broker, payload, &[&stamp], false);
+        }
+        let named = faults(&mut broker);
+        assert_ne!(named, [""; 0], "{round}");
+    }
+    let found = found(&broker);
+    assert_eq!((found.repeated, found.injected), (1, 2));
+    assert!(found.contradicted > 0, "{found:?}");
 }
 
 #[test]

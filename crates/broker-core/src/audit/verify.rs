@@ -569,13 +569,15 @@ impl Lane {
     /// Says that a part of it is judged, and how much that is.
     fn tell_part(&self, (lane, epoch): (LaneId, Epoch), clients: &mut Clients) {
         let out_of_scope = self.ledger.scope_start();
+        let by_rules = "rules leave out some of its messages, so nothing of it is called lost";
+        let late = format!(
+            "numbers below {out_of_scope} are out of scope: the lane was under way before this \
+             broker"
+        );
         let words = match (self.is_in_part(), out_of_scope) {
-            (true, 0) => "rules leave out some of its messages, so nothing of it is called lost",
-            (true, _) => {
-                "rules leave out some of its messages, so nothing of it is called lost, and it was \
-                 under way before: its first numbers are out of scope"
-            }
-            (false, _) => "it was under way before: its first numbers are out of scope",
+            (true, 0) => by_rules.to_owned(),
+            (true, _) => format!("{by_rules}; {late}"),
+            (false, _) => late,
         };
         let object = Object::new()
             .text("lane", &lane.to_string())
@@ -585,7 +587,7 @@ impl Lane {
             .number("messages", self.ledger.next())
             .number("left_out", self.left_out)
             .number("out_of_scope", out_of_scope)
-            .text("words", words);
+            .text("words", &words);
         clients.home.tell_if_watched(lane, "state", object);
     }
 
