@@ -41,6 +41,39 @@ Feature: Stages and audits from the shell
     Then reader prints "HOT"
     And reader prints "COLD"
 
+  Scenario Outline: A stage that is killed and started again at once is no intruder in its own lane
+    Given reader listens by `unbroken sub -p PORT -V 5 -t plant/loud`
+    And mill runs `unbroken pipe -p PORT --from plant/raw --to plant/loud --lane 0000000000000007 <memory>` and listens to "plant/raw"
+    When I run `unbroken pipe -p PORT --to plant/raw` with the input:
+      """
+      hot
+      """
+    Then reader prints "hot"
+    When mill is killed
+    And again runs `unbroken pipe -p PORT --from plant/raw --to plant/loud --lane 0000000000000007 <memory>` and listens to "plant/raw"
+    And I run `unbroken pipe -p PORT --to plant/raw` with the input:
+      """
+      cold
+      """
+    Then reader prints a line with "cold"
+    And the broker's log does not mention "another client stamps"
+
+    Examples:
+      | memory    |
+      | --keep 60 |
+      | --spool s |
+
+  Scenario Outline: Of two stages with one lane the one that is thrown out says why
+    Given mill runs `unbroken pipe -p PORT --from plant/raw --to plant/loud --lane 0000000000000007 <memory>` and listens to "plant/raw"
+    When other runs `unbroken pipe -p PORT --from plant/raw --to plant/loud --lane 0000000000000007 <other memory>` and listens to "plant/raw"
+    Then mill ends with code 69
+    And its errors mention "another client has connected as unbroken-pipe-0000000000000007, the client id of lane 0000000000000007: two producers use it"
+
+    Examples:
+      | memory    | other memory |
+      | --keep 60 | --keep 60    |
+      | --spool s | --spool copy |
+
   Scenario: A command that does not exist is named
     When I run `unbroken pipe -p PORT --from plant/raw --to plant/loud -- no-such-command`
     Then it ends with code 74
@@ -222,6 +255,13 @@ Feature: Stages and audits from the shell
     When I run `unbroken audit status -p PORT -W 1`
     Then it ends with code 3
     And its output mentions "no stamped message was heard"
+
+  Scenario: What the broker says of its own lanes is no judgement from end to end
+    Given status runs `unbroken audit status -p PORT -W 4` and listens to "here/status"
+    And feeder connects
+    When feeder publishes "tea" to "orders" at QoS 1
+    Then status ends with code 3
+    And its output mentions "nothing was judged from end to end; what the broker says of its own lanes ends at the broker"
 
   Scenario: A filter that is none is refused
     When I run `unbroken pipe -p PORT --from plant/bad# --to plant/raw`

@@ -357,6 +357,12 @@ pub(crate) const LANES_FEW: usize = 4;
 /// Lanes whose owner is known on the shard that all others ask for it, after the owner's session
 /// has ended: 100 bytes each. Beyond it the oldest is forgotten, and opened again as a new one.
 pub(crate) const LANES_CLOSED_MAX: usize = 4_096;
+/// Pairs of a lane and a client that is not its owner which a shard names in a second; 200 bytes
+/// each. What more of them send is only counted.
+pub(crate) const INTRUSIONS_TOLD_MAX: usize = 1_024;
+/// Epochs of lanes that a shard remembers, over all shards, after their publishers' sessions have
+/// ended: 50 bytes each. A lane of which the last one is forgotten is joined late.
+pub(crate) const EPOCHS_KNOWN_MAX: usize = 16_384;
 /// Clients of whose lanes that are not judged a shard tells apart how many messages they had, in a
 /// second; 100 bytes each. Those of more are only counted.
 pub(crate) const LANES_REFUSED_TOLD_MAX: usize = 64;

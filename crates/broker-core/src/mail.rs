@@ -70,6 +70,7 @@ impl Mail {
             | Letter::StatsAsked
             | Letter::LaneReleased { .. }
             | Letter::LaneFree { .. }
+            | Letter::EpochOpened { .. }
             | Letter::StatsAnswer(_) => 0,
             Letter::LaneClaimed {
                 client_id: text_of, ..
@@ -248,6 +249,8 @@ pub(crate) enum Letter {
     LaneHeld { lane: LaneId, owner: Arc<str> },
     /// It is nobody's any more.
     LaneFree { lane: LaneId },
+    /// My client stamps this epoch of a lane.
+    EpochOpened { lane: LaneId, epoch: Epoch },
     /// My counters, for `$SYS`.
     Stats(Box<Stats>),
     /// Answer `StatsAnswer` with your counters as they are.

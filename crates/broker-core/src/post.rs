@@ -182,6 +182,7 @@ impl Shard {
             Letter::LaneReleased { lane } => self.take_release(from, lane),
             Letter::LaneHeld { lane, owner } => self.lane_is_held(lane, owner),
             Letter::LaneFree { lane } => self.owners.note_free(lane),
+            Letter::EpochOpened { lane, epoch } => self.owners.known.note((lane, epoch)),
             Letter::StatsAsked => {
                 let stats = Box::new(self.stats_now(now));
                 self.mail(from, Letter::StatsAnswer(stats));

@@ -44,12 +44,16 @@ missing beside the message. A lane that was under way before is judged from its 
 messages on; how many numbers that leaves out is shown as OUT OF SCOPE. Beside what the messages
 prove stands what the broker says of itself, where it keeps account ($SYS/audit/ and $audit/).
 
+A message that another client publishes in a lane (an intrusion) is printed, and is no fault of that
+lane: the broker keeps it out of the verdict and names the client. Where it reaches this listener
+and contradicts the lane, that is a fault.
+
 Exit codes: 0 nothing was wrong, or the proof holds; 1 something was wrong, or the proof does not
 hold; 2 wrong usage; 3 not all could be judged: no stamped message came, or none of a window that
-began meanwhile, and the broker kept account of no lane; or a lane turned up after 20 seconds and
-not with its number 0; or the messages are of another algorithm than the one given (with another key
-they are taken for altered: 1); 66 a file cannot be read; 69 the broker cannot be reached; 74 output
-failed.")]
+began meanwhile, so that nothing was judged from end to end, whatever the broker says of its own
+lanes; or a lane turned up after 20 seconds and not with its number 0; or the messages are of
+another algorithm than the one given (with another key they are taken for altered: 1); 66 a file
+cannot be read; 69 the broker cannot be reached; 74 output failed.")]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: Command,

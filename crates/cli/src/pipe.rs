@@ -42,10 +42,13 @@ With --spool a stage that was interrupted, or killed, goes on where it was: it s
 broker had not acknowledged, and its numbers continue. With --state a consumer does. The broker
 keeps what comes for either while it is away, for a week or as --keep says. Without, each start
 begins anew, and the session at the broker ends with the stage; so does a producer's in any case.
+A stage with an output connects as unbroken-pipe-LANE, so that the broker knows the owner of the
+lane again after a restart. Two stages with one lane, or with copies of one spool, cannot both be
+connected: the one that is thrown out says so and ends.
 
 Exit codes: 0 the input ended, or asked to stop; 2 wrong usage; 66 the key cannot be read; 69 the
-broker cannot be reached or refused something; 74 the command, the spool, the state, or input or
-output, failed.")]
+broker cannot be reached or refused something, or another client connected under the client id; 74
+the command, the spool, the state, or input or output, failed.")]
 pub(crate) struct Args {
     /// Topics to take messages from [default: lines of standard input]
     #[arg(long, value_name = "FILTER", required_unless_present = "to")]

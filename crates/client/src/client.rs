@@ -194,6 +194,14 @@ impl Client {
         }
     }
 
+    /// Why the client has ended; `None` while it has not.
+    pub fn ended(&self) -> Option<ConnectError> {
+        match &*self.0.link.borrow() {
+            Link::Ended(why) => Some(why.clone()),
+            Link::Connecting | Link::Connected(_) => None,
+        }
+    }
+
     /// The present connection, counted from 1; `None` while there is none.
     pub fn connection(&self) -> Option<u64> {
         match &*self.0.link.borrow() {

@@ -56,6 +56,32 @@ async fn a_listener_misses_the_first_message_of_a_producer_that_begins_again() {
 }
 
 #[tokio::test]
+async fn a_checkpoint_alone_is_a_sign_of_a_lane_whose_next_epoch_begins_here() {
+    for kind in Kind::installed() {
+        let broker = Broker::start(kind);
+        let relay = Relay::to(broker.address()).await;
+        let receiver = connect(options(relay.address(), "c")).await;
+        let line = subscriber("data").scope(Scope::FromNow);
+        let mut line = line.open(&receiver).await.unwrap();
+        let mut seen = Seen::default();
+        for lost in [0..3, 0..1] {
+            let sender = connect(options(broker.address(), "a")).await;
+            let producer = publisher(1).open_unspooled(&sender).await.unwrap();
+            let wounds = lost.clone().map(|number| (number, Wound::Lose));
+            wound(&relay, "data", wounds.collect());
+            publish_all(&producer, "data", 0..3).await;
+            producer.close(AT_ONCE).await.unwrap();
+            sender.disconnect().await;
+        }
+        until(&mut line, &mut seen, "the loss", |seen| {
+            !seen.lost().is_empty()
+        })
+        .await;
+        assert_eq!(seen.lost(), [0], "{kind:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_forged_end_is_named_and_denies_no_delivery() {
     for kind in Kind::installed() {
         let broker = Broker::start(kind);

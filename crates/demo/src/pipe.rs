@@ -93,6 +93,20 @@ pub enum StageError {
     /// The transform, or standard input or output.
     #[error("the transform does not go on: {0}")]
     Transform(#[from] io::Error),
+    /// Another client has connected under the same client id.
+    #[error(
+        "another client has connected as {client_id}, the client id of {of}: {who} use it, by the \
+         same option or a copy of a file. Stop one of the two, or give it its own; while both are \
+         started again, they end each other's connections"
+    )]
+    TakenOver {
+        /// The client id of both.
+        client_id: String,
+        /// The lane that it is made of, or the state that it is in.
+        of: String,
+        /// What the two are.
+        who: &'static str,
+    },
     /// The transform has ended.
     #[error("the transform has ended, with inputs still to come")]
     Ended,
@@ -118,6 +132,7 @@ pub async fn run(
             taken: Vec::new(),
         };
         let ran = consumer.run(&client, &mut tell, interrupted).await;
+        let ran = ran.map_err(|error| stage.or_taken_over(error, &client));
         client.disconnect().await;
         return ran;
     };
@@ -143,6 +158,7 @@ pub async fn run(
             Err(error) => Err(error.into()),
         },
     };
+    let ran = ran.map_err(|error| stage.or_taken_over(error, &client));
     // However it ended: a session that is for this run alone ends with it.
     client.disconnect().await;
     ran
@@ -153,18 +169,38 @@ impl Stage {
     /// acknowledged.
     async fn connect(&self, state: Option<&StateFile>) -> Result<Client, ConnectError> {
         let options = self.options.clone();
-        let name = match (state, &self.spool) {
+        let name = match (state, &self.to) {
             (Some(state), _) => state.client_id.clone(),
+            // A lane belongs to a client id at the broker: a stage that is started again at once is
+            // the owner of its lane, and not an intruder.
             (None, Some(_)) => client_id(self.lane),
             (None, None) => return options.connect().await,
         };
         let options = options.client_id(name);
         let expiry_s = self.keep_s;
         let options = match self.from {
-            Some(_) => options.session(Session::Kept { expiry_s }),
-            None => options,
+            Some(_) if state.is_some() || self.spool.is_some() => {
+                options.session(Session::Kept { expiry_s })
+            }
+            _ => options,
         };
         options.connect().await
+    }
+
+    /// The error, or that another client took over the connection, where that is its cause.
+    fn or_taken_over(&self, error: StageError, client: &Client) -> StageError {
+        if !client.ended().is_some_and(|why| why.is_taken_over()) {
+            return error;
+        }
+        let (of, who) = match (&self.to, &self.state) {
+            (None, Some(state)) => (format!("the state {}", state.display()), "two consumers"),
+            _ => (format!("lane {}", self.lane), "two producers"),
+        };
+        StageError::TakenOver {
+            client_id: client.client_id().to_owned(),
+            of,
+            who,
+        }
     }
 
     fn open_state(&self) -> Result<(Option<StateFile>, Option<Vec<u8>>), StateFileError> {

@@ -15,6 +15,9 @@ pub enum FaultKind {
     Lost,
     /// It left a second time.
     Duplicated,
+    /// Its number had come before, and the content of the first is not known any more, so the two
+    /// may differ. Said of publishers' own lanes only.
+    Repeated,
     /// It left after one that came behind it.
     Reordered,
     /// Its topic or payload is not the one that was accepted.
@@ -47,6 +50,7 @@ impl FaultKind {
         match self {
             Self::Lost => "lost",
             Self::Duplicated => "duplicated",
+            Self::Repeated => "repeated",
             Self::Reordered => "reordered",
             Self::Altered => "altered",
             Self::Injected => "injected",
@@ -117,6 +121,7 @@ impl Clients {
             }
             FaultKind::Altered => totals.altered += count,
             FaultKind::Unbalanced
+            | FaultKind::Repeated
             | FaultKind::Injected
             | FaultKind::Intruded
             | FaultKind::Forged

@@ -16,6 +16,14 @@ impl Object {
         self
     }
 
+    /// The member is left out where there is no value.
+    pub(crate) fn text_if(self, key: &str, value: Option<&str>) -> Self {
+        match value {
+            Some(value) => self.text(key, value),
+            None => self,
+        }
+    }
+
     pub(crate) fn number(self, key: &str, value: impl Into<u64>) -> Self {
         self.raw(key, value.into())
     }

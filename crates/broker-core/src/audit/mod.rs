@@ -16,6 +16,7 @@
 //! - [`letters`] numbers what one shard says to another.
 //! - [`receipt`] follows single messages, for whoever [`watch`]es their lane.
 //! - [`owners`] knows over all shards whose lane one is that a publisher stamps itself.
+//! - [`known`] remembers epochs, so that one that begins differs from one that goes on.
 //! - [`rule`] says what is stamped; [`verify`] judges publishers that stamp themselves.
 //! - [`verdict`] is the sentence over all of it, made for whoever subscribes.
 //! - [`totals`] is what all of them come to, [`fault`] the name of what must not happen.
@@ -32,6 +33,7 @@ pub(crate) mod account;
 pub(crate) mod beacon;
 pub(crate) mod fault;
 pub(crate) mod json;
+pub(crate) mod known;
 pub(crate) mod lane;
 pub(crate) mod letters;
 pub(crate) mod missed;

@@ -26,24 +26,25 @@ use std::sync::Arc;
 use unbroken_merkle_log::{Epoch, LaneId};
 
 use super::json::Object;
+use super::known::KnownEpochs;
 use super::watch::Home;
 use crate::clients::Clients;
 use crate::ids::ShardId;
-use crate::limits::{LANES_CLOSED_MAX, VERIFIED_LANES_MAX};
+use crate::limits::{INTRUSIONS_TOLD_MAX, LANES_CLOSED_MAX, VERIFIED_LANES_MAX};
 use crate::mail::Letter;
 use crate::output::{Event, Output};
 use crate::placement;
 use crate::shard::Shard;
 
 /// The client that a message came from.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Sender {
     pub(crate) client_id: Arc<str>,
     pub(crate) user: User,
 }
 
 /// As whom a client was let in.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum User {
     /// It is not connected: it is its will, or was there before the broker started.
     Unknown,
@@ -76,6 +77,7 @@ pub(crate) struct LaneOwners {
     closed: VecDeque<LaneId>,
     /// Lanes of clients of other shards of which clients here have sent something.
     elsewhere: BTreeMap<LaneId, Arc<str>>,
+    pub(crate) known: KnownEpochs,
 }
 
 #[derive(Debug)]
@@ -90,7 +92,6 @@ struct Claim {
 /// Messages of one client in a lane of another's that were not yet told.
 #[derive(Debug)]
 pub(super) struct Intrusion {
-    pub(super) sender: Sender,
     owner: Arc<str>,
     number: u64,
     untold: u64,
@@ -127,6 +128,17 @@ impl Shard {
             self.take_claim(home, lane, client_id);
         } else {
             self.mail(home, Letter::LaneClaimed { lane, client_id });
+        }
+    }
+
+    /// An epoch was opened here, or restored. Every shard is told, since its lane may come back on
+    /// any of them.
+    pub(super) fn note_epoch(&mut self, (lane, epoch): (LaneId, Epoch)) {
+        self.owners.known.note((lane, epoch));
+        for shard in (0..self.options.shards).map(ShardId) {
+            if shard != self.options.id {
+                self.mail(shard, Letter::EpochOpened { lane, epoch });
+            }
         }
     }
 
@@ -191,45 +203,38 @@ impl Shard {
         if self.owners.elsewhere.len() < VERIFIED_LANES_MAX {
             self.owners.elsewhere.insert(lane, Arc::clone(&owner));
         }
-        self.intrude(&sender, (lane, epoch), number, owner);
+        self.intrude(&sender, (lane, epoch), (number, None), owner);
     }
 
     /// A client has sent a message of a lane that is another's. The first is told at once, what
-    /// follows from the same client once a second.
+    /// follows from the same client in the same lane once a second. `message`: its number, and its
+    /// topic if that is known.
     #[cold]
     pub(super) fn intrude(
         &mut self,
         sender: &Sender,
         (lane, epoch): (LaneId, Epoch),
-        number: u64,
+        message: (u64, Option<&str>),
         owner: Arc<str>,
     ) {
         self.clients.stats.audit.publishers.intruded += 1;
+        let (number, topic) = message;
         let intrusions = &mut self.publishers.intrusions;
-        let is_full = intrusions.len() >= VERIFIED_LANES_MAX;
-        if let Some(intrusion) = intrusions.get_mut(&lane)
-            && intrusion.sender == *sender
-        {
+        let key = (lane, sender.clone());
+        if let Some(intrusion) = intrusions.get_mut(&key) {
             if intrusion.untold == 0 {
                 intrusion.number = number;
             }
             intrusion.untold += 1;
-            return;
-        }
-        let new = Intrusion {
-            sender: sender.clone(),
-            owner,
-            number,
-            untold: 1,
-        };
-        let key = (lane, epoch);
-        if let Some(mut before) = intrusions.remove(&lane) {
-            self.clients.tell_intrusion(key, &mut before);
-        }
-        let mut new = new;
-        self.clients.tell_intrusion(key, &mut new);
-        if !is_full {
-            self.publishers.intrusions.insert(lane, new);
+        } else if intrusions.len() < INTRUSIONS_TOLD_MAX {
+            let mut new = Intrusion {
+                owner,
+                number,
+                untold: 1,
+            };
+            self.clients
+                .tell_intrusion((lane, epoch), sender, &mut new, topic);
+            self.publishers.intrusions.insert(key, new);
         }
     }
 }
@@ -239,33 +244,29 @@ impl Clients {
     pub(super) fn tell_intrusion(
         &mut self,
         (lane, epoch): (LaneId, Epoch),
+        sender: &Sender,
         intrusion: &mut Intrusion,
+        topic: Option<&str>,
     ) -> bool {
         let count = std::mem::take(&mut intrusion.untold);
         if count == 0 {
             return false;
         }
-        let Intrusion {
-            sender: Sender { client_id, user },
-            owner,
-            number,
-            ..
-        } = intrusion;
+        let Sender { client_id, user } = sender;
+        let Intrusion { owner, number, .. } = intrusion;
         let words = format!("number {number}: sent by another client, in the lane of {owner}");
-        let mut object = Object::new()
+        let user = user.name().cloned();
+        let object = Object::new()
             .text("lane", &lane.to_string())
             .number("epoch", epoch.0)
             .text("kind", "intruded")
             .text("place", "before the broker")
-            .text("client", client_id);
-        let user = user.name().cloned();
-        if let Some(user) = &user {
-            object = object.text("user", user);
-        }
-        let object = object
+            .text("client", client_id)
+            .text_if("user", user.as_deref())
             .text("owner", owner)
             .number("first", *number)
             .number("count", count)
+            .text_if("topic", topic)
             .text("words", &words);
         self.home.tell_if_watched(lane, "fault", object);
         self.outputs.push_back(Output::Event(Event::LaneIntruded {

@@ -96,7 +96,7 @@ pub struct Aside {
 pub struct PublishersTotals {
     /// Messages that were judged.
     pub verified: u64,
-    /// Messages with a stamp that were not, of a lane too many; checkpoints that were not used:
+    /// Messages with a stamp that were not, of a lane too many or out of scope; checkpoints that were not used:
     /// damaged, of windows of another size, or of a lane of which no message of their client was
     /// judged here; and faults that were too many at once to be named.
     pub unaudited: u64,
@@ -106,8 +106,11 @@ pub struct PublishersTotals {
     pub refused: u64,
     /// Numbers that never came.
     pub lost: u64,
-    /// Messages that came twice, the second time without DUP.
+    /// Messages that came twice, the second time without DUP, the same in every byte.
     pub duplicated: u64,
+    /// Messages whose number had come before, and whose content was not compared: the hash of the
+    /// first is no longer held.
+    pub repeated: u64,
     /// Messages out of their place.
     pub reordered: u64,
     /// Messages that do not fit their stamp.
@@ -118,6 +121,9 @@ pub struct PublishersTotals {
     pub intruded: u64,
     /// Messages of lanes that were not opened, for want of room.
     pub lanes_refused: u64,
+    /// Epochs of lanes that were under way before this broker first heard of them: what they issued
+    /// before their next window is out of scope.
+    pub lanes_joined_late: u64,
     /// Messages that fit their stamp and are not the ones their publisher stamped. Of several
     /// among which at least one is, one.
     pub forged: u64,
@@ -223,7 +229,7 @@ impl AuditTotals {
         self.lost + self.duplicated + self.reordered + self.altered + self.unbalanced
     }
 
-    fn each_mut(&mut self) -> [&mut u64; 40] {
+    fn each_mut(&mut self) -> [&mut u64; 42] {
         let Self {
             received,
             retransmitted,
@@ -281,11 +287,13 @@ impl AuditTotals {
             &mut publishers.refused,
             &mut publishers.lost,
             &mut publishers.duplicated,
+            &mut publishers.repeated,
             &mut publishers.reordered,
             &mut publishers.altered,
             &mut publishers.injected,
             &mut publishers.intruded,
             &mut publishers.lanes_refused,
+            &mut publishers.lanes_joined_late,
             &mut publishers.forged,
             &mut publishers.roots_differing,
             &mut publishers.contradicted,

@@ -31,13 +31,14 @@ use std::time::{Duration, Instant};
 
 use unbroken_merkle_log::ledger::limits::WINDOW;
 use unbroken_merkle_log::ledger::{
-    Account, Arrival, Event as Found, Join, LaneLedger, LedgerLimits, State, Verdict,
+    Account, Arrival, Event as Found, LaneLedger, LedgerLimits, State, Verdict,
 };
 use unbroken_merkle_log::{Algorithm, Checkpoint, Epoch, LaneId, Property, SealedCheckpoint, Xxh3};
 use unbroken_mqtt_proto::Properties;
 
 use super::fault::FaultKind;
 use super::json::Object;
+use super::known::Origin;
 use super::owners::{Intrusion, LaneOwners, Sender, User};
 use super::rest::LaneState;
 use super::totals::PublishersTotals;
@@ -57,8 +58,8 @@ pub(crate) struct Publishers {
     lanes: BTreeMap<(LaneId, Epoch), Lane>,
     /// How many of them each client has.
     counts: BTreeMap<Arc<str>, usize>,
-    /// What clients sent of lanes of others, by lane, within the last second or two.
-    pub(super) intrusions: BTreeMap<LaneId, Intrusion>,
+    /// What clients sent of lanes of others, within the last second or two.
+    pub(super) intrusions: BTreeMap<(LaneId, Sender), Intrusion>,
     /// Messages of lanes that were not opened, by client, within the last second or two.
     refusals: BTreeMap<Arc<str>, Refusals>,
     /// Limits of each ledger.
@@ -167,7 +168,8 @@ impl Shard {
         let key = (property.lane, property.epoch);
         let fits = property.fits(&Xxh3, topic, payload);
         if let Some(owner) = self.publishers.other_owner(key.0, sender, &self.owners) {
-            self.intrude(sender, key, property.sequence, owner);
+            let message = (property.sequence, Some(publication.topic));
+            self.intrude(sender, key, message, owner);
             self.start_ticking(now);
             return None;
         }
@@ -186,18 +188,14 @@ impl Shard {
             totals.altered += 1;
             return None;
         }
-        // Of a lane that is known another epoch begins here, too.
-        let is_known = self.publishers.lanes.range(epochs_of(key.0)).next();
-        let join = if property.sequence == 0 || is_known.is_some() {
-            Join::Beginning
-        } else {
-            Join::Late
+        let origin = match self.owners.known.origin(key) {
+            Origin::Unknown if property.sequence == 0 => Origin::Begins,
+            origin => origin,
         };
-        if !self.open_lane(key, sender, join) {
+        if !self.open_lane(key, sender, origin) {
             self.start_ticking(now);
             return None;
         }
-        self.clients.stats.audit.publishers.verified += 1;
         let lane = self.publishers.lanes.get_mut(&key)?;
         if lane.owner.user == User::Unknown {
             lane.owner.user.clone_from(&sender.user);
@@ -205,15 +203,21 @@ impl Shard {
         let limits = &self.publishers.limits.0;
         let lane_now = lane.clock;
         let verdict = lane.ledger.observe(&arrival, lane_now, limits, &Xxh3);
+        let totals = &mut self.clients.stats.audit.publishers;
+        match verdict {
+            Verdict::OutOfScope => totals.unaudited += 1,
+            _ => totals.verified += 1,
+        }
         let kind = match verdict {
             Verdict::Altered => Some(FaultKind::Altered),
             Verdict::Injected | Verdict::Conflict => Some(FaultKind::Injected),
-            Verdict::Duplicate | Verdict::Repeated => Some(FaultKind::Duplicated),
+            Verdict::Duplicate => Some(FaultKind::Duplicated),
+            Verdict::Repeated => Some(FaultKind::Repeated),
             _ => None,
         };
         if let Some(kind) = kind {
             let fault = Fault::new(kind, property.sequence, 1);
-            lane.tell(key, &fault, &mut self.clients);
+            lane.tell(key, &fault, Some(publication.topic), &mut self.clients);
         }
         lane.take_events(key, &mut self.clients);
         self.start_ticking(now);
@@ -315,7 +319,7 @@ impl Shard {
         lane.ledger
             .checkpoint(&checkpoint, lane_now, &limits.0, &Xxh3);
         lane.take_events(key, &mut self.clients);
-        if lane.is_in_part() {
+        if lane.is_in_part() || lane.ledger.scope_start() > 0 {
             lane.tell_part(key, &mut self.clients);
         }
     }
@@ -436,7 +440,7 @@ fn own<'a>(
 }
 
 /// All epochs of a lane.
-fn epochs_of(lane: LaneId) -> RangeInclusive<(LaneId, Epoch)> {
+pub(super) fn epochs_of(lane: LaneId) -> RangeInclusive<(LaneId, Epoch)> {
     (lane, Epoch(0))..=(lane, Epoch(u32::MAX))
 }
 
@@ -564,7 +568,17 @@ impl Lane {
 
     /// Says that a part of it is judged, and how much that is.
     fn tell_part(&self, (lane, epoch): (LaneId, Epoch), clients: &mut Clients) {
-        let words = "rules leave out some of its messages, so nothing of it is called lost";
+        let out_of_scope = self.ledger.scope_start();
+        let by_rules = "rules leave out some of its messages, so nothing of it is called lost";
+        let late = format!(
+            "numbers below {out_of_scope} are out of scope: the lane was under way before this \
+             broker"
+        );
+        let words = match (self.is_in_part(), out_of_scope) {
+            (true, 0) => by_rules.to_owned(),
+            (true, _) => format!("{by_rules}; {late}"),
+            (false, _) => late,
+        };
         let object = Object::new()
             .text("lane", &lane.to_string())
             .number("epoch", epoch.0)
@@ -572,7 +586,8 @@ impl Lane {
             .text("state", "part")
             .number("messages", self.ledger.next())
             .number("left_out", self.left_out)
-            .text("words", words);
+            .number("out_of_scope", out_of_scope)
+            .text("words", &words);
         clients.home.tell_if_watched(lane, "state", object);
     }
 
@@ -638,6 +653,11 @@ impl Lane {
                     self.tell_window(key, &numbers, state, account, clients);
                     continue;
                 }
+                Found::OutOfScope(_) => {
+                    totals.lanes_joined_late += 1;
+                    self.tell_part(key, clients);
+                    continue;
+                }
                 Found::OtherWindows(_) => {
                     totals.unaudited += 1;
                     continue;
@@ -655,14 +675,20 @@ impl Lane {
                 | Found::Silent(_)
                 | Found::Heard(_)
                 | Found::Forgotten(_)
-                | Found::OutOfScope(_)
                 | Found::Unlisted => continue,
             };
-            self.tell(key, &fault, clients);
+            self.tell(key, &fault, None, clients);
         }
     }
 
-    fn tell(&self, (lane, epoch): (LaneId, Epoch), fault: &Fault, clients: &mut Clients) {
+    /// `topic`: of the message that shows the fault, if there is one.
+    fn tell(
+        &self,
+        (lane, epoch): (LaneId, Epoch),
+        fault: &Fault,
+        topic: Option<&str>,
+        clients: &mut Clients,
+    ) {
         let Fault { kind, first, count } = *fault;
         clients.stats.audit.publishers.count(kind, count);
         let object = Object::new()
@@ -673,6 +699,7 @@ impl Lane {
             .text("client", &self.owner.client_id)
             .number("first", first)
             .number("count", count)
+            .text_if("topic", topic)
             .text("words", &fault.words());
         clients.home.tell_if_watched(lane, "fault", object);
         clients
@@ -718,7 +745,8 @@ impl Lane {
             .number("arrived", account.arrived)
             .number("refused", account.dropped)
             .number("lost", account.lost)
-            .number("altered", account.altered + account.forged);
+            .number("altered", account.altered + account.forged)
+            .number("out_of_scope", self.ledger.scope_start());
         clients.home.tell_if_watched(lane, "window", object);
     }
 }
@@ -743,6 +771,9 @@ impl Fault {
             FaultKind::TwoProducers => {
                 "two producers use the lane, or messages of it are forged".to_owned()
             }
+            FaultKind::Repeated => {
+                format!("number {first}: repeated, its content was not compared with the first")
+            }
             FaultKind::Forged if *count > 1 => {
                 format!("one of {count} numbers from {first} on, at least: forged")
             }
@@ -757,6 +788,7 @@ impl PublishersTotals {
         match kind {
             FaultKind::Lost => self.lost = self.lost.saturating_add(count),
             FaultKind::Duplicated => self.duplicated = self.duplicated.saturating_add(count),
+            FaultKind::Repeated => self.repeated = self.repeated.saturating_add(count),
             FaultKind::Reordered => self.reordered = self.reordered.saturating_add(count),
             FaultKind::Altered => self.altered = self.altered.saturating_add(count),
             FaultKind::Injected | FaultKind::Unbalanced => {

@@ -10,8 +10,9 @@ use std::fmt;
 
 use serde_json::{Map, Value, json};
 use unbroken_merkle_log::LaneId;
+use unbroken_mqtt_proto::{SubscriptionFilter, TopicName};
 
-/// Lanes that are remembered, about 300 bytes each. Others are counted.
+/// Epochs of lanes that are remembered, about 300 bytes each. What is said of others is left alone.
 const LANES_MAX: usize = 65_536;
 /// Accounts that are remembered, about 200 bytes each.
 const ACCOUNTS_MAX: usize = 65_536;
@@ -20,20 +21,34 @@ const ACCOUNTS_MAX: usize = 65_536;
 /// left out.
 const UNHEARD_MAX: usize = 1_024;
 
+/// What is said of a loss in a lane without a key.
+pub(super) const MAY_BE_FORGED: &str =
+    "the lane has no key, so a checkpoint or a message that tells of it may be forged";
+
 /// What the broker has said.
 #[derive(Debug, Default)]
 pub(crate) struct BrokerSide {
     /// The sentence over everything. `None`: it keeps no account, or has not said so.
     verdict: Option<String>,
-    lanes: BTreeMap<LaneId, Said>,
+    lanes: BTreeMap<Key, Said>,
     /// By client.
     accounts: BTreeMap<String, Account>,
     /// The client that listens, whose account says only what it was told.
     listener: String,
-    /// Only what it says of these lanes counts; of all, if there are none: what it says of a lane
-    /// names no topic.
-    heard: Option<BTreeSet<LaneId>>,
+    /// What it says counts only of these; of all, if there are none.
+    heard: Option<Heard>,
     news: Vec<Word>,
+}
+
+/// An epoch of a lane; none, where it says something of a lane in any epoch.
+type Key = (LaneId, Option<u64>);
+
+/// What is listened to. A fault that tells its topic counts by that, and everything else by its
+/// lane.
+#[derive(Debug, Default)]
+struct Heard {
+    topics: Vec<String>,
+    lanes: BTreeSet<LaneId>,
 }
 
 /// What it is asked for beside lanes.
@@ -60,17 +75,21 @@ pub(crate) struct Account {
     dropped: u64,
 }
 
-/// What it has said of one lane: one that a publisher numbers itself, or one in which the broker
-/// numbers what a client publishes.
+/// What it has said of one epoch of a lane: one that a publisher numbers itself, or one in which
+/// the broker numbers what a client publishes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Said {
-    /// The epoch of the last word.
-    pub(crate) epoch: Option<u64>,
     proven: u64,
     faulty: u64,
     unproven: u64,
-    /// Messages with a fault.
+    /// Numbers before the first one that it judges.
+    out_of_scope: u64,
+    /// Messages with a fault of which it did not tell the topic.
     faults: u64,
+    /// On the topics that are listened to.
+    faults_here: u64,
+    /// On others.
+    faults_elsewhere: u64,
     /// Messages that it did not take in, and said why.
     refused: u64,
     /// The state as it was told last: messages, and what became of their deliveries.
@@ -98,6 +117,8 @@ pub(crate) struct Word {
     /// `window`, `fault`, `refused` or `receipt`.
     what: &'static str,
     text: Map<String, Value>,
+    /// Whether its topic is listened to, if it tells one.
+    is_here: Option<bool>,
 }
 
 impl BrokerSide {
@@ -129,15 +150,17 @@ impl BrokerSide {
         }
     }
 
-    /// From now on only what it says of lanes that are [heard](Self::hear) counts.
-    pub(crate) fn only_of_heard_lanes(&mut self) {
-        self.heard.get_or_insert_default();
+    /// From now on only what it says of these topics, and of lanes that are [heard](Self::hear),
+    /// counts.
+    pub(crate) fn only_of(&mut self, topics: &[String]) {
+        let heard = self.heard.get_or_insert_default();
+        heard.topics.extend_from_slice(topics);
     }
 
     /// Takes it that a lane is heard.
     pub(crate) fn hear(&mut self, lane: LaneId) {
         if let Some(heard) = &mut self.heard {
-            heard.insert(lane);
+            heard.lanes.insert(lane);
         }
     }
 
@@ -161,11 +184,13 @@ impl BrokerSide {
         let Some(lane) = u64::from_str_radix(lane, 16).ok().and_then(LaneId::new) else {
             return;
         };
-        if self.lanes.len() >= LANES_MAX && !self.lanes.contains_key(&lane) {
+        let key = (lane, text.get("epoch").and_then(Value::as_u64));
+        if self.lanes.len() >= LANES_MAX && !self.lanes.contains_key(&key) {
             return;
         }
-        let said = self.lanes.entry(lane).or_default();
-        said.epoch = text.get("epoch").and_then(Value::as_u64).or(said.epoch);
+        let topic = text.get("topic").and_then(Value::as_str);
+        let is_here = topic.and_then(|topic| Some(self.heard.as_ref()?.includes(topic)));
+        let said = self.lanes.entry(key).or_default();
         let number = |name: &str| text.get(name).and_then(Value::as_u64).unwrap_or_default();
         let word = |name: &str| text.get(name).and_then(Value::as_str).unwrap_or_default();
         let what = match what {
@@ -175,12 +200,17 @@ impl BrokerSide {
                     "faulty" => said.faulty += 1,
                     _ => said.unproven += 1,
                 }
+                said.out_of_scope = number("out_of_scope");
                 "window"
             }
             // Another client did that, and this lane's verdict is as it was.
             "fault" if word("kind") == "intruded" => "fault",
             "fault" => {
-                said.faults += number("count").max(1);
+                *match is_here {
+                    None => &mut said.faults,
+                    Some(true) => &mut said.faults_here,
+                    Some(false) => &mut said.faults_elsewhere,
+                } += number("count").max(1);
                 "fault"
             }
             "refused" => {
@@ -190,6 +220,7 @@ impl BrokerSide {
             "state" => {
                 let dropped = text.get("dropped").and_then(Value::as_object);
                 let dropped = dropped.into_iter().flat_map(Map::values);
+                said.out_of_scope = number("out_of_scope");
                 said.state = Some(State {
                     word: word("state").to_owned(),
                     messages: number("messages"),
@@ -204,7 +235,13 @@ impl BrokerSide {
             "receipt" => "receipt",
             _ => return,
         };
-        self.news.push(Word { lane, what, text });
+        let is_here = is_here.filter(|_| what == "fault");
+        self.news.push(Word {
+            lane,
+            what,
+            text,
+            is_here,
+        });
     }
 
     fn take_account(&mut self, client: &str, text: &Map<String, Value>) {
@@ -248,29 +285,30 @@ impl BrokerSide {
 
     /// What it has said of this lane and epoch.
     pub(crate) fn lane(&self, lane: LaneId, epoch: u32) -> Option<&Said> {
-        let said = self.lanes().find(|(id, _)| *id == lane)?.1;
-        let is_of_epoch = said.epoch.is_none_or(|its| its == u64::from(epoch));
-        is_of_epoch.then_some(said)
+        let key = (lane, Some(u64::from(epoch)));
+        let said = self.lanes.get(&key);
+        said.filter(|_| self.verdict.is_some())
     }
 
-    /// All lanes that it has said something of.
-    pub(crate) fn lanes(&self) -> impl Iterator<Item = (LaneId, &Said)> {
+    /// All epochs of lanes that it has said something of.
+    pub(crate) fn lanes(&self) -> impl Iterator<Item = (Key, &Said)> {
         let is_believed = self.verdict.is_some();
         let lanes = self.lanes.iter().filter(move |_| is_believed);
-        lanes.map(|(lane, said)| (*lane, said))
+        lanes.map(|(key, said)| (*key, said))
     }
 
-    /// Those lanes of which its word counts.
+    /// Those of lanes of which its word counts.
     fn counting(&self) -> impl Iterator<Item = &Said> {
         let heard = self.heard.as_ref();
-        let counts = move |lane| heard.is_none_or(|heard| heard.contains(&lane));
-        let lanes = self.lanes().filter(move |(lane, _)| counts(*lane));
+        let counts = move |lane| heard.is_none_or(|heard| heard.lanes.contains(&lane));
+        let lanes = self.lanes().filter(move |((lane, _), _)| counts(*lane));
         lanes.map(|(_, said)| said)
     }
 
     /// Whether it has named a fault.
     pub(crate) fn found_faults(&self) -> bool {
         self.counting().any(|said| said.faults > 0)
+            || self.lanes().any(|(_, said)| said.faults_here > 0)
     }
 
     /// Whether it has said of any lane how its messages fare.
@@ -289,11 +327,30 @@ impl BrokerSide {
             return std::mem::take(&mut self.news);
         };
         // Of the others the lane may still turn up.
-        let news = self.news.extract_if(.., |word| heard.contains(&word.lane));
-        let news = news.collect();
+        self.news.retain(|word| word.is_here != Some(false));
+        let counts =
+            |word: &mut Word| word.is_here == Some(true) || heard.lanes.contains(&word.lane);
+        let news = self.news.extract_if(.., counts).collect();
         let excess = self.news.len().saturating_sub(UNHEARD_MAX);
         self.news.drain(..excess);
         news
+    }
+}
+
+impl Heard {
+    /// Whether messages on this topic are listened to.
+    fn includes(&self, topic: &str) -> bool {
+        let Ok(topic) = TopicName::parse(topic) else {
+            return false;
+        };
+        self.topics
+            .iter()
+            .any(|filter| match SubscriptionFilter::parse(filter) {
+                Ok(
+                    SubscriptionFilter::Plain(filter) | SubscriptionFilter::Shared { filter, .. },
+                ) => filter.matches(topic),
+                Err(_) => false,
+            })
     }
 }
 
@@ -344,7 +401,8 @@ impl Said {
         });
         json!({
             "proven": self.proven, "faulty": self.faulty, "unproven": self.unproven,
-            "faults": self.faults, "refused": self.refused, "state": state,
+            "out_of_scope": self.out_of_scope, "faults": self.faults + self.faults_here,
+            "faults_elsewhere": self.faults_elsewhere, "refused": self.refused, "state": state,
         })
     }
 }
@@ -364,8 +422,19 @@ impl fmt::Display for Said {
         if !parts.is_empty() {
             parts = vec![format!("windows: {}", parts.join(", "))];
         }
-        if self.faults > 0 {
-            parts.push(format!("{} faults", self.faults));
+        if self.out_of_scope > 0 {
+            let below = self.out_of_scope;
+            parts.push(format!("{below} OUT OF SCOPE"));
+            if self.proven > 0 && self.faults + self.faults_here == 0 {
+                parts.push(format!("proven from {below}"));
+            }
+        }
+        let faults = self.faults + self.faults_here;
+        if faults > 0 {
+            parts.push(format!("{faults} faults"));
+        }
+        if self.faults_elsewhere > 0 {
+            parts.push(format!("{} faults on other topics", self.faults_elsewhere));
         }
         if self.refused > 0 {
             parts.push(format!("{} refused by name", self.refused));
@@ -421,13 +490,18 @@ impl fmt::Display for Word {
             _ => {
                 let (kind, place, client) = (word("kind"), word("place"), word("client"));
                 match number("count") {
-                    0 | 1 => write!(f, "number {first} {kind}: {place}, client {client}"),
+                    0 | 1 => write!(f, "number {first} {kind}: {place}, client {client}")?,
                     count => write!(
                         f,
                         "numbers {first} to {} {kind}: {place}, client {client}",
-                        first + count - 1
-                    ),
+                        first.saturating_add(count - 1)
+                    )?,
                 }
+                // The broker judges lanes without a key only.
+                if kind == "lost" && place == "before the broker" {
+                    write!(f, "; {MAY_BE_FORGED}")?;
+                }
+                Ok(())
             }
         }
     }
@@ -469,7 +543,7 @@ mod tests {
     #[test]
     fn of_lanes_that_are_not_heard_nothing_counts() {
         let mut broker = BrokerSide::default();
-        broker.only_of_heard_lanes();
+        broker.only_of(&["plant/#".to_owned()]);
         broker.take(BrokerSide::VERDICT, b"3 received");
         broker.take("$audit/0000000000000007/fault", FAULT);
         broker.take("$audit/0000000000000008/state", STATE);
@@ -482,6 +556,55 @@ mod tests {
             1,
             "it was kept for when the lane is heard"
         );
+    }
+
+    #[test]
+    fn a_fault_that_tells_its_topic_counts_by_its_topic() {
+        let mut broker = BrokerSide::default();
+        broker.only_of(&["$share/g/plant/#".to_owned(), "b".to_owned()]);
+        broker.take(BrokerSide::VERDICT, b"3 received");
+        broker.hear(lane(7));
+        let fault = |topic: &str| {
+            let fault = String::from_utf8_lossy(FAULT);
+            fault.replace(r#""count":2"#, &format!(r#""count":1,"topic":"{topic}""#))
+        };
+        broker.take("$audit/0000000000000007/fault", fault("other").as_bytes());
+        assert!(
+            !broker.found_faults(),
+            "its lane is heard, its topic is not"
+        );
+        assert_eq!(broker.take_news(), []);
+        let said = broker.lane(lane(7), 3).unwrap().to_string();
+        assert_eq!(said, "1 faults on other topics");
+        broker.take("$audit/0000000000000009/fault", fault("plant/x").as_bytes());
+        assert!(broker.found_faults(), "its topic is heard");
+        assert_eq!(broker.take_news().len(), 1);
+    }
+
+    #[test]
+    fn an_intrusion_is_news_and_no_fault_of_the_lane() {
+        let mut broker = BrokerSide::default();
+        broker.take(BrokerSide::VERDICT, b"3 received");
+        let intruded = String::from_utf8_lossy(FAULT).replace("lost", "intruded");
+        broker.take("$audit/0000000000000007/fault", intruded.as_bytes());
+        assert!(!broker.found_faults());
+        assert_eq!(broker.take_news().len(), 1);
+    }
+
+    #[test]
+    fn each_epoch_of_a_lane_is_summed_for_itself() {
+        let mut broker = BrokerSide::default();
+        broker.take(BrokerSide::VERDICT, b"3 received");
+        let later = String::from_utf8_lossy(WINDOW).replace(r#""epoch":3"#, r#""epoch":4"#);
+        let later = later.replace(r#""lost":0"#, r#""lost":0,"out_of_scope":1024"#);
+        for window in [WINDOW, WINDOW, later.as_bytes()] {
+            broker.take("$audit/0000000000000007/window", window);
+        }
+        let said = |epoch| broker.lane(lane(7), epoch).map(Said::to_string);
+        assert_eq!(said(3).unwrap(), "windows: 2 proven");
+        let expect = "windows: 1 proven; 1024 OUT OF SCOPE; proven from 1024";
+        assert_eq!(said(4).unwrap(), expect);
+        assert_eq!(said(5), None);
     }
 
     #[test]
@@ -502,8 +625,11 @@ mod tests {
         assert_eq!(said(9, 1).unwrap(), part);
         let news: Vec<_> = broker.take_news().iter().map(Word::to_string).collect();
         let expect = [
-            "broker: lane 0000000000000007: numbers 0 to 1023 proven",
-            "broker: lane 0000000000000007: numbers 5 to 6 lost: before the broker, client pump",
+            "broker: lane 0000000000000007: numbers 0 to 1023 proven".to_owned(),
+            format!(
+                "broker: lane 0000000000000007: numbers 5 to 6 lost: before the broker, client pump; \
+                 {MAY_BE_FORGED}"
+            ),
         ];
         assert_eq!(news, expect);
     }

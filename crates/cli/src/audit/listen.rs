@@ -85,7 +85,7 @@ impl Listening<'_> {
         let mut observer = Observer::new(self.hasher);
         observer.broker = BrokerSide::told_to(client.client_id().to_owned());
         if !self.topics.iter().any(|topic| topic == "#") {
-            observer.broker.only_of_heard_lanes();
+            observer.broker.only_of(self.topics);
         }
         observer.expect(self.expect);
         if self.all_lanes {

@@ -17,7 +17,7 @@ use unbroken_demo::{Contradiction, Doubt};
 use unbroken_merkle_log::ledger::{Event, Moved, Presence, State, Verdict};
 use unbroken_merkle_log::{Checkpoint, Digest as _, Epoch, Hash, Hasher, LaneId, Property};
 
-use super::broker_side::BrokerSide;
+use super::broker_side::{BrokerSide, MAY_BE_FORGED};
 use super::proof_file::ProofFile;
 use super::topics::Topics;
 use super::watched::{Fault, Watched};
@@ -190,6 +190,11 @@ impl Observer {
         self.now = now;
     }
 
+    /// Whether only the holders of a key can make checkpoints that fit.
+    pub(crate) fn has_key(&self) -> bool {
+        self.hasher.algorithm().is_keyed()
+    }
+
     /// How long a lane has been silent.
     pub(crate) fn silent_for(&self, watched: &Watched) -> Option<Duration> {
         watched.doubts.silent_for(self.now)
@@ -227,11 +232,10 @@ impl Observer {
         })
     }
 
-    /// Whether anything was judged at all: a message or a window here, or a lane by the broker. Of
-    /// lanes with another key than the one given the broker's word is not what was asked for.
+    /// Whether anything was judged from end to end: a message or a window here. What the broker
+    /// says of its own lanes ends at the broker.
     pub(crate) fn has_judged(&self) -> bool {
-        let mut lanes = self.lanes.values();
-        lanes.any(Watched::is_judged) || self.other_keys.is_empty() && self.broker.has_judged()
+        self.lanes.values().any(Watched::is_judged)
     }
 
     /// The proof of a message, once its window is proven and while it is remembered. Without a
@@ -323,7 +327,12 @@ impl Observer {
                 } else {
                     "it was issued and did not come, and no drop record names it"
                 };
-                self.fault(lane, numbers.clone(), "lost", reason.to_owned());
+                let reason = if self.has_key() {
+                    reason.to_owned()
+                } else {
+                    format!("{reason}; {MAY_BE_FORGED}")
+                };
+                self.fault(lane, numbers.clone(), "lost", reason);
             }
             Event::Moved(Moved {
                 numbers,
@@ -417,7 +426,7 @@ fn told(verdict: Verdict) -> Option<(&'static str, &'static str)> {
     Some(match verdict {
         Verdict::Duplicate => ("duplicated", "it had come before, the same in every byte"),
         Verdict::Repeated => (
-            "duplicated",
+            "repeated",
             "its number had come before; the content of the first is no longer known, so this one \
              may differ",
         ),
@@ -438,7 +447,7 @@ fn told(verdict: Verdict) -> Option<(&'static str, &'static str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use unbroken_merkle_log::{Lane, LaneLimits};
+    use unbroken_merkle_log::{Key, Lane, LaneLimits};
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -521,16 +530,34 @@ mod tests {
     }
 
     #[test]
-    fn the_brokers_word_is_a_judgement_unless_the_key_given_fits_nothing() {
+    fn the_brokers_word_alone_is_no_judgement_from_end_to_end() {
         let mut scene = Scene::new();
         let observer = &mut scene.observer;
         let state = br#"{"epoch":1,"state":"proven","messages":3,"expected":3,"acknowledged":3}"#;
         observer.broker.take("$audit/0000000000000007/state", state);
-        assert!(!observer.has_judged(), "anybody may say so");
         observer.broker.take("$SYS/audit/verdict", b"all is well");
-        assert!(observer.has_judged());
-        observer.other_keys.push("another key".to_owned());
         assert!(!observer.has_judged());
+        assert!(observer.broker.has_judged());
+    }
+
+    #[test]
+    fn a_loss_in_a_lane_without_a_key_may_be_forged() {
+        for (hasher, may_be_forged) in [(Hasher::xxh3(), true), (keyed(), false)] {
+            let mut scene = Scene::new();
+            scene.observer = Observer::new(hasher);
+            let key = scene.key();
+            for tail in [true, false] {
+                let numbers = 3..5;
+                scene.observer.event(key, &Event::Lost { numbers, tail });
+            }
+            let mut faults = scene.watched().faults.iter();
+            let is_said = |fault: &Fault| fault.reason.ends_with(MAY_BE_FORGED);
+            assert!(faults.all(|fault| is_said(fault) == may_be_forged));
+        }
+    }
+
+    fn keyed() -> Hasher {
+        Hasher::blake3(&Key([7; 32]))
     }
 
     #[test]

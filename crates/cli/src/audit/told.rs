@@ -6,7 +6,7 @@ use std::ops::Range;
 use serde_json::{Value, json};
 use unbroken_merkle_log::ledger::{Presence, State};
 
-use super::broker_side::{Account, Said};
+use super::broker_side::{Account, MAY_BE_FORGED, Said};
 use super::observer::{LaneKey, News, Observer};
 use super::watched::{Fault, Neighbour, Watched};
 
@@ -112,7 +112,7 @@ fn news(out: &mut impl Write, news: &News, json: bool) -> io::Result<()> {
             writeln!(
                 out,
                 "lane {lane} epoch {epoch}: {} lost long ago and no longer remembered: a copy that \
-                 still comes is called duplicated",
+                 still comes is called repeated",
                 numbers(of)
             )
         }
@@ -208,20 +208,30 @@ pub(super) fn status(out: &mut impl Write, observer: &Observer, json: bool) -> i
             )?;
         }
     }
-    let is_heard = |lane| observer.lanes().any(|((heard, _), _)| heard == lane);
-    for (lane, said) in broker.lanes().filter(|(lane, _)| !is_heard(*lane)) {
+    let is_lane_heard = |lane| observer.lanes().any(|((heard, _), _)| heard == lane);
+    let is_heard = |lane, epoch| {
+        let mut lanes = observer
+            .lanes()
+            .map(|((id, its), _)| (id, Some(u64::from(its.0))));
+        lanes.any(|heard| heard == (lane, epoch))
+    };
+    let others = broker.lanes();
+    for ((lane, epoch), said) in others.filter(|((lane, epoch), _)| !is_heard(*lane, *epoch)) {
+        let state = if is_lane_heard(lane) {
+            "not heard"
+        } else {
+            "not stamped"
+        };
         let lane = lane.to_string();
         if json {
-            let value = json!({ "lane": lane, "epoch": said.epoch, "broker": said.to_json() });
+            let value = json!({ "lane": lane, "epoch": epoch, "broker": said.to_json() });
             writeln!(out, "{value}")?;
         } else {
-            let epoch = said
-                .epoch
-                .map_or_else(|| "-".to_owned(), |it| it.to_string());
+            let epoch = epoch.map_or_else(|| "-".to_owned(), |it| it.to_string());
             writeln!(
                 out,
                 "{lane} {epoch:>10} {:>12} {:>7} {:>7} {:>8} {:>12} {:>7}  {:<17}  {said}",
-                "-", "-", "-", "-", "-", "-", "not stamped"
+                "-", "-", "-", "-", "-", "-", state
             )?;
         }
     }
@@ -324,8 +334,8 @@ fn remarks(out: &mut impl Write, observer: &Observer, json: bool) -> io::Result<
     let unheard: Vec<_> = observer.unheard().map(|lane| lane.to_string()).collect();
     if json {
         let value = json!({
-            "not_audited": count, "other_keys": observer.other_keys, "unheard": unheard,
-            "broker": verdict,
+            "judged": observer.has_judged(), "not_audited": count,
+            "other_keys": observer.other_keys, "unheard": unheard, "broker": verdict,
         });
         return writeln!(out, "{value}");
     }
@@ -344,6 +354,14 @@ fn remarks(out: &mut impl Write, observer: &Observer, json: bool) -> io::Result<
             "no stamped message was heard: is anybody publishing on these topics with a stamp?"
         )?;
     }
+    if !observer.has_judged() {
+        let broker = if observer.broker.has_judged() {
+            "; what the broker says of its own lanes ends at the broker"
+        } else {
+            ""
+        };
+        writeln!(out, "nothing was judged from end to end{broker}")?;
+    }
     if count > 0 {
         writeln!(
             out,
@@ -359,12 +377,15 @@ fn remarks(out: &mut impl Write, observer: &Observer, json: bool) -> io::Result<
         )?;
     }
     for ((lane, epoch), watched) in observer.lanes() {
+        if !observer.has_key() && watched.faults.iter().any(|fault| fault.kind == "lost") {
+            writeln!(out, "lost in lane {lane} epoch {epoch}: {MAY_BE_FORGED}")?;
+        }
         if watched.forgotten > 0 {
             let forgotten = watched.forgotten;
             writeln!(
                 out,
                 "lane {lane} epoch {epoch}: {forgotten} lost messages are no longer remembered: a \
-                 copy that still comes is called duplicated"
+                 copy that still comes is called repeated"
             )?;
         }
         if let Some(doubts) = observer.in_doubt(watched) {

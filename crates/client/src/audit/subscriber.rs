@@ -25,7 +25,8 @@ use unbroken_merkle_log::ledger::{
     Answer, Event, Join, Ledger, LedgerLimits, Presence, Request, Verdict,
 };
 use unbroken_merkle_log::{
-    Checkpoint, Digest as _, DropRecord, Epoch, Hasher, LaneId, Parents, Property,
+    Checkpoint, Digest as _, DropRecord, Epoch, EpochEnd, Hasher, LaneId, Parents, Property,
+    SealedCheckpoint,
 };
 use unbroken_mqtt_proto::QoS;
 
@@ -464,11 +465,8 @@ impl AuditedSubscriber {
             }
         };
         if !is_in_order {
-            if through.is_none()
-                && let Some(false) = self.strangers.get(&lane)
-                && let Err(error) = sealed.open(&self.hasher)
-            {
-                self.name_other_key(lane, &error.to_string());
+            if through.is_none() {
+                self.hear_of(sealed);
             }
             return Ok(());
         }
@@ -492,6 +490,23 @@ impl AuditedSubscriber {
             releases.push_back(received.take_acknowledgement());
         }
         Ok(())
+    }
+
+    /// A checkpoint of a lane of which no message has come here claims nothing. It is a sign of the
+    /// lane: the next epoch is judged from its beginning.
+    fn hear_of(&mut self, sealed: SealedCheckpoint) {
+        let lane = sealed.lane();
+        match sealed.open(&self.hasher) {
+            Ok(checkpoint) if checkpoint.end != EpochEnd::Cut => {
+                self.ledger.hear(lane, checkpoint.epoch);
+            }
+            Ok(_) => {}
+            Err(error) => {
+                if let Some(false) = self.strangers.get(&lane) {
+                    self.name_other_key(lane, &error.to_string());
+                }
+            }
+        }
     }
 
     fn name_no_room(&mut self, property: &Property) {

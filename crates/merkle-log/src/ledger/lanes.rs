@@ -190,6 +190,12 @@ impl<D: Digest> Ledger<D> {
         true
     }
 
+    /// Takes it that an epoch of a lane was under way, by a checkpoint whose tag has been checked
+    /// and that claims nothing here. Another epoch of the lane begins while this receiver listens.
+    pub fn hear(&mut self, lane: LaneId, epoch: Epoch) {
+        self.joining.hear((lane, epoch));
+    }
+
     /// Takes in what another member of the same group has seen, lane by lane; returns the lanes for
     /// which there is no room. Both ledgers must be those of members. Take the events first.
     pub fn merge(&mut self, other: &Self) -> Vec<(LaneId, Epoch)> {

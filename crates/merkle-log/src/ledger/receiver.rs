@@ -363,6 +363,11 @@ impl LaneLedger {
         self.events.take()
     }
 
+    /// The first number in scope; 0 before the first sign of the lane.
+    pub fn scope_start(&self) -> u64 {
+        self.start.unwrap_or(0)
+    }
+
     /// One more than the highest number seen or given up.
     pub fn next(&self) -> u64 {
         self.next

@@ -3,9 +3,9 @@
 //!
 //! Invariant: a directory opens no lane of another client, and only within the shares of lanes.
 
-use unbroken_merkle_log::ledger::Join;
 use unbroken_merkle_log::{Directory, Xxh3};
 
+use crate::audit::known::Origin;
 use crate::audit::owners::Sender;
 use crate::message::Publication;
 use crate::shard::Shard;
@@ -22,7 +22,7 @@ impl Shard {
         for open in directory.lanes.iter().filter(|open| open.size == 0) {
             let owner = self.publishers.other_owner(open.lane, sender, &self.owners);
             if owner.is_none() {
-                self.open_lane((open.lane, open.epoch), sender, Join::Beginning);
+                self.open_lane((open.lane, open.epoch), sender, Origin::Begins);
             }
         }
     }

@@ -17,6 +17,7 @@ use unbroken_merkle_log::ledger::{Join, LaneLedger};
 use unbroken_merkle_log::{Epoch, LaneId};
 
 use super::super::json::Object;
+use super::super::known::Origin;
 use super::super::owners::Sender;
 use super::{Lane, Publishers, epochs_of};
 use crate::clients::Clients;
@@ -36,7 +37,12 @@ pub(super) struct Refusals {
 
 impl Shard {
     /// Opens a lane if it is not open, and there is room for it. Answers whether it is.
-    pub(super) fn open_lane(&mut self, key: (LaneId, Epoch), sender: &Sender, join: Join) -> bool {
+    pub(super) fn open_lane(
+        &mut self,
+        key: (LaneId, Epoch),
+        sender: &Sender,
+        origin: Origin,
+    ) -> bool {
         if self.publishers.lanes.contains_key(&key) {
             return true;
         }
@@ -51,8 +57,17 @@ impl Shard {
             .range(epochs_of(key.0))
             .next()
             .is_none();
-        let lane = Lane::new(sender.clone(), LaneLedger::new(join), Duration::ZERO);
+        let join = match origin {
+            Origin::Begins => Join::Beginning,
+            Origin::Unknown | Origin::GoesOn => Join::Late,
+        };
+        let mut lane = Lane::new(sender.clone(), LaneLedger::new(join), Duration::ZERO);
+        if origin == Origin::GoesOn {
+            // What it issued before its publisher's session ended has come, and is not known here.
+            lane = lane.cut_off(&[]);
+        }
         self.publishers.insert(key, lane);
+        self.note_epoch(key);
         if is_new {
             self.claim_lane(key.0, client_id);
         }
@@ -63,6 +78,7 @@ impl Shard {
     pub(in crate::audit) fn go_on_with(&mut self, key: (LaneId, Epoch), lane: Lane) {
         let client_id = Arc::clone(&lane.owner.client_id);
         if self.publishers.restore(key, lane) {
+            self.note_epoch(key);
             self.claim_lane(key.0, &client_id);
         }
     }
@@ -97,10 +113,10 @@ impl Shard {
             ..
         } = &mut self.publishers;
         let clients = &mut self.clients;
-        intrusions.retain(|lane, intrusion| {
+        intrusions.retain(|(lane, sender), intrusion| {
             let epoch = lanes.range(epochs_of(*lane)).next_back();
             let epoch = epoch.map_or(Epoch(0), |((_, epoch), _)| *epoch);
-            clients.tell_intrusion((*lane, epoch), intrusion)
+            clients.tell_intrusion((*lane, epoch), sender, intrusion, None)
         });
         refusals.retain(|client, refusals| {
             let count = std::mem::take(&mut refusals.untold);
