@@ -3,7 +3,7 @@
 use unbroken_acceptance::raw::{
     AckKind, Connect, Packet, Publish, Subscribe, Version, ack, ack_with_reason, id, reason,
 };
-use unbroken_acceptance::{Broker, Client, case};
+use unbroken_acceptance::{Broker, Client, Launch, case};
 
 /// A subscriber of `a` with the quality, and a publisher.
 #[track_caller]
@@ -71,6 +71,95 @@ fn quality_2_is_acknowledged_in_two_steps_with_its_identifier() {
             client.send_ack(AckKind::PubRel, packet_id);
             assert_eq!(client.expect_ack(AckKind::PubComp, packet_id).reason, 0);
         }
+    }
+}
+
+/// The client that publishes receives what it publishes, by itself or in a group. On a durable
+/// broker the answer waits for the disk if another session keeps the message, or its own does.
+#[track_caller]
+fn expect_answer_before_own_copy(launch: Launch, shards: u32) {
+    let broker = launch.shards(shards).start();
+    let mut witness = broker.accept(&Connect::v5("witness").persistent());
+    witness.subscribe_to("a/kept", 2);
+    // Some ids live on one shard, some on another, and so do groups.
+    for number in 0..shards.pow(2) {
+        for version in Version::ALL {
+            for persistent in [false, true] {
+                for filter in ["a/+".to_owned(), format!("$share/g{number}/a/+")] {
+                    for granted in 0..=2 {
+                        let id = format!("c{number}");
+                        case(&format!(
+                            "{version:?}, {id}, {persistent}, {filter}, {granted}"
+                        ));
+                        let mut connect = Connect::new(version, &id);
+                        if persistent {
+                            connect = connect.persistent();
+                        }
+                        let mut client = broker.accept(&connect);
+                        client.subscribe_to(&filter, granted);
+                        for topic in ["a/kept", "a/passing"] {
+                            for published in 1..=2 {
+                                publish_and_receive(&mut client, topic, published);
+                            }
+                        }
+                        client.disconnect();
+                        broker.accept(&Connect::new(version, &id)).disconnect();
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Several messages at once: each answer comes before the copy, and copies in their order.
+#[track_caller]
+fn publish_and_receive(client: &mut Client, topic: &str, qos: u8) {
+    const COUNT: u16 = 3;
+    let answer = [AckKind::PubAck, AckKind::PubRec][usize::from(qos) - 1];
+    for packet_id in 1..=COUNT {
+        let message = Publish::new(topic, packet_id.to_string()).qos(qos);
+        client.send_publish(&message.packet_id(packet_id));
+    }
+    let (mut answered, mut copies) = (0, Vec::new());
+    while copies.len() < usize::from(COUNT) {
+        match client.receive() {
+            Packet::Ack(ack) if ack.kind == answer => {
+                assert_eq!((ack.packet_id, ack.reason), (answered + 1, 0));
+                answered += 1;
+            }
+            Packet::Publish(copy) => {
+                copies.push(copy);
+                assert!(
+                    copies.len() <= usize::from(answered),
+                    "{:?} before its answer",
+                    copies.last()
+                );
+            }
+            other => panic!("expected an answer or a message, got {other:?}"),
+        }
+    }
+    let texts: Vec<_> = copies.iter().map(Publish::text).collect();
+    assert_eq!(texts, ["1", "2", "3"]);
+    for copy in &copies {
+        client.complete(copy);
+    }
+    for packet_id in (1..=COUNT).filter(|_| qos == 2) {
+        client.send_ack(AckKind::PubRel, packet_id);
+        client.await_ack(AckKind::PubComp, packet_id);
+    }
+}
+
+#[test]
+fn a_publisher_is_answered_before_it_receives_its_own_message() {
+    for shards in [1, 3] {
+        expect_answer_before_own_copy(Launch::default(), shards);
+    }
+}
+
+#[test]
+fn a_publisher_is_answered_before_it_receives_its_own_message_from_disk() {
+    for shards in [1, 3] {
+        expect_answer_before_own_copy(Launch::default().durable(), shards);
     }
 }
 

@@ -478,7 +478,8 @@ impl Shard {
             self.end_guest(now, &connection, why);
         } else if let Some(session_id) = connection.session {
             if let Some(session) = self.clients.session_mut(session_id) {
-                session.keep_unanswered(connection.held.drain(..));
+                let copies = session.keep_unanswered(connection.held.drain(..));
+                self.clients.drop_copies(now, session_id, copies);
             }
             self.begin_absence(now, session_id, why);
         }

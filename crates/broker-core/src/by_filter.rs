@@ -27,6 +27,10 @@ impl<T> ByFilter<T> {
         }
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &T)> {
         let (few, many) = match self {
             Self::Few(few) => (&few[..], None),

@@ -7,6 +7,7 @@
 //!   qos = min(published, granted)                                   [MQTT-3.8.4-8]
 //!   qos 0:  connected and room in its output? append : drop, named
 //!   qos 1+: connected, nothing queued before it, window open, room? take an id, append : queue
+//!   either: held instead, behind the answers that are held for its own publisher
 //! ```
 //!
 //! - A [`Message`](crate::message::Message) is made only when somebody must remember it (QoS 1 and
@@ -80,6 +81,12 @@ impl Clients {
                 {
                     Err(DropReason::SlowReceiver)
                 }
+                Some(connection)
+                    if !item.was_held
+                        && Self::is_behind_answers(connection, session, item.publisher) =>
+                {
+                    return self.deliver_copy_held(now, session_id, terms, item);
+                }
                 Some(connection) => write_publish(
                     &mut self.frames,
                     &mut self.buffers,
@@ -116,10 +123,12 @@ impl Clients {
             && session.window_open(&self.limits)
             && connection.pending() < self.limits.output_bytes_max as usize
         {
-            if session.holds(qos) {
+            if session.holds(qos) || Self::is_behind_answers(connection, session, item.publisher) {
                 let id = connection.id;
                 note_given(session, &item.publication, qos);
-                item.store_with(&mut self.pool, &mut self.promises, &mut self.outputs);
+                if session.is_durable() {
+                    item.store_with(&mut self.pool, &mut self.promises, &mut self.outputs);
+                }
                 return self.deliver_held(id, session_id, qos, terms, item);
             }
             let start = match write_publish(
@@ -175,6 +184,46 @@ impl Clients {
             return;
         }
         self.enqueue(now, session_id, qos, terms, item);
+    }
+
+    /// Holds a message of QoS 0 for its own publisher, behind what is held for that already.
+    #[cold]
+    fn deliver_copy_held(
+        &mut self,
+        now: Instant,
+        session_id: SessionId,
+        terms: Terms<'_>,
+        item: &mut Item<'_>,
+    ) {
+        let limit = self.limits.output_bytes_max as usize;
+        let id = self.connection_of(session_id);
+        let connection = id.and_then(|id| self.connection(id.index));
+        let has_room = connection.is_some_and(|connection| connection.held_bytes < limit);
+        let Some(id) = id.filter(|_| has_room) else {
+            return self.refuse_entry(now, session_id, terms, item, DropReason::SlowReceiver);
+        };
+        if let Some(session) = self.sessions.get_mut(session_id.index()) {
+            note_given(session, &item.publication, QoS::AtMostOnce);
+        }
+        let delivery = item.delivery(terms, &mut self.pool);
+        self.hold_copy(id, delivery);
+    }
+
+    /// A message of QoS 0 leaves that was held.
+    pub(crate) fn send_held_copy(&mut self, now: Instant, id: ConnectionId, delivery: Delivery) {
+        let connection = self.connection(id.index);
+        if let Some(session_id) = connection.and_then(|connection| connection.session) {
+            let (terms, mut item) = (Terms::of_copy(&delivery), Item::kept(&delivery.message));
+            if item.publication.expired(now) {
+                // [MQTT-3.3.2-5]
+                self.refuse_entry(now, session_id, terms, &item, DropReason::Expired);
+            } else {
+                item.was_held = true;
+                self.frames.begin(false);
+                self.give(now, session_id, terms, &mut item);
+            }
+        }
+        self.pool.release(delivery.message);
     }
 
     /// Puts a message behind those that wait already: a session also gathers them while its client
@@ -243,7 +292,8 @@ impl Clients {
         self.note_fill(session_id);
     }
 
-    /// Gives a message to a session that stays, to leave when its packet id is stored.
+    /// Gives a message to a session, to leave when its packet id is stored, if the session stays, and
+    /// behind what is held already.
     fn deliver_held(
         &mut self,
         id: ConnectionId,
@@ -483,7 +533,8 @@ impl Clients {
             {
                 altered = Some((mark, delivery.message.publisher().cloned()));
             }
-            if session.holds(qos) {
+            let publisher = delivery.message.publisher();
+            if session.holds(qos) || Self::is_behind_answers(connection, session, publisher) {
                 if let Err(waiting) = self.hold_publish(id, session_id, qos, delivery)
                     && let Some(session) = self.sessions.get_mut(session_id.index())
                 {

@@ -219,6 +219,20 @@ impl Clients {
         count
     }
 
+    /// Names the messages of QoS 0 that were held for a connection that has ended.
+    pub(crate) fn drop_copies(
+        &mut self,
+        now: Instant,
+        session_id: SessionId,
+        copies: Vec<Delivery>,
+    ) {
+        for delivery in copies {
+            let (terms, item) = (Terms::of_copy(&delivery), Item::kept(&delivery.message));
+            self.refuse_entry(now, session_id, terms, &item, DropReason::ConnectionLost);
+            self.pool.release(delivery.message);
+        }
+    }
+
     /// Names the QoS 0 messages that a connection takes with it, which were counted as sent: nobody
     /// sends them again. What the kernel has taken may be lost too; only the receiver knows.
     pub(crate) fn drop_unsaid(&mut self, words: &LastWords) {

@@ -658,7 +658,7 @@ impl Shard {
 fn has_only_its_connection(session: &Session) -> bool {
     !session.is_durable()
         && !session.will_on_disk
-        && session.subscriptions.len() == 0
+        && session.subscriptions.is_empty()
         && session.inbound.iter().next().is_none()
         && session.inbound.inflight() == 0
         && session.unanswered.get().is_none()

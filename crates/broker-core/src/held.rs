@@ -8,7 +8,9 @@
 //! Each connection has one queue of what must not leave yet, in the order it must leave: PUBACK and
 //! PUBREC [MQTT-4.6.0-2] [MQTT-4.6.0-3], PUBREL [MQTT-4.6.0-4], PUBLISH [MQTT-4.6.0-5]
 //! [MQTT-4.6.0-6], and beside them PUBCOMP and UNSUBACK, which need no order but lose nothing by
-//! one. Two packets wait elsewhere. SUBACK waits in [`crate::barrier`], where it waits for other
+//! one. A message that its own publisher receives stands behind what is held for that client: behind
+//! its acknowledgement too, whose place is taken before the message is routed. Many clients take
+//! nothing else before that. Two packets wait elsewhere. SUBACK waits in [`crate::barrier`], where it waits for other
 //! shards anyhow. CONNACK is written at once, and the whole output of its connection stays behind
 //! the gate until its record is stored: so everything is behind CONNACK, and what is sent again to
 //! a session leaves after all that was asked for that session before.
@@ -49,8 +51,12 @@ pub(crate) struct Held {
 #[derive(Debug)]
 enum Leaving {
     Answer(Answer),
+    /// The place of an answer to a message that is being routed.
+    Reserved,
     /// The message that was begun with this id and has not left.
     Publish(QoS, PacketId),
+    /// A message of QoS 0. Its account has it when it leaves.
+    Copy(Box<Delivery>),
 }
 
 /// What a packet waits for.
@@ -156,20 +162,36 @@ impl Held {
 
     /// What it counts towards `output_bytes_max` while it waits.
     fn cost(&self) -> usize {
-        let codes = match &self.what {
+        let beside = match &self.what {
             Leaving::Answer(Answer::UnsubAck(_, codes)) => codes.len(),
+            Leaving::Copy(delivery) => {
+                let bytes = delivery.message.publication().cost();
+                size_of::<Delivery>() + usize::try_from(bytes).unwrap_or(usize::MAX)
+            }
             _ => 0,
         };
-        size_of::<Self>() + codes
+        size_of::<Self>() + beside
     }
 
-    /// What is still true of it when its connection has gone: the answer that was held back.
-    pub(crate) fn into_answer(self) -> Option<(Until, Answer)> {
+    /// What is to be done about it when its connection has gone.
+    pub(crate) fn into_rest(self) -> HeldRest {
         match self.what {
-            Leaving::Answer(answer) => Some((self.until, answer)),
-            Leaving::Publish(..) => None,
+            Leaving::Answer(answer) => HeldRest::Answer(self.until, answer),
+            Leaving::Copy(delivery) => HeldRest::Copy(*delivery),
+            Leaving::Publish(..) | Leaving::Reserved => HeldRest::Nothing,
         }
     }
+}
+
+/// What is left of a packet that was held when its connection ended.
+#[derive(Debug)]
+pub(crate) enum HeldRest {
+    /// The answer was not given.
+    Answer(Until, Answer),
+    /// The message of QoS 0 is not sent any more.
+    Copy(Delivery),
+    /// The session knows.
+    Nothing,
 }
 
 impl Promises {
@@ -373,6 +395,63 @@ impl Clients {
         self.hold(id, until, Leaving::Answer(what));
     }
 
+    /// Keeps a place for the answer to a message that is about to be routed: what the routing
+    /// brings to its own publisher stands behind it.
+    pub(crate) fn reserve_answer(&mut self, id: ConnectionId) {
+        if let Some(connection) = self.named(id) {
+            let held = Held {
+                until: Until::stored(StoreId::NEVER),
+                what: Leaving::Reserved,
+            };
+            connection.held_bytes += held.cost();
+            connection.held.push_back(held);
+        }
+    }
+
+    /// Answers in the place that was reserved.
+    pub(crate) fn answer_reserved(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        until: Until,
+        what: Answer,
+    ) {
+        let is_reserved = |held: &Held| matches!(held.what, Leaving::Reserved);
+        let Some(connection) = self.named(id) else {
+            return;
+        };
+        // Few stand behind it: its own copies.
+        let Some(at) = connection.held.iter().rposition(is_reserved) else {
+            debug_assert!(false, "a place was reserved");
+            return self.answer(id, until, what);
+        };
+        let what = Leaving::Answer(what);
+        let held = Held { until, what };
+        connection.held_bytes += held.cost();
+        let reserved = std::mem::replace(&mut connection.held[at], held);
+        connection.held_bytes -= reserved.cost();
+        self.await_until(id, until);
+        if at == 0 {
+            self.release(now, id);
+        }
+    }
+
+    /// Whether a message that the session is to have now stands behind what is held for its
+    /// connection because it is its publisher.
+    #[inline]
+    pub(crate) fn is_behind_answers(
+        connection: &Connection,
+        session: &Session,
+        publisher: Option<&Arc<str>>,
+    ) -> bool {
+        !connection.held.is_empty() && publisher.is_some_and(|from| *from == session.client_id)
+    }
+
+    /// Holds a message of QoS 0 behind what is held already.
+    pub(crate) fn hold_copy(&mut self, id: ConnectionId, delivery: Delivery) {
+        self.hold(id, Until::NOW, Leaving::Copy(Box::new(delivery)));
+    }
+
     fn hold(&mut self, id: ConnectionId, until: Until, what: Leaving) {
         let Some(connection) = self.named(id) else {
             return;
@@ -380,6 +459,10 @@ impl Clients {
         let held = Held { until, what };
         connection.held_bytes += held.cost();
         connection.held.push_back(held);
+        self.await_until(id, until);
+    }
+
+    fn await_until(&mut self, id: ConnectionId, until: Until) {
         if until.stored > StoreId::NOTHING {
             self.promises.wait(until.stored, Waiter::Connection(id));
         }
@@ -622,7 +705,9 @@ impl Clients {
                 Leaving::Publish(qos, packet_id) => {
                     self.send_held_publish(now, id, qos, packet_id);
                 }
+                Leaving::Copy(delivery) => self.send_held_copy(now, id, *delivery),
                 Leaving::Answer(answer) => self.send_answer(id.index, &answer),
+                Leaving::Reserved => {}
             }
         }
         if any && !was_read {

@@ -41,6 +41,8 @@ pub(crate) struct Item<'a> {
     pub(crate) is_owed: bool,
     /// It is on its way to many receivers of this shard.
     pub(crate) is_spreading: bool,
+    /// It has waited behind the answers to its receiver, which is its publisher.
+    pub(crate) was_held: bool,
     /// What its acknowledgement waits for.
     pub(crate) until: Until,
 }
@@ -71,6 +73,7 @@ impl<'a> Item<'a> {
             is_awaited: false,
             is_owed: false,
             is_spreading: false,
+            was_held: false,
             until: Until::NOW,
         }
     }
@@ -87,6 +90,7 @@ impl<'a> Item<'a> {
             is_awaited: false,
             is_owed: false,
             is_spreading: false,
+            was_held: false,
             until: Until::NOW,
         }
     }
@@ -212,6 +216,16 @@ impl<'a> Terms<'a> {
             retain: retain && receiver.retain_as_published,
             identifiers: &receiver.identifiers,
             group: None,
+        }
+    }
+
+    /// Of a message of QoS 0 that was held.
+    pub(crate) fn of_copy(delivery: &'a Delivery) -> Self {
+        Self {
+            qos: QoS::AtMostOnce,
+            retain: delivery.retain,
+            identifiers: &delivery.identifiers,
+            group: delivery.group.as_ref(),
         }
     }
 }

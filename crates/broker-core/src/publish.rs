@@ -157,6 +157,8 @@ impl Shard {
                 }
             }
         }
+        // What it gets of this itself leaves behind the answer.
+        let receives = publish.packet_id.is_some() && !session.subscriptions.is_empty();
         let publisher = match self.publisher.take() {
             Some(last) if Arc::ptr_eq(&last, &session.client_id) => last,
             _ => Arc::clone(&session.client_id),
@@ -189,6 +191,7 @@ impl Shard {
             }),
         });
         let is_owed = marked.is_some() && self.options.shards > 1 && self.is_shared(name);
+        let mut is_reserved = false;
         let mut stamped = std::mem::take(&mut self.stamped);
         let mut item = Item::borrowed(publication, Some(&publisher));
         if self.options.settings.durable && publish.qos > QoS::AtMostOnce {
@@ -209,7 +212,13 @@ impl Shard {
                 Ok(Outcome::NONE)
             }
             Some(why) => self.refuse_publish(now, id, session_id, &item, publish.packet_id, &why),
-            None => Ok(self.accept(now, id, session_id, publish.dup, &mut item, &mut stamped)),
+            None => {
+                if receives {
+                    self.clients.reserve_answer(id);
+                    is_reserved = true;
+                }
+                Ok(self.accept(now, id, session_id, publish.dup, &mut item, &mut stamped))
+            }
         };
         item.finish(&mut self.clients.pool);
         self.stamped = stamped;
@@ -226,7 +235,11 @@ impl Shard {
                 QoS::ExactlyOnce => Answer::PubRec(packet_id, reason), // [MQTT-4.3.3-8]
                 _ => Answer::PubAck(packet_id, reason),                // [MQTT-4.3.2-4]
             };
-            self.clients.answer(id, outcome.until, answer);
+            if is_reserved {
+                self.clients.answer_reserved(now, id, outcome.until, answer);
+            } else {
+                self.clients.answer(id, outcome.until, answer);
+            }
         }
         Ok(())
     }

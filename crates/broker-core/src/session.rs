@@ -13,7 +13,7 @@ use crate::audit::missed::Missed;
 use crate::audit::{Account, IngressLane};
 use crate::by_filter::ByFilter;
 use crate::drops::DropTallies;
-use crate::held::{Answer, Held, Until};
+use crate::held::{Answer, Held, HeldRest, Until};
 use crate::kept::Kept;
 use crate::limits::Limits;
 use crate::memberships::Memberships;
@@ -56,7 +56,7 @@ pub(crate) struct Session {
     /// they come again it still waits for what it promises.
     pub(crate) unanswered: Seldom<Vec<(PacketId, Until)>>,
     pub(crate) outbound: Outbound<Delivery>,
-    /// Of the messages in flight, those that are held until their id is stored.
+    /// Of the messages in flight, those that are held: until their id is stored, or behind answers.
     pub(crate) unsent: u32,
     /// Bytes of the messages in flight; a message that PUBREC has ended is none.
     pub(crate) inflight_bytes: u64,
@@ -105,9 +105,22 @@ pub(crate) struct Delivery {
 pub(crate) type Identifiers = SmallVec<[NonZeroU32; 1]>;
 
 impl Session {
-    /// The connection has gone with answers that had to wait.
-    pub(crate) fn keep_unanswered(&mut self, held: impl IntoIterator<Item = Held>) {
-        for (until, answer) in held.into_iter().filter_map(Held::into_answer) {
+    /// The connection has gone with packets that had to wait. Answers the messages of QoS 0 among
+    /// them.
+    pub(crate) fn keep_unanswered(
+        &mut self,
+        held: impl IntoIterator<Item = Held>,
+    ) -> Vec<Delivery> {
+        let mut copies = Vec::new();
+        for held in held {
+            let (until, answer) = match held.into_rest() {
+                HeldRest::Answer(until, answer) => (until, answer),
+                HeldRest::Copy(delivery) => {
+                    copies.push(delivery);
+                    continue;
+                }
+                HeldRest::Nothing => continue,
+            };
             match answer {
                 Answer::PubRec(id, reason) if reason.is_error() => {
                     self.inbound.acknowledged(id);
@@ -123,12 +136,13 @@ impl Session {
             }
         }
         self.unsent = 0;
+        copies
     }
 
-    /// Whether a message must not leave at once: its packet id is to be stored before, or it stands
-    /// behind one that waits for that [MQTT-4.6.0-5, MQTT311-4.6.0-6].
+    /// Whether a message of QoS 1 or 2 must not leave at once: its packet id is to be stored before,
+    /// or it stands behind one that is held [MQTT-4.6.0-5, MQTT311-4.6.0-6].
     pub(crate) fn holds(&self, qos: QoS) -> bool {
-        self.is_durable() && (qos == QoS::ExactlyOnce || self.unsent > 0)
+        self.unsent > 0 || self.is_durable() && qos == QoS::ExactlyOnce
     }
 
     /// Whether another message may be in flight [MQTT-3.3.4-9]. They may have as many bytes as the

@@ -464,6 +464,67 @@ fn pubcomp_does_not_leave_before_it_is_stored_that_the_id_is_free() {
 }
 
 #[test]
+fn a_publisher_gets_its_own_message_behind_the_answer() {
+    use QoS::{AtLeastOnce, AtMostOnce, ExactlyOnce};
+    for filter in ["t", "$share/g/t"] {
+        for stays in [true, false] {
+            for (published, answer) in
+                [(AtLeastOnce, "PUBACK #5 00"), (ExactlyOnce, "PUBREC #5 00")]
+            {
+                for granted in [AtMostOnce, AtLeastOnce, ExactlyOnce] {
+                    let mut broker = durable(1);
+                    resident(&mut broker, "witness", &[("t", AtLeastOnce)]);
+                    let client = if stays {
+                        resident(&mut broker, "s", &[(filter, granted)])
+                    } else {
+                        let client = join_when_stored(&mut broker, "s");
+                        subscribe(&mut broker, client, filter, granted);
+                        broker.take(client);
+                        client
+                    };
+                    broker.send(client, publish("t", "x", published, 5));
+                    assert_eq!(broker.take(client), NOTHING, "before it is stored");
+                    broker.stored();
+                    let copy = match granted.min(published) {
+                        AtMostOnce => "PUBLISH t \"x\" q0",
+                        AtLeastOnce => "PUBLISH t \"x\" q1 #1",
+                        ExactlyOnce => "PUBLISH t \"x\" q2 #1",
+                    };
+                    assert_eq!(broker.take(client), [answer, copy], "{filter}, {stays}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_qos_0_copy_that_waits_for_the_answer_is_named_if_the_connection_ends_first() {
+    let mut broker = durable(1);
+    let client = resident(&mut broker, "s", &[("t", QoS::AtMostOnce)]);
+    broker.send(client, publish("t", "x", QoS::ExactlyOnce, 5));
+    broker.cut(client);
+    let named = broker.events.iter().any(|event| {
+        matches!(event, Event::Dropped { client_id, topic, reason: DropReason::ConnectionLost, count: 1, .. }
+            if &**client_id == "s" && &**topic == "t")
+    });
+    assert!(named, "{:?}", broker.events);
+    broker.stored();
+    let client = stay(&mut broker, "s", false);
+    broker.stored();
+    let again = Publish {
+        dup: true,
+        qos: QoS::ExactlyOnce,
+        retain: false,
+        topic: "t",
+        packet_id: PacketId::new(5),
+        properties: Properties::EMPTY,
+        payload: b"x",
+    };
+    broker.send(client, Packet::Publish(again));
+    assert_eq!(broker.take(client), ["CONNACK 1 00", "PUBREC #5 00"]);
+}
+
+#[test]
 fn a_qos_2_message_does_not_leave_before_it_and_its_id_are_stored() {
     let mut broker = durable(1);
     let client = resident(&mut broker, "s", &[("t", QoS::ExactlyOnce)]);

@@ -29,8 +29,9 @@ pub(crate) struct Client {
     pub(crate) pending: Option<Pending>,
     pub(crate) aliases_in: alias::Inbound,
     pub(crate) aliases_out: alias::Outbound,
-    /// Messages sent over this connection whose PUBACK or PUBREC has not come, in order.
-    unanswered: VecDeque<PacketId>,
+    /// Messages sent over this connection whose PUBACK or PUBREC has not come, in order. Each with
+    /// what it is, unless it was sent over an earlier one too.
+    unanswered: VecDeque<(PacketId, Option<MessageId>)>,
     /// Packets received and not yet answered, in order.
     pub(crate) answers: VecDeque<Answer>,
     /// What it received last at QoS 2 under each id.
@@ -184,7 +185,9 @@ impl Client {
             payload: &payload,
         }));
         self.to_send_messages.push(id);
-        self.unanswered.extend(packet_id);
+        let new = (!dup).then_some(id);
+        self.unanswered
+            .extend(packet_id.map(|packet_id| (packet_id, new)));
     }
 
     /// Sends again what the last connection left open, as the window allows.
@@ -264,7 +267,7 @@ impl Client {
             }
             Packet::Publish(publish) => self.handle_publish(world, publish),
             Packet::PubAck(ack) | Packet::PubRec(ack)
-                if self.unanswered.pop_front() != Some(ack.packet_id) =>
+                if self.unanswered.pop_front().map(|(id, _)| id) != Some(ack.packet_id) =>
             {
                 // [MQTT-4.6.0-2] [MQTT-4.6.0-3]
                 panic!(
@@ -381,6 +384,13 @@ impl Client {
         if publish.retain {
             self.retained_seen
                 .push((topic.clone(), identify(publish.payload)));
+        }
+        if let Some(own) = identify(publish.payload) {
+            assert!(
+                self.unanswered.iter().all(|(_, new)| *new != Some(own)),
+                "client {} received its message {own} before the answer to it",
+                self.number
+            );
         }
         let mut arrival = Arrival::New;
         if let Some(id) = publish.packet_id {

@@ -96,9 +96,9 @@ pub struct Aside {
 pub struct PublishersTotals {
     /// Messages that were judged.
     pub verified: u64,
-    /// Messages with a stamp that were not, of a lane too many or out of scope; checkpoints that were not used:
-    /// damaged, of windows of another size, or of a lane of which no message of their client was
-    /// judged here; and faults that were too many at once to be named.
+    /// Messages with a stamp that were not, of a lane too many or out of scope; checkpoints that
+    /// were not used: damaged, of windows of another size, or of a lane of which no message of
+    /// their client was judged here; and faults that were too many at once to be named.
     pub unaudited: u64,
     /// Messages and checkpoints of lanes whose algorithm needs a key: the broker does not have it.
     pub unverifiable: u64,
