@@ -292,8 +292,8 @@ impl Clients {
         self.note_fill(session_id);
     }
 
-    /// Gives a message to a session, to leave when its packet id is stored, if the session stays, and
-    /// behind what is held already.
+    /// Gives a message to a session, to leave when its packet id is stored, if the session stays,
+    /// and behind what is held already.
     fn deliver_held(
         &mut self,
         id: ConnectionId,

@@ -139,8 +139,8 @@ impl Session {
         copies
     }
 
-    /// Whether a message of QoS 1 or 2 must not leave at once: its packet id is to be stored before,
-    /// or it stands behind one that is held [MQTT-4.6.0-5, MQTT311-4.6.0-6].
+    /// Whether a message of QoS 1 or 2 must not leave at once: its packet id is to be stored
+    /// before, or it stands behind one that is held [MQTT-4.6.0-5, MQTT311-4.6.0-6].
     pub(crate) fn holds(&self, qos: QoS) -> bool {
         self.unsent > 0 || self.is_durable() && qos == QoS::ExactlyOnce
     }
