@@ -168,7 +168,8 @@ impl Oracle {
         self.check_owed(client);
         let session = &mut self.sessions[client];
         session.check_subscriptions(client, found);
-        session.restart(now, found, heard.connected);
+        let disk = &self.disk;
+        session.restart(now, found, heard.connected, |id| disk.has(id));
         for (id, count) in std::mem::take(&mut session.repeats.open) {
             *session.repeats.allowed.entry(id).or_insert(0) += count;
         }
@@ -306,7 +307,13 @@ impl Session {
     }
 
     /// Its client is not here, and knows of it. `told`: it had been let in as far as it knew.
-    fn restart(&mut self, now: Instant, found: &RestoredSession, told: bool) {
+    fn restart(
+        &mut self,
+        now: Instant,
+        found: &RestoredSession,
+        told: bool,
+        is_found: impl Fn(MessageId) -> bool,
+    ) {
         let was_here = self.link.take().is_some() || std::mem::take(&mut self.cut_off);
         self.exists = true;
         // If not, its client has not heard of what it asked for last.
@@ -326,11 +333,27 @@ impl Session {
         }
         self.unreleased.retain(|id, _| found.markers.contains(id));
         self.old_marks.retain(|id| found.markers.contains(id));
+        for id in std::mem::take(&mut self.replaced_marks) {
+            // What replaced it was not on disk, so it is the old one again.
+            let message = self.unreleased.get(&id);
+            if message.is_some_and(|message| !is_found(*message)) {
+                self.unreleased.remove(&id);
+                self.old_marks.insert(id);
+            }
+        }
         let stays =
             (found.expiry_s != u32::MAX).then(|| Duration::from_secs(found.expiry_s.into()));
         let from_now = stays.map(|stays| now + stays);
+        // It had left, come back and left again, and the disk knows of the first time only.
+        let left_before = |at: Instant| {
+            let ends = found
+                .away
+                .zip(stays)
+                .map(|(away, stays)| now + stays.saturating_sub(away));
+            ends.is_some_and(|ends| ends + ROUNDED < at)
+        };
         let promised = match (self.ends_at, found.away) {
-            (Some(at), _) if !was_here && as_asked => Some(at),
+            (Some(at), _) if !was_here && as_asked && !left_before(at) => Some(at),
             // That it had come back was not on disk yet.
             (_, Some(away)) if told || !was_here => {
                 stays.map(|stays| now + stays.saturating_sub(away).max(GRACE))

@@ -47,6 +47,8 @@ pub(crate) struct Session {
     pub(crate) unreleased: BTreeMap<PacketId, MessageId>,
     /// Ids that were marked so when the power was cut, and may be those of others by now.
     pub(super) old_marks: BTreeSet<PacketId>,
+    /// Those of them that a new message has taken since the last restart.
+    pub(super) replaced_marks: BTreeSet<PacketId>,
     pub(super) repeats: Repeats,
 }
 
@@ -117,7 +119,9 @@ impl Session {
         if dup && self.old_marks.contains(&packet_id) {
             return false;
         }
-        self.old_marks.remove(&packet_id);
+        if self.old_marks.remove(&packet_id) {
+            self.replaced_marks.insert(packet_id);
+        }
         self.unreleased.insert(packet_id, id) != Some(id)
     }
 

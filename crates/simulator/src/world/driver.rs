@@ -181,7 +181,10 @@ impl World {
                 );
                 if let Disconnection::ByBroker { reason, detail, .. } = &why {
                     let expected = match reason {
-                        ReasonCode::SessionTakenOver => self.options.half_open,
+                        // Its DISCONNECT may come behind its next CONNECT, on another shard.
+                        ReasonCode::SessionTakenOver => {
+                            self.options.half_open || self.options.goodbyes
+                        }
                         ReasonCode::KeepAliveTimeout => self.options.keep_alive,
                         ReasonCode::ImplementationSpecificError | ReasonCode::ServerUnavailable => {
                             self.failed[shard]
