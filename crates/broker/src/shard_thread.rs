@@ -360,7 +360,10 @@ impl ShardThread {
             }
             Found::Nothing => 0,
             Found::Ended { connection, cause } => {
+                // A peer that has sent everything still reads its answers.
+                self.write_to(now, connection, turn);
                 let (shard, driver) = (&mut self.shard, &mut self.driver);
+                driver.sockets.close_ended(connection);
                 input(shard, driver, now, Input::Closed { connection, cause });
                 0
             }
@@ -394,25 +397,30 @@ impl ShardThread {
         if !self.shard.has_dirty() {
             self.unwritten = 0;
         }
-        let sockets = &mut self.driver.sockets;
-        let shard = &mut self.shard;
-        for connection in self.dirty.drain(..) {
-            let pending = shard.pending_output(connection);
-            let bytes = &pending[..pending.len().min(WRITE_QUANTUM)];
-            let more = bytes.len() < pending.len();
-            let (count, takes_more) = sockets.write(connection, bytes);
-            turn.writes += u64::from(count > 0);
-            if count > 0 || pending.is_empty() {
-                shard.wrote(now, connection, count);
-            }
-            if shard.wants_input(connection) {
-                sockets.resume(connection);
-            }
-            // The rest goes when all others have been written to; what the socket did not take, at
-            // its edge.
-            if more && takes_more {
-                shard.write_later(connection);
-            }
+        let mut dirty = std::mem::take(&mut self.dirty);
+        for connection in dirty.drain(..) {
+            self.write_to(now, connection, turn);
+        }
+        self.dirty = dirty;
+    }
+
+    fn write_to(&mut self, now: Instant, connection: ConnectionId, turn: &mut Turn) {
+        let (shard, sockets) = (&mut self.shard, &mut self.driver.sockets);
+        let pending = shard.pending_output(connection);
+        let bytes = &pending[..pending.len().min(WRITE_QUANTUM)];
+        let more = bytes.len() < pending.len();
+        let (count, takes_more) = sockets.write(connection, bytes);
+        turn.writes += u64::from(count > 0);
+        if count > 0 || pending.is_empty() {
+            shard.wrote(now, connection, count);
+        }
+        if shard.wants_input(connection) {
+            sockets.resume(connection);
+        }
+        // The rest goes when all others have been written to; what the socket did not take, at its
+        // edge.
+        if more && takes_more {
+            shard.write_later(connection);
         }
     }
 

@@ -102,7 +102,7 @@ pub(crate) enum Found {
     },
     /// Nothing, or nothing that is for the shard.
     Nothing,
-    /// The connection has ended and is closed.
+    /// The connection has ended, and is to be closed with [`Sockets::close_ended`].
     Ended {
         connection: ConnectionId,
         cause: CloseCause,
@@ -466,22 +466,27 @@ impl Sockets {
     }
 
     fn ended(&mut self, connection: ConnectionId, cause: CloseCause) -> Found {
-        if self.close(connection.index) {
-            Found::Ended { connection, cause }
-        } else {
-            Found::Nothing
+        let socket = &self.table[connection.index as usize];
+        if matches!(socket.state, State::Leaving { .. }) {
+            self.close(connection.index);
+            return Found::Nothing;
+        }
+        Found::Ended { connection, cause }
+    }
+
+    /// Closes a connection that has ended.
+    pub(crate) fn close_ended(&mut self, connection: ConnectionId) {
+        if self.socket(connection).is_some() {
+            self.close(connection.index);
         }
     }
 
-    /// Closes a connection at once. Answers whether the shard still knows it.
-    fn close(&mut self, index: u32) -> bool {
-        match self.table.remove(index as usize).state {
-            State::Leaving { words, finished } => {
-                self.finished -= usize::from(finished);
-                self.keep_unsaid(*words);
-                false
-            }
-            State::Open | State::Paused | State::Broken(_) => true,
+    /// Closes a connection at once.
+    fn close(&mut self, index: u32) {
+        let socket = self.table.remove(index as usize);
+        if let State::Leaving { words, finished } = socket.state {
+            self.finished -= usize::from(finished);
+            self.keep_unsaid(*words);
         }
     }
 

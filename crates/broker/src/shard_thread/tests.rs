@@ -93,6 +93,23 @@ fn a_connection_that_sends_alone_lets_others_in_after_each_quantum() {
 }
 
 #[test]
+fn a_peer_that_has_sent_everything_gets_its_answers_before_it_is_closed() {
+    let mut thread = shard_thread(0, [None, None], [None, None]);
+    thread.shard = Shard::new(options(0, 1));
+    let mut peer = enter(&mut thread, b"");
+    peer.write_all(b"\xc0\x00").unwrap();
+    peer.shutdown(std::net::Shutdown::Write).unwrap();
+    while !thread.driver.sockets.is_empty() {
+        thread.wait(Instant::now()).unwrap();
+        thread.read_clients(Instant::now(), &mut Turn::default());
+    }
+    let mut found = Vec::new();
+    peer.set_read_timeout(Some(LATER)).unwrap();
+    peer.read_to_end(&mut found).unwrap();
+    assert!(found.ends_with(b"\xd0\x00"), "{found:?}");
+}
+
+#[test]
 fn a_turn_reads_so_many_connections_and_the_next_one_goes_on() {
     let mut thread = shard_thread(0, [None, None], [None, None]);
     thread.shard = Shard::new(options(0, 1));
